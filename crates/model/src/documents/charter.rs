@@ -1,0 +1,202 @@
+//! The charter: a VO's root document.
+//!
+//! Invariant: charter 1 names no VO and no predecessor (its hash becomes the VO's id); every later
+//! one names both. Its sites are distinct, its roles can be satisfied, and its rules are sane.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::rules::{ChargingRule, Distance, HistoryRule, UsageMode};
+use crate::ids::{ContentHash, KeyId, SiteId, VoId};
+use crate::record::NAME_BYTES_MAX;
+use crate::signed::{Document, SIGNATURES_MAX};
+use crate::time::WallTime;
+use crate::window::WindowLength;
+
+/// Most member sites of one VO: bounds version vectors and the charter itself. Ten times the
+/// sites of the largest Grid in production.
+pub const CHARTER_SITES_MAX: usize = 2_000;
+
+/// Longest history, in windows: bounds weight tables (8 bytes a window) and live state. Ten years
+/// of hours.
+const HISTORY_WINDOWS_MAX: u64 = 87_600;
+
+/// Keys of which a number must sign.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Role {
+    /// The keys.
+    pub keys: BTreeSet<KeyId>,
+    /// How many distinct ones of them are needed, at least 1.
+    pub threshold: u32,
+}
+
+impl Role {
+    /// One key that decides alone.
+    pub fn single(key: impl Into<KeyId>) -> Self {
+        Self {
+            keys: BTreeSet::from([key.into()]),
+            threshold: 1,
+        }
+    }
+
+    /// Says what is wrong with the role, if anything.
+    pub fn validate(&self, name: &str) -> Result<(), String> {
+        if self.threshold == 0 || self.threshold as usize > self.keys.len() {
+            return Err(format!(
+                "{name}: threshold {} of {} keys",
+                self.threshold,
+                self.keys.len()
+            ));
+        }
+        if self.keys.len() > SIGNATURES_MAX {
+            return Err(format!("{name}: more than {SIGNATURES_MAX} keys"));
+        }
+        Ok(())
+    }
+}
+
+/// A site that takes part in a VO.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberSite {
+    /// Its identity.
+    pub site: SiteId,
+    /// What people call it; unique in the charter.
+    pub name: String,
+    /// Declared capacity: the most cores that it may report as used at one moment.
+    pub cores: u32,
+    /// Where it can be reached, as libp2p multiaddresses.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+}
+
+/// Authority keys, member sites and rules of a VO.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charter {
+    /// 1, 2, 3 …, without gaps.
+    pub version: u64,
+    /// The VO; absent in charter 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vo: Option<VoId>,
+    /// Payload hash of the charter before; absent in charter 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<ContentHash>,
+    /// What people call the VO.
+    pub name: String,
+    /// When it was signed, by the signer's clock.
+    pub issued: WallTime,
+    /// When it should have been renewed. Expiry degrades answers, it does not stop them.
+    pub expires: WallTime,
+    /// Who signs charters.
+    pub authority: Role,
+    /// Who signs the share policy of `/`.
+    pub policy: Role,
+    /// Who counts usage for this VO.
+    pub sites: Vec<MemberSite>,
+    /// Length of the windows in which usage is counted. Fixed for the VO's life.
+    pub window: WindowLength,
+    /// How usage is weighed by its age.
+    pub history: HistoryRule,
+    /// Which usage makes priorities.
+    pub usage_mode: UsageMode,
+    /// What a job is charged.
+    pub charging: ChargingRule,
+    /// How a deviation is measured below this VO's mount.
+    pub distance: Distance,
+}
+
+impl Charter {
+    /// The entry of `site`, if it is a member.
+    pub fn member(&self, site: SiteId) -> Option<&MemberSite> {
+        self.sites.iter().find(|member| member.site == site)
+    }
+
+    fn validate_sites(&self) -> Result<(), String> {
+        if self.sites.len() > CHARTER_SITES_MAX {
+            return Err(format!("more than {CHARTER_SITES_MAX} sites"));
+        }
+        let ids: BTreeSet<_> = self.sites.iter().map(|member| member.site).collect();
+        let names: BTreeSet<_> = self.sites.iter().map(|member| &member.name).collect();
+        if ids.len() != self.sites.len() || names.len() != self.sites.len() {
+            return Err("a site or a site's name is listed twice".to_owned());
+        }
+        for member in &self.sites {
+            validate_name("site", &member.name)?;
+            if member.addresses.len() > 16
+                || member
+                    .addresses
+                    .iter()
+                    .any(|address| address.len() > NAME_BYTES_MAX)
+            {
+                return Err(format!(
+                    "site `{}`: too many or too long addresses",
+                    member.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_history(&self) -> Result<(), String> {
+        let (least, windows) = match self.history {
+            HistoryRule::Windows { length, count, .. } => {
+                (length.min(count), u64::from(length) * u64::from(count))
+            }
+            HistoryRule::HalfLife { windows, horizon } => {
+                (windows.min(horizon), u64::from(horizon.max(windows)))
+            }
+            HistoryRule::None { horizon } => (horizon, u64::from(horizon)),
+            HistoryRule::RunningOnly => (1, 1),
+        };
+        if least == 0 || windows > HISTORY_WINDOWS_MAX {
+            return Err(format!(
+                "history of 0 or more than {HISTORY_WINDOWS_MAX} windows: {:?}",
+                self.history
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Document for Charter {
+    const TYPE: &'static str = "charter";
+    const BYTES_MAX: usize = 1 << 20;
+
+    fn vo(&self) -> Option<VoId> {
+        self.vo
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let first = self.version == 1;
+        if self.version == 0 || self.vo.is_none() != first || self.previous.is_none() != first {
+            return Err(format!(
+                "version {} with{} VO and with{} predecessor",
+                self.version,
+                if self.vo.is_some() { "" } else { "out" },
+                if self.previous.is_some() { "" } else { "out" }
+            ));
+        }
+        if self.expires <= self.issued {
+            return Err("expires before it is issued".to_owned());
+        }
+        validate_name("VO", &self.name)?;
+        self.authority.validate("authority")?;
+        self.policy.validate("policy")?;
+        self.validate_sites()?;
+        self.validate_history()
+    }
+}
+
+/// Names that go into paths, tables and logs: short, visible, without slashes.
+fn validate_name(what: &str, name: &str) -> Result<(), String> {
+    let good =
+        !name.is_empty() && name.len() <= 64 && !name.chars().any(|c| c.is_control() || c == '/');
+    if good {
+        Ok(())
+    } else {
+        Err(format!(
+            "{what} name `{}` is empty, too long or has control characters",
+            name.escape_debug()
+        ))
+    }
+}

@@ -1,0 +1,17 @@
+//! The documents that sites and VO authorities sign.
+//!
+//! Invariant: a decoded document satisfies its own `validate`. Whether it is *in force* is for the
+//! `policy` crate to say, and whether a counter may be believed for the `usage` crate.
+
+mod charter;
+mod rules;
+mod share_policy;
+mod usage;
+
+pub use charter::{CHARTER_SITES_MAX, Charter, MemberSite, Role};
+pub use rules::{ChargingRule, Distance, HistoryRule, UsageMode};
+pub use share_policy::{POLICY_ENTRIES_MAX, ShareEntry, SharePolicy};
+pub use usage::{
+    BATCH_BYTES_MAX, Checkpoint, InFlightSheet, PathCells, SEAL_BYTES_MAX, Seal, SealRef,
+    UsageBatch,
+};

@@ -1,0 +1,96 @@
+//! The rules that a charter fixes for all of a VO's sites: how old usage counts, which usage
+//! counts, what a job is charged, and how a deviation is measured.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Share;
+
+/// How usage is weighed by its age. Raw amounts are kept, so a VO can change its rule without
+/// losing history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HistoryRule {
+    /// As in Maui and FSGrid: time is cut into `count` intervals of `length` windows, the newest
+    /// weighs 1, each older one `factor` of the one before; beyond them usage weighs nothing.
+    Windows {
+        /// Windows in one interval, at least 1.
+        length: u32,
+        /// Intervals that count, at least 1.
+        count: u32,
+        /// Weight of an interval relative to the next newer one.
+        factor: Share,
+    },
+    /// The weight halves every `windows` windows and is nothing after `horizon` windows.
+    HalfLife {
+        /// Windows after which usage weighs half, at least 1.
+        windows: u32,
+        /// Windows after which it is forgotten, at least 1.
+        horizon: u32,
+    },
+    /// All usage of the last `horizon` windows weighs the same.
+    None {
+        /// Windows after which usage is forgotten, at least 1.
+        horizon: u32,
+    },
+    /// Only running jobs count: the history-less mode proposed in FSGrid, section 7.
+    RunningOnly,
+}
+
+impl Default for HistoryRule {
+    /// A half-life of seven days over ninety days of hourly windows, Slurm's default half-life.
+    fn default() -> Self {
+        Self::HalfLife {
+            windows: 7 * 24,
+            horizon: 90 * 24,
+        }
+    }
+}
+
+/// Which usage makes priorities (FSGrid, section 4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageMode {
+    /// Jobs that have ended.
+    Historical,
+    /// And what running jobs have used so far.
+    #[default]
+    Active,
+    /// And what running jobs are still expected to use.
+    Predictive,
+}
+
+/// How far an entry is from its target share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Distance {
+    /// `target − actual` (FSGrid, section 3.3): active siblings of an idle entry gain equally.
+    #[default]
+    Absolute,
+    /// `(target − actual) / target`: they gain in proportion to their targets.
+    Relative,
+    /// `k × absolute + (1 − k) × relative`.
+    Mix {
+        /// Weight of the absolute distance.
+        k: Share,
+    },
+}
+
+/// What a job is charged. Weights are in thousandths of a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChargingRule {
+    /// Cores held × wall-clock.
+    #[default]
+    CpuTime,
+    /// Weighted resources × wall-clock, in the manner of Slurm's TRES billing weights.
+    Weights {
+        /// Of one core.
+        cpu: u32,
+        /// Of one GPU.
+        gpu: u32,
+        /// Of one GiB of memory.
+        mem_gib: u32,
+        /// Whether the largest term counts alone, instead of the sum of all.
+        max: bool,
+    },
+}

@@ -1,0 +1,165 @@
+//! Identities: sites, virtual organisations, keys, content hashes and counter streams.
+//!
+//! Invariant: an id is its 32 bytes; text forms are for people and round-trip exactly.
+//! Deliberately not here: the mapping from local users to account paths (the node's configuration).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Why a textual id was refused. State is unchanged; the text is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a {kind}: expected 64 hexadecimal digits")]
+pub struct IdError {
+    kind: &'static str,
+    text: String,
+}
+
+macro_rules! id32 {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(#[serde(with = "serde_bytes")] [u8; 32]);
+
+        impl $name {
+            /// Wraps raw bytes.
+            pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+                Self(bytes)
+            }
+
+            /// The raw bytes.
+            pub const fn as_bytes(&self) -> &[u8; 32] {
+                &self.0
+            }
+
+            /// The first eight hexadecimal digits: enough for a table, never for a decision.
+            pub fn short(&self) -> String {
+                self.to_string()[..8].to_owned()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.short())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                parse_hex32(text).map(Self).ok_or_else(|| IdError { kind: $kind, text: text.to_owned() })
+            }
+        }
+    };
+}
+
+id32!(
+    /// One cluster with one node: the Ed25519 public key of that node, which is also the key of
+    /// its libp2p peer id.
+    SiteId,
+    "site id"
+);
+id32!(
+    /// A virtual organisation: the hash of the payload of its first charter.
+    VoId,
+    "VO id"
+);
+id32!(
+    /// An Ed25519 public key that signs documents.
+    KeyId,
+    "key id"
+);
+id32!(
+    /// SHA-256 of some exact bytes.
+    ContentHash,
+    "content hash"
+);
+
+impl ContentHash {
+    /// The hash of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl From<SiteId> for KeyId {
+    /// A site signs its own usage with its identity key.
+    fn from(site: SiteId) -> Self {
+        Self(site.0)
+    }
+}
+
+impl From<ContentHash> for VoId {
+    fn from(hash: ContentHash) -> Self {
+        Self(hash.0)
+    }
+}
+
+/// One life of a site's counters. A site never counts under an incarnation that an earlier life of
+/// it may have used, so a lost or restored disk can never reuse a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Incarnation(pub u64);
+
+/// Position of a batch in its stream. The first batch has 1; 0 means "nothing yet".
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The position after this one. Saturates, which 2^64 batches do not reach.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// The stream of batches that one incarnation of one site signs for one VO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StreamId {
+    /// Who counts.
+    pub site: SiteId,
+    /// In which of its lives.
+    pub incarnation: Incarnation,
+}
+
+fn parse_hex32(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        if !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_round_trips_and_rejects_signs_and_lengths() {
+        let id = SiteId::from_bytes([0xa7; 32]);
+        assert_eq!(id.to_string().parse::<SiteId>(), Ok(id));
+        assert!("a7".parse::<SiteId>().is_err());
+        assert!(format!("+{}", "a".repeat(63)).parse::<SiteId>().is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! The nouns of Fairmesh.
+//!
+//! Ids, units, time, windows, canonical CBOR, and the signed documents that sites and virtual
+//! organisations exchange. Every other crate speaks in these types.
+//!
+//! Invariant: a value of a type in this crate is valid. Whatever comes from outside passes a
+//! checked constructor once, and nothing below has to ask again.
+//!
+//! Deliberately not here: which document is in force (`policy`), how counters merge (`usage`), and
+//! anything that knows a clock, a disk or a peer.
+#![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
+
+pub mod ids;
+pub mod path;
+pub mod time;
+pub mod units;
+pub mod window;
+
+pub mod cbor;
+pub mod cells;
+pub mod documents;
+pub mod record;
+pub mod signed;
+
+pub use documents::{
+    ChargingRule, Charter, Checkpoint, Distance, HistoryRule, InFlightSheet, MemberSite, Role,
+    Seal, SealRef, ShareEntry, SharePolicy, UsageBatch, UsageMode,
+};
+pub use ids::{ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
+pub use path::AccountPath;
+pub use record::{JobKey, Origin, RunningJob, UsageRecord};
+pub use signed::{Document, Signed, SigningKey, Verified};
+pub use time::{Millis, MonoTime, Now, WallTime};
+pub use units::{CoreMillis, Counters, Share};
+pub use window::{Span, Window, WindowLength};

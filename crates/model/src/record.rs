@@ -1,0 +1,160 @@
+//! What a scheduler reports: who held what from when to when.
+//!
+//! Invariant: a report names its job by a key that never means another job, and its end is not
+//! before its start. Reports of one job may come in any number and order; the site charges each
+//! moment of a job once (see `fairmesh-site`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::{Millis, WallTime};
+
+/// Longest name (user, account, cluster, job id …) in a report, in bytes. Bounds what one record
+/// can make the store keep; certificate subjects are the longest names seen, at about 200.
+pub const NAME_BYTES_MAX: usize = 512;
+
+/// Longest run of one job that is believed: ten years. Bounds how many windows one record fills.
+pub const RUN_MAX: Millis = Millis(10 * 366 * 86_400_000);
+
+/// The identity of a job that is never reused: a cluster's job id may wrap around or be requeued.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobKey {
+    /// The scheduler's own name of the cluster.
+    pub cluster: String,
+    /// The job id as the scheduler prints it.
+    pub job: String,
+    /// Restart count, or submit time in Unix seconds: what tells two jobs of one id apart.
+    #[serde(default)]
+    pub instance: u64,
+}
+
+/// Who a job belongs to, in the words of the local batch system. At least one is given.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Origin {
+    /// Local user name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Batch account or project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Local group name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Grid identity: a certificate subject or a token's subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+}
+
+/// One report about one job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRecord {
+    /// Which job.
+    #[serde(flatten)]
+    pub key: JobKey,
+    /// Whose.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// When it started.
+    #[serde(rename = "start_ms")]
+    pub start: WallTime,
+    /// Until when it has run: its end, or the moment of this report if it still runs.
+    #[serde(rename = "end_ms")]
+    pub end: WallTime,
+    /// Cores held.
+    pub cores: u32,
+    /// GPUs held.
+    #[serde(default)]
+    pub gpus: u32,
+    /// Memory held, MiB.
+    #[serde(default)]
+    pub mem_mib: u64,
+    /// Whether the job still runs, so that this is an instalment and not the last word.
+    #[serde(default)]
+    pub running: bool,
+}
+
+/// Why a report was refused. Nothing was counted; the feed is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// A name is empty, too long, or has control characters.
+    #[error(
+        "job `{job}`: the {field} is empty, longer than {NAME_BYTES_MAX} bytes or has control characters"
+    )]
+    Name {
+        /// Job id, for the message.
+        job: String,
+        /// Which name.
+        field: &'static str,
+    },
+    /// No user, account, group or subject.
+    #[error("job `{0}` names no user, account, group or subject")]
+    Nobody(String),
+    /// It ends before it starts.
+    #[error("job `{job}` ends at {end} before it starts at {start}")]
+    Backwards {
+        /// Job id.
+        job: String,
+        /// Start.
+        start: WallTime,
+        /// End.
+        end: WallTime,
+    },
+    /// It ran longer than [`RUN_MAX`].
+    #[error("job `{0}` ran for more than ten years")]
+    TooLong(String),
+}
+
+impl UsageRecord {
+    /// Checks what every report must satisfy.
+    pub fn validate(&self) -> Result<(), RecordError> {
+        let job = || {
+            self.key
+                .job
+                .chars()
+                .take(64)
+                .collect::<String>()
+                .escape_debug()
+                .to_string()
+        };
+        let good = |name: &str| {
+            !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
+        };
+        let named = [
+            ("cluster", Some(&self.key.cluster)),
+            ("job id", Some(&self.key.job)),
+            ("user", self.origin.user.as_ref()),
+            ("account", self.origin.account.as_ref()),
+            ("group", self.origin.group.as_ref()),
+            ("subject", self.origin.subject.as_ref()),
+        ];
+        for (field, name) in named {
+            if name.is_some_and(|name| !good(name)) {
+                return Err(RecordError::Name { job: job(), field });
+            }
+        }
+        if self.origin == Origin::default() {
+            return Err(RecordError::Nobody(job()));
+        }
+        if self.end < self.start {
+            return Err(RecordError::Backwards {
+                job: job(),
+                start: self.start,
+                end: self.end,
+            });
+        }
+        if self.end.since(self.start) > RUN_MAX {
+            return Err(RecordError::TooLong(job()));
+        }
+        Ok(())
+    }
+}
+
+/// One line of the list of running jobs: what predictive usage is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningJob {
+    /// Which job, whose, since when, until now.
+    #[serde(flatten)]
+    pub record: UsageRecord,
+    /// When it is expected to end (its start plus the requested wall-clock time).
+    #[serde(rename = "expected_end_ms")]
+    pub expected_end: WallTime,
+}

@@ -1,0 +1,343 @@
+//! Signed documents: bytes from anywhere become a [`Signed`], and only enough good signatures
+//! make a [`Verified`] of it.
+//!
+//! Form: a tagged `COSE_Sign` (RFC 9052, section 4.1) around the document's canonical CBOR, one
+//! Ed25519 signature a key (algorithm −19, RFC 9864), the key itself as `kid`. Project, document
+//! type and VO are the external data of every signature, so that a signature for one thing is
+//! never good for another.
+//!
+//! Invariant: the bytes received are the bytes hashed, verified, stored and relayed; nothing is
+//! ever re-encoded on the way. A `Verified<T>` cannot be made without [`Signed::verify`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use coset::iana::Algorithm;
+use coset::{
+    CoseSign, CoseSignBuilder, CoseSignature, CoseSignatureBuilder, HeaderBuilder,
+    RegisteredLabelWithPrivate, TaggedCborSerializable,
+};
+use ed25519_dalek::{Signature, Signer, VerifyingKey};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cbor::{self, CborError};
+use crate::documents::Role;
+use crate::ids::{ContentHash, KeyId, SiteId, VoId};
+
+/// Most signatures on one document: bounds the verification work that one input can cause.
+/// Authorities of more than a dozen keys are unheard of.
+pub const SIGNATURES_MAX: usize = 32;
+
+/// A kind of document that can be signed.
+pub trait Document: Serialize + DeserializeOwned {
+    /// Name of the kind, part of what is signed.
+    const TYPE: &'static str;
+    /// Largest envelope in bytes.
+    const BYTES_MAX: usize;
+
+    /// The VO it belongs to; `None` in a first charter, whose own hash is the id.
+    fn vo(&self) -> Option<VoId>;
+
+    /// What must hold beyond the shape of the fields; the message says what does not.
+    fn validate(&self) -> Result<(), String>;
+}
+
+/// Why a document was refused. State is unchanged; the sender or the signer is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    /// The envelope or the payload is not canonical CBOR of the right shape and size.
+    #[error("{kind}: {error}")]
+    Encoding {
+        /// Kind of document.
+        kind: &'static str,
+        /// What is wrong.
+        error: CborError,
+    },
+    /// The envelope is not the COSE that we write.
+    #[error("{kind}: {what}")]
+    Envelope {
+        /// Kind of document.
+        kind: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// The content contradicts itself.
+    #[error("{kind}: {what}")]
+    Invalid {
+        /// Kind of document.
+        kind: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// Too few of the role's keys have signed.
+    #[error("{kind}: {valid} valid signatures of the {threshold} that are needed")]
+    Threshold {
+        /// Kind of document.
+        kind: &'static str,
+        /// Distinct keys of the role with a valid signature.
+        valid: usize,
+        /// How many are needed.
+        threshold: u32,
+    },
+}
+
+/// A secret key. Debug and Display show its public half only.
+pub struct SigningKey(ed25519_dalek::SigningKey);
+
+impl SigningKey {
+    /// The key of 32 secret bytes, which the caller drew at random.
+    pub fn from_secret(secret: &[u8; 32]) -> Self {
+        Self(ed25519_dalek::SigningKey::from_bytes(secret))
+    }
+
+    /// Its public half.
+    pub fn key_id(&self) -> KeyId {
+        KeyId::from_bytes(self.0.verifying_key().to_bytes())
+    }
+
+    /// Its public half, as a site's identity.
+    pub fn site_id(&self) -> SiteId {
+        SiteId::from_bytes(self.0.verifying_key().to_bytes())
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey({})", self.key_id().short())
+    }
+}
+
+/// A document as it was received: well-formed, of unknown truth.
+#[derive(Clone)]
+pub struct Signed<T> {
+    bytes: Arc<[u8]>,
+    envelope: CoseSign,
+    hash: ContentHash,
+    claimed: T,
+}
+
+impl<T: Document> Signed<T> {
+    /// Signs `body` with every one of `keys`.
+    pub fn sign(body: T, keys: &[&SigningKey]) -> Result<Self, DocumentError> {
+        let payload = cbor::to_vec(&body);
+        let unsigned = CoseSignBuilder::new().payload(payload).build();
+        let bytes = to_bytes(unsigned);
+        let mut signed = Self::parse(&bytes)?;
+        for key in keys {
+            signed.add_signature(key)?;
+        }
+        Ok(signed)
+    }
+
+    /// Takes bytes from anywhere. Checks form and size, not signatures.
+    pub fn parse(bytes: &[u8]) -> Result<Self, DocumentError> {
+        let encoding = |error| DocumentError::Encoding {
+            kind: T::TYPE,
+            error,
+        };
+        let foreign = |what: String| DocumentError::Envelope {
+            kind: T::TYPE,
+            what,
+        };
+        cbor::check(bytes, T::BYTES_MAX).map_err(encoding)?;
+        let envelope =
+            CoseSign::from_tagged_slice(bytes).map_err(|error| foreign(error.to_string()))?;
+        if to_bytes(envelope.clone()) != bytes {
+            return Err(foreign(
+                "envelope does not re-encode to the same bytes".to_owned(),
+            ));
+        }
+        if envelope.signatures.len() > SIGNATURES_MAX {
+            return Err(foreign(format!("more than {SIGNATURES_MAX} signatures")));
+        }
+        let payload = envelope
+            .payload
+            .as_deref()
+            .ok_or_else(|| foreign("detached payload".to_owned()))?;
+        let claimed: T = cbor::from_slice(payload, T::BYTES_MAX).map_err(encoding)?;
+        claimed.validate().map_err(|what| DocumentError::Invalid {
+            kind: T::TYPE,
+            what,
+        })?;
+        let hash = ContentHash::of(payload);
+        Ok(Self {
+            bytes: bytes.into(),
+            envelope,
+            hash,
+            claimed,
+        })
+    }
+
+    /// What the document says, before anyone has vouched for it. Good for finding out whose
+    /// signature is needed, and for nothing else.
+    pub fn claimed(&self) -> &T {
+        &self.claimed
+    }
+
+    /// The exact bytes received.
+    pub fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    /// Hash of the payload: the document's identity, the same whoever has signed so far.
+    pub fn hash(&self) -> ContentHash {
+        self.hash
+    }
+
+    /// The VO that the document belongs to.
+    pub fn vo(&self) -> VoId {
+        self.claimed.vo().unwrap_or_else(|| self.hash.into())
+    }
+
+    /// Adds a signature, or does nothing where this key has signed already.
+    pub fn add_signature(&mut self, key: &SigningKey) -> Result<(), DocumentError> {
+        let id = key.key_id();
+        if self.signers().any(|signer| signer == id) {
+            return Ok(());
+        }
+        let mut envelope = self.envelope.clone();
+        let mut signature = unsigned_signature(id);
+        let to_sign = CoseSign {
+            signatures: vec![signature.clone()],
+            ..envelope.clone()
+        }
+        .tbs_data(&self.external_aad(), &signature);
+        signature.signature = key.0.sign(&to_sign).to_bytes().to_vec();
+        envelope.signatures.push(signature);
+        *self = Self::parse(&to_bytes(envelope))?;
+        Ok(())
+    }
+
+    /// The keys that claim to have signed, in order, good signatures or not.
+    pub fn signers(&self) -> impl Iterator<Item = KeyId> + '_ {
+        self.envelope.signatures.iter().filter_map(signer)
+    }
+
+    /// How many distinct keys of `keys` have signed this payload for this VO and document type.
+    /// The one place where signatures are counted.
+    pub fn count_valid(&self, keys: &BTreeSet<KeyId>) -> usize {
+        let aad = self.external_aad();
+        let good = |signature: &CoseSignature, key: KeyId| -> Option<()> {
+            let expected = unsigned_signature(key);
+            (signature.protected.header == expected.protected.header).then_some(())?;
+            let public = VerifyingKey::from_bytes(key.as_bytes()).ok()?;
+            let bytes = Signature::from_slice(&signature.signature).ok()?;
+            public
+                .verify_strict(&self.envelope.tbs_data(&aad, signature), &bytes)
+                .ok()
+        };
+        let valid: BTreeSet<KeyId> = self
+            .envelope
+            .signatures
+            .iter()
+            .filter_map(|signature| Some((signature, signer(signature)?)))
+            .filter(|(_, key)| keys.contains(key))
+            .filter(|(signature, key)| good(signature, *key).is_some())
+            .map(|(_, key)| key)
+            .collect();
+        valid.len()
+    }
+
+    /// Makes the document usable, if every one of `roles` has signed with its threshold.
+    pub fn verify(self, roles: &[&Role]) -> Result<Verified<T>, DocumentError> {
+        for role in roles {
+            let valid = self.count_valid(&role.keys);
+            if valid < role.threshold as usize {
+                return Err(DocumentError::Threshold {
+                    kind: T::TYPE,
+                    valid,
+                    threshold: role.threshold,
+                });
+            }
+        }
+        assert!(!roles.is_empty(), "a document is verified against somebody");
+        let vo = self.vo();
+        Ok(Verified {
+            bytes: self.bytes,
+            hash: self.hash,
+            vo,
+            body: self.claimed,
+        })
+    }
+
+    fn external_aad(&self) -> Vec<u8> {
+        let vo = self.vo();
+        cbor::to_vec(&("fairmesh/1", T::TYPE, vo))
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Signed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signed")
+            .field("hash", &self.hash)
+            .field("claimed", &self.claimed)
+            .finish()
+    }
+}
+
+/// A document whose signatures were checked against the keys in force. Only these are merged,
+/// adopted, stored or relayed.
+#[derive(Debug, Clone)]
+pub struct Verified<T> {
+    bytes: Arc<[u8]>,
+    hash: ContentHash,
+    vo: VoId,
+    body: T,
+}
+
+impl<T> Verified<T> {
+    /// The exact bytes received.
+    pub fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
+    /// Hash of the payload.
+    pub fn hash(&self) -> ContentHash {
+        self.hash
+    }
+
+    /// The VO that the document belongs to.
+    pub fn vo(&self) -> VoId {
+        self.vo
+    }
+
+    /// What it says.
+    pub fn body(&self) -> &T {
+        &self.body
+    }
+}
+
+impl<T> PartialEq for Verified<T> {
+    /// Two documents are the same when their payloads are.
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
+impl<T> Eq for Verified<T> {}
+
+fn unsigned_signature(key: KeyId) -> CoseSignature {
+    let header = HeaderBuilder::new()
+        .algorithm(Algorithm::Ed25519)
+        .key_id(key.as_bytes().to_vec())
+        .build();
+    CoseSignatureBuilder::new().protected(header).build()
+}
+
+fn signer(signature: &CoseSignature) -> Option<KeyId> {
+    let header = &signature.protected.header;
+    let ours = header.alg == Some(RegisteredLabelWithPrivate::Assigned(Algorithm::Ed25519));
+    let key: [u8; 32] = header.key_id.as_slice().try_into().ok()?;
+    ours.then_some(KeyId::from_bytes(key))
+}
+
+fn to_bytes(envelope: CoseSign) -> Vec<u8> {
+    envelope
+        .to_tagged_vec()
+        .expect("an envelope of byte strings encodes")
+}
+
+#[cfg(test)]
+mod tests;

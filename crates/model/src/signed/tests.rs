@@ -1,0 +1,93 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::documents::{Checkpoint, PathCells, UsageBatch};
+use crate::ids::{Incarnation, Seq};
+use crate::time::WallTime;
+
+fn key(seed: u8) -> SigningKey {
+    SigningKey::from_secret(&[seed; 32])
+}
+
+fn batch(site: &SigningKey) -> UsageBatch {
+    UsageBatch {
+        vo: VoId::from_bytes([1; 32]),
+        site: site.site_id(),
+        incarnation: Incarnation(1),
+        seq: Seq(1),
+        previous: None,
+        at: WallTime(0),
+        cells: PathCells::default(),
+    }
+}
+
+fn role(keys: &[&SigningKey], threshold: u32) -> Role {
+    Role {
+        keys: keys.iter().map(|key| key.key_id()).collect(),
+        threshold,
+    }
+}
+
+#[test]
+fn bytes_survive_the_journey_unchanged() {
+    let signed = Signed::sign(batch(&key(1)), &[&key(1)]).expect("signs");
+    let bytes = signed.bytes().clone();
+    let verified = Signed::<UsageBatch>::parse(&bytes)
+        .expect("parses")
+        .verify(&[&role(&[&key(1)], 1)])
+        .expect("verifies");
+    assert_eq!(verified.bytes(), &bytes);
+    assert_eq!(verified.body(), &batch(&key(1)));
+}
+
+#[test]
+fn a_threshold_counts_distinct_keys_of_the_role_only() {
+    let (a, b, stranger) = (key(1), key(2), key(3));
+    let mut signed = Signed::sign(batch(&a), &[&a, &stranger]).expect("signs");
+    signed.add_signature(&a).expect("a repeat changes nothing");
+    let needed = role(&[&a, &b], 2);
+    assert_eq!(signed.count_valid(&needed.keys), 1);
+    assert!(matches!(
+        signed.clone().verify(&[&needed]),
+        Err(DocumentError::Threshold {
+            valid: 1,
+            threshold: 2,
+            ..
+        })
+    ));
+    signed.add_signature(&b).expect("signs");
+    assert!(signed.verify(&[&needed]).is_ok());
+}
+
+#[test]
+fn a_signature_for_one_thing_is_never_good_for_another() {
+    let site = key(1);
+    let signed = Signed::sign(batch(&site), &[&site]).expect("signs");
+    // The same signature under another VO's document, and under another document type.
+    let mut other = batch(&site);
+    other.vo = VoId::from_bytes([2; 32]);
+    let mut moved = Signed::sign(other, &[]).expect("parses");
+    moved.envelope.signatures = signed.envelope.signatures.clone();
+    assert_eq!(moved.count_valid(&BTreeSet::from([site.key_id()])), 0);
+    assert!(Signed::<Checkpoint>::parse(signed.bytes()).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_changed_byte_is_noticed(position in any::<prop::sample::Index>(), flip in 1..=255u8) {
+        let site = key(1);
+        let mut bytes = Signed::sign(batch(&site), &[&site]).expect("signs").bytes().to_vec();
+        let at = position.index(bytes.len());
+        bytes[at] ^= flip;
+        let accepted = Signed::<UsageBatch>::parse(&bytes).and_then(|signed| signed.verify(&[&Role::single(site.site_id())]));
+        prop_assert!(accepted.is_err());
+    }
+
+    #[test]
+    fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Signed::<UsageBatch>::parse(&bytes);
+    }
+}
