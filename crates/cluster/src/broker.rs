@@ -67,7 +67,10 @@ mod tests {
 
     #[test]
     fn picks_stay_within_the_allowed_sites_and_reach_all_of_them() {
-        let rows = [(Broker::Random, vec![0, 1, 2, 3]), (Broker::Restricted(vec![3, 1]), vec![1, 3])];
+        let rows = [
+            (Broker::Random, vec![0, 1, 2, 3]),
+            (Broker::Restricted(vec![3, 1]), vec![1, 3]),
+        ];
         for (broker, expected) in rows {
             let mut stream = Seed(1).stream("broker");
             let mut seen: Vec<_> = (0..200).map(|_| broker.pick(4, &mut stream)).collect();
@@ -80,9 +83,15 @@ mod tests {
     #[test]
     fn a_broker_without_a_site_is_refused() {
         assert_eq!(Broker::Random.check(0), Err(BrokerError::NoSites));
-        assert_eq!(Broker::Restricted(vec![]).check(6), Err(BrokerError::NoSites));
+        assert_eq!(
+            Broker::Restricted(vec![]).check(6),
+            Err(BrokerError::NoSites)
+        );
         let beyond = Broker::Restricted(vec![0, 6]);
-        assert_eq!(beyond.check(6), Err(BrokerError::NoSuchSite { site: 6, sites: 6 }));
+        assert_eq!(
+            beyond.check(6),
+            Err(BrokerError::NoSuchSite { site: 6, sites: 6 })
+        );
         assert_eq!(beyond.check(7), Ok(()));
     }
 }

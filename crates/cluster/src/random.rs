@@ -69,7 +69,9 @@ impl Stream {
 fn fnv1a_128(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+    bytes.iter().fold(OFFSET, |hash, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(PRIME)
+    })
 }
 
 #[cfg(test)]
@@ -98,10 +100,12 @@ mod tests {
 
     #[test]
     fn a_seed_means_the_same_in_every_release() {
-        assert_eq!(draws(1, "pinned"), PINNED);
+        // Recorded when the streams were first defined: scenarios are known by their seeds.
+        let expected = [
+            87_644, 733_156, 309_359, 352_488, 589_373, 833_480, 433_557, 799_987,
+        ];
+        assert_eq!(draws(1, "pinned"), expected);
     }
-
-    const PINNED: [u64; 8] = [0; 8];
 
     #[test]
     fn bounds_are_kept_and_reached() {
@@ -111,7 +115,10 @@ mod tests {
             let drawn = stream.between(10, 14);
             seen[usize::try_from(drawn - 10).expect("small")] += 1;
         }
-        assert!(seen.iter().all(|count| (120..280).contains(count)), "{seen:?}");
+        assert!(
+            seen.iter().all(|count| (120..280).contains(count)),
+            "{seen:?}"
+        );
         assert_eq!(stream.between(9, 9), 9);
         assert_eq!(stream.between(9, 3), 9);
         stream.between(0, u64::MAX);

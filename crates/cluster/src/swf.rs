@@ -144,7 +144,12 @@ impl<R: BufRead> Iterator for SwfReader<R> {
             match outcome {
                 Ok(Some(record)) => return Some(Ok(record)),
                 Ok(None) => {}
-                Err(kind) => return Some(Err(SwfError { line: self.line_number, kind })),
+                Err(kind) => {
+                    return Some(Err(SwfError {
+                        line: self.line_number,
+                        kind,
+                    }));
+                }
             }
         }
         None
@@ -156,7 +161,9 @@ impl SwfHeader {
     /// for the start time: to miss that would move every job.
     fn read_comment(&mut self, comment: &[u8]) -> Result<(), SwfErrorKind> {
         let comment = String::from_utf8_lossy(comment);
-        let Some((name, value)) = comment.split_once(':') else { return Ok(()) };
+        let Some((name, value)) = comment.split_once(':') else {
+            return Ok(());
+        };
         let (first, rest) = first_word(value);
         let number = first.parse::<u64>().ok();
         match (name.trim(), number) {

@@ -26,7 +26,7 @@ impl WindowLength {
 
     /// Checks a length in milliseconds.
     pub const fn from_millis(length: u64) -> Result<Self, WindowLengthError> {
-        if length >= 1_000 && length <= DAY_MS && DAY_MS % length == 0 {
+        if length >= 1_000 && length <= DAY_MS && DAY_MS.is_multiple_of(length) {
             Ok(Self(length))
         } else {
             Err(WindowLengthError(length))

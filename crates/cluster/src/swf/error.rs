@@ -20,7 +20,6 @@ pub struct SwfError {
     /// Counted from 1.
     pub line: u64,
     /// What is wrong with it.
-    #[source]
     pub kind: SwfErrorKind,
 }
 
@@ -57,13 +56,17 @@ pub enum SwfErrorKind {
     #[error("longer than {} bytes", super::SWF_LINE_BYTES_MAX)]
     LineTooLong,
     /// The input itself failed; nothing more can be read.
-    #[error("the input failed")]
-    Input(#[source] io::Error),
+    #[error("the input failed: {0}")]
+    Input(io::Error),
 }
 
 impl SwfErrorKind {
     pub(super) fn bad_value(column: usize, problem: &'static str, text: &[u8]) -> Self {
-        Self::BadValue { column, problem, text: quoted(&String::from_utf8_lossy(text)) }
+        Self::BadValue {
+            column,
+            problem,
+            text: quoted(&String::from_utf8_lossy(text)),
+        }
     }
 
     pub(super) fn bad_start_time(text: &str) -> Self {

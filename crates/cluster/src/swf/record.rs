@@ -40,10 +40,9 @@ pub struct SwfRecord {
     pub job: u64,
     /// Column 2: seconds since the log's start.
     pub submit_s: u64,
-    /// Column 3: seconds from submit to start. Other negative numbers than -1 (clocks that
-    /// disagreed) are taken as unknown too.
+    /// Column 3: seconds from submit to start. Any negative number is unknown here.
     pub wait_s: Option<u64>,
-    /// Column 4: seconds from start to end.
+    /// Column 4: seconds from start to end. Any negative number is unknown here.
     pub run_s: Option<u64>,
     /// Column 5: allocated processors; see [`SwfRecord::cores`].
     pub procs: Option<u64>,
@@ -80,7 +79,9 @@ impl SwfRecord {
     pub(super) fn parse(line: &[u8]) -> Result<Self, SwfErrorKind> {
         let mut columns: [&[u8]; SWF_COLUMNS] = [b""; SWF_COLUMNS];
         let mut found = 0;
-        let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let words = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty());
         for (column, word) in columns.iter_mut().zip(words) {
             *column = word;
             found += 1;
@@ -119,7 +120,9 @@ impl SwfRecord {
     /// to be more than zero.
     pub fn cores(&self) -> Option<u64> {
         let positive = |procs: &u64| *procs > 0;
-        self.procs.filter(positive).or(self.requested_procs.filter(positive))
+        self.procs
+            .filter(positive)
+            .or(self.requested_procs.filter(positive))
     }
 
     /// Seconds since the log's start at which the job started: submit plus wait, where an unknown
@@ -141,7 +144,9 @@ struct Decimal<'a> {
     decimals: &'a [u8],
 }
 
-const WAIT_COLUMN: usize = 3;
+/// Wait and run time are differences of clocks: real logs hold other negative numbers than -1 there
+/// (a start before the submit, an end of 0 for a job that never ended).
+const DIFFERENCE_COLUMNS: [usize; 2] = [3, 4];
 
 fn whole(column: usize, text: &[u8]) -> Result<Option<u64>, SwfErrorKind> {
     let number = decimal(column, text)?;
@@ -155,7 +160,10 @@ fn milliseconds(column: usize, text: &[u8]) -> Result<Option<u64>, SwfErrorKind>
     let number = decimal(column, text)?;
     let decimals = number.decimals.iter().chain(b"000").take(3);
     let milliseconds = decimals.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
-    let total = number.whole.checked_mul(1_000).and_then(|ms| ms.checked_add(milliseconds));
+    let total = number
+        .whole
+        .checked_mul(1_000)
+        .and_then(|ms| ms.checked_add(milliseconds));
     let total = total.ok_or_else(|| SwfErrorKind::bad_value(column, "too large", text))?;
     known_or_none(column, text, &number).map(|known| known.then_some(total))
 }
@@ -167,8 +175,12 @@ fn known_or_none(column: usize, text: &[u8], number: &Decimal<'_>) -> Result<boo
         (false, _) => Ok(true),
         (true, 0) if zeros => Ok(true),
         (true, 1) if zeros => Ok(false),
-        (true, _) if column == WAIT_COLUMN => Ok(false),
-        (true, _) => Err(SwfErrorKind::bad_value(column, "negative, and not -1", text)),
+        (true, _) if DIFFERENCE_COLUMNS.contains(&column) => Ok(false),
+        (true, _) => Err(SwfErrorKind::bad_value(
+            column,
+            "negative, and not -1",
+            text,
+        )),
     }
 }
 
@@ -188,6 +200,13 @@ fn decimal(column: usize, text: &[u8]) -> Result<Decimal<'_>, SwfErrorKind> {
         return Err(bad("not a number"));
     }
     let append = |sum: u64, digit: &u8| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-    let whole = whole.iter().try_fold(0, append).ok_or_else(|| bad("too large"))?;
-    Ok(Decimal { negative, whole, decimals })
+    let whole = whole
+        .iter()
+        .try_fold(0, append)
+        .ok_or_else(|| bad("too large"))?;
+    Ok(Decimal {
+        negative,
+        whole,
+        decimals,
+    })
 }
