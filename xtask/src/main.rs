@@ -1,1 +1,63 @@
-fn main() {}
+//! `cargo xtask`: the chores of this repository.
+//!
+//! `cargo xtask test` is the one command that a contributor and the continuous integration run: it
+//! sets up what it may set up, runs every check in order, stops at the first that fails, and ends
+//! with a table of what each step cost.
+//!
+//! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
+//! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).
+
+mod setup;
+mod steps;
+
+use std::process::ExitCode;
+
+use steps::STEPS;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = match args[..] {
+        ["test"] => test(None),
+        ["test", "--only", name] => test(Some(name)),
+        [] | ["help" | "--help" | "-h"] | ["test", "--help" | "-h"] => {
+            help();
+            Ok(())
+        }
+        _ => Err(format!(
+            "cannot understand `{}`: try `cargo xtask help`",
+            args.join(" ")
+        )),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs every step, or only the one with that name.
+fn test(only: Option<&str>) -> Result<(), String> {
+    let chosen: Vec<_> = STEPS
+        .iter()
+        .filter(|step| only.is_none_or(|name| name == step.name))
+        .collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        return Err(format!("--only takes one of {}", names.join(", ")));
+    }
+    setup::install_packages();
+    steps::run(&chosen)
+}
+
+fn help() {
+    println!("cargo xtask test                  sets up, then runs every step below");
+    println!("cargo xtask test --only <STEP>    runs one of them");
+    println!("cargo xtask help                  prints this\n");
+    println!("Steps, in order:");
+    for step in STEPS {
+        println!("  {:8}{}", step.name, step.command());
+    }
+}

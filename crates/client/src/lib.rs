@@ -1,1 +1,18 @@
-//! .
+//! How a batch scheduler asks a Fairmesh node for priorities.
+//!
+//! [`protocol`] is the format of `lookup.sock`, byte by byte, pure and shared with the node;
+//! [`client`] is the blocking client on top of it that schedulers link.
+//!
+//! Invariant: nothing here waits for the network of other sites. A node answers from the view that
+//! it holds, and every answer carries that view's age, so the caller decides what is too old.
+//!
+//! Deliberately not here: writing anything to a node (that is `control.sock`), and how a factor is
+//! computed (`fairmesh-fairshare`).
+#![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
+
+pub mod protocol;
+
+pub mod client;
+
+pub use client::{Client, ClientError, Roster};
+pub use protocol::{Answer, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, View, Who};

@@ -1,1 +1,34 @@
-//! .
+//! Grid-wide fairshare, in whole numbers: share tree + usage → deviation vectors, priorities, ranks,
+//! explanations; and what a job is charged.
+//!
+//! Invariant: nothing here rounds unless it says so, and nothing depends on the machine, the order in
+//! which deltas came, a clock or a random number. Two sites with the same documents, the same usage
+//! and the same reference window compute the same bits.
+//!
+//! Deliberately not here: which usage is true (`usage`), which policy is in force (`policy`), and
+//! which site's usage caused what (the caller knows; the tree holds sums).
+//! Source: Elmroth and Gardfjäll, "Design and Evaluation of a Decentralized System for Grid-wide
+//! Fairshare Scheduling", 2005 (FSGrid).
+#![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
+
+pub mod charging;
+pub mod deviation;
+pub mod explain;
+pub mod history;
+pub mod order;
+pub mod projection;
+pub mod tree;
+
+mod digit;
+mod ratio;
+
+pub use charging::{Resources, charge, split_amount, split_counters};
+pub use deviation::{Deviation, DeviationVector, Level};
+pub use explain::{Explanation, explain};
+pub use history::WeightTable;
+pub use order::{RankedEntry, Ranking};
+pub use projection::{Context, JobPriority, Priority, Projection};
+pub use tree::{
+    BuildError, EntryId, EntrySpec, History, InFlight, Lookup, Reach, Resolved, Scope, Snapshot,
+    Sums, TreeReader, TreeSpec, TreeWriter, UsageItem,
+};

@@ -1,0 +1,413 @@
+//! A blocking client: what a scheduler links.
+//!
+//! Invariant: answers are matched to requests by order and by id; after any failure that could
+//! leave half a frame on the stream the client is broken, says so at once, and stays so until
+//! [`Client::reconnect`]. Buffers are reused: in the steady state a look-up allocates nothing.
+//!
+//! Deliberately not here: retries and a policy for stale views. The caller knows what a scheduling
+//! cycle can wait for.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::protocol::{
+    Accounts, Answer, HandleColumn, NameBlockBuf, PIPELINE_BYTES_MAX, ProtocolError, Reply,
+    Request, Status, Want, Who, decode_reply, encode_request, split_frame,
+};
+
+/// Bytes to read at once at the least: a whole answer of a small request.
+const READ_BYTES: usize = 4096;
+
+/// Bytes of an answer beside its columns, at the most.
+const ANSWER_HEAD_BYTES: usize = 160;
+
+/// Why a look-up failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The socket failed, or the node did not answer in time. The client is broken.
+    #[error("{path}: {source}")]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What failed.
+        source: io::Error,
+    },
+    /// The accounts cannot be asked for as given (nothing was sent), or the answer made no sense
+    /// (the client is broken).
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The node refused. The client is broken unless [`Status::closes`] is false.
+    #[error("the node refused ({status:?}): {text}")]
+    Refused {
+        /// Why, for programs.
+        status: Status,
+        /// Why, for people.
+        text: String,
+    },
+    /// An answer came to something that was not asked. The client is broken.
+    #[error("answer {got} came where {expected} was due")]
+    OutOfOrder {
+        /// The id that came.
+        got: u64,
+        /// The id that was due.
+        expected: u64,
+    },
+    /// More answers are waited for than fit in the socket: receive first. Nothing was sent.
+    #[error("too many requests under way: receive their answers first")]
+    PipelineFull,
+    /// [`Client::receive`] with nothing sent.
+    #[error("no request is under way")]
+    NothingSent,
+    /// An earlier failure left the stream unusable: [`Client::reconnect`].
+    #[error("the connection is broken since an earlier failure")]
+    Broken,
+}
+
+/// Accounts that are asked for again and again: the node is told their names once, and then only
+/// the handles that it gave them.
+#[derive(Debug, Clone)]
+pub struct Roster {
+    names: NameBlockBuf,
+    /// Which connection the handles came on; 0 before the first.
+    session: u64,
+    generation: u64,
+    handles: Vec<u8>,
+}
+
+impl Roster {
+    /// The accounts, in the order in which the factors will come.
+    pub fn new(accounts: &[Who<'_>]) -> Result<Self, ProtocolError> {
+        Ok(Self {
+            names: NameBlockBuf::of(accounts)?,
+            session: 0,
+            generation: 0,
+            handles: Vec::new(),
+        })
+    }
+
+    /// How many accounts.
+    pub fn len(&self) -> usize {
+        self.names.as_block().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A connection to a node's `lookup.sock`.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    timeout: Duration,
+    stream: UnixStream,
+    broken: bool,
+    /// Tells one connection from another, so that a handle is never used on the wrong one.
+    session: u64,
+    next_id: u64,
+    /// The id of the answer that is due; equal to `next_id` when none is.
+    due_id: u64,
+    /// Answer bytes waited for, at the most.
+    due_bytes: usize,
+    names: NameBlockBuf,
+    outbox: Vec<u8>,
+    inbox: Inbox,
+}
+
+impl Client {
+    /// Connects to the socket at `path`. A call that gets no answer fails after `timeout`; one
+    /// whose answer trickles in fails after twice that at the latest. `timeout` is not zero.
+    pub fn connect(path: impl Into<PathBuf>, timeout: Duration) -> Result<Self, ClientError> {
+        let path = path.into();
+        let stream = open(&path, timeout).map_err(|source| ClientError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Self {
+            path,
+            timeout,
+            stream,
+            broken: false,
+            session: next_session(),
+            next_id: 1,
+            due_id: 1,
+            due_bytes: 0,
+            names: NameBlockBuf::new(),
+            outbox: Vec::new(),
+            inbox: Inbox::default(),
+        })
+    }
+
+    /// Connects anew; answers that were under way are lost.
+    pub fn reconnect(&mut self) -> Result<(), ClientError> {
+        self.broken = true;
+        self.stream = open(&self.path, self.timeout).map_err(|source| self.io(source))?;
+        self.session = next_session();
+        self.due_id = self.next_id;
+        self.due_bytes = 0;
+        self.inbox = Inbox::default();
+        self.broken = false;
+        Ok(())
+    }
+
+    /// Whether an earlier failure left the connection unusable.
+    pub const fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// The factors of `accounts`, in their order. Waits for the answer; answers that were already
+    /// under way are received and dropped first.
+    pub fn lookup(&mut self, accounts: &[Who<'_>]) -> Result<Answer<'_>, ClientError> {
+        self.drain()?;
+        self.send(accounts)?;
+        self.receive()
+    }
+
+    /// The factors of a roster, in its order. Asks by name where the node does not know the
+    /// handles (any more).
+    pub fn lookup_roster<'a>(&'a mut self, roster: &mut Roster) -> Result<Answer<'a>, ClientError> {
+        self.drain()?;
+        if roster.session == self.session {
+            match self.ask_by_handle(roster) {
+                // The frame stays in the inbox; it is looked at once more to satisfy the borrow.
+                Ok(()) => return self.inbox.last_answer(),
+                Err(ClientError::Refused {
+                    status: Status::StaleHandles,
+                    ..
+                }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.ask_for_handles(roster)?;
+        self.inbox.last_answer()
+    }
+
+    /// Sends a request without waiting; returns its id. [`Client::receive`] gives the answers in
+    /// the order of the requests.
+    pub fn send(&mut self, accounts: &[Who<'_>]) -> Result<u64, ClientError> {
+        self.names.clear();
+        self.names.extend(accounts)?;
+        self.begin(accounts.len() * 4)?;
+        let request = Request {
+            id: self.next_id,
+            want: Want::Factors,
+            accounts: Accounts::Names(self.names.as_block()),
+        };
+        encode_request(&mut self.outbox, &request)?;
+        self.finish(accounts.len() * 4)
+    }
+
+    /// Waits for the answer that is due next.
+    pub fn receive(&mut self) -> Result<Answer<'_>, ClientError> {
+        self.await_answer()?;
+        self.inbox.last_answer()
+    }
+
+    fn ask_by_handle(&mut self, roster: &Roster) -> Result<(), ClientError> {
+        self.begin(roster.handles.len())?;
+        let request = Request {
+            id: self.next_id,
+            want: Want::Factors,
+            accounts: Accounts::Handles {
+                generation: roster.generation,
+                handles: HandleColumn::new(&roster.handles)?,
+            },
+        };
+        encode_request(&mut self.outbox, &request)?;
+        self.finish(roster.handles.len())?;
+        self.await_answer()
+    }
+
+    fn ask_for_handles(&mut self, roster: &mut Roster) -> Result<(), ClientError> {
+        let answer_bytes = roster.len() * 8;
+        self.begin(answer_bytes)?;
+        let request = Request {
+            id: self.next_id,
+            want: Want::FactorsAndHandles,
+            accounts: Accounts::Names(roster.names.as_block()),
+        };
+        encode_request(&mut self.outbox, &request)?;
+        self.finish(answer_bytes)?;
+        self.await_answer()?;
+        let answer = self.inbox.last_answer()?;
+        roster.session = 0;
+        roster.handles.clear();
+        let handles = answer
+            .handles()
+            .filter(|handles| handles.len() == roster.names.as_block().len() * 4)
+            .ok_or(ProtocolError::Missing("handle column"))?;
+        roster.handles.extend_from_slice(handles);
+        roster.generation = answer.view.generation;
+        roster.session = self.session;
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), ClientError> {
+        while self.due_id < self.next_id {
+            match self.await_answer() {
+                Ok(()) => {}
+                Err(ClientError::Refused { status, .. }) if !status.closes() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another request may go out whose answer has columns of `answer_bytes`.
+    fn begin(&mut self, answer_bytes: usize) -> Result<(), ClientError> {
+        if self.broken {
+            return Err(ClientError::Broken);
+        }
+        let due_bytes = self.due_bytes + answer_bytes + ANSWER_HEAD_BYTES;
+        if self.due_id < self.next_id && due_bytes > PIPELINE_BYTES_MAX {
+            return Err(ClientError::PipelineFull);
+        }
+        self.outbox.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self, answer_bytes: usize) -> Result<u64, ClientError> {
+        if let Err(source) = self.stream.write_all(&self.outbox) {
+            // A node that refuses says why before it closes; that is the better message.
+            if source.kind() == io::ErrorKind::BrokenPipe && self.due_id == self.next_id {
+                self.next_id += 1;
+                self.await_answer()?;
+            }
+            return Err(self.fail(source));
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.due_bytes += answer_bytes + ANSWER_HEAD_BYTES;
+        Ok(id)
+    }
+
+    /// Reads up to the end of the frame that is due; it then is the inbox's last answer.
+    fn await_answer(&mut self) -> Result<(), ClientError> {
+        if self.broken {
+            return Err(ClientError::Broken);
+        }
+        if self.due_id == self.next_id {
+            return Err(ClientError::NothingSent);
+        }
+        // Unset again only behind a whole, sensible answer.
+        self.broken = true;
+        if let Err(error) = self.inbox.read_frame(&mut self.stream, self.timeout) {
+            return Err(match error {
+                InboxError::Io(source) => self.io(source),
+                InboxError::Protocol(error) => error.into(),
+            });
+        }
+        let expected = self.due_id;
+        let Reply { id, outcome } = decode_reply(self.inbox.frame())?;
+        let refused = outcome.err();
+        if id != expected && refused.is_none_or(|(status, _)| !status.closes()) {
+            return Err(ClientError::OutOfOrder { got: id, expected });
+        }
+        self.due_id += 1;
+        if self.due_id == self.next_id {
+            self.due_bytes = 0;
+        }
+        match refused {
+            None => {
+                self.broken = false;
+                Ok(())
+            }
+            Some((status, text)) => {
+                self.broken = status.closes();
+                Err(ClientError::Refused {
+                    status,
+                    text: text.to_owned(),
+                })
+            }
+        }
+    }
+
+    fn fail(&mut self, source: io::Error) -> ClientError {
+        self.broken = true;
+        self.io(source)
+    }
+
+    fn io(&self, source: io::Error) -> ClientError {
+        ClientError::Io {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+fn open(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    Ok(stream)
+}
+
+fn next_session() -> u64 {
+    static SESSIONS: AtomicU64 = AtomicU64::new(1);
+    SESSIONS.fetch_add(1, Ordering::Relaxed)
+}
+
+enum InboxError {
+    Io(io::Error),
+    Protocol(ProtocolError),
+}
+
+/// What was read and not yet taken. Grows with what arrives, up to one frame and a bit.
+#[derive(Debug, Default)]
+struct Inbox {
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that hold data.
+    filled: usize,
+    /// Where the last frame's body lies.
+    body: std::ops::Range<usize>,
+}
+
+impl Inbox {
+    fn frame(&self) -> &[u8] {
+        &self.buffer[self.body.clone()]
+    }
+
+    fn last_answer(&self) -> Result<Answer<'_>, ClientError> {
+        match decode_reply(self.frame())?.outcome {
+            Ok(answer) => Ok(answer),
+            Err((status, text)) => Err(ClientError::Refused {
+                status,
+                text: text.to_owned(),
+            }),
+        }
+    }
+
+    /// Drops the last frame and reads the next.
+    fn read_frame(&mut self, stream: &mut UnixStream, timeout: Duration) -> Result<(), InboxError> {
+        self.buffer.copy_within(self.body.end..self.filled, 0);
+        self.filled -= self.body.end;
+        self.body = 0..0;
+        let begun = Instant::now();
+        loop {
+            let data = &self.buffer[..self.filled];
+            if let Some((body, used)) = split_frame(data).map_err(InboxError::Protocol)? {
+                self.body = used - body.len()..used;
+                return Ok(());
+            }
+            if self.filled > 0 && begun.elapsed() > timeout {
+                return Err(InboxError::Io(io::ErrorKind::TimedOut.into()));
+            }
+            if self.buffer.len() < self.filled + READ_BYTES {
+                self.buffer.resize((self.filled * 2).max(2 * READ_BYTES), 0);
+            }
+            match stream.read(&mut self.buffer[self.filled..]) {
+                Ok(0) => return Err(InboxError::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(read) => self.filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(InboxError::Io(io::ErrorKind::TimedOut.into()));
+                }
+                Err(error) => return Err(InboxError::Io(error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The share tree: an immutable topology, and usage sums that one task writes and many read.
+//!
+//! Invariants: the sums of an entry include those of everything below it; all sums that a reader
+//! sees are of one moment and one reference window per history; a reader never makes the writer
+//! wait. A changed policy means a new tree, fed anew: nothing here is copied or edited in place.
+//! Deliberately not here: which policy is in force (`policy`) and which usage is true (`usage`).
+//! Source: FSGrid, sections 3.2 and 4.3.
+
+pub mod spec;
+
+pub mod reader;
+pub mod writer;
+
+mod cells;
+mod digest;
+mod snapshot;
+mod sums;
+mod sweep;
+mod topology;
+
+pub use reader::{Lookup, Resolved, TreeReader};
+pub use snapshot::Snapshot;
+pub use spec::{BuildError, EntryId, EntrySpec, History, Scope, TreeSpec};
+pub use sums::Sums;
+pub use writer::{InFlight, Reach, TreeWriter, UsageItem};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! The raw amounts booked on one entry, by span: what sums are recomputed from.
+//!
+//! Invariants: one cell a span, sorted; amounts only grow (saturating); compacting changes no
+//! weighted sum, because windows of an old day weigh what their day weighs.
+//! Deliberately not here: amounts of what is booked below the entry.
+
+use fairmesh_model::{Span, Window};
+
+use super::sums::Change;
+use super::topology::Topology;
+use super::writer::{InFlight, Reach};
+use crate::history::ONE;
+
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    /// [`Span::code`].
+    code: u64,
+    own: u64,
+    remote: u64,
+}
+
+/// What is booked on one entry itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Booked {
+    cells: Vec<Cell>,
+    pub(crate) in_flight: InFlight,
+}
+
+impl Booked {
+    /// Adds `amount` and returns what was really added: less, where a cell is full.
+    pub(crate) fn add(&mut self, span: Span, amount: u64, reach: Reach) -> u64 {
+        let code = span.code();
+        let index = match self.cells.binary_search_by_key(&code, |cell| cell.code) {
+            Ok(index) => index,
+            Err(index) => {
+                self.cells.insert(
+                    index,
+                    Cell {
+                        code,
+                        own: 0,
+                        remote: 0,
+                    },
+                );
+                index
+            }
+        };
+        let cell = &mut self.cells[index];
+        let counter = match reach {
+            Reach::Own => &mut cell.own,
+            Reach::Remote => &mut cell.remote,
+        };
+        let before = *counter;
+        *counter = before.saturating_add(amount);
+        *counter - before
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cells.is_empty() && self.in_flight == InFlight::default()
+    }
+
+    /// The weighted sums of all cells and what is in flight.
+    pub(crate) fn weighted(
+        &self,
+        tree: &Topology,
+        history: usize,
+        references: &[Window],
+    ) -> Change {
+        let flight = weighted(self.in_flight.own, self.in_flight.remote, (ONE, ONE));
+        self.cells.iter().fold(flight, |sum, cell| {
+            let weights = tree.weights(history, span_of(cell.code), references);
+            let change = weighted(cell.own, cell.remote, weights);
+            Change {
+                local: sum.local.wrapping_add(change.local),
+                global: sum.global.wrapping_add(change.global),
+            }
+        })
+    }
+
+    /// Merges the windows of old days, and drops what weighs nothing any more. `references` must
+    /// never move back afterwards.
+    pub(crate) fn compact(&mut self, tree: &Topology, history: usize, references: &[Window]) {
+        let length = tree.histories[history].weights.length();
+        let is_old = |day| {
+            [history, tree.local].iter().all(|index| {
+                tree.histories[*index]
+                    .weights
+                    .is_old_day(day, references[*index])
+            })
+        };
+        let alive = |cell: &Cell| tree.weights(history, span_of(cell.code), references) != (0, 0);
+        let merges = |cell: &Cell| {
+            let span = span_of(cell.code);
+            matches!(span, Span::Window(_)) && is_old(span.day(length))
+        };
+        self.cells.retain(alive);
+        if !self.cells.iter().any(merges) {
+            return;
+        }
+        for cell in &mut self.cells {
+            if merges(cell) {
+                cell.code = Span::Day(span_of(cell.code).day(length)).code();
+            }
+        }
+        self.cells.sort_by_key(|cell| cell.code);
+        self.cells
+            .dedup_by(|next, kept| next.code == kept.code && kept.absorb(next));
+        self.cells.shrink_to_fit();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.cells.len()
+    }
+}
+
+impl Cell {
+    /// Takes in `other`; both saturate only beyond 584 million core-years in a day.
+    fn absorb(&mut self, other: &Self) -> bool {
+        self.own = self.own.saturating_add(other.own);
+        self.remote = self.remote.saturating_add(other.remote);
+        true
+    }
+}
+
+/// The change that `own` and `remote` amounts make, under (local, global) weights.
+pub(crate) fn weighted(own: u64, remote: u64, weights: (u64, u64)) -> Change {
+    let times = |amount: u128, weight: u64| {
+        i128::try_from(amount * u128::from(weight)).expect("a charge times a weight is below 2^98")
+    };
+    Change {
+        local: times(u128::from(own), weights.0),
+        global: times(u128::from(own) + u128::from(remote), weights.1),
+    }
+}
+
+fn span_of(code: u64) -> Span {
+    Span::from_code(code).expect("stored from a span")
+}

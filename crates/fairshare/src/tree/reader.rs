@@ -1,0 +1,134 @@
+//! Reading a tree from any thread.
+//!
+//! Invariants: every answer is of one moment; a reader never makes the writer wait; a look-up costs
+//! O(depth) and allocates nothing. A reader that meets a write reads again: a write is a few dozen
+//! stores, and the second read finds its lines in the cache.
+//! Deliberately not here: ranks, which need all entries (`order`).
+
+use std::sync::Arc;
+
+use fairmesh_model::{AccountPath, Share, Window};
+
+use super::snapshot::Snapshot;
+use super::spec::EntryId;
+use super::sums::{SumStore, Sums};
+use super::topology::Topology;
+use crate::deviation::DeviationVector;
+use crate::projection::{Context, Priority, bits};
+
+/// A handle to a tree's sums. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct TreeReader {
+    pub(super) topology: Arc<Topology>,
+    pub(super) store: Arc<SumStore>,
+}
+
+/// Where usage of a path counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resolved {
+    /// The deepest entry that the path is or lies below.
+    pub entry: EntryId,
+    /// Whether the path is that entry's.
+    pub exact: bool,
+}
+
+/// The answer to a scheduler's question.
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    /// Target and actual share, level by level.
+    pub vector: DeviationVector,
+    /// The default projection, `bits`.
+    pub priority: Priority,
+    /// The priority as a fraction of the highest possible one.
+    pub factor: Share,
+    /// The window that the entry's global sums are seen from, in windows of its history.
+    pub reference: Window,
+    /// The window that local sums are seen from, in windows of the site's history.
+    pub local_reference: Window,
+}
+
+impl TreeReader {
+    /// The deepest known entry of `path`; at worst the root.
+    pub fn resolve(&self, path: &AccountPath) -> Resolved {
+        let (entry, exact) = self.topology.resolve(path);
+        Resolved { entry, exact }
+    }
+
+    /// The entry of exactly this path.
+    pub fn entry(&self, path: &AccountPath) -> Option<EntryId> {
+        let resolved = self.resolve(path);
+        resolved.exact.then_some(resolved.entry)
+    }
+
+    /// Where `entry` is.
+    pub fn path(&self, entry: EntryId) -> &AccountPath {
+        &self.topology.paths[entry.index()]
+    }
+
+    /// How many entries there are, the root included.
+    pub fn entries(&self) -> usize {
+        self.topology.nodes.len()
+    }
+
+    /// Levels below the root of the deepest entry.
+    pub fn depth(&self) -> usize {
+        self.topology.depth
+    }
+
+    /// The windows that the sums are seen from, one per history.
+    pub fn references(&self) -> Vec<Window> {
+        self.store
+            .read(|generation| self.store.references(generation))
+    }
+
+    /// The sums of one entry.
+    pub fn sums(&self, entry: EntryId) -> Sums {
+        self.store
+            .read(|generation| self.store.sums(entry.index(), generation))
+    }
+
+    /// The deviation vector of one entry.
+    pub fn vector(&self, entry: EntryId) -> DeviationVector {
+        let chain = self.topology.chain(entry);
+        let sums = self
+            .store
+            .read(|generation| self.store.chain_sums(&chain, generation));
+        let mut vector = DeviationVector::EMPTY;
+        self.topology.vector(&chain, &sums, &mut vector);
+        vector
+    }
+
+    /// Vector, priority and factor of one entry, and what they are seen from. O(depth).
+    pub fn lookup(&self, entry: EntryId) -> Lookup {
+        let chain = self.topology.chain(entry);
+        let (history, local) = (self.topology.history_of(entry), self.topology.local);
+        let (sums, reference, local_reference) = self.store.read(|generation| {
+            let sums = self.store.chain_sums(&chain, generation);
+            let reference = |history| self.store.reference(history, generation);
+            (sums, reference(history), reference(local))
+        });
+        let mut vector = DeviationVector::EMPTY;
+        self.topology.vector(&chain, &sums, &mut vector);
+        let context = Context {
+            entry,
+            depth: self.topology.depth,
+        };
+        let packed = bits::pack(&vector, context.depth);
+        Lookup {
+            vector,
+            priority: Priority::whole(packed),
+            factor: bits::factor_of(packed, context.depth),
+            reference,
+            local_reference,
+        }
+    }
+
+    /// All sums of one moment, or `None` where the writer wrote during each of `attempts` copies
+    /// (then ask the writer, whose copy needs no second attempt).
+    pub fn snapshot(&self, attempts: u32) -> Option<Snapshot> {
+        (0..attempts).find_map(|_| {
+            self.store
+                .try_read(|generation| Snapshot::copy(&self.topology, &self.store, generation))
+        })
+    }
+}

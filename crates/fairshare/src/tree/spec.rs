@@ -1,0 +1,148 @@
+//! What a share tree is built from.
+//!
+//! Invariant: a [`TreeSpec`] is plain data and may be wrong; [`TreeSpec::build`] checks it and names
+//! the entry at fault. Nothing is built from a wrong one.
+//! Deliberately not here: reading a policy, mounting a VO.
+
+use std::sync::Arc;
+
+use fairmesh_model::{AccountPath, Distance, Share, Window};
+
+use super::topology::Topology;
+use super::writer::TreeWriter;
+use crate::history::WeightTable;
+
+/// An entry of a built tree. Ids run in path order (every entry before what is below it) and mean
+/// nothing in another tree; the root is [`EntryId::ROOT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(pub(crate) u32);
+
+impl EntryId {
+    /// The root, which every tree has.
+    pub const ROOT: Self = Self(0);
+
+    /// The id as an index from 0 below [`crate::TreeReader::entries`].
+    pub fn index(self) -> usize {
+        usize::try_from(self.0).expect("32 bits fit an index")
+    }
+}
+
+/// In which scope an entry is compared with its siblings: whose usage makes `actual`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Usage counted at this site, weighed by the site's own history.
+    #[default]
+    Local,
+    /// Usage summed over the VO's member sites, weighed by the VO's history.
+    Global,
+}
+
+/// How usage is weighed and distances are measured, by a site or a VO.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// Weights by age, and the length of the windows.
+    pub weights: WeightTable,
+    /// How far an entry is from its target.
+    pub distance: Distance,
+}
+
+/// One entry of the tree.
+#[derive(Debug, Clone)]
+pub struct EntrySpec {
+    /// Where it is. Not the root, which is implied.
+    pub path: AccountPath,
+    /// Its target, as a fraction of its parent.
+    pub share: Share,
+    /// The scope of the level between this entry and its parent. A local level is measured by the
+    /// distance of the local history, a global one by that of the entry's history.
+    pub scope: Scope,
+    /// Index into [`TreeSpec::histories`]: weighs the global sums of what is booked here, and says
+    /// how long its windows are.
+    pub history: usize,
+}
+
+/// A whole tree, in any order of entries.
+#[derive(Debug, Clone)]
+pub struct TreeSpec {
+    /// The site's history and those of the mounted VOs.
+    pub histories: Vec<History>,
+    /// Index of the history that weighs all local sums.
+    pub local_history: usize,
+    /// Index of the history of usage booked on the root. The same as `local_history`, unless a VO
+    /// is mounted at the root.
+    pub root_history: usize,
+    /// The entries.
+    pub entries: Vec<EntrySpec>,
+}
+
+/// Why a tree was not built. Nothing changed; the specification is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// The root is implied.
+    #[error("the root `/` is listed as an entry")]
+    RootListed,
+    /// Two entries have one path.
+    #[error("`{0}` is listed twice")]
+    Duplicate(AccountPath),
+    /// The entry above is not there.
+    #[error("`{path}` is listed, but `{missing}` above it is not")]
+    MissingParent {
+        /// The entry.
+        path: AccountPath,
+        /// What is missing.
+        missing: AccountPath,
+    },
+    /// A global level compares sums that two different histories weigh.
+    #[error(
+        "`{0}` is compared globally with its siblings, but has another history than its parent"
+    )]
+    MixedHistory(AccountPath),
+    /// An index beyond the list of histories.
+    #[error("`{path}` has history {index}, but there are only {count}")]
+    UnknownHistory {
+        /// The entry, or the root.
+        path: AccountPath,
+        /// The index.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The reference windows do not match the histories one to one.
+    #[error("{given} reference windows were given for {histories} histories")]
+    References {
+        /// How many were given.
+        given: usize,
+        /// How many are needed.
+        histories: usize,
+    },
+    /// More entries than ids.
+    #[error("more than 2^32 - 2 entries")]
+    TooMany,
+}
+
+impl TreeSpec {
+    /// A tree without entries, whose root and local sums use `histories[local_history]`.
+    pub const fn new(histories: Vec<History>, local_history: usize) -> Self {
+        Self {
+            histories,
+            local_history,
+            root_history: local_history,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Builds the tree, without usage, seen from `references` (one window per history, each in the
+    /// windows of its history).
+    ///
+    /// # Errors
+    /// A [`BuildError`] names the first entry at fault.
+    pub fn build(self, references: &[Window]) -> Result<TreeWriter, BuildError> {
+        if references.len() != self.histories.len() {
+            return Err(BuildError::References {
+                given: references.len(),
+                histories: self.histories.len(),
+            });
+        }
+        Ok(TreeWriter::new(Arc::new(Topology::new(self)?), references))
+    }
+}

@@ -1,0 +1,123 @@
+//! Moving the reference windows on: the recomputation of all sums, in bounded slices.
+//!
+//! Invariants: readers keep the old generation, complete and up to date, until the new one is; then
+//! all entries change at once. An entry that the sweep has passed takes part in the new generation,
+//! and so do its later changes; one that it has not passed does not, and will be read in full.
+//! Deliberately not here: when to move on. The design recomputes "the next time it is read, not for
+//! everybody at once"; as `actual` divides two sums, both must be seen from one window, so it is the
+//! work that is spread instead, and the moment that is common.
+
+use fairmesh_model::Window;
+
+use super::spec::EntryId;
+use super::sums::Sums;
+use super::topology::Topology;
+use super::writer::TreeWriter;
+
+/// How far the next generation is.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    pub(super) references: Vec<Window>,
+    /// Entries whose old sums are zeroed; all must be before the first is summed.
+    cleared: usize,
+    /// Entries whose bookings the next generation holds.
+    summed: usize,
+}
+
+impl Sweep {
+    const fn towards(references: Vec<Window>) -> Self {
+        Self {
+            references,
+            cleared: 0,
+            summed: 0,
+        }
+    }
+
+    pub(super) const fn has_passed(&self, entry: usize) -> bool {
+        entry < self.summed
+    }
+}
+
+impl TreeWriter {
+    /// Works towards sums seen from `references` (one window per history), on at most `entries_max`
+    /// entries (at least one), and says whether readers see them. Call again until it does.
+    ///
+    /// References never move back: raw amounts that weigh nothing are dropped, so an earlier window
+    /// is read as the present one. After a clock ran ahead, build the tree anew. A sweep under way
+    /// is finished before a later target is begun.
+    ///
+    /// # Panics
+    /// If there are not as many references as histories.
+    pub fn advance(&mut self, references: &[Window], entries_max: usize) -> bool {
+        assert_eq!(
+            references.len(),
+            self.references.len(),
+            "one reference window per history"
+        );
+        let target: Vec<Window> = self
+            .references
+            .iter()
+            .zip(references)
+            .map(|(now, next)| *now.max(next))
+            .collect();
+        if self.sweep.is_none() {
+            if target == self.references {
+                return true;
+            }
+            self.sweep = Some(Sweep::towards(target.clone()));
+        }
+        self.sweep_some(entries_max.max(1));
+        self.sweep.is_none()
+            && self
+                .references
+                .iter()
+                .zip(&target)
+                .all(|(now, wanted)| now >= wanted)
+    }
+
+    /// Recomputes everything at once, towards the window that a sweep under way aims at.
+    pub(super) fn recompute(&mut self) {
+        let references = self
+            .sweep
+            .take()
+            .map_or_else(|| self.references.clone(), |sweep| sweep.references);
+        self.sweep = Some(Sweep::towards(references));
+        self.sweep_some(usize::MAX);
+    }
+
+    fn sweep_some(&mut self, mut budget: usize) {
+        let Some(mut sweep) = self.sweep.take() else {
+            return;
+        };
+        let (entries, next) = (self.store.len(), self.store.generation() ^ 1);
+        while budget > 0 && sweep.cleared < entries {
+            self.store.set_sums(sweep.cleared, next, Sums::default());
+            sweep.cleared += 1;
+            budget -= 1;
+        }
+        while budget > 0 && sweep.summed < entries {
+            self.sum_entry(sweep.summed, next, &sweep.references);
+            sweep.summed += 1;
+            budget -= 1;
+        }
+        if sweep.summed == entries {
+            self.store.swap(&sweep.references);
+            self.references = sweep.references;
+        } else {
+            self.sweep = Some(sweep);
+        }
+    }
+
+    fn sum_entry(&mut self, index: usize, generation: usize, references: &[Window]) {
+        let booked = &mut self.booked[index];
+        if booked.is_empty() {
+            return;
+        }
+        let topology: &Topology = &self.topology;
+        let entry = EntryId(u32::try_from(index).expect("ids are 32 bits"));
+        let history = topology.history_of(entry);
+        booked.compact(topology, history, references);
+        let change = booked.weighted(topology, history, references);
+        self.store.add(&topology.chain(entry), generation, change);
+    }
+}

@@ -1,0 +1,383 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
+use proptest::prelude::*;
+
+use super::*;
+use crate::history::{ONE, WeightTable};
+
+fn path(text: &str) -> AccountPath {
+    AccountPath::parse(text).expect("a path")
+}
+
+fn history(rule: HistoryRule, length: WindowLength) -> History {
+    History {
+        weights: WeightTable::new(rule, length),
+        distance: Distance::Absolute,
+    }
+}
+
+fn entry(text: &str, percent: u32, scope: Scope, history: usize) -> EntrySpec {
+    EntrySpec {
+        path: path(text),
+        share: Share::from_percent(percent).expect("a percentage"),
+        scope,
+        history,
+    }
+}
+
+/// A site with a group of its own, and one VO with half-hour windows mounted at `/vo`.
+fn spec() -> TreeSpec {
+    let half_hour = WindowLength::from_millis(1_800_000).expect("a window");
+    let site = history(
+        HistoryRule::HalfLife {
+            windows: 24,
+            horizon: 400,
+        },
+        WindowLength::HOUR,
+    );
+    let vo = history(
+        HistoryRule::HalfLife {
+            windows: 10,
+            horizon: 900,
+        },
+        half_hour,
+    );
+    let mut spec = TreeSpec::new(vec![site, vo], 0);
+    spec.entries = vec![
+        entry("/vo/p/u", 50, Scope::Global, 1),
+        entry("/vo", 40, Scope::Local, 1),
+        entry("/own", 60, Scope::Local, 0),
+        entry("/own/a", 100, Scope::Local, 0),
+        entry("/vo/p", 70, Scope::Global, 1),
+        entry("/vo/p/v", 50, Scope::Global, 1),
+        entry("/vo-2", 0, Scope::Local, 0),
+    ];
+    spec
+}
+
+fn references(hour: u32) -> [Window; 2] {
+    [Window(hour), Window(2 * hour)]
+}
+
+#[test]
+fn a_wrong_specification_is_refused_by_name() {
+    type Mistake = fn(&mut TreeSpec);
+    let build = |change: Mistake| {
+        let mut spec = spec();
+        change(&mut spec);
+        spec.build(&references(0)).expect_err("wrong").to_string()
+    };
+    let rows: [(Mistake, &str); 6] = [
+        (
+            |spec| spec.entries.push(spec.entries[0].clone()),
+            "`/vo/p/u` is listed twice",
+        ),
+        (
+            |spec| spec.entries.push(entry("/x/y", 1, Scope::Local, 0)),
+            "`/x/y` is listed, but `/x`",
+        ),
+        (
+            |spec| spec.entries.push(entry("/vo/p/u/x/y", 1, Scope::Global, 1)),
+            "but `/vo/p/u/x` above it is not",
+        ),
+        (
+            |spec| spec.entries[0].history = 0,
+            "`/vo/p/u` is compared globally",
+        ),
+        (
+            |spec| spec.entries[0].history = 9,
+            "`/vo/p/u` has history 9, but there are only 2",
+        ),
+        (
+            |spec| spec.entries.push(entry("/", 1, Scope::Local, 0)),
+            "the root `/` is listed",
+        ),
+    ];
+    for (change, message) in rows {
+        assert!(
+            build(change).contains(message),
+            "{} instead of {message}",
+            build(change)
+        );
+    }
+    assert!(matches!(
+        spec().build(&[]),
+        Err(BuildError::References {
+            given: 0,
+            histories: 2
+        })
+    ));
+}
+
+#[test]
+fn unknown_paths_resolve_to_the_deepest_known_entry() {
+    let reader = spec().build(&references(0)).expect("valid").reader();
+    let rows = [
+        ("/vo/p/u", "/vo/p/u", true),
+        ("/vo/p/u/job/7", "/vo/p/u", false),
+        ("/vo/px", "/vo", false),
+        ("/vo-3/p", "/", false),
+        ("/", "/", true),
+    ];
+    for (asked, found, exact) in rows {
+        let resolved = reader.resolve(&path(asked));
+        assert_eq!(
+            (reader.path(resolved.entry).as_str(), resolved.exact),
+            (found, exact),
+            "{asked}"
+        );
+    }
+    let order: Vec<_> = reader
+        .snapshot(1)
+        .expect("quiet")
+        .ids()
+        .map(|id| reader.path(id).to_string())
+        .collect();
+    assert_eq!(
+        order,
+        [
+            "/", "/own", "/own/a", "/vo", "/vo/p", "/vo/p/u", "/vo/p/v", "/vo-2"
+        ]
+    );
+}
+
+#[test]
+fn usage_counts_upwards_in_its_scopes_under_its_histories() {
+    let mut writer = spec().build(&references(24)).expect("valid");
+    let reader = writer.reader();
+    let [user, project, vo] =
+        ["/vo/p/u", "/vo/p", "/vo"].map(|text| reader.entry(&path(text)).expect("known"));
+    let now = Span::Window(Window(48));
+    writer.apply(user, now, 10, Reach::Own);
+    writer.apply(project, now, 5, Reach::Remote);
+    // Half an hour's window 0 lies in the site's hour 0: a day, or one local half-life, ago.
+    writer.apply(user, Span::Window(Window(0)), 8, Reach::Own);
+    writer.set_in_flight(user, InFlight { own: 3, remote: 4 });
+    writer.change_in_flight(user, -1, i64::MIN);
+    writer.apply(EntryId::ROOT, Span::Window(Window(24)), 1, Reach::Own);
+    let one = u128::from(ONE);
+    let old = u128::from(writer.topology.histories[1].weights.weight_at_age(48)) * 8;
+    assert_eq!(
+        reader.sums(user),
+        Sums {
+            local: 16 * one,
+            global: 12 * one + old
+        }
+    );
+    assert_eq!(
+        reader.sums(project),
+        Sums {
+            local: 16 * one,
+            global: 17 * one + old
+        }
+    );
+    assert_eq!(reader.sums(vo), reader.sums(project));
+    assert_eq!(
+        reader.sums(EntryId::ROOT),
+        Sums {
+            local: 17 * one,
+            global: 18 * one + old
+        }
+    );
+    let lookup = reader.lookup(user);
+    assert_eq!(
+        (lookup.reference, lookup.local_reference),
+        (Window(48), Window(24))
+    );
+    assert_eq!(
+        lookup.vector.compare(&writer.snapshot().vector(user)),
+        std::cmp::Ordering::Equal
+    );
+    let levels: Vec<_> = lookup
+        .vector
+        .levels()
+        .iter()
+        .map(|level| (level.usage, level.parent_usage))
+        .collect();
+    let (user, all) = (12 * one + old, 17 * one + old);
+    assert_eq!(levels, [(16 * one, 17 * one), (all, all), (user, all)]);
+}
+
+#[test]
+fn the_digest_is_the_same_wherever_the_vo_is_mounted() {
+    let mut writer = spec().build(&references(0)).expect("valid");
+    let reader = writer.reader();
+    let entry = |text: &str| reader.entry(&path(text)).expect("known");
+    writer.apply(entry("/vo/p/v"), Span::Day(0), 2, Reach::Remote);
+    let mut seen = Vec::new();
+    writer.digest(entry("/vo"), |path, sum| seen.push((path.to_owned(), sum)));
+    let two = 2 * u128::from(ONE);
+    assert_eq!(
+        seen,
+        [
+            ("/".to_owned(), two),
+            ("/p".to_owned(), two),
+            ("/p/v".to_owned(), two)
+        ]
+    );
+    let mut again = Vec::new();
+    assert!(reader.digest(entry("/vo"), 1, |path, sum| {
+        again.push((path.to_owned(), sum))
+    }));
+    assert_eq!(seen, again);
+}
+
+#[test]
+fn old_windows_merge_into_days_and_forgotten_ones_go() {
+    let mut writer = spec().build(&references(0)).expect("valid");
+    let user = writer.reader().entry(&path("/vo/p/u")).expect("known");
+    for window in 0..96 {
+        writer.apply(user, Span::Window(Window(window)), 1, Reach::Own);
+    }
+    for (hour, cells) in [(71, 96), (72, 49), (120, 2), (700, 0)] {
+        assert!(writer.advance(&references(hour), usize::MAX));
+        assert_eq!(writer.booked[user.index()].len(), cells, "at hour {hour}");
+    }
+    assert!(
+        writer.advance(&references(5), 1),
+        "references never move back"
+    );
+    assert_eq!(writer.reader().references(), references(700));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Apply(usize, Span, u64, Reach),
+    InFlight(usize, u64, u64),
+    Advance(u32, usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let span = prop_oneof![
+        (0u32..1_000).prop_map(|window| Span::Window(Window(window))),
+        (0u32..20).prop_map(Span::Day),
+    ];
+    let reach = prop_oneof![Just(Reach::Own), Just(Reach::Remote)];
+    let step = prop_oneof![
+        4 => (0usize..8, span, 0u64..1 << 50, reach).prop_map(|(e, s, c, r)| Step::Apply(e, s, c, r)),
+        1 => (0usize..8, 0u64..1 << 50, any::<u64>()).prop_map(|(e, own, remote)| Step::InFlight(e, own, remote)),
+        2 => (0u32..500, 1usize..9).prop_map(|(hour, entries)| Step::Advance(hour, entries)),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+fn play(writer: &mut TreeWriter, step: &Step) {
+    let ids: Vec<EntryId> = writer.snapshot().ids().collect();
+    match *step {
+        Step::Apply(entry, span, charge, reach) => writer.apply(ids[entry], span, charge, reach),
+        Step::InFlight(entry, own, remote) => {
+            writer.set_in_flight(ids[entry], InFlight { own, remote })
+        }
+        Step::Advance(hour, entries_max) => {
+            writer.advance(&references(hour), entries_max);
+        }
+    }
+}
+
+fn all_sums(writer: &TreeWriter) -> Vec<Sums> {
+    let snapshot = writer.snapshot();
+    snapshot.ids().map(|entry| snapshot.sums(entry)).collect()
+}
+
+/// A tree built at `reference` and loaded with what the steps book.
+fn rebuilt(steps: &[Step], reference: &[Window]) -> TreeWriter {
+    let mut writer = spec().build(reference).expect("valid");
+    let ids: Vec<EntryId> = writer.snapshot().ids().collect();
+    let items: Vec<UsageItem> = steps
+        .iter()
+        .filter_map(|step| match *step {
+            Step::Apply(entry, span, charge, reach) => Some(UsageItem {
+                entry: ids[entry],
+                span,
+                charge,
+                reach,
+            }),
+            _ => None,
+        })
+        .collect();
+    writer.load(items);
+    for step in steps
+        .iter()
+        .filter(|step| matches!(step, Step::InFlight(..)))
+    {
+        play(&mut writer, step);
+    }
+    writer
+}
+
+proptest! {
+    #[test]
+    fn sums_are_those_of_a_rebuilt_tree_whatever_the_slices(steps in steps()) {
+        let mut writer = spec().build(&references(0)).expect("valid");
+        for (done, step) in steps.iter().enumerate() {
+            play(&mut writer, step);
+            let seen = writer.reader().references();
+            prop_assert_eq!(all_sums(&writer), all_sums(&rebuilt(&steps[..=done], &seen)));
+        }
+        while !writer.advance(&references(500), 3) {}
+        prop_assert_eq!(all_sums(&writer), all_sums(&rebuilt(&steps, &references(500))));
+    }
+
+    #[test]
+    fn the_order_of_deltas_does_not_matter(steps in steps(), rotate in 0usize..60) {
+        let mut other: Vec<Step> =
+            steps.iter().filter(|step| matches!(step, Step::Apply(..))).cloned().collect();
+        let mut writers = [(); 2].map(|()| spec().build(&references(300)).expect("valid"));
+        other.iter().for_each(|step| play(&mut writers[0], step));
+        let middle = rotate.min(other.len());
+        other.rotate_left(middle);
+        other[middle / 2..].reverse();
+        other.iter().for_each(|step| play(&mut writers[1], step));
+        prop_assert_eq!(all_sums(&writers[0]), all_sums(&writers[1]));
+    }
+}
+
+#[test]
+fn readers_see_one_moment_while_the_writer_writes() {
+    let mut writer = spec().build(&references(100)).expect("valid");
+    let reader = writer.reader();
+    let users = ["/vo/p/u", "/vo/p/v"].map(|text| reader.entry(&path(text)).expect("known"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (reader, done) = (reader.clone(), &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let lookup = reader.lookup(users[1]);
+                    // Both users are fed alike, first one and then the other.
+                    for level in lookup.vector.levels() {
+                        assert!(
+                            level.usage <= level.parent_usage,
+                            "a child has more than its parent"
+                        );
+                    }
+                    let of_project = lookup.vector.levels()[2];
+                    assert!(of_project.parent_usage - of_project.usage >= of_project.usage);
+                    let references = reader.references();
+                    assert_eq!(
+                        2 * references[0].0,
+                        references[1].0,
+                        "references of two generations"
+                    );
+                    if let Some(snapshot) = reader.snapshot(1) {
+                        let [u, v] = users.map(|user| snapshot.sums(user).global);
+                        assert_eq!(snapshot.sums(EntryId::ROOT).global, u + v);
+                    }
+                }
+            });
+        }
+        for round in 0..60_000u32 {
+            for user in users {
+                writer.apply(
+                    user,
+                    Span::Window(Window(200 + round % 64)),
+                    u64::from(u32::MAX),
+                    Reach::Own,
+                );
+            }
+            writer.advance(&references(100 + round / 2_000), 2);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}

@@ -1,0 +1,372 @@
+//! Conformance with published-formula vectors for FSGrid: the exact order of every vector, the
+//! paper's number in its unrounded and its rounded form, and the named vectors in which the paper's
+//! number does not keep the order.
+//!
+//! The vectors lie outside the repository: `FAIRMESH_VECTORS` names their folder, or they are looked
+//! for beside the checkout. Without them this says so and checks the formula on rows of its own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use fairmesh_fairshare::projection::{
+    BitsProjection, Context, PaperProjection, PaperRoundedProjection, Projection, RankProjection,
+};
+use fairmesh_fairshare::{
+    EntryId, EntrySpec, History, Priority, Reach, Scope, Snapshot, TreeReader, TreeSpec,
+    WeightTable,
+};
+use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
+use serde_json::Value;
+
+/// The paper's number breaks or loses the order in these.
+const ORDER_BROKEN: [&str; 7] = ["v037", "v038", "v039", "v041", "v042", "v043", "v044"];
+
+/// Its target of 120 % is no share.
+const NO_SHARE: &str = "v049";
+
+/// Vectors in the file; a file that lost some must not pass unnoticed.
+const VECTORS: usize = 45;
+
+type Groups = Vec<Vec<String>>;
+
+struct Case {
+    id: String,
+    vector: Value,
+    reader: TreeReader,
+    snapshot: Snapshot,
+}
+
+#[test]
+fn every_vector_is_read() {
+    let Some(vectors) = vectors() else { return };
+    assert_eq!(vectors.len(), VECTORS);
+    let (cases, refused): (Vec<_>, Vec<_>) = vectors.into_iter().map(case).partition(Result::is_ok);
+    assert_eq!(
+        refused
+            .into_iter()
+            .filter_map(Result::err)
+            .collect::<Vec<_>>(),
+        [NO_SHARE]
+    );
+    assert_eq!(cases.len(), VECTORS - 1);
+}
+
+#[test]
+fn the_exact_order_is_kept_by_vectors_and_ranks() {
+    for case in cases() {
+        let expected = case.groups("order_lexicographic_exact");
+        let rank = RankProjection::prepare(&case.snapshot);
+        assert_eq!(case.order_by(&rank), expected, "{}", case.id);
+        let jobs: Vec<EntryId> = expected
+            .iter()
+            .flatten()
+            .map(|path| case.entry(path))
+            .collect();
+        let ranked = rank.ranking().among(&jobs);
+        assert_eq!(
+            ranked.last().map(|job| job.rank),
+            u32::try_from(expected.len()).ok(),
+            "{}",
+            case.id
+        );
+        for (place, a) in expected.iter().enumerate() {
+            for (other, b) in expected.iter().enumerate() {
+                let (a, b) = (
+                    case.reader.vector(case.entry(&a[0])),
+                    case.reader.vector(case.entry(&b[0])),
+                );
+                assert_eq!(a.compare(&b), other.cmp(&place), "{}", case.id);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_papers_number_is_as_published() {
+    for case in cases() {
+        let paper = case.order_by(&PaperProjection);
+        assert_eq!(
+            paper,
+            case.groups("order_by_priority_unrounded"),
+            "{}",
+            case.id
+        );
+        let rounded = case.order_by(&PaperRoundedProjection);
+        assert_eq!(
+            rounded,
+            case.groups("order_by_priority_int_half_up"),
+            "{}",
+            case.id
+        );
+        for (path, job) in case.vector["jobs"].as_object().expect("jobs") {
+            let rounded = case.project(&PaperRoundedProjection, path).to_string();
+            assert_eq!(
+                rounded,
+                job["priority_int_half_up"].as_str().expect("text"),
+                "{} {path}",
+                case.id
+            );
+            let fraction = job["priority_unrounded"]["fraction"]
+                .as_str()
+                .expect("text");
+            assert_near(
+                &case.project(&PaperProjection, path),
+                fraction,
+                &format!("{} {path}", case.id),
+            );
+        }
+    }
+}
+
+#[test]
+fn the_papers_number_breaks_the_order_where_it_is_known_to() {
+    let mut broken = Vec::new();
+    for case in cases() {
+        let exact = case.groups("order_lexicographic_exact");
+        if case.order_by(&PaperProjection) != exact {
+            broken.push(case.id.clone());
+            assert_eq!(case.vector["unrounded_preserves_lex"], false, "{}", case.id);
+            assert_eq!(
+                case.order_by(&RankProjection::prepare(&case.snapshot)),
+                exact,
+                "{}",
+                case.id
+            );
+            assert_eq!(case.order_by(&BitsProjection), exact, "{}", case.id);
+        }
+    }
+    assert!(
+        broken.is_empty() && vectors().is_none() || broken == ORDER_BROKEN,
+        "{broken:?}"
+    );
+}
+
+#[test]
+fn packed_digits_never_invert_the_order() {
+    for case in cases() {
+        let place = |path: &str| case.project(&BitsProjection, path);
+        let order = case.groups("order_lexicographic_exact");
+        for group in &order {
+            assert!(
+                group.iter().all(|path| place(path) == place(&group[0])),
+                "{}",
+                case.id
+            );
+        }
+        let firsts: Vec<Priority> = order.iter().map(|group| place(&group[0])).collect();
+        assert!(
+            firsts.windows(2).all(|pair| pair[0] >= pair[1]),
+            "{}",
+            case.id
+        );
+        for path in order.iter().flatten() {
+            let lookup = case.reader.lookup(case.entry(path));
+            assert_eq!(lookup.priority, place(path), "{}", case.id);
+        }
+    }
+}
+
+#[test]
+fn the_formula_holds_on_rows_of_its_own() {
+    let vector = serde_json::json!({
+        "id": "own", "depth": 2,
+        "tree": { "name": "root", "share": "100", "children": [
+            { "name": "a", "share": "75", "children": [{ "name": "b", "share": "100" }] },
+            { "name": "c", "share": "25" },
+        ] },
+        "usage": { "/a/b": "1", "/c": "1" },
+    });
+    let case = case(vector).expect("a valid vector");
+    for (path, unrounded) in [("/a/b", "25100"), ("/c", "15100"), ("/", "20100")] {
+        assert_eq!(
+            case.project(&PaperProjection, path).to_string(),
+            unrounded,
+            "{path}"
+        );
+        assert_eq!(
+            case.project(&PaperRoundedProjection, path).to_string(),
+            unrounded,
+            "{path}"
+        );
+    }
+}
+
+impl Case {
+    fn entry(&self, path: &str) -> EntryId {
+        self.reader
+            .entry(&AccountPath::parse(path).expect("a path"))
+            .expect("an entry")
+    }
+
+    fn project(&self, projection: &dyn Projection, path: &str) -> Priority {
+        let entry = self.entry(path);
+        projection.project(
+            &self.reader.vector(entry),
+            &Context {
+                entry,
+                depth: self.snapshot.depth(),
+            },
+        )
+    }
+
+    /// The jobs of the vector, grouped by equal priority, first served first.
+    fn order_by(&self, projection: &dyn Projection) -> Groups {
+        let mut groups: BTreeMap<Priority, Vec<String>> = BTreeMap::new();
+        for path in self.vector["jobs"].as_object().expect("jobs").keys() {
+            groups
+                .entry(self.project(projection, path))
+                .or_default()
+                .push(path.clone());
+        }
+        groups.into_values().rev().map(sorted).collect()
+    }
+
+    fn groups(&self, order: &str) -> Groups {
+        let groups: Groups =
+            serde_json::from_value(self.vector[order].clone()).expect("groups of paths");
+        groups.into_iter().map(sorted).collect()
+    }
+}
+
+fn sorted(mut paths: Vec<String>) -> Vec<String> {
+    paths.sort();
+    paths
+}
+
+/// The vectors, or `None` (and a word about it) where they are not at hand.
+fn vectors() -> Option<Vec<Value>> {
+    let folder = std::env::var_os("FAIRMESH_VECTORS").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vectors"),
+        PathBuf::from,
+    );
+    let file = folder.join("fsgrid-priority.json");
+    let Ok(text) = std::fs::read_to_string(&file) else {
+        eprintln!(
+            "NOT CHECKED against the FSGrid vectors: {} is not there",
+            file.display()
+        );
+        return None;
+    };
+    let document: Value = serde_json::from_str(&text).expect("valid JSON");
+    Some(
+        document["vectors"]
+            .as_array()
+            .expect("a list of vectors")
+            .clone(),
+    )
+}
+
+fn cases() -> Vec<Case> {
+    vectors()
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|vector| case(vector).ok())
+        .collect()
+}
+
+/// Builds the tree of a vector and books its usage; the id where a share is none.
+fn case(vector: Value) -> Result<Case, String> {
+    let id = vector["id"].as_str().expect("an id").to_owned();
+    let weights = WeightTable::new(HistoryRule::None { horizon: 1_000 }, WindowLength::HOUR);
+    let mut spec = TreeSpec::new(
+        vec![History {
+            weights,
+            distance: Distance::Absolute,
+        }],
+        0,
+    );
+    add_entries(&vector["tree"], &AccountPath::root(), &mut spec.entries)
+        .map_err(|_| id.clone())?;
+    let reference = Window(500);
+    let mut writer = spec.build(&[reference]).expect("a valid tree");
+    let reader = writer.reader();
+    for (path, amount) in scaled(vector["usage"].as_object().expect("usage")) {
+        let entry = reader
+            .entry(&AccountPath::parse(&path).expect("a path"))
+            .expect("an entry");
+        let mut rest = amount;
+        for window in (400..=reference.0).rev() {
+            let charge = u64::try_from(rest).unwrap_or(u64::MAX);
+            writer.apply(entry, Span::Window(Window(window)), charge, Reach::Own);
+            rest -= u128::from(charge);
+        }
+        assert_eq!(rest, 0, "{id}: usage beyond what a hundred windows hold");
+    }
+    let snapshot = writer.snapshot();
+    assert_eq!(
+        u64::try_from(snapshot.depth()).ok(),
+        vector["depth"].as_u64(),
+        "{id}"
+    );
+    Ok(Case {
+        id,
+        vector,
+        reader,
+        snapshot,
+    })
+}
+
+fn add_entries(
+    node: &Value,
+    path: &AccountPath,
+    entries: &mut Vec<EntrySpec>,
+) -> Result<(), String> {
+    for child in node["children"].as_array().into_iter().flatten() {
+        let path = path
+            .child(child["name"].as_str().expect("a name"))
+            .expect("a path");
+        let share = Share::parse_percent(child["share"].as_str().expect("a share"));
+        let share = share.map_err(|error| error.to_string())?;
+        entries.push(EntrySpec {
+            path: path.clone(),
+            share,
+            scope: Scope::Local,
+            history: 0,
+        });
+        add_entries(child, &path, entries)?;
+    }
+    Ok(())
+}
+
+/// Decimal amounts as whole numbers, all multiplied by the same power of ten.
+fn scaled(usage: &serde_json::Map<String, Value>) -> Vec<(String, u128)> {
+    let parts = |amount: &Value| {
+        let text = amount.as_str().expect("text").to_owned();
+        let (whole, decimals) = text.split_once('.').unwrap_or((&text, ""));
+        (whole.to_owned(), decimals.to_owned())
+    };
+    let width = usage
+        .values()
+        .map(|amount| parts(amount).1.len())
+        .max()
+        .unwrap_or(0);
+    let scale = |(path, amount): (&String, &Value)| {
+        let (whole, decimals) = parts(amount);
+        (
+            path.clone(),
+            format!("{whole}{decimals:0<width$}")
+                .parse()
+                .expect("digits"),
+        )
+    };
+    usage.iter().map(scale).collect()
+}
+
+/// Asserts that `priority` is `p/q`, cut by less than 10^-20.
+fn assert_near(priority: &Priority, fraction: &str, what: &str) {
+    use ethnum::{I256, U256};
+    let (numerator, denominator) = fraction.split_once('/').unwrap_or((fraction, "1"));
+    let wide = |digits: &str| U256::from_str_radix(digits, 10).expect("digits");
+    let (mut quotient, mut rest) = wide(numerator).div_rem(wide(denominator));
+    for _ in 0..priority.decimals() {
+        let (digit, next) = (rest * 10).div_rem(wide(denominator));
+        quotient = quotient * 10 + digit;
+        rest = next;
+    }
+    let lost = quotient.as_i256() - priority.units();
+    let allowed = I256::new(10).pow(u32::from(priority.decimals()) - 20);
+    assert!(
+        lost >= I256::ZERO && lost < allowed,
+        "{what}: {priority} is not {fraction}"
+    );
+}
