@@ -29,7 +29,7 @@ pub use documents::{
 pub use ids::{ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
 pub use path::AccountPath;
 pub use record::{JobKey, Origin, RunningJob, UsageRecord};
-pub use signed::{Document, Signed, SigningKey, Verified};
+pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};
 pub use window::{Span, Window, WindowLength};

@@ -1,1 +1,42 @@
-//! .
+//! The whole site as one state machine.
+//!
+//! An [`Event`] and the time go in, [`Effect`]s come out: the node carries them out with libp2p, a
+//! disk and sockets, the simulator with pretended ones. Both run exactly this.
+//!
+//! Invariants:
+//! - a report is acknowledged only behind the `Persist` that keeps its counters and its job's mark
+//!   together, so it is counted once, whatever is lost or repeated;
+//! - only this site's own counters change by its own doing, and they only grow;
+//! - two sites with the same documents and the same version vector of a VO compute the same numbers
+//!   for it, seen from the same window.
+//!
+//! Deliberately not here: sockets, files, clocks, randomness (the seed and the incarnation are
+//! handed in) and everything about people (tables, configuration files).
+#![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
+
+mod absorb;
+mod charge;
+mod config;
+mod event;
+mod identity;
+mod ingest;
+mod ledger;
+mod notice;
+mod publish;
+mod query;
+mod restore;
+mod shares;
+mod site;
+mod store;
+mod view;
+
+pub use config::{SiteConfig, Timing};
+pub use event::{Channel, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
+pub use fairmesh_gossip as gossip;
+pub use identity::{Account, IdentityMap, Pattern, Rule};
+pub use notice::{Notice, Severity};
+pub use query::{PeerStatus, VoStatus};
+pub use restore::Row;
+pub use site::{Site, SiteStats};
+pub use store::{JobMark, Table, Write, job_key};
+pub use view::{Coverage, View};

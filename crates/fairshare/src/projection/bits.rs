@@ -7,10 +7,9 @@
 //! that level ties and the ones below decide. O(depth), no allocation.
 //! Deliberately not here: more than 64 bits; where so little matters, use `rank`.
 
-use ethnum::U256;
 use fairmesh_model::Share;
 
-use super::{Context, Priority, Projection, fraction, units_of};
+use super::{Context, Priority, Projection, units_of};
 use crate::deviation::DeviationVector;
 use crate::digit::{digit, middle};
 
@@ -28,7 +27,8 @@ impl Projection for BitsProjection {
     }
 
     fn factor(&self, priority: &Priority, context: &Context) -> Share {
-        fraction(units_of(priority), U256::from(largest(context.depth)))
+        let packed = u64::try_from(units_of(priority)).unwrap_or(u64::MAX);
+        factor_of(packed, context.depth)
     }
 }
 
@@ -51,12 +51,40 @@ pub fn pack(vector: &DeviationVector, depth: usize) -> u64 {
     packed
 }
 
-/// A packed priority as a fraction of the largest, rounded down.
+/// A packed priority as a factor for schedulers: the same digits, each cut to its share of the
+/// [`FACTOR_BITS`] that a factor can tell apart, so that every level keeps a say. (Scaling the
+/// 64 bits down would leave the lower levels none.)
 pub(crate) fn factor_of(packed: u64, depth: usize) -> Share {
-    Share::from_ratio(packed, largest(depth))
+    let depth = depth.clamp(1, 64);
+    let (wide, narrow) = (digit_bits(depth), factor_digit_bits(depth));
+    let digits = (0..u32::try_from(depth).expect("at most 64")).rev();
+    let cut = digits.fold(0, |cut: u64, level| {
+        let digit = (packed >> (level * wide)) & (u64::MAX >> (64 - wide));
+        (cut << narrow) | (digit >> (wide - narrow))
+    });
+    Share::from_ratio(cut, u64::MAX >> (64 - narrow * u32::try_from(depth).expect("at most 64")))
 }
 
-fn largest(depth: usize) -> u64 {
-    let depth = u32::try_from(depth.clamp(1, 64)).expect("at most 64");
-    u64::MAX >> (64 - depth * (64 / depth))
+/// Bits that a factor from 0 to 10^9 can tell apart.
+const FACTOR_BITS: usize = 29;
+
+fn factor_digit_bits(depth: usize) -> u32 {
+    u32::try_from(FACTOR_BITS / depth.min(FACTOR_BITS)).expect("at most 29")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_factor_keeps_a_say_for_the_lowest_level() {
+        let bits = digit_bits(3);
+        let packed = |a: u64, b: u64, c: u64| (a << (2 * bits)) | (b << bits) | c;
+        let half = 1 << (bits - 1);
+        let better = factor_of(packed(half, half, half + half / 2), 3);
+        let worse = factor_of(packed(half, half, half), 3);
+        assert!(better > worse);
+        assert_eq!(factor_of(packed(2 * half - 1, 2 * half - 1, 2 * half - 1), 3), Share::WHOLE);
+        assert_eq!(factor_of(0, 3), Share::ZERO);
+    }
 }

@@ -50,7 +50,7 @@ pub struct SharePolicy {
 
 impl Document for SharePolicy {
     const TYPE: &'static str = "share-policy";
-    const BYTES_MAX: usize = 8 << 20;
+    const BYTES_MAX: usize = 3 << 20;
 
     fn vo(&self) -> Option<VoId> {
         Some(self.vo)

@@ -1,0 +1,536 @@
+//! Whom to ask, what, and when.
+//!
+//! With each peer there is at most one request under way. A probe goes to one peer, drawn at
+//! random, every `sync_interval`, and to a new peer at once; where it shows a difference a pull
+//! follows, and pulls follow pulls until the answer says there is no more.
+//!
+//! Invariant: what is queued for a peer is bounded by the VOs shared with it, and all of it is
+//! forgotten when the peer goes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use fairmesh_model::{ContentHash, Millis, MonoTime, SiteId, VoId};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+use serde_bytes::ByteBuf;
+
+use crate::digest::{DigestFrame, Vector};
+use crate::replica::Replica;
+use crate::wire::{Item, Pull, PullAnswer, Request, Response, SEALS_ASKED_MAX, Summary};
+
+/// Number of a request, unique in one node's life.
+pub type RequestId = u64;
+
+/// How often and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Intervals {
+    /// Between two probes of one node.
+    pub sync: Millis,
+    /// After which an unanswered request counts as lost.
+    pub request_timeout: Millis,
+}
+
+/// A request to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    /// To whom.
+    pub to: SiteId,
+    /// To be named with the answer.
+    pub id: RequestId,
+    /// The encoded request.
+    pub bytes: Vec<u8>,
+}
+
+/// A document that a peer sent in answer to a pull, for the site to absorb in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival {
+    /// Bytes of a charter.
+    Charter(ByteBuf),
+    /// Bytes of a share policy.
+    Policy(ByteBuf),
+    /// Two batches that contradict each other.
+    Fork(ByteBuf, ByteBuf),
+    /// Bytes of a checkpoint.
+    Checkpoint(ByteBuf),
+    /// Bytes of a batch.
+    Batch(ByteBuf),
+    /// Bytes of a seal.
+    Seal(ByteBuf),
+    /// Bytes of an in-flight sheet.
+    Sheet(ByteBuf),
+}
+
+/// Counters for the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GossipStats {
+    /// Probes sent.
+    pub probes: u64,
+    /// Pulls sent.
+    pub pulls: u64,
+    /// Requests for seals sent.
+    pub seal_requests: u64,
+    /// Requests that failed, timed out or got an answer that made no sense.
+    pub failures: u64,
+    /// Requests answered.
+    pub answered: u64,
+    /// Exchanges that ended with nothing to pull.
+    pub agreements: u64,
+    /// Peers that held the same batches and other counters. Always zero, or there is a bug.
+    pub divergences: u64,
+}
+
+/// Our side of the anti-entropy with all peers.
+#[derive(Debug)]
+pub struct Gossip {
+    intervals: Intervals,
+    random: ChaCha8Rng,
+    next_request: RequestId,
+    next_sync: MonoTime,
+    peers: BTreeMap<SiteId, Peer>,
+    stats: GossipStats,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    under_way: Option<(RequestId, MonoTime, Asked)>,
+    queue: VecDeque<Asked>,
+    /// The vectors that the peer is known to hold of us, for digests as differences.
+    acknowledged: BTreeMap<VoId, Vector>,
+    /// The vectors that it last sent us, for its digests.
+    received: BTreeMap<VoId, Vector>,
+    agreed_at: Option<MonoTime>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Asked {
+    Probe,
+    Pull {
+        vo: VoId,
+        parts: Parts,
+        sent: Option<Vector>,
+    },
+    Seals {
+        vo: VoId,
+        hashes: Vec<ContentHash>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Parts {
+    documents: bool,
+    usage: bool,
+    sheets: bool,
+}
+
+type Replicas = BTreeMap<VoId, Replica>;
+
+impl Gossip {
+    /// Starts with no peers. The seed decides whom to ask in which order.
+    pub fn new(intervals: Intervals, seed: u64) -> Self {
+        Self {
+            intervals,
+            random: ChaCha8Rng::seed_from_u64(seed),
+            next_request: 1,
+            next_sync: MonoTime::default(),
+            peers: BTreeMap::new(),
+            stats: GossipStats::default(),
+        }
+    }
+
+    /// Takes other intervals from now on.
+    pub fn set_intervals(&mut self, intervals: Intervals) {
+        self.intervals = intervals;
+    }
+
+    /// Counters for the metrics.
+    pub fn stats(&self) -> GossipStats {
+        self.stats
+    }
+
+    /// Peers that are connected.
+    pub fn peers(&self) -> impl Iterator<Item = SiteId> + '_ {
+        self.peers.keys().copied()
+    }
+
+    /// When an exchange with `peer` last ended with nothing to pull.
+    pub fn agreed_at(&self, peer: SiteId) -> Option<MonoTime> {
+        self.peers.get(&peer)?.agreed_at
+    }
+
+    /// A peer can be reached: probe it at once.
+    pub fn connected(&mut self, peer: SiteId) {
+        let state = self.peers.entry(peer).or_default();
+        *state = Peer::default();
+        state.queue.push_back(Asked::Probe);
+    }
+
+    /// A peer cannot be reached any more.
+    pub fn disconnected(&mut self, peer: SiteId) {
+        self.peers.remove(&peer);
+    }
+
+    /// Something from `peer` showed that it holds more of `vo` than we do.
+    pub fn suspect_behind(&mut self, peer: SiteId, vo: VoId) {
+        let parts = Parts {
+            usage: true,
+            ..Parts::default()
+        };
+        self.enqueue(
+            peer,
+            Asked::Pull {
+                vo,
+                parts,
+                sent: None,
+            },
+        );
+    }
+
+    /// A checkpoint of `peer` names these seals, which we lack.
+    pub fn want_seals(&mut self, peer: SiteId, vo: VoId, hashes: &[ContentHash]) {
+        for hashes in hashes.chunks(SEALS_ASKED_MAX) {
+            self.enqueue(
+                peer,
+                Asked::Seals {
+                    vo,
+                    hashes: hashes.to_vec(),
+                },
+            );
+        }
+    }
+
+    /// When [`Gossip::tick`] has something to do at the latest.
+    pub fn next_wakeup(&self) -> Option<MonoTime> {
+        if self.peers.is_empty() {
+            return None;
+        }
+        let timeouts = self
+            .peers
+            .values()
+            .filter_map(|peer| Some(peer.under_way.as_ref()?.1));
+        timeouts.chain([self.next_sync]).min()
+    }
+
+    /// Sends what is due: probes by the clock, and whatever is queued for idle peers.
+    pub fn tick(&mut self, now: MonoTime, replicas: &Replicas) -> Vec<Outgoing> {
+        self.expire_requests(now);
+        if now >= self.next_sync && !self.peers.is_empty() {
+            self.next_sync = now.after(self.intervals.sync);
+            if let Some(peer) = self.draw_idle_peer() {
+                self.enqueue(peer, Asked::Probe);
+            }
+        }
+        let idle: Vec<SiteId> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.under_way.is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        idle.into_iter()
+            .filter_map(|peer| self.send_next(now, peer, replicas))
+            .collect()
+    }
+
+    /// Answers a peer's request, and learns from it what the peer holds.
+    pub fn answer(&mut self, from: SiteId, bytes: &[u8], replicas: &Replicas) -> Response {
+        let request = match Request::from_bytes(bytes) {
+            Ok(request) => request,
+            Err(error) => return Response::Refused(error.to_string()),
+        };
+        self.stats.answered += 1;
+        match request {
+            Request::Probe(theirs) => Response::Probe(self.answer_probe(from, &theirs, replicas)),
+            Request::Pull(pull) => self.answer_pull(from, &pull, replicas),
+            Request::Seals { vo, hashes } => match shared(replicas, vo, from) {
+                Some(replica) => Response::Seals(replica.seals(&hashes)),
+                None => Response::Refused(format!("VO {vo} is not shared with you")),
+            },
+        }
+    }
+
+    /// Takes the answer to one of our requests; `None` where none came.
+    pub fn answered(
+        &mut self,
+        now: MonoTime,
+        from: SiteId,
+        id: RequestId,
+        answer: Option<&[u8]>,
+        replicas: &Replicas,
+    ) -> Vec<(VoId, Arrival)> {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return Vec::new();
+        };
+        let Some((_, _, asked)) = peer.under_way.take_if(|(under_way, ..)| *under_way == id) else {
+            return Vec::new();
+        };
+        let response = answer.map(Response::from_bytes).and_then(Result::ok);
+        match (asked, response) {
+            (Asked::Probe, Some(Response::Probe(theirs))) => {
+                self.compare(now, from, &theirs, replicas);
+                Vec::new()
+            }
+            (Asked::Pull { vo, parts, sent }, Some(Response::Pull(answer))) => {
+                self.take_pull_answer(from, vo, parts, sent, answer)
+            }
+            (Asked::Seals { vo, .. }, Some(Response::Seals(seals))) => seals
+                .into_iter()
+                .map(|seal| (vo, Arrival::Seal(seal)))
+                .collect(),
+            _ => {
+                self.stats.failures += 1;
+                Vec::new()
+            }
+        }
+    }
+
+    fn enqueue(&mut self, peer: SiteId, asked: Asked) {
+        let Some(state) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        let same = |queued: &Asked| match (queued, &asked) {
+            (
+                Asked::Pull {
+                    vo: a, parts: p, ..
+                },
+                Asked::Pull {
+                    vo: b, parts: q, ..
+                },
+            ) => a == b && p == q,
+            (queued, asked) => queued == asked,
+        };
+        if !state.queue.iter().any(same) {
+            state.queue.push_back(asked);
+        }
+    }
+
+    fn expire_requests(&mut self, now: MonoTime) {
+        for peer in self.peers.values_mut() {
+            if peer
+                .under_way
+                .take_if(|(_, deadline, _)| *deadline <= now)
+                .is_some()
+            {
+                // What the peer holds of us is unknown now: say it in full the next time.
+                peer.acknowledged.clear();
+                self.stats.failures += 1;
+            }
+        }
+    }
+
+    fn draw_idle_peer(&mut self) -> Option<SiteId> {
+        let idle: Vec<SiteId> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.under_way.is_none() && peer.queue.is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        let draw = usize::try_from(self.random.next_u32()).expect("32 bits fit");
+        (!idle.is_empty()).then(|| idle[draw % idle.len()])
+    }
+
+    fn send_next(&mut self, now: MonoTime, to: SiteId, replicas: &Replicas) -> Option<Outgoing> {
+        let peer = self.peers.get_mut(&to)?;
+        let mut asked = peer.queue.pop_front()?;
+        let request = match &mut asked {
+            Asked::Probe => {
+                self.stats.probes += 1;
+                Request::Probe(summaries(replicas, to))
+            }
+            Asked::Pull { vo, parts, sent } => {
+                self.stats.pulls += 1;
+                let replica = replicas.get(vo)?;
+                let vector = parts.usage.then(|| replica.vector());
+                let usage = vector
+                    .as_ref()
+                    .map(|vector| match peer.acknowledged.get(vo) {
+                        Some(base) => DigestFrame::since(base, vector),
+                        None => DigestFrame::full(vector),
+                    });
+                *sent = vector;
+                Request::Pull(Pull {
+                    vo: *vo,
+                    documents: parts.documents.then(|| replica.document_hashes()),
+                    usage,
+                    sheets: parts.sheets.then(|| replica.sheet_versions()),
+                })
+            }
+            Asked::Seals { vo, hashes } => {
+                self.stats.seal_requests += 1;
+                Request::Seals {
+                    vo: *vo,
+                    hashes: hashes.clone(),
+                }
+            }
+        };
+        let id = self.next_request;
+        self.next_request += 1;
+        peer.under_way = Some((id, now.after(self.intervals.request_timeout), asked));
+        Some(Outgoing {
+            to,
+            id,
+            bytes: request.to_bytes(),
+        })
+    }
+
+    fn answer_probe(
+        &mut self,
+        from: SiteId,
+        theirs: &[(VoId, Summary)],
+        replicas: &Replicas,
+    ) -> Vec<(VoId, Summary)> {
+        let mine = summaries(replicas, from);
+        for (vo, summary) in theirs {
+            let Some(replica) = shared(replicas, *vo, from) else {
+                continue;
+            };
+            self.note_divergence(&replica.summary(), summary);
+        }
+        mine.into_iter()
+            .filter(|(vo, _)| theirs.iter().any(|(asked, _)| asked == vo))
+            .collect()
+    }
+
+    fn answer_pull(&mut self, from: SiteId, pull: &Pull, replicas: &Replicas) -> Response {
+        let Some(replica) = shared(replicas, pull.vo, from) else {
+            return Response::Refused(format!("VO {} is not shared with you", pull.vo));
+        };
+        let mut theirs = None;
+        if let (Some(frame), Some(peer)) = (&pull.usage, self.peers.get_mut(&from)) {
+            let Some(vector) = frame.resolve(peer.received.get(&pull.vo)) else {
+                return Response::Pull(PullAnswer {
+                    need_full: true,
+                    ..PullAnswer::default()
+                });
+            };
+            peer.received.insert(pull.vo, vector.clone());
+            theirs = Some(vector);
+        }
+        let behind = Parts {
+            documents: pull
+                .documents
+                .as_ref()
+                .is_some_and(|hashes| replica.lacks_documents(hashes)),
+            usage: theirs.as_ref().is_some_and(|vector| replica.lacks(vector)),
+            sheets: pull
+                .sheets
+                .as_ref()
+                .is_some_and(|versions| replica.lacks_sheets(versions)),
+        };
+        if behind != Parts::default() {
+            self.enqueue(
+                from,
+                Asked::Pull {
+                    vo: pull.vo,
+                    parts: behind,
+                    sent: None,
+                },
+            );
+        }
+        Response::Pull(replica.answer(pull, theirs.as_ref()))
+    }
+
+    /// Queues a pull for every VO in which the peer's holdings differ from ours.
+    fn compare(
+        &mut self,
+        now: MonoTime,
+        from: SiteId,
+        theirs: &[(VoId, Summary)],
+        replicas: &Replicas,
+    ) {
+        let mut agreed = true;
+        for (vo, summary) in theirs {
+            let Some(replica) = replicas.get(vo) else {
+                continue;
+            };
+            let mine = replica.summary();
+            self.note_divergence(&mine, summary);
+            let parts = Parts {
+                documents: mine.documents != summary.documents,
+                usage: mine.usage != summary.usage,
+                sheets: mine.sheets != summary.sheets,
+            };
+            if parts != Parts::default() {
+                agreed = false;
+                self.enqueue(
+                    from,
+                    Asked::Pull {
+                        vo: *vo,
+                        parts,
+                        sent: None,
+                    },
+                );
+            }
+        }
+        if agreed {
+            self.stats.agreements += 1;
+            if let Some(peer) = self.peers.get_mut(&from) {
+                peer.agreed_at = Some(now);
+            }
+        }
+    }
+
+    fn note_divergence(&mut self, mine: &Summary, theirs: &Summary) {
+        if mine.documents == theirs.documents
+            && mine.usage == theirs.usage
+            && mine.counters != theirs.counters
+        {
+            self.stats.divergences += 1;
+        }
+    }
+
+    fn take_pull_answer(
+        &mut self,
+        from: SiteId,
+        vo: VoId,
+        parts: Parts,
+        sent: Option<Vector>,
+        answer: PullAnswer,
+    ) -> Vec<(VoId, Arrival)> {
+        let again = Asked::Pull {
+            vo,
+            parts,
+            sent: None,
+        };
+        let peer = self.peers.get_mut(&from).expect("it has just answered");
+        if answer.need_full {
+            peer.acknowledged.remove(&vo);
+            self.enqueue(from, again);
+            return Vec::new();
+        }
+        if let Some(sent) = sent {
+            peer.acknowledged.insert(vo, sent);
+        }
+        if answer.more {
+            self.enqueue(from, again);
+        }
+        let charters = answer.charters.into_iter().map(Arrival::Charter);
+        let policies = answer.policies.into_iter().map(Arrival::Policy);
+        let forks = answer.forks.into_iter().map(|(a, b)| Arrival::Fork(a, b));
+        let items = answer.items.into_iter().map(|item| match item {
+            Item::Checkpoint(bytes) => Arrival::Checkpoint(bytes),
+            Item::Batch(bytes) => Arrival::Batch(bytes),
+        });
+        let sheets = answer.sheets.into_iter().map(Arrival::Sheet);
+        charters
+            .chain(policies)
+            .chain(forks)
+            .chain(items)
+            .chain(sheets)
+            .map(|arrival| (vo, arrival))
+            .collect()
+    }
+}
+
+/// The replica of `vo`, if `peer` may see it.
+fn shared(replicas: &Replicas, vo: VoId, peer: SiteId) -> Option<&Replica> {
+    replicas.get(&vo).filter(|replica| replica.serves(peer))
+}
+
+/// Summaries of all VOs that `peer` may see, or that we ourselves know nothing of yet.
+fn summaries(replicas: &Replicas, peer: SiteId) -> Vec<(VoId, Summary)> {
+    let visible = |replica: &Replica| replica.serves(peer) || !replica.is_founded();
+    replicas
+        .iter()
+        .filter(|(_, replica)| visible(replica))
+        .map(|(vo, replica)| (*vo, replica.summary()))
+        .collect()
+}

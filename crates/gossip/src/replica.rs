@@ -1,0 +1,612 @@
+//! What a node holds of one VO.
+//!
+//! Invariant: everything in a replica was verified against the VO's own charter: usage is signed by
+//! a site that the charter lists and is within that site's declared capacity; nothing from others
+//! is stored or relayed. Two replicas that were offered the same things, in any order, are equal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairmesh_model::documents::SEAL_BYTES_MAX;
+use fairmesh_model::{
+    AccountPath, ChargingRule, Charter, Checkpoint, ContentHash, CoreMillis, Document,
+    DocumentError, InFlightSheet, Incarnation, Millis, Role, Seal, SealRef, Seq, SharePolicy,
+    Signed, SiteId, StreamId, UsageBatch, Verified, VoId, WallTime, cbor,
+};
+use fairmesh_policy::{Adopted, DocumentKind, PolicyError, VoPolicies};
+use fairmesh_usage::{
+    Applied, Bound, CellChange, CheckpointOffer, DeltaItem, ForkProof, InFlight, Refused, Sealed,
+    VersionVector, VoUsage,
+};
+use serde_bytes::ByteBuf;
+
+use crate::digest::{Vector, short, vector_hash};
+use crate::wire::{FRAME_BYTES_MAX, Item, Pull, PullAnswer, Summary};
+
+/// Why something was refused. Nothing changed, unless the variant says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The VO is not one of ours, or its charter is not here yet. Nobody's fault.
+    #[error("this site holds no charter of that VO")]
+    NotOurs,
+    /// The document is for another VO than the one it came under. The sender's fault.
+    #[error("the document belongs to VO {0}")]
+    WrongVo(VoId),
+    /// Form or signatures. The sender's fault.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// Not in force, or not yet. The message says whose fault it is.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The charter does not list the site. May be our charter that is old.
+    #[error("site {0} is not a member")]
+    NotMember(SiteId),
+    /// It counts in a future further away than our clock tolerance. That site's clock or ours.
+    #[error("site {site} counts at {at}, in our future: one of the two clocks is wrong")]
+    Future {
+        /// The site.
+        site: SiteId,
+        /// The time that it claims.
+        at: WallTime,
+    },
+    /// Two batches that do not contradict each other were called a fork. The sender's fault.
+    #[error("the two batches of site {0} do not contradict each other")]
+    NoFork(SiteId),
+    /// The counters contradict the charter or the stream.
+    #[error(transparent)]
+    Usage(#[from] Refused),
+}
+
+impl Refusal {
+    /// Whether no honest node would have sent it: reason to think less of who did.
+    pub fn is_lie(&self) -> bool {
+        matches!(self, Self::Document(_) | Self::WrongVo(_) | Self::NoFork(_))
+    }
+}
+
+/// What became of something that was offered.
+#[derive(Debug, Clone)]
+pub enum Absorbed {
+    /// It was held already.
+    Known,
+    /// Batches before it are missing: ask whoever sent it.
+    Gap,
+    /// A document is held from now on.
+    Document {
+        /// Hash of its payload.
+        hash: ContentHash,
+        /// What it is, for people.
+        what: String,
+        /// Whether it is the VO's first charter here.
+        founded: bool,
+    },
+    /// A batch was applied.
+    Usage {
+        /// Its stream.
+        stream: StreamId,
+        /// Its position.
+        seq: Seq,
+        /// When it was signed, by that site's clock.
+        at: WallTime,
+        /// What it changed.
+        changes: Vec<CellChange>,
+    },
+    /// A checkpoint waits for these seals.
+    Wanted(Vec<ContentHash>),
+    /// A seal is here, and its checkpoint waits for more.
+    Sealed,
+    /// Checkpoints are complete and applied.
+    Checkpoints {
+        /// The checkpoints.
+        adopted: Vec<Arc<Verified<Checkpoint>>>,
+        /// The seals that they name, as exact bytes.
+        seals: Vec<(ContentHash, Arc<[u8]>)>,
+        /// What they changed.
+        changes: Vec<CellChange>,
+    },
+    /// A newer in-flight sheet was taken.
+    Sheet {
+        /// Whose.
+        site: SiteId,
+        /// Changes of expected charge by account, core-milliseconds.
+        changes: Vec<(AccountPath, i128)>,
+    },
+    /// A stream is proved to be forked.
+    Forked {
+        /// The stream.
+        stream: StreamId,
+        /// The proof, as a row of the store.
+        proof: Vec<u8>,
+        /// What its fall back to the prefix changed.
+        changes: Vec<CellChange>,
+    },
+}
+
+/// What a node holds of one VO.
+#[derive(Debug)]
+pub struct Replica {
+    vo: VoId,
+    policies: VoPolicies,
+    usage: Option<VoUsage>,
+    sheets: InFlight,
+    forks: BTreeMap<StreamId, (ByteBuf, ByteBuf)>,
+    heard: BTreeMap<SiteId, WallTime>,
+}
+
+impl Replica {
+    /// Knows a VO by its id only.
+    pub fn new(vo: VoId) -> Self {
+        Self {
+            vo,
+            policies: VoPolicies::new(vo),
+            usage: None,
+            sheets: InFlight::new(vo),
+            forks: BTreeMap::new(),
+            heard: BTreeMap::new(),
+        }
+    }
+
+    /// The charter in force.
+    pub fn charter(&self) -> Option<&Charter> {
+        self.policies.charter().map(Verified::body)
+    }
+
+    /// Whether a charter is here.
+    pub fn is_founded(&self) -> bool {
+        self.policies.charter().is_some()
+    }
+
+    /// Whether `peer` may see this VO: members only.
+    pub fn serves(&self, peer: SiteId) -> bool {
+        self.charter()
+            .is_some_and(|charter| charter.member(peer).is_some())
+    }
+
+    /// The VO's documents.
+    pub fn policies(&self) -> &VoPolicies {
+        &self.policies
+    }
+
+    /// The VO's counters, once there is a charter.
+    pub fn usage(&self) -> Option<&VoUsage> {
+        self.usage.as_ref()
+    }
+
+    /// The VO's counters, for what the site does to its own stream.
+    pub fn usage_mut(&mut self) -> Option<&mut VoUsage> {
+        self.usage.as_mut()
+    }
+
+    /// When each site last signed something that is held, by its own clock.
+    pub fn heard(&self) -> &BTreeMap<SiteId, WallTime> {
+        &self.heard
+    }
+
+    /// In-flight sheets that count now.
+    pub fn sheets(&self) -> impl Iterator<Item = (SiteId, &[(AccountPath, CoreMillis)])> {
+        self.sheets
+            .sheets()
+            .map(|sheet| (sheet.body().site, sheet.body().rows.as_slice()))
+    }
+
+    /// Drops sheets signed before `before`, except `own`. Returns the changes of expected charge.
+    pub fn drop_sheets_before(
+        &mut self,
+        before: WallTime,
+        own: SiteId,
+    ) -> Vec<(AccountPath, i128)> {
+        let bodies = self.sheets.sheets().map(|sheet| sheet.body());
+        let silent: Vec<SiteId> = bodies
+            .filter(|sheet| sheet.site != own && sheet.at < before)
+            .map(|sheet| sheet.site)
+            .collect();
+        silent
+            .into_iter()
+            .flat_map(|site| self.sheets.drop_sheet(site))
+            .collect()
+    }
+
+    /// Whether the document would be one of this VO, and of which kind.
+    pub fn kind_of(&self, bytes: &[u8]) -> Option<&'static str> {
+        let charter = Signed::<Charter>::parse(bytes)
+            .ok()
+            .filter(|signed| signed.vo() == self.vo);
+        let policy = Signed::<SharePolicy>::parse(bytes)
+            .ok()
+            .filter(|signed| signed.vo() == self.vo);
+        charter
+            .map(|_| Charter::TYPE)
+            .or(policy.map(|_| SharePolicy::TYPE))
+    }
+
+    /// Takes a charter.
+    pub fn absorb_charter(&mut self, bytes: &[u8]) -> Result<Absorbed, Refusal> {
+        let founded = !self.is_founded();
+        let signed = Signed::<Charter>::parse(bytes)?;
+        let hash = signed.hash();
+        let what = format!("charter {}", signed.claimed().version);
+        if self.policies.adopt_charter(signed)? == Adopted::Known {
+            return Ok(Absorbed::Known);
+        }
+        if self.usage.is_none() {
+            let window = self.charter().expect("a charter was adopted").window;
+            self.usage = Some(VoUsage::new(self.vo, window));
+        }
+        Ok(Absorbed::Document {
+            hash,
+            what,
+            founded,
+        })
+    }
+
+    /// Takes a share policy.
+    pub fn absorb_policy(&mut self, bytes: &[u8]) -> Result<Absorbed, Refusal> {
+        let signed = Signed::<SharePolicy>::parse(bytes)?;
+        let hash = signed.hash();
+        let what = format!(
+            "share policy {} of {}",
+            signed.claimed().version,
+            signed.claimed().path
+        );
+        match self.policies.adopt_policy(signed)? {
+            Adopted::Known => Ok(Absorbed::Known),
+            _ => Ok(Absorbed::Document {
+                hash,
+                what,
+                founded: false,
+            }),
+        }
+    }
+
+    /// Takes a batch.
+    pub fn absorb_batch(
+        &mut self,
+        bytes: &[u8],
+        now: WallTime,
+        tolerance: Millis,
+    ) -> Result<Absorbed, Refusal> {
+        let signed = Signed::<UsageBatch>::parse(bytes)?;
+        let (stream, seq, at) = (
+            signed.claimed().stream(),
+            signed.claimed().seq,
+            signed.claimed().at,
+        );
+        let latest = now.after(tolerance);
+        let window = self.charter().ok_or(Refusal::NotOurs)?.window;
+        let starts = signed
+            .claimed()
+            .cells
+            .cells()
+            .iter()
+            .map(|cell| cell.span.start(window));
+        if let Some(start) = starts.max().filter(|start| *start > latest) {
+            return Err(Refusal::Future {
+                site: stream.site,
+                at: start,
+            });
+        }
+        let verified = Arc::new(self.verify_member(signed, stream.site)?);
+        let bound = self.bound(stream.site);
+        let usage = self.usage.as_mut().ok_or(Refusal::NotOurs)?;
+        match usage.apply_batch(verified, bound)? {
+            Applied::Known => Ok(Absorbed::Known),
+            Applied::Gap { .. } => Ok(Absorbed::Gap),
+            Applied::Fork(proof) => self.take_fork(&proof),
+            Applied::Fresh(changes) => {
+                self.hear(stream.site, at);
+                Ok(Absorbed::Usage {
+                    stream,
+                    seq,
+                    at,
+                    changes,
+                })
+            }
+        }
+    }
+
+    /// Takes two batches that contradict each other.
+    pub fn absorb_fork(&mut self, a: &[u8], b: &[u8]) -> Result<Absorbed, Refusal> {
+        let parse = |bytes: &[u8]| Signed::<UsageBatch>::parse(bytes);
+        let (a, b) = (parse(a)?, parse(b)?);
+        let site = a.claimed().site;
+        let a = Arc::new(self.verify_member(a, site)?);
+        let b = Arc::new(self.verify_member(b, site)?);
+        let proof = ForkProof::new(a, b).ok_or(Refusal::NoFork(site))?;
+        self.take_fork(&proof)
+    }
+
+    fn take_fork(&mut self, proof: &ForkProof) -> Result<Absorbed, Refusal> {
+        let stream = proof.stream();
+        if self.forks.contains_key(&stream) {
+            return Ok(Absorbed::Known);
+        }
+        let usage = self.usage.as_mut().ok_or(Refusal::NotOurs)?;
+        let changes = usage.apply_fork(proof);
+        let pair = (
+            ByteBuf::from(proof.a().bytes().to_vec()),
+            ByteBuf::from(proof.b().bytes().to_vec()),
+        );
+        let row = cbor::to_vec(&pair);
+        self.forks.insert(stream, pair);
+        Ok(Absorbed::Forked {
+            stream,
+            proof: row,
+            changes,
+        })
+    }
+
+    fn verify_member<T: Document>(
+        &self,
+        signed: Signed<T>,
+        site: SiteId,
+    ) -> Result<Verified<T>, Refusal> {
+        if signed.vo() != self.vo {
+            return Err(Refusal::WrongVo(signed.vo()));
+        }
+        if !self.serves(site) {
+            return Err(Refusal::NotMember(site));
+        }
+        Ok(signed.verify(&[&Role::single(site)])?)
+    }
+
+    /// Takes a checkpoint: all of a stream up to a batch, as hashes.
+    pub fn absorb_checkpoint(&mut self, bytes: &[u8]) -> Result<Absorbed, Refusal> {
+        let signed = Signed::<Checkpoint>::parse(bytes)?;
+        let site = signed.claimed().site;
+        let verified = Arc::new(self.verify_member(signed, site)?);
+        let bound = self.bound(site);
+        let usage = self.usage.as_mut().ok_or(Refusal::NotOurs)?;
+        Ok(match usage.offer_checkpoint(verified.clone(), bound)? {
+            CheckpointOffer::Behind => Absorbed::Known,
+            CheckpointOffer::Wants(seals) => {
+                Absorbed::Wanted(seals.into_iter().map(|seal| seal.hash).collect())
+            }
+            CheckpointOffer::Adopted(changes) => self.checkpoints_adopted(vec![verified], changes),
+        })
+    }
+
+    /// Takes a seal that a checkpoint waits for.
+    pub fn absorb_seal(&mut self, bytes: &[u8]) -> Result<Absorbed, Refusal> {
+        let usage = self.usage.as_mut().ok_or(Refusal::NotOurs)?;
+        let seal: Seal = cbor::from_slice(bytes, SEAL_BYTES_MAX).map_err(Refused::Seal)?;
+        let reference = SealRef {
+            span: seal.span,
+            hash: ContentHash::of(bytes),
+        };
+        let Sealed { adopted, changes } = usage.take_seal(reference, bytes)?;
+        Ok(if adopted.is_empty() {
+            Absorbed::Sealed
+        } else {
+            self.checkpoints_adopted(adopted, changes)
+        })
+    }
+
+    fn checkpoints_adopted(
+        &mut self,
+        adopted: Vec<Arc<Verified<Checkpoint>>>,
+        changes: Vec<CellChange>,
+    ) -> Absorbed {
+        adopted
+            .iter()
+            .for_each(|checkpoint| self.hear(checkpoint.body().site, checkpoint.body().at));
+        let usage = self.usage.as_ref().expect("they were adopted there");
+        let references = adopted
+            .iter()
+            .flat_map(|checkpoint| &checkpoint.body().seals);
+        let seals = references
+            .filter_map(|seal| Some((seal.hash, usage.seal(&seal.hash)?.clone())))
+            .collect();
+        Absorbed::Checkpoints {
+            adopted,
+            seals,
+            changes,
+        }
+    }
+
+    /// Takes an in-flight sheet.
+    pub fn absorb_sheet(&mut self, bytes: &[u8]) -> Result<Absorbed, Refusal> {
+        let signed = Signed::<InFlightSheet>::parse(bytes)?;
+        let (site, at) = (signed.claimed().site, signed.claimed().at);
+        let verified = Arc::new(self.verify_member(signed, site)?);
+        self.hear(site, at);
+        Ok(match self.sheets.offer_sheet(verified) {
+            Some(changes) => Absorbed::Sheet { site, changes },
+            None => Absorbed::Known,
+        })
+    }
+
+    /// The most that the charter lets a site claim.
+    fn bound(&self, site: SiteId) -> Bound {
+        let Some((charter, member)) = self
+            .charter()
+            .and_then(|charter| Some((charter, charter.member(site)?)))
+        else {
+            return Bound::new(0, 0);
+        };
+        Bound::new(member.cores, charge_cores(&charter.charging, member.cores))
+    }
+
+    fn hear(&mut self, site: SiteId, at: WallTime) {
+        let heard = self.heard.entry(site).or_default();
+        *heard = (*heard).max(at);
+    }
+}
+
+/// What a site answers to others.
+impl Replica {
+    /// What is held, as hashes.
+    pub fn summary(&self) -> Summary {
+        let forks: Vec<(SiteId, Incarnation)> = self
+            .forks
+            .keys()
+            .map(|stream| (stream.site, stream.incarnation))
+            .collect();
+        let usage = (vector_hash(&self.vector()), forks);
+        Summary {
+            documents: short(self.policies.digest()),
+            usage: short(ContentHash::of(&cbor::to_vec(&usage))),
+            sheets: short(ContentHash::of(&cbor::to_vec(&self.sheet_versions()))),
+            counters: self
+                .usage
+                .as_ref()
+                .map(|usage| short(ContentHash::from_bytes(usage.state_digest())))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The version vector.
+    pub fn vector(&self) -> Vector {
+        self.usage
+            .as_ref()
+            .map(|usage| {
+                usage
+                    .streams()
+                    .map(|stream| (stream.stream, stream.seq))
+                    .collect()
+            })
+            .unwrap_or_default()
+    }
+
+    /// Whether `theirs` has batches that are missing here.
+    pub fn lacks(&self, theirs: &Vector) -> bool {
+        let mine = self.vector();
+        theirs
+            .iter()
+            .any(|(stream, seq)| mine.get(stream).is_none_or(|have| have < seq))
+    }
+
+    /// Whether `theirs` names documents that are missing here.
+    pub fn lacks_documents(&self, theirs: &[ContentHash]) -> bool {
+        let mine = self.policies.hashes();
+        theirs.iter().any(|hash| !mine.contains(hash))
+    }
+
+    /// Whether `theirs` names newer in-flight sheets than are held.
+    pub fn lacks_sheets(&self, theirs: &[(SiteId, Incarnation, u64)]) -> bool {
+        let mine = self.sheets.versions();
+        theirs.iter().any(|(site, incarnation, version)| {
+            mine.get(site)
+                .is_none_or(|have| *have < (*incarnation, *version))
+        })
+    }
+
+    /// Hashes of the documents held.
+    pub fn document_hashes(&self) -> Vec<ContentHash> {
+        self.policies.hashes().into_iter().collect()
+    }
+
+    /// The newest in-flight sheet of each site.
+    pub fn sheet_versions(&self) -> Vec<(SiteId, Incarnation, u64)> {
+        self.sheets
+            .versions()
+            .into_iter()
+            .map(|(site, (incarnation, version))| (site, incarnation, version))
+            .collect()
+    }
+
+    /// The seals of these hashes, as far as they are held and fit into one frame.
+    pub fn seals(&self, hashes: &[ContentHash]) -> Vec<ByteBuf> {
+        let Some(usage) = &self.usage else {
+            return Vec::new();
+        };
+        let mut room = FRAME_BYTES_MAX;
+        let held = hashes.iter().filter_map(|hash| usage.seal(hash));
+        held.map_while(|seal| {
+            // One always fits, so that asking again gets on.
+            let fits = seal.len() <= room || room == FRAME_BYTES_MAX;
+            room = room.saturating_sub(seal.len().min(SEAL_BYTES_MAX));
+            fits.then(|| ByteBuf::from(seal.to_vec()))
+        })
+        .collect()
+    }
+
+    /// What `pull` shows the asker to lack, as far as it fits into one frame.
+    pub fn answer(&self, pull: &Pull, theirs: Option<&Vector>) -> PullAnswer {
+        let mut answer = PullAnswer::default();
+        let mut room = FRAME_BYTES_MAX;
+        if let Some(hashes) = &pull.documents {
+            self.answer_documents(hashes, &mut answer, &mut room);
+        }
+        if let Some(vector) = theirs {
+            answer.forks = self
+                .forks
+                .iter()
+                .filter(|(stream, _)| vector.contains_key(stream))
+                .map(|(_, pair)| pair.clone())
+                .collect();
+            self.answer_usage(vector, &mut answer, room);
+        }
+        if let Some(versions) = &pull.sheets {
+            let held = versions
+                .iter()
+                .map(|(site, incarnation, version)| (*site, (*incarnation, *version)))
+                .collect();
+            answer.sheets = self
+                .sheets
+                .newer_than(&held)
+                .iter()
+                .map(|sheet| ByteBuf::from(sheet.bytes().to_vec()))
+                .collect();
+        }
+        answer
+    }
+
+    fn answer_documents(&self, held: &[ContentHash], answer: &mut PullAnswer, room: &mut usize) {
+        let held: BTreeSet<&ContentHash> = held.iter().collect();
+        for (kind, hash, bytes) in self.policies.documents() {
+            if held.contains(&hash) {
+                continue;
+            }
+            if bytes.len() > *room && *room < FRAME_BYTES_MAX {
+                answer.more = true;
+                return;
+            }
+            *room = room.saturating_sub(bytes.len());
+            let bytes = ByteBuf::from(bytes.to_vec());
+            match kind {
+                DocumentKind::Charter => answer.charters.push(bytes),
+                DocumentKind::SharePolicy => answer.policies.push(bytes),
+            }
+        }
+    }
+
+    fn answer_usage(&self, theirs: &Vector, answer: &mut PullAnswer, room: usize) {
+        let Some(usage) = &self.usage else { return };
+        let digest = VersionVector {
+            dots: theirs
+                .iter()
+                .map(|(stream, seq)| (*stream, seq.0))
+                .collect(),
+        };
+        let delta = usage.delta_since(&digest, room);
+        answer.more |= !delta.complete;
+        answer.items = delta
+            .items
+            .into_iter()
+            .map(|item| match item {
+                DeltaItem::Checkpoint(checkpoint) => {
+                    Item::Checkpoint(ByteBuf::from(checkpoint.bytes().to_vec()))
+                }
+                DeltaItem::Batch(batch) => Item::Batch(ByteBuf::from(batch.bytes().to_vec())),
+            })
+            .collect();
+    }
+}
+
+/// Cores that a site of `cores` may charge: more than it has where the VO's weights say so.
+fn charge_cores(rule: &ChargingRule, cores: u32) -> u32 {
+    match rule {
+        ChargingRule::CpuTime => cores,
+        // A core may bring a GPU and any memory with it; only a bound on the whole is wanted here.
+        ChargingRule::Weights {
+            cpu, gpu, mem_gib, ..
+        } => {
+            let per_core =
+                u64::from(*cpu) + u64::from(*gpu) + u64::from(*mem_gib) * MEM_GIB_PER_CORE_MAX;
+            u32::try_from(u64::from(cores) * per_core.max(1_000) / 1_000).unwrap_or(u32::MAX)
+        }
+    }
+}
+
+/// Memory of a core that a charge is believed for: the largest machines on the market have 64 GiB.
+const MEM_GIB_PER_CORE_MAX: u64 = 64;

@@ -1,0 +1,127 @@
+//! Why a document was not adopted.
+//!
+//! Invariant: after any of these errors the state is what it was before. Some of them pass by
+//! themselves when another document arrives ([`PolicyError::may_pass_later`]); a caller that meets
+//! such a one drops the document and lets anti-entropy offer it again.
+
+use std::fmt;
+
+use fairmesh_model::signed::DocumentError;
+use fairmesh_model::{AccountPath, ContentHash, VoId};
+
+/// The kinds of document that this crate keeps.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum DocumentKind {
+    /// A VO's root document.
+    Charter,
+    /// Target shares of a VO or of a delegated subtree.
+    SharePolicy,
+}
+
+impl fmt::Display for DocumentKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Charter => "charter",
+            Self::SharePolicy => "share policy",
+        })
+    }
+}
+
+/// Why a document was refused. The state is unchanged in every case.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// Malformed, too large, contradictory, or without enough good signatures of the role. The
+    /// sender or the signer is at fault; for a missing signature also, perhaps, a document that
+    /// names other keys and is still on its way.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// It belongs to another VO. The sender is at fault.
+    #[error("{kind} is of VO {got}, not of {expected}")]
+    WrongVo {
+        /// What it is.
+        kind: DocumentKind,
+        /// The VO whose documents are kept here.
+        expected: VoId,
+        /// The VO that it names, or that a first charter makes.
+        got: VoId,
+    },
+    /// Charters in between are missing. Nobody is at fault: ask for them.
+    #[error("charter {got} cannot follow charter {have}: the ones in between are missing")]
+    Missing {
+        /// The version in force; 0 for none.
+        have: u64,
+        /// The version offered.
+        got: u64,
+    },
+    /// The document that would say who may sign it is not here. Nobody is at fault, or the sender
+    /// made the path up: offer it again when something else was adopted.
+    #[error("no delegation of `{path}` is known (yet)")]
+    NotYet {
+        /// The path that it divides.
+        path: AccountPath,
+    },
+    /// A charter builds on one that is not known. Perhaps that one is still on its way.
+    #[error("charter {version} builds on {previous}, which is not known (yet)")]
+    UnknownPredecessor {
+        /// Its version.
+        version: u64,
+        /// What it names as its predecessor.
+        previous: ContentHash,
+    },
+    /// A charter builds on one of two rivals, and not on the one that changed the authority's
+    /// keys. Its signers are at fault, or hold keys that were taken out of office.
+    #[error("charter {version} builds on {previous}, a rival of a charter that rotated the keys")]
+    Outranked {
+        /// Its version.
+        version: u64,
+        /// The charter that it builds on.
+        previous: ContentHash,
+    },
+    /// A lower version than one seen before, or another charter in a settled place. The sender is
+    /// out of date, or replays.
+    #[error("{kind} {got} of `{path}` is older than version {have}, which was seen before")]
+    Rollback {
+        /// What it is.
+        kind: DocumentKind,
+        /// The path that it divides; `/` for a charter.
+        path: AccountPath,
+        /// The highest version seen.
+        have: u64,
+        /// The version offered.
+        got: u64,
+    },
+    /// A later charter changes what is fixed for a VO's life. Its signers are at fault.
+    #[error("charter {version} changes {what}, which is fixed for the VO's life")]
+    Fixed {
+        /// Its version.
+        version: u64,
+        /// What it changes.
+        what: &'static str,
+    },
+    /// The documents of this VO would take more than
+    /// [`HELD_BYTES_MAX`](crate::vo_policies::HELD_BYTES_MAX). Its signers are at fault.
+    #[error("the VO's share policies would take {bytes} bytes, more than {limit}")]
+    Full {
+        /// What they would take.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl PolicyError {
+    /// Whether another document may make this one acceptable.
+    pub fn may_pass_later(&self) -> bool {
+        matches!(
+            self,
+            Self::Missing { .. }
+                | Self::NotYet { .. }
+                | Self::UnknownPredecessor { .. }
+                | Self::Full { .. }
+                | Self::Document(DocumentError::Threshold { .. })
+        )
+    }
+}

@@ -1,0 +1,157 @@
+//! What is in force for one VO at one moment, and what is wrong with it.
+//!
+//! Invariant: time only adds warnings. A document that has expired, or that claims to come from
+//! the future, stays in force; a cluster never stops because somebody forgot to sign
+//! (design: "expiry degrades").
+
+use fairmesh_model::{AccountPath, ContentHash, Millis, Share, VoId, WallTime};
+
+use crate::error::DocumentKind;
+
+/// How far ahead of this node's clock a document may have been issued before it is remarked on.
+/// Half a minute of drift is common, five minutes is what Kerberos allows.
+pub const CLOCK_TOLERANCE: Millis = Millis::from_secs(300);
+
+/// The name of a document in answers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct DocumentRef {
+    /// What it is.
+    pub kind: DocumentKind,
+    /// The path that it divides; `/` for a charter.
+    pub path: AccountPath,
+    /// Its version.
+    pub version: u64,
+    /// Hash of its payload.
+    pub hash: ContentHash,
+}
+
+impl std::fmt::Display for DocumentRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (kind, hash) = (self.kind, self.hash.short());
+        match kind {
+            DocumentKind::Charter => write!(f, "{kind} {} ({hash})", self.version),
+            DocumentKind::SharePolicy => {
+                write!(f, "{kind} {} of `{}` ({hash})", self.version, self.path)
+            }
+        }
+    }
+}
+
+/// One entry of a VO's tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VoEntry {
+    /// Its path in the VO's tree.
+    pub path: AccountPath,
+    /// Its target share of its parent.
+    pub share: Share,
+    /// The policy that says so.
+    pub from: DocumentRef,
+}
+
+/// A VO's tree at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InForce {
+    /// The VO.
+    pub vo: VoId,
+    /// The charter in force; `None` where not even the first one has arrived.
+    pub charter: Option<DocumentRef>,
+    /// All entries, ascending by path, parents before children; without the root.
+    pub entries: Vec<VoEntry>,
+    /// What an operator should know, the worst first.
+    pub warnings: Vec<Warning>,
+}
+
+/// Misbehaviour of those who hold a VO's keys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Alarm {
+    /// Two valid documents with one version. The first is in force everywhere, until a higher
+    /// version comes.
+    #[error(
+        "{kind} {version} of `{path}` was signed in {} different forms; {} is in force: \
+         sign a higher version",
+        .hashes.len(),
+        .hashes[0].short()
+    )]
+    Equivocation {
+        /// What they are.
+        kind: DocumentKind,
+        /// The path that they divide; `/` for charters.
+        path: AccountPath,
+        /// Their version.
+        version: u64,
+        /// Their hashes; the one in force first.
+        hashes: Vec<ContentHash>,
+    },
+}
+
+/// What an operator should know about the documents in force.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Warning {
+    /// Somebody who holds keys misbehaves.
+    #[error(transparent)]
+    Alarm(#[from] Alarm),
+    /// A newer version was seen once and is not here, as after a restored backup.
+    #[error("version {seen} of the {kind} of `{path}` was seen before; only {have} is here")]
+    Behind {
+        /// What it is.
+        kind: DocumentKind,
+        /// The path that it divides; `/` for a charter.
+        path: AccountPath,
+        /// The highest version seen.
+        seen: u64,
+        /// The version in force; 0 for none.
+        have: u64,
+    },
+    /// The first charter has not arrived: nothing is known of the VO but its id.
+    #[error("no charter has arrived yet")]
+    NoCharter,
+    /// The last good document stays in force after its time.
+    #[error("{document} expired at {since} and stays in force")]
+    Expired {
+        /// Which.
+        document: DocumentRef,
+        /// When.
+        since: WallTime,
+    },
+    /// Issued in the future by this node's clock: one of the clocks is wrong.
+    #[error("{document} claims to be issued at {issued}, which lies ahead of this node's clock")]
+    NotYetValid {
+        /// Which.
+        document: DocumentRef,
+        /// When.
+        issued: WallTime,
+    },
+    /// A path was delegated, and no policy of its signers has arrived; it stays undivided.
+    #[error("`{path}` is delegated, and no policy for it has arrived")]
+    NoPolicy {
+        /// Which.
+        path: AccountPath,
+    },
+    /// The VO delegates more paths than a node follows.
+    #[error("{ignored} delegations beyond the first {limit} are ignored")]
+    TooManyPolicies {
+        /// How many were left out.
+        ignored: usize,
+        /// How many are followed.
+        limit: usize,
+    },
+}
+
+/// The warnings that a document's validity period gives at `now`.
+pub(crate) fn validity(
+    document: &DocumentRef,
+    issued: WallTime,
+    expires: WallTime,
+    now: WallTime,
+) -> Option<Warning> {
+    if now >= expires {
+        return Some(Warning::Expired {
+            document: document.clone(),
+            since: expires,
+        });
+    }
+    (issued > now.after(CLOCK_TOLERANCE)).then(|| Warning::NotYetValid {
+        document: document.clone(),
+        issued,
+    })
+}

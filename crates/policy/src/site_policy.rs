@@ -1,0 +1,223 @@
+//! The site policy: the local owner's own tree, with VOs mounted where he says.
+//!
+//! The owner keeps the last word. A mount's target is what he gives it, times its `weight`, and at
+//! most its `cap`; a dropped mount counts as not written. Entries under a mount come from the VO.
+//!
+//! Invariant: every entry's parent is an entry too (or the root), nothing lies below a mount, and
+//! no VO is mounted twice (its users would have two places). Deliberately not here: signatures (this
+//! policy never leaves the site) and what an alias stands for (the node's configuration).
+//! Source: FSGrid, section 3.2.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{AccountPath, Share};
+
+/// The owner's tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SitePolicy {
+    entries: BTreeMap<AccountPath, SiteEntry>,
+}
+
+/// One entry of the owner's tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteEntry {
+    /// Target share of the parent, before a mount's `weight` and `cap`.
+    pub share: Share,
+    /// The VO that divides it, if not the owner himself.
+    pub mount: Option<Mount>,
+}
+
+/// A place where a VO's tree goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The owner's name for the VO.
+    pub alias: String,
+    /// The most that the entry's target may be.
+    pub cap: Option<Share>,
+    /// What the entry's share is multiplied by.
+    pub weight: Option<Share>,
+    /// Whether the entry counts as not written.
+    pub drop: bool,
+}
+
+/// Why a site policy was refused. Nothing changed; its author is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SitePolicyError {
+    /// An entry without the one above it.
+    #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <percent>`")]
+    MissingParent {
+        /// The entry.
+        path: AccountPath,
+        /// What is missing.
+        parent: AccountPath,
+    },
+    /// An entry of the owner's in a VO's tree.
+    #[error(
+        "it lies below `{mount}`, which is divided by a VO: remove it, or ask the VO's signers"
+    )]
+    BelowMount {
+        /// The entry.
+        path: AccountPath,
+        /// The mount above it.
+        mount: AccountPath,
+    },
+    /// One alias in two places.
+    #[error("`{alias}` is mounted at `{first}` already: mount a VO once")]
+    MountedTwice {
+        /// The second place.
+        path: AccountPath,
+        /// The VO.
+        alias: String,
+        /// The first place.
+        first: AccountPath,
+    },
+    /// The root is the whole site: it can be given to one VO, and neither capped nor dropped.
+    #[error("`/` is the whole site: it is 100, and may have a plain `mount` and nothing else")]
+    Root {
+        /// The root.
+        path: AccountPath,
+    },
+}
+
+impl SitePolicyError {
+    /// The entry at fault.
+    pub fn path(&self) -> &AccountPath {
+        match self {
+            Self::MissingParent { path, .. }
+            | Self::BelowMount { path, .. }
+            | Self::MountedTwice { path, .. }
+            | Self::Root { path } => path,
+        }
+    }
+}
+
+impl SitePolicy {
+    /// Checks a tree. The root is implied; it is listed only to mount one VO on the whole site.
+    pub fn new(entries: BTreeMap<AccountPath, SiteEntry>) -> Result<Self, SitePolicyError> {
+        let mut aliases: BTreeMap<&str, &AccountPath> = BTreeMap::new();
+        for (path, entry) in &entries {
+            check_entry(&entries, path, entry)?;
+            let Some(mount) = &entry.mount else { continue };
+            if let Some(first) = aliases.insert(&mount.alias, path) {
+                return Err(SitePolicyError::MountedTwice {
+                    path: path.clone(),
+                    alias: mount.alias.clone(),
+                    first: first.clone(),
+                });
+            }
+        }
+        Ok(Self { entries })
+    }
+
+    /// The entries, ascending by path, parents before children.
+    pub fn entries(&self) -> impl Iterator<Item = (&AccountPath, &SiteEntry)> {
+        self.entries.iter()
+    }
+
+    /// The aliases that must be known, dropped mounts apart, with the path of each.
+    pub fn mounts(&self) -> impl Iterator<Item = (&str, &AccountPath)> {
+        self.entries.iter().filter_map(|(path, entry)| {
+            let mount = entry.mount.as_ref().filter(|mount| !mount.drop)?;
+            Some((mount.alias.as_str(), path))
+        })
+    }
+}
+
+impl SiteEntry {
+    /// An entry of the owner's own.
+    pub const fn local(share: Share) -> Self {
+        Self { share, mount: None }
+    }
+
+    /// A VO's place.
+    pub fn mounted(share: Share, alias: &str) -> Self {
+        let mount = Mount {
+            alias: alias.to_owned(),
+            cap: None,
+            weight: None,
+            drop: false,
+        };
+        Self {
+            share,
+            mount: Some(mount),
+        }
+    }
+
+    /// Whether the entry counts as not written.
+    pub fn is_dropped(&self) -> bool {
+        self.mount.as_ref().is_some_and(|mount| mount.drop)
+    }
+
+    /// The target: the share times the weight, and at most the cap.
+    pub fn target(&self) -> Share {
+        let Some(mount) = &self.mount else {
+            return self.share;
+        };
+        let weight = mount.weight.unwrap_or(Share::WHOLE);
+        let weighed = u64::from(self.share.units()) * u64::from(weight.units());
+        let weighed = Share::from_ratio(weighed, u64::from(Share::ONE) * u64::from(Share::ONE));
+        weighed.min(mount.cap.unwrap_or(Share::WHOLE))
+    }
+}
+
+fn check_entry(
+    entries: &BTreeMap<AccountPath, SiteEntry>,
+    path: &AccountPath,
+    entry: &SiteEntry,
+) -> Result<(), SitePolicyError> {
+    let Some(parent) = path.parent() else {
+        let plain = entry
+            .mount
+            .as_ref()
+            .is_some_and(|mount| mount.cap.is_none() && mount.weight.is_none() && !mount.drop);
+        let good = plain && entry.share == Share::WHOLE;
+        return if good {
+            Ok(())
+        } else {
+            Err(SitePolicyError::Root { path: path.clone() })
+        };
+    };
+    match entries.get(&parent) {
+        Some(above) if above.mount.is_some() => Err(SitePolicyError::BelowMount {
+            path: path.clone(),
+            mount: parent,
+        }),
+        None if !parent.is_root() => Err(SitePolicyError::MissingParent {
+            path: path.clone(),
+            parent,
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn percent(percent: u32) -> Share {
+        Share::from_percent(percent).expect("at most 100")
+    }
+
+    #[test]
+    fn the_owner_weighs_first_and_caps_last() {
+        for (share, weight, cap, target) in [
+            (30, None, None, 30),
+            (30, Some(50), None, 15),
+            (30, None, Some(10), 10),
+            (30, Some(50), Some(10), 10),
+            (30, Some(50), Some(20), 15),
+            (30, Some(100), Some(100), 30),
+            (30, Some(0), None, 0),
+            (30, None, Some(0), 0),
+        ] {
+            let mut entry = SiteEntry::mounted(percent(share), "vo");
+            let mount = entry.mount.as_mut().expect("a mount");
+            (mount.weight, mount.cap) = (weight.map(percent), cap.map(percent));
+            assert_eq!(
+                entry.target(),
+                percent(target),
+                "{share} {weight:?} {cap:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What can be wrong with a share tree file, and what its author should do.
+//!
+//! Invariant: every error names the file, the line, the column and, where there is one, the key.
+//! Deliberately not here: panics; any text at all is either a tree or one of these.
+
+use fairmesh_model::AccountPath;
+use fairmesh_model::ids::IdError;
+use fairmesh_model::path::PathError;
+use fairmesh_model::units::ShareError;
+
+use crate::site_policy::SitePolicyError;
+
+/// Why a file was refused. Nothing changed; its author is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}:{column}: {}{problem}", in_key(.key.as_deref()))]
+pub struct TreeFileError {
+    /// The name of the file, as the caller gave it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The character in the line, from 1.
+    pub column: usize,
+    /// The entry or key at fault.
+    pub key: Option<String>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Not TOML, or a key twice.
+    #[error("{0} (paths stand in quotes: \"/VO-A\" = 30; each of them once)")]
+    Syntax(String),
+    /// There is no `[shares]`.
+    #[error("there is no table [shares]: put the entries below a line `[shares]`")]
+    NoShares,
+    /// A key that means nothing here.
+    #[error("unknown key; known here: {known}")]
+    UnknownKey {
+        /// What may stand here.
+        known: &'static str,
+    },
+    /// The key of an entry is no path.
+    #[error("{0}")]
+    Path(#[source] PathError),
+    /// A percentage that cannot be one.
+    #[error("{0}: write a percentage of the parent from 0 to 100, such as 12.5")]
+    Share(#[source] ShareError),
+    /// A value of another kind than expected.
+    #[error("expected {expected}")]
+    WrongType {
+        /// What may stand here.
+        expected: &'static str,
+    },
+    /// An entry in the long form without its share.
+    #[error("there is no `share`: write {{ share = <percent>, … }}")]
+    NoShare,
+    /// The root has another share than all.
+    #[error("`/` is the whole: remove the line, or write 100")]
+    RootShare,
+    /// The policy of `/` cannot hand on `/`.
+    #[error("`/` cannot be delegated here: the charter names who signs for it")]
+    RootDelegate,
+    /// An entry without the one above it.
+    #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <percent>`")]
+    MissingParent {
+        /// What is missing.
+        parent: AccountPath,
+    },
+    /// An entry that others were asked to divide.
+    #[error("it lies below `{above}`, which is delegated: remove it, or the delegation")]
+    BelowDelegate {
+        /// The delegated entry.
+        above: AccountPath,
+    },
+    /// A key id of a delegate.
+    #[error("{0}")]
+    Key(#[source] IdError),
+    /// A role that nobody can fulfil.
+    #[error("{0}: the threshold is at least 1 and at most the number of keys")]
+    Role(String),
+    /// The owner's means in a VO's policy.
+    #[error("`{what}` is for site policies: a share policy has `share` and `delegate`")]
+    OnlyInSitePolicy {
+        /// Which.
+        what: &'static str,
+    },
+    /// A VO's means in the owner's policy.
+    #[error("`{what}` is for signed share policies: entries of a site policy are local")]
+    OnlyInSharePolicy {
+        /// Which.
+        what: &'static str,
+    },
+    /// A change to a mount where there is none.
+    #[error("`{what}` changes a mount, and this entry has no `mount`")]
+    OnlyWithMount {
+        /// Which.
+        what: &'static str,
+    },
+    /// The tree contradicts itself.
+    #[error("{0}")]
+    Site(#[source] SitePolicyError),
+}
+
+fn in_key(key: Option<&str>) -> String {
+    key.map_or_else(String::new, |key| format!("`{key}`: "))
+}

@@ -1,0 +1,231 @@
+use fairmesh_model::VoId;
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::*;
+
+fn shares(text: &str) -> Result<BTreeMap<AccountPath, ShareEntry>, TreeFileError> {
+    parse_tree(text, "vo.toml")?.to_shares()
+}
+
+fn site(text: &str) -> Result<SitePolicy, TreeFileError> {
+    parse_tree(text, "site.toml")?.to_site_policy()
+}
+
+#[test]
+fn shares_are_the_decimals_that_were_written() {
+    let text = "[shares]\n\"/a/x\" = 33.3333333\n\"/a\" = 0.1 # a tenth\n\"/b\" = { share = 12.50 }\n\
+                \"/\" = 100\n[shares.\"/c\"]\nshare = +7\n";
+    let shares = shares(text).expect("a tree");
+    let read: Vec<_> = shares
+        .iter()
+        .map(|(path, e)| (path.as_str(), e.share.units()))
+        .collect();
+    assert_eq!(
+        read,
+        [
+            ("/a", 1_000_000),
+            ("/a/x", 333_333_333),
+            ("/b", 125_000_000),
+            ("/c", 70_000_000)
+        ]
+    );
+}
+
+#[test]
+fn a_site_policy_says_what_the_owner_wants() {
+    let text = "[shares]\n\"/local\" = { share = 10, scope = \"local\" }\n\"/VO-A\" = { share = 30, \
+                mount = \"vo-a\", cap = 20, weight = 50, drop = false, scope = \"local\" }\n";
+    let site = site(text).expect("a site policy");
+    let mount = Mount {
+        alias: "vo-a".to_owned(),
+        cap: Some(percent(20)),
+        weight: Some(percent(50)),
+        drop: false,
+    };
+    let expected = SiteEntry {
+        share: percent(30),
+        mount: Some(mount),
+    };
+    assert_eq!(site.entries().next(), Some((&path("/VO-A"), &expected)));
+    assert_eq!(
+        site.mounts().collect::<Vec<_>>(),
+        [("vo-a", &path("/VO-A"))]
+    );
+}
+
+#[test]
+fn errors_say_where_and_what_to_do() {
+    for (text, expected) in [
+        ("[shares]\n/a = 3", "vo.toml:2:1: "),
+        (
+            "[shares]\n\"/a\" = 3\n\"/a\" = 4",
+            "vo.toml:3:1: duplicate key",
+        ),
+        ("", "vo.toml:1:1: there is no table [shares]"),
+        (
+            "[share]\n",
+            "vo.toml:1:2: `share`: unknown key; known here: [shares]",
+        ),
+        (
+            "[shares]\n\"a\" = 3",
+            "vo.toml:2:1: `a`: account path `a` does not begin",
+        ),
+        (
+            "[shares]\n\"/a\" = 101",
+            "vo.toml:2:8: `/a`: a share of 101 % is outside 0..100: write",
+        ),
+        (
+            "[shares]\n\"/a\" = -1",
+            "vo.toml:2:8: `/a`: a share of -1 % is outside",
+        ),
+        (
+            "[shares]\n\"/a\" = 1e1",
+            "vo.toml:2:8: `/a`: `1e1` is not a percentage",
+        ),
+        (
+            "[shares]\n\"/a\" = 0x1f",
+            "vo.toml:2:8: `/a`: `0x1f` is not a percentage",
+        ),
+        (
+            "[shares]\n\"/a\" = nan",
+            "vo.toml:2:8: `/a`: `nan` is not a percentage",
+        ),
+        (
+            "[shares]\n\"/a\" = 1.00000001",
+            "vo.toml:2:8: `/a`: `1.00000001` has more than 7",
+        ),
+        (
+            "[shares]\n\"/a\" = \"30\"",
+            "vo.toml:2:8: `/a`: expected a percentage such as 12.5",
+        ),
+        (
+            "[shares]\n\"/\" = 99",
+            "vo.toml:2:7: `/`: `/` is the whole: remove the line, or",
+        ),
+        (
+            "[shares]\n\"/ä/b\" = 9",
+            "vo.toml:2:1: `/ä/b`: the entry above it, `/ä`, is not listed",
+        ),
+        (
+            "[shares]\n\"/ä\" = { share = 3, cop = 4 }",
+            "vo.toml:2:21: `/ä.cop`: unknown key; known here: share, mount",
+        ),
+        (
+            "[shares]\n\"/a\" = { cap = 4 }",
+            "vo.toml:2:1: `/a`: there is no `share`",
+        ),
+        (
+            "[shares]\n\"/a\" = { share = 3, cap = 4 }",
+            "vo.toml:2:27: `/a`: `cap` is for site policies",
+        ),
+        (
+            "[shares]\n\"/a\" = { share = 3, scope = \"grid\" }",
+            "vo.toml:2:29: `/a.scope`: expected \"local\" or \"global\"",
+        ),
+        (
+            "[shares]\n\"/a\" = { share = 3, delegate = { keys = [\"5f\"] } }",
+            "vo.toml:2:42: `/a.delegate.keys`: `5f` is not a key id",
+        ),
+        (
+            "[shares]\n\"/a\" = { share = 3, delegate = { keys = [] } }",
+            "vo.toml:2:32: `/a.delegate`: delegate: threshold 1 of 0 keys",
+        ),
+    ] {
+        let error = shares(text).expect_err(text).to_string();
+        assert!(
+            error.starts_with(expected),
+            "{text:?} gave {error:?}, not {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn a_site_policy_that_contradicts_itself_is_refused_by_line() {
+    let mount = "\"/m\" = { share = 3, mount = \"vo\" }";
+    for (text, expected) in [
+        (
+            format!("{mount}\n\"/m/x\" = 4"),
+            "site.toml:3:1: `/m/x`: it lies below `/m`",
+        ),
+        (
+            format!("{mount}\n\"/n\" = {{ share = 3, mount = \"vo\" }}"),
+            "site.toml:3:1: `/n`: `vo` is mounted at `/m` already",
+        ),
+        (
+            "\"/n\" = { share = 3, drop = true }".to_owned(),
+            "site.toml:2:28: `/n`: `drop` changes a mount",
+        ),
+        (
+            "\"/n\" = { share = 3, scope = \"global\" }".to_owned(),
+            "site.toml:2:29: `/n`: `scope = \"global\"` is for signed",
+        ),
+        (
+            "\"/\" = { share = 100, mount = \"vo\", cap = 4 }".to_owned(),
+            "site.toml:2:1: `/`: `/` is the whole site",
+        ),
+    ] {
+        let text = format!("[shares]\n{text}");
+        let error = site(&text).expect_err(&text).to_string();
+        assert!(
+            error.starts_with(expected),
+            "{text:?} gave {error:?}, not {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn entries_below_a_delegation_are_refused_by_line() {
+    let id = key(1).key_id();
+    let text = format!(
+        "[shares]\n\"/a\" = {{ share = 3, delegate = {{ keys = [\"{id}\"] }} }}\n\"/a/x\" = 4"
+    );
+    let error = shares(&text).expect_err("below a delegation").to_string();
+    assert!(
+        error.starts_with("vo.toml:3:1: `/a/x`: it lies below `/a`, which"),
+        "{error}"
+    );
+}
+
+fn any_entries() -> impl Strategy<Value = BTreeMap<AccountPath, ShareEntry>> {
+    let name = "[a-zA-Z0-9 _.\"\\\\'#=é-]{1,8}"
+        .prop_filter("no dots alone", |name| name != "." && name != "..");
+    let entry = (name, 0..=Share::ONE, prop::option::of((1..=3u8, 1..=2u32)));
+    proptest::collection::vec(entry, 0..12).prop_map(|entries| {
+        let mut shares: BTreeMap<AccountPath, ShareEntry> = BTreeMap::new();
+        for (name, units, delegate) in entries {
+            let share = Share::from_units(units).expect("at most the whole");
+            let delegate = delegate.map(|(seed, threshold)| role(&[seed, seed + 1], threshold));
+            let plain = |(_, entry): &(&AccountPath, &ShareEntry)| entry.delegate.is_none();
+            let parent = shares
+                .iter()
+                .filter(plain)
+                .map(|(path, _)| path.clone())
+                .next_back();
+            let parent = parent
+                .filter(|path| path.depth() < 9)
+                .unwrap_or(AccountPath::root());
+            let at = parent.child(&name).expect("short");
+            if !shares.keys().any(|path| path.starts_with(&at)) {
+                shares.insert(at, ShareEntry { share, delegate });
+            }
+        }
+        shares
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_back_the_same(entries in any_entries()) {
+        let mut policy = policy(VoId::from_bytes([1; 32]), "/", 1, &[]);
+        policy.shares = entries;
+        let text = to_toml(&policy);
+        prop_assert_eq!(text.lines().count(), policy.shares.len() + 1);
+        prop_assert_eq!(shares(&text), Ok(policy.shares), "{}", text);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(\\[shares\\]\n)?[ -~\n]{0,80}") {
+        let _ = parse_tree(&text, "any.toml").map(|file| (file.to_shares().is_ok(), file.to_site_policy().is_ok()));
+    }
+}

@@ -1,0 +1,407 @@
+//! All signed policy of one VO, and which of it is in force.
+//!
+//! The charter names the role of `/`; the policy in force for `/` names the roles of the paths that
+//! it delegates; and so on down. A document is in force when it is the newest that the role of its
+//! path has signed, and everything above it is in force.
+//!
+//! Invariant: only documents whose signatures were checked against a role in force are kept; a
+//! policy is looked up by its path *and* the role that is in force for it now, so one that was
+//! signed under an older delegation stops counting the moment the delegation changes, and counts
+//! again if the delegation comes back. Deliberately not here: sending, storing, clocks.
+//! Source: TUF specification 1.0, sections 5.3 and 5.6; FSGrid, section 3.2.
+
+mod answers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairmesh_model::{
+    AccountPath, Charter, ContentHash, Role, SharePolicy, Signed, Verified, VoId,
+};
+
+use crate::chain::CharterChain;
+use crate::error::{DocumentKind, PolicyError};
+use crate::highest_seen::{HighestSeen, SeenVersion, keys_hash};
+use crate::in_force::Alarm;
+use crate::slot::{Held, Slot};
+
+/// Most delegated paths of one VO that a node follows, the shallowest first. A delegate may
+/// delegate again, so without a bound one of them could make every member hold any number of
+/// policies. Ten times the projects of the largest VOs.
+pub const POLICIES_MAX: usize = 4_096;
+
+/// Most bytes of share policies of one VO: what its signers can make every member keep. A tree of
+/// a million users takes about 40 MiB.
+pub const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// Most roles out of force whose documents and versions are remembered. Beyond it the ones with the
+/// highest paths are forgotten: their documents must be offered again if their delegation returns.
+pub const INACTIVE_MAX: usize = 1_024;
+
+/// What became of an offered document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Adopted {
+    /// It is in force now.
+    InForce,
+    /// It is one of several valid documents of one version: kept as evidence, and in force only
+    /// if it is the first of them.
+    Concurrent(Alarm),
+    /// It was here already. Nothing changed.
+    Known,
+}
+
+/// The role in force for one path, and what it has signed.
+#[derive(Debug, Clone)]
+struct Active {
+    role: Role,
+    keys: ContentHash,
+    /// The document in force, then its rivals; empty where none has arrived.
+    documents: Vec<Arc<Held>>,
+}
+
+/// A path and the hash of the keys that sign for it.
+type SlotId = (AccountPath, ContentHash);
+
+/// The charters and share policies of one VO.
+#[derive(Debug, Clone)]
+pub struct VoPolicies {
+    vo: VoId,
+    chain: CharterChain,
+    charter_seen: u64,
+    slots: BTreeMap<SlotId, Slot>,
+    active: BTreeMap<AccountPath, Active>,
+    ignored: usize,
+}
+
+impl VoPolicies {
+    /// Knows a VO by its id only. The id is what the operator trusts.
+    pub fn new(vo: VoId) -> Self {
+        Self {
+            vo,
+            chain: CharterChain::new(vo),
+            charter_seen: 0,
+            slots: BTreeMap::new(),
+            active: BTreeMap::new(),
+            ignored: 0,
+        }
+    }
+
+    /// The state after a restart: what was durable of [`VoPolicies::highest_seen`] and
+    /// [`VoPolicies::documents`], in any order. Every document is verified anew; the ones that are
+    /// refused come back with the reason.
+    pub fn restore<'a>(
+        vo: VoId,
+        seen: &HighestSeen,
+        documents: impl IntoIterator<Item = (DocumentKind, &'a [u8])>,
+    ) -> (Self, Vec<PolicyError>) {
+        let mut policies = Self::new(vo);
+        policies.charter_seen = seen.charter;
+        for entry in &seen.policies {
+            let slot = policies.slots.entry((entry.path.clone(), entry.keys));
+            slot.or_default().see(entry.signatures, entry.version);
+        }
+        let mut pending: Vec<_> = documents.into_iter().collect();
+        loop {
+            let (mut refused, mut later) = (Vec::new(), Vec::new());
+            let offered = pending.len();
+            for (kind, bytes) in pending {
+                if let Err(error) = policies.offer(kind, bytes) {
+                    refused.push(error);
+                    later.push((kind, bytes));
+                }
+            }
+            if later.is_empty() || later.len() == offered {
+                return (policies, refused);
+            }
+            pending = later;
+        }
+    }
+
+    /// Takes the bytes of a document: form and size first, then signatures, and only then is
+    /// anything kept.
+    pub fn adopt(&mut self, kind: DocumentKind, bytes: &[u8]) -> Result<Adopted, PolicyError> {
+        let adopted = self.offer(kind, bytes)?;
+        self.forget();
+        Ok(adopted)
+    }
+
+    /// Takes a charter: the first must hash to the VO's id, and `N + 1` must follow `N` and be
+    /// signed by the threshold of `N`'s authority and of its own.
+    pub fn adopt_charter(&mut self, signed: Signed<Charter>) -> Result<Adopted, PolicyError> {
+        let adopted = self.offer_charter(signed)?;
+        self.forget();
+        Ok(adopted)
+    }
+
+    /// Takes a share policy that the threshold of its path's role has signed and that is no older
+    /// than the newest such policy seen.
+    pub fn adopt_policy(&mut self, signed: Signed<SharePolicy>) -> Result<Adopted, PolicyError> {
+        let adopted = self.offer_policy(signed)?;
+        self.forget();
+        Ok(adopted)
+    }
+    /// The VO.
+    pub fn vo(&self) -> VoId {
+        self.vo
+    }
+
+    /// The charter in force.
+    pub fn charter(&self) -> Option<&Verified<Charter>> {
+        self.chain.head()
+    }
+
+    /// All charters, oldest first; at the end the one in force and then its rivals.
+    pub fn charters(&self) -> impl Iterator<Item = &Verified<Charter>> {
+        self.chain.iter()
+    }
+
+    /// The share policies in force, ascending by path.
+    pub fn policies(&self) -> impl Iterator<Item = &Verified<SharePolicy>> {
+        let in_force = self.active.values().filter_map(Active::in_force);
+        in_force.map(|held| &held.document)
+    }
+
+    /// Who signs for `path`: the role of its own policy, if it has one of its own.
+    pub fn role(&self, path: &AccountPath) -> Option<&Role> {
+        self.active.get(path).map(|active| &active.role)
+    }
+
+    /// Every document that a member must have: the whole chain of charters, the policies in force,
+    /// and the rivals of either. Charters come first, then policies from the top down, so that a
+    /// newcomer can adopt them as they come.
+    pub fn documents(&self) -> impl Iterator<Item = (DocumentKind, ContentHash, &Arc<[u8]>)> {
+        let charters = self
+            .chain
+            .iter()
+            .map(|charter| (DocumentKind::Charter, charter.hash(), charter.bytes()));
+        let policies = self
+            .active
+            .values()
+            .flat_map(|active| &active.documents)
+            .map(|held| {
+                (
+                    DocumentKind::SharePolicy,
+                    held.hash(),
+                    held.document.bytes(),
+                )
+            });
+        charters.chain(policies)
+    }
+
+    /// The hashes of [`VoPolicies::documents`].
+    pub fn hashes(&self) -> BTreeSet<ContentHash> {
+        self.documents().map(|(_, hash, _)| hash).collect()
+    }
+
+    /// One hash of [`VoPolicies::hashes`]: two members with the same digest have the same in force.
+    pub fn digest(&self) -> ContentHash {
+        let hashes = self.hashes();
+        let bytes: Vec<u8> = hashes.iter().flat_map(|hash| *hash.as_bytes()).collect();
+        ContentHash::of(&bytes)
+    }
+
+    /// A document that is kept, in force or not.
+    pub fn document(&self, hash: ContentHash) -> Option<(DocumentKind, Arc<[u8]>)> {
+        let in_force = self.documents().find(|(_, known, _)| *known == hash);
+        if let Some((kind, _, bytes)) = in_force {
+            return Some((kind, bytes.clone()));
+        }
+        let mut kept = self.slots.values().flat_map(Slot::documents);
+        let held = kept.find(|held| held.hash() == hash)?;
+        Some((DocumentKind::SharePolicy, held.document.bytes().clone()))
+    }
+
+    /// What must be durable before the documents in force are used.
+    pub fn highest_seen(&self) -> HighestSeen {
+        let mut policies = Vec::new();
+        for ((path, keys), slot) in &self.slots {
+            policies.extend(slot.seen().map(|(signatures, version)| SeenVersion {
+                path: path.clone(),
+                keys: *keys,
+                signatures,
+                version,
+            }));
+        }
+        HighestSeen {
+            charter: self.charter_seen,
+            policies,
+        }
+    }
+}
+
+/// The parts.
+impl VoPolicies {
+    fn offer(&mut self, kind: DocumentKind, bytes: &[u8]) -> Result<Adopted, PolicyError> {
+        match kind {
+            DocumentKind::Charter => self.offer_charter(Signed::parse(bytes)?),
+            DocumentKind::SharePolicy => self.offer_policy(Signed::parse(bytes)?),
+        }
+    }
+
+    fn offer_charter(&mut self, signed: Signed<Charter>) -> Result<Adopted, PolicyError> {
+        if !self.chain.adopt(signed)? {
+            return Ok(Adopted::Known);
+        }
+        self.charter_seen = self.charter_seen.max(self.chain.version());
+        self.resolve();
+        Ok(match self.charter_alarm() {
+            Some(alarm) => Adopted::Concurrent(alarm),
+            None => Adopted::InForce,
+        })
+    }
+
+    fn offer_policy(&mut self, signed: Signed<SharePolicy>) -> Result<Adopted, PolicyError> {
+        if signed.vo() != self.vo {
+            return Err(PolicyError::WrongVo {
+                kind: DocumentKind::SharePolicy,
+                expected: self.vo,
+                got: signed.vo(),
+            });
+        }
+        let path = signed.claimed().path.clone();
+        let Some(active) = self.active.get(&path) else {
+            return Err(PolicyError::NotYet { path });
+        };
+        let id = (path.clone(), active.keys);
+        if self.knows(&id, &signed) {
+            return Ok(Adopted::Known);
+        }
+        let held = verify(signed, &active.role)?;
+        self.check_version(&id, active.role.threshold, &held)?;
+        self.make_room(held.document.bytes().len())?;
+        if !self.slots.entry(id).or_default().put(held) {
+            return Ok(Adopted::Known);
+        }
+        self.resolve();
+        let alarm = self.active.get(&path).and_then(Active::alarm);
+        Ok(alarm.map_or(Adopted::InForce, Adopted::Concurrent))
+    }
+
+    /// Walks the delegations from the charter down, the shallowest first.
+    fn resolve(&mut self) {
+        let before = std::mem::take(&mut self.active);
+        self.ignored = 0;
+        let mut queue = BTreeMap::new();
+        if let Some(head) = self.chain.head() {
+            queue.insert((0, AccountPath::root()), head.body().policy.clone());
+        }
+        while let Some(((_, path), role)) = queue.pop_first() {
+            if self.active.len() == POLICIES_MAX {
+                self.ignored += 1;
+                continue;
+            }
+            let keys = keys_hash(&role.keys);
+            let id = (path.clone(), keys);
+            if before.get(&path).is_none_or(|active| active.keys != keys) {
+                self.carry_over(&id, &role);
+            }
+            let slot = self.slots.get(&id);
+            let documents = slot.map_or_else(Vec::new, |slot| slot.current(role.threshold));
+            for (below, role) in documents.first().iter().flat_map(|held| &held.delegations) {
+                queue.insert((below.depth(), below.clone()), role.clone());
+            }
+            let active = Active {
+                role,
+                keys,
+                documents,
+            };
+            self.active.insert(path, active);
+        }
+    }
+
+    /// A role has come into force: what was kept for its path under other roles may have its
+    /// signatures too. Nobody would offer it again, because everybody has it.
+    fn carry_over(&mut self, id: &SlotId, role: &Role) {
+        let lowest = ContentHash::from_bytes([0; 32]);
+        let same_path = self.slots.range((id.0.clone(), lowest)..);
+        let same_path = same_path.take_while(|(other, _)| other.0 == id.0);
+        let others = same_path.filter(|(other, _)| other.1 != id.1);
+        let kept: Vec<_> = others.flat_map(|(_, slot)| slot.documents()).collect();
+        for held in kept {
+            let signed = Signed::parse(held.document.bytes()).expect("it was parsed before");
+            let Ok(held) = verify(signed, role) else {
+                continue;
+            };
+            if self.check_version(id, role.threshold, &held).is_ok() {
+                self.slots.entry(id.clone()).or_default().put(held);
+            }
+        }
+    }
+
+    /// Bounds what is remembered of roles out of force. Not called while a restart is under way,
+    /// when most roles are not in force yet.
+    fn forget(&mut self) {
+        let inactive: Vec<SlotId> = self.inactive().collect();
+        for id in inactive.into_iter().skip(INACTIVE_MAX) {
+            self.slots.remove(&id);
+        }
+    }
+
+    fn inactive(&self) -> impl Iterator<Item = SlotId> {
+        let in_force = |id: &SlotId| self.active.get(&id.0).is_some_and(|a| a.keys == id.1);
+        self.slots.keys().filter(move |id| !in_force(id)).cloned()
+    }
+
+    /// Whether this very document is here, with no fewer signatures than it now claims.
+    fn knows(&self, id: &SlotId, signed: &Signed<SharePolicy>) -> bool {
+        let documents = self.slots.get(id).map_or_else(Vec::new, Slot::documents);
+        documents.iter().any(|held| {
+            held.hash() == signed.hash() && signed.signers().count() <= held.signatures as usize
+        })
+    }
+
+    fn check_version(&self, id: &SlotId, threshold: u32, held: &Held) -> Result<(), PolicyError> {
+        let have = self.slots.get(id).map_or(0, |slot| slot.highest(threshold));
+        if held.version() >= have {
+            return Ok(());
+        }
+        Err(PolicyError::Rollback {
+            kind: DocumentKind::SharePolicy,
+            path: id.0.clone(),
+            have,
+            got: held.version(),
+        })
+    }
+
+    /// Makes room for `more` bytes, at the cost of documents that are out of force.
+    fn make_room(&mut self, more: usize) -> Result<(), PolicyError> {
+        if self.held_bytes() + more <= HELD_BYTES_MAX {
+            return Ok(());
+        }
+        let inactive: Vec<SlotId> = self.inactive().collect();
+        for id in inactive {
+            self.slots.entry(id).or_default().drop_documents();
+        }
+        let bytes = self.held_bytes() + more;
+        if bytes <= HELD_BYTES_MAX {
+            return Ok(());
+        }
+        Err(PolicyError::Full {
+            bytes,
+            limit: HELD_BYTES_MAX,
+        })
+    }
+
+    fn held_bytes(&self) -> usize {
+        let documents = self.slots.values().flat_map(Slot::documents);
+        documents.map(|held| held.document.bytes().len()).sum()
+    }
+}
+
+impl Active {
+    fn in_force(&self) -> Option<&Arc<Held>> {
+        self.documents.first()
+    }
+}
+
+/// Checks the signatures against `role` and notes how many of its keys have signed.
+fn verify(signed: Signed<SharePolicy>, role: &Role) -> Result<Held, PolicyError> {
+    let valid = signed.count_valid(&role.keys);
+    let signatures = u32::try_from(valid).expect("a document has few signatures");
+    Ok(Held::new(signed.verify(&[role])?, signatures))
+}
+
+#[cfg(test)]
+mod attack_tests;
+#[cfg(test)]
+mod order_tests;

@@ -1,0 +1,123 @@
+//! What is in force for a VO at one moment, and what an operator should know about it.
+//!
+//! Invariant: reads only, and time only adds warnings: `now` never changes an entry.
+//! Deliberately not here: how a document came into force (`super`).
+
+use fairmesh_model::{AccountPath, Verified, WallTime};
+
+use super::{Active, POLICIES_MAX, VoPolicies};
+use crate::chain;
+use crate::error::DocumentKind;
+use crate::in_force::{Alarm, InForce, VoEntry, Warning, validity};
+use crate::slot::full_path;
+
+impl VoPolicies {
+    /// The tree in force, with what is wrong with it at `now`.
+    pub fn in_force(&self, now: WallTime) -> InForce {
+        let mut entries = Vec::new();
+        for held in self.active.values().filter_map(Active::in_force) {
+            let (policy, from) = (held.document.body(), held.reference());
+            entries.extend(policy.shares.iter().map(|(below, entry)| VoEntry {
+                path: full_path(policy, below),
+                share: entry.share,
+                from: from.clone(),
+            }));
+        }
+        entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        InForce {
+            vo: self.vo,
+            charter: self.chain.head().map(chain::reference),
+            entries,
+            warnings: self.warnings(now),
+        }
+    }
+
+    /// What is wrong with the documents in force at `now`, the worst first.
+    pub fn warnings(&self, now: WallTime) -> Vec<Warning> {
+        let mut warnings: Vec<Warning> = self.alarms().into_iter().map(Warning::Alarm).collect();
+        warnings.extend(self.behind());
+        match self.chain.head() {
+            None => warnings.push(Warning::NoCharter),
+            Some(head) => {
+                let (charter, reference) = (head.body(), chain::reference(head));
+                warnings.extend(validity(&reference, charter.issued, charter.expires, now));
+            }
+        }
+        for (path, active) in &self.active {
+            let Some(held) = active.in_force() else {
+                warnings.push(Warning::NoPolicy { path: path.clone() });
+                continue;
+            };
+            let policy = held.document.body();
+            warnings.extend(validity(
+                &held.reference(),
+                policy.issued,
+                policy.expires,
+                now,
+            ));
+        }
+        if self.ignored > 0 {
+            warnings.push(Warning::TooManyPolicies {
+                ignored: self.ignored,
+                limit: POLICIES_MAX,
+            });
+        }
+        warnings.sort();
+        warnings
+    }
+
+    /// Equivocations among the documents in force.
+    pub fn alarms(&self) -> Vec<Alarm> {
+        let policies = self.active.values().filter_map(Active::alarm);
+        self.charter_alarm().into_iter().chain(policies).collect()
+    }
+
+    pub(super) fn charter_alarm(&self) -> Option<Alarm> {
+        let hashes: Vec<_> = self.chain.heads().map(Verified::hash).collect();
+        (hashes.len() > 1).then(|| Alarm::Equivocation {
+            kind: DocumentKind::Charter,
+            path: AccountPath::root(),
+            version: self.chain.version(),
+            hashes,
+        })
+    }
+
+    fn behind(&self) -> Vec<Warning> {
+        let mut behind = Vec::new();
+        let mut compare = |kind, path: &AccountPath, seen, have| {
+            if seen > have {
+                let path = path.clone();
+                behind.push(Warning::Behind {
+                    kind,
+                    path,
+                    seen,
+                    have,
+                });
+            }
+        };
+        let (seen, have) = (self.charter_seen, self.chain.version());
+        compare(DocumentKind::Charter, &AccountPath::root(), seen, have);
+        for (path, active) in &self.active {
+            let slot = self.slots.get(&(path.clone(), active.keys));
+            let seen = slot.map_or(0, |slot| slot.highest(active.role.threshold));
+            let have = active.in_force().map_or(0, |held| held.version());
+            compare(DocumentKind::SharePolicy, path, seen, have);
+        }
+        behind
+    }
+}
+
+impl Active {
+    pub(super) fn alarm(&self) -> Option<Alarm> {
+        let first = self.documents.first()?;
+        (self.documents.len() > 1).then(|| {
+            let reference = first.reference();
+            Alarm::Equivocation {
+                kind: reference.kind,
+                path: reference.path,
+                version: reference.version,
+                hashes: self.documents.iter().map(|held| held.hash()).collect(),
+            }
+        })
+    }
+}

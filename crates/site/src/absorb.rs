@@ -1,0 +1,369 @@
+//! What others say: pushes, answers and documents, and what each is worth.
+//!
+//! Invariant: whatever changes a replica is persisted as the exact bytes that were verified. What
+//! is refused changes nothing, is counted, and says who sent it and why.
+
+use fairmesh_gossip::wire::Push;
+use fairmesh_gossip::{Absorbed, Arrival, Refusal};
+use fairmesh_model::documents::BATCH_BYTES_MAX;
+use fairmesh_model::{Counters, Document, Now, SiteId, VoId, WallTime};
+use fairmesh_usage::CellChange;
+
+use crate::event::{Effect, PushToken, Reply, Ticket, Verdict};
+use crate::notice::Notice;
+use crate::site::Site;
+use crate::store::{Table, Write, hash_key, sheet_key, stream_key};
+
+/// Largest push: two batches of a fork proof, or a sheet or policy of the transport's own limit.
+const PUSH_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX + 1_024;
+
+impl Site {
+    /// Judges and absorbs a push.
+    pub(crate) fn take_push(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        vo: VoId,
+        bytes: &[u8],
+        token: PushToken,
+    ) {
+        let verdict = match Push::from_bytes(bytes, PUSH_BYTES_MAX) {
+            Err(error) => {
+                self.refused(vo, from, &error.to_string());
+                Verdict::Reject
+            }
+            Ok(push) => {
+                let arrival = match push {
+                    Push::Batch(bytes) => Arrival::Batch(bytes),
+                    Push::Sheet(bytes) => Arrival::Sheet(bytes),
+                    Push::Charter(bytes) => Arrival::Charter(bytes),
+                    Push::Policy(bytes) => Arrival::Policy(bytes),
+                    Push::Fork(a, b) => Arrival::Fork(a, b),
+                };
+                self.absorb(now, from, vo, arrival)
+            }
+        };
+        self.effects.push(Effect::Judge { token, verdict });
+    }
+
+    /// Takes the answer to one of our requests.
+    pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
+        for (vo, arrival) in self
+            .gossip
+            .answered(now.mono, from, id, bytes, &self.replicas)
+        {
+            self.absorb(now, from, vo, arrival);
+        }
+    }
+
+    /// Takes a document that somebody hands in here, and pushes it to all members.
+    pub(crate) fn take_document(&mut self, now: Now, ticket: Ticket, bytes: &[u8]) {
+        let vos: Vec<VoId> = self.replicas.keys().copied().collect();
+        let mut result = Err("it belongs to no VO that this site takes part in".to_owned());
+        for vo in vos {
+            let replica = self.replicas.get_mut(&vo).expect("it was listed");
+            if let Some(kind) = replica.kind_of(bytes) {
+                result = self.adopt(now, vo, kind, bytes);
+                break;
+            }
+        }
+        self.effects.push(Effect::Reply {
+            ticket,
+            reply: Reply::Published(result),
+        });
+    }
+
+    fn adopt(
+        &mut self,
+        now: Now,
+        vo: VoId,
+        kind: &'static str,
+        bytes: &[u8],
+    ) -> Result<String, String> {
+        let arrival = document_arrival(kind, bytes);
+        let push = document_push(kind, bytes);
+        match self.absorb_result(now, self.id, vo, arrival) {
+            Ok(Absorbed::Known) => Ok(format!("{kind} was known already")),
+            Ok(_) => {
+                self.effects.push(Effect::Push {
+                    vo,
+                    bytes: push.to_bytes(),
+                });
+                Ok(format!("{kind} is adopted"))
+            }
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
+
+    /// Absorbs one thing and says what it was worth.
+    fn absorb(&mut self, now: Now, from: SiteId, vo: VoId, arrival: Arrival) -> Verdict {
+        match self.absorb_result(now, from, vo, arrival) {
+            Ok(Absorbed::Known) => Verdict::Ignore,
+            Ok(Absorbed::Gap) => {
+                self.gossip.suspect_behind(from, vo);
+                Verdict::Ignore
+            }
+            Ok(_) => Verdict::Accept,
+            Err(refusal) => {
+                self.note_clock(now, &refusal);
+                self.refused(vo, from, &refusal.to_string());
+                if refusal.is_lie() {
+                    Verdict::Reject
+                } else {
+                    Verdict::Ignore
+                }
+            }
+        }
+    }
+
+    fn absorb_result(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        vo: VoId,
+        arrival: Arrival,
+    ) -> Result<Absorbed, Refusal> {
+        let tolerance = self.config.timing.clock_tolerance;
+        let Some(replica) = self.replicas.get_mut(&vo) else {
+            return Err(Refusal::NotOurs);
+        };
+        let (absorbed, bytes) = match arrival {
+            Arrival::Charter(bytes) => (replica.absorb_charter(&bytes)?, bytes),
+            Arrival::Policy(bytes) => (replica.absorb_policy(&bytes)?, bytes),
+            Arrival::Batch(bytes) => (replica.absorb_batch(&bytes, now.wall, tolerance)?, bytes),
+            Arrival::Checkpoint(bytes) => (replica.absorb_checkpoint(&bytes)?, bytes),
+            Arrival::Seal(bytes) => (replica.absorb_seal(&bytes)?, bytes),
+            Arrival::Sheet(bytes) => return self.absorb_sheet(vo, &bytes),
+            Arrival::Fork(a, b) => (replica.absorb_fork(&a, &b)?, a),
+        };
+        self.keep(now, from, vo, &absorbed, &bytes);
+        Ok(absorbed)
+    }
+
+    /// Persists what was absorbed and lets everything that depends on it know.
+    fn keep(&mut self, now: Now, from: SiteId, vo: VoId, absorbed: &Absorbed, bytes: &[u8]) {
+        match absorbed {
+            Absorbed::Known | Absorbed::Gap | Absorbed::Sheet { .. } | Absorbed::Sealed => {}
+            Absorbed::Document {
+                hash,
+                what,
+                founded,
+            } => {
+                let row = Write::set(
+                    Table::Documents,
+                    hash_key(vo, hash.as_bytes()),
+                    bytes.to_vec(),
+                );
+                self.effects.push(Effect::Persist(vec![row]));
+                self.document_adopted(vo, what, *founded);
+            }
+            Absorbed::Usage {
+                stream,
+                seq,
+                at,
+                changes,
+            } => {
+                let row = Write::set(
+                    Table::Batches,
+                    stream_key(vo, *stream, *seq),
+                    bytes.to_vec(),
+                );
+                self.effects.push(Effect::Persist(vec![row]));
+                self.stats.batches_taken += 1;
+                self.watch_clock(now, stream.site, *at);
+                self.apply_changes(vo, changes);
+            }
+            Absorbed::Wanted(hashes) => self.gossip.want_seals(from, vo, hashes),
+            Absorbed::Checkpoints {
+                adopted,
+                seals,
+                changes,
+            } => {
+                let mut rows: Vec<Write> = seals
+                    .iter()
+                    .map(|(hash, seal)| {
+                        Write::set(Table::Seals, hash_key(vo, hash.as_bytes()), seal.to_vec())
+                    })
+                    .collect();
+                for checkpoint in adopted {
+                    rows.push(Write::set(
+                        Table::Checkpoints,
+                        hash_key(vo, checkpoint.hash().as_bytes()),
+                        checkpoint.bytes().to_vec(),
+                    ));
+                    rows.extend(self.prune(vo, checkpoint.body().stream()));
+                }
+                self.effects.push(Effect::Persist(rows));
+                self.apply_changes(vo, changes);
+                // The batches behind a checkpoint are the next thing to ask for.
+                self.gossip.suspect_behind(from, vo);
+            }
+            Absorbed::Forked {
+                stream,
+                proof,
+                changes: _,
+            } => {
+                let key = stream_key(vo, *stream, fairmesh_model::Seq(0));
+                self.effects.push(Effect::Persist(vec![Write::set(
+                    Table::Forks,
+                    key,
+                    proof.clone(),
+                )]));
+                self.notice(Notice::Forked {
+                    vo,
+                    site: stream.site,
+                });
+                // The one case in which counters fall: sum up anew.
+                self.tree_is_stale = true;
+            }
+        }
+    }
+
+    pub(crate) fn absorb_sheet(&mut self, vo: VoId, bytes: &[u8]) -> Result<Absorbed, Refusal> {
+        let Some(replica) = self.replicas.get_mut(&vo) else {
+            return Err(Refusal::NotOurs);
+        };
+        let absorbed = replica.absorb_sheet(bytes)?;
+        if let Absorbed::Sheet { site, changes } = &absorbed {
+            if *site != self.id {
+                self.effects.push(Effect::Persist(vec![Write::set(
+                    Table::InFlight,
+                    sheet_key(vo, *site),
+                    bytes.to_vec(),
+                )]));
+            }
+            let own = *site == self.id;
+            let changes = changes.clone();
+            self.shares.change_in_flight(vo, &changes, own);
+        }
+        Ok(absorbed)
+    }
+
+    /// Lets the share tree know of changed cells. Our own current ones were counted when they were
+    /// reported; our own earlier ones may have been, if they were carried.
+    fn apply_changes(&mut self, vo: VoId, changes: &[CellChange]) {
+        let current = self.stream_id();
+        let mut recovered = false;
+        for change in changes.iter().filter(|change| change.stream != current) {
+            self.stats.cells_taken += 1;
+            if change.stream.site != self.id {
+                self.shares
+                    .count_change(vo, change, Counters::default(), false);
+                continue;
+            }
+            recovered = true;
+            let key = (change.span, change.path.clone());
+            let risen = change.after.minus(change.before);
+            let carried = self
+                .ledger
+                .found_published(vo, change.stream.incarnation, &key, risen);
+            self.shares.count_change(vo, change, carried, true);
+        }
+        if recovered {
+            self.notice(Notice::Recovered { vo });
+        }
+    }
+
+    /// Settles what earlier incarnations of ours counted and did not publish, once a peer that we
+    /// agree with has said how far they got (or there is nobody who could know).
+    pub(crate) fn settle_carried(&mut self) {
+        let vos: Vec<VoId> = self
+            .replicas
+            .keys()
+            .copied()
+            .filter(|vo| self.ledger.has_carried(*vo))
+            .collect();
+        for vo in vos {
+            let Some(charter) = self.replicas[&vo].charter() else {
+                continue;
+            };
+            let mut others = charter
+                .sites
+                .iter()
+                .map(|member| member.site)
+                .filter(|site| *site != self.id)
+                .peekable();
+            let alone = others.peek().is_none();
+            if alone || others.any(|peer| self.gossip.agreed_at(peer).is_some()) {
+                let writes = self.ledger.settle(vo);
+                self.effects.push(Effect::Persist(writes));
+            }
+        }
+    }
+
+    /// Sheets of sites that have fallen silent no longer count.
+    pub(crate) fn drop_silent_sheets(&mut self, now: Now) {
+        let before = now.wall.before(self.config.timing.silence);
+        for (vo, replica) in &mut self.replicas {
+            let changes = replica.drop_sheets_before(before, self.id);
+            self.shares.change_in_flight(*vo, &changes, false);
+        }
+    }
+
+    fn document_adopted(&mut self, vo: VoId, what: &str, founded: bool) {
+        self.tree_is_stale = true;
+        self.allow_is_stale = true;
+        self.notice(Notice::Adopted {
+            vo,
+            what: what.to_owned(),
+        });
+        if founded {
+            let name = self.replicas[&vo]
+                .charter()
+                .map(|charter| charter.name.clone())
+                .unwrap_or_default();
+            self.notice(Notice::Founded { vo, name });
+        }
+    }
+
+    fn refused(&mut self, vo: VoId, from: SiteId, why: &str) {
+        self.stats.refused += 1;
+        self.notice(Notice::Refused {
+            vo,
+            from,
+            why: why.to_owned(),
+        });
+    }
+
+    fn note_clock(&mut self, now: Now, refusal: &Refusal) {
+        if let Refusal::Future { site, at } = refusal {
+            let by = at.since(now.wall);
+            self.clocks_off.insert(*site, true);
+            self.notice(Notice::ClockOff {
+                site: *site,
+                by,
+                ahead: true,
+            });
+        }
+    }
+
+    /// Names a clock that is off, once, and again when it comes back.
+    fn watch_clock(&mut self, now: Now, site: SiteId, at: WallTime) {
+        let ahead = at.since(now.wall) > self.config.timing.clock_tolerance;
+        if self.clocks_off.insert(site, ahead) != Some(ahead) && ahead {
+            self.notice(Notice::ClockOff {
+                site,
+                by: at.since(now.wall),
+                ahead,
+            });
+        }
+    }
+}
+
+fn document_arrival(kind: &str, bytes: &[u8]) -> Arrival {
+    let bytes = serde_bytes::ByteBuf::from(bytes.to_vec());
+    if kind == fairmesh_model::Charter::TYPE {
+        Arrival::Charter(bytes)
+    } else {
+        Arrival::Policy(bytes)
+    }
+}
+
+fn document_push(kind: &str, bytes: &[u8]) -> Push {
+    let bytes = serde_bytes::ByteBuf::from(bytes.to_vec());
+    if kind == fairmesh_model::Charter::TYPE {
+        Push::Charter(bytes)
+    } else {
+        Push::Policy(bytes)
+    }
+}

@@ -1,0 +1,66 @@
+//! What an owner decides about a site. Valid by construction: the node checks files, not we.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{HistoryRule, Millis, SiteId, VoId, WindowLength};
+use fairmesh_policy::SitePolicy;
+
+use crate::identity::IdentityMap;
+
+/// A site's configuration.
+#[derive(Debug, Clone)]
+pub struct SiteConfig {
+    /// The owner's share tree.
+    pub policy: SitePolicy,
+    /// The VOs that the site takes part in, by the alias that the tree mounts them under.
+    pub vos: BTreeMap<String, VoId>,
+    /// Who is who.
+    pub identity: IdentityMap,
+    /// Peers that may speak although no charter that we hold names them: how a newcomer, which
+    /// holds no charter, gets its first one.
+    pub introducers: BTreeSet<SiteId>,
+    /// How usage at this site is weighed by its age at local levels of the tree.
+    pub local_history: HistoryRule,
+    /// Windows of local usage.
+    pub local_window: WindowLength,
+    /// How often.
+    pub timing: Timing,
+}
+
+/// Intervals of a site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Shortest time between two batches of one VO: bounds batches a site signs, against how stale
+    /// others are.
+    pub publish: Millis,
+    /// Longest time between two batches, so that others can tell silence from idleness.
+    pub heartbeat: Millis,
+    /// Between two probes of peers.
+    pub sync: Millis,
+    /// After which a request counts as lost.
+    pub request_timeout: Millis,
+    /// How far ahead another site's clock may be.
+    pub clock_tolerance: Millis,
+    /// After which a silent site's in-flight sheet no longer counts.
+    pub silence: Millis,
+    /// Batches of a stream after which its next checkpoint is due.
+    pub checkpoint_batches: u64,
+    /// Entries of the share tree that are recomputed in one step when windows move on: bounds how
+    /// long one event can take.
+    pub sweep_entries: usize,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            publish: Millis::from_secs(10),
+            heartbeat: Millis::from_secs(60),
+            sync: Millis::from_secs(10),
+            request_timeout: Millis::from_secs(20),
+            clock_tolerance: Millis::from_secs(300),
+            silence: Millis::from_secs(600),
+            checkpoint_batches: 256,
+            sweep_entries: 8_192,
+        }
+    }
+}

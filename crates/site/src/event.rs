@@ -1,0 +1,187 @@
+//! What goes into a site and what comes out of it.
+//!
+//! Invariant: effects are carried out in their order, and a [`Effect::Persist`] is durable before
+//! what follows it; so nothing is acknowledged, published or sent that a crash could take back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairmesh_model::{RunningJob, SiteId, UsageRecord, VoId};
+
+use crate::config::SiteConfig;
+use crate::notice::Notice;
+use crate::store::{JobMark, Write};
+use crate::view::View;
+
+/// Names a caller that waits for a reply.
+pub type Ticket = u64;
+
+/// Names a pushed message until it has been judged.
+pub type PushToken = u64;
+
+/// Names a peer's request until it has been answered.
+pub type Channel = u64;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Time has passed.
+    Tick,
+    /// A peer can be reached.
+    Connected(SiteId),
+    /// A peer cannot be reached any more.
+    Disconnected(SiteId),
+    /// Somebody pushed a fresh document; `from` passed it on.
+    Pushed {
+        /// Who passed it on.
+        from: SiteId,
+        /// The VO on whose topic it came.
+        vo: VoId,
+        /// The push.
+        bytes: Vec<u8>,
+        /// To be named with the verdict.
+        token: PushToken,
+    },
+    /// A peer asks.
+    Asked {
+        /// Who.
+        from: SiteId,
+        /// The request.
+        bytes: Vec<u8>,
+        /// To be named with the answer.
+        channel: Channel,
+    },
+    /// A peer has answered one of our requests, or has not (`None`).
+    Answered {
+        /// Who.
+        from: SiteId,
+        /// Which request.
+        id: u64,
+        /// The answer.
+        bytes: Option<Vec<u8>>,
+    },
+    /// A feed reports usage; with each record the mark that the store holds of its job.
+    Report {
+        /// Who waits.
+        ticket: Ticket,
+        /// The records.
+        records: Vec<(UsageRecord, Option<JobMark>)>,
+    },
+    /// A feed lists the jobs that run now; replaces the list before.
+    Running {
+        /// Who waits.
+        ticket: Ticket,
+        /// The jobs, each with the mark that the store holds of it.
+        jobs: Vec<(RunningJob, Option<JobMark>)>,
+    },
+    /// Somebody hands in a charter or a share policy.
+    Publish {
+        /// Who waits.
+        ticket: Ticket,
+        /// The signed document.
+        bytes: Vec<u8>,
+    },
+    /// The configuration was read again.
+    Reconfigured(Box<SiteConfig>),
+    /// Publish what is pending: the node is about to stop.
+    Stopping,
+}
+
+/// What is to be done, in order.
+#[derive(Debug)]
+pub enum Effect {
+    /// One atomic change of the store, durable before anything behind it.
+    Persist(Vec<Write>),
+    /// Push to all members of a VO.
+    Push {
+        /// On whose topic.
+        vo: VoId,
+        /// The push.
+        bytes: Vec<u8>,
+    },
+    /// Say what a pushed message was worth.
+    Judge {
+        /// Which.
+        token: PushToken,
+        /// What it was worth.
+        verdict: Verdict,
+    },
+    /// Ask a peer.
+    Ask {
+        /// Whom.
+        to: SiteId,
+        /// To be named with the answer.
+        id: u64,
+        /// The request.
+        bytes: Vec<u8>,
+    },
+    /// Answer a peer.
+    Answer {
+        /// Which request.
+        channel: Channel,
+        /// The answer.
+        bytes: Vec<u8>,
+    },
+    /// Answer a local caller.
+    Reply {
+        /// Whom.
+        ticket: Ticket,
+        /// With what.
+        reply: Reply,
+    },
+    /// Who may speak, and where the charters say they are.
+    Allow {
+        /// Everybody that a charter or the configuration names.
+        sites: BTreeSet<SiteId>,
+        /// Their addresses.
+        addresses: BTreeMap<SiteId, Vec<String>>,
+    },
+    /// Listen to a VO's pushes from now on, and let its members only take part in them.
+    Subscribe {
+        /// The VO.
+        vo: VoId,
+        /// Its member sites.
+        members: BTreeSet<SiteId>,
+    },
+    /// Look-ups go to this view from now on.
+    View(Arc<View>),
+    /// Something an operator may want to know.
+    Notice(Notice),
+}
+
+/// What a pushed message was worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Fresh: pass it on.
+    Accept,
+    /// Known, or too early to tell: do not pass it on.
+    Ignore,
+    /// False: do not pass it on, and think less of who did.
+    Reject,
+}
+
+/// The answer to a local caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// To a report or a list of running jobs.
+    Reported(Reported),
+    /// To a document.
+    Published(Result<String, String>),
+}
+
+/// What became of a report. Durable when it is read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reported {
+    /// Records that counted something new.
+    pub counted: u64,
+    /// Records that said nothing new.
+    pub known: u64,
+    /// Records whose origin maps nowhere; counted against the root.
+    pub unmapped: u64,
+    /// Records older than any history; counted nowhere.
+    pub late: u64,
+    /// Records that were refused: position in the report, and why.
+    pub refused: Vec<(usize, String)>,
+    /// Charge that was counted, core-milliseconds.
+    pub charge: u64,
+}

@@ -1,0 +1,201 @@
+//! Whose job is it? Rules that map the batch system's words to an account.
+//!
+//! The first rule whose conditions all hold decides. What no rule maps is never dropped: it is
+//! counted against the root of the site's tree and listed.
+//!
+//! Invariant: the same origin maps to the same account, whatever the order of jobs; and an origin
+//! can never break out of the path that a rule gives it (a name with a slash is not inserted).
+//! Deliberately not here: reading rules from a file (the node's configuration).
+
+use fairmesh_model::{AccountPath, Origin, VoId};
+
+/// An account as the site knows it: in a VO's tree, or in the local part of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Account {
+    /// The VO; `None` for accounts that never leave the site.
+    pub vo: Option<VoId>,
+    /// The path in the VO's tree, or in the site's.
+    pub path: AccountPath,
+}
+
+/// What one word of an origin must look like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// Exactly this.
+    Exact(String),
+    /// Anything that begins like this.
+    Prefix(String),
+}
+
+impl Pattern {
+    /// `atlas` means exactly that, `atlas*` what begins with it, `*` anything.
+    pub fn parse(text: &str) -> Self {
+        match text.strip_suffix('*') {
+            Some(prefix) => Self::Prefix(prefix.to_owned()),
+            None => Self::Exact(text.to_owned()),
+        }
+    }
+
+    fn matches(&self, word: Option<&String>) -> bool {
+        match (self, word) {
+            (_, None) => false,
+            (Self::Exact(exact), Some(word)) => exact == word,
+            (Self::Prefix(prefix), Some(word)) => word.starts_with(prefix),
+        }
+    }
+}
+
+/// One rule: all conditions that are given must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rule {
+    /// On the local user.
+    pub user: Option<Pattern>,
+    /// On the batch account.
+    pub account: Option<Pattern>,
+    /// On the local group.
+    pub group: Option<Pattern>,
+    /// On the Grid identity.
+    pub subject: Option<Pattern>,
+    /// The VO to charge; `None` for an account of the site's own.
+    pub vo: Option<VoId>,
+    /// The path to charge, with `{user}`, `{account}`, `{group}` or `{subject}` replaced by the
+    /// origin's words: `/P-B1/{user}`.
+    pub path: String,
+}
+
+impl Rule {
+    fn applies(&self, origin: &Origin) -> bool {
+        let holds = |pattern: &Option<Pattern>, word: &Option<String>| {
+            pattern
+                .as_ref()
+                .is_none_or(|pattern| pattern.matches(word.as_ref()))
+        };
+        holds(&self.user, &origin.user)
+            && holds(&self.account, &origin.account)
+            && holds(&self.group, &origin.group)
+            && holds(&self.subject, &origin.subject)
+    }
+
+    /// The account; `None` where the path asks for a word that the origin lacks, or the word
+    /// would not be one name of a path.
+    fn account(&self, origin: &Origin) -> Option<Account> {
+        let mut path = self.path.clone();
+        let words = [
+            ("{user}", &origin.user),
+            ("{account}", &origin.account),
+            ("{group}", &origin.group),
+            ("{subject}", &origin.subject),
+        ];
+        for (placeholder, word) in words {
+            if path.contains(placeholder) {
+                // A certificate's subject is full of slashes; as a name it keeps them as `|`.
+                path = path.replace(placeholder, &word.as_ref()?.replace('/', "|"));
+            }
+        }
+        Some(Account {
+            vo: self.vo,
+            path: AccountPath::parse(&path).ok()?,
+        })
+    }
+}
+
+/// The rules of a site, in the order in which they are tried.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IdentityMap {
+    rules: Vec<Rule>,
+}
+
+impl IdentityMap {
+    /// Takes rules in order.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        Self { rules }
+    }
+
+    /// The account that `origin` is charged to; `None` where no rule says so.
+    pub fn resolve(&self, origin: &Origin) -> Option<Account> {
+        self.rules
+            .iter()
+            .filter(|rule| rule.applies(origin))
+            .find_map(|rule| rule.account(origin))
+    }
+
+    /// The account of a job that maps nowhere: the root of the site's own tree.
+    pub fn nowhere() -> Account {
+        Account {
+            vo: None,
+            path: AccountPath::root(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(user: &str, account: Option<&str>) -> Origin {
+        Origin {
+            user: Some(user.to_owned()),
+            account: account.map(str::to_owned),
+            ..Origin::default()
+        }
+    }
+
+    fn map() -> IdentityMap {
+        let vo = Some(VoId::from_bytes([7; 32]));
+        IdentityMap::new(vec![
+            Rule {
+                user: Some(Pattern::parse("root")),
+                path: "/local".to_owned(),
+                ..Rule::default()
+            },
+            Rule {
+                account: Some(Pattern::parse("atlas*")),
+                vo,
+                path: "/{account}/{user}".to_owned(),
+                ..Rule::default()
+            },
+            Rule {
+                account: Some(Pattern::parse("*")),
+                path: "/local/{account}".to_owned(),
+                ..Rule::default()
+            },
+        ])
+    }
+
+    #[test]
+    fn the_first_rule_that_holds_decides() {
+        let path = |origin| {
+            map()
+                .resolve(&origin)
+                .map(|account| account.path.to_string())
+        };
+        assert_eq!(
+            path(origin("root", Some("atlas"))).as_deref(),
+            Some("/local")
+        );
+        assert_eq!(
+            path(origin("ann", Some("atlas-prod"))).as_deref(),
+            Some("/atlas-prod/ann")
+        );
+        assert_eq!(
+            path(origin("bob", Some("bio"))).as_deref(),
+            Some("/local/bio")
+        );
+        assert_eq!(path(origin("eve", None)), None);
+    }
+
+    #[test]
+    fn a_name_cannot_break_out_of_its_path() {
+        let account = map()
+            .resolve(&origin("../../VO-B", Some("atlas")))
+            .expect("mapped");
+        assert_eq!(account.path.to_string(), "/atlas/..|..|VO-B");
+        assert_eq!(
+            map()
+                .resolve(&origin("..", Some("atlas")))
+                .map(|account| account.path.to_string())
+                .as_deref(),
+            Some("/local/atlas")
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! The site's own counters: what it has counted itself, published or not.
+//!
+//! Invariant: a counter only grows within one incarnation, and every value that was ever published
+//! is at most the value kept here. What an earlier incarnation counted and did not publish is
+//! *carried*: it is settled into the current incarnation once a peer has said how far the earlier
+//! one really got, so that a restored backup counts nothing twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{AccountPath, Counters, Incarnation, Span, VoId, WindowLength};
+
+use crate::identity::Account;
+use crate::store::{LedgerRow, Table, Write, ledger_key, ledger_value};
+
+/// A cell of the ledger.
+pub(crate) type CellKey = (Span, AccountPath);
+
+/// Own counters of all VOs and of the local accounts.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    incarnation: Incarnation,
+    counted: BTreeMap<Option<VoId>, BTreeMap<CellKey, Counters>>,
+    unpublished: BTreeMap<VoId, BTreeSet<CellKey>>,
+    carried: BTreeMap<VoId, BTreeMap<(Incarnation, CellKey), Counters>>,
+}
+
+impl Ledger {
+    /// An empty ledger that counts under `incarnation`.
+    pub(crate) fn new(incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            counted: BTreeMap::new(),
+            unpublished: BTreeMap::new(),
+            carried: BTreeMap::new(),
+        }
+    }
+
+    /// The incarnation that counts now.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Counts. Returns the row to persist.
+    pub(crate) fn add(&mut self, account: &Account, span: Span, amount: Counters) -> Write {
+        let key = (span, account.path.clone());
+        let cell = self
+            .counted
+            .entry(account.vo)
+            .or_default()
+            .entry(key.clone())
+            .or_default();
+        *cell = cell.plus(amount);
+        let row = ledger_value(&account.path, *cell);
+        if let Some(vo) = account.vo {
+            self.unpublished.entry(vo).or_default().insert(key);
+        }
+        // Local counters live in one incarnation for ever: nobody else holds a copy.
+        let incarnation = if account.vo.is_some() {
+            self.incarnation
+        } else {
+            Incarnation(0)
+        };
+        Write::set(Table::Ledger, ledger_key(account, incarnation, span), row)
+    }
+
+    /// Takes a row of the store. `published` is what the stream of that row's incarnation is known
+    /// to have said of the cell.
+    pub(crate) fn restore(&mut self, row: LedgerRow, published: Counters) {
+        let key = (row.span, row.account.path);
+        match row.account.vo {
+            None => {
+                self.counted
+                    .entry(None)
+                    .or_default()
+                    .insert(key, row.counters);
+            }
+            Some(vo) => {
+                let carried = row.counters.minus(published);
+                self.carried
+                    .entry(vo)
+                    .or_default()
+                    .insert((row.incarnation, key), carried);
+            }
+        }
+    }
+
+    /// Cells of the VO that changed since they were last taken, with their absolute counters.
+    pub(crate) fn take_unpublished(&mut self, vo: VoId) -> Vec<(Span, AccountPath, Counters)> {
+        let keys = self.unpublished.remove(&vo).unwrap_or_default();
+        let counted = self.counted.get(&Some(vo));
+        keys.into_iter()
+            .filter_map(|(span, path)| {
+                let counters = counted?.get(&(span, path.clone())).copied()?;
+                Some((span, path, counters))
+            })
+            .collect()
+    }
+
+    /// Whether anything of the VO waits to be published.
+    pub(crate) fn has_unpublished(&self, vo: VoId) -> bool {
+        self.unpublished
+            .get(&vo)
+            .is_some_and(|cells| !cells.is_empty())
+    }
+
+    /// Whether an earlier incarnation's counters wait to be settled.
+    pub(crate) fn has_carried(&self, vo: VoId) -> bool {
+        self.carried.contains_key(&vo)
+    }
+
+    /// An earlier incarnation of ours is found to have published `amount` more of a cell. Returns
+    /// how much of it was carried here, and is not carried any more.
+    pub(crate) fn found_published(
+        &mut self,
+        vo: VoId,
+        incarnation: Incarnation,
+        key: &CellKey,
+        amount: Counters,
+    ) -> Counters {
+        let Some(carried) = self
+            .carried
+            .get_mut(&vo)
+            .and_then(|cells| cells.get_mut(&(incarnation, key.clone())))
+        else {
+            return Counters::default();
+        };
+        let before = *carried;
+        *carried = before.minus(amount);
+        before.minus(*carried)
+    }
+
+    /// Moves what is carried into the current incarnation. Returns the rows to persist, as one
+    /// change with whatever else the caller does.
+    pub(crate) fn settle(&mut self, vo: VoId) -> Vec<Write> {
+        let mut writes = Vec::new();
+        for ((incarnation, (span, path)), carried) in self.carried.remove(&vo).unwrap_or_default() {
+            let account = Account { vo: Some(vo), path };
+            writes.push(Write::delete(
+                Table::Ledger,
+                ledger_key(&account, incarnation, span),
+            ));
+            if !carried.is_zero() {
+                writes.push(self.add(&account, span, carried));
+            }
+        }
+        writes
+    }
+
+    /// Everything that is counted here and that no earlier incarnation is known to have published.
+    pub(crate) fn cells(
+        &self,
+    ) -> impl Iterator<Item = (Option<VoId>, Span, &AccountPath, Counters)> {
+        let current = self.counted.iter().flat_map(|(vo, cells)| {
+            cells
+                .iter()
+                .map(|((span, path), counters)| (*vo, *span, path, *counters))
+        });
+        let carried = self.carried.iter().flat_map(|(vo, cells)| {
+            cells
+                .iter()
+                .map(|((_, (span, path)), counters)| (Some(*vo), *span, path, *counters))
+        });
+        current.chain(carried)
+    }
+
+    /// Moves the windows of whole days into day cells: `rows` are the days' absolute counters, as
+    /// they are published next. Returns the rows to persist.
+    pub(crate) fn compact(
+        &mut self,
+        vo: VoId,
+        rows: &[(Span, AccountPath, Counters)],
+        window: WindowLength,
+    ) -> Vec<Write> {
+        let mut writes = Vec::new();
+        let cells = self.counted.entry(Some(vo)).or_default();
+        let days: BTreeSet<u32> = rows.iter().map(|(span, ..)| span.day(window)).collect();
+        let gone: Vec<CellKey> = cells
+            .keys()
+            .filter(|(span, _)| matches!(span, Span::Window(_)) && days.contains(&span.day(window)))
+            .cloned()
+            .collect();
+        for (span, path) in gone {
+            cells.remove(&(span, path.clone()));
+            let account = Account { vo: Some(vo), path };
+            writes.push(Write::delete(
+                Table::Ledger,
+                ledger_key(&account, self.incarnation, span),
+            ));
+        }
+        for (span, path, counters) in rows {
+            cells.insert((*span, path.clone()), *counters);
+            let account = Account {
+                vo: Some(vo),
+                path: path.clone(),
+            };
+            writes.push(Write::set(
+                Table::Ledger,
+                ledger_key(&account, self.incarnation, *span),
+                ledger_value(path, *counters),
+            ));
+        }
+        writes
+    }
+
+    /// Drops cells that ended before the horizon. Returns the rows to delete.
+    pub(crate) fn forget(&mut self, vo: Option<VoId>, ended: impl Fn(Span) -> bool) -> Vec<Write> {
+        let incarnation = if vo.is_some() {
+            self.incarnation
+        } else {
+            Incarnation(0)
+        };
+        let Some(cells) = self.counted.get_mut(&vo) else {
+            return Vec::new();
+        };
+        let gone: Vec<CellKey> = cells
+            .keys()
+            .filter(|(span, _)| ended(*span))
+            .cloned()
+            .collect();
+        gone.into_iter()
+            .map(|key| {
+                cells.remove(&key);
+                let account = Account { vo, path: key.1 };
+                Write::delete(Table::Ledger, ledger_key(&account, incarnation, key.0))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,295 @@
+//! The site's own streams: batches, heartbeats, checkpoints and in-flight sheets.
+//!
+//! Invariant: a batch is durable here before anybody else sees it; its seq follows the one before
+//! without a gap, under an incarnation that no earlier life of the site has used. So a crash at any
+//! moment leaves others with a prefix of what this site's own store holds.
+
+use fairmesh_gossip::Absorbed;
+use fairmesh_gossip::wire::Push;
+use fairmesh_model::documents::{BATCH_BYTES_MAX, PathCells};
+use fairmesh_model::{
+    AccountPath, Checkpoint, ContentHash, Counters, InFlightSheet, Millis, MonoTime, Now, Seq,
+    Signed, Span, StreamId, UsageBatch, VoId,
+};
+use serde_bytes::ByteBuf;
+
+use crate::config::Timing;
+use crate::event::Effect;
+use crate::ingest::{Reporting, WINDOW_DAYS};
+use crate::site::Site;
+use crate::store::{Table, Write, hash_key, sheet_key, stream_key};
+
+/// Bytes of a batch beside its rows: envelope, signature and heads, generously.
+const BATCH_OVERHEAD_BYTES: usize = 1_024;
+
+/// Bytes of a row at most, beside its path: five counters, a span and an index as varints.
+const ROW_BYTES: usize = 5 * 10 + 6 + 5;
+
+/// What is known of our own stream of one VO in this incarnation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OwnStream {
+    published_at: Option<MonoTime>,
+    batches_since_checkpoint: u64,
+    pub(crate) sheet_version: u64,
+    pub(crate) has_sheet: bool,
+}
+
+impl OwnStream {
+    /// When the next batch is due.
+    pub(crate) fn due(&self, has_unpublished: bool, timing: &Timing) -> MonoTime {
+        let interval = if has_unpublished {
+            timing.publish
+        } else {
+            timing.heartbeat
+        };
+        self.published_at
+            .map_or(MonoTime(0), |at| at.after(interval))
+    }
+}
+
+impl Site {
+    /// Publishes for every VO whose batch or heartbeat is due.
+    pub(crate) fn publish_due(&mut self, now: Now) {
+        for vo in self.own_vos() {
+            let stream = self.streams.entry(vo).or_default();
+            if now.mono >= stream.due(self.ledger.has_unpublished(vo), &self.config.timing) {
+                self.publish(now, vo, Vec::new());
+            }
+        }
+    }
+
+    /// Publishes everything that is pending, due or not.
+    pub(crate) fn publish_all(&mut self, now: Now) {
+        for vo in self.own_vos() {
+            if self.ledger.has_unpublished(vo) {
+                self.publish(now, vo, Vec::new());
+            }
+        }
+    }
+
+    /// VOs for which this site counts.
+    fn own_vos(&self) -> Vec<VoId> {
+        let member = |vo: &&VoId| {
+            self.replicas[*vo]
+                .charter()
+                .is_some_and(|charter| charter.member(self.id).is_some())
+        };
+        self.replicas.keys().filter(member).copied().collect()
+    }
+
+    /// Signs what is unpublished, and `extra` rows beside it, as one batch or more.
+    pub(crate) fn publish(
+        &mut self,
+        now: Now,
+        vo: VoId,
+        extra: Vec<(Span, AccountPath, Counters)>,
+    ) {
+        let mut rows = self.ledger.take_unpublished(vo);
+        rows.extend(extra);
+        let mut rows = rows.into_iter().peekable();
+        loop {
+            let mut chunk = Vec::new();
+            let mut bytes = BATCH_OVERHEAD_BYTES;
+            while let Some((_, path, _)) = rows.peek() {
+                bytes += path.as_str().len() + ROW_BYTES;
+                if bytes > BATCH_BYTES_MAX {
+                    break;
+                }
+                chunk.extend(rows.next());
+            }
+            self.publish_batch(now, vo, chunk);
+            if rows.peek().is_none() {
+                break;
+            }
+        }
+        let stream = self.streams.entry(vo).or_default();
+        stream.published_at = Some(now.mono);
+        if stream.batches_since_checkpoint >= self.config.timing.checkpoint_batches {
+            self.checkpoint(now, vo);
+        }
+    }
+
+    fn publish_batch(&mut self, now: Now, vo: VoId, rows: Vec<(Span, AccountPath, Counters)>) {
+        let stream = self.stream_id();
+        let (seq, head) = self.head_of(vo, stream);
+        let batch = UsageBatch {
+            vo,
+            site: self.id,
+            incarnation: stream.incarnation,
+            seq: seq.next(),
+            previous: head,
+            at: now.wall,
+            cells: PathCells::from_rows(rows),
+        };
+        let signed = Signed::sign(batch, &[&self.key]).expect("our own batch is well-formed");
+        let bytes = signed.bytes().to_vec();
+        let replica = self
+            .replicas
+            .get_mut(&vo)
+            .expect("we publish for VOs that we hold");
+        let absorbed = replica.absorb_batch(&bytes, now.wall, Millis(u64::MAX));
+        assert!(
+            matches!(absorbed, Ok(Absorbed::Usage { .. })),
+            "our own batch follows our own last one: {absorbed:?}"
+        );
+        self.streams.entry(vo).or_default().batches_since_checkpoint += 1;
+        self.stats.batches_published += 1;
+        let key = stream_key(vo, stream, seq.next());
+        self.effects.push(Effect::Persist(vec![Write::set(
+            Table::Batches,
+            key,
+            bytes.clone(),
+        )]));
+        self.effects.push(Effect::Push {
+            vo,
+            bytes: Push::Batch(ByteBuf::from(bytes)).to_bytes(),
+        });
+    }
+
+    /// Signs a checkpoint of our own stream, so that old batches can go everywhere.
+    pub(crate) fn checkpoint(&mut self, now: Now, vo: VoId) {
+        let stream = self.stream_id();
+        let replica = self
+            .replicas
+            .get_mut(&vo)
+            .expect("we hold the VOs that we publish for");
+        let Some((body, seals)) = replica
+            .usage()
+            .and_then(|usage| usage.checkpoint_of(stream, now.wall))
+        else {
+            return;
+        };
+        let signed: Signed<Checkpoint> =
+            Signed::sign(body, &[&self.key]).expect("our own checkpoint is well-formed");
+        let bytes = signed.bytes().to_vec();
+        let mut writes: Vec<Write> = seals
+            .iter()
+            .map(|seal| {
+                Write::set(
+                    Table::Seals,
+                    hash_key(vo, ContentHash::of(seal).as_bytes()),
+                    seal.clone(),
+                )
+            })
+            .collect();
+        writes.push(Write::set(
+            Table::Checkpoints,
+            hash_key(vo, signed.hash().as_bytes()),
+            bytes.clone(),
+        ));
+        let absorbed = replica.absorb_checkpoint(&bytes);
+        assert!(
+            matches!(absorbed, Ok(Absorbed::Checkpoints { .. })),
+            "our own checkpoint says what we hold: {absorbed:?}"
+        );
+        self.streams.entry(vo).or_default().batches_since_checkpoint = 0;
+        self.stats.checkpoints += 1;
+        writes.extend(self.prune(vo, stream));
+        self.effects.push(Effect::Persist(writes));
+    }
+
+    /// Drops what the retained checkpoints cover. Returns the rows to delete.
+    pub(crate) fn prune(&mut self, vo: VoId, stream: StreamId) -> Vec<Write> {
+        let Some(usage) = self
+            .replicas
+            .get_mut(&vo)
+            .and_then(|replica| replica.usage_mut())
+        else {
+            return Vec::new();
+        };
+        let pruned = usage.prune(stream);
+        let batches = pruned
+            .seqs
+            .iter()
+            .map(|seq| Write::delete(Table::Batches, stream_key(vo, stream, *seq)));
+        let checkpoints = pruned
+            .checkpoints
+            .iter()
+            .map(|hash| Write::delete(Table::Checkpoints, hash_key(vo, hash.as_bytes())));
+        let seals = pruned
+            .seals
+            .iter()
+            .map(|hash| Write::delete(Table::Seals, hash_key(vo, hash.as_bytes())));
+        batches.chain(checkpoints).chain(seals).collect()
+    }
+
+    /// Signs an in-flight sheet. It leaves behind the change of the store that `report` becomes.
+    pub(crate) fn sign_sheet(&mut self, sheet: InFlightSheet, report: &mut Reporting) {
+        let vo = sheet.vo;
+        let signed = Signed::sign(sheet, &[&self.key]).expect("our own sheet is well-formed");
+        let bytes = signed.bytes().to_vec();
+        self.absorb_sheet(vo, &bytes)
+            .expect("our own sheet is newer than our own last one");
+        report.writes.push(Write::set(
+            Table::InFlight,
+            sheet_key(vo, self.id),
+            bytes.clone(),
+        ));
+        report.behind.push(Effect::Push {
+            vo,
+            bytes: Push::Sheet(ByteBuf::from(bytes)).to_bytes(),
+        });
+    }
+
+    /// Once a day: windows of days long past are merged into the day, and what no history weighs
+    /// any more goes.
+    pub(crate) fn compact_and_forget(&mut self, now: Now) {
+        let stream = self.stream_id();
+        for vo in self.own_vos() {
+            let rules = self.rules(Some(vo), now.wall);
+            let today = rules.window.day_of(rules.window.window_at(now.wall));
+            let before = today.saturating_sub(WINDOW_DAYS);
+            // Unpublished hours of those days must be in the stream before it is compacted.
+            if self.ledger.has_unpublished(vo) {
+                self.publish(now, vo, Vec::new());
+            }
+            let usage = self
+                .replicas
+                .get_mut(&vo)
+                .and_then(|replica| replica.usage_mut());
+            let rows = usage
+                .map(|usage| usage.compact_days(stream, before))
+                .unwrap_or_default();
+            if !rows.is_empty() {
+                let writes = self.ledger.compact(vo, &rows, rules.window);
+                self.effects.push(Effect::Persist(writes));
+                self.publish(now, vo, rows);
+                self.checkpoint(now, vo);
+            }
+        }
+        let vos: Vec<Option<VoId>> = self
+            .replicas
+            .keys()
+            .copied()
+            .map(Some)
+            .chain([None])
+            .collect();
+        for vo in vos {
+            let rules = self.rules(vo, now.wall);
+            if let Some(usage) = vo.and_then(|vo| self.replicas.get_mut(&vo)?.usage_mut()) {
+                usage.forget_ended_before(rules.horizon);
+            }
+            let writes = self
+                .ledger
+                .forget(vo, |span| span.end(rules.window) <= rules.horizon);
+            if !writes.is_empty() {
+                self.effects.push(Effect::Persist(writes));
+            }
+        }
+    }
+
+    /// The stream that we sign now.
+    pub(crate) fn stream_id(&self) -> StreamId {
+        StreamId {
+            site: self.id,
+            incarnation: self.ledger.incarnation(),
+        }
+    }
+
+    fn head_of(&self, vo: VoId, stream: StreamId) -> (Seq, Option<ContentHash>) {
+        let usage = self.replicas.get(&vo).and_then(|replica| replica.usage());
+        usage
+            .and_then(|usage| usage.head(stream))
+            .map_or((Seq(0), None), |(seq, hash)| (seq, Some(hash)))
+    }
+}

@@ -1,0 +1,240 @@
+//! Starting again from what the store kept.
+//!
+//! Nothing read from a disk is believed: documents and batches are verified again, exactly as if a
+//! peer had sent them. A row that does not pass is left out and named; peers fill the gap.
+//!
+//! Invariant: the incarnation that counts from now on is higher than any that the store, or a
+//! peer's batch in the store, knows of this site.
+
+use std::collections::BTreeMap;
+
+use fairmesh_gossip::Absorbed;
+use fairmesh_model::{
+    Checkpoint, ContentHash, Counters, Incarnation, Millis, Now, Origin, Signed, SigningKey,
+    StreamId, VoId, WallTime, cbor,
+};
+
+use crate::config::SiteConfig;
+use crate::notice::Notice;
+use crate::site::{Site, Unmapped};
+use crate::store::{Table, parse_ledger_row};
+
+/// A row as the store has it: table, key, value.
+pub type Row = (Table, Vec<u8>, Vec<u8>);
+
+/// Largest row of a fact about an origin.
+const ORIGIN_BYTES_MAX: usize = 4_096;
+
+impl Site {
+    /// A site with a past. `incarnation` is taken unless the past knows one as high.
+    pub fn restore(
+        config: SiteConfig,
+        key: SigningKey,
+        incarnation: Incarnation,
+        seed: u64,
+        now: Now,
+        rows: impl IntoIterator<Item = Row>,
+    ) -> Self {
+        let mut tables: BTreeMap<Table, Vec<(Vec<u8>, Vec<u8>)>> = BTreeMap::new();
+        for (table, row_key, value) in rows {
+            tables.entry(table).or_default().push((row_key, value));
+        }
+        let mut take = |table| tables.remove(&table).unwrap_or_default();
+        let ledger = take(Table::Ledger);
+        let highest = ledger
+            .iter()
+            .filter_map(|(row_key, value)| Some(parse_ledger_row(row_key, value)?.incarnation))
+            .max();
+        let mut site = Self::new(config, key, incarnation, seed, now);
+        site.restore_documents(take(Table::Documents));
+        site.restore_forks(take(Table::Forks));
+        site.restore_streams(
+            take(Table::Seals),
+            take(Table::Checkpoints),
+            take(Table::Batches),
+        );
+        for (row_key, value) in take(Table::InFlight) {
+            let restored = vo_of(&row_key)
+                .and_then(|vo| site.replicas.get_mut(&vo))
+                .map(|replica| replica.absorb_sheet(&value));
+            site.expect_row("in-flight sheet", matches!(restored, Some(Ok(_))));
+        }
+        site.restore_unmapped(take(Table::Unmapped));
+        let published = site
+            .replicas
+            .values()
+            .flat_map(|replica| replica.vector().into_keys().collect::<Vec<_>>());
+        let own = published
+            .filter(|stream| stream.site == site.id)
+            .map(|stream| stream.incarnation);
+        let floor = own
+            .chain(highest)
+            .max()
+            .map_or(0, |last| last.0.saturating_add(1));
+        site.ledger = crate::ledger::Ledger::new(Incarnation(incarnation.0.max(floor)));
+        site.restore_ledger(ledger);
+        site
+    }
+
+    fn restore_documents(&mut self, mut rows: Vec<(Vec<u8>, Vec<u8>)>) {
+        // In any order: what needs a predecessor is tried again until nothing moves.
+        loop {
+            let before = rows.len();
+            rows.retain(|(key, bytes)| {
+                let Some(replica) = vo_of(key).and_then(|vo| self.replicas.get_mut(&vo)) else {
+                    return true;
+                };
+                match replica.kind_of(bytes) {
+                    Some(kind)
+                        if kind == <fairmesh_model::Charter as fairmesh_model::Document>::TYPE =>
+                    {
+                        replica.absorb_charter(bytes).is_err()
+                    }
+                    Some(_) => replica.absorb_policy(bytes).is_err(),
+                    None => true,
+                }
+            });
+            if rows.is_empty() || rows.len() == before {
+                break;
+            }
+        }
+        for (key, _) in rows {
+            // Documents of a VO that the site has left are kept, and no damage.
+            let ours = vo_of(&key).is_some_and(|vo| self.replicas.contains_key(&vo));
+            self.expect_row("document", !ours);
+        }
+    }
+
+    fn restore_forks(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
+        for (key, value) in rows {
+            let pair: Option<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)> =
+                cbor::from_slice(&value, 1 << 20).ok();
+            let replica = vo_of(&key).and_then(|vo| self.replicas.get_mut(&vo));
+            let restored = replica
+                .zip(pair)
+                .map(|(replica, (a, b))| replica.absorb_fork(&a, &b));
+            self.expect_row("fork proof", matches!(restored, Some(Ok(_))));
+        }
+    }
+
+    fn restore_streams(
+        &mut self,
+        seals: Vec<(Vec<u8>, Vec<u8>)>,
+        checkpoints: Vec<(Vec<u8>, Vec<u8>)>,
+        batches: Vec<(Vec<u8>, Vec<u8>)>,
+    ) {
+        let seals: BTreeMap<ContentHash, Vec<u8>> = seals
+            .into_iter()
+            .map(|(_, bytes)| (ContentHash::of(&bytes), bytes))
+            .collect();
+        // The oldest checkpoint of a stream comes before its batches; later ones only confirm what
+        // the batches said. Keys of batches sort by VO, stream and seq.
+        let mut ordered: Vec<(VoId, Signed<Checkpoint>)> = Vec::new();
+        for (key, bytes) in checkpoints {
+            match vo_of(&key).zip(Signed::parse(&bytes).ok()) {
+                Some(parsed) => ordered.push(parsed),
+                None => self.expect_row("checkpoint", false),
+            }
+        }
+        ordered.sort_by_key(|(vo, checkpoint)| {
+            (*vo, checkpoint.claimed().stream(), checkpoint.claimed().seq)
+        });
+        let oldest = |index: &usize| {
+            let place = |index: usize| (ordered[index].0, ordered[index].1.claimed().stream());
+            *index == 0 || place(*index) != place(*index - 1)
+        };
+        let (first, later): (Vec<usize>, Vec<usize>) = (0..ordered.len()).partition(oldest);
+        first.into_iter().for_each(|index| {
+            self.restore_checkpoint(ordered[index].0, ordered[index].1.bytes(), &seals)
+        });
+        for (key, bytes) in batches {
+            let Some(replica) = vo_of(&key).and_then(|vo| self.replicas.get_mut(&vo)) else {
+                continue;
+            };
+            let restored =
+                replica.absorb_batch(&bytes, WallTime(u64::MAX / 2), Millis(u64::MAX / 2));
+            self.expect_row(
+                "batch",
+                matches!(restored, Ok(Absorbed::Usage { .. } | Absorbed::Known)),
+            );
+        }
+        later.into_iter().for_each(|index| {
+            self.restore_checkpoint(ordered[index].0, ordered[index].1.bytes(), &seals)
+        });
+    }
+
+    fn restore_checkpoint(
+        &mut self,
+        vo: VoId,
+        bytes: &[u8],
+        seals: &BTreeMap<ContentHash, Vec<u8>>,
+    ) {
+        let Some(replica) = self.replicas.get_mut(&vo) else {
+            return;
+        };
+        let mut restored = replica.absorb_checkpoint(bytes);
+        if let Ok(Absorbed::Wanted(hashes)) = &restored {
+            let wanted: Vec<&Vec<u8>> = hashes.iter().filter_map(|hash| seals.get(hash)).collect();
+            for seal in wanted {
+                restored = replica.absorb_seal(seal);
+            }
+        }
+        self.expect_row(
+            "checkpoint",
+            matches!(restored, Ok(Absorbed::Checkpoints { .. } | Absorbed::Known)),
+        );
+    }
+
+    fn restore_ledger(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
+        for (key, value) in rows {
+            let Some(row) = parse_ledger_row(&key, &value) else {
+                self.expect_row("counter", false);
+                continue;
+            };
+            let published = row.account.vo.and_then(|vo| {
+                let stream = StreamId {
+                    site: self.id,
+                    incarnation: row.incarnation,
+                };
+                self.replicas
+                    .get(&vo)?
+                    .usage()?
+                    .cell(stream, row.span, &row.account.path)
+            });
+            self.ledger
+                .restore(row, published.unwrap_or(Counters::default()));
+        }
+    }
+
+    fn restore_unmapped(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
+        for (_, value) in rows {
+            let row: Option<(Origin, u64, u64, WallTime)> =
+                cbor::from_slice(&value, ORIGIN_BYTES_MAX).ok();
+            match row {
+                Some((origin, records, charge, last)) => {
+                    self.unmapped.insert(
+                        origin,
+                        Unmapped {
+                            records,
+                            charge,
+                            last,
+                        },
+                    );
+                }
+                None => self.expect_row("unmapped origin", false),
+            }
+        }
+    }
+
+    fn expect_row(&mut self, what: &str, good: bool) {
+        if !good {
+            self.notice(Notice::BadRow {
+                what: what.to_owned(),
+            });
+        }
+    }
+}
+
+fn vo_of(key: &[u8]) -> Option<VoId> {
+    Some(VoId::from_bytes(key.get(..32)?.try_into().ok()?))
+}

@@ -1,0 +1,310 @@
+//! The share tree in force: built from documents, fed by counters.
+//!
+//! Invariant: the tree's sums are those of the ledger (for usage counted here) and of the replicas
+//! (for usage counted elsewhere), whatever the order in which they came; a rebuild gives the same
+//! sums as the changes did.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairmesh_fairshare::{
+    EntryId, EntrySpec, History, Reach, Scope, Snapshot, TreeSpec, TreeWriter, UsageItem,
+    WeightTable,
+};
+use fairmesh_gossip::Replica;
+use fairmesh_model::{
+    AccountPath, Counters, Distance, Now, SiteId, Span, StreamId, VoId, WallTime, Window,
+    WindowLength,
+};
+use fairmesh_policy::{CompiledTree, compile};
+use fairmesh_usage::CellChange;
+
+use crate::config::SiteConfig;
+use crate::identity::Account;
+use crate::ledger::Ledger;
+use crate::notice::Notice;
+use crate::site::Site;
+use crate::view::View;
+
+/// The tree, its view, and what is needed to feed it.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    pub(crate) view: Arc<View>,
+    pub(crate) compiled: CompiledTree,
+    writer: TreeWriter,
+    /// Whose history each one is: the site's own first, then those of the VOs.
+    histories: Vec<Option<VoId>>,
+    /// Window lengths, history by history.
+    lengths: Vec<WindowLength>,
+    horizons: BTreeMap<Option<VoId>, u64>,
+    references: Vec<Window>,
+}
+
+impl Shares {
+    /// The tree of the documents in force, without usage.
+    pub(crate) fn build(
+        config: &SiteConfig,
+        replicas: &BTreeMap<VoId, Replica>,
+        now: WallTime,
+    ) -> Self {
+        let founded: Vec<(&VoId, &Replica)> = replicas
+            .iter()
+            .filter(|(_, replica)| replica.is_founded())
+            .collect();
+        let mut mounts = BTreeMap::new();
+        for (alias, vo) in &config.vos {
+            if let Some(replica) = replicas.get(vo).filter(|replica| replica.is_founded()) {
+                mounts.insert(alias.clone(), replica.policies().in_force(now));
+            }
+        }
+        let compiled = compile(&config.policy, &mounts);
+        let mut histories = vec![(
+            None,
+            config.local_history,
+            config.local_window,
+            Distance::default(),
+        )];
+        for (vo, replica) in founded {
+            let charter = replica.charter().expect("it is founded");
+            histories.push((Some(*vo), charter.history, charter.window, charter.distance));
+        }
+        let index_of =
+            |vo: Option<VoId>| histories.iter().position(|(of, ..)| *of == vo).unwrap_or(0);
+        let lengths: Vec<WindowLength> =
+            histories.iter().map(|(_, _, length, _)| *length).collect();
+        let tables: Vec<History> = histories
+            .iter()
+            .map(|(_, rule, length, distance)| History {
+                weights: WeightTable::new(*rule, *length),
+                distance: *distance,
+            })
+            .collect();
+        let horizons = histories
+            .iter()
+            .zip(&tables)
+            .map(|((vo, ..), table)| (*vo, table.weights.horizon_windows()))
+            .collect();
+        let references: Vec<Window> = lengths.iter().map(|length| length.window_at(now)).collect();
+        let mut spec = TreeSpec::new(tables, 0);
+        spec.root_history = index_of(compiled.root_vo);
+        for entry in &compiled.entries {
+            let scope = match entry.scope {
+                fairmesh_policy::Scope::Local => Scope::Local,
+                fairmesh_policy::Scope::Global => Scope::Global,
+            };
+            spec.entries.push(EntrySpec {
+                path: entry.path.clone(),
+                share: entry.share,
+                scope,
+                history: index_of(entry.vo),
+            });
+        }
+        let writer = spec
+            .build(&references)
+            .expect("a compiled tree has no gaps and no doubles");
+        let at_root = compiled.root_vo.map(|vo| (vo, AccountPath::root()));
+        let mounted = compiled
+            .entries
+            .iter()
+            .filter(|entry| entry.vo_path.as_ref().is_some_and(AccountPath::is_root));
+        let places = mounted
+            .filter_map(|entry| Some((entry.vo?, entry.path.clone())))
+            .chain(at_root)
+            .collect();
+        let view = Arc::new(View::new(config.identity.clone(), places, writer.reader()));
+        let histories = histories.iter().map(|(of, ..)| *of).collect();
+        Self {
+            view,
+            compiled,
+            writer,
+            histories,
+            lengths,
+            horizons,
+            references,
+        }
+    }
+
+    /// Windows after which usage of a VO (or of the site itself) weighs nothing.
+    pub(crate) fn horizon_windows(&self, vo: Option<VoId>) -> u64 {
+        self.horizons
+            .get(&vo)
+            .or_else(|| self.horizons.get(&None))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// Usage that was counted here.
+    pub(crate) fn count_own(&mut self, entry: EntryId, span: Span, charge: u64) {
+        self.writer.apply(entry, span, charge, Reach::Own);
+    }
+
+    /// A cell that somebody published. Of usage counted here, `carried` is counted already.
+    pub(crate) fn count_change(
+        &mut self,
+        vo: VoId,
+        change: &CellChange,
+        carried: Counters,
+        own: bool,
+    ) {
+        let risen = change
+            .after
+            .charge
+            .saturating_sub(change.before.charge)
+            .saturating_sub(carried.charge);
+        if risen > 0 {
+            let entry = self
+                .view
+                .locate(&Account {
+                    vo: Some(vo),
+                    path: change.path.clone(),
+                })
+                .entry;
+            let reach = if own { Reach::Own } else { Reach::Remote };
+            self.writer.apply(entry, change.span, risen, reach);
+        }
+    }
+
+    /// Expected usage of running jobs changed.
+    pub(crate) fn change_in_flight(
+        &mut self,
+        vo: VoId,
+        changes: &[(AccountPath, i128)],
+        own: bool,
+    ) {
+        for (path, change) in changes {
+            let entry = self
+                .view
+                .locate(&Account {
+                    vo: Some(vo),
+                    path: path.clone(),
+                })
+                .entry;
+            let change =
+                i64::try_from(*change).unwrap_or(if *change < 0 { i64::MIN } else { i64::MAX });
+            let (own, remote) = if own { (change, 0) } else { (0, change) };
+            self.writer.change_in_flight(entry, own, remote);
+        }
+    }
+
+    /// Moves the windows on, a bounded number of entries at a time.
+    pub(crate) fn advance(&mut self, now: WallTime, entries_max: usize) {
+        let references: Vec<Window> = self
+            .lengths
+            .iter()
+            .map(|length| length.window_at(now))
+            .collect();
+        // Windows never move back: a clock that jumps back is waited for.
+        let moved = references
+            .iter()
+            .zip(&self.references)
+            .any(|(next, last)| next > last);
+        if moved {
+            self.references
+                .iter_mut()
+                .zip(references)
+                .for_each(|(last, next)| *last = next.max(*last));
+        }
+        self.writer.advance(&self.references, entries_max);
+    }
+
+    /// The weighted sums at and below `entry`, in path order, with paths below it.
+    pub(crate) fn digest(&self, entry: EntryId, feed: impl FnMut(&str, u128)) {
+        self.writer.digest(entry, feed);
+    }
+
+    /// The window that a VO's sums are seen from.
+    pub(crate) fn reference(&self, vo: VoId) -> Option<Window> {
+        let index = self.histories.iter().position(|of| *of == Some(vo))?;
+        self.writer.reader().references().get(index).copied()
+    }
+
+    /// A copy of all sums, for ranks and explanations.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.writer.snapshot()
+    }
+
+    /// Feeds sums from scratch: what the ledger alone knows, and what was published.
+    fn load(&mut self, ledger: &Ledger, replicas: &BTreeMap<VoId, Replica>, own: SiteId) {
+        let mut items = Vec::new();
+        for (vo, span, path, counters) in ledger.cells() {
+            let entry = self
+                .view
+                .locate(&Account {
+                    vo,
+                    path: path.clone(),
+                })
+                .entry;
+            items.push(UsageItem {
+                entry,
+                span,
+                charge: counters.charge,
+                reach: Reach::Own,
+            });
+        }
+        for (vo, replica) in replicas {
+            let Some(usage) = replica.usage() else {
+                continue;
+            };
+            let current = StreamId {
+                site: own,
+                incarnation: ledger.incarnation(),
+            };
+            for cell in usage.cells().filter(|cell| cell.stream != current) {
+                let entry = self
+                    .view
+                    .locate(&Account {
+                        vo: Some(*vo),
+                        path: cell.path,
+                    })
+                    .entry;
+                let reach = if cell.stream.site == own {
+                    Reach::Own
+                } else {
+                    Reach::Remote
+                };
+                items.push(UsageItem {
+                    entry,
+                    span: cell.span,
+                    charge: cell.counters.charge,
+                    reach,
+                });
+            }
+        }
+        self.writer.load(items);
+        for (vo, replica) in replicas {
+            for (site, rows) in replica.sheets() {
+                let changes: Vec<(AccountPath, i128)> = rows
+                    .iter()
+                    .map(|(path, amount)| (path.clone(), i128::from(amount.0)))
+                    .collect();
+                self.change_in_flight(*vo, &changes, site == own);
+            }
+        }
+    }
+}
+
+impl Site {
+    /// Builds the tree anew: documents or the configuration changed, or counters fell.
+    pub(crate) fn rebuild_shares(&mut self, now: Now) {
+        self.tree_is_stale = false;
+        self.shares = Shares::build(&self.config, &self.replicas, now.wall);
+        self.shares.load(&self.ledger, &self.replicas, self.id);
+        let warnings: Vec<(VoId, String)> = self
+            .replicas
+            .iter()
+            .filter(|(_, replica)| replica.is_founded())
+            .flat_map(|(vo, replica)| {
+                replica
+                    .policies()
+                    .in_force(now.wall)
+                    .warnings
+                    .into_iter()
+                    .map(|warning| (*vo, warning.to_string()))
+            })
+            .collect();
+        for (vo, what) in warnings {
+            self.notice(Notice::Policy { vo, what });
+        }
+        self.effects.push(crate::event::Effect::View(self.view()));
+    }
+}

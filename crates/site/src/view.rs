@@ -1,0 +1,99 @@
+//! What look-ups read: who is who, and the share tree.
+//!
+//! Invariant: a view is replaced as a whole, never changed; the sums in it move on under the
+//! readers without ever making them wait (see `fairmesh-fairshare`).
+
+use std::collections::BTreeMap;
+
+use fairmesh_fairshare::{EntryId, Resolved, TreeReader};
+use fairmesh_model::{AccountPath, Origin, SiteId, VoId, WallTime};
+
+use crate::identity::{Account, IdentityMap};
+
+/// A site's answers to look-ups, for any thread.
+#[derive(Debug)]
+pub struct View {
+    identity: IdentityMap,
+    mounts: BTreeMap<VoId, AccountPath>,
+    reader: TreeReader,
+}
+
+impl View {
+    pub(crate) fn new(
+        identity: IdentityMap,
+        mounts: BTreeMap<VoId, AccountPath>,
+        reader: TreeReader,
+    ) -> Self {
+        Self {
+            identity,
+            mounts,
+            reader,
+        }
+    }
+
+    /// The account that `origin` is charged to; `None` where it maps nowhere.
+    pub fn account(&self, origin: &Origin) -> Option<Account> {
+        self.identity.resolve(origin)
+    }
+
+    /// The entry that usage of `origin` counts against; `None` where it maps nowhere.
+    pub fn resolve(&self, origin: &Origin) -> Option<EntryId> {
+        Some(self.locate(&self.account(origin)?).entry)
+    }
+
+    /// The deepest entry of the site's tree that `account` is or lies below. An account of a VO
+    /// that is not mounted here counts against the root.
+    pub fn locate(&self, account: &Account) -> Resolved {
+        self.tree_path(account).map_or(
+            Resolved {
+                entry: EntryId::ROOT,
+                exact: false,
+            },
+            |path| self.reader.resolve(&path),
+        )
+    }
+
+    /// Where `account` would be in the site's tree; `None` where its VO is not mounted, or the
+    /// path would be too long.
+    pub fn tree_path(&self, account: &Account) -> Option<AccountPath> {
+        match account.vo {
+            None => Some(account.path.clone()),
+            Some(vo) => self.mounts.get(&vo)?.join(&account.path).ok(),
+        }
+    }
+
+    /// Where the VOs are mounted.
+    pub fn mounts(&self) -> &BTreeMap<VoId, AccountPath> {
+        &self.mounts
+    }
+
+    /// The tree.
+    pub fn reader(&self) -> &TreeReader {
+        &self.reader
+    }
+}
+
+/// What an answer rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// Member sites of the VOs that the site takes part in, itself included.
+    pub sites_total: u32,
+    /// Those of which anything is held.
+    pub sites_heard: u32,
+    /// Cores that the charters declare for all of them.
+    pub cores_total: u64,
+    /// Cores of those that were heard.
+    pub cores_heard: u64,
+    /// When each last signed something that is held, by its own clock.
+    pub heard: BTreeMap<SiteId, WallTime>,
+}
+
+impl Coverage {
+    /// The site that was last heard of the longest ago, and when that was.
+    pub fn oldest(&self) -> Option<(SiteId, WallTime)> {
+        self.heard
+            .iter()
+            .map(|(site, at)| (*site, *at))
+            .min_by_key(|(site, at)| (*at, *site))
+    }
+}

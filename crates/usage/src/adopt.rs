@@ -1,0 +1,352 @@
+//! Checkpoints: making them, adopting them as a whole, and letting go of what lies behind them.
+//!
+//! Invariant: a pending checkpoint contributes nothing. When all seals of its live spans are here
+//! it is joined in one step and the stream stands at its position, or, where it claims more than
+//! the site's capacity or than the batches that are here, it is thrown away and no cell changes.
+//!
+//! A node that stands at or behind a checkpoint's position cuts the seals from its own history, so
+//! that only those that it cannot make are asked for: usually none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairmesh_model::{Checkpoint, ContentHash, Seal, SealRef, Seq, StreamId, Verified, WallTime};
+
+use crate::capacity::Bound;
+use crate::cut::{self, Cut};
+use crate::edit::{CellChange, Joining};
+use crate::refused::Refused;
+use crate::stream::{Part, Pending, Retained};
+use crate::vo_usage::VoUsage;
+
+/// Checkpoints that [`VoUsage::prune`] keeps of a stream, with the batches behind the older one:
+/// how far back a fork can be met without emptying the stream.
+const CHECKPOINTS_KEPT: usize = 2;
+
+/// What became of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckpointOffer {
+    /// A newer one, or this one, was adopted, or a newer one is pending. Nothing changed.
+    Behind,
+    /// It is pending until these seals are handed to [`VoUsage::offer_seal`].
+    Wants(Vec<SealRef>),
+    /// It was adopted at once; these cells changed (none, where its batches had been applied).
+    Adopted(Vec<CellChange>),
+}
+
+/// What a seal completed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sealed {
+    /// Checkpoints that were adopted; none while more seals are missing.
+    pub adopted: Vec<Arc<Verified<Checkpoint>>>,
+    /// Cells that changed.
+    pub changes: Vec<CellChange>,
+}
+
+/// What [`VoUsage::prune`] let go of, for the store to delete.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// Positions of batches.
+    pub seqs: Vec<Seq>,
+    /// Payload hashes of checkpoints.
+    pub checkpoints: Vec<ContentHash>,
+    /// Seals that no checkpoint of any stream holds any more.
+    pub seals: Vec<ContentHash>,
+}
+
+impl VoUsage {
+    /// The checkpoint of a stream where it stands, for its site to sign, and the bytes of its seals
+    /// in the order in which it names them. `None` for a stream without a batch.
+    pub fn checkpoint_of(
+        &self,
+        stream: StreamId,
+        at: WallTime,
+    ) -> Option<(Checkpoint, Vec<Vec<u8>>)> {
+        let held = self.streams.get(&stream)?;
+        let head = held.head?;
+        let cuts = cut::cut_all(&held.sheets, &self.paths);
+        let (seals, bytes) = cuts
+            .into_iter()
+            .map(|cut| (cut.reference, cut.bytes))
+            .unzip();
+        let StreamId { site, incarnation } = stream;
+        Some((
+            Checkpoint {
+                vo: self.vo,
+                site,
+                incarnation,
+                seq: held.seq,
+                head,
+                at,
+                seals,
+            },
+            bytes,
+        ))
+    }
+
+    /// Takes a checkpoint, whose `bound` is checked when it is adopted. On an error no cell has
+    /// changed.
+    pub fn offer_checkpoint(
+        &mut self,
+        document: Arc<Verified<Checkpoint>>,
+        bound: Bound,
+    ) -> Result<CheckpointOffer, Refused> {
+        let (id, seq) = (document.body().stream(), document.body().seq);
+        self.check_place(&document)?;
+        if let Some(stream) = self.streams.get_mut(&id) {
+            if stream
+                .checkpoints
+                .last_key_value()
+                .is_some_and(|(newest, _)| *newest >= seq)
+            {
+                return Ok(CheckpointOffer::Behind);
+            }
+            match &mut stream.pending {
+                Some(pending) if pending.document == document => {
+                    pending.bound = bound;
+                    return Ok(CheckpointOffer::Wants(pending.missing(self.rule)));
+                }
+                Some(pending) if pending.document.body().seq >= seq => {
+                    return Ok(CheckpointOffer::Behind);
+                }
+                _ => {}
+            }
+        }
+        let pending = self.collect_parts(document, bound)?;
+        let missing = pending.missing(self.rule);
+        let stream = self.streams.entry(id).or_default();
+        if let Some(replaced) = stream.pending.replace(pending) {
+            self.seals
+                .release(replaced.parts.keys().map(|seal| seal.hash));
+        }
+        if missing.is_empty() {
+            self.adopt(id).map(CheckpointOffer::Adopted)
+        } else {
+            Ok(CheckpointOffer::Wants(missing))
+        }
+    }
+
+    /// Takes the bytes of a seal as [`VoUsage::take_seal`] does; the cells that changed.
+    pub fn offer_seal(&mut self, reference: SealRef, bytes: &[u8]) -> Result<Vec<CellChange>, Refused> {
+        Ok(self.take_seal(reference, bytes)?.changes)
+    }
+
+    /// Takes the bytes of a seal for every pending checkpoint that names it, and adopts those that
+    /// wait for nothing more. On an error no cell of the stream at fault has changed.
+    pub fn take_seal(&mut self, reference: SealRef, bytes: &[u8]) -> Result<Sealed, Refused> {
+        let rule = self.rule;
+        let wanting: Vec<StreamId> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| {
+                stream
+                    .pending
+                    .as_ref()
+                    .is_some_and(|pending| pending.missing(rule).contains(&reference))
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        if wanting.is_empty() {
+            return Err(Refused::UnwantedSeal(reference.hash));
+        }
+        let seal = Seal::from_bytes(bytes, &reference).map_err(Refused::Seal)?;
+        let bytes: Arc<[u8]> = bytes.into();
+        let mut sealed = Sealed::default();
+        let mut refused = None;
+        for id in wanting {
+            self.seals.hold(reference.hash, &bytes);
+            let stream = self.streams.get_mut(&id).expect("just listed");
+            let pending = stream.pending.as_mut().expect("just listed");
+            pending.parts.insert(reference, Part::Theirs(seal.clone()));
+            if pending.missing(rule).is_empty() {
+                let document = pending.document.clone();
+                match self.adopt(id) {
+                    Ok(more) => {
+                        sealed.adopted.push(document);
+                        sealed.changes.extend(more);
+                    }
+                    Err(error) => refused = Some(error),
+                }
+            }
+        }
+        match refused {
+            // Another stream that shares the seal may have changed: its changes must not be lost.
+            Some(error) if sealed.adopted.is_empty() => Err(error),
+            _ => Ok(sealed),
+        }
+    }
+
+    /// The seals that pending checkpoints wait for.
+    pub fn wanted_seals(&self) -> Vec<(StreamId, SealRef)> {
+        let pending = self
+            .streams
+            .iter()
+            .filter_map(|(id, stream)| Some((*id, stream.pending.as_ref()?)));
+        pending
+            .flat_map(|(id, pending)| {
+                pending
+                    .missing(self.rule)
+                    .into_iter()
+                    .map(move |seal| (id, seal))
+            })
+            .collect()
+    }
+
+    /// Lets go of a stream's batches at or below the older of its two newest checkpoints, and of
+    /// all checkpoints before that one.
+    pub fn prune(&mut self, stream: StreamId) -> Pruned {
+        let mut pruned = Pruned::default();
+        let Some(stream) = self.streams.get_mut(&stream) else {
+            return pruned;
+        };
+        let Some(oldest_kept) = stream
+            .checkpoints
+            .keys()
+            .nth_back(CHECKPOINTS_KEPT - 1)
+            .copied()
+        else {
+            return pruned;
+        };
+        let kept = stream.checkpoints.split_off(&oldest_kept);
+        for (_, old) in std::mem::replace(&mut stream.checkpoints, kept) {
+            pruned
+                .seals
+                .extend(self.seals.release(old.held.iter().map(|seal| seal.hash)));
+            pruned.checkpoints.push(old.document.hash());
+        }
+        let kept = stream.log.split_off(&oldest_kept.next());
+        pruned
+            .seqs
+            .extend(std::mem::replace(&mut stream.log, kept).into_keys());
+        pruned
+    }
+
+    /// Refuses a checkpoint that cannot belong to what is here.
+    fn check_place(&self, document: &Verified<Checkpoint>) -> Result<(), Refused> {
+        let body = document.body();
+        let (id, seq) = (body.stream(), body.seq);
+        if document.vo() != self.vo {
+            return Err(Refused::OtherVo {
+                expected: self.vo,
+                got: document.vo(),
+            });
+        }
+        let Some(stream) = self.streams.get(&id) else {
+            return self.may_begin(id);
+        };
+        if let Some(cap) = stream.cap().filter(|cap| seq > *cap) {
+            return Err(Refused::Forked {
+                stream: id,
+                first_refused: cap.next(),
+            });
+        }
+        let ours = if seq == stream.seq {
+            stream.head
+        } else {
+            stream.log.get(&seq).map(|batch| batch.hash())
+        };
+        if ours.is_some_and(|ours| ours != body.head) {
+            return Err(Refused::BrokenChain { stream: id, seq });
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint pending with all seals that are here or can be cut. On an error nothing
+    /// is held.
+    fn collect_parts(
+        &mut self,
+        document: Arc<Verified<Checkpoint>>,
+        bound: Bound,
+    ) -> Result<Pending, Refused> {
+        let mut ours = self.cut_at(document.body().stream(), document.body().seq);
+        let mut parts = BTreeMap::new();
+        let mut found: Vec<(ContentHash, Arc<[u8]>)> = Vec::new();
+        for seal in document
+            .body()
+            .seals
+            .iter()
+            .filter(|seal| !self.rule.has_forgotten(seal.span))
+        {
+            if let Some(bytes) = ours.remove(seal) {
+                found.push((seal.hash, bytes.into()));
+                parts.insert(*seal, Part::Ours);
+            } else if let Some(bytes) = self.seals.get(&seal.hash) {
+                parts.insert(
+                    *seal,
+                    Part::Theirs(Seal::from_bytes(bytes, seal).map_err(Refused::Seal)?),
+                );
+                found.push((seal.hash, bytes.clone()));
+            }
+        }
+        found
+            .iter()
+            .for_each(|(hash, bytes)| self.seals.hold(*hash, bytes));
+        Ok(Pending {
+            document,
+            bound,
+            parts,
+        })
+    }
+
+    /// The seals of a stream as it stood at `seq`; none where that cannot be told.
+    fn cut_at(&mut self, id: StreamId, seq: Seq) -> BTreeMap<SealRef, Vec<u8>> {
+        let Some(stream) = self.streams.get(&id).filter(|stream| seq <= stream.seq) else {
+            return BTreeMap::new();
+        };
+        let cuts = if seq == stream.seq {
+            cut::cut_all(&stream.sheets, &self.paths)
+        } else {
+            let rebuilt = stream.rebuild(seq, &self.seals, &mut self.paths, self.rule);
+            let there = rebuilt.seq == seq;
+            let cuts = if there {
+                cut::cut_all(&rebuilt.sheets, &self.paths)
+            } else {
+                Vec::new()
+            };
+            self.paths.sweep(rebuilt.paths);
+            cuts
+        };
+        cuts.into_iter()
+            .map(|Cut { reference, bytes }| (reference, bytes))
+            .collect()
+    }
+
+    /// Adopts the pending checkpoint, all of whose seals are here.
+    pub(crate) fn adopt(&mut self, id: StreamId) -> Result<Vec<CellChange>, Refused> {
+        let stream = self
+            .streams
+            .get_mut(&id)
+            .expect("it has a pending checkpoint");
+        let have = stream.seq;
+        let Pending {
+            document,
+            bound,
+            parts,
+        } = stream.pending.take().expect("the caller saw it");
+        let held: Vec<SealRef> = parts.keys().copied().collect();
+        let mut joining = Joining::default();
+        for part in parts.values() {
+            if let Part::Theirs(seal) = part {
+                self.join(id, &seal.cells, &mut joining);
+            }
+        }
+        let seq = document.body().seq;
+        let committed = if seq <= have && !joining.edits.is_empty() {
+            self.revert(id, &joining);
+            Err(Refused::FalseCheckpoint { stream: id, seq })
+        } else {
+            self.commit(id, joining, Some(bound))
+        };
+        if committed.is_err() {
+            self.seals.release(held.iter().map(|seal| seal.hash));
+            return committed;
+        }
+        let stream = self.streams.entry(id).or_default();
+        if seq > have {
+            let body = document.body();
+            (stream.seq, stream.head, stream.newest_at) = (seq, Some(body.head), Some(body.at));
+        }
+        stream.checkpoints.insert(seq, Retained { document, held });
+        committed
+    }
+}

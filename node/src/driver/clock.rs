@@ -1,0 +1,67 @@
+//! The clocks that a node can run on: the machine's, or a faster one for demonstrations.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use fairmesh_model::{Millis, MonoTime, Now, WallTime};
+
+/// Where a node takes its time from. `mono` always runs at the machine's pace: timers and
+/// intervals are real. `wall` may run faster, and with it windows and jobs.
+pub trait Clock: Send + Sync + 'static {
+    /// The time.
+    fn now(&self) -> Now;
+}
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    started: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose `mono` starts now.
+    pub fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { mono: mono_since(self.started), wall: WallTime(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)) }
+    }
+}
+
+/// A wall clock that starts at a given moment and runs `factor` times as fast, up to an end.
+#[derive(Debug)]
+pub struct FastClock {
+    started: Instant,
+    origin: WallTime,
+    factor_permille: u64,
+    end: AtomicU64,
+}
+
+impl FastClock {
+    /// Starts at `origin`; `factor_permille` of 1,000 is the machine's pace.
+    pub fn start(origin: WallTime, factor_permille: u64) -> Self {
+        Self { started: Instant::now(), origin, factor_permille, end: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Stands still from `end` on.
+    pub fn stop_at(&self, end: WallTime) {
+        self.end.store(end.0, Ordering::Release);
+    }
+}
+
+impl Clock for FastClock {
+    fn now(&self) -> Now {
+        let mono = mono_since(self.started);
+        let elapsed = u128::from(mono.0) * u128::from(self.factor_permille) / 1_000;
+        let wall = self.origin.after(Millis(u64::try_from(elapsed).unwrap_or(u64::MAX)));
+        Now { mono, wall: WallTime(wall.0.min(self.end.load(Ordering::Acquire))) }
+    }
+}
+
+fn mono_since(started: Instant) -> MonoTime {
+    MonoTime(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,79 @@
+//! Carrying effects out: what must be durable first and at once, then the rest in order.
+
+use fairmesh_site::{Effect, Severity, Verdict as SiteVerdict, Write};
+
+use super::Driver;
+use crate::network::{NetworkCommand, Verdict};
+use crate::store::StoreError;
+
+impl Driver {
+    /// Makes all changes of a round durable in one write, and then does the rest. Making a change
+    /// durable earlier than its place in the order says is always safe.
+    pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), StoreError> {
+        let mut writes: Vec<Write> = Vec::new();
+        let mut rest = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Persist(change) => writes.extend(change),
+                other => rest.push(other),
+            }
+        }
+        if !writes.is_empty() {
+            let store = &self.store;
+            tokio::task::block_in_place(|| store.write(writes))?;
+        }
+        self.marks.clear();
+        for effect in rest {
+            self.carry_out_one(effect).await;
+        }
+        self.pushes.clear();
+        self.channels.clear();
+        Ok(())
+    }
+
+    async fn carry_out_one(&mut self, effect: Effect) {
+        match effect {
+            Effect::Persist(_) => unreachable!("written before"),
+            Effect::Push { vo, bytes } => self.send(NetworkCommand::Publish { topic: vo, bytes }).await,
+            Effect::Judge { token, verdict } => {
+                let Some((message_id, from)) = self.pushes.remove(&token) else { return };
+                let verdict = match verdict {
+                    SiteVerdict::Accept => Verdict::Accept,
+                    SiteVerdict::Ignore => Verdict::Ignore,
+                    SiteVerdict::Reject => Verdict::Reject,
+                };
+                self.send(NetworkCommand::Judge { message_id, from, verdict }).await;
+            }
+            Effect::Ask { to, id, bytes } => self.send(NetworkCommand::Request { to, id, bytes }).await,
+            Effect::Answer { channel, bytes } => {
+                let Some(to) = self.channels.remove(&channel) else { return };
+                self.send(NetworkCommand::Respond { to, channel, bytes }).await;
+            }
+            Effect::Reply { ticket, reply } => {
+                if let Some(caller) = self.replies.remove(&ticket) {
+                    // A caller that has gone away needs no answer; what it reported is kept.
+                    let _ = caller.send(reply);
+                }
+            }
+            Effect::Allow { sites, addresses } => {
+                self.send(NetworkCommand::Allow(sites)).await;
+                self.send(NetworkCommand::Peers(addresses)).await;
+            }
+            Effect::Subscribe { vo, members } => self.send(NetworkCommand::Subscribe { topic: vo, members }).await,
+            Effect::View(view) => {
+                self.view.send_replace(view);
+            }
+            Effect::Notice(notice) => match notice.severity() {
+                Severity::Info => tracing::info!(code = notice.code(), "{notice}"),
+                Severity::Warning => tracing::warn!(code = notice.code(), "{notice}"),
+                Severity::Error => tracing::error!(code = notice.code(), "{notice}"),
+            },
+        }
+    }
+
+    async fn send(&self, command: NetworkCommand) {
+        if self.network.send(command).await.is_err() {
+            tracing::error!("the network task has ended");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The way to the driver, for everything else in the node. Cheap to clone.
+
+use std::sync::Arc;
+
+use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
+use fairmesh_site::{Reply, Reported, Site, SiteConfig, View};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::Command;
+use crate::network::{NetworkCommand, NetworkHandle, NetworkStats};
+
+/// The node has stopped, or its store has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the node has stopped")]
+pub struct Gone;
+
+/// The way to the driver.
+#[derive(Clone)]
+pub struct NodeHandle {
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) network: NetworkHandle,
+    pub(super) view: watch::Receiver<Arc<View>>,
+}
+
+impl NodeHandle {
+    /// Reports usage. What the answer says was counted is durable.
+    pub async fn report(&self, records: Vec<UsageRecord>) -> Result<Reported, Gone> {
+        let reply = self.call(|reply| Command::Report(records, reply)).await?;
+        let Reply::Reported(reported) = reply else { unreachable!("a report is answered by a report") };
+        Ok(reported)
+    }
+
+    /// Replaces the list of running jobs.
+    pub async fn running(&self, jobs: Vec<RunningJob>) -> Result<Reported, Gone> {
+        let reply = self.call(|reply| Command::Running(jobs, reply)).await?;
+        let Reply::Reported(reported) = reply else { unreachable!("a list is answered by a report") };
+        Ok(reported)
+    }
+
+    /// Hands in a signed document, for all members of its VO.
+    pub async fn publish(&self, document: Vec<u8>) -> Result<Result<String, String>, Gone> {
+        let reply = self.call(|reply| Command::Publish(document, reply)).await?;
+        let Reply::Published(result) = reply else { unreachable!("a document is answered by its fate") };
+        Ok(result)
+    }
+
+    /// Asks the site something. The question runs on the driver's task: keep it short.
+    pub async fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Site, Now) -> T + Send + 'static) -> Result<T, Gone> {
+        let (answer, answered) = oneshot::channel();
+        let question = move |site: &Site, now: Now| {
+            // Nobody waits any more: then the answer is not needed.
+            let _ = answer.send(question(site, now));
+        };
+        self.commands.send(Command::Ask(Box::new(question))).await.map_err(|_| Gone)?;
+        answered.await.map_err(|_| Gone)
+    }
+
+    /// Takes another configuration.
+    pub async fn reconfigure(&self, config: SiteConfig) -> Result<(), Gone> {
+        self.commands.send(Command::Reconfigure(Box::new(config))).await.map_err(|_| Gone)
+    }
+
+    /// Publishes what is pending and stops. Returns when the store is closed.
+    pub async fn stop(&self) {
+        let (done, stopped) = oneshot::channel();
+        if self.commands.send(Command::Stop(done)).await.is_ok() {
+            // An error means that the driver ended by itself, which is what was asked for.
+            let _ = stopped.await;
+        }
+    }
+
+    /// Cuts the node off from these sites; an empty set heals.
+    pub async fn block(&self, sites: impl IntoIterator<Item = SiteId>) -> Result<(), Gone> {
+        self.network.send(NetworkCommand::Block(sites.into_iter().collect())).await.map_err(|_| Gone)
+    }
+
+    /// Counters of the network.
+    pub fn network_stats(&self) -> Arc<NetworkStats> {
+        self.network.stats()
+    }
+
+    /// What look-ups read now.
+    pub fn view(&self) -> Arc<View> {
+        self.view.borrow().clone()
+    }
+
+    async fn call(&self, command: impl FnOnce(oneshot::Sender<Reply>) -> Command) -> Result<Reply, Gone> {
+        let (reply, replied) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_| Gone)?;
+        replied.await.map_err(|_| Gone)
+    }
+}

@@ -1,0 +1,120 @@
+//! Starting a node: store, site, network, driver.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use fairmesh_model::{Incarnation, SigningKey};
+use fairmesh_site::{Event, Row, Site, SiteConfig, Table};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::{Clock, Driver, NodeHandle};
+use crate::network::{self, Multiaddr, NetworkConfig, NetworkEvent};
+use crate::store::{SIDE_FORMAT_MAX, SideFile, SideState, Store, StoreError};
+
+/// Commands that wait for the driver; beyond this callers wait.
+const COMMANDS_MAX: usize = 256;
+
+/// What a node is started with.
+pub struct NodeOptions {
+    /// The owner's decisions.
+    pub site: SiteConfig,
+    /// The site's Ed25519 secret.
+    pub secret: [u8; 32],
+    /// Addresses and limits.
+    pub network: NetworkConfig,
+    /// Where the store is, and the small file beside it.
+    pub data_dir: PathBuf,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// 64 random bits: whom the node asks in which order, and the tail of its incarnation.
+    pub random: u64,
+}
+
+/// A node that runs.
+pub struct Running {
+    /// The way to it.
+    pub handle: NodeHandle,
+    /// Ends when the node does; an error means that its store failed.
+    pub driver: JoinHandle<Result<(), StoreError>>,
+    /// Where it can be reached.
+    pub listening: Vec<Multiaddr>,
+}
+
+/// Starts a node on the current (multi-threaded) tokio runtime.
+pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
+    let now = options.clock.now();
+    std::fs::create_dir_all(&options.data_dir).with_context(|| format!("cannot make {}", options.data_dir.display()))?;
+    let incarnation = next_incarnation(&options)?;
+    let (store, recovery) = Store::open(&options.data_dir.join("store"), now.wall)?;
+    if recovery.was_damaged() {
+        tracing::error!(?recovery, "the store was damaged and is set aside; what had been gossiped comes back from peers");
+    }
+    let rows = read_rows(&store)?;
+    let key = SigningKey::from_secret(&options.secret);
+    let mut site = Site::restore(options.site, key, incarnation, options.random, now, rows);
+    let first = site.handle(options.clock.now(), Event::Tick);
+
+    let expected = options.network.listen.len();
+    let (network, mut events) = network::start(options.network, options.secret)?;
+    let listening = await_listening(&mut events, expected).await;
+    let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
+    let (view_sender, view) = watch::channel(site.view());
+    let driver = Driver {
+        site,
+        store,
+        network: network.clone(),
+        clock: options.clock,
+        view: view_sender,
+        replies: HashMap::new(),
+        next_ticket: 0,
+        pushes: HashMap::new(),
+        channels: HashMap::new(),
+        marks: HashMap::new(),
+    };
+    let driver = tokio::spawn(driver.run(command_receiver, events, first));
+    Ok(Running { handle: NodeHandle { commands, network, view }, driver, listening })
+}
+
+/// An incarnation that no life of this site has used: above the floor that the small file keeps,
+/// and led by the time, so that even a site that has lost everything does not meet an old one.
+fn next_incarnation(options: &NodeOptions) -> anyhow::Result<Incarnation> {
+    let side = SideFile::new(options.data_dir.join("site.state"));
+    let floor = side.load()?.map_or(0, |state| state.incarnation_floor.0);
+    let seconds = options.clock.now().wall.0 / 1_000;
+    let by_time = (seconds << 20) | (options.random & 0xf_ffff);
+    let incarnation = Incarnation(by_time.max(floor));
+    side.save(&SideState { format: SIDE_FORMAT_MAX, incarnation_floor: Incarnation(incarnation.0.saturating_add(1)) })?;
+    Ok(incarnation)
+}
+
+fn read_rows(store: &Store) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    // Marks of jobs are looked up one by one, when a report names them.
+    for table in Table::ALL.into_iter().filter(|table| *table != Table::Jobs) {
+        for row in store.scan(table) {
+            match row {
+                Ok((key, value)) => rows.push((table, key, value)),
+                Err(error @ StoreError::Damaged { .. }) => tracing::error!(%error, "left out"),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// The addresses that were bound, in the order in which the system gave them.
+async fn await_listening(events: &mut mpsc::Receiver<NetworkEvent>, expected: usize) -> Vec<Multiaddr> {
+    let mut listening = Vec::new();
+    while listening.len() < expected {
+        match events.recv().await {
+            Some(NetworkEvent::Listening(address)) => listening.push(address),
+            // Nobody is allowed yet, so nothing else can come before.
+            Some(_) => {}
+            None => break,
+        }
+    }
+    listening
+}
