@@ -35,8 +35,8 @@ pub use event::{Channel, Effect, Event, PushToken, Reply, Reported, Ticket, Verd
 pub use fairmesh_gossip as gossip;
 pub use identity::{Account, IdentityMap, Pattern, Rule};
 pub use notice::{Notice, Severity};
-pub use query::{PeerStatus, VoStatus};
+pub use query::{Health, PeerStatus, VoStatus};
 pub use restore::Row;
 pub use site::{Site, SiteStats};
-pub use store::{JobMark, Table, Write, job_key};
+pub use store::{BatchId, JobMark, Table, Write, job_key};
 pub use view::{Coverage, View};

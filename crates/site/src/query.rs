@@ -6,7 +6,7 @@ use fairmesh_fairshare::Snapshot;
 use fairmesh_model::{
     ContentHash, Counters, MonoTime, Now, Origin, Seq, SiteId, StreamId, VoId, WallTime, cbor,
 };
-use fairmesh_policy::CompiledTree;
+use fairmesh_policy::{CompiledTree, Warning};
 
 use crate::identity::Account;
 use crate::site::Site;
@@ -48,7 +48,48 @@ pub struct PeerStatus {
     pub agreed: Option<MonoTime>,
 }
 
+/// What a reader of a factor should be warned of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Health {
+    /// A document has expired and is still in force.
+    pub expired: bool,
+    /// Two valid documents claim one version.
+    pub conflicting: bool,
+    /// A site has forked its counters.
+    pub forked: bool,
+    /// No other site can be reached, though there are others.
+    pub alone: bool,
+}
+
 impl Site {
+    /// What a reader of a factor should be warned of.
+    pub fn health(&self, now: Now) -> Health {
+        let mut health = Health::default();
+        let mut others = false;
+        for replica in self.replicas.values() {
+            for warning in replica.policies().warnings(now.wall) {
+                health.expired |= matches!(warning, Warning::Expired { .. });
+                health.conflicting |= matches!(warning, Warning::Alarm(_));
+            }
+            health.forked |= replica.usage().is_some_and(|usage| usage.forks().next().is_some());
+            others |= replica.charter().is_some_and(|charter| charter.sites.len() > 1);
+        }
+        health.alone = others && self.gossip.peers().next().is_none();
+        health
+    }
+
+    /// The last batch held of each stream of each VO.
+    pub fn vectors(&self) -> BTreeMap<VoId, BTreeMap<StreamId, Seq>> {
+        self.replicas.iter().map(|(vo, replica)| (*vo, replica.vector())).collect()
+    }
+
+    /// One hash of everything held of all VOs: equal for sites that take part in the same VOs and
+    /// hold the same. O(streams + documents), whatever the number of accounts.
+    pub fn holdings(&self) -> ContentHash {
+        let summaries: Vec<_> = self.replicas.iter().map(|(vo, replica)| (*vo, replica.summary())).collect();
+        ContentHash::of(&cbor::to_vec(&summaries))
+    }
+
     /// What is known of each VO.
     pub fn vo_status(&self, now: Now) -> Vec<VoStatus> {
         let status = |(vo, replica): (&VoId, &fairmesh_gossip::Replica)| {

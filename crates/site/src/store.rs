@@ -89,6 +89,37 @@ impl Write {
     }
 }
 
+/// Which batch a row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId {
+    /// The VO.
+    pub vo: VoId,
+    /// The stream.
+    pub stream: StreamId,
+    /// The position in it.
+    pub seq: Seq,
+}
+
+impl BatchId {
+    /// The batch that `write` keeps; `None` if it keeps something else.
+    pub fn of(write: &Write) -> Option<Self> {
+        if write.table != Table::Batches || write.value.is_none() {
+            return None;
+        }
+        let (vo, rest) = write.key.split_at_checked(32)?;
+        let (site, rest) = rest.split_at_checked(32)?;
+        let (incarnation, seq) = rest.split_at_checked(8)?;
+        Some(Self {
+            vo: VoId::from_bytes(vo.try_into().ok()?),
+            stream: StreamId {
+                site: SiteId::from_bytes(site.try_into().ok()?),
+                incarnation: Incarnation(u64::from_be_bytes(incarnation.try_into().ok()?)),
+            },
+            seq: Seq(u64::from_be_bytes(seq.try_into().ok()?)),
+        })
+    }
+}
+
 /// How much of a job has been charged. Kept by job key, so that no report is counted twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobMark {

@@ -1,5 +1,6 @@
 //! The clocks that a node can run on: the machine's, or a faster one for demonstrations.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,19 +33,27 @@ impl Clock for SystemClock {
     }
 }
 
-/// A wall clock that starts at a given moment and runs `factor` times as fast, up to an end.
+/// A wall clock that stands at a given moment until it is let go, and then runs `factor` times as
+/// fast up to an end.
 #[derive(Debug)]
 pub struct FastClock {
     started: Instant,
+    let_go: OnceLock<Instant>,
     origin: WallTime,
     factor_permille: u64,
     end: AtomicU64,
 }
 
 impl FastClock {
-    /// Starts at `origin`; `factor_permille` of 1,000 is the machine's pace.
-    pub fn start(origin: WallTime, factor_permille: u64) -> Self {
-        Self { started: Instant::now(), origin, factor_permille, end: AtomicU64::new(u64::MAX) }
+    /// Stands at `origin`; a `factor_permille` of 1,000 is the machine's pace.
+    pub fn new(origin: WallTime, factor_permille: u64) -> Self {
+        let started = Instant::now();
+        Self { started, let_go: OnceLock::new(), origin, factor_permille, end: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Runs from now on.
+    pub fn go(&self) {
+        self.let_go.get_or_init(Instant::now);
     }
 
     /// Stands still from `end` on.
@@ -55,10 +64,10 @@ impl FastClock {
 
 impl Clock for FastClock {
     fn now(&self) -> Now {
-        let mono = mono_since(self.started);
-        let elapsed = u128::from(mono.0) * u128::from(self.factor_permille) / 1_000;
+        let since = self.let_go.get().map_or(0, |let_go| mono_since(*let_go).0);
+        let elapsed = u128::from(since) * u128::from(self.factor_permille) / 1_000;
         let wall = self.origin.after(Millis(u64::try_from(elapsed).unwrap_or(u64::MAX)));
-        Now { mono, wall: WallTime(wall.0.min(self.end.load(Ordering::Acquire))) }
+        Now { mono: mono_since(self.started), wall: WallTime(wall.0.min(self.end.load(Ordering::Acquire))) }
     }
 }
 

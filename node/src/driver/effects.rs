@@ -1,8 +1,10 @@
 //! Carrying effects out: what must be durable first and at once, then the rest in order.
 
-use fairmesh_site::{Effect, Severity, Verdict as SiteVerdict, Write};
+use std::time::Instant;
 
-use super::Driver;
+use fairmesh_site::{BatchId, Effect, Severity, Verdict as SiteVerdict, Write};
+
+use super::{Driver, Observation};
 use crate::network::{NetworkCommand, Verdict};
 use crate::store::StoreError;
 
@@ -19,8 +21,10 @@ impl Driver {
             }
         }
         if !writes.is_empty() {
+            let batches: Vec<BatchId> = self.observer.iter().flat_map(|_| writes.iter().filter_map(BatchId::of)).collect();
             let store = &self.store;
             tokio::task::block_in_place(|| store.write(writes))?;
+            self.observe(batches);
         }
         self.marks.clear();
         for effect in rest {
@@ -68,6 +72,14 @@ impl Driver {
                 Severity::Warning => tracing::warn!(code = notice.code(), "{notice}"),
                 Severity::Error => tracing::error!(code = notice.code(), "{notice}"),
             },
+        }
+    }
+
+    fn observe(&self, batches: Vec<BatchId>) {
+        let Some(observer) = &self.observer else { return };
+        for batch in batches {
+            // Whoever measured has stopped: then there is nothing to measure.
+            let _ = observer.send(Observation { node: self.site.id(), batch, at: Instant::now() });
         }
     }
 

@@ -21,10 +21,10 @@ pub use start::{NodeOptions, Running, start};
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairmesh_model::{ContentHash, RunningJob, SiteId, UsageRecord};
-use fairmesh_site::{Event, JobMark, Reply, Site, Table, View, job_key};
+use fairmesh_site::{BatchId, Event, JobMark, Reply, Site, Table, View, job_key};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::network::{NetworkEvent, NetworkHandle};
@@ -43,6 +43,17 @@ pub(crate) enum Command {
     Stop(oneshot::Sender<()>),
 }
 
+/// A batch became durable at a node.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation {
+    /// The node.
+    pub node: SiteId,
+    /// The batch.
+    pub batch: BatchId,
+    /// When.
+    pub at: Instant,
+}
+
 /// The driver's state beside the site itself.
 pub(crate) struct Driver {
     site: Site,
@@ -58,6 +69,7 @@ pub(crate) struct Driver {
     channels: HashMap<u64, SiteId>,
     /// Marks of jobs that this round's events have moved and that are not in the store yet.
     marks: HashMap<Vec<u8>, JobMark>,
+    observer: Option<mpsc::UnboundedSender<Observation>>,
 }
 
 enum Input {

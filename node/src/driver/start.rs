@@ -10,7 +10,7 @@ use fairmesh_site::{Event, Row, Site, SiteConfig, Table};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::{Clock, Driver, NodeHandle};
+use super::{Clock, Driver, NodeHandle, Observation};
 use crate::network::{self, Multiaddr, NetworkConfig, NetworkEvent};
 use crate::store::{SIDE_FORMAT_MAX, SideFile, SideState, Store, StoreError};
 
@@ -29,6 +29,8 @@ pub struct NodeOptions {
     pub data_dir: PathBuf,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// Who wants to know when batches become durable here: demonstrations measure by it.
+    pub observer: Option<mpsc::UnboundedSender<Observation>>,
     /// 64 random bits: whom the node asks in which order, and the tail of its incarnation.
     pub random: u64,
 }
@@ -49,8 +51,8 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     std::fs::create_dir_all(&options.data_dir).with_context(|| format!("cannot make {}", options.data_dir.display()))?;
     let incarnation = next_incarnation(&options)?;
     let (store, recovery) = Store::open(&options.data_dir.join("store"), now.wall)?;
-    if recovery.was_damaged() {
-        tracing::error!(?recovery, "the store was damaged and is set aside; what had been gossiped comes back from peers");
+    for file in &recovery.leftovers_removed {
+        tracing::info!(file = %file.display(), "removed what an interrupted start had left");
     }
     let rows = read_rows(&store)?;
     let key = SigningKey::from_secret(&options.secret);
@@ -73,6 +75,7 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
         pushes: HashMap::new(),
         channels: HashMap::new(),
         marks: HashMap::new(),
+        observer: options.observer,
     };
     let driver = tokio::spawn(driver.run(command_receiver, events, first));
     Ok(Running { handle: NodeHandle { commands, network, view }, driver, listening })

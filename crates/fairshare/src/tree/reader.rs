@@ -39,7 +39,7 @@ pub struct Lookup {
     pub vector: DeviationVector,
     /// The default projection, `bits`.
     pub priority: Priority,
-    /// The priority as a fraction of the highest possible one.
+    /// The same digits, in as many bits as a factor from 0 to 10^9 can tell apart.
     pub factor: Share,
     /// The window that the entry's global sums are seen from, in windows of its history.
     pub reference: Window,
@@ -58,6 +58,12 @@ impl TreeReader {
     pub fn entry(&self, path: &AccountPath) -> Option<EntryId> {
         let resolved = self.resolve(path);
         resolved.exact.then_some(resolved.entry)
+    }
+
+    /// The entry of this index, as [`EntryId::index`] gave it; `None` if this tree has none.
+    pub fn entry_at(&self, index: u32) -> Option<EntryId> {
+        let entry = EntryId(index);
+        (entry.index() < self.topology.nodes.len()).then_some(entry)
     }
 
     /// Where `entry` is.

@@ -1,0 +1,110 @@
+//! What was reported, added up by itself, and the question whether sites agree with it and with
+//! each other.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{AccountPath, ContentHash, Millis, StreamId, UsageRecord};
+use fairmesh_model::Seq;
+use fairmesh_site::Notice;
+
+use crate::mesh::Mesh;
+use crate::vo::{self, GROUPS, HOUR, USERS};
+
+/// Charge and number of jobs by account of the VO.
+pub(crate) type Sums = BTreeMap<AccountPath, (u64, u64)>;
+
+/// An independent count of the jobs that were acknowledged.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Ledger {
+    pub(crate) sums: Sums,
+    names: u64,
+}
+
+impl Ledger {
+    /// Counts a finished job.
+    pub(crate) fn count(&mut self, record: &UsageRecord) {
+        let word = |word: &Option<String>| word.clone().expect("given");
+        let account = format!("/{}/{}", word(&record.origin.group), word(&record.origin.user));
+        let sum = self.sums.entry(vo::path(&account)).or_default();
+        sum.0 += u64::from(record.cores) * record.end.since(record.start).0;
+        sum.1 += 1;
+    }
+
+    /// A finished job of a random user that ended just now; not counted yet.
+    pub(crate) fn draw(&mut self, mesh: &mut Mesh, node: usize) -> UsageRecord {
+        self.names += 1;
+        let end = mesh.now(node).wall;
+        let ran = Millis(1 + mesh.dice.below(3 * HOUR.0));
+        let group = format!("g{}", mesh.dice.below(GROUPS));
+        let user = format!("u{}", mesh.dice.below(USERS));
+        let cores = 1 + u32::try_from(mesh.dice.below(8)).expect("small");
+        vo::job(
+            format!("job-{}", self.names),
+            "grid",
+            &group,
+            &user,
+            (end.before(ran), end),
+            cores,
+        )
+    }
+
+    /// A random job is reported at a node, and acknowledged.
+    pub(crate) fn report(&mut self, mesh: &mut Mesh, node: usize) -> UsageRecord {
+        let record = self.draw(mesh, node);
+        let reported = mesh.report(node, std::slice::from_ref(&record));
+        assert_eq!(reported.expect("acknowledged").counted, 1);
+        self.count(&record);
+        record
+    }
+}
+
+/// Everything by which two sites could differ.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) view: ContentHash,
+    documents: Option<ContentHash>,
+    pub(crate) counters: Option<ContentHash>,
+    streams: BTreeMap<StreamId, Seq>,
+    pub(crate) sums: Sums,
+}
+
+pub(crate) fn state(mesh: &Mesh, node: usize) -> State {
+    let site = &mesh.nodes[node].site;
+    let status = site.vo_status(mesh.now(node)).swap_remove(0);
+    State {
+        view: site.view_digest(mesh.vo).expect("mounted and founded"),
+        documents: status.documents,
+        counters: status.counters,
+        streams: status.streams,
+        sums: sums(mesh, node),
+    }
+}
+
+pub(crate) fn sums(mesh: &Mesh, node: usize) -> Sums {
+    let by_account = mesh.nodes[node].site.usage_by_account(Some(mesh.vo));
+    by_account
+        .into_iter()
+        .filter(|(_, counters)| !counters.is_zero())
+        .map(|(path, counters)| (path, (counters.charge, counters.jobs)))
+        .collect()
+}
+
+/// All sites hold the same, count the same, and that is what was reported.
+pub(crate) fn assert_converged(mesh: &Mesh, ledger: &Ledger) {
+    assert_same(mesh);
+    assert_eq!(sums(mesh, 0), ledger.sums, "what was reported");
+}
+
+/// All sites hold and count the same.
+pub(crate) fn assert_same(mesh: &Mesh) {
+    for node in 1..mesh.nodes.len() {
+        assert_eq!(state(mesh, 0), state(mesh, node), "nodes 0 and {node}");
+    }
+}
+
+/// Nobody has ever used a number twice.
+pub(crate) fn assert_no_fork(mesh: &Mesh) {
+    for node in 0..mesh.nodes.len() {
+        assert!(!mesh.noticed(node, |notice| matches!(notice, Notice::Forked { .. })));
+    }
+}

@@ -1,0 +1,87 @@
+//! One site with what a driver gives it: a store, and a record of all that left it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{Incarnation, Now, SigningKey, VoId};
+use fairmesh_site::{JobMark, Notice, Reply, Row, Site, SiteConfig, Table, Verdict, Write, job_key};
+
+/// Rows by table and key.
+pub(crate) type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
+/// A site and its surroundings.
+pub(crate) struct Node {
+    pub(crate) key: SigningKey,
+    pub(crate) config: SiteConfig,
+    pub(crate) site: Site,
+    pub(crate) rows: Rows,
+    pub(crate) up: bool,
+    /// By how much its wall clock is ahead.
+    pub(crate) ahead_ms: u64,
+    /// Effects that are still carried out before it crashes; the rest is lost.
+    pub(crate) crash_after: Option<usize>,
+    pub(crate) subscribed: BTreeSet<VoId>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) replies: Vec<Reply>,
+    /// Everything that left the site for others.
+    pub(crate) sent: Vec<Vec<u8>>,
+    pub(crate) ticked_at: u64,
+}
+
+impl Node {
+    pub(crate) fn new(key: SigningKey, config: SiteConfig, incarnation: u64, now: Now) -> Self {
+        let site = Site::new(config.clone(), key.clone(), Incarnation(incarnation), 7, now);
+        Self {
+            key,
+            config,
+            site,
+            rows: Rows::new(),
+            up: true,
+            ahead_ms: 0,
+            crash_after: None,
+            subscribed: BTreeSet::new(),
+            notices: Vec::new(),
+            verdicts: Vec::new(),
+            replies: Vec::new(),
+            sent: Vec::new(),
+            ticked_at: 0,
+        }
+    }
+
+    /// Starts the process again on whatever the store has now.
+    pub(crate) fn restore(&mut self, incarnation: u64, now: Now) {
+        let rows: Vec<Row> = self
+            .rows
+            .iter()
+            .map(|((table, key), value)| (*table, key.clone(), value.clone()))
+            .collect();
+        self.site = Site::restore(
+            self.config.clone(),
+            self.key.clone(),
+            Incarnation(incarnation),
+            incarnation,
+            now,
+            rows,
+        );
+        self.up = true;
+        self.subscribed.clear();
+    }
+
+    pub(crate) fn persist(&mut self, writes: Vec<Write>) {
+        for Write { table, key, value } in writes {
+            match value {
+                Some(value) => self.rows.insert((table, key), value),
+                None => self.rows.remove(&(table, key)),
+            };
+        }
+    }
+
+    /// The mark that the store holds of a job, as a driver looks it up.
+    pub(crate) fn mark(&self, job: &fairmesh_model::JobKey) -> Option<JobMark> {
+        JobMark::from_bytes(self.rows.get(&(Table::Jobs, job_key(job)))?)
+    }
+
+    pub(crate) fn count_rows(&self, table: Table) -> usize {
+        self.rows.keys().filter(|(of, _)| *of == table).count()
+    }
+}

@@ -1,0 +1,16 @@
+//! The stories, one file each.
+
+mod agreement;
+mod compaction;
+mod crashes;
+mod fork;
+mod hostile;
+mod newcomer;
+mod once;
+mod partition;
+mod policy_change;
+mod predictive;
+mod privacy;
+mod same_batches;
+mod stores;
+mod unmapped;

@@ -1,0 +1,198 @@
+//! The node's configuration: a TOML file becomes a valid [`Config`] once, or an error that names
+//! file, line, column and key.
+//!
+//! Invariant: a `Config` holds no contradiction that the file alone can show: every VO that a rule
+//! or the share tree names has an id, every path template makes paths, every length of time is
+//! above zero. Below the node only valid values are known.
+//!
+//! Deliberately not here: whether users exist, keys can be read or addresses be bound; that is for
+//! the moment of use (and for `check-config`, which asks).
+
+pub mod history;
+pub mod quantity;
+pub mod site;
+pub mod text;
+
+mod raw;
+mod reload;
+mod sections;
+mod shares;
+mod writers;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use fairmesh_model::{HistoryRule, Millis, SiteId, VoId, WindowLength};
+use fairmesh_policy::SitePolicy;
+use libp2p::Multiaddr;
+
+pub use reload::Reload;
+pub use shares::{UnreadableTree, only_shares};
+pub use text::{FileError, Source};
+pub use writers::{Writer, uids};
+
+/// Where a node listens unless told otherwise.
+pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
+
+/// A valid configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The file that it was read from.
+    pub file: PathBuf,
+    /// What people call the site.
+    pub name: String,
+    /// Where the node keeps its state.
+    pub data_dir: PathBuf,
+    /// The site's secret key.
+    pub key_file: PathBuf,
+    /// Where to listen.
+    pub listen: Vec<Multiaddr>,
+    /// Peers to dial, and to believe to be peers before any charter says so.
+    pub peers: Vec<Peer>,
+    /// The two Unix sockets.
+    pub sockets: Sockets,
+    /// VO ids by the owner's alias.
+    pub vos: BTreeMap<String, VoId>,
+    /// The owner's share tree.
+    pub policy: SitePolicy,
+    /// The file that the share tree was read from, if it has its own.
+    pub policy_file: Option<PathBuf>,
+    /// Who is who; the first rule that holds decides.
+    pub identity: Vec<IdentityRule>,
+    /// How usage at this site is weighed at local levels of the tree.
+    pub history: HistoryRule,
+    /// Windows of local usage.
+    pub window: WindowLength,
+    /// How often.
+    pub timing: Timing,
+}
+
+/// A peer whose address the operator wrote down.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    /// Its identity.
+    pub site: SiteId,
+    /// Where it is.
+    pub address: Multiaddr,
+}
+
+/// The two Unix sockets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sockets {
+    /// For schedulers: read-only, batched.
+    pub lookup: PathBuf,
+    /// For people, feeds and tools.
+    pub control: PathBuf,
+    /// Permission bits of `lookup`.
+    pub lookup_mode: u32,
+    /// Who may write on `control`; everybody else reads.
+    pub writers: Vec<Writer>,
+}
+
+/// One rule of who is who. Patterns are words, or beginnings of words followed by `*`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IdentityRule {
+    /// On the local user.
+    pub user: Option<String>,
+    /// On the batch account.
+    pub account: Option<String>,
+    /// On the local group.
+    pub group: Option<String>,
+    /// On the Grid identity.
+    pub subject: Option<String>,
+    /// The VO to charge; `None` for the site's own tree.
+    pub vo: Option<VoId>,
+    /// The path to charge, with `{user}`, `{account}`, `{group}`, `{subject}` to be replaced.
+    pub path: String,
+}
+
+/// Intervals; see `fairmesh_site::Timing`, which this becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Shortest time between two batches.
+    pub publish: Millis,
+    /// Longest time between two batches.
+    pub heartbeat: Millis,
+    /// Between two probes of peers.
+    pub sync: Millis,
+    /// After which a request counts as lost.
+    pub request_timeout: Millis,
+    /// How far ahead another site's clock may be.
+    pub clock_tolerance: Millis,
+    /// After which a silent site's in-flight sheet no longer counts.
+    pub silence: Millis,
+    /// Batches after which a checkpoint is due.
+    pub checkpoint_batches: u64,
+    /// Entries recomputed in one step when windows move on.
+    pub sweep_entries: usize,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            publish: Millis::from_secs(10),
+            heartbeat: Millis::from_secs(60),
+            sync: Millis::from_secs(10),
+            request_timeout: Millis::from_secs(20),
+            clock_tolerance: Millis::from_secs(300),
+            silence: Millis::from_secs(600),
+            checkpoint_batches: 256,
+            sweep_entries: 8_192,
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a file, and the share tree that it names.
+    ///
+    /// # Errors
+    /// A [`FileError`] or a `TreeFileError` about the first thing wrong, or that a file cannot be
+    /// read.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let text = read(path)?;
+        Self::parse(&text, path, &read)
+    }
+
+    /// Checks the text of a file at `path`; `read` gives the text of the share tree's file.
+    pub fn parse(
+        text: &str,
+        path: &Path,
+        read: &dyn Fn(&Path) -> anyhow::Result<String>,
+    ) -> anyhow::Result<Self> {
+        let file = path.display().to_string();
+        let source = Source { file: &file, text };
+        let raw: raw::RawConfig = source.parse()?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let data_dir = raw
+            .site
+            .data_dir
+            .as_deref()
+            .map_or_else(|| base.join("data"), |dir| base.join(dir));
+        let vos = sections::vos(source, &raw.vos)?;
+        let window = sections::window(source, &raw.history)?;
+        let (policy, policy_file) = shares::read(source, &raw, base, &vos, read)?;
+        Ok(Self {
+            file: path.to_owned(),
+            name: sections::site_name(source, &raw.site.name)?,
+            key_file: base.join(raw.site.key_file.as_deref().unwrap_or("site.key")),
+            listen: sections::listen(source, raw.network.listen.as_deref())?,
+            peers: sections::peers(source, &raw.network.peers)?,
+            sockets: sections::sockets(source, &raw.sockets, base, &data_dir)?,
+            identity: sections::identity(source, &raw.identity, &vos)?,
+            history: raw.history.rule(source, window)?,
+            timing: sections::timing(source, &raw.timing)?,
+            data_dir,
+            vos,
+            policy,
+            policy_file,
+            window,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

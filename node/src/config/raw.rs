@@ -1,0 +1,95 @@
+//! `fairmesh.toml` as it is written: one struct a table, unknown keys refused.
+//!
+//! The keys are documented for people in the file that `fairmesh init` writes and in `configs/`.
+//! Invariant: everything that can be wrong beyond its type keeps its place in the text.
+//! Deliberately not here: what the values mean and their defaults (`sections`).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use toml::Spanned;
+
+use super::history::RawHistory;
+use super::quantity::RawDuration;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawConfig {
+    /// File of the share tree, relative to this file.
+    pub(super) policy_file: Option<Spanned<String>>,
+    pub(super) site: RawSite,
+    #[serde(default)]
+    pub(super) network: RawNetwork,
+    #[serde(default)]
+    pub(super) sockets: RawSockets,
+    /// VO ids by the owner's alias.
+    #[serde(default)]
+    pub(super) vos: BTreeMap<String, Spanned<String>>,
+    /// The share tree, if it has no file of its own; read by `fairmesh_policy::parse_tree`.
+    pub(super) shares: Option<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    pub(super) identity: Vec<RawRule>,
+    #[serde(default)]
+    pub(super) history: RawHistory,
+    #[serde(default)]
+    pub(super) timing: RawTiming,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSite {
+    pub(super) name: Spanned<String>,
+    pub(super) data_dir: Option<String>,
+    pub(super) key_file: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawNetwork {
+    pub(super) listen: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    pub(super) peers: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSockets {
+    pub(super) lookup: Option<String>,
+    pub(super) control: Option<String>,
+    pub(super) lookup_mode: Option<Spanned<String>>,
+    pub(super) writers: Option<Vec<Spanned<RawWriter>>>,
+}
+
+/// A user by name or number.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum RawWriter {
+    Uid(u32),
+    Name(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRule {
+    pub(super) user: Option<String>,
+    pub(super) account: Option<String>,
+    pub(super) group: Option<String>,
+    pub(super) subject: Option<String>,
+    pub(super) vo: Option<Spanned<String>>,
+    pub(super) path: Spanned<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTiming {
+    pub(super) publish: Option<RawDuration>,
+    pub(super) heartbeat: Option<RawDuration>,
+    pub(super) sync: Option<RawDuration>,
+    pub(super) request_timeout: Option<RawDuration>,
+    pub(super) clock_tolerance: Option<RawDuration>,
+    pub(super) silence: Option<RawDuration>,
+    pub(super) checkpoint_batches: Option<Spanned<u64>>,
+    pub(super) sweep_entries: Option<Spanned<u64>>,
+}

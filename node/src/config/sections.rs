@@ -1,0 +1,286 @@
+//! From the tables of the file to checked values, one function a table.
+//!
+//! Invariant: a function returns what is valid, or says where the file is wrong and what to write.
+//! Deliberately not here: the share tree (`shares`) and the history rule (`history`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fairmesh_model::{AccountPath, Millis, SiteId, VoId, WindowLength};
+use libp2p::Multiaddr;
+use toml::Spanned;
+
+use super::history::RawHistory;
+use super::quantity::RawDuration;
+use super::raw::{RawRule, RawSockets, RawTiming, RawWriter};
+use super::text::{FileError, Source};
+use super::{IdentityRule, LISTEN_DEFAULT, Peer, Sockets, Timing, Writer};
+
+type Checked<T> = Result<T, FileError>;
+
+/// Longest site name: as in charters.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Longest path of a Unix socket on Linux (`sun_path`), less the final zero.
+const SOCKET_BYTES_MAX: usize = 107;
+
+pub(super) fn site_name(source: Source<'_>, name: &Spanned<String>) -> Checked<String> {
+    let text = name.get_ref();
+    let clean = !text.chars().any(|c| c.is_control() || c == '/');
+    if clean && (1..=NAME_BYTES_MAX).contains(&text.len()) {
+        return Ok(text.clone());
+    }
+    let problem = format!("not a name of 1 to {NAME_BYTES_MAX} visible bytes without `/`");
+    Err(source.error(Some(name.span()), Some("site.name"), problem))
+}
+
+pub(super) fn listen(
+    source: Source<'_>,
+    listen: Option<&[Spanned<String>]>,
+) -> Checked<Vec<Multiaddr>> {
+    match listen {
+        None => Ok(vec![LISTEN_DEFAULT.parse().expect("a constant address")]),
+        Some(addresses) => addresses
+            .iter()
+            .map(|address| multiaddr(source, "network.listen", address))
+            .collect(),
+    }
+}
+
+fn multiaddr(source: Source<'_>, key: &str, address: &Spanned<String>) -> Checked<Multiaddr> {
+    let help =
+        "write a multiaddress such as \"/ip4/0.0.0.0/tcp/7600\" or \"/dns4/a.example/tcp/7600\"";
+    source.parsed(key, address, help)
+}
+
+pub(super) fn peers(source: Source<'_>, peers: &[Spanned<String>]) -> Checked<Vec<Peer>> {
+    peers
+        .iter()
+        .map(|peer| {
+            let help = "write \"<site id of 64 hex digits>@/ip4/192.0.2.1/tcp/7600\"; \
+                        `fairmesh init` and `fairmesh status` print a site's id";
+            let wrong = |problem: String| {
+                let key = Some("network.peers");
+                source
+                    .error(Some(peer.span()), key, problem)
+                    .with_help(help)
+            };
+            let (site, address) = peer
+                .get_ref()
+                .split_once('@')
+                .ok_or_else(|| wrong("no `@` between site id and address".to_owned()))?;
+            let site: SiteId = site.parse().map_err(|error| wrong(format!("{error}")))?;
+            let address = address.parse().map_err(|error| wrong(format!("{error}")))?;
+            Ok(Peer { site, address })
+        })
+        .collect()
+}
+
+pub(super) fn sockets(
+    source: Source<'_>,
+    raw: &RawSockets,
+    base: &Path,
+    data_dir: &Path,
+) -> Checked<Sockets> {
+    let place = |given: &Option<String>, name: &str| {
+        let socket = match given {
+            Some(given) => base.join(given),
+            None => data_dir.join("run").join(name),
+        };
+        if socket.as_os_str().len() > SOCKET_BYTES_MAX {
+            let problem = format!(
+                "{} is longer than the {SOCKET_BYTES_MAX} bytes that a Unix socket's path may have",
+                socket.display()
+            );
+            let error = source.error(None, Some(&format!("sockets.{name}")), problem);
+            return Err(error.with_help("give a shorter path, such as \"/run/fairmesh/…\""));
+        }
+        Ok(socket)
+    };
+    Ok(Sockets {
+        lookup: place(&raw.lookup, "lookup.sock")?,
+        control: place(&raw.control, "control.sock")?,
+        lookup_mode: raw
+            .lookup_mode
+            .as_ref()
+            .map_or(Ok(0o666), |mode| octal(source, mode))?,
+        writers: writers(source, raw.writers.as_deref())?,
+    })
+}
+
+fn octal(source: Source<'_>, mode: &Spanned<String>) -> Checked<u32> {
+    let text = mode.get_ref();
+    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    let bits = u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|bits| digits && *bits <= 0o777);
+    bits.ok_or_else(|| {
+        let key = Some("sockets.lookup_mode");
+        let problem = format!("`{text}` is not a mode of permission bits");
+        let help = "write octal digits in quotes: \"0666\" for everybody, \"0660\" for a group";
+        source
+            .error(Some(mode.span()), key, problem)
+            .with_help(help)
+    })
+}
+
+fn writers(source: Source<'_>, raw: Option<&[Spanned<RawWriter>]>) -> Checked<Vec<Writer>> {
+    let Some(raw) = raw else {
+        return Ok(vec![Writer::Name("root".to_owned())]);
+    };
+    raw.iter()
+        .map(|writer| match writer.get_ref() {
+            RawWriter::Uid(uid) => Ok(Writer::Uid(*uid)),
+            RawWriter::Name(name) if is_user_name(name) => Ok(Writer::Name(name.clone())),
+            RawWriter::Name(name) => {
+                let problem = format!("`{name}` is not a user name");
+                let help = "write names or numbers of users: [\"root\", \"slurm\", 990]";
+                let key = Some("sockets.writers");
+                Err(source
+                    .error(Some(writer.span()), key, problem)
+                    .with_help(help))
+            }
+        })
+        .collect()
+}
+
+fn is_user_name(name: &str) -> bool {
+    let good = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, ':' | '/' | ',');
+    !name.is_empty() && !name.starts_with('-') && name.chars().all(good)
+}
+
+pub(super) fn vos(
+    source: Source<'_>,
+    raw: &BTreeMap<String, Spanned<String>>,
+) -> Checked<BTreeMap<String, VoId>> {
+    let mut vos = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for (alias, id) in raw {
+        let key = format!("vos.{alias}");
+        let at = |problem: String| source.error(Some(id.span()), Some(&key), problem);
+        if AccountPath::root().child(alias).is_err() {
+            return Err(at(format!(
+                "the alias `{alias}` cannot be a name in a path"
+            )));
+        }
+        let help = "the id is printed by `fairmesh policy show` of the VO's charter";
+        let vo: VoId = source.parsed(&key, id, help)?;
+        if !seen.insert(vo) {
+            return Err(at("this VO has another alias already".to_owned()));
+        }
+        vos.insert(alias.clone(), vo);
+    }
+    Ok(vos)
+}
+
+pub(super) fn window(source: Source<'_>, raw: &RawHistory) -> Checked<WindowLength> {
+    let given = raw.window.as_ref();
+    given.map_or(Ok(WindowLength::HOUR), |window| {
+        source.window("history.window", window)
+    })
+}
+
+pub(super) fn identity(
+    source: Source<'_>,
+    rules: &[RawRule],
+    vos: &BTreeMap<String, VoId>,
+) -> Checked<Vec<IdentityRule>> {
+    rules
+        .iter()
+        .map(|rule| identity_rule(source, rule, vos))
+        .collect()
+}
+
+fn identity_rule(
+    source: Source<'_>,
+    raw: &RawRule,
+    vos: &BTreeMap<String, VoId>,
+) -> Checked<IdentityRule> {
+    let vo = match &raw.vo {
+        None => None,
+        Some(alias) => Some(*vos.get(alias.get_ref()).ok_or_else(|| {
+            let known: Vec<&str> = vos.keys().map(String::as_str).collect();
+            let problem = format!("no VO has the alias `{}`", alias.get_ref());
+            let help = format!("add it to [vos]; known there: {}", known.join(", "));
+            source
+                .error(Some(alias.span()), Some("identity.vo"), problem)
+                .with_help(help)
+        })?),
+    };
+    let path = raw.path.get_ref();
+    let sample = ["{user}", "{account}", "{group}", "{subject}"]
+        .iter()
+        .fold(path.clone(), |path, word| path.replace(word, "x"));
+    let problem = match AccountPath::parse(&sample) {
+        Err(error) => Some(error.to_string()),
+        Ok(_) if sample.contains(['{', '}']) => Some("an unknown word in braces".to_owned()),
+        Ok(_) => None,
+    };
+    if let Some(problem) = problem {
+        let help = "write a path such as \"/P-B1/{user}\"; \
+                    {user}, {account}, {group} and {subject} are replaced by the job's words";
+        let error = source.error(Some(raw.path.span()), Some("identity.path"), problem);
+        return Err(error.with_help(help));
+    }
+    Ok(IdentityRule {
+        user: raw.user.clone(),
+        account: raw.account.clone(),
+        group: raw.group.clone(),
+        subject: raw.subject.clone(),
+        vo,
+        path: path.clone(),
+    })
+}
+
+pub(super) fn timing(source: Source<'_>, raw: &RawTiming) -> Checked<Timing> {
+    let default = Timing::default();
+    let length = |name: &str, given: &Option<RawDuration>, default: Millis| {
+        let key = format!("timing.{name}");
+        given
+            .as_ref()
+            .map_or(Ok(default), |given| source.duration(&key, given))
+    };
+    let count = |name: &str, given: &Option<Spanned<u64>>, default: u64| match given {
+        Some(given) if *given.get_ref() == 0 => {
+            let key = format!("timing.{name}");
+            Err(source.error(Some(given.span()), Some(&key), "must be at least 1"))
+        }
+        given => Ok(given.as_ref().map_or(default, |given| *given.get_ref())),
+    };
+    let sweep = default.sweep_entries as u64;
+    let timing = Timing {
+        publish: length("publish", &raw.publish, default.publish)?,
+        heartbeat: length("heartbeat", &raw.heartbeat, default.heartbeat)?,
+        sync: length("sync", &raw.sync, default.sync)?,
+        request_timeout: length(
+            "request_timeout",
+            &raw.request_timeout,
+            default.request_timeout,
+        )?,
+        clock_tolerance: length(
+            "clock_tolerance",
+            &raw.clock_tolerance,
+            default.clock_tolerance,
+        )?,
+        silence: length("silence", &raw.silence, default.silence)?,
+        checkpoint_batches: count(
+            "checkpoint_batches",
+            &raw.checkpoint_batches,
+            default.checkpoint_batches,
+        )?,
+        sweep_entries: usize::try_from(count("sweep_entries", &raw.sweep_entries, sweep)?)
+            .unwrap_or(usize::MAX),
+    };
+    let at = |given: &Option<RawDuration>| given.as_ref().map(RawDuration::span);
+    if timing.heartbeat < timing.publish {
+        let place = at(&raw.heartbeat).or(at(&raw.publish));
+        let problem = "heartbeat is shorter than publish, and no batch may leave that soon";
+        return Err(source.error(place, Some("timing.heartbeat"), problem));
+    }
+    if timing.silence <= timing.heartbeat {
+        let place = at(&raw.silence).or(at(&raw.heartbeat));
+        let problem = "silence is not longer than heartbeat: an idle site would count as silent";
+        return Err(source.error(place, Some("timing.silence"), problem));
+    }
+    Ok(timing)
+}

@@ -1,0 +1,172 @@
+//! The owner's share tree: a file of its own, a table of the configuration, or a default.
+//!
+//! Invariant: every VO that the tree mounts has an id in `[vos]`. Errors have the line of the file
+//! that the person edits. Deliberately not here: the form of a share tree (`fairmesh_policy`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fairmesh_model::{AccountPath, Share, VoId};
+use fairmesh_policy::{SiteEntry, SitePolicy, TreeFileError, parse_tree};
+use toml_edit::{Document, Item, TableLike};
+
+use super::raw::RawConfig;
+use super::text::{FileError, Source};
+
+/// A share tree that cannot be used: by its form, or by what it mounts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadableTree {
+    /// Its form.
+    #[error(transparent)]
+    Form(#[from] TreeFileError),
+    /// A key that excludes it, or a VO without an id.
+    #[error(transparent)]
+    Config(#[from] FileError),
+}
+
+pub(super) fn read(
+    source: Source<'_>,
+    raw: &RawConfig,
+    base: &Path,
+    vos: &BTreeMap<String, VoId>,
+    read_file: &dyn Fn(&Path) -> anyhow::Result<String>,
+) -> anyhow::Result<(SitePolicy, Option<PathBuf>)> {
+    match (&raw.policy_file, &raw.shares) {
+        (Some(file), Some(_)) => {
+            let problem = "the shares have a file of their own and a table here";
+            let error = source.error(Some(file.span()), Some("policy_file"), problem);
+            Err(error
+                .with_help("keep policy_file or [shares], not both")
+                .into())
+        }
+        (Some(file), None) => {
+            let path = base.join(file.get_ref());
+            let text = read_file(&path).map_err(|error| {
+                source.error(Some(file.span()), Some("policy_file"), format!("{error:#}"))
+            })?;
+            let name = path.display().to_string();
+            let tree = Source {
+                file: &name,
+                text: &text,
+            };
+            Ok((site_policy(tree, &text, vos)?, Some(path)))
+        }
+        (None, Some(_)) => Ok((site_policy(source, &only_shares(source.text), vos)?, None)),
+        (None, None) => Ok((default_policy(vos), None)),
+    }
+}
+
+fn site_policy(
+    source: Source<'_>,
+    text: &str,
+    vos: &BTreeMap<String, VoId>,
+) -> Result<SitePolicy, UnreadableTree> {
+    let policy = parse_tree(text, source.file)?.to_site_policy()?;
+    for (alias, path) in policy.mounts() {
+        if vos.contains_key(alias) {
+            continue;
+        }
+        let known: Vec<&str> = vos.keys().map(String::as_str).collect();
+        let quoted = format!("\"{path}\"");
+        let place = source.text.find(&quoted).map(|at| at..at + quoted.len());
+        let problem = format!("mounts `{alias}`, which has no id in [vos]");
+        let help = format!(
+            "add `{alias} = \"<VO id>\"` to [vos]; known there: {}",
+            known.join(", ")
+        );
+        return Err(source
+            .error(place, Some(path.as_str()), problem)
+            .with_help(help)
+            .into());
+    }
+    Ok(policy)
+}
+
+/// Every VO at `/alias`, all with the same share.
+fn default_policy(vos: &BTreeMap<String, VoId>) -> SitePolicy {
+    let share = Share::from_ratio(1, vos.len() as u64);
+    let entries = vos.keys().map(|alias| {
+        let path = AccountPath::root()
+            .child(alias)
+            .expect("aliases were checked");
+        (path, SiteEntry::mounted(share, alias))
+    });
+    SitePolicy::new(entries.collect()).expect("one level, each VO once")
+}
+
+/// `text`, which is TOML, with everything but its table `[shares]` blanked out: what is left has
+/// its old lines and columns.
+pub fn only_shares(text: &str) -> String {
+    let values = Document::parse(text).map_or_else(
+        |_| Vec::new(),
+        |document| {
+            let mut values = Vec::new();
+            collect_values(document.as_table(), &mut values);
+            values
+        },
+    );
+    let mut kept = String::with_capacity(text.len());
+    let (mut in_shares, mut seen_header, mut at) = (false, false, 0);
+    for line in text.split_inclusive('\n') {
+        let start = at + (line.len() - line.trim_start().len());
+        at += line.len();
+        let inside_value = values
+            .iter()
+            .any(|value| value.start < start && start < value.end);
+        let words = line.trim_start();
+        if !inside_value && words.starts_with('[') {
+            seen_header = true;
+            in_shares = names_shares(words.trim_start_matches('['));
+        } else if !inside_value && !seen_header && !words.starts_with(['#', '\n']) {
+            in_shares = names_shares(words);
+        }
+        if in_shares {
+            kept.push_str(line);
+        } else {
+            kept.extend(line.chars().filter(|c| matches!(c, '\n' | '\r')));
+        }
+    }
+    kept
+}
+
+/// Whether a key begins with the bare or quoted name `shares`.
+fn names_shares(key: &str) -> bool {
+    let key = key.trim_start();
+    let rest = ["shares", "\"shares\"", "'shares'"]
+        .iter()
+        .find_map(|name| key.strip_prefix(name));
+    rest.is_some_and(|rest| rest.trim_start().starts_with([']', '.', '=']))
+}
+
+fn collect_values(table: &dyn TableLike, values: &mut Vec<std::ops::Range<usize>>) {
+    for (_, item) in table.iter() {
+        match item {
+            Item::Value(value) => values.extend(value.span()),
+            Item::Table(table) => collect_values(table, values),
+            Item::ArrayOfTables(tables) => {
+                tables
+                    .iter()
+                    .for_each(|table| collect_values(table, values));
+            }
+            Item::None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_shares_are_left_where_they_stood() {
+        let text = "x = 1\n[a]\nb = [\n  [1],\n]\n[shares] # mine\n\"/a\" = { share = 3, delegate = { keys = [\n \"k\" ] } }\n\
+                    [shares.\"/b\"]\nshare = 4\n[[identity]]\npath = '''\n[shares]\n'''\n";
+        let expected = "\n\n\n\n\n[shares] # mine\n\"/a\" = { share = 3, delegate = { keys = [\n \"k\" ] } }\n\
+                        [shares.\"/b\"]\nshare = 4\n\n\n\n\n";
+        assert_eq!(only_shares(text), expected);
+        assert_eq!(
+            only_shares("shares.\"/a\" = 3\nb = 1\n[c]\n"),
+            "shares.\"/a\" = 3\n\n\n"
+        );
+    }
+}

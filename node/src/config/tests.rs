@@ -1,0 +1,193 @@
+//! Whole files: the examples, and mistakes with the place where they are.
+
+use super::*;
+
+const MINIMAL: &str = "[site]\nname = \"hpc1\"\n";
+
+fn config(text: &str) -> anyhow::Result<Config> {
+    let no_file = |path: &Path| anyhow::bail!("no file {}", path.display());
+    Config::parse(text, Path::new("/etc/fairmesh/fairmesh.toml"), &no_file)
+}
+
+fn problem(text: &str) -> String {
+    config(text).expect_err(text).to_string()
+}
+
+fn vo(byte: u8) -> String {
+    VoId::from_bytes([byte; 32]).to_string()
+}
+
+#[test]
+fn a_name_is_enough() {
+    let config = config(MINIMAL).expect("valid");
+    assert_eq!(config.listen, [LISTEN_DEFAULT.parse().expect("an address")]);
+    assert_eq!(config.data_dir, Path::new("/etc/fairmesh/data"));
+    assert_eq!(config.key_file, Path::new("/etc/fairmesh/site.key"));
+    assert_eq!(
+        config.sockets.lookup,
+        Path::new("/etc/fairmesh/data/run/lookup.sock")
+    );
+    assert_eq!(config.sockets.writers, [Writer::Name("root".to_owned())]);
+    assert_eq!(config.history, HistoryRule::default());
+    assert_eq!(config.timing, Timing::default());
+    let site = fairmesh_site::Timing::default();
+    assert_eq!(
+        config.to_site_config().timing,
+        site,
+        "both defaults are the same"
+    );
+}
+
+#[test]
+fn vos_without_a_tree_share_equally() {
+    let text = format!("{MINIMAL}[vos]\na = \"{}\"\nb = \"{}\"\n", vo(1), vo(2));
+    let config = config(&text).expect("valid");
+    let targets: Vec<_> = config
+        .policy
+        .entries()
+        .map(|(path, entry)| (path.to_string(), entry.target().to_string()))
+        .collect();
+    let half = |path: &str| (path.to_owned(), "50".to_owned());
+    assert_eq!(targets, [half("/a"), half("/b")]);
+}
+
+#[test]
+fn mistakes_are_shown_where_they_are() {
+    let id = vo(1);
+    for (rest, place, words) in [
+        ("colour = 1\n", "3:1", "unknown field `colour`"),
+        (
+            "[timing]\npublish = \"10x\"\n",
+            "4:11",
+            "`timing.publish`: `10x` is not a length of time",
+        ),
+        (
+            "[timing]\nheartbeat = \"1s\"\n",
+            "4:13",
+            "heartbeat is shorter than publish",
+        ),
+        (
+            "[timing]\nsilence = \"30s\"\n",
+            "4:11",
+            "silence is not longer than heartbeat",
+        ),
+        ("[timing]\nsweep_entries = 0\n", "4:17", "at least 1"),
+        (
+            "[history]\nwindow = \"7h\"\n",
+            "4:10",
+            "does not divide a day",
+        ),
+        (
+            "[network]\nlisten = [\"0.0.0.0:7600\"]\n",
+            "4:11",
+            "write a multiaddress",
+        ),
+        (
+            "[network]\npeers = [\"/ip4/192.0.2.1/tcp/1\"]\n",
+            "4:10",
+            "no `@`",
+        ),
+        (
+            "[network]\npeers = [\"abc@/ip4/192.0.2.1/tcp/1\"]\n",
+            "4:10",
+            "64 hexadecimal",
+        ),
+        ("[sockets]\nlookup_mode = \"0999\"\n", "4:15", "octal"),
+        ("[sockets]\nlookup_mode = \"4755\"\n", "4:15", "octal"),
+        (
+            "[sockets]\nwriters = [\"a b\"]\n",
+            "4:12",
+            "not a user name",
+        ),
+        ("[vos]\na = \"12\"\n", "4:5", "`vos.a`: `12` is not a VO id"),
+        (
+            "[vos]\n\"a/b\" = \"12\"\n",
+            "4:9",
+            "cannot be a name in a path",
+        ),
+        (
+            "[[identity]]\npath = \"/x\"\nvo = \"a\"\n",
+            "5:6",
+            "no VO has the alias `a`",
+        ),
+        (
+            "[[identity]]\npath = \"/x/{usr}\"\n",
+            "4:8",
+            "an unknown word in braces",
+        ),
+        (
+            "[[identity]]\npath = \"x\"\n",
+            "4:8",
+            "does not begin with `/`",
+        ),
+        (
+            "[shares]\n\"/a\" = { share = 3, mount = \"a\" }\n",
+            "4:1",
+            "mounts `a`, which has no id",
+        ),
+        ("[shares]\n\"/a\" = 120\n", "4:8", "outside 0..100"),
+    ] {
+        let problem = problem(&format!("{MINIMAL}{rest}"));
+        assert!(
+            problem.starts_with(&format!("/etc/fairmesh/fairmesh.toml:{place}: ")),
+            "{problem}"
+        );
+        assert!(problem.contains(words), "{problem}");
+    }
+    for (text, words) in [
+        ("", "missing field `site`"),
+        ("[site]\nname = \"a/b\"\n", "not a name"),
+        ("[site\n", "fairmesh.toml:1:"),
+        (
+            "policy_file = \"s.toml\"\n[site]\nname = \"a\"\n",
+            "no file /etc/fairmesh/s.toml",
+        ),
+        (
+            "policy_file = \"s.toml\"\n[site]\nname = \"a\"\n[shares]\n",
+            "not both",
+        ),
+    ] {
+        assert!(problem(text).contains(words), "{}", problem(text));
+    }
+    let twice = format!("{MINIMAL}[vos]\na = \"{id}\"\nb = \"{id}\"\n");
+    assert!(problem(&twice).contains("another alias already"));
+}
+
+#[test]
+fn a_reload_says_what_it_does() {
+    let old = config(MINIMAL).expect("valid");
+    assert_eq!(Config::diff(&old, &old), Reload::default());
+    let changed = "[site]\nname = \"hpc2\"\n[network]\nlisten = []\n[timing]\nsync = \"5s\"\n[shares]\n\"/l\" = 1\n";
+    let reload = Config::diff(&old, &config(changed).expect("valid"));
+    assert_eq!(reload.applied, ["shares", "timing"]);
+    assert_eq!(reload.needs_restart, ["site.name", "network.listen"]);
+}
+
+#[test]
+fn every_example_is_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let folder = std::env::var_os("FAIRMESH_CONFIGS").map_or(folder, PathBuf::from);
+    let mut examples = 0;
+    for file in std::fs::read_dir(&folder).expect("the examples are in configs/") {
+        let path = file.expect("readable").path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("UTF-8")
+            .to_owned();
+        match name.as_str() {
+            _ if !name.ends_with(".toml")
+                || name.starts_with("vo-")
+                || name.ends_with("shares.toml") => {}
+            _ => {
+                let config = Config::load(&path).unwrap_or_else(|error| panic!("{error:#}"));
+                assert!(
+                    !config.to_site_config().introducers.is_empty(),
+                    "{name} names a peer"
+                );
+                examples += 1;
+            }
+        }
+    }
+    assert!(examples >= 3, "{examples} examples in {}", folder.display());
+}

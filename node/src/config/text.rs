@@ -1,0 +1,134 @@
+//! The text of a file, and errors that point into it.
+//!
+//! Invariant: an error names file, line, column (both from 1) and key, says what to do, and shows
+//! the line with the place underlined. Deliberately not here: what keys mean.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::DeserializeOwned;
+
+/// A file's name and text.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// The name, for errors.
+    pub file: &'a str,
+    /// The text.
+    pub text: &'a str,
+}
+
+/// Why a file was refused. Its author is at fault; nothing of it is in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileError {
+    /// `file:line:column`.
+    pub place: String,
+    /// The key, where one is at fault.
+    pub key: Option<String>,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do, where that is not clear from the problem.
+    pub help: Option<String>,
+    /// The line, and the place underlined.
+    excerpt: Option<String>,
+}
+
+impl<'a> Source<'a> {
+    /// Reads TOML.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
+        toml::from_str(self.text).map_err(|error| {
+            let problem = error.message().trim().replace('\n', "; ");
+            self.error(error.span(), None, problem)
+        })
+    }
+
+    /// An error at `span`, or about the whole file.
+    pub fn error(
+        &self,
+        span: Option<Range<usize>>,
+        key: Option<&str>,
+        problem: impl Into<String>,
+    ) -> FileError {
+        let located = span.filter(|span| self.text.is_char_boundary(span.start));
+        let (line, column) = located
+            .as_ref()
+            .map_or((1, 1), |span| self.position(span.start));
+        FileError {
+            place: format!("{}:{line}:{column}", self.file),
+            key: key.map(str::to_owned),
+            problem: problem.into(),
+            help: None,
+            excerpt: located.map(|span| self.excerpt(&span, line, column)),
+        }
+    }
+
+    /// The text of `span`, as it was written.
+    pub fn written(&self, span: Range<usize>) -> &'a str {
+        self.text.get(span).unwrap_or_default()
+    }
+
+    fn position(&self, at: usize) -> (usize, usize) {
+        let before = self.text.get(..at).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        (before.matches('\n').count() + 1, line.chars().count() + 1)
+    }
+
+    fn excerpt(&self, span: &Range<usize>, line: usize, column: usize) -> String {
+        let text = self.text.lines().nth(line - 1).unwrap_or_default();
+        let room = text.chars().count().saturating_sub(column - 1).max(1);
+        let marked = self
+            .text
+            .get(span.clone())
+            .map_or(1, |part| part.chars().count());
+        let marks = "^".repeat(marked.clamp(1, room));
+        format!("  | {text}\n  | {:column$}{marks}", "", column = column - 1)
+    }
+}
+
+impl FileError {
+    /// The error with what to do about it.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if let Some(key) = &self.key {
+            write!(f, "`{key}`: ")?;
+        }
+        f.write_str(&self.problem)?;
+        if let Some(excerpt) = &self.excerpt {
+            write!(f, "\n{excerpt}")?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\n  = {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for FileError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_shows_where_it_is() {
+        let text = "[site]\nname = \"ü\" # ok\ncolour = 7\n";
+        let source = Source {
+            file: "f.toml",
+            text,
+        };
+        let at = text.find('7').expect("there");
+        let error = source
+            .error(Some(at..at + 1), Some("site.colour"), "no number")
+            .with_help("none");
+        let expected =
+            "f.toml:3:10: `site.colour`: no number\n  | colour = 7\n  |          ^\n  = none";
+        assert_eq!(error.to_string(), expected);
+    }
+}

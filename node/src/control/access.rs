@@ -1,0 +1,113 @@
+//! Who may write, and how long an answer may take.
+//!
+//! Invariant: a writer is root, the node's own user, or a user that the owner named; whoever the
+//! system cannot name reads only. The decision is made for each request, so a reload counts at once.
+//! Deliberately not here: names of users (`config` turns them into numbers).
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::net::UnixStream;
+
+use super::error::ApiError;
+use super::{ControlSettings, Shared};
+
+/// The other side of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Peer {
+    /// Its user, if the system says.
+    pub(super) uid: Option<u32>,
+}
+
+/// The user that this process runs as.
+///
+/// # Errors
+/// If the system gives no pair of sockets, or no credentials for one.
+pub fn own_uid() -> io::Result<u32> {
+    let (socket, _other) = UnixStream::pair()?;
+    Ok(socket.peer_cred()?.uid())
+}
+
+/// Whether `peer` may write.
+pub(super) fn may_write(peer: Peer, own_uid: u32, settings: &ControlSettings) -> bool {
+    peer.uid
+        .is_some_and(|uid| uid == 0 || uid == own_uid || settings.writers.contains(&uid))
+}
+
+/// Lets only writers through.
+pub(super) async fn require_writer(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let own_uid = match own_uid() {
+        Ok(uid) => uid,
+        Err(error) => return ApiError::internal(error).into_response(),
+    };
+    let allowed = may_write(peer, own_uid, &shared.options.settings.borrow());
+    if !allowed {
+        let path = request.uri().path().to_owned();
+        tracing::info!(uid = peer.uid, path, "a write was refused: reads only");
+        let who = peer.uid.map_or_else(
+            || "an unknown user".to_owned(),
+            |uid| format!("user {uid}"),
+        );
+        let error = format!("{who} may only read from this socket");
+        return ApiError::new(StatusCode::FORBIDDEN, error)
+            .hint("root, the node's own user and those in sockets.writers of its configuration may write")
+            .into_response();
+    }
+    next.run(request).await
+}
+
+/// Gives up on an answer that takes too long.
+pub(super) async fn answer_in_time(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let deadline = shared.options.limits.answer_deadline;
+    match tokio::time::timeout(deadline, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => ApiError::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("no answer within {deadline:?}"),
+        )
+        .hint("the node is busy, or its disk is slow: try again")
+        .into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use fairmesh_site::Timing;
+
+    use super::*;
+
+    #[test]
+    fn root_the_node_and_the_named_write_and_others_read() {
+        let settings = ControlSettings {
+            name: "site".to_owned(),
+            writers: BTreeSet::from([990]),
+            timing: Timing::default(),
+        };
+        for (uid, expected) in [
+            (Some(0), true),
+            (Some(500), true),
+            (Some(990), true),
+            (Some(1000), false),
+            (Some(u32::MAX), false),
+            (None, false),
+        ] {
+            assert_eq!(may_write(Peer { uid }, 500, &settings), expected, "{uid:?}");
+        }
+    }
+}

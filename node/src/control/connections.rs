@@ -1,0 +1,203 @@
+//! Accepts connections, within limits, and stops when told to.
+//!
+//! Invariant: a connection is counted for its user from before its task starts until that has ended;
+//! it ends by itself, by a deadline, or when the server stops. Refused clients are told why.
+//! Deliberately not here: what is served on them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Extension;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::access::Peer;
+use super::{ControlLimits, ControlOptions, Shared, router};
+use crate::lookup::BindError;
+use crate::lookup::socket::Socket;
+
+/// Everybody may connect and read: who may write is decided by who one is.
+const SOCKET_MODE: u32 = 0o666;
+
+/// Bytes of a request's head: paths and parameters are below a kilobyte.
+const HEAD_BYTES_MAX: usize = 32 << 10;
+
+/// Pause after `accept` has failed (out of file descriptors, mostly): trying at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a client is told that is one too many.
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+    connection: close\r\ncontent-length: 81\r\n\r\n\
+    {\"error\":\"too many connections\",\"hint\":\"close some, or try again in a few seconds\"}";
+
+/// A server that is bound and not yet running.
+pub struct ControlServer {
+    socket: Socket,
+    shared: Arc<Shared>,
+    counts: Arc<Counts>,
+}
+
+impl ControlServer {
+    pub(super) async fn bind(path: &Path, options: ControlOptions) -> Result<Self, BindError> {
+        Ok(Self {
+            socket: Socket::bind(path, SOCKET_MODE).await?,
+            shared: Arc::new(Shared::new(options)),
+            counts: Arc::default(),
+        })
+    }
+
+    /// Serves until `stop` holds true (or its sender is gone), then lets connections finish the
+    /// requests that have arrived, and removes the socket file.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut tasks = JoinSet::new();
+        let connections_stop = stop.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped(&mut stop) => break,
+                Some(_) = tasks.join_next() => {}
+                accepted = self.socket.listener.accept() => match accepted {
+                    Ok((stream, _)) => self.take(stream, &mut tasks, &connections_stop),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept control connections");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        let grace = self.shared.options.limits.stop_grace;
+        let all_ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, all_ended).await.is_err() {
+            tracing::warn!("control connections did not finish in {grace:?} and were cut");
+        }
+    }
+
+    fn take(&self, stream: UnixStream, tasks: &mut JoinSet<()>, stop: &watch::Receiver<bool>) {
+        let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
+        let limits = &self.shared.options.limits;
+        let Some(slot) = Counts::take(&self.counts, uid, limits) else {
+            tracing::debug!(uid, "too many control connections");
+            if let Err(error) = stream.try_write(BUSY) {
+                tracing::debug!(%error, "a refused client was not told");
+            }
+            return;
+        };
+        let shared = Arc::clone(&self.shared);
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            let age_max = shared.options.limits.connection_age_max;
+            let served = serve(stream, Peer { uid }, shared, stop);
+            match tokio::time::timeout(age_max, served).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(uid, %error, "control connection ended"),
+                Err(_) => tracing::info!(uid, "a control connection was cut after {age_max:?}"),
+            }
+            drop(slot);
+        });
+    }
+}
+
+async fn serve(
+    stream: UnixStream,
+    peer: Peer,
+    shared: Arc<Shared>,
+    mut stop: watch::Receiver<bool>,
+) -> hyper::Result<()> {
+    let head_deadline = shared.options.limits.head_deadline;
+    let service = TowerToHyperService::new(router(shared).layer(Extension(peer)));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_deadline)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        () = stopped(&mut stop) => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}
+
+/// Waits until the server is told to stop, or nobody is left who could tell it.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if let Err(error) = stop.wait_for(|stop| *stop).await {
+        tracing::debug!(%error, "nobody is left to stop the control server, so it stops");
+    }
+}
+
+/// Connections by user; those of unknown users count together.
+#[derive(Debug, Default)]
+struct Counts {
+    by_uid: Mutex<BTreeMap<Option<u32>, usize>>,
+}
+
+/// One counted connection; it is given back when dropped.
+struct Slot {
+    counts: Arc<Counts>,
+    uid: Option<u32>,
+}
+
+impl Counts {
+    fn take(counts: &Arc<Self>, uid: Option<u32>, limits: &ControlLimits) -> Option<Slot> {
+        let mut by_uid = counts.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = by_uid.values().sum();
+        let of_uid = by_uid.get(&uid).copied().unwrap_or(0);
+        if total >= limits.connections_max || of_uid >= limits.connections_per_uid_max {
+            return None;
+        }
+        by_uid.insert(uid, of_uid + 1);
+        Some(Slot {
+            counts: Arc::clone(counts),
+            uid,
+        })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let by_uid = &self.counts.by_uid;
+        let mut by_uid = by_uid.lock().unwrap_or_else(PoisonError::into_inner);
+        match by_uid.get_mut(&self.uid) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                by_uid.remove(&self.uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_cannot_take_all_connections() {
+        let limits = ControlLimits {
+            connections_max: 3,
+            connections_per_uid_max: 2,
+            ..ControlLimits::default()
+        };
+        let counts = Arc::default();
+        let first = Counts::take(&counts, Some(1), &limits);
+        let second = Counts::take(&counts, Some(1), &limits);
+        assert!(first.is_some() && second.is_some());
+        assert!(Counts::take(&counts, Some(1), &limits).is_none());
+        let third = Counts::take(&counts, None, &limits);
+        assert!(third.is_some() && Counts::take(&counts, Some(2), &limits).is_none());
+        drop(first);
+        assert!(Counts::take(&counts, Some(2), &limits).is_some());
+    }
+
+    #[test]
+    fn the_refusal_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(BUSY).expect("ASCII");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
+    }
+}

@@ -1,0 +1,42 @@
+//! The parameters behind `?`, with our errors instead of the framework's.
+
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use fairmesh_model::{AccountPath, Origin};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+
+/// Parameters of a request; unknown ones are refused, so a misspelt filter never means "all".
+pub(super) struct Params<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        query
+            .map(|Query(value)| Self(value))
+            .map_err(|rejection| ApiError::bad_request(rejection.body_text()))
+    }
+}
+
+/// No parameters.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+/// An entry, by the batch system's words or by its path in the site's tree.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) path: Option<String>,
+    pub(super) origin: Origin,
+}
+
+/// A path as a parameter.
+pub(super) fn parse_path(text: &str) -> Result<AccountPath, ApiError> {
+    AccountPath::parse(text).map_err(|error| {
+        ApiError::bad_request(error).hint("write a path such as /VO-A/P-A1")
+    })
+}

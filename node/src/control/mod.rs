@@ -1,0 +1,185 @@
+//! The server of `control.sock`: HTTP/1.1 and JSON, for people, feeds and tools.
+//!
+//! `curl --unix-socket control.sock http://fairmesh/v1/status` works. Whoever can open the socket
+//! may read; SO_PEERCRED decides who may write.
+//!
+//! Invariants: every answer names its schema and what it rests on; every failure is
+//! `{"error", "hint"}` with a status that fits; what was acknowledged is durable. Connections,
+//! bodies, lines and waiting times have named limits, and a bad line of a feed never stops the rest.
+//!
+//! `answer` holds the wire types, which `ask` reads; one file per group of endpoints makes them.
+//! Deliberately not here: priorities for schedulers (`lookup`), tables (`ask`).
+
+pub mod answer;
+
+mod access;
+mod connections;
+mod error;
+mod extract;
+mod lines;
+mod rests_on;
+mod text;
+
+mod documents;
+mod explain;
+mod health;
+mod peers;
+mod priority;
+mod records;
+mod shares;
+mod status;
+mod usage;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use fairmesh_model::SiteId;
+use fairmesh_site::Timing;
+use tokio::sync::watch;
+
+pub use access::own_uid;
+pub use connections::ControlServer;
+pub use text::clean;
+
+use crate::driver::NodeHandle;
+use crate::lookup::{BindError, LookupStats};
+use error::ApiError;
+
+/// What an operator may change while the node runs: a reload sends a new one.
+#[derive(Debug, Clone)]
+pub struct ControlSettings {
+    /// What people call the site.
+    pub name: String,
+    /// Who may write, beside root and the node's own user.
+    pub writers: BTreeSet<u32>,
+    /// The site's intervals, to judge what is late.
+    pub timing: Timing,
+}
+
+/// Limits of the server.
+#[derive(Debug, Clone)]
+pub struct ControlLimits {
+    /// Most connections in all: bounds memory, as each may hold a line and a batch of records.
+    pub connections_max: usize,
+    /// Most connections of one user, so that none can take all.
+    pub connections_per_uid_max: usize,
+    /// How long a request's head may take, and a connection lie idle between two.
+    pub head_deadline: Duration,
+    /// How long the next piece of a body may take.
+    pub body_idle_max: Duration,
+    /// How long an answer may take to make, once the request is here.
+    pub answer_deadline: Duration,
+    /// How long a connection may live, whatever it does: a reader who never reads ends here.
+    pub connection_age_max: Duration,
+    /// How long connections get to finish when the server stops.
+    pub stop_grace: Duration,
+}
+
+impl Default for ControlLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 128,
+            connections_per_uid_max: 32,
+            head_deadline: Duration::from_secs(30),
+            body_idle_max: Duration::from_secs(30),
+            answer_deadline: Duration::from_secs(60),
+            connection_age_max: Duration::from_secs(1_800),
+            stop_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What the server serves from.
+#[derive(Clone)]
+pub struct ControlOptions {
+    /// The node.
+    pub node: NodeHandle,
+    /// Its identity.
+    pub site: SiteId,
+    /// Where it listens.
+    pub listening: Vec<String>,
+    /// What a reload may change.
+    pub settings: watch::Receiver<ControlSettings>,
+    /// Counters of `lookup.sock`, for the metrics.
+    pub lookups: Option<Arc<LookupStats>>,
+    /// Limits.
+    pub limits: ControlLimits,
+}
+
+/// What every handler sees.
+pub(crate) struct Shared {
+    pub(crate) options: ControlOptions,
+    pub(crate) started: Instant,
+}
+
+/// The state of the router.
+pub(crate) type State = axum::extract::State<Arc<Shared>>;
+
+impl Shared {
+    fn new(options: ControlOptions) -> Self {
+        Self {
+            options,
+            started: Instant::now(),
+        }
+    }
+
+    pub(crate) fn node(&self) -> &NodeHandle {
+        &self.options.node
+    }
+}
+
+/// Makes the socket at `path`; [`ControlServer::run`] then serves it. A stale socket is replaced,
+/// one that another node answers on is an error. Must be called within a tokio runtime.
+pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer, BindError> {
+    ControlServer::bind(path, options).await
+}
+
+/// All endpoints, for one connection.
+fn router(shared: Arc<Shared>) -> Router {
+    let writes = Router::new()
+        .route("/v1/records", post(records::post_records))
+        .route("/v1/running", post(records::post_running))
+        .route("/v1/documents", post(documents::post))
+        .route_layer(axum::middleware::from_fn_with_state(
+            Arc::clone(&shared),
+            access::require_writer,
+        ));
+    let reads = Router::new()
+        .route("/v1/status", get(status::get))
+        .route("/v1/peers", get(peers::get))
+        .route("/v1/shares", get(shares::get))
+        .route("/v1/priority", get(priority::get))
+        .route("/v1/explain", get(explain::get))
+        .route("/v1/usage", get(usage::get))
+        .route("/v1/unmapped", get(usage::get_unmapped))
+        .route("/v1/documents", get(documents::get))
+        .route("/v1/metrics", get(crate::metrics::get))
+        .route_layer(axum::middleware::from_fn_with_state(
+            Arc::clone(&shared),
+            access::answer_in_time,
+        ));
+    reads
+        .merge(writes)
+        .fallback(async || {
+            ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
+                "/v1/status, peers, shares, priority, explain, usage, unmapped, documents, metrics; \
+                 POST /v1/records, running, documents",
+            )
+        })
+        .method_not_allowed_fallback(async || {
+            ApiError::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this path does not take this method",
+            )
+            .hint("GET reads; POST goes to /v1/records, /v1/running and /v1/documents")
+        })
+        .with_state(shared)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The pretended clusters: one thread a site, which runs jobs, asks its own node's `lookup.sock` who
+//! is next, and reports to its own node what was used.
+//!
+//! Invariant: every moment of a job that ran is reported by the end, whatever was queued behind it
+//! is not.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use fairmesh_client::protocol::{Names, Who};
+use fairmesh_client::Client;
+use fairmesh_cluster::{AccountKey, Arrival, Backfill, Cluster, Job, JobId, Seed, Started, TraceJob, Workload, WorkloadSpec, paper};
+use fairmesh_model::{JobKey, Origin, RunningJob, UsageRecord, WallTime};
+use tokio::runtime::Handle;
+
+use super::grid::{Grid, origin};
+use super::plan::{Load, Plan};
+use crate::driver::{Clock, FastClock, NodeHandle};
+
+/// How often a pretended scheduler looks at its queue.
+const PASS: Duration = Duration::from_millis(25);
+
+/// How often running jobs are reported.
+const INSTALMENTS: Duration = Duration::from_millis(1_000);
+
+/// The threads of all clusters.
+pub(super) struct Clusters {
+    threads: Vec<JoinHandle<anyhow::Result<()>>>,
+    stop: Arc<AtomicBool>,
+    jobs: Arc<AtomicU64>,
+}
+
+/// What one cluster's thread knows.
+struct Feed {
+    site: String,
+    handle: NodeHandle,
+    runtime: Handle,
+    clock: Arc<FastClock>,
+    words: BTreeMap<AccountKey, (String, String)>,
+    jobs: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Clusters {
+    /// Starts a thread for each node.
+    pub(super) fn start(plan: &Plan, grid: &Grid, seed: u64) -> anyhow::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let jobs = Arc::new(AtomicU64::new(0));
+        let mut threads = Vec::new();
+        for (index, node) in grid.nodes.iter().enumerate() {
+            let accounts = plan.vos.iter().enumerate().flat_map(|(vo, entries)| {
+                entries.entries.keys().map(move |path| AccountKey { vo, path: path.clone() })
+            });
+            let feed = Feed {
+                site: node.name.clone(),
+                handle: node.handle.clone(),
+                runtime: Handle::current(),
+                clock: grid.clock.clone(),
+                words: accounts.map(|account| (account.clone(), origin(plan, &account))).collect(),
+                jobs: jobs.clone(),
+                stop: stop.clone(),
+            };
+            let socket = node.lookup_socket.clone();
+            let cores = plan.cores[index];
+            let thread = std::thread::Builder::new().name(node.name.clone());
+            threads.push(match &plan.load {
+                Load::Trace { trace, reschedule: false } => {
+                    let mut ran: Vec<TraceJob> = trace.jobs.iter().filter(|job| job.node == index).cloned().collect();
+                    ran.sort_by_key(|job| (job.end, job.job));
+                    thread.spawn(move || feed.replay(&ran))?
+                }
+                Load::Trace { trace, reschedule: true } => {
+                    let mut submitted: Vec<(WallTime, Job)> =
+                        trace.jobs.iter().filter(|job| job.node == index).map(|job| (job.submit, job.to_job())).collect();
+                    submitted.sort_by_key(|(at, job)| (*at, job.id));
+                    thread.spawn(move || feed.schedule(cores, submitted.into_iter(), &socket))?
+                }
+                Load::Paper => {
+                    let spec = WorkloadSpec::paper(plan.start, plan.cores.len());
+                    let workload = Workload::new(Seed(seed), spec, paper::leaf_loads())?;
+                    let mine = workload.filter(move |arrival: &Arrival| arrival.site == index).map(|arrival| (arrival.at, arrival.job));
+                    thread.spawn(move || feed.schedule(cores, mine, &socket))?
+                }
+            });
+        }
+        Ok(Self { threads, stop, jobs })
+    }
+
+    /// Whether all threads have come to the end of their load.
+    pub(super) fn are_done(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Jobs that have ended.
+    pub(super) fn jobs(&self) -> u64 {
+        self.jobs.load(Ordering::Relaxed)
+    }
+
+    /// Lets the threads report what runs, and waits for them.
+    pub(super) fn finish(self) -> anyhow::Result<u64> {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads {
+            thread.join().map_err(|_| anyhow::anyhow!("a pretended cluster panicked"))??;
+        }
+        Ok(self.jobs.load(Ordering::Relaxed))
+    }
+}
+
+impl Feed {
+    /// Reports each job when the trace says that it ended.
+    fn replay(&self, jobs: &[TraceJob]) -> anyhow::Result<()> {
+        let mut next = 0;
+        while next < jobs.len() {
+            let now = self.clock.now().wall;
+            let due = jobs[next..].iter().take_while(|job| job.end <= now).count();
+            let records = jobs[next..next + due].iter().map(|job| {
+                self.record(job.job, &job.account_key(), job.cores, job.start, job.end, false)
+            });
+            self.report(records.collect())?;
+            next += due;
+            std::thread::sleep(PASS);
+        }
+        Ok(())
+    }
+
+    /// Queues jobs and starts them in the order that the node's priorities give.
+    fn schedule(&self, cores: u32, submitted: impl Iterator<Item = (WallTime, Job)>, socket: &Path) -> anyhow::Result<()> {
+        let mut cluster = Cluster::new(cores, Backfill::Off);
+        let mut client = Client::connect(socket, Duration::from_secs(10))?;
+        let mut submitted = submitted.peekable();
+        let mut instalments = Instant::now();
+        loop {
+            let stop = self.stop.load(Ordering::Acquire);
+            let now = self.clock.now().wall;
+            while let Some((_, job)) = submitted.next_if(|(at, _)| *at <= now) {
+                cluster.submit(job).with_context(|| format!("{}: a job was refused", self.site))?;
+            }
+            let ended = cluster.finish(now);
+            self.report(ended.iter().map(|job| self.record_of(&job.job, job.start, job.end, false)).collect())?;
+            if stop || instalments.elapsed() >= INSTALMENTS {
+                instalments = Instant::now();
+                self.report_running(&cluster, now)?;
+            }
+            if stop || (submitted.peek().is_none() && cluster.queued() == 0 && cluster.running_count() == 0) {
+                return Ok(());
+            }
+            if cluster.queued() > 0 && cluster.cores_used() < cluster.cores() {
+                let priorities = self.look_up(&mut client, cluster.pending_accounts())?;
+                cluster.schedule(now, &priorities);
+            }
+            std::thread::sleep(PASS);
+        }
+    }
+
+    /// Asks the node for the factors of all accounts that wait, in one batch.
+    fn look_up<'a>(&self, client: &mut Client, accounts: impl Iterator<Item = &'a AccountKey>) -> anyhow::Result<BTreeMap<AccountKey, u64>> {
+        let accounts: Vec<&AccountKey> = accounts.collect();
+        let who: Vec<Who<'_>> = accounts
+            .iter()
+            .map(|account| {
+                let (user, batch_account) = &self.words[account];
+                Who::Names(Names { user: Some(user), account: Some(batch_account), ..Names::default() })
+            })
+            .collect();
+        let answer = client.lookup(&who)?;
+        let factors = answer.factors().map(|factor| u64::from(factor.unwrap_or(0)));
+        Ok(accounts.into_iter().cloned().zip(factors).collect())
+    }
+
+    fn report(&self, records: Vec<UsageRecord>) -> anyhow::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.jobs.fetch_add(records.len() as u64, Ordering::Relaxed);
+        let reported = self.runtime.block_on(self.handle.report(records))?;
+        match reported.refused.first() {
+            None => Ok(()),
+            Some((_, why)) => anyhow::bail!("{}: a report was refused: {why}", self.site),
+        }
+    }
+
+    fn report_running(&self, cluster: &Cluster, now: WallTime) -> anyhow::Result<()> {
+        let running = cluster.running().map(|started: &Started| RunningJob {
+            record: self.record_of(&started.job, started.start, now.max(started.start), true),
+            expected_end: started.start.after(started.job.requested),
+        });
+        self.runtime.block_on(self.handle.running(running.collect()))?;
+        Ok(())
+    }
+
+    fn record_of(&self, job: &Job, start: WallTime, end: WallTime, running: bool) -> UsageRecord {
+        let JobId(number) = job.id;
+        self.record(number, &job.account, job.cores, start, end, running)
+    }
+
+    fn record(&self, number: u64, account: &AccountKey, cores: u32, start: WallTime, end: WallTime, running: bool) -> UsageRecord {
+        let (user, batch_account) = &self.words[account];
+        UsageRecord {
+            key: JobKey { cluster: self.site.clone(), job: number.to_string(), instance: 0 },
+            origin: Origin { user: Some(user.clone()), account: Some(batch_account.clone()), ..Origin::default() },
+            start,
+            end,
+            cores,
+            gpus: 0,
+            mem_mib: 0,
+            running,
+        }
+    }
+}
+

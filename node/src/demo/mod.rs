@@ -1,0 +1,260 @@
+//! `fairmesh demo`: a real mesh on this machine, without set-up.
+//!
+//! Every node has its own keys, libp2p swarm, store and look-up socket; only the process is shared.
+//! Pretended clusters run a load on a fast clock, ask their own node who is next, and report to it.
+//!
+//! Invariant: nothing is shown that a node did not say; at the end the nodes either hold the same
+//! view or the command fails.
+//! Deliberately not here: faults beyond a partition. That is the simulator's work.
+
+mod grid;
+mod load;
+mod measure;
+mod plan;
+mod report;
+mod screen;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use fairmesh_model::Millis;
+
+use self::grid::{Grid, SYNC};
+use self::load::Clusters;
+use self::measure::{Propagation, await_held, await_identical, distinct, join_of_vectors, share_lines, states, usage};
+use self::plan::Plan;
+use self::report::{Quantiles, Report, ShareOut};
+use self::screen::{Progress, Screen};
+
+/// How long the nodes may take to agree when the load has ended.
+const SETTLE_MAX: Duration = Duration::from_secs(30);
+
+/// Time left at the end of a trace for its last reports.
+const TAIL: Duration = Duration::from_secs(3);
+
+/// Watch sites share a Grid fairly: six real nodes on this machine, no set-up, no server.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// How many sites.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(2..=64))]
+    sites: u16,
+
+    /// How long the load runs, such as 60s or 5m.
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    length: Duration,
+
+    /// Cut the mesh in two between these moments, such as 20s..40s.
+    #[arg(long, value_name = "FROM..TO")]
+    partition: Option<Cut>,
+
+    /// Replay a job log in the Standard Workload Format (.swf or .swf.gz) instead of the load of
+    /// the FSGrid paper: its partitions are dealt to the sites, its groups are VOs, its users leaves.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// With --trace: let the sites queue the jobs and order them by priority, instead of running
+    /// each when the log says that it ran.
+    #[arg(long, requires = "trace")]
+    reschedule: bool,
+
+    /// With --trace: promised shares, in the form of all share trees; equal ones otherwise.
+    #[arg(long, value_name = "TREE.toml", requires = "trace")]
+    shares: Option<PathBuf>,
+
+    /// How many times faster than the machine's the sites' clocks run; a trace is fitted into the
+    /// time given by --for.
+    #[arg(long, value_name = "TIMES", conflicts_with = "trace", default_value_t = 1_440)]
+    speed: u32,
+
+    /// Decides the load's random draws.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Print one line of JSON (schema fairmesh.demo/1) at the end, and nothing else on standard
+    /// output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// When the mesh is cut and healed.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    from: Duration,
+    to: Duration,
+}
+
+impl FromStr for Cut {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (from, to) = text.split_once("..").ok_or("write it as 20s..40s")?;
+        let (from, to) = (parse_time(from)?, parse_time(to)?);
+        if from < to { Ok(Self { from, to }) } else { Err("it heals before it is cut".to_owned()) }
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time: jiff::SignedDuration = text.parse().map_err(|error| format!("`{text}`: {error}; write it as 60s or 5m"))?;
+    Duration::try_from(time).map_err(|_| format!("`{text}` lies in the past"))
+}
+
+/// Runs the demonstration; 0 if all nodes ended with the same view.
+pub async fn run(args: DemoArgs) -> anyhow::Result<i32> {
+    let began = Instant::now();
+    if args.partition.is_some_and(|cut| cut.to > args.length) {
+        bail!("the partition heals after the demonstration has ended: see --for");
+    }
+    let sites = usize::from(args.sites);
+    let plan = match &args.trace {
+        Some(file) => Plan::trace(file, sites, args.reschedule, args.shares.as_deref())?,
+        None => Plan::paper(sites),
+    };
+    let factor_permille = match plan.length() {
+        Some(length) => fitted(length, args.length)?,
+        None => u64::from(args.speed.max(1)) * 1_000,
+    };
+    let screen = Screen::new(args.json);
+    screen.say(&format!("Starting {sites} nodes …"));
+    let grid = Grid::start(&plan, factor_permille).await?;
+    let start_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    screen.say(&format!(
+        "{sites} sites are one mesh and hold the signed policies of {} VOs ({start_ms} ms). Their clocks run {} times as fast as yours.",
+        plan.vos.len(),
+        factor_permille / 1_000
+    ));
+    let outcome = Show { args: &args, plan: &plan, grid, screen, start_ms }.run().await?;
+    Ok(i32::from(!outcome))
+}
+
+/// A running demonstration.
+struct Show<'a> {
+    args: &'a DemoArgs,
+    plan: &'a Plan,
+    grid: Grid,
+    screen: Screen,
+    start_ms: u64,
+}
+
+impl Show<'_> {
+    async fn run(mut self) -> anyhow::Result<bool> {
+        let mut propagation = Propagation::default();
+        let clusters = Clusters::start(self.plan, &self.grid, self.args.seed)?;
+        self.grid.clock.go();
+        let heal = self.play(&clusters, &mut propagation).await?;
+        let now = crate::driver::Clock::now(&*self.grid.clock).wall;
+        self.grid.clock.stop_at(self.plan.end.map_or(now, |end| end.max(now)));
+        let jobs = tokio::task::block_in_place(|| clusters.finish())?;
+        let digests = await_identical(&self.grid, SETTLE_MAX).await?;
+        propagation.take(&mut self.grid.observations, self.grid.nodes.len(), false);
+        let usage = usage(&self.grid, self.plan).await?;
+        let shares = share_lines(self.plan, &usage);
+        let views_identical = digests.iter().all(|digest| *digest == digests[0]);
+        let report = Report {
+            schema: "fairmesh.demo/1",
+            views_identical,
+            view_digests: digests.iter().map(ToString::to_string).collect(),
+            shares: shares.iter().map(ShareOut::of).collect(),
+            usage_core_ms: usage.iter().map(|(path, counters)| (path.to_string(), counters.cpu_ms)).collect(),
+            jobs,
+            propagation_ms: Quantiles {
+                p50: propagation.quantile(500),
+                p99: propagation.quantile(990),
+                max: propagation.quantile(1_000),
+            },
+            heal_to_identical_ms: heal.map(|heal| heal.to_identical_ms),
+            views_while_cut: heal.map(|heal| heal.views_while_cut),
+            sync_interval_ms: u64::try_from(SYNC.as_millis()).expect("a second"),
+            bytes_per_node: self.bytes_per_node(),
+            batches: propagation.count(),
+            start_ms: self.start_ms,
+        };
+        self.screen.finish(&report, &shares);
+        if self.args.json {
+            println!("{}", report.json());
+        }
+        self.grid.stop().await?;
+        Ok(views_identical)
+    }
+
+    /// Lets the load run, cuts and heals, and draws. Returns what the heal was like.
+    async fn play(&mut self, clusters: &Clusters, propagation: &mut Propagation) -> anyhow::Result<Option<Heal>> {
+        let began = Instant::now();
+        let nodes = self.grid.nodes.len();
+        let mut heal = None;
+        let mut cut = false;
+        let mut drawn: Option<Instant> = None;
+        while began.elapsed() < self.args.length && !clusters.are_done() {
+            propagation.take(&mut self.grid.observations, nodes, cut);
+            if let Some(when) = self.args.partition {
+                if !cut && heal.is_none() && began.elapsed() >= when.from {
+                    self.grid.partition(true).await?;
+                    self.screen.say(&format!("{:?}: the mesh is cut in two.", when.from));
+                    cut = true;
+                } else if cut && began.elapsed() >= when.to {
+                    heal = Some(self.heal().await?);
+                    cut = false;
+                }
+            }
+            if drawn.is_none_or(|drawn| drawn.elapsed() >= Duration::from_secs(1)) {
+                drawn = Some(Instant::now());
+                self.draw(clusters, began.elapsed(), cut).await?;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        if clusters.are_done() || self.plan.end.is_none() {
+            return Ok(heal);
+        }
+        // The clock's pace leaves a tail for the last reports of a trace; on a busy machine they
+        // may need longer.
+        let patience = Instant::now();
+        while !clusters.are_done() {
+            anyhow::ensure!(patience.elapsed() < Duration::from_secs(300), "the trace could not be fed in five minutes beyond its time");
+            propagation.take(&mut self.grid.observations, nodes, false);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(heal)
+    }
+
+    async fn heal(&mut self) -> anyhow::Result<Heal> {
+        let views_while_cut = distinct(&states(&self.grid).await?);
+        let all = join_of_vectors(&self.grid).await?;
+        self.grid.partition(false).await?;
+        let took = await_held(&self.grid, &all, SETTLE_MAX).await?.context("the views did not become identical after the heal")?;
+        let to_identical_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.screen.say(&format!("The mesh has healed: {views_while_cut} views became one in {to_identical_ms} ms."));
+        Ok(Heal { to_identical_ms, views_while_cut })
+    }
+
+    async fn draw(&mut self, clusters: &Clusters, elapsed: Duration, cut: bool) -> anyhow::Result<()> {
+        let states = states(&self.grid).await?;
+        let shares = share_lines(self.plan, &usage(&self.grid, self.plan).await?);
+        let progress = Progress { elapsed, length: self.args.length, jobs: clusters.jobs(), states: &states, shares: &shares, cut };
+        self.screen.draw(&self.grid, &progress);
+        Ok(())
+    }
+
+    fn bytes_per_node(&self) -> u64 {
+        let received = self.grid.nodes.iter().map(|node| {
+            let stats = node.handle.network_stats();
+            stats.peers.values().map(|peer| peer.bytes_in).sum::<u64>()
+        });
+        received.sum::<u64>() / self.grid.nodes.len() as u64
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Heal {
+    to_identical_ms: u64,
+    views_while_cut: usize,
+}
+
+/// The pace at which `length` of the sites' time fits into `real` time, with a tail for the end.
+fn fitted(length: Millis, real: Duration) -> anyhow::Result<u64> {
+    let room = real.saturating_sub(TAIL).as_millis();
+    anyhow::ensure!(room >= 1_000, "--for is too short to replay a trace: give it five seconds or more");
+    let factor = u128::from(length.0) * 1_000 / room;
+    Ok(u64::try_from(factor).unwrap_or(u64::MAX).max(1))
+}

@@ -1,0 +1,150 @@
+//! What a demonstration runs: sites, VOs, their promised shares, and the load.
+//!
+//! Invariant: every account of the load is an entry of the tree of promised shares.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use fairmesh_cluster::{AccountKey, Trace, paper};
+use fairmesh_model::{AccountPath, Millis, Share, UsageMode, WallTime};
+use flate2::read::MultiGzDecoder;
+
+/// First moment of a load that has no calendar of its own: 1 January 2005, the paper's year.
+const PAPER_START: WallTime = WallTime::from_unix_secs(1_104_537_600);
+
+/// A VO of the demonstration.
+pub(super) struct PlanVo {
+    /// Its name, its alias in the configuration, and its place in every site's tree.
+    pub(super) name: String,
+    /// What every site owner gives it.
+    pub(super) share: Share,
+    /// Its own tree.
+    pub(super) entries: BTreeMap<AccountPath, Share>,
+}
+
+/// What a demonstration runs.
+pub(super) struct Plan {
+    /// Cores of each node.
+    pub(super) cores: Vec<u32>,
+    pub(super) vos: Vec<PlanVo>,
+    pub(super) load: Load,
+    pub(super) start: WallTime,
+    /// When the last job has ended, if the load says so.
+    pub(super) end: Option<WallTime>,
+    pub(super) usage_mode: UsageMode,
+}
+
+/// What the pretended clusters do.
+pub(super) enum Load {
+    /// The FSGrid paper's workload, scheduled by priority.
+    Paper,
+    /// A trace; `reschedule` lets the clusters queue its jobs and order them by priority, instead
+    /// of running each when the trace says it ran.
+    Trace {
+        /// The trace.
+        trace: Trace,
+        /// Whether the clusters decide when jobs run.
+        reschedule: bool,
+    },
+}
+
+impl Plan {
+    /// The paper's Figure 4 on its six sites, or on as many as are asked for.
+    pub(super) fn paper(sites: usize) -> Self {
+        let mut vos: Vec<PlanVo> = Vec::new();
+        for entry in &paper::POLICY {
+            let account = entry.account();
+            if account.path.is_root() {
+                let name = paper::VOS[entry.vo].to_owned();
+                vos.push(PlanVo { name, share: entry.share(), entries: BTreeMap::new() });
+            } else {
+                vos[entry.vo].entries.insert(account.path, entry.share());
+            }
+        }
+        Self {
+            cores: vec![paper::CORES_PER_SITE; sites],
+            vos,
+            load: Load::Paper,
+            start: PAPER_START,
+            end: None,
+            usage_mode: UsageMode::Active,
+        }
+    }
+
+    /// A trace, dealt to `sites` nodes.
+    pub(super) fn trace(file: &Path, sites: usize, reschedule: bool, shares: Option<&Path>) -> anyhow::Result<Self> {
+        let nodes = NonZeroUsize::new(sites).context("a mesh has one site or more")?;
+        let trace = Trace::read(open(file)?, nodes).with_context(|| file.display().to_string())?;
+        if trace.jobs.is_empty() {
+            bail!("{}: there is no job in it that ran", file.display());
+        }
+        let start = trace.jobs.iter().map(|job| job.start.min(job.submit)).min().expect("there are jobs");
+        let end = trace.jobs.iter().map(|job| job.end).max().expect("there are jobs");
+        let peak = trace.peak_cores();
+        let cores = peak.iter().map(|cores| u32::try_from(*cores).unwrap_or(u32::MAX).max(1)).collect();
+        let mut vos = equal_shares(&trace);
+        if let Some(shares) = shares {
+            given_shares(&mut vos, shares)?;
+        }
+        let usage_mode = if reschedule { UsageMode::Active } else { UsageMode::Historical };
+        let end = (!reschedule).then_some(end);
+        Ok(Self { cores, vos, load: Load::Trace { trace, reschedule }, start, end, usage_mode })
+    }
+
+    /// The path of an account in every site's tree.
+    pub(super) fn tree_path(&self, account: &AccountKey) -> AccountPath {
+        let mount = AccountPath::root().child(&self.vos[account.vo].name).expect("a VO's name is a name");
+        mount.join(&account.path).expect("the load's paths are short")
+    }
+
+    /// Wall time that the load takes; `None` if it never ends.
+    pub(super) fn length(&self) -> Option<Millis> {
+        self.end.map(|end| end.since(self.start))
+    }
+}
+
+/// Every VO the same share, and every user of a VO the same share of it.
+fn equal_shares(trace: &Trace) -> Vec<PlanVo> {
+    let mut accounts: Vec<BTreeMap<AccountPath, Share>> = vec![BTreeMap::new(); trace.vos.len()];
+    for job in &trace.jobs {
+        accounts[job.vo].insert(job.account.clone(), Share::ZERO);
+    }
+    let vo_share = Share::from_ratio(1, trace.vos.len() as u64);
+    let names = trace.vos.iter().cloned();
+    names
+        .zip(accounts)
+        .map(|(name, mut entries)| {
+            let each = Share::from_ratio(1, entries.len().max(1) as u64);
+            entries.values_mut().for_each(|share| *share = each);
+            PlanVo { name, share: vo_share, entries }
+        })
+        .collect()
+}
+
+/// Takes shares from a file of the form that all share trees have.
+fn given_shares(vos: &mut [PlanVo], file: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let tree = fairmesh_policy::parse_tree(&text, &file.display().to_string())?;
+    for (path, entry) in tree.to_shares()? {
+        let vo = path.names().next().and_then(|name| vos.iter_mut().find(|vo| vo.name == name));
+        let Some(vo) = vo else { bail!("{}: `{path}` is no VO of this trace", file.display()) };
+        let mount = AccountPath::root().child(&vo.name)?;
+        let below = path.relative_to(&mount).expect("it begins with the VO's name");
+        match vo.entries.get_mut(&below) {
+            _ if below.is_root() => vo.share = entry.share,
+            Some(share) => *share = entry.share,
+            None => bail!("{}: `{path}` has no job in this trace", file.display()),
+        }
+    }
+    Ok(())
+}
+
+fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    let reader = std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut reader = BufReader::new(reader);
+    let is_gzip = reader.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if is_gzip { Box::new(BufReader::new(MultiGzDecoder::new(reader))) } else { Box::new(reader) })
+}

@@ -1,0 +1,94 @@
+//! What a demonstration comes to: one page for people, one line for machines.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::measure::ShareLine;
+
+/// The result. Field by field the schema `fairmesh.demo/1`; fields are only ever added.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) schema: &'static str,
+    /// Whether all nodes ended with the same view.
+    pub(super) views_identical: bool,
+    /// The digest of each node's views.
+    pub(super) view_digests: Vec<String>,
+    /// Promised and delivered, in percent of the parent.
+    pub(super) shares: Vec<ShareOut>,
+    /// Grid-wide usage of each account, core-milliseconds.
+    pub(super) usage_core_ms: BTreeMap<String, u64>,
+    /// Jobs that ended.
+    pub(super) jobs: u64,
+    /// From durable at one site to durable at all.
+    pub(super) propagation_ms: Quantiles,
+    /// From the heal to identical views; absent without a partition.
+    pub(super) heal_to_identical_ms: Option<u64>,
+    /// Different views just before the heal; absent without a partition.
+    pub(super) views_while_cut: Option<usize>,
+    /// Interval of the anti-entropy.
+    pub(super) sync_interval_ms: u64,
+    /// Payload bytes that a node received, on average.
+    pub(super) bytes_per_node: u64,
+    /// Batches that reached all nodes.
+    pub(super) batches: usize,
+    /// From the start of the command to a mesh that holds all documents.
+    pub(super) start_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ShareOut {
+    path: String,
+    target: String,
+    actual: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Quantiles {
+    pub(super) p50: u64,
+    pub(super) p99: u64,
+    pub(super) max: u64,
+}
+
+impl ShareOut {
+    pub(super) fn of(line: &ShareLine) -> Self {
+        let milli = line.actual_milli_percent;
+        Self {
+            path: line.path.to_string(),
+            target: line.target.clone(),
+            actual: format!("{}.{:03}", milli / 1_000, milli % 1_000),
+        }
+    }
+}
+
+impl Report {
+    /// The line for machines.
+    pub(super) fn json(&self) -> String {
+        serde_json::to_string(self).expect("plain data")
+    }
+
+    /// The page for people.
+    pub(super) fn words(&self) -> String {
+        let views = match self.views_identical {
+            true => format!("All {} nodes ended with the identical view {}.", self.view_digests.len(), &self.view_digests[0][..16]),
+            false => "The nodes did NOT end with identical views.".to_owned(),
+        };
+        let heal = match (self.heal_to_identical_ms, self.views_while_cut) {
+            (Some(ms), Some(views)) => format!(
+                "While the mesh was cut there were {views} views; {ms} ms after the heal there was one (sync interval {} ms).\n",
+                self.sync_interval_ms
+            ),
+            _ => String::new(),
+        };
+        format!(
+            "{views}\n{heal}{} jobs ended. A change reached all nodes in {} ms (median), {} ms (99 %), {} ms (worst), over {} batches.\n\
+             A node received {} kB. No server took part.",
+            self.jobs,
+            self.propagation_ms.p50,
+            self.propagation_ms.p99,
+            self.propagation_ms.max,
+            self.batches,
+            self.bytes_per_node / 1_000
+        )
+    }
+}

@@ -1,0 +1,134 @@
+//! What people see: a table that is drawn again every second, and a page at the end.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::grid::Grid;
+use super::measure::{NodeState, ShareLine, distinct};
+use super::report::Report;
+
+/// Most entries drawn; a trace may have hundreds.
+const LINES_MAX: usize = 24;
+
+/// Where the demonstration stands.
+pub(super) struct Progress<'a> {
+    pub(super) elapsed: Duration,
+    pub(super) length: Duration,
+    pub(super) jobs: u64,
+    pub(super) states: &'a [NodeState],
+    pub(super) shares: &'a [ShareLine],
+    pub(super) cut: bool,
+}
+
+/// A terminal, a file, or nobody.
+pub(super) struct Screen {
+    quiet: bool,
+    redraw: bool,
+    drawn: u32,
+}
+
+impl Screen {
+    /// `quiet` for machines: words go to standard error only.
+    pub(super) fn new(quiet: bool) -> Self {
+        Self { quiet, redraw: !quiet && std::io::stdout().is_terminal(), drawn: 0 }
+    }
+
+    /// Says a line that stays.
+    pub(super) fn say(&self, line: &str) {
+        eprintln!("{line}");
+    }
+
+    /// Draws the table: every second on a terminal, every fifth elsewhere.
+    pub(super) fn draw(&mut self, grid: &Grid, progress: &Progress<'_>) {
+        self.drawn += 1;
+        if self.quiet || (!self.redraw && self.drawn % 5 != 1) {
+            return;
+        }
+        let mut page = String::new();
+        if self.redraw {
+            page.push_str("\x1b[H\x1b[2J");
+        }
+        let _ = writeln!(page, "{}", headline(progress));
+        let _ = writeln!(page, "{}", share_table(progress.shares));
+        let _ = writeln!(page, "{}", site_table(grid, progress.states));
+        let mut out = std::io::stdout().lock();
+        // A reader that has gone away needs no table.
+        let _ = out.write_all(page.as_bytes());
+        let _ = out.flush();
+    }
+
+    /// Prints the page at the end.
+    pub(super) fn finish(&self, report: &Report, shares: &[ShareLine]) {
+        if !self.quiet {
+            println!("{}\n\n{}", share_table(shares), report.words());
+        }
+    }
+}
+
+fn headline(progress: &Progress<'_>) -> String {
+    let views = distinct(progress.states);
+    let agreement = match (progress.cut, views) {
+        (true, _) => format!("the mesh is CUT in two: {views} different views"),
+        (false, 1) => "all nodes hold the same view".to_owned(),
+        (false, views) => format!("{views} views, one batch apart"),
+    };
+    format!(
+        "{:>3} of {} s · {} jobs ended · {agreement}",
+        progress.elapsed.as_secs(),
+        progress.length.as_secs(),
+        progress.jobs
+    )
+}
+
+fn share_table(lines: &[ShareLine]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["ENTRY", "TARGET %", "ACTUAL %", "OFF BY", "CORE-HOURS"]);
+    for line in lines.iter().take(LINES_MAX) {
+        table.add_row([
+            line.path.to_string(),
+            line.target.clone(),
+            percent(line.actual_milli_percent),
+            off_by(line),
+            (line.usage_ms / 3_600_000).to_string(),
+        ]);
+    }
+    if lines.len() > LINES_MAX {
+        table.add_row([format!("… and {} more", lines.len() - LINES_MAX)]);
+    }
+    for column in 1..5 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn site_table(grid: &Grid, states: &[NodeState]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["SITE", "PEERS", "HEARD", "OLDEST DATA (its own time)", "VIEW"]);
+    for (node, state) in grid.nodes.iter().zip(states) {
+        table.add_row([
+            node.name.clone(),
+            state.connected.to_string(),
+            format!("{} of {}", state.heard, grid.nodes.len()),
+            format!("{} s", state.oldest_ms / 1_000),
+            state.holdings.short(),
+        ]);
+    }
+    table
+}
+
+/// Thousandths of a percent with two decimals.
+pub(super) fn percent(milli: u64) -> String {
+    let hundredths = (milli + 5) / 10;
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+fn off_by(line: &ShareLine) -> String {
+    let target: f64 = line.target.parse().unwrap_or(0.0);
+    let actual = line.actual_milli_percent as f64 / 1_000.0;
+    format!("{:+.2}", actual - target)
+}

@@ -1,0 +1,84 @@
+//! `fairmesh emulate`: targets, actual shares, deviations, priorities and ranks of a share tree and
+//! a list of charges, offline.
+//!
+//! It runs the engine that a node runs, so that a policy can be tried before anyone signs it, and
+//! that anyone can check a published number.
+//!
+//! Invariant: ranks are exact, whatever the size of the charges; numbers are printed as [`decimal`]
+//! says, with no float on the way. Deliberately not here: time (every charge weighs the same),
+//! running jobs, and the scopes of a real site.
+//! Source: FSGrid, sections 3.2 and 3.3.
+
+pub mod choice;
+pub mod decimal;
+pub mod engine;
+pub mod tree;
+pub mod usage;
+
+mod report;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use fairmesh_model::Distance;
+
+pub use choice::ProjectionName;
+pub use engine::{Emulated, EmulatedEntry, Unknown, emulate};
+pub use tree::ShareTree;
+pub use usage::Charges;
+
+use crate::output::{Exit, OutputArgs};
+
+/// Compute priorities from a share tree and a list of charges, without any mesh
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_long_help = "\
+TREE.toml lists shares in percent of the parent:
+    [shares]
+    \"/VO-A\" = 30
+    \"/VO-A/P-A1\" = 50
+
+USAGE.csv lists charges, which are whole numbers of any one unit; repeated paths add up:
+    path,charge
+    /VO-A/P-A1,3600000")]
+pub struct EmulateArgs {
+    /// The share tree
+    #[arg(long, value_name = "TREE.toml")]
+    pub policy: PathBuf,
+    /// The charges
+    #[arg(long, value_name = "USAGE.csv")]
+    pub usage: PathBuf,
+    /// How a deviation is measured: absolute, relative, or mix:K, which is
+    /// K x absolute + (1 - K) x relative with K from 0 to 1
+    #[arg(long, default_value = "absolute", value_parser = choice::parse_distance)]
+    pub distance: Distance,
+    /// How one number is made of the deviations
+    #[arg(long, value_enum, default_value_t)]
+    pub projection: ProjectionName,
+    /// The form of the answer.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Runs the command.
+pub fn run(args: &EmulateArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let tree = ShareTree::parse(&read(&args.policy)?, &args.policy.display().to_string())?;
+    let charges = Charges::parse(&read(&args.usage)?, &args.usage.display().to_string())?;
+    let emulated = emulate(
+        &tree,
+        &charges,
+        args.distance,
+        args.projection,
+        Unknown::Refuse,
+    )?;
+    report::write(&emulated, args, out)?;
+    Ok(Exit::Success)
+}
+
+/// Reads a whole text file.
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

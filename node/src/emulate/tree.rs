@@ -1,0 +1,154 @@
+//! The shares of a tree file, whoever it is for.
+//!
+//! `fairmesh_policy::parse_tree` checks the file; this takes each entry's target out of it, so that
+//! one command reads an owner's tree (a mount is an entry with a target: its share, times its
+//! weight, at most its cap), a VO's (a delegation is an entry) and a whole Grid's, where entries
+//! stand below mounts.
+//!
+//! Invariant: parents of all entries are entries, or the root. Deliberately not here: scopes.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{AccountPath, Share, SharePolicy};
+use fairmesh_policy::{Mount, SiteEntry, TreeFileError, parse_tree};
+use toml_edit::{Document, Item, TableLike};
+
+/// Entries and their targets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ShareTree {
+    shares: BTreeMap<AccountPath, Share>,
+    lists_root: bool,
+}
+
+impl ShareTree {
+    /// Reads a tree file. `file_name` is for error messages.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, TreeFileError> {
+        parse_tree(text, file_name)?;
+        let document = Document::parse(text).expect("it was parsed just now");
+        let shares = document
+            .as_table()
+            .get("shares")
+            .and_then(Item::as_table_like);
+        let mut tree = Self::default();
+        let mut dropped = Vec::new();
+        for (key, item) in shares.expect("it was checked just now").iter() {
+            let path = AccountPath::parse(key).expect("it was checked just now");
+            let entry = entry(text, item);
+            if path.is_root() {
+                tree.lists_root = true;
+            } else if entry.is_dropped() {
+                dropped.push(path);
+            } else {
+                tree.shares.insert(path, entry.target());
+            }
+        }
+        tree.shares
+            .retain(|path, _| !dropped.iter().any(|above| path.starts_with(above)));
+        Ok(tree)
+    }
+
+    /// The entries of a share policy, where they are in the VO's tree. `None` where one is longer
+    /// or deeper than a path can be.
+    pub fn of_policy(policy: &SharePolicy) -> Option<Self> {
+        let entries = policy.shares.iter();
+        let shares =
+            entries.map(|(below, entry)| Some((policy.path.join(below).ok()?, entry.share)));
+        Some(Self {
+            shares: shares.collect::<Option<_>>()?,
+            lists_root: false,
+        })
+    }
+
+    /// Several trees as one, as when policies divide what another delegates; a later one counts
+    /// where two have an entry.
+    ///
+    /// # Errors
+    /// An entry whose parent is in none of them.
+    pub fn union(trees: impl IntoIterator<Item = Self>) -> Result<Self, AccountPath> {
+        let mut union = Self::default();
+        for tree in trees {
+            union.shares.extend(tree.shares);
+            union.lists_root |= tree.lists_root;
+        }
+        let orphan = union.shares.keys().find(|path| {
+            let parent = path.parent().filter(|parent| !parent.is_root());
+            parent.is_some_and(|parent| !union.shares.contains_key(&parent))
+        });
+        match orphan {
+            Some(path) => Err(path.clone()),
+            None => Ok(union),
+        }
+    }
+
+    /// The entries, ascending by path, without the root.
+    pub fn shares(&self) -> impl Iterator<Item = (&AccountPath, Share)> {
+        self.shares.iter().map(|(path, share)| (path, *share))
+    }
+
+    /// Whether the file has a line for the root.
+    pub fn lists_root(&self) -> bool {
+        self.lists_root
+    }
+}
+
+/// An entry that `parse_tree` has found good.
+fn entry(text: &str, item: &Item) -> SiteEntry {
+    let share = |item: &Item| {
+        let written = item
+            .span()
+            .and_then(|span| text.get(span))
+            .unwrap_or_default();
+        Share::parse_percent(written).expect("it was checked just now")
+    };
+    let Some(fields) = item.as_table_like() else {
+        return SiteEntry::local(share(item));
+    };
+    let field = |name: &str| fields.get(name).map(share);
+    let mount = is_mount(fields).then(|| Mount {
+        alias: String::new(),
+        cap: field("cap"),
+        weight: field("weight"),
+        drop: fields.get("drop").and_then(Item::as_bool).unwrap_or(false),
+    });
+    SiteEntry {
+        share: field("share").expect("it was checked just now"),
+        mount,
+    }
+}
+
+fn is_mount(fields: &dyn TableLike) -> bool {
+    fields.contains_key("mount")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(text: &str) -> Vec<(String, String)> {
+        let tree = ShareTree::parse(text, "tree.toml").expect("a valid tree");
+        tree.shares()
+            .map(|(path, share)| (path.to_string(), share.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn mounts_and_delegations_are_entries_with_targets() {
+        let key = "a7".repeat(32);
+        let text = format!(
+            "[shares]\n\"/a\" = {{ share = 30, mount = \"a\", weight = 50 }}\n\"/a/p\" = 12.5\n\
+             \"/b\" = {{ share = 40, delegate = {{ keys = [\"{key}\"] }} }}\n\
+             \"/c\" = {{ share = 9, mount = \"c\", drop = true }}\n\"/c/p\" = 1\n"
+        );
+        let expected = [("/a", "15"), ("/a/p", "12.5"), ("/b", "40")];
+        assert_eq!(
+            shares(&text),
+            expected.map(|(a, b)| (a.to_owned(), b.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_share_outside_the_whole_is_refused_where_it_stands() {
+        let error = ShareTree::parse("[shares]\n\"/A\" = 120\n", "t.toml").expect_err("too much");
+        assert!(error.to_string().starts_with("t.toml:2:8: "), "{error}");
+    }
+}

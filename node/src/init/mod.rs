@@ -1,0 +1,158 @@
+//! `fairmesh init`: a key, a commented configuration and a share tree, ready to be edited.
+//!
+//! Invariant: nothing that is there is ever overwritten, and where one of the files is there, none
+//! is made: half a set-up with a new key would be another site. Deliberately not here: VOs, which
+//! their authorities make (`policy_cmd`).
+
+pub mod key;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use fairmesh_model::SiteId;
+
+pub use key::{generate_key, load_key, write_new};
+
+use crate::config::LISTEN_DEFAULT;
+use crate::output::Exit;
+
+const CONFIG: &str = include_str!("fairmesh.toml");
+const SHARES: &str = include_str!("shares.toml");
+
+/// Make a site's key and a commented configuration
+#[derive(Debug, Clone, clap::Args)]
+pub struct InitArgs {
+    /// Where to put them; made if it is not there
+    pub dir: PathBuf,
+    /// What people call the site [default: this host's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Cores of the cluster: the most that the site may report as used at one moment
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub cores: u32,
+}
+
+/// Runs the command.
+pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let name = args.name.clone().unwrap_or_else(host_name);
+    let clean = !name.chars().any(|c| c.is_control() || c == '/');
+    ensure!(
+        clean && (1..=64).contains(&name.len()),
+        "`{name}` is no name: use 1 to 64 visible bytes without `/`"
+    );
+    let files = ["site.key", "fairmesh.toml", "shares.toml"].map(|file| args.dir.join(file));
+    let there = files.iter().find(|file| file.exists());
+    if let Some(file) = there {
+        anyhow::bail!(
+            "{} is there already: nothing was made or changed",
+            file.display()
+        );
+    }
+    std::fs::create_dir_all(&args.dir)
+        .with_context(|| format!("cannot make {}", args.dir.display()))?;
+    let [key_file, config_file, shares_file] = &files;
+    write_new(shares_file, SHARES.as_bytes(), 0o644)?;
+    let config = CONFIG.replace("{NAME}", &toml::Value::String(name.clone()).to_string());
+    write_new(config_file, config.as_bytes(), 0o644)?;
+    let key = generate_key(key_file)?;
+    write_next_steps(out, args, &name, key.site_id(), config_file)?;
+    Ok(Exit::Success)
+}
+
+fn write_next_steps(
+    out: &mut dyn Write,
+    args: &InitArgs,
+    name: &str,
+    site: SiteId,
+    config_file: &Path,
+) -> anyhow::Result<()> {
+    let (dir, config, cores) = (args.dir.display(), config_file.display(), args.cores);
+    let name = toml::Value::String(name.to_owned());
+    write!(
+        out,
+        "Made site.key, fairmesh.toml and shares.toml in {dir}
+
+site id  {site}
+
+Keep site.key secret and keep a copy of it: it is the site.
+
+Next:
+  1. Edit {config} and {dir}/shares.toml, then
+         fairmesh check-config --config {config}
+  2. Give the authority of your VO these lines for its charter:
+         [[site]]
+         name = {name}
+         id = \"{site}\"
+         cores = {cores}
+         addresses = [\"/dns4/YOUR.HOST/tcp/7600\"]
+     It adds them to a draft (fairmesh policy new charter), signs and publishes it.
+  3. Start the node, which listens on {LISTEN_DEFAULT}:
+         fairmesh run --config {config}
+"
+    )?;
+    Ok(())
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "site" } else { name }.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn ran(dir: &Path, name: &str) -> anyhow::Result<String> {
+        let args = InitArgs {
+            dir: dir.to_owned(),
+            name: Some(name.to_owned()),
+            cores: 96,
+        };
+        let mut out = Vec::new();
+        assert_eq!(run(&args, &mut out)?, Exit::Success);
+        Ok(String::from_utf8(out)?)
+    }
+
+    #[test]
+    fn what_is_made_is_valid_and_never_overwritten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = folder.path().join("etc");
+        let said = ran(&dir, "hpc \"1\"").expect("makes files");
+        let config = Config::load(&dir.join("fairmesh.toml")).expect("valid");
+        assert_eq!(config.name, "hpc \"1\"");
+        let key = load_key(&config.key_file).expect("a key");
+        assert!(
+            said.contains(&key.site_id().to_string()) && said.contains("cores = 96"),
+            "{said}"
+        );
+        let error = ran(&dir, "hpc2").expect_err("it is there").to_string();
+        assert!(error.contains("site.key is there already"), "{error}");
+        std::fs::remove_file(&config.key_file).expect("removes");
+        let error = ran(&dir, "hpc2").expect_err("a half is there").to_string();
+        assert!(error.contains("fairmesh.toml is there already"), "{error}");
+        assert!(!config.key_file.exists());
+        assert!(ran(&folder.path().join("x"), "a/b").is_err());
+    }
+
+    /// Every key that the comments mention exists, with the default that they say.
+    #[test]
+    fn the_commented_keys_are_the_defaults() {
+        let plain = CONFIG
+            .replace("{NAME}", "\"x\"")
+            .replace("policy_file = \"shares.toml\"\n", "");
+        let shown: String = plain
+            .lines()
+            .map(|line| line.strip_prefix("#: ").unwrap_or(line))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let config = |text: &str| {
+            let no_file = |_: &Path| anyhow::bail!("no file");
+            Config::parse(text, Path::new("/etc/fairmesh/fairmesh.toml"), &no_file)
+        };
+        let shown = config(&shown).unwrap_or_else(|error| panic!("{error:#}"));
+        assert_eq!(shown, config(&plain).expect("valid"));
+    }
+}

@@ -1,0 +1,290 @@
+//! One client: frames in, frames out, in order.
+//!
+//! Invariant: memory grows with bytes received, never with bytes announced, up to one frame and its
+//! answer, and is given back when a large frame is done. In the steady state a request allocates
+//! nothing and arms no timer: the one timer of a connection is set to the earliest moment that
+//! anything could be overdue, and set anew only when it has gone off or a frame is half sent.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use fairmesh_client::protocol::{
+    Accounts, ProtocolError, Request, Status, UNKNOWN, View, Want, decode_request, encode_answer,
+    encode_error, split_frame,
+};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use super::server::stopped;
+use super::{End, LookupConfig, LookupSnapshot, LookupSource, LookupStats};
+
+/// Room for what is read at once at the least.
+const READ_BYTES: usize = 16 << 10;
+
+/// Room that a buffer may keep between requests: a batch of ten thousand names and some. Bounds an
+/// idle connection's memory; what is beyond is given back.
+const KEEP_BYTES: usize = 512 << 10;
+
+/// Answers are written when this many bytes have gathered, or nothing more has arrived.
+const GATHER_BYTES: usize = 64 << 10;
+
+pub(super) struct Connection<S> {
+    stream: UnixStream,
+    source: Arc<S>,
+    config: Arc<LookupConfig>,
+    stats: Arc<LookupStats>,
+    inbox: Vec<u8>,
+    /// Bytes of `inbox` that hold data.
+    filled: usize,
+    outbox: Vec<u8>,
+    /// Entries of the request at hand.
+    entries: Vec<u32>,
+}
+
+impl<S: LookupSource> Connection<S> {
+    pub(super) fn new(
+        stream: UnixStream,
+        source: Arc<S>,
+        config: Arc<LookupConfig>,
+        stats: Arc<LookupStats>,
+    ) -> Self {
+        Self {
+            stream,
+            source,
+            config,
+            stats,
+            inbox: vec![0; READ_BYTES],
+            filled: 0,
+            outbox: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Serves until the client leaves, errs or is overdue, or `stop` holds true.
+    pub(super) async fn serve(mut self, mut stop: watch::Receiver<bool>) -> End {
+        let mut stopping = pin!(stopped(&mut stop));
+        let mut timer = pin!(sleep_until(Instant::now() + self.config.idle_max));
+        loop {
+            let partial = self.filled > 0;
+            let allowed = if partial {
+                self.config.frame_deadline
+            } else {
+                self.config.idle_max
+            };
+            let due = Instant::now() + allowed;
+            if partial || timer.is_elapsed() {
+                timer.as_mut().reset(due);
+            }
+            // Read until there is a whole frame; what has arrived is answered even when stopping.
+            loop {
+                let read = tokio::select! {
+                    biased;
+                    read = read_some(&mut self.stream, &mut self.inbox, &mut self.filled) => read,
+                    () = &mut stopping => return End::Stopped,
+                    () = overdue(timer.as_mut(), due) => {
+                        return if partial { End::Deadline } else { End::Idle };
+                    }
+                };
+                match read {
+                    Ok(0) if self.filled == 0 => return End::Closed,
+                    Ok(0) => return End::CutOff,
+                    Ok(_) => {}
+                    Err(error) => return End::Io(error),
+                }
+                match split_frame(&self.inbox[..self.filled]) {
+                    Ok(None) if partial => {}
+                    _ => break,
+                }
+            }
+            if let Err(end) = self.answer_all().await {
+                return end;
+            }
+        }
+    }
+
+    /// Answers every whole frame that has arrived, and keeps the rest.
+    async fn answer_all(&mut self) -> Result<(), End> {
+        let mut used = 0;
+        loop {
+            let more = match split_frame(&self.inbox[used..self.filled]) {
+                Ok(None) => false,
+                Ok(Some((body, bytes))) => {
+                    let range = used + bytes - body.len()..used + bytes;
+                    used += bytes;
+                    if let Err(error) = self.answer(range) {
+                        return Err(self.send_last(error).await);
+                    }
+                    true
+                }
+                Err(error) => {
+                    self.refuse(0, &error);
+                    return Err(self.send_last(error).await);
+                }
+            };
+            if !self.outbox.is_empty() && (!more || self.outbox.len() >= GATHER_BYTES) {
+                self.send().await?;
+            }
+            if !more {
+                break;
+            }
+        }
+        self.inbox.copy_within(used..self.filled, 0);
+        self.filled -= used;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Puts the answer to one body into the outbox. After an error the connection is to be closed;
+    /// the client's copy of it is in the outbox.
+    fn answer(&mut self, body: std::ops::Range<usize>) -> Result<(), ProtocolError> {
+        let request = match decode_request(&self.inbox[body]) {
+            Ok(request) => request,
+            Err((id, error)) => {
+                self.refuse(id, &error);
+                return Err(error);
+            }
+        };
+        let snapshot = self.source.snapshot();
+        let id = request.id;
+        match fill_entries(&mut self.entries, &request, &*snapshot) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.stats.refused.fetch_add(1, Ordering::Relaxed);
+                let text = "the handles are of another generation: ask by name";
+                encode_error(&mut self.outbox, id, Status::StaleHandles, text);
+                return Ok(());
+            }
+            Err(error) => {
+                self.refuse(id, &error);
+                return Err(error);
+            }
+        }
+        let with_handles = request.want == Want::FactorsAndHandles;
+        let view = View {
+            generation: snapshot.generation(),
+            ..snapshot.view()
+        };
+        encode_answer(
+            &mut self.outbox,
+            id,
+            &view,
+            &self.entries,
+            with_handles,
+            |entry| snapshot.factor(entry),
+        )?;
+        self.stats.answered.fetch_add(1, Ordering::Relaxed);
+        let rows = self.entries.len() as u64;
+        self.stats.rows.fetch_add(rows, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn refuse(&mut self, id: u64, error: &ProtocolError) {
+        self.stats.refused.fetch_add(1, Ordering::Relaxed);
+        encode_error(
+            &mut self.outbox,
+            id,
+            Status::from(error),
+            &error.to_string(),
+        );
+    }
+
+    async fn send(&mut self) -> Result<(), End> {
+        let write = self.stream.write_all(&self.outbox);
+        // Most answers fit in the socket at once: then the timeout is never armed.
+        let result = match timeout(self.config.frame_deadline, write).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(End::Io(error)),
+            Err(_) => Err(End::Deadline),
+        };
+        self.outbox.clear();
+        result
+    }
+
+    /// Sends what is in the outbox before the connection is closed for `error`.
+    async fn send_last(&mut self, error: ProtocolError) -> End {
+        match self.send().await {
+            Ok(()) => End::Refused(error.to_string()),
+            Err(end) => end,
+        }
+    }
+
+    fn give_back(&mut self) {
+        if self.inbox.len() > KEEP_BYTES && self.filled <= READ_BYTES {
+            self.inbox.truncate(2 * READ_BYTES);
+            self.inbox.shrink_to_fit();
+        }
+        if self.outbox.capacity() > KEEP_BYTES {
+            self.outbox = Vec::new();
+        }
+        // Four bytes a row: a full batch is below the bound for the others.
+        self.entries.clear();
+    }
+}
+
+/// The entries that a request asks for, into `entries`; `false` if its handles are out of date.
+fn fill_entries(
+    entries: &mut Vec<u32>,
+    request: &Request<'_>,
+    snapshot: &impl LookupSnapshot,
+) -> Result<bool, ProtocolError> {
+    entries.clear();
+    match request.accounts {
+        Accounts::Names(block) => {
+            entries.reserve(block.len());
+            for who in block.rows() {
+                entries.push(snapshot.resolve(&who?).unwrap_or(UNKNOWN));
+            }
+        }
+        Accounts::Handles {
+            generation,
+            handles,
+        } => {
+            if generation != snapshot.generation() {
+                return Ok(false);
+            }
+            entries.extend(handles.iter());
+        }
+    }
+    Ok(true)
+}
+
+/// Reads what there is, with room for a while; 0 is the end of the stream.
+async fn read_some(
+    stream: &mut UnixStream,
+    inbox: &mut Vec<u8>,
+    filled: &mut usize,
+) -> io::Result<usize> {
+    if inbox.len() < *filled + READ_BYTES {
+        inbox.resize((*filled * 2).max(2 * READ_BYTES), 0);
+    }
+    poll_fn(|context| {
+        let mut room = ReadBuf::new(&mut inbox[*filled..]);
+        match Pin::new(&mut *stream).poll_read(context, &mut room) {
+            Poll::Ready(Ok(())) => {
+                let read = room.filled().len();
+                *filled += read;
+                Poll::Ready(Ok(read))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Waits until `due`. The timer may have been set for an earlier moment; then it is set anew.
+async fn overdue(mut timer: Pin<&mut Sleep>, due: Instant) {
+    loop {
+        timer.as_mut().await;
+        if Instant::now() >= due {
+            return;
+        }
+        timer.as_mut().reset(due);
+    }
+}

@@ -1,0 +1,117 @@
+//! The server of `lookup.sock`: schedulers ask, the node answers from the view that it holds.
+//!
+//! Invariant: a look-up waits for nobody: no other site, no disk, no lock that is held over IO. All
+//! rows of an answer come from one [`LookupSnapshot`]. Connections (in all and of each user), frame
+//! sizes, batches, buffers and waiting times are bounded by [`LookupConfig`] and the protocol, and
+//! what a client sends wrong costs that client its connection and nobody anything else.
+//!
+//! The protocol itself is `fairmesh_client::protocol`; `socket` makes the socket file, `server`
+//! accepts, `connection` serves one client.
+//!
+//! Deliberately not here: writing anything to the node. Whoever can open the socket may read.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairmesh_client::protocol::{View, Who};
+
+mod socket;
+
+mod connection;
+mod server;
+
+pub use server::{LookupServer, LookupStats};
+pub use socket::BindError;
+
+/// Where look-ups are answered from.
+pub trait LookupSource: Send + Sync + 'static {
+    /// What one answer is made from.
+    type Snapshot: LookupSnapshot;
+
+    /// The newest state. Called once for each request: cheap, and never waits for a writer's IO.
+    fn snapshot(&self) -> Arc<Self::Snapshot>;
+}
+
+/// One state of the share tree and its usage.
+pub trait LookupSnapshot: Send + Sync + 'static {
+    /// The entry of the share tree that `who` is charged to; `None` if nobody is known by these
+    /// names. `u32::MAX` is no entry. Clients keep entries as handles.
+    fn resolve(&self, who: &Who<'_>) -> Option<u32>;
+
+    /// The factor of an entry, 0 to 1,000,000,000; `None` if there is no such entry (clients may
+    /// send any number).
+    fn factor(&self, entry: u32) -> Option<u32>;
+
+    /// What the factors rest on. Its `generation` is filled in from [`LookupSnapshot::generation`].
+    fn view(&self) -> View;
+
+    /// Changes whenever an entry, known or unknown, may have come to mean something else.
+    fn generation(&self) -> u64;
+}
+
+/// Limits of the server.
+#[derive(Debug, Clone)]
+pub struct LookupConfig {
+    /// Mode of the socket file: who may ask (connecting takes the right to write).
+    pub mode: u32,
+    /// Most connections in all: bounds memory, as each may hold a frame of 4 MiB.
+    pub connections_max: usize,
+    /// Most connections of one user, so that none can take all.
+    pub connections_per_uid_max: usize,
+    /// How long a frame may take to arrive, and an answer to be taken.
+    pub frame_deadline: Duration,
+    /// How long a connection may lie idle.
+    pub idle_max: Duration,
+    /// How long connections get to finish when the server stops.
+    pub stop_grace: Duration,
+}
+
+impl Default for LookupConfig {
+    fn default() -> Self {
+        Self {
+            mode: 0o666,
+            connections_max: 64,
+            connections_per_uid_max: 16,
+            frame_deadline: Duration::from_secs(5),
+            idle_max: Duration::from_secs(900),
+            stop_grace: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why a connection ended, for the log and the counters.
+#[derive(Debug)]
+enum End {
+    /// The client left between frames.
+    Closed,
+    /// The client left in the middle of a frame.
+    CutOff,
+    /// Nothing came for too long.
+    Idle,
+    /// A frame or an answer got stuck.
+    Deadline,
+    /// What came is not the protocol.
+    Refused(String),
+    /// The socket failed.
+    Io(std::io::Error),
+    /// The server stops.
+    Stopped,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("closed"),
+            Self::CutOff => f.write_str("closed in the middle of a frame"),
+            Self::Idle => f.write_str("idle for too long"),
+            Self::Deadline => f.write_str("a frame was not sent or an answer not read in time"),
+            Self::Refused(why) => write!(f, "refused: {why}"),
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Stopped => f.write_str("the node stops"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! Accepts connections, within limits, and stops when told to.
+//!
+//! Invariant: a connection is counted for its user from before its task starts until that has ended,
+//! however it ends. Refused clients are told why. The lock around the counts is held for a look-up in
+//! a map, never over IO.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fairmesh_client::protocol::{Status, encode_error};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::connection::Connection;
+use super::socket::Socket;
+use super::{BindError, End, LookupConfig, LookupSource};
+
+/// Pause after `accept` has failed (out of file descriptors, mostly): trying at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Counters for the metrics; they only grow.
+#[derive(Debug, Default)]
+pub struct LookupStats {
+    /// Requests answered with factors.
+    pub answered: AtomicU64,
+    /// Rows in those answers.
+    pub rows: AtomicU64,
+    /// Requests answered with an error.
+    pub refused: AtomicU64,
+    /// Connections taken.
+    pub connections: AtomicU64,
+    /// Connections refused because there were too many.
+    pub connections_refused: AtomicU64,
+    /// Connections ended for a stuck frame or for being idle.
+    pub timed_out: AtomicU64,
+}
+
+/// A server that is bound and not yet running.
+#[derive(Debug)]
+pub struct LookupServer<S> {
+    socket: Socket,
+    source: Arc<S>,
+    config: Arc<LookupConfig>,
+    stats: Arc<LookupStats>,
+    counts: Arc<Counts>,
+}
+
+impl<S: LookupSource> LookupServer<S> {
+    /// Makes the socket at `path`. A stale one is replaced; one that another server answers on is an
+    /// error. Must be called within a tokio runtime.
+    pub async fn bind(
+        path: &Path,
+        source: Arc<S>,
+        config: LookupConfig,
+    ) -> Result<Self, BindError> {
+        Ok(Self {
+            socket: Socket::bind(path, config.mode).await?,
+            source,
+            config: Arc::new(config),
+            stats: Arc::default(),
+            counts: Arc::default(),
+        })
+    }
+
+    /// The counters, which stay readable while the server runs and afterwards.
+    pub fn stats(&self) -> Arc<LookupStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Serves until `stop` holds true (or its sender is gone), then lets connections finish the
+    /// requests that have arrived, and removes the socket file.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut tasks = JoinSet::new();
+        let connections_stop = stop.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped(&mut stop) => break,
+                Some(_) = tasks.join_next() => {}
+                accepted = self.socket.listener.accept() => match accepted {
+                    Ok((stream, _)) => self.take(stream, &mut tasks, &connections_stop),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept look-up connections");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        let grace = self.config.stop_grace;
+        let all_ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, all_ended).await.is_err() {
+            tracing::warn!("look-up connections did not finish in {grace:?} and were cut");
+        }
+    }
+
+    fn take(&self, stream: UnixStream, tasks: &mut JoinSet<()>, stop: &watch::Receiver<bool>) {
+        let uid = match stream.peer_cred() {
+            Ok(credentials) => credentials.uid(),
+            Err(error) => {
+                tracing::warn!(%error, "a look-up client without credentials was sent away");
+                return;
+            }
+        };
+        let Some(slot) = Counts::take(&self.counts, uid, &self.config) else {
+            self.stats
+                .connections_refused
+                .fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(uid, "too many look-up connections");
+            refuse(&stream);
+            return;
+        };
+        self.stats.connections.fetch_add(1, Ordering::Relaxed);
+        let stats = Arc::clone(&self.stats);
+        let connection = Connection::new(
+            stream,
+            Arc::clone(&self.source),
+            Arc::clone(&self.config),
+            Arc::clone(&stats),
+        );
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            let end = connection.serve(stop).await;
+            drop(slot);
+            if matches!(end, End::Idle | End::Deadline) {
+                stats.timed_out.fetch_add(1, Ordering::Relaxed);
+            }
+            tracing::debug!(uid, %end, "look-up connection ended");
+        });
+    }
+}
+
+/// Waits until the server is told to stop, or nobody is left who could tell it.
+pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if let Err(error) = stop.wait_for(|stop| *stop).await {
+        tracing::debug!(%error, "nobody is left to stop the look-up server, so it stops");
+    }
+}
+
+/// Says why, as far as the socket takes it at once: nobody waits for a client that is sent away.
+fn refuse(stream: &UnixStream) {
+    let mut frame = Vec::new();
+    encode_error(&mut frame, 0, Status::Busy, "too many connections");
+    if let Err(error) = stream.try_write(&frame) {
+        tracing::debug!(%error, "a refused client was not told");
+    }
+}
+
+/// Connections by user.
+#[derive(Debug, Default)]
+struct Counts {
+    by_uid: Mutex<BTreeMap<u32, usize>>,
+}
+
+/// One counted connection; it is given back when dropped.
+struct Slot {
+    counts: Arc<Counts>,
+    uid: u32,
+}
+
+impl Counts {
+    fn take(counts: &Arc<Self>, uid: u32, config: &LookupConfig) -> Option<Slot> {
+        let mut by_uid = counts.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = by_uid.values().sum();
+        let of_uid = by_uid.get(&uid).copied().unwrap_or(0);
+        if total >= config.connections_max || of_uid >= config.connections_per_uid_max {
+            return None;
+        }
+        by_uid.insert(uid, of_uid + 1);
+        Some(Slot {
+            counts: Arc::clone(counts),
+            uid,
+        })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let by_uid = &self.counts.by_uid;
+        let mut by_uid = by_uid.lock().unwrap_or_else(PoisonError::into_inner);
+        match by_uid.get_mut(&self.uid) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                by_uid.remove(&self.uid);
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The socket file: made under another name and moved into place, so that it never exists with the
+//! wrong mode, and a stale one is replaced in one step.
+//!
+//! Invariant: a file that is no socket is never removed, nor the socket of a server that answers.
+//! When the server is dropped its file goes, unless another has taken the place.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+
+/// How long a server that may live gets to accept the probing connection.
+const PROBE_MAX: Duration = Duration::from_secs(2);
+
+/// Why the socket could not be made. What was there is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another server answers there.
+    #[error("{0} is served by another node: stop that one, or give this one its own path")]
+    Served(PathBuf),
+    /// There is something else by that name.
+    #[error("{0} exists and is not a socket: remove it, or choose another path")]
+    NotASocket(PathBuf),
+    /// The file system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A listening socket with its file.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of our file.
+    identity: (u64, u64),
+}
+
+impl Socket {
+    /// Makes the socket at `path` with `mode`, in the place of a stale one.
+    pub(super) async fn bind(path: &Path, mode: u32) -> Result<Self, BindError> {
+        refuse_if_taken(path).await?;
+        let io_error = |source| BindError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".new");
+        let temporary = PathBuf::from(temporary);
+        if is_socket(&temporary).map_err(io_error)? == Some(true) {
+            fs::remove_file(&temporary).map_err(io_error)?;
+        }
+        let listener = UnixListener::bind(&temporary).map_err(io_error)?;
+        let placed = fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))
+            .and_then(|()| fs::symlink_metadata(&temporary))
+            .and_then(|metadata| fs::rename(&temporary, path).map(|()| metadata));
+        let metadata = placed.map_err(|source| {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&temporary);
+            io_error(source)
+        })?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            identity: (metadata.dev(), metadata.ino()),
+        })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
+        if ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(socket = %self.path.display(), %error, "the socket file stays behind");
+        }
+    }
+}
+
+async fn refuse_if_taken(path: &Path) -> Result<(), BindError> {
+    let io_error = |source| BindError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    match is_socket(path).map_err(io_error)? {
+        None => return Ok(()),
+        Some(false) => return Err(BindError::NotASocket(path.to_owned())),
+        Some(true) => {}
+    }
+    match tokio::time::timeout(PROBE_MAX, UnixStream::connect(path)).await {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Full or slow to accept is alive, too.
+        Ok(Ok(_)) | Err(_) => Err(BindError::Served(path.to_owned())),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(BindError::Served(path.to_owned()))
+        }
+        Ok(Err(error)) => Err(io_error(error)),
+    }
+}
+
+fn is_socket(path: &Path) -> io::Result<Option<bool>> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) => Ok(Some(metadata.file_type().is_socket())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,144 @@
+//! What the network is told at its start, and every limit that it keeps.
+//!
+//! Invariant: whatever grows with what peers do is bounded by a constant or a field of this file.
+//! Deliberately not here: the parsing of configuration files (the node's `config`).
+
+use std::time::Duration;
+
+use fairmesh_model::SiteId;
+use libp2p::Multiaddr;
+
+/// Largest request: a version vector and a list of wanted things. A thousand sites take 40 KB; more
+/// than this lets one peer make us hold megabytes before we know what it wants.
+pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// Largest response: the consumer cuts its answers into frames below this. Too large, and one slow
+/// peer blocks a stream for minutes; too small, and a newcomer needs many more round trips.
+pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
+
+/// Largest gossip message. Gossip carries fresh batches, which are small; whatever is larger is
+/// left to anti-entropy. It is copied to every mesh peer, so large messages cost eightfold.
+pub const GOSSIP_BYTES_MAX: usize = 64 << 10;
+
+/// Commands that wait for the network task. Beyond this `send` waits.
+pub(crate) const COMMANDS_MAX: usize = 256;
+
+/// Events that wait for the consumer. Half of it is kept free of gossip, for answers and requests.
+pub(crate) const EVENTS_MAX: usize = 1024;
+
+/// Events other than gossip that may wait beyond [`EVENTS_MAX`] before requests of peers are turned
+/// away. Answers and connection changes still get in: they are bounded by what we asked for and by
+/// the number of allowed sites.
+pub(crate) const BACKLOG_MAX: usize = 256;
+
+/// Requests of ours under way at one peer. Anti-entropy needs one or two; more only queues up in
+/// libp2p, which has no back-pressure of its own (rust-libp2p issue 3078).
+pub(crate) const IN_FLIGHT_PER_PEER_MAX: usize = 16;
+
+/// Requests of ours under way in all; times [`RESPONSE_BYTES_MAX`] is the memory that answers can
+/// take.
+pub(crate) const IN_FLIGHT_MAX: usize = 64;
+
+/// Requests of one peer that wait for our answer; further ones are turned away.
+pub(crate) const INBOUND_PER_PEER_MAX: usize = 8;
+
+/// Requests of all peers that wait for our answer; times [`REQUEST_BYTES_MAX`] is the memory that
+/// they can take.
+pub(crate) const INBOUND_MAX: usize = 256;
+
+/// Connections with one peer. Two, not one: when both sides dial at once and each may keep only one,
+/// each closes the other's, and in 17 of 40 trials none was left.
+pub(crate) const CONNECTIONS_PER_PEER_MAX: u32 = 2;
+
+/// Dials under way at once; a start with a thousand peers works through them in groups.
+pub(crate) const DIALS_MAX: usize = 32;
+
+/// Addresses tried for one peer and from one source (configuration, charter, the peer itself).
+pub(crate) const ADDRESSES_MAX: usize = 16;
+
+/// Topics that one peer may be subscribed to: VOs that one site belongs to, with room to spare.
+pub(crate) const TOPICS_PER_PEER_MAX: usize = 128;
+
+/// Messages queued for one slow peer, each at most [`GOSSIP_BYTES_MAX`] (16 MiB in all); the rest is
+/// dropped, and anti-entropy carries it. libp2p's default of 5000 would let it take 320 MB.
+pub(crate) const GOSSIP_QUEUE_MAX: usize = 256;
+
+/// Pings that may fail in a row before a connection counts as dead.
+pub(crate) const PINGS_FAILED_MAX: u32 = 2;
+
+/// How long reaching a peer and proving who one is may take.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may lie idle. Peers are meant to stay connected; pings notice the dead.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// How often the counters are published to [`crate::network::NetworkHandle::stats`].
+pub(crate) const STATS_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Least time between two log lines about the same thing.
+pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What the network is told at its start.
+#[derive(Debug, Clone)]
+pub struct NetworkConfig {
+    /// Where to listen. Port 0 takes a free one, reported as `NetworkEvent::Listening`.
+    pub listen: Vec<Multiaddr>,
+    /// Peers whose addresses the operator wrote down. They are dialled once the allow list names
+    /// them; being listed here does not allow them.
+    pub peers: Vec<(SiteId, Vec<Multiaddr>)>,
+    /// Whether to dial loopback, link-local and private addresses that a peer says of itself.
+    /// Addresses from the configuration and from charters are used whatever they are.
+    pub allow_private: bool,
+    /// Rhythm of gossipsub's mesh upkeep: how soon a new peer hears gossip.
+    pub gossip_heartbeat: Duration,
+    /// How often each connection is pinged, and how long a ping may take.
+    pub ping_interval: Duration,
+    /// How long a request may take, in and out.
+    pub request_timeout: Duration,
+    /// First wait before a peer is dialled again; doubles up to `redial_max`, with jitter.
+    pub redial_min: Duration,
+    /// Longest wait before a peer is dialled again.
+    pub redial_max: Duration,
+    /// How long a peer must be gone before the log says so.
+    pub unreachable_after: Duration,
+    /// Limits that depend on the machine.
+    pub limits: NetworkLimits,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            peers: Vec::new(),
+            allow_private: false,
+            gossip_heartbeat: Duration::from_secs(1),
+            ping_interval: Duration::from_secs(15),
+            request_timeout: Duration::from_secs(20),
+            redial_min: Duration::from_millis(500),
+            redial_max: Duration::from_secs(60),
+            unreachable_after: Duration::from_secs(5),
+            limits: NetworkLimits::default(),
+        }
+    }
+}
+
+/// Limits that depend on the machine.
+#[derive(Debug, Clone)]
+pub struct NetworkLimits {
+    /// Connections in all. Must exceed the number of member sites; each takes a file descriptor.
+    pub connections_max: u32,
+    /// Incoming connections that have not yet proved who they are: what strangers can take up.
+    pub pending_max: u32,
+    /// Memory of the whole process above which no new connection is taken, in bytes.
+    pub memory_bytes_max: usize,
+}
+
+impl Default for NetworkLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 2048,
+            pending_max: 64,
+            memory_bytes_max: 4 << 30,
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Whom to dial, where and when. Pure: time and randomness are passed in, effects come out.
+//!
+//! libp2p dials once and then forgets. Here every wanted peer is up, being dialled, waiting for its
+//! next turn with exponential back-off, or without a known address.
+//!
+//! Invariant: a wanted peer with an address that is not up is dialled again, at most `redial_max`
+//! later; a peer is never dialled twice at once; at most `DIALS_MAX` dials are under way. Back-off is
+//! reset when the peer has been *heard*, not when the connection opens: a peer that refuses us closes
+//! only after the handshake, and would otherwise be redialled at full speed for ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use fairmesh_model::SiteId;
+use libp2p::Multiaddr;
+
+use crate::network::NetworkConfig;
+use crate::network::backoff::Backoff;
+use crate::network::config::{DIALS_MAX, LOG_INTERVAL};
+use crate::network::reports::Report;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Not wanted, or nowhere to go.
+    Idle,
+    /// Dialled again at this time.
+    Waiting(Instant),
+    /// A dial is under way.
+    Dialling,
+    /// Connected, heard or not.
+    Up,
+}
+
+#[derive(Debug)]
+struct Peer {
+    state: State,
+    backoff: Backoff,
+    /// What the peer says of itself; charters and configuration are kept apart.
+    learnt: Vec<Multiaddr>,
+    down_since: Instant,
+    reported: bool,
+    reported_at: Option<Instant>,
+}
+
+/// The state of all wanted peers.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    redial_min: Duration,
+    redial_max: Duration,
+    unreachable_after: Duration,
+    configured: BTreeMap<SiteId, Vec<Multiaddr>>,
+    chartered: BTreeMap<SiteId, Vec<Multiaddr>>,
+    wanted: BTreeMap<SiteId, Peer>,
+    /// The turns of all waiting peers: exactly those in `State::Waiting`.
+    turns: BTreeSet<(Instant, SiteId)>,
+    dialling: usize,
+}
+
+impl Dialer {
+    /// Knows the configured addresses, wants nobody.
+    pub(crate) fn new(
+        config: &NetworkConfig,
+        configured: BTreeMap<SiteId, Vec<Multiaddr>>,
+    ) -> Self {
+        Self {
+            redial_min: config.redial_min,
+            redial_max: config.redial_max,
+            unreachable_after: config.unreachable_after,
+            configured,
+            chartered: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            turns: BTreeSet::new(),
+            dialling: 0,
+        }
+    }
+
+    /// Replaces the set of wanted peers; new ones are due at once.
+    pub(crate) fn want(&mut self, sites: &BTreeSet<SiteId>, now: Instant) {
+        let dropped: Vec<SiteId> = self
+            .wanted
+            .keys()
+            .filter(|site| !sites.contains(site))
+            .copied()
+            .collect();
+        for site in dropped {
+            self.enter(site, State::Idle);
+            self.wanted.remove(&site);
+        }
+        for site in sites {
+            if !self.wanted.contains_key(site) {
+                let peer = Peer {
+                    state: State::Idle,
+                    backoff: Backoff::new(self.redial_min, self.redial_max),
+                    learnt: Vec::new(),
+                    down_since: now,
+                    reported: false,
+                    reported_at: None,
+                };
+                self.wanted.insert(*site, peer);
+                self.hasten(*site, now);
+            }
+        }
+    }
+
+    /// Replaces the addresses from charters; peers that have new ones are due at once.
+    pub(crate) fn set_chartered(
+        &mut self,
+        addresses: BTreeMap<SiteId, Vec<Multiaddr>>,
+        now: Instant,
+    ) {
+        let before = std::mem::replace(&mut self.chartered, addresses);
+        let changed: Vec<SiteId> = self
+            .chartered
+            .iter()
+            .filter(|(site, addresses)| before.get(site) != Some(*addresses))
+            .map(|(site, _)| *site)
+            .collect();
+        for site in changed {
+            self.hasten(site, now);
+        }
+    }
+
+    /// Notes what a wanted peer says of itself, for the day when it is gone.
+    pub(crate) fn learn(&mut self, site: SiteId, addresses: Vec<Multiaddr>) {
+        if let Some(peer) = self.wanted.get_mut(&site) {
+            peer.learnt = addresses;
+        }
+    }
+
+    /// When somebody is due; `None` where nobody waits or all places are taken.
+    pub(crate) fn next_turn(&self) -> Option<Instant> {
+        let (turn, _) = self.turns.first()?;
+        (self.dialling < DIALS_MAX).then_some(*turn)
+    }
+
+    /// Takes the next peer that is due: it counts as being dialled, at all its known addresses.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<(SiteId, Vec<Multiaddr>)> {
+        self.next_turn().filter(|turn| *turn <= now)?;
+        let (_, site) = *self.turns.first()?;
+        let addresses = self.addresses(site);
+        let next = match addresses.is_empty() {
+            true => State::Idle,
+            false => State::Dialling,
+        };
+        self.enter(site, next);
+        (next == State::Dialling).then_some((site, addresses))
+    }
+
+    /// A connection opened, whoever dialled.
+    pub(crate) fn opened(&mut self, site: SiteId) {
+        self.enter(site, State::Up);
+    }
+
+    /// The peer was heard over the connection, so it accepts us.
+    pub(crate) fn heard(&mut self, site: SiteId, now: Instant) -> Option<Report> {
+        let peer = self.wanted.get_mut(&site)?;
+        peer.backoff.reset();
+        if !std::mem::take(&mut peer.reported) {
+            return None;
+        }
+        let after = now.saturating_duration_since(peer.down_since);
+        Some(Report::Back { site, after })
+    }
+
+    /// The last connection with a peer that had been heard is gone.
+    pub(crate) fn lost(&mut self, site: SiteId, now: Instant, random: u64) {
+        if let Some(peer) = self.wanted.get_mut(&site) {
+            peer.down_since = now;
+        }
+        self.wait(site, now, random);
+    }
+
+    /// A dial failed, or the peer closed the connection before it was heard.
+    pub(crate) fn failed(
+        &mut self,
+        site: SiteId,
+        error: &str,
+        now: Instant,
+        random: u64,
+    ) -> Option<Report> {
+        if self.wanted.get(&site)?.state == State::Idle {
+            return None;
+        }
+        self.wait(site, now, random);
+        let unreachable_after = self.unreachable_after;
+        let peer = self.wanted.get_mut(&site)?;
+        let for_time = now.saturating_duration_since(peer.down_since);
+        let recently = peer.reported_at.is_some_and(|at| now < at + LOG_INTERVAL);
+        if peer.reported || recently || for_time < unreachable_after {
+            return None;
+        }
+        peer.reported = true;
+        peer.reported_at = Some(now);
+        Some(Report::Unreachable {
+            site,
+            for_time,
+            attempts: peer.backoff.failures(),
+            error: error.to_owned(),
+        })
+    }
+
+    /// Makes a peer that is not up due now, with a fresh back-off, if there is anywhere to go.
+    fn hasten(&mut self, site: SiteId, now: Instant) {
+        let Some(peer) = self.wanted.get_mut(&site) else {
+            return;
+        };
+        if matches!(peer.state, State::Idle | State::Waiting(_)) {
+            peer.backoff.reset();
+            if !self.addresses(site).is_empty() {
+                self.enter(site, State::Waiting(now));
+            }
+        }
+    }
+
+    fn wait(&mut self, site: SiteId, now: Instant, random: u64) {
+        if let Some(peer) = self.wanted.get_mut(&site) {
+            let turn = now + peer.backoff.fail(random);
+            self.enter(site, State::Waiting(turn));
+        }
+    }
+
+    /// The only place where a state changes: keeps `turns` and `dialling` in step.
+    fn enter(&mut self, site: SiteId, next: State) {
+        let Some(peer) = self.wanted.get_mut(&site) else {
+            return;
+        };
+        match std::mem::replace(&mut peer.state, next) {
+            State::Waiting(turn) => {
+                self.turns.remove(&(turn, site));
+            }
+            State::Dialling => self.dialling -= 1,
+            State::Idle | State::Up => {}
+        }
+        match next {
+            State::Waiting(turn) => {
+                self.turns.insert((turn, site));
+            }
+            State::Dialling => self.dialling += 1,
+            State::Idle | State::Up => {}
+        }
+    }
+
+    /// All known addresses, the operator's own first.
+    fn addresses(&self, site: SiteId) -> Vec<Multiaddr> {
+        let learnt = self.wanted.get(&site).map(|peer| &peer.learnt);
+        let mut all: Vec<Multiaddr> = Vec::new();
+        for address in [
+            self.configured.get(&site),
+            self.chartered.get(&site),
+            learnt,
+        ]
+        .into_iter()
+        .flatten()
+        .flatten()
+        {
+            if !all.contains(address) {
+                all.push(address.clone());
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! The network task: owns the swarm, dials, publishes counters.
+//!
+//! Invariant: the loop never waits for its consumer or for a peer; every branch is a bounded piece
+//! of work. Commands are carried out in `commands`; what the swarm reports is handled in
+//! `swarm_events` and `protocol_events`; what to dial when is decided by `dialer`; what the consumer does not take in time waits in `outbox`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fairmesh_model::SiteId;
+use futures::{FutureExt, StreamExt};
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
+use libp2p::swarm::{ConnectionId, DialError, Swarm};
+use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
+
+use crate::network::behaviour::Behaviour;
+use crate::network::config::STATS_INTERVAL;
+use crate::network::dialer::Dialer;
+use crate::network::outbox::Outbox;
+use crate::network::reports::Throttle;
+use crate::network::requests::Requests;
+use crate::network::{
+    NetworkCommand, NetworkConfig, NetworkEvent, NetworkStats, PeerStats, RequestFailure, address,
+    peer_id_of,
+};
+
+/// The connections with one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// Whether the peer has said anything: until then it may yet refuse us.
+    pub(crate) heard: bool,
+    /// Every connection, with the number of pings that failed in a row.
+    pub(crate) connections: HashMap<ConnectionId, u32>,
+}
+
+/// The state of the network task.
+pub(crate) struct Driver {
+    pub(crate) swarm: Swarm<Behaviour>,
+    pub(crate) dialer: Dialer,
+    pub(crate) outbox: Outbox,
+    pub(crate) requests: Requests,
+    pub(crate) links: BTreeMap<SiteId, Link>,
+    pub(crate) stats: NetworkStats,
+    pub(crate) allow_private: bool,
+    pub(crate) strangers: Throttle,
+    pub(crate) trouble: Throttle,
+    pub(crate) site: SiteId,
+    pub(crate) allowed: BTreeSet<SiteId>,
+    pub(crate) blocked: BTreeSet<SiteId>,
+    /// Who may be connected: allowed, not blocked, not this node itself.
+    pub(crate) admitted: BTreeSet<SiteId>,
+    stats_out: watch::Sender<Arc<NetworkStats>>,
+    randomness: RandomState,
+    drawn: u64,
+}
+
+impl Driver {
+    /// A driver that allows nobody yet.
+    pub(crate) fn new(
+        config: &NetworkConfig,
+        site: SiteId,
+        swarm: Swarm<Behaviour>,
+        events: mpsc::Sender<NetworkEvent>,
+        stats_out: watch::Sender<Arc<NetworkStats>>,
+    ) -> Self {
+        let configured = config
+            .peers
+            .iter()
+            .map(|(site, addresses)| (*site, address::given(*site, addresses.iter().cloned())))
+            .collect();
+        Self {
+            swarm,
+            dialer: Dialer::new(config, configured),
+            outbox: Outbox::new(events),
+            requests: Requests::default(),
+            links: BTreeMap::new(),
+            stats: NetworkStats::default(),
+            allow_private: config.allow_private,
+            strangers: Throttle::default(),
+            trouble: Throttle::default(),
+            site,
+            allowed: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            admitted: BTreeSet::new(),
+            stats_out,
+            randomness: RandomState::new(),
+            drawn: 0,
+        }
+    }
+
+    /// Runs until it is told to shut down, or until nobody holds the other ends any more.
+    ///
+    /// The swarm and its sockets are dropped before `commands`, on whose end `shutdown` waits.
+    pub(crate) async fn run(mut self, mut commands: mpsc::Receiver<NetworkCommand>) {
+        let mut stats_tick = tokio::time::interval(STATS_INTERVAL);
+        stats_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let turn = match self.dialer.next_turn() {
+                Some(turn) => tokio::time::sleep_until(turn.into()).left_future(),
+                None => std::future::pending().right_future(),
+            };
+            tokio::select! {
+                event = self.swarm.select_next_some() => self.on_swarm_event(event),
+                command = commands.recv() => match command {
+                    Some(NetworkCommand::Shutdown) | None => break,
+                    Some(command) => self.on_command(command),
+                },
+                consumer_is_there = self.outbox.flush() => if !consumer_is_there {
+                    break;
+                },
+                () = turn => self.dial_due(),
+                _ = stats_tick.tick() => self.publish_stats(),
+            }
+        }
+        self.publish_stats();
+        drop(self);
+        tracing::debug!("network task ended");
+    }
+
+    /// Hands a request's outcome over.
+    pub(crate) fn finish_request(
+        &mut self,
+        from: SiteId,
+        id: u64,
+        result: Result<Vec<u8>, RequestFailure>,
+    ) {
+        self.count(from, |stats| match &result {
+            Ok(bytes) => stats.bytes_in += bytes.len() as u64,
+            Err(_) => stats.requests_failed += 1,
+        });
+        self.outbox
+            .push(NetworkEvent::Response { from, id, result });
+    }
+
+    fn dial_due(&mut self) {
+        let now = Instant::now();
+        while let Some((site, addresses)) = self.dialer.take_due(now) {
+            // A port of its own: with the listening port as source, two nodes that dial each other
+            // at once meet in one TCP connection that both think they opened, and it fails.
+            let options = DialOpts::peer_id(peer_id_of(site))
+                .condition(PeerCondition::DisconnectedAndNotDialing)
+                .allocate_new_port()
+                .addresses(addresses)
+                .build();
+            match self.swarm.dial(options) {
+                Ok(()) => {}
+                Err(DialError::DialPeerConditionFalse(_)) if self.links.contains_key(&site) => {
+                    self.dialer.opened(site);
+                }
+                Err(error) => self.dial_failed(site, &error.to_string()),
+            }
+        }
+    }
+
+    /// Notes a failed dial and arranges the next.
+    pub(crate) fn dial_failed(&mut self, site: SiteId, error: &str) {
+        self.count(site, |stats| {
+            stats.dials_failed += 1;
+            stats.dial_failure = Some(error.to_owned());
+        });
+        let random = self.random();
+        if let Some(report) = self.dialer.failed(site, error, Instant::now(), random) {
+            report.log();
+        }
+        tracing::debug!(peer = %site.short(), error, "dial failed");
+    }
+
+    /// Changes a peer's counters, if it is allowed.
+    pub(crate) fn count(&mut self, site: SiteId, change: impl FnOnce(&mut PeerStats)) {
+        if let Some(stats) = self.stats.peers.get_mut(&site) {
+            change(stats);
+        }
+    }
+
+    /// One line of warning, at no faster than one pace for all that peers can provoke.
+    pub(crate) fn complain(&mut self, what: &str, error: &str) {
+        if let Some(held_back) = self.trouble.pass(Instant::now()) {
+            tracing::warn!(held_back, "{what}: {error}");
+        }
+    }
+
+    /// Uniform randomness, for jitter only: the standard library's keyed hash of a counter.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.drawn += 1;
+        let mut hasher = self.randomness.build_hasher();
+        hasher.write_u64(self.drawn);
+        hasher.finish()
+    }
+
+    fn publish_stats(&mut self) {
+        self.stats_out.send_if_modified(|published| {
+            let changed = **published != self.stats;
+            if changed {
+                *published = Arc::new(self.stats.clone());
+            }
+            changed
+        });
+    }
+}

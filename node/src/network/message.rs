@@ -1,0 +1,171 @@
+//! What goes in and out of the network task, as plain values.
+//!
+//! Invariant: every `Request` command is answered by exactly one `Response` event, unless the task
+//! ends first. `Connected` and `Disconnected` of one site alternate, beginning with `Connected`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{ContentHash, SiteId, VoId};
+use libp2p::Multiaddr;
+
+/// What the consumer thinks of a gossip message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Good and new: pass it on.
+    Accept,
+    /// Not worth passing on (known, or not for us to judge); nobody's fault.
+    Ignore,
+    /// Bad: do not pass it on. The consumer decides what becomes of the sender.
+    Reject,
+}
+
+/// An order to the network task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetworkCommand {
+    /// Replaces the set of sites that may speak with this one: those that a charter names. A site
+    /// that is no longer in it is disconnected; a new one with known addresses is dialled.
+    Allow(BTreeSet<SiteId>),
+    /// Replaces all addresses learnt from charters, as libp2p multiaddresses. Text that is none is
+    /// logged and skipped.
+    Peers(BTreeMap<SiteId, Vec<String>>),
+    /// Takes part in a VO's gossip, or changes who belongs to it. Gossip of the topic goes to
+    /// `members` and is taken from `members` only, whoever else is connected.
+    Subscribe {
+        /// The VO.
+        topic: VoId,
+        /// Its member sites.
+        members: BTreeSet<SiteId>,
+    },
+    /// Leaves a VO's gossip.
+    Unsubscribe(VoId),
+    /// Sends a message to the VO's members; with nobody there, does nothing. The topic must have
+    /// been subscribed to. At most `GOSSIP_BYTES_MAX`.
+    Publish {
+        /// The VO.
+        topic: VoId,
+        /// The message.
+        bytes: Vec<u8>,
+    },
+    /// Asks a connected peer. At most `REQUEST_BYTES_MAX`.
+    Request {
+        /// Whom to ask.
+        to: SiteId,
+        /// The caller's name for the request, given back in the response.
+        id: u64,
+        /// The request.
+        bytes: Vec<u8>,
+    },
+    /// Answers a peer's request. At most `RESPONSE_BYTES_MAX`. Too late an answer is dropped.
+    Respond {
+        /// Who asked.
+        to: SiteId,
+        /// The channel that came with the request.
+        channel: u64,
+        /// The answer.
+        bytes: Vec<u8>,
+    },
+    /// Says what becomes of a gossip message. One that is never judged is not passed on.
+    Judge {
+        /// The message.
+        message_id: ContentHash,
+        /// Who sent it to us.
+        from: SiteId,
+        /// The verdict.
+        verdict: Verdict,
+    },
+    /// Replaces the set of sites that this node must not be connected with, allowed or not; an
+    /// empty set heals and redials at once. Cuts a mesh in two, in tests and demonstrations.
+    Block(BTreeSet<SiteId>),
+    /// Ends the task.
+    Shutdown,
+}
+
+/// News from the network task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetworkEvent {
+    /// The node can be reached here.
+    Listening(Multiaddr),
+    /// A peer is there, and has been heard: it accepts us too.
+    Connected(SiteId),
+    /// A peer is gone; it is redialled for as long as it is allowed.
+    Disconnected(SiteId),
+    /// A gossip message of a member of the topic, to be judged.
+    Gossip {
+        /// The VO.
+        topic: VoId,
+        /// Who passed it to us; not necessarily who wrote it.
+        from: SiteId,
+        /// Its name, a hash of topic and content.
+        message_id: ContentHash,
+        /// The message.
+        bytes: Vec<u8>,
+    },
+    /// A peer asks.
+    Request {
+        /// Who asks.
+        from: SiteId,
+        /// To be given back in `Respond`.
+        channel: u64,
+        /// The request.
+        bytes: Vec<u8>,
+    },
+    /// What became of a request of ours.
+    Response {
+        /// Whom we asked.
+        from: SiteId,
+        /// The caller's name for the request.
+        id: u64,
+        /// The answer, or why there is none.
+        result: Result<Vec<u8>, RequestFailure>,
+    },
+    /// Where a peer says it can be reached. Its word only, filtered as `allow_private` says.
+    Addresses {
+        /// The peer.
+        site: SiteId,
+        /// Its addresses, at most sixteen.
+        addresses: Vec<Multiaddr>,
+    },
+}
+
+/// Why a request has no answer. Nothing is retried: the next round of anti-entropy is the retry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestFailure {
+    /// Not sent: no connection with the peer.
+    #[error("not connected")]
+    NotConnected,
+    /// Not sent: too many requests are under way already, with this peer or in all.
+    #[error("too many requests in flight")]
+    TooManyInFlight,
+    /// Not sent: the request is larger than `REQUEST_BYTES_MAX`. The caller is at fault.
+    #[error("the request has {bytes} bytes, more than the limit of {bytes_max}")]
+    RequestTooLarge {
+        /// Size of the request.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The peer announced an answer larger than `RESPONSE_BYTES_MAX`; it was not read. The peer is
+    /// at fault.
+    #[error("the answer has {bytes} bytes, more than the limit of {bytes_max}")]
+    ResponseTooLarge {
+        /// Size that the peer announced.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The peer took longer than the request timeout; it may have seen the request.
+    #[error("timed out")]
+    TimedOut,
+    /// The connection ended first; the peer may have seen the request.
+    #[error("the connection closed")]
+    ConnectionClosed,
+    /// The peer closed the stream without an answer: it is busy, stopping, or refuses the request.
+    #[error("the peer gave no answer")]
+    Refused,
+    /// The peer does not speak our version of the protocol.
+    #[error("the peer does not speak {}", crate::network::codec::PROTOCOL)]
+    Unsupported,
+    /// The stream broke otherwise.
+    #[error("stream failed: {0}")]
+    Stream(String),
+}

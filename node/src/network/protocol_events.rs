@@ -1,0 +1,150 @@
+//! What peers say: gossip, requests and responses.
+//!
+//! Invariant: a peer's word gets no further than there is room for it. Gossip that the consumer has
+//! no room for is dropped and counted, requests beyond the bounds are turned away at once, so that
+//! the peer knows; only answers to what we asked always get through.
+
+use fairmesh_model::{ContentHash, SiteId};
+use libp2p::PeerId;
+use libp2p::gossipsub::{self, MessageAcceptance};
+use libp2p::request_response::{self, InboundFailure, Message};
+
+use crate::network::codec::Oversize;
+use crate::network::driver::Driver;
+use crate::network::topics::vo_of;
+use crate::network::{NetworkEvent, RequestFailure, requests, site_of};
+
+impl Driver {
+    /// News from gossipsub.
+    pub(crate) fn on_gossip_event(&mut self, event: gossipsub::Event) {
+        match event {
+            gossipsub::Event::Message {
+                propagation_source,
+                message_id,
+                message,
+            } => self.on_gossip(propagation_source, &message_id, message),
+            gossipsub::Event::Subscribed { peer_id, .. } => {
+                self.on_heard(peer_id);
+            }
+            gossipsub::Event::SlowPeer {
+                peer_id,
+                failed_messages,
+            } => {
+                if let Some(site) = site_of(peer_id) {
+                    let failed = failed_messages.non_priority + failed_messages.priority;
+                    self.count(site, |stats| stats.gossip_undelivered += failed as u64);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_gossip(
+        &mut self,
+        source: PeerId,
+        id: &gossipsub::MessageId,
+        message: gossipsub::Message,
+    ) {
+        let heard = self.on_heard(source);
+        let name = <[u8; 32]>::try_from(&id.0[..]).map(ContentHash::from_bytes);
+        let gossip = &mut self.swarm.behaviour_mut().gossip;
+        let (Some(from), Some(topic), Ok(message_id)) = (heard, vo_of(&message.topic), name) else {
+            return gossip.judge(id, &source, MessageAcceptance::Ignore);
+        };
+        let foreign = !gossip.is_member(&message.topic, &source);
+        if foreign || !self.outbox.has_room_for_gossip() {
+            gossip.judge(id, &source, MessageAcceptance::Ignore);
+            let counter = match foreign {
+                true => &mut self.stats.gossip_foreign,
+                false => &mut self.stats.gossip_dropped,
+            };
+            *counter += 1;
+            return;
+        }
+        let bytes = message.data;
+        self.count(from, |stats| stats.bytes_in += bytes.len() as u64);
+        self.outbox.push(NetworkEvent::Gossip {
+            topic,
+            from,
+            message_id,
+            bytes,
+        });
+    }
+
+    /// News from request-response.
+    pub(crate) fn on_sync_event(&mut self, event: request_response::Event<Vec<u8>, Vec<u8>>) {
+        match event {
+            request_response::Event::Message { peer, message, .. } => match message {
+                Message::Request {
+                    request_id,
+                    request,
+                    channel,
+                } => {
+                    let channel = match self.outbox.has_room_for_requests() {
+                        true => self.on_heard(peer).and_then(|from| {
+                            let channel = self.requests.received(from, request_id, channel)?;
+                            Some((from, channel))
+                        }),
+                        false => None,
+                    };
+                    self.on_request(channel, request);
+                }
+                Message::Response {
+                    request_id,
+                    response,
+                } => {
+                    self.on_heard(peer);
+                    self.on_outcome(request_id, Ok(response));
+                }
+            },
+            request_response::Event::OutboundFailure {
+                request_id, error, ..
+            } => self.on_outcome(request_id, Err(requests::failure(&error))),
+            request_response::Event::InboundFailure {
+                peer,
+                request_id,
+                error,
+                ..
+            } => self.on_inbound_failure(peer, request_id, &error),
+            request_response::Event::ResponseSent { .. } => {}
+        }
+    }
+
+    fn on_request(&mut self, accepted: Option<(SiteId, u64)>, bytes: Vec<u8>) {
+        let Some((from, channel)) = accepted else {
+            self.stats.requests_turned_away += 1;
+            return;
+        };
+        self.count(from, |stats| stats.bytes_in += bytes.len() as u64);
+        self.outbox.push(NetworkEvent::Request {
+            from,
+            channel,
+            bytes,
+        });
+    }
+
+    fn on_outcome(
+        &mut self,
+        request: request_response::OutboundRequestId,
+        result: Result<Vec<u8>, RequestFailure>,
+    ) {
+        if let Some((from, id)) = self.requests.done(request) {
+            self.finish_request(from, id, result);
+        }
+    }
+
+    fn on_inbound_failure(
+        &mut self,
+        peer: PeerId,
+        request: request_response::InboundRequestId,
+        error: &InboundFailure,
+    ) {
+        self.requests.gone(request);
+        if let InboundFailure::Io(error) = error
+            && let Some(oversize) = Oversize::in_error(error)
+        {
+            let site = site_of(peer).map_or_else(|| peer.to_string(), |site| site.short());
+            self.complain("request refused", &format!("peer {site}: {oversize}"));
+        }
+    }
+}

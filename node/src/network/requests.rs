@@ -1,0 +1,132 @@
+//! Requests under way: ours, until they are answered, and those of peers, until we answer.
+//!
+//! Invariant: both are bounded per peer and in all, and every request of ours that was accepted here
+//! leaves exactly once, with an answer or a failure.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
+
+use fairmesh_model::SiteId;
+use libp2p::request_response::{
+    InboundRequestId, OutboundFailure, OutboundRequestId, ResponseChannel,
+};
+
+use crate::network::RequestFailure;
+use crate::network::codec::Oversize;
+use crate::network::config::{
+    IN_FLIGHT_MAX, IN_FLIGHT_PER_PEER_MAX, INBOUND_MAX, INBOUND_PER_PEER_MAX,
+};
+
+/// A peer's request that waits for our answer.
+struct Waiting {
+    from: SiteId,
+    request: InboundRequestId,
+    channel: ResponseChannel<Vec<u8>>,
+}
+
+/// All requests under way.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// Ours, with the caller's name for each. Looked up, never iterated.
+    ours: HashMap<OutboundRequestId, (SiteId, u64)>,
+    ours_by_peer: BTreeMap<SiteId, usize>,
+    theirs: BTreeMap<u64, Waiting>,
+    theirs_by_peer: BTreeMap<SiteId, usize>,
+    channels: u64,
+}
+
+impl Requests {
+    /// Whether one more request of ours may go to `peer`.
+    pub(crate) fn has_room_for(&self, peer: SiteId) -> bool {
+        let with_peer = self.ours_by_peer.get(&peer).copied().unwrap_or(0);
+        with_peer < IN_FLIGHT_PER_PEER_MAX && self.ours.len() < IN_FLIGHT_MAX
+    }
+
+    /// Notes a request of ours that went out.
+    pub(crate) fn sent(&mut self, request: OutboundRequestId, peer: SiteId, id: u64) {
+        self.ours.insert(request, (peer, id));
+        *self.ours_by_peer.entry(peer).or_default() += 1;
+    }
+
+    /// Closes a request of ours; whom it went to, and the caller's name for it.
+    pub(crate) fn done(&mut self, request: OutboundRequestId) -> Option<(SiteId, u64)> {
+        let (peer, id) = self.ours.remove(&request)?;
+        decrement(&mut self.ours_by_peer, peer);
+        Some((peer, id))
+    }
+
+    /// Notes a request of a peer; the channel to answer on, or `None` where it has too many waiting.
+    /// Dropping the channel tells the peer.
+    pub(crate) fn received(
+        &mut self,
+        from: SiteId,
+        request: InboundRequestId,
+        channel: ResponseChannel<Vec<u8>>,
+    ) -> Option<u64> {
+        let of_peer = self.theirs_by_peer.get(&from).copied().unwrap_or(0);
+        if of_peer >= INBOUND_PER_PEER_MAX || self.theirs.len() >= INBOUND_MAX {
+            return None;
+        }
+        self.channels += 1;
+        *self.theirs_by_peer.entry(from).or_default() += 1;
+        let waiting = Waiting {
+            from,
+            request,
+            channel,
+        };
+        self.theirs.insert(self.channels, waiting);
+        Some(self.channels)
+    }
+
+    /// Takes the channel out, to answer on it; `None` where the request has gone, or was another's.
+    pub(crate) fn answered(
+        &mut self,
+        to: SiteId,
+        channel: u64,
+    ) -> Option<ResponseChannel<Vec<u8>>> {
+        if self.theirs.get(&channel)?.from != to {
+            return None;
+        }
+        let waiting = self.theirs.remove(&channel)?;
+        decrement(&mut self.theirs_by_peer, to);
+        Some(waiting.channel)
+    }
+
+    /// Forgets a request of a peer that has failed.
+    pub(crate) fn gone(&mut self, request: InboundRequestId) {
+        let by_peer = &mut self.theirs_by_peer;
+        self.theirs.retain(|_, waiting| {
+            let gone = waiting.request == request;
+            if gone {
+                decrement(by_peer, waiting.from);
+            }
+            !gone
+        });
+    }
+}
+
+fn decrement(counts: &mut BTreeMap<SiteId, usize>, peer: SiteId) {
+    if let Some(count) = counts.get_mut(&peer) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&peer);
+        }
+    }
+}
+
+/// What libp2p says about a failed request, in our words.
+pub(crate) fn failure(error: &OutboundFailure) -> RequestFailure {
+    match error {
+        OutboundFailure::DialFailure => RequestFailure::NotConnected,
+        OutboundFailure::Timeout => RequestFailure::TimedOut,
+        OutboundFailure::ConnectionClosed => RequestFailure::ConnectionClosed,
+        OutboundFailure::UnsupportedProtocols => RequestFailure::Unsupported,
+        OutboundFailure::Io(error) => match (Oversize::in_error(error), error.kind()) {
+            (Some(Oversize { bytes, bytes_max }), _) => {
+                RequestFailure::ResponseTooLarge { bytes, bytes_max }
+            }
+            (None, ErrorKind::UnexpectedEof) => RequestFailure::Refused,
+            (None, _) => RequestFailure::Stream(error.to_string()),
+        },
+    }
+}

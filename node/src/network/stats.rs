@@ -1,0 +1,51 @@
+//! Counters of the network, as a plain snapshot.
+//!
+//! Invariant: counters only grow while the task lives; a site that is no longer allowed takes its
+//! counters with it, so their number is bounded by the allow list.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fairmesh_model::SiteId;
+
+/// Counters of the whole node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkStats {
+    /// One entry per allowed site.
+    pub peers: BTreeMap<SiteId, PeerStats>,
+    /// Connections with all peers.
+    pub connections: u64,
+    /// Payload bytes handed to gossip by this node; how many copies leave is gossipsub's matter.
+    pub gossip_published_bytes: u64,
+    /// Gossip messages dropped because our consumer was too slow. Anti-entropy brings them.
+    pub gossip_dropped: u64,
+    /// Gossip messages refused because the sender is no member of the topic.
+    pub gossip_foreign: u64,
+    /// Requests of peers turned away, because too many were waiting.
+    pub requests_turned_away: u64,
+    /// Connections refused: no charter names the other side, or a limit was reached.
+    pub connections_refused: u64,
+}
+
+/// Counters of one peer. Bytes are payload: requests, responses, and gossip received from it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PeerStats {
+    /// Whether the peer is connected and has been heard.
+    pub connected: bool,
+    /// Connections with it: one, or two where both sides dialled at once.
+    pub connections: u32,
+    /// Payload bytes received.
+    pub bytes_in: u64,
+    /// Payload bytes sent, without gossip.
+    pub bytes_out: u64,
+    /// Round-trip time of the last ping.
+    pub round_trip: Option<Duration>,
+    /// Requests of ours that failed.
+    pub requests_failed: u64,
+    /// Dials that failed.
+    pub dials_failed: u64,
+    /// Why the last dial failed; kept after success, for people who look later.
+    pub dial_failure: Option<String>,
+    /// Gossip messages that were dropped because the peer took them too slowly.
+    pub gossip_undelivered: u64,
+}

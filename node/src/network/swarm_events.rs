@@ -1,0 +1,216 @@
+//! What the swarm reports, turned into events, counters and the next dial.
+//!
+//! Invariant: the consumer hears `Connected` when the peer has been heard, not when the connection
+//! opens. A peer that does not allow us completes the handshake and then closes: from our side that
+//! is an opened connection, but nobody is there.
+
+use std::time::Instant;
+
+use fairmesh_model::SiteId;
+use libp2p::swarm::{ConnectionId, DialError, ListenError, SwarmEvent};
+use libp2p::{PeerId, identify, ping};
+
+use crate::network::behaviour::BehaviourEvent;
+use crate::network::config::PINGS_FAILED_MAX;
+use crate::network::driver::Driver;
+use crate::network::{NetworkEvent, address, site_of};
+
+impl Driver {
+    pub(crate) fn on_swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
+        match event {
+            SwarmEvent::Behaviour(event) => self.on_behaviour_event(event),
+            SwarmEvent::NewListenAddr { address, .. } => {
+                tracing::info!(%address, "listening");
+                self.outbox.push(NetworkEvent::Listening(address));
+            }
+            SwarmEvent::ConnectionEstablished {
+                peer_id,
+                connection_id,
+                ..
+            } => self.on_opened(peer_id, connection_id),
+            SwarmEvent::ConnectionClosed {
+                peer_id,
+                connection_id,
+                num_established,
+                cause,
+                ..
+            } => {
+                let cause = cause.map(|cause| address::innermost(&cause));
+                self.on_closed(peer_id, connection_id, num_established, cause);
+            }
+            SwarmEvent::OutgoingConnectionError {
+                peer_id: Some(peer),
+                error,
+                ..
+            } => self.on_dial_error(peer, &error),
+            SwarmEvent::IncomingConnectionError { peer_id, error, .. } => {
+                self.on_refused(peer_id, &error);
+            }
+            SwarmEvent::ListenerError { error, .. } => {
+                self.complain("listening", &error.to_string());
+            }
+            SwarmEvent::ListenerClosed {
+                addresses, reason, ..
+            } => tracing::error!(?addresses, ?reason, "no longer listening"),
+            _ => {}
+        }
+    }
+
+    fn on_behaviour_event(&mut self, event: BehaviourEvent) {
+        match event {
+            BehaviourEvent::Gossip(event) => self.on_gossip_event(event),
+            BehaviourEvent::Sync(event) => self.on_sync_event(event),
+            BehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
+                self.on_identified(peer_id, info);
+            }
+            BehaviourEvent::Ping(event) => self.on_ping(&event),
+            _ => {}
+        }
+    }
+
+    fn on_opened(&mut self, peer: PeerId, connection: ConnectionId) {
+        let Some(site) = site_of(peer) else {
+            return;
+        };
+        let link = self.links.entry(site).or_default();
+        link.connections.insert(connection, 0);
+        let connections = u32::try_from(link.connections.len()).unwrap_or(u32::MAX);
+        self.dialer.opened(site);
+        self.stats.connections += 1;
+        self.count(site, |stats| stats.connections = connections);
+    }
+
+    /// The peer said something, so it accepts us.
+    pub(crate) fn on_heard(&mut self, peer: PeerId) -> Option<SiteId> {
+        let site = site_of(peer)?;
+        let link = self.links.get_mut(&site)?;
+        if !std::mem::replace(&mut link.heard, true) {
+            if let Some(report) = self.dialer.heard(site, Instant::now()) {
+                report.log();
+            }
+            tracing::debug!(peer = %site.short(), "connected");
+            self.count(site, |stats| stats.connected = true);
+            self.outbox.push(NetworkEvent::Connected(site));
+        }
+        Some(site)
+    }
+
+    fn on_closed(
+        &mut self,
+        peer: PeerId,
+        connection: ConnectionId,
+        remaining: u32,
+        cause: Option<String>,
+    ) {
+        let Some(site) = site_of(peer) else {
+            return;
+        };
+        self.stats.connections = self.stats.connections.saturating_sub(1);
+        self.count(site, |stats| stats.connections = remaining);
+        if remaining > 0 {
+            if let Some(link) = self.links.get_mut(&site) {
+                link.connections.remove(&connection);
+            }
+            return;
+        }
+        let heard = self.links.remove(&site).is_some_and(|link| link.heard);
+        if heard {
+            tracing::debug!(peer = %site.short(), ?cause, "disconnected");
+            self.count(site, |stats| stats.connected = false);
+            let random = self.random();
+            self.dialer.lost(site, Instant::now(), random);
+            self.outbox.push(NetworkEvent::Disconnected(site));
+        } else {
+            self.dial_failed(
+                site,
+                "it closed the connection unheard: does it know a charter that names this site?",
+            );
+        }
+    }
+
+    fn on_dial_error(&mut self, peer: PeerId, error: &DialError) {
+        // A connection that the other side opened meanwhile is as good as ours would have been.
+        if let Some(site) = site_of(peer)
+            && !self.links.contains_key(&site)
+        {
+            self.dial_failed(site, &describe(error));
+        }
+    }
+
+    fn on_refused(&mut self, peer: Option<PeerId>, error: &ListenError) {
+        self.stats.connections_refused += 1;
+        if !matches!(error, ListenError::Denied { .. }) {
+            tracing::debug!(%error, "incoming connection failed");
+            return;
+        }
+        if let Some(held_back) = self.strangers.pass(Instant::now()) {
+            let reason = address::innermost(error);
+            let site = peer.and_then(site_of).map(|site| site.to_string());
+            tracing::info!(site, held_back, "connection refused: {reason}");
+        }
+    }
+
+    fn on_identified(&mut self, peer: PeerId, info: identify::Info) {
+        if let Some(site) = self.on_heard(peer) {
+            let addresses = address::learnt(site, info.listen_addrs, self.allow_private);
+            self.dialer.learn(site, addresses.clone());
+            self.outbox
+                .push(NetworkEvent::Addresses { site, addresses });
+        }
+    }
+
+    fn on_ping(&mut self, event: &ping::Event) {
+        let Some(site) = site_of(event.peer) else {
+            return;
+        };
+        match &event.result {
+            Ok(round_trip) => {
+                self.on_heard(event.peer);
+                self.count(site, |stats| stats.round_trip = Some(*round_trip));
+                self.pings_failed(site, event.connection, |_| 0);
+            }
+            Err(ping::Failure::Unsupported) => {}
+            Err(ping::Failure::Timeout | ping::Failure::Other { .. }) => {
+                let failed = self.pings_failed(site, event.connection, |failed| failed + 1);
+                if failed >= PINGS_FAILED_MAX {
+                    tracing::debug!(peer = %site.short(), "closing a dead connection");
+                    self.swarm.close_connection(event.connection);
+                }
+            }
+        }
+    }
+
+    fn pings_failed(
+        &mut self,
+        site: SiteId,
+        connection: ConnectionId,
+        change: impl FnOnce(u32) -> u32,
+    ) -> u32 {
+        let link = self.links.get_mut(&site);
+        match link.and_then(|link| link.connections.get_mut(&connection)) {
+            Some(failed) => {
+                *failed = change(*failed);
+                *failed
+            }
+            None => 0,
+        }
+    }
+}
+
+/// Why a dial failed, on one line.
+fn describe(error: &DialError) -> String {
+    match error {
+        DialError::Transport(errors) => errors
+            .iter()
+            .map(|(address, error)| format!("{address}: {}", address::innermost(error)))
+            .collect::<Vec<String>>()
+            .join("; "),
+        DialError::WrongPeerId { obtained, address } => match site_of(*obtained) {
+            Some(site) => format!("{address}: another site answers there, {site}"),
+            None => format!("{address}: another node answers there, {obtained}"),
+        },
+        DialError::LocalPeerId { address } => format!("{address}: that is this node itself"),
+        DialError::NoAddresses => "no address but our own".to_owned(),
+        other => address::innermost(other),
+    }
+}

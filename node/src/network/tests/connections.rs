@@ -1,0 +1,157 @@
+//! Who gets in, who comes back, and how it ends.
+
+use super::*;
+
+#[tokio::test]
+async fn a_peer_tells_its_addresses() {
+    let (a, mut b) = (Node::start(1).await, Node::start(2).await);
+    a.allow(&[&b]).await;
+    b.meet(&[&a]).await;
+    let told = b
+        .until(|event| match event {
+            NetworkEvent::Addresses { addresses, .. } => Some(addresses),
+            _ => None,
+        })
+        .await;
+    assert_eq!(told, vec![a.address.clone()]);
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused_and_never_counts_as_connected() {
+    let (a, mut b, mut stranger) = (
+        Node::start(1).await,
+        Node::start(2).await,
+        Node::start(3).await,
+    );
+    a.allow(&[&b]).await;
+    stranger.meet(&[&a]).await;
+    a.until_stats(|stats| stats.connections_refused >= 3).await;
+    let gate = a.site();
+    stranger
+        .until_stats(|stats| {
+            let gate = stats.peers.get(&gate);
+            gate.is_some_and(|gate| gate.dials_failed >= 3)
+        })
+        .await;
+    assert!(stranger.ask(a.site(), vec![1]).await.is_err());
+    let seen: Vec<NetworkEvent> = std::iter::from_fn(|| stranger.events.try_recv().ok()).collect();
+    assert!(!seen.contains(&NetworkEvent::Connected(a.site())));
+    b.meet(&[&a]).await;
+    b.until_connected(a.site()).await;
+}
+
+#[tokio::test]
+async fn who_is_no_longer_allowed_is_disconnected() {
+    let (mut a, mut b) = connected_pair().await;
+    a.allow(&[]).await;
+    a.until_disconnected(b.site()).await;
+    b.until_disconnected(a.site()).await;
+    let outcome = a.ask(b.site(), vec![1]).await;
+    assert_eq!(outcome, Err(RequestFailure::NotConnected));
+    a.allow(&[&b]).await;
+    a.until_connected(b.site()).await;
+}
+
+#[tokio::test]
+async fn blocking_cuts_and_healing_reconnects_at_once() {
+    let (mut a, mut b) = connected_pair().await;
+    a.send(NetworkCommand::Block(sites(&[&b]))).await;
+    b.send(NetworkCommand::Block(sites(&[&a]))).await;
+    a.until_disconnected(b.site()).await;
+    b.until_disconnected(a.site()).await;
+    let outcome = a.ask(b.site(), vec![1]).await;
+    assert_eq!(outcome, Err(RequestFailure::NotConnected));
+    b.send(NetworkCommand::Block(BTreeSet::new())).await;
+    a.send(NetworkCommand::Block(BTreeSet::new())).await;
+    a.until_connected(b.site()).await;
+    b.until_connected(a.site()).await;
+    let (outcome, _) = tokio::join!(a.ask(b.handle.site(), vec![1]), b.answer(vec![2]));
+    assert_eq!(outcome, Ok(vec![2]));
+}
+
+#[tokio::test]
+async fn one_side_that_blocks_is_enough() {
+    let (mut a, mut b) = connected_pair().await;
+    a.send(NetworkCommand::Block(sites(&[&b]))).await;
+    b.until_disconnected(a.site()).await;
+    b.meet(&[&a]).await;
+    a.until_stats(|stats| stats.connections_refused >= 2).await;
+    a.send(NetworkCommand::Block(BTreeSet::new())).await;
+    a.until_connected(b.site()).await;
+}
+
+#[tokio::test]
+async fn dialling_each_other_at_once_leaves_a_connection() {
+    for _ in 0..5 {
+        let (mut a, mut b) = (Node::start(1).await, Node::start(2).await);
+        let (to_a, to_b) = ([&b], [&a]);
+        tokio::join!(a.meet(&to_a), b.meet(&to_b));
+        a.until_connected(b.handle.site()).await;
+        b.until_connected(a.handle.site()).await;
+        let (outcome, _) = tokio::join!(a.ask(b.handle.site(), vec![1]), b.answer(vec![2]));
+        assert_eq!(outcome, Ok(vec![2]));
+        let (outcome, _) = tokio::join!(b.ask(a.handle.site(), vec![1]), a.answer(vec![2]));
+        assert_eq!(outcome, Ok(vec![2]));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_restarts_elsewhere_is_found_again() {
+    let (mut a, b) = connected_pair().await;
+    b.handle.shutdown().await;
+    a.until_disconnected(b.site()).await;
+    let b = Node::start(2).await;
+    b.allow(&[&a]).await;
+    a.meet(&[&b]).await;
+    a.until_connected(b.site()).await;
+}
+
+#[tokio::test]
+async fn shutting_down_ends_everything() {
+    let (a, mut b) = connected_pair().await;
+    a.handle.shutdown().await;
+    let mut events = a.events;
+    timeout(PATIENCE, async { while events.recv().await.is_some() {} })
+        .await
+        .expect("the end of events");
+    assert_eq!(
+        a.handle.send(NetworkCommand::Shutdown).await,
+        Err(NetworkClosed)
+    );
+    a.handle.shutdown().await;
+    b.until_disconnected(a.handle.site()).await;
+    let again = std::net::TcpListener::bind((
+        "127.0.0.1",
+        a.address
+            .iter()
+            .find_map(|part| match part {
+                libp2p::multiaddr::Protocol::Tcp(port) => Some(port),
+                _ => None,
+            })
+            .unwrap(),
+    ));
+    assert!(again.is_ok(), "the port is free: {again:?}");
+}
+
+#[tokio::test]
+async fn an_address_in_use_or_unknown_is_an_error_at_once() {
+    let taken = Node::start(1).await;
+    for (address, expected) in [
+        (taken.address.to_string(), "in use"),
+        ("/ip4/127.0.0.1/udp/0/quic-v1".to_owned(), "feature `quic`"),
+        ("/memory/1".to_owned(), "of the form"),
+    ] {
+        if cfg!(feature = "quic") && address.contains("quic") {
+            continue;
+        }
+        let config = NetworkConfig {
+            listen: vec![address.parse().unwrap()],
+            ..NetworkConfig::default()
+        };
+        let error = start(config, [2; 32]).unwrap_err().to_string();
+        assert!(
+            error.contains(&address) && error.contains(expected),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! Gossip that stays within each VO: gossipsub behind a filter that knows who belongs to a topic.
+//!
+//! The allow list is the union over all VOs of this site, so a connected peer may well be no member
+//! of a given VO. Gossipsub sends a topic's messages to whoever subscribed to it, and its filter for
+//! subscriptions is not told who subscribes. [`MemberGossip`] notes who is speaking before it hands
+//! an RPC on, so that [`MemberFilter`] can tell.
+//!
+//! Invariant: gossipsub believes a peer to be subscribed to a topic of ours only while the peer is
+//! one of the topic's members; therefore publishing, forwarding, IHAVE and GRAFT leave others out
+//! (gossipsub 0.50.1 drops a GRAFT for a topic that the peer is not subscribed to). Gossipsub cannot
+//! be made to ask again, so a peer whose membership changes has to reconnect.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+
+use fairmesh_model::VoId;
+use libp2p::core::Endpoint;
+use libp2p::core::transport::PortUse;
+use libp2p::gossipsub::{
+    self, IdentTopic, IdentityTransform, MaxCountSubscriptionFilter, TopicHash,
+    TopicSubscriptionFilter,
+};
+use libp2p::swarm::{
+    ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
+    THandlerOutEvent, ToSwarm,
+};
+use libp2p::{Multiaddr, PeerId};
+
+use crate::network::config::TOPICS_PER_PEER_MAX;
+
+/// Refused subscriptions that are remembered, so that a peer that becomes a member can be made to
+/// subscribe again. What is forgotten costs speed only: anti-entropy needs no subscription.
+const REFUSED_MAX: usize = 4096;
+
+const TOPIC_PREFIX: &str = "fairmesh/1/";
+
+/// The gossip topic of a VO.
+pub(crate) fn topic_of(vo: VoId) -> IdentTopic {
+    IdentTopic::new(format!("{TOPIC_PREFIX}{vo}"))
+}
+
+/// The VO of a gossip topic.
+pub(crate) fn vo_of(topic: &TopicHash) -> Option<VoId> {
+    topic.as_str().strip_prefix(TOPIC_PREFIX)?.parse().ok()
+}
+
+/// Who belongs to which topic.
+#[derive(Debug, Default)]
+struct Members {
+    /// Whose RPC is being handled; `None` when gossipsub asks about our own subscription.
+    speaking: Option<PeerId>,
+    by_topic: BTreeMap<TopicHash, BTreeSet<PeerId>>,
+    refused: BTreeSet<(PeerId, TopicHash)>,
+}
+
+/// The half that gossipsub asks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MemberFilter(Arc<Mutex<Members>>);
+
+impl MemberFilter {
+    /// Held for a look-up at a time, by the one task that polls the swarm.
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        self.0
+            .lock()
+            .expect("no code panics while it holds this lock")
+    }
+}
+
+impl TopicSubscriptionFilter for MemberFilter {
+    /// Topics that we do not take part in are nobody's secret of ours, and allowed.
+    fn can_subscribe(&mut self, topic: &TopicHash) -> bool {
+        let mut members = self.lock();
+        let (Some(peer), Some(of_topic)) = (members.speaking, members.by_topic.get(topic)) else {
+            return true;
+        };
+        let allowed = of_topic.contains(&peer);
+        if !allowed && members.refused.len() < REFUSED_MAX {
+            members.refused.insert((peer, topic.clone()));
+        }
+        allowed
+    }
+}
+
+type Gossipsub = gossipsub::Behaviour<IdentityTransform, MaxCountSubscriptionFilter<MemberFilter>>;
+
+/// Gossipsub that leaves those who are no members out.
+pub(crate) struct MemberGossip {
+    inner: Gossipsub,
+    filter: MemberFilter,
+}
+
+impl MemberGossip {
+    /// Anonymous gossipsub: our own signatures are inside the messages, checked once per message.
+    pub(crate) fn new(config: gossipsub::Config) -> Result<Self, &'static str> {
+        let filter = MemberFilter::default();
+        let counted = MaxCountSubscriptionFilter {
+            filter: filter.clone(),
+            max_subscribed_topics: TOPICS_PER_PEER_MAX,
+            max_subscriptions_per_request: TOPICS_PER_PEER_MAX,
+        };
+        let anonymous = gossipsub::MessageAuthenticity::Anonymous;
+        let inner = Gossipsub::new_with_subscription_filter(anonymous, config, counted)?;
+        Ok(Self { inner, filter })
+    }
+
+    /// Takes part in the topic among `members`. Returns the peers that must reconnect for the
+    /// change of membership to hold; until they have, they must hear nothing more.
+    pub(crate) fn subscribe(&mut self, vo: VoId, members: BTreeSet<PeerId>) -> Vec<PeerId> {
+        let topic = topic_of(vo);
+        let hash = topic.hash();
+        let mut changed: BTreeSet<PeerId> = self
+            .inner
+            .all_peers()
+            .filter(|(peer, topics)| topics.contains(&&hash) && !members.contains(peer))
+            .map(|(peer, _)| *peer)
+            .collect();
+        {
+            let mut known = self.filter.lock();
+            known.refused.retain(|(peer, refused)| {
+                let joins = *refused == hash && members.contains(peer);
+                if joins {
+                    changed.insert(*peer);
+                }
+                !joins
+            });
+            known.by_topic.insert(hash, members);
+        }
+        if let Err(error) = self.inner.subscribe(&topic) {
+            tracing::error!(%vo, ?error, "cannot subscribe to the gossip of a VO");
+        }
+        changed.into_iter().collect()
+    }
+
+    /// Leaves the topic.
+    pub(crate) fn unsubscribe(&mut self, vo: VoId) {
+        let topic = topic_of(vo);
+        self.inner.unsubscribe(&topic);
+        self.filter.lock().by_topic.remove(&topic.hash());
+    }
+
+    /// Whether `peer` is a member of a topic that we take part in.
+    pub(crate) fn is_member(&self, topic: &TopicHash, peer: &PeerId) -> bool {
+        let members = self.filter.lock();
+        let of_topic = members.by_topic.get(topic);
+        of_topic.is_some_and(|of_topic| of_topic.contains(peer))
+    }
+
+    /// Sends to the members that are there. A topic that we do not take part in has no members.
+    pub(crate) fn publish(
+        &mut self,
+        vo: VoId,
+        bytes: Vec<u8>,
+    ) -> Result<(), gossipsub::PublishError> {
+        let topic = topic_of(vo).hash();
+        if !self.filter.lock().by_topic.contains_key(&topic) {
+            return Err(gossipsub::PublishError::NoPeersSubscribedToTopic);
+        }
+        self.inner.publish(topic, bytes).map(|_| ())
+    }
+
+    /// Says what becomes of a message.
+    pub(crate) fn judge(
+        &mut self,
+        id: &gossipsub::MessageId,
+        source: &PeerId,
+        acceptance: gossipsub::MessageAcceptance,
+    ) {
+        self.inner
+            .report_message_validation_result(id, source, acceptance);
+    }
+}
+
+/// Everything is gossipsub's, but that it is noted who speaks.
+impl NetworkBehaviour for MemberGossip {
+    type ConnectionHandler = <Gossipsub as NetworkBehaviour>::ConnectionHandler;
+    type ToSwarm = gossipsub::Event;
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        id: ConnectionId,
+        peer: PeerId,
+        local: &Multiaddr,
+        remote: &Multiaddr,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.inner
+            .handle_established_inbound_connection(id, peer, local, remote)
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        id: ConnectionId,
+        peer: PeerId,
+        address: &Multiaddr,
+        role: Endpoint,
+        port: PortUse,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.inner
+            .handle_established_outbound_connection(id, peer, address, role, port)
+    }
+
+    fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
+        if let FromSwarm::ConnectionClosed(closed) = &event
+            && closed.remaining_established == 0
+        {
+            let peer = closed.peer_id;
+            self.filter
+                .lock()
+                .refused
+                .retain(|(refused, _)| *refused != peer);
+        }
+        self.inner.on_swarm_event(event);
+    }
+
+    fn on_connection_handler_event(
+        &mut self,
+        peer: PeerId,
+        id: ConnectionId,
+        event: THandlerOutEvent<Self>,
+    ) {
+        self.filter.lock().speaking = Some(peer);
+        self.inner.on_connection_handler_event(peer, id, event);
+        self.filter.lock().speaking = None;
+    }
+
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
+        self.inner.poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_names_its_vo() {
+        let vo = VoId::from_bytes([0xa5; 32]);
+        assert_eq!(vo_of(&topic_of(vo).hash()), Some(vo));
+        assert_eq!(vo_of(&TopicHash::from_raw("fairmesh/2/a5")), None);
+    }
+
+    #[test]
+    fn only_members_may_subscribe_to_our_topics() {
+        let topic = topic_of(VoId::from_bytes([1; 32])).hash();
+        let (member, other) = (PeerId::random(), PeerId::random());
+        let mut filter = MemberFilter::default();
+        filter
+            .lock()
+            .by_topic
+            .insert(topic.clone(), [member].into());
+        assert!(filter.can_subscribe(&topic), "we ourselves");
+        filter.lock().speaking = Some(member);
+        assert!(filter.can_subscribe(&topic));
+        filter.lock().speaking = Some(other);
+        assert!(!filter.can_subscribe(&topic));
+        assert!(filter.can_subscribe(&TopicHash::from_raw("not ours")));
+        assert_eq!(filter.lock().refused, [(other, topic)].into());
+    }
+}

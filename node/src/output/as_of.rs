@@ -1,0 +1,98 @@
+//! What a table rests on, in one line above it: "as of …, N of M sites, oldest …".
+//!
+//! Invariant: a moment is printed in UTC with its zone, an age in at most two units, rounded down.
+//! Deliberately not here: where the numbers come from.
+
+use std::fmt;
+
+use fairmesh_model::{Millis, WallTime};
+use jiff::Timestamp;
+
+/// The freshness of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AsOf {
+    /// When it was computed.
+    pub at: WallTime,
+    /// Member sites whose usage it holds.
+    pub sites_heard: usize,
+    /// Member sites.
+    pub sites: usize,
+    /// How long ago the most silent of the heard sites was heard; `None` where nobody was.
+    pub oldest: Option<Millis>,
+}
+
+impl fmt::Display for AsOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (at, heard, sites) = (timestamp(self.at), self.sites_heard, self.sites);
+        write!(f, "as of {at}, {heard} of {sites} sites, oldest ")?;
+        match self.oldest {
+            Some(oldest) => write!(f, "{} ago", age(oldest)),
+            None => f.write_str("never heard"),
+        }
+    }
+}
+
+/// A moment in UTC, as in `2026-11-21T01:45:00Z`, with milliseconds where there are any.
+pub fn timestamp(at: WallTime) -> String {
+    let moment = i64::try_from(at.0)
+        .ok()
+        .and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    moment.map_or_else(|| format!("{at} s"), |moment| moment.to_string())
+}
+
+/// A length of time in its two largest units: `350ms`, `12s`, `3m 5s`, `2d 4h`.
+pub fn age(age: Millis) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ];
+    let Some(first) = UNITS.iter().position(|(length, _)| age.0 >= *length) else {
+        return format!("{}ms", age.0);
+    };
+    let (length, unit) = UNITS[first];
+    let (whole, rest) = (age.0 / length, age.0 % length);
+    match UNITS
+        .get(first + 1)
+        .map(|(length, unit)| (rest / length, unit))
+    {
+        Some((part, unit_below)) if part > 0 => format!("{whole}{unit} {part}{unit_below}"),
+        _ => format!("{whole}{unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_print_in_two_units() {
+        for (millis, text) in [
+            (0, "0ms"),
+            (350, "350ms"),
+            (12_000, "12s"),
+            (185_999, "3m 5s"),
+            (3_600_000, "1h"),
+            (187_200_000, "2d 4h"),
+        ] {
+            assert_eq!(age(Millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn a_table_says_what_it_rests_on() {
+        let mut as_of = AsOf {
+            at: WallTime::from_unix_secs(1_000_000_000),
+            sites_heard: 5,
+            sites: 6,
+            oldest: Some(Millis(12_000)),
+        };
+        assert_eq!(
+            as_of.to_string(),
+            "as of 2001-09-09T01:46:40Z, 5 of 6 sites, oldest 12s ago"
+        );
+        as_of.oldest = None;
+        assert!(as_of.to_string().ends_with("oldest never heard"));
+    }
+}

@@ -1,0 +1,25 @@
+//! What a command tells the shell.
+//!
+//! Invariant: 0 means that what was asked for holds or was done; 1 that it was understood and does
+//! not hold (a signature is missing, a site is stale). Errors, and words that were not understood,
+//! are not here: they are `Err` and clap's 2.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done, or true.
+    Success,
+    /// Understood and not true.
+    Failure,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Success => Self::SUCCESS,
+            Exit::Failure => Self::FAILURE,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Charters as TOML, both ways.
+//!
+//! Invariant: the text of a charter reads back as that charter. Deliberately not here: whether the
+//! charter makes sense (`Document::validate`).
+
+use std::fmt::Write;
+
+use fairmesh_model::{
+    ChargingRule, Charter, HistoryRule, MemberSite, Millis, SiteId, UsageMode, WindowLength,
+};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::draft::{RawRole, quoted, role_lines};
+use crate::config::history::RawHistory;
+use crate::config::quantity::{RawDuration, RawMoment};
+use crate::config::{FileError, Source};
+use crate::emulate::choice::{distance_text, parse_distance};
+use crate::output::timestamp;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDraft {
+    charter: RawCharter,
+    authority: RawRole,
+    policy: RawRole,
+    #[serde(default)]
+    history: RawHistory,
+    #[serde(default)]
+    site: Vec<RawSite>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCharter {
+    name: String,
+    version: u64,
+    vo: Option<Spanned<String>>,
+    previous: Option<Spanned<String>>,
+    issued: RawMoment,
+    expires: RawMoment,
+    window: Option<RawDuration>,
+    usage_mode: Option<RawMode>,
+    charging: Option<RawCharging>,
+    distance: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RawMode {
+    Historical,
+    Active,
+    Predictive,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum RawCharging {
+    CpuTime,
+    Weights {
+        cpu: u32,
+        gpu: u32,
+        mem_gib: u32,
+        #[serde(default)]
+        max: bool,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSite {
+    name: String,
+    id: Spanned<String>,
+    cores: u32,
+    #[serde(default)]
+    addresses: Vec<String>,
+}
+
+pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
+    let raw: RawDraft = source.parse()?;
+    let charter = &raw.charter;
+    let window = charter.window.as_ref().or(raw.history.window.as_ref());
+    let window = window.map_or(Ok(WindowLength::HOUR), |raw| {
+        source.window("charter.window", raw)
+    })?;
+    let id_help = "`fairmesh policy new charter --from OLD.cbor` fills it in";
+    Ok(Charter {
+        version: charter.version,
+        vo: optional(&charter.vo, |id| source.parsed("charter.vo", id, id_help))?,
+        previous: optional(&charter.previous, |id| {
+            source.parsed("charter.previous", id, id_help)
+        })?,
+        name: charter.name.clone(),
+        issued: source.moment("charter.issued", &charter.issued)?,
+        expires: source.moment("charter.expires", &charter.expires)?,
+        authority: raw.authority.role(source, "authority")?,
+        policy: raw.policy.role(source, "policy")?,
+        sites: raw
+            .site
+            .iter()
+            .map(|site| member(source, site))
+            .collect::<Result<_, _>>()?,
+        window,
+        history: raw.history.rule(source, window)?,
+        usage_mode: match charter.usage_mode {
+            Some(RawMode::Historical) => UsageMode::Historical,
+            None | Some(RawMode::Active) => UsageMode::Active,
+            Some(RawMode::Predictive) => UsageMode::Predictive,
+        },
+        charging: match charter.charging {
+            None | Some(RawCharging::CpuTime) => ChargingRule::CpuTime,
+            Some(RawCharging::Weights {
+                cpu,
+                gpu,
+                mem_gib,
+                max,
+            }) => ChargingRule::Weights {
+                cpu,
+                gpu,
+                mem_gib,
+                max,
+            },
+        },
+        distance: optional(&charter.distance, |text| {
+            parse_distance(text.get_ref())
+                .map_err(|help| source.error(Some(text.span()), Some("charter.distance"), help))
+        })?
+        .unwrap_or_default(),
+    })
+}
+
+fn optional<R, T>(
+    raw: &Option<R>,
+    read: impl FnOnce(&R) -> Result<T, FileError>,
+) -> Result<Option<T>, FileError> {
+    raw.as_ref().map(read).transpose()
+}
+
+fn member(source: Source<'_>, raw: &RawSite) -> Result<MemberSite, FileError> {
+    let help = "a site's id is printed by `fairmesh init`";
+    Ok(MemberSite {
+        site: source.parsed::<SiteId>("site.id", &raw.id, help)?,
+        name: raw.name.clone(),
+        cores: raw.cores,
+        addresses: raw.addresses.clone(),
+    })
+}
+
+/// A charter as a draft, with comments.
+pub fn charter_toml(charter: &Charter) -> String {
+    let mut text = String::new();
+    write_charter(&mut text, charter).expect("a string takes all text");
+    text
+}
+
+fn write_charter(text: &mut String, charter: &Charter) -> std::fmt::Result {
+    writeln!(
+        text,
+        "[charter]\nname = {}\nversion = {}",
+        quoted(&charter.name),
+        charter.version
+    )?;
+    if let Some(vo) = charter.vo {
+        writeln!(text, "vo = \"{vo}\"")?;
+    }
+    if let Some(previous) = charter.previous {
+        writeln!(text, "previous = \"{previous}\"")?;
+    }
+    let (issued, expires) = (timestamp(charter.issued), timestamp(charter.expires));
+    writeln!(
+        text,
+        "issued = {issued}\n# Expiry degrades answers, it does not stop them."
+    )?;
+    writeln!(text, "expires = {expires}")?;
+    writeln!(
+        text,
+        "# Windows in which usage is counted; fixed for the VO's life."
+    )?;
+    writeln!(text, "window = \"{}\"", length(charter.window.millis().0))?;
+    let mode = match charter.usage_mode {
+        UsageMode::Historical => "historical",
+        UsageMode::Active => "active",
+        UsageMode::Predictive => "predictive",
+    };
+    writeln!(
+        text,
+        "# historical: finished jobs; active: and running ones so far; predictive: to their end."
+    )?;
+    writeln!(text, "usage_mode = \"{mode}\"")?;
+    writeln!(
+        text,
+        "# \"cpu-time\", or {{ weights = {{ cpu = 1000, gpu = 8000, mem_gib = 250, max = true }} }}"
+    )?;
+    writeln!(
+        text,
+        "# in thousandths of a core; the largest term alone, or the sum of all."
+    )?;
+    match charter.charging {
+        ChargingRule::CpuTime => writeln!(text, "charging = \"cpu-time\"")?,
+        ChargingRule::Weights {
+            cpu,
+            gpu,
+            mem_gib,
+            max,
+        } => writeln!(
+            text,
+            "charging = {{ weights = {{ cpu = {cpu}, gpu = {gpu}, mem_gib = {mem_gib}, max = {max} }} }}"
+        )?,
+    }
+    writeln!(text, "# absolute, relative, or mix:K with K from 0 to 1.")?;
+    writeln!(text, "distance = \"{}\"", distance_text(charter.distance))?;
+    writeln!(
+        text,
+        "\n# Who signs charters: ids from `fairmesh policy keygen`, and how many must.\n[authority]"
+    )?;
+    role_lines(text, &charter.authority);
+    writeln!(text, "\n# Who signs the share policy of `/`.\n[policy]")?;
+    role_lines(text, &charter.policy);
+    writeln!(text, "\n# How old usage counts.\n[history]")?;
+    write_history(text, charter)?;
+    writeln!(
+        text,
+        "\n# Who counts usage: at most its cores at one moment. Lines from `fairmesh init`."
+    )?;
+    for site in &charter.sites {
+        let addresses: Vec<String> = site.addresses.iter().map(|text| quoted(text)).collect();
+        writeln!(
+            text,
+            "[[site]]\nname = {}\nid = \"{}\"",
+            quoted(&site.name),
+            site.site
+        )?;
+        writeln!(
+            text,
+            "cores = {}\naddresses = [{}]\n",
+            site.cores,
+            addresses.join(", ")
+        )?;
+    }
+    Ok(())
+}
+
+fn write_history(text: &mut String, charter: &Charter) -> std::fmt::Result {
+    let span = |windows: u32| length(charter.window.millis().times(u64::from(windows)).0);
+    match charter.history {
+        HistoryRule::Windows {
+            length,
+            count,
+            factor,
+        } => writeln!(
+            text,
+            "windows = {{ length = \"{}\", count = {count}, factor = {factor} }}",
+            span(length)
+        ),
+        HistoryRule::HalfLife { windows, horizon } => {
+            writeln!(
+                text,
+                "half_life = \"{}\"\nhorizon = \"{}\"",
+                span(windows),
+                span(horizon)
+            )
+        }
+        HistoryRule::None { horizon } => {
+            writeln!(
+                text,
+                "half_life = \"none\"\nhorizon = \"{}\"",
+                span(horizon)
+            )
+        }
+        HistoryRule::RunningOnly => writeln!(text, "running_only = true"),
+    }
+}
+
+/// A length of time, exactly, in the largest unit that divides it.
+fn length(millis: u64) -> String {
+    let units = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ];
+    let unit = units.iter().find(|(unit, _)| millis.is_multiple_of(*unit));
+    unit.map_or_else(
+        || format!("{}ms", Millis(millis).0),
+        |(unit, name)| format!("{}{name}", millis / unit),
+    )
+}

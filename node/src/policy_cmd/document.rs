@@ -1,0 +1,154 @@
+//! A signed document of either kind, read from a file.
+//!
+//! Invariant: its form was checked and its bytes are those of the file; its signatures are as good
+//! as [`PolicyDocument::count_valid`] says. Deliberately not here: drafts.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use fairmesh_model::signed::DocumentError;
+use fairmesh_model::{
+    Charter, ContentHash, Document, KeyId, Role, SharePolicy, Signed, SigningKey, VoId,
+};
+use fairmesh_policy::{Adopted, DocumentKind, PolicyError, VoPolicies};
+
+/// A charter or a share policy.
+#[derive(Debug, Clone)]
+pub enum PolicyDocument {
+    /// A charter.
+    Charter(Signed<Charter>),
+    /// A share policy.
+    Shares(Signed<SharePolicy>),
+}
+
+/// Calls the same method of either kind.
+macro_rules! either {
+    ($self:expr, $document:ident => $body:expr) => {
+        match $self {
+            PolicyDocument::Charter($document) => $body,
+            PolicyDocument::Shares($document) => $body,
+        }
+    };
+}
+
+impl PolicyDocument {
+    /// Reads a file.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let bytes = read_bytes(path)?;
+        Self::parse(&bytes).with_context(|| format!("{} is no document", path.display()))
+    }
+
+    /// Takes bytes from anywhere.
+    pub fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
+        let as_charter = match Signed::parse(bytes) {
+            Ok(charter) => return Ok(Self::Charter(charter)),
+            Err(error) => error,
+        };
+        let as_shares = match Signed::parse(bytes) {
+            Ok(shares) => return Ok(Self::Shares(shares)),
+            Err(error) => error,
+        };
+        // A document that is of one kind and contradicts itself says so only as that kind.
+        match (&as_charter, &as_shares) {
+            (DocumentError::Invalid { .. }, _) => Err(as_charter.into()),
+            (_, DocumentError::Invalid { .. }) => Err(as_shares.into()),
+            _ => bail!("{as_charter}; and {as_shares}"),
+        }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> DocumentKind {
+        match self {
+            Self::Charter(_) => DocumentKind::Charter,
+            Self::Shares(_) => DocumentKind::SharePolicy,
+        }
+    }
+
+    /// Its version.
+    pub fn version(&self) -> u64 {
+        match self {
+            Self::Charter(charter) => charter.claimed().version,
+            Self::Shares(shares) => shares.claimed().version,
+        }
+    }
+
+    /// Kind, version and, of a share policy, the path that it divides.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Charter(charter) => format!("charter {}", charter.claimed().version),
+            Self::Shares(shares) => {
+                let policy = shares.claimed();
+                format!("share policy {} of `{}`", policy.version, policy.path)
+            }
+        }
+    }
+
+    /// Hash of its payload: the same whoever has signed.
+    pub fn hash(&self) -> ContentHash {
+        either!(self, document => document.hash())
+    }
+
+    /// The VO that it belongs to.
+    pub fn vo(&self) -> VoId {
+        either!(self, document => document.vo())
+    }
+
+    /// Its exact bytes.
+    pub fn bytes(&self) -> &[u8] {
+        either!(self, document => document.bytes())
+    }
+
+    /// Those who claim to have signed.
+    pub fn signers(&self) -> BTreeSet<KeyId> {
+        either!(self, document => document.signers().collect())
+    }
+
+    /// How many of `keys` have signed, really.
+    pub fn count_valid(&self, keys: &BTreeSet<KeyId>) -> usize {
+        either!(self, document => document.count_valid(keys))
+    }
+
+    /// Adds a signature; a repeat changes nothing.
+    pub fn add_signature(&mut self, key: &SigningKey) -> Result<(), DocumentError> {
+        either!(self, document => document.add_signature(key))
+    }
+
+    /// The role that must sign it, as far as the document itself can say: a charter must be signed
+    /// by its own authority (and by its predecessor's, which it does not name).
+    pub fn own_role(&self) -> Option<&Role> {
+        match self {
+            Self::Charter(charter) => Some(&charter.claimed().authority),
+            Self::Shares(_) => None,
+        }
+    }
+
+    /// Offers it to what is in force.
+    pub fn adopt(&self, policies: &mut VoPolicies) -> Result<Adopted, PolicyError> {
+        policies.adopt(self.kind(), self.bytes())
+    }
+}
+
+/// Reads a file that may hold a document, and no more than the largest one.
+pub(super) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let limit = SharePolicy::BYTES_MAX.max(Charter::BYTES_MAX) as u64;
+    let file = std::fs::File::open(path);
+    let file = file.with_context(|| format!("cannot read {}", path.display()))?;
+    let mut bytes = Vec::new();
+    let read = file.take(limit + 1).read_to_end(&mut bytes);
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    if bytes.len() as u64 > limit {
+        bail!(
+            "{} is larger than any document, {limit} bytes",
+            path.display()
+        );
+    }
+    Ok(bytes)
+}
+
+/// Whether bytes are text, and so a draft. A document begins with the byte of a CBOR tag, 0xd8,
+/// which continues no UTF-8 character that could stand here.
+pub(super) fn as_text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}

@@ -1,0 +1,112 @@
+//! Drafts: documents as TOML, before anyone has signed them.
+//!
+//! Invariant: one text gives one payload, on any machine and at any time: nothing is filled in from
+//! a clock or a host when a draft is read. Deliberately not here: signatures.
+
+use std::fmt::Write;
+
+use fairmesh_model::{Charter, Document, KeyId, Role, SharePolicy, Signed};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use toml::Spanned;
+
+use super::charter_draft;
+use super::document::PolicyDocument;
+use super::shares_draft;
+use crate::config::{FileError, Source};
+
+/// A charter or a share policy that nobody has signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Draft {
+    /// A charter.
+    Charter(Box<Charter>),
+    /// A share policy.
+    Shares(Box<SharePolicy>),
+}
+
+/// Keys of which a number must sign, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRole {
+    keys: Vec<Spanned<String>>,
+    threshold: Option<u32>,
+}
+
+impl Draft {
+    /// Reads the text of a draft: a charter has a table `[charter]`, a share policy `[shares]`.
+    pub fn parse(text: &str, file: &str) -> anyhow::Result<Self> {
+        #[derive(Deserialize)]
+        struct Kind {
+            charter: Option<IgnoredAny>,
+            shares: Option<IgnoredAny>,
+        }
+        let source = Source { file, text };
+        let kind: Kind = source.parse()?;
+        match kind {
+            Kind {
+                charter: Some(_), ..
+            } => {
+                let charter = charter_draft::parse(source)?;
+                validate(source, &charter)?;
+                Ok(Self::Charter(Box::new(charter)))
+            }
+            Kind {
+                shares: Some(_), ..
+            } => {
+                let shares = shares_draft::parse(source)?;
+                validate(source, &shares)?;
+                Ok(Self::Shares(Box::new(shares)))
+            }
+            _ => {
+                let problem =
+                    "neither a charter ([charter]) nor a share policy ([policy], [shares])";
+                let help =
+                    "begin with `fairmesh policy new charter` or `fairmesh policy new shares`";
+                Err(source.error(None, None, problem).with_help(help).into())
+            }
+        }
+    }
+
+    /// The document, without any signature yet.
+    pub fn into_document(self) -> anyhow::Result<PolicyDocument> {
+        Ok(match self {
+            Self::Charter(charter) => PolicyDocument::Charter(Signed::sign(*charter, &[])?),
+            Self::Shares(shares) => PolicyDocument::Shares(Signed::sign(*shares, &[])?),
+        })
+    }
+}
+
+fn validate(source: Source<'_>, document: &impl Document) -> Result<(), FileError> {
+    document
+        .validate()
+        .map_err(|problem| source.error(None, None, problem))
+}
+
+impl RawRole {
+    pub(super) fn role(&self, source: Source<'_>, key: &str) -> Result<Role, FileError> {
+        let key_name = format!("{key}.keys");
+        let help = "key ids are printed by `fairmesh policy keygen`";
+        let keys = self
+            .keys
+            .iter()
+            .map(|id| source.parsed::<KeyId>(&key_name, id, help));
+        Ok(Role {
+            keys: keys.collect::<Result<_, _>>()?,
+            threshold: self.threshold.unwrap_or(1),
+        })
+    }
+}
+
+/// The lines of a role below its table's header.
+pub(super) fn role_lines(text: &mut String, role: &Role) {
+    text.push_str("keys = [\n");
+    for key in &role.keys {
+        writeln!(text, "  \"{key}\",").expect("a string takes all text");
+    }
+    writeln!(text, "]\nthreshold = {}", role.threshold).expect("a string takes all text");
+}
+
+/// A TOML string.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}

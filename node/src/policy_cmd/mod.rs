@@ -1,0 +1,101 @@
+//! `fairmesh policy`: an authority's whole work, from keys to published documents.
+//!
+//! A draft is TOML that people edit; signing makes it a document, whose bytes never change again
+//! except by more signatures. k-of-n signatures are added one by one on different machines: the
+//! same draft gives the same payload everywhere.
+//!
+//! Invariant: nothing here trusts a document's own word; what is printed as valid was verified.
+//! Files that are there are not overwritten, except to add a signature to a document.
+//! Deliberately not here: which documents a node has (`fairmesh status` and `peers`).
+
+mod charter_draft;
+mod clock;
+mod document;
+mod draft;
+mod plan;
+mod shares_draft;
+mod show;
+mod sign;
+mod start;
+mod verify;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+pub use charter_draft::charter_toml;
+pub use document::PolicyDocument;
+pub use draft::Draft;
+pub use shares_draft::shares_toml;
+
+use crate::init::generate_key;
+use crate::output::Exit;
+
+/// Make, sign, check, compare and publish a VO's charters and share policies
+#[derive(Debug, Clone, clap::Args)]
+pub struct PolicyArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: PolicyCommand,
+}
+
+/// The steps of an authority's work.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum PolicyCommand {
+    /// Make a signing key (a new file of mode 0600) and print its id
+    Keygen {
+        /// The file to make
+        file: PathBuf,
+    },
+    /// Make a draft to edit
+    #[command(subcommand)]
+    New(start::NewCommand),
+    /// Sign a draft, or add a signature to a document
+    Sign(sign::SignArgs),
+    /// Print a document as a draft, with who signed it
+    Show(show::ShowArgs),
+    /// Check signatures and succession: exit 0 if all is in order, 1 if not
+    Verify(verify::VerifyArgs),
+    /// Compare two sets of share trees: who gains and who loses
+    Plan(plan::PlanArgs),
+    /// Hand a signed document to a node, which spreads it
+    Publish {
+        /// The document
+        document: PathBuf,
+        /// The node's control socket
+        #[arg(long, value_name = "PATH")]
+        socket: PathBuf,
+    },
+}
+
+/// Hands a document to a node: socket, document, and what the node said.
+pub type Publish<'a> = &'a dyn Fn(&Path, &PolicyDocument) -> anyhow::Result<String>;
+
+/// Runs the command; `publish` speaks with the node.
+pub fn run(args: &PolicyArgs, out: &mut dyn Write, publish: Publish<'_>) -> anyhow::Result<Exit> {
+    match &args.command {
+        PolicyCommand::Keygen { file } => keygen(file, out),
+        PolicyCommand::New(args) => start::run(args, out),
+        PolicyCommand::Sign(args) => sign::run(args, out),
+        PolicyCommand::Show(args) => show::run(args, out),
+        PolicyCommand::Verify(args) => verify::run(args, out),
+        PolicyCommand::Plan(args) => plan::run(args, out),
+        PolicyCommand::Publish { document, socket } => {
+            let document = PolicyDocument::read(document)?;
+            let said = publish(socket, &document)
+                .with_context(|| format!("the node at {} did not take it", socket.display()))?;
+            writeln!(out, "{said}")?;
+            Ok(Exit::Success)
+        }
+    }
+}
+
+fn keygen(file: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let key = generate_key(file)?;
+    writeln!(out, "{}", key.key_id())?;
+    Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! `fairmesh policy plan`: who gains and who loses, before anything is published.
+//!
+//! Invariant: shares of the whole are those of `fairmesh_policy::plan`, ranks those of
+//! `fairmesh emulate`; entries are listed that either changes for. Deliberately not here: whether
+//! documents are properly signed (`verify`); a draft can be planned with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use fairmesh_model::{AccountPath, Distance, Share};
+use fairmesh_policy::{CompiledTree, PlanShare, SiteEntry, SitePolicy, compile};
+use serde::Serialize;
+
+use super::document::{PolicyDocument, as_text, read_bytes};
+use super::draft::Draft;
+use crate::emulate::{
+    Charges, ProjectionName, ShareTree, Unknown, choice::parse_distance, emulate, read,
+};
+use crate::output::{Align, Exit, OutputArgs, Table, write_json};
+
+/// Options of `plan`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PlanArgs {
+    /// What is in force: share policies, drafts or share trees that make one tree
+    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    pub old: Vec<PathBuf>,
+    /// What would be
+    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    pub new: Vec<PathBuf>,
+    /// Charges (path,charge), to compare ranks as well
+    #[arg(long, value_name = "USAGE.csv")]
+    pub usage: Option<PathBuf>,
+    /// How a deviation is measured: absolute, relative, or mix:K
+    #[arg(long, default_value = "absolute", value_parser = parse_distance)]
+    pub distance: Distance,
+    /// The form of the answer.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// One entry; shares in percent of the whole, with everybody busy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Line {
+    pub(super) path: AccountPath,
+    /// `None` where the entry is new.
+    pub(super) old_share: Option<String>,
+    /// `None` where the entry goes away.
+    pub(super) new_share: Option<String>,
+    pub(super) change: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) old_rank: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) new_rank: Option<u32>,
+    #[serde(skip)]
+    change_units: i64,
+}
+
+pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let (old, new) = (load(&args.old)?, load(&args.new)?);
+    let usage = args.usage.as_ref().map(|file| {
+        let charges = Charges::parse(&read(file)?, &file.display().to_string())?;
+        anyhow::Ok(charges)
+    });
+    let lines = compare(&old, &new, usage.transpose()?.as_ref(), args.distance)?;
+    write(&lines, args, out)?;
+    Ok(Exit::Success)
+}
+
+/// The tree that files make together.
+fn load(files: &[PathBuf]) -> anyhow::Result<ShareTree> {
+    let trees = files
+        .iter()
+        .map(|file| load_one(file))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    ShareTree::union(trees).map_err(|path| {
+        anyhow::anyhow!("`{path}` is in a tree and the entry above it is in none: give the policy that divides that")
+    })
+}
+
+fn load_one(file: &Path) -> anyhow::Result<ShareTree> {
+    let (bytes, name) = (read_bytes(file)?, file.display().to_string());
+    let policy = match as_text(&bytes) {
+        Some(text) if !has_header(text) => return Ok(ShareTree::parse(text, &name)?),
+        Some(text) => match Draft::parse(text, &name)? {
+            Draft::Shares(policy) => *policy,
+            Draft::Charter(_) => bail!("{name} is a charter, which has no shares"),
+        },
+        None => match PolicyDocument::read(file)? {
+            PolicyDocument::Shares(signed) => signed.claimed().clone(),
+            PolicyDocument::Charter(_) => bail!("{name} is a charter, which has no shares"),
+        },
+    };
+    ShareTree::of_policy(&policy).with_context(|| format!("{name}: a path is too long or too deep"))
+}
+
+/// Whether a text is a draft and not a bare share tree.
+fn has_header(text: &str) -> bool {
+    let table: Option<toml::Table> = text.parse().ok();
+    table.is_some_and(|table| table.contains_key("policy") || table.contains_key("charter"))
+}
+
+/// The entries that a change touches: the winners first, by how much.
+pub(super) fn compare(
+    old: &ShareTree,
+    new: &ShareTree,
+    usage: Option<&Charges>,
+    distance: Distance,
+) -> anyhow::Result<Vec<Line>> {
+    let mut lines: Vec<Line> = fairmesh_policy::plan(&compiled(old)?, &compiled(new)?)
+        .into_iter()
+        .map(|line| {
+            let units = |share: Option<PlanShare>| share.map_or(0, |share| share.absolute);
+            let change_units = units(line.after).cast_signed() - units(line.before).cast_signed();
+            Line {
+                path: line.path,
+                old_share: line.before.map(|share| percent(share.absolute)),
+                new_share: line.after.map(|share| percent(share.absolute)),
+                change: signed_percent(change_units),
+                old_rank: None,
+                new_rank: None,
+                change_units,
+            }
+        })
+        .collect();
+    if let Some(usage) = usage {
+        add_ranks(
+            &mut lines,
+            &ranks(old, usage, distance)?,
+            &ranks(new, usage, distance)?,
+        );
+    }
+    lines.sort_by(|a, b| {
+        b.change_units
+            .cmp(&a.change_units)
+            .then_with(|| a.path.cmp(&b.path))
+    });
+    Ok(lines)
+}
+
+fn compiled(tree: &ShareTree) -> anyhow::Result<CompiledTree> {
+    let entries = tree
+        .shares()
+        .map(|(path, share)| (path.clone(), SiteEntry::local(share)));
+    Ok(compile(
+        &SitePolicy::new(entries.collect())?,
+        &BTreeMap::new(),
+    ))
+}
+
+fn ranks(
+    tree: &ShareTree,
+    usage: &Charges,
+    distance: Distance,
+) -> anyhow::Result<BTreeMap<AccountPath, u32>> {
+    let emulated = emulate(
+        tree,
+        usage,
+        distance,
+        ProjectionName::Rank,
+        Unknown::CountAbove,
+    )?;
+    Ok(emulated
+        .entries
+        .into_iter()
+        .map(|entry| (entry.path, entry.rank))
+        .collect())
+}
+
+/// Adds the ranks, and lines for entries of which only the rank changes.
+fn add_ranks(
+    lines: &mut Vec<Line>,
+    old: &BTreeMap<AccountPath, u32>,
+    new: &BTreeMap<AccountPath, u32>,
+) {
+    let listed: BTreeSet<AccountPath> = lines.iter().map(|line| line.path.clone()).collect();
+    let moved = new.iter().filter(|(path, rank)| {
+        !listed.contains(*path) && !path.is_root() && old.get(*path) != Some(*rank)
+    });
+    lines.extend(moved.map(|(path, _)| Line {
+        path: path.clone(),
+        old_share: None,
+        new_share: None,
+        change: "0".to_owned(),
+        old_rank: None,
+        new_rank: None,
+        change_units: 0,
+    }));
+    for line in lines {
+        (line.old_rank, line.new_rank) =
+            (old.get(&line.path).copied(), new.get(&line.path).copied());
+    }
+}
+
+/// Units of 10^-9 of the whole, in percent.
+fn percent(units: u64) -> String {
+    let share = u32::try_from(units).ok().and_then(Share::from_units);
+    share.unwrap_or(Share::WHOLE).to_string()
+}
+
+fn signed_percent(units: i64) -> String {
+    let sign = match units {
+        0 => "",
+        1.. => "+",
+        _ => "-",
+    };
+    format!("{sign}{}", percent(units.unsigned_abs()))
+}
+
+fn write(lines: &[Line], args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Plan<'a> {
+        entries: &'a [Line],
+    }
+    if args.output.json {
+        return write_json(out, "fairmesh.plan/1", &Plan { entries: lines });
+    }
+    if lines.is_empty() && !args.output.parsable {
+        writeln!(out, "nobody gains or loses")?;
+        return Ok(());
+    }
+    let (left, right) = (Align::Left, Align::Right);
+    let dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+    let rank = |rank: Option<u32>| dash(rank.map(|rank| rank.to_string()));
+    let shares = [
+        ("Entry", left),
+        ("Old%", right),
+        ("New%", right),
+        ("Change%", right),
+    ];
+    let mut table = if args.usage.is_some() {
+        let ranks = [("OldRank", right), ("NewRank", right)];
+        Table::new(&[&shares[..], &ranks[..]].concat())
+    } else {
+        Table::new(&shares)
+    }
+    .with_heading("Shares of the whole with everybody busy");
+    for line in lines {
+        let path = line.path.to_string();
+        let (old, new) = (dash(line.old_share.clone()), dash(line.new_share.clone()));
+        let change = line.change.clone();
+        if args.usage.is_some() {
+            table.row([
+                path,
+                old,
+                new,
+                change,
+                rank(line.old_rank),
+                rank(line.new_rank),
+            ]);
+        } else {
+            table.row([path, old, new, change]);
+        }
+    }
+    Ok(table.write(out, &args.output)?)
+}

@@ -1,0 +1,97 @@
+//! Share policies as TOML, both ways: a header `[policy]` and the flat form `[shares]`.
+//!
+//! Invariant: the text of a share policy reads back as that policy. Deliberately not here: the flat
+//! form itself (`fairmesh_policy::tree_file`).
+
+use std::fmt::Write;
+
+use fairmesh_model::{AccountPath, SharePolicy};
+use fairmesh_policy::{parse_tree, to_toml};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use toml::Spanned;
+
+use crate::config::quantity::RawMoment;
+use crate::config::{Source, only_shares};
+use crate::output::timestamp;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDraft {
+    policy: RawPolicy,
+    #[serde(rename = "shares")]
+    _shares: IgnoredAny,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPolicy {
+    vo: Spanned<String>,
+    path: Option<Spanned<String>>,
+    version: u64,
+    previous: Option<Spanned<String>>,
+    issued: RawMoment,
+    expires: RawMoment,
+}
+
+pub(super) fn parse(source: Source<'_>) -> anyhow::Result<SharePolicy> {
+    let raw: RawDraft = source.parse()?;
+    let policy = &raw.policy;
+    let vo_help = "it is printed by `fairmesh policy show` of the VO's charter";
+    let previous_help = "`fairmesh policy new shares --from OLD.cbor` fills it in";
+    let path_help = "write \"/\", or the path that was delegated, such as \"/P-B1\"";
+    let path = policy
+        .path
+        .as_ref()
+        .map(|path| source.parsed("policy.path", path, path_help));
+    let previous = policy.previous.as_ref();
+    let previous = previous.map(|id| source.parsed("policy.previous", id, previous_help));
+    Ok(SharePolicy {
+        vo: source.parsed("policy.vo", &policy.vo, vo_help)?,
+        path: path.transpose()?.unwrap_or_else(AccountPath::root),
+        version: policy.version,
+        previous: previous.transpose()?,
+        issued: source.moment("policy.issued", &policy.issued)?,
+        expires: source.moment("policy.expires", &policy.expires)?,
+        shares: parse_tree(&only_shares(source.text), source.file)?.to_shares()?,
+    })
+}
+
+/// A share policy as a draft, with comments.
+pub fn shares_toml(policy: &SharePolicy) -> String {
+    let mut text = String::new();
+    write_header(&mut text, policy).expect("a string takes all text");
+    text.push_str(&to_toml(policy));
+    text
+}
+
+fn write_header(text: &mut String, policy: &SharePolicy) -> std::fmt::Result {
+    let (issued, expires) = (timestamp(policy.issued), timestamp(policy.expires));
+    writeln!(text, "[policy]\nvo = \"{}\"", policy.vo)?;
+    writeln!(
+        text,
+        "# What is divided: `/`, or an entry that was delegated to this policy's signers."
+    )?;
+    writeln!(
+        text,
+        "path = {}\nversion = {}",
+        super::draft::quoted(policy.path.as_str()),
+        policy.version
+    )?;
+    if let Some(previous) = policy.previous {
+        writeln!(text, "previous = \"{previous}\"")?;
+    }
+    writeln!(
+        text,
+        "issued = {issued}\n# Expiry degrades answers, it does not stop them."
+    )?;
+    writeln!(text, "expires = {expires}\n")?;
+    writeln!(
+        text,
+        "# Percent of the entry above, by paths below `path`; an entry that others divide is"
+    )?;
+    writeln!(
+        text,
+        "# \"/P-B1\" = {{ share = 60, delegate = {{ keys = [\"<key id>\"], threshold = 1 }} }}"
+    )
+}

@@ -1,0 +1,69 @@
+//! `fairmesh policy show`: a document as the draft that would make it, and who signed it.
+//!
+//! Invariant: a signature is called valid only after it was verified. Deliberately not here:
+//! succession (`verify`).
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::charter_draft::charter_toml;
+use super::document::PolicyDocument;
+use super::shares_draft::shares_toml;
+use super::verify::chain_of;
+use crate::output::Exit;
+
+/// Options of `show`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ShowArgs {
+    /// The document
+    #[arg(value_name = "DOC.cbor")]
+    pub document: PathBuf,
+    /// Documents that say who must sign it: charters, and policies that delegate
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub charter: Vec<PathBuf>,
+}
+
+pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let document = PolicyDocument::read(&args.document)?;
+    writeln!(
+        out,
+        "# {}\n# VO    {}\n# hash  {}",
+        document.name(),
+        document.vo(),
+        document.hash()
+    )?;
+    for signer in document.signers() {
+        let valid = document.count_valid(&[signer].into()) == 1;
+        writeln!(
+            out,
+            "# signed by {signer}, {}",
+            if valid { "valid" } else { "NOT VALID" }
+        )?;
+    }
+    let role = match &document {
+        PolicyDocument::Charter(_) => document.own_role().cloned(),
+        PolicyDocument::Shares(_) if args.charter.is_empty() => None,
+        PolicyDocument::Shares(shares) => {
+            let (policies, _) = chain_of(&args.charter)?;
+            policies.role(&shares.claimed().path).cloned()
+        }
+    };
+    match role {
+        Some(role) => {
+            let (valid, needed) = (document.count_valid(&role.keys), role.threshold);
+            writeln!(
+                out,
+                "# {valid} of {needed} needed signatures of its role are valid"
+            )?;
+        }
+        None => writeln!(
+            out,
+            "# its role is not known: give the VO's charters with --charter"
+        )?,
+    }
+    match &document {
+        PolicyDocument::Charter(charter) => write!(out, "\n{}", charter_toml(charter.claimed()))?,
+        PolicyDocument::Shares(shares) => write!(out, "\n{}", shares_toml(shares.claimed()))?,
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,113 @@
+//! `fairmesh policy sign`: the first signature on a draft, or one more on a document.
+//!
+//! Invariant: a signed document's payload is what the draft said, and a file holds either the old
+//! signatures or the old and the new ones, whenever the machine stops. Deliberately not here:
+//! whether the signatures are enough for a node; `verify` says so.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+
+use super::document::{PolicyDocument, as_text, read_bytes};
+use super::draft::Draft;
+use crate::init::{load_key, write_new};
+use crate::output::Exit;
+
+/// Options of `sign`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SignArgs {
+    /// A draft (TOML) or a document that lacks signatures
+    #[arg(value_name = "DRAFT.toml|DOC.cbor")]
+    pub file: PathBuf,
+    /// A file with a secret key; repeat it for several
+    #[arg(long = "key", value_name = "FILE", required = true)]
+    pub keys: Vec<PathBuf>,
+    /// Where the document goes [default: the draft's name with .cbor; a document is replaced]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let keys = args
+        .keys
+        .iter()
+        .map(|file| load_key(file))
+        .collect::<Result<Vec<_>, _>>()?;
+    let bytes = read_bytes(&args.file)?;
+    let draft = as_text(&bytes);
+    let mut document = match draft {
+        Some(text) => Draft::parse(text, &args.file.display().to_string())?.into_document()?,
+        None => PolicyDocument::parse(&bytes).with_context(|| {
+            format!("{} is neither a draft nor a document", args.file.display())
+        })?,
+    };
+    let target = match (&args.out, draft) {
+        (Some(out), _) => out.clone(),
+        (None, Some(_)) => args.file.with_extension("cbor"),
+        (None, None) => args.file.clone(),
+    };
+    for key in &keys {
+        document.add_signature(key)?;
+    }
+    if target == args.file {
+        replace(&target, document.bytes())?;
+    } else {
+        ensure!(
+            !target.exists(),
+            "{} is there already: sign that to add a signature, or give another name with -o",
+            target.display()
+        );
+        write_new(&target, document.bytes(), 0o644)?;
+    }
+    writeln!(out, "{}: {}", target.display(), document.name())?;
+    writeln!(out, "VO    {}\nhash  {}", document.vo(), document.hash())?;
+    write_signatures(&document, out)?;
+    if let Some(role) = document.own_role() {
+        for key in keys
+            .iter()
+            .map(|key| key.key_id())
+            .filter(|key| !role.keys.contains(key))
+        {
+            writeln!(out, "note: {key} is no key of this charter's authority")?;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn write_signatures(document: &PolicyDocument, out: &mut dyn Write) -> std::io::Result<()> {
+    match document.own_role() {
+        Some(role) => {
+            let (valid, needed) = (document.count_valid(&role.keys), role.threshold);
+            writeln!(
+                out,
+                "{valid} of {needed} needed signatures of its own authority"
+            )?;
+            if document.version() > 1 {
+                writeln!(
+                    out,
+                    "and it needs those of the authority of charter {}",
+                    document.version() - 1
+                )?;
+            }
+            Ok(())
+        }
+        None => writeln!(
+            out,
+            "{} valid signatures",
+            document.count_valid(&document.signers())
+        ),
+    }
+}
+
+/// Replaces a file durably: all of the new one, or all of the old one.
+fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let mut name = path
+        .file_name()
+        .context("a document has a name")?
+        .to_owned();
+    name.push(".new");
+    let fresh = path.with_file_name(name);
+    write_new(&fresh, bytes, 0o644)?;
+    std::fs::rename(&fresh, path).with_context(|| format!("cannot replace {}", path.display()))
+}

@@ -1,0 +1,287 @@
+//! An authority's work from the first key to the second charter, as files.
+
+use clap::Parser;
+use fairmesh_model::{Distance, KeyId};
+
+use super::*;
+use crate::emulate::{Charges, ShareTree};
+
+#[derive(Debug, clap::Parser)]
+struct Cli {
+    #[command(flatten)]
+    policy: PolicyArgs,
+}
+
+/// A folder, and commands run in it.
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).expect("there")
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("writes");
+    }
+
+    /// Runs a command line in which `@name` is a file in the folder.
+    fn try_run(&self, line: &str) -> anyhow::Result<(Exit, String)> {
+        let words = line
+            .split_whitespace()
+            .map(|word| match word.strip_prefix('@') {
+                Some(name) => self.path(name).display().to_string(),
+                None => word.to_owned(),
+            });
+        let cli = Cli::try_parse_from(std::iter::once("policy".to_owned()).chain(words))?;
+        let mut out = Vec::new();
+        let publish = |_: &Path, document: &PolicyDocument| Ok(format!("took {}", document.name()));
+        let exit = run(&cli.policy, &mut out, &publish)?;
+        Ok((exit, String::from_utf8(out)?))
+    }
+
+    fn run(&self, line: &str) -> String {
+        let (exit, said) = self
+            .try_run(line)
+            .unwrap_or_else(|error| panic!("{line}: {error:#}"));
+        assert_eq!(exit, Exit::Success, "{line}: {said}");
+        said.trim_end().to_owned()
+    }
+
+    fn refused(&self, line: &str) -> String {
+        format!("{:#}", self.try_run(line).expect_err(line))
+    }
+
+    fn fails(&self, line: &str) -> String {
+        let (exit, said) = self
+            .try_run(line)
+            .unwrap_or_else(|error| panic!("{line}: {error:#}"));
+        assert_eq!(exit, Exit::Failure, "{line}: {said}");
+        said
+    }
+}
+
+/// Keys a, b and c; charter 1 of a and b (both must sign), whose shares c signs.
+fn founded() -> Desk {
+    let desk = Desk::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| desk.run(&format!("keygen @{name}")));
+    desk.run(&format!(
+        "new charter --name VO-B --authority {a} --authority {b} --threshold 2 --policy {c} -o @1.toml"
+    ));
+    let site = KeyId::from_bytes([7; 32]);
+    let sites = format!("[[site]]\nname = \"hpc1\"\nid = \"{site}\"\ncores = 96\n");
+    desk.write("1.toml", &(desk.read("1.toml") + &sites));
+    desk
+}
+
+#[test]
+fn signatures_are_added_one_by_one() {
+    let desk = founded();
+    let said = desk.run("sign @1.toml --key @a");
+    assert!(said.contains("1 of 2 needed signatures"), "{said}");
+    let said = desk.fails("verify @1.cbor");
+    assert!(
+        said.contains("1 valid signatures of the 2 that are needed"),
+        "{said}"
+    );
+    // The other machine has the same draft, and comes to the same payload.
+    desk.run("sign @1.toml --key @b -o @other.cbor");
+    let hash = |file: &str| {
+        desk.run(&format!("show @{file}"))
+            .lines()
+            .nth(2)
+            .map(str::to_owned)
+    };
+    assert_eq!(hash("1.cbor"), hash("other.cbor"));
+    assert!(
+        desk.refused("sign @1.toml --key @b")
+            .contains("is there already")
+    );
+    let said = desk.run("sign @1.cbor --key @b --key @c");
+    assert!(
+        said.contains("2 of 2 needed") && said.contains("is no key of this charter"),
+        "{said}"
+    );
+    assert!(desk.run("verify @1.cbor").contains("ok "), "complete now");
+    assert_eq!(desk.run("publish @1.cbor --socket /s"), "took charter 1");
+}
+
+#[test]
+fn a_charter_is_followed_by_the_next_and_by_shares() {
+    let desk = founded();
+    desk.run("sign @1.toml --key @a --key @b");
+    desk.run("new charter --from @1.cbor -o @2.toml");
+    assert!(
+        desk.read("2.toml").contains("version = 2\nvo = \""),
+        "{}",
+        desk.read("2.toml")
+    );
+    desk.write(
+        "2.toml",
+        &desk
+            .read("2.toml")
+            .replace("name = \"VO-B\"", "name = \"VO-C\""),
+    );
+    desk.run("sign @2.toml --key @a --key @b");
+    assert_eq!(
+        desk.run("verify @2.cbor --charter @1.cbor")
+            .matches("ok ")
+            .count(),
+        2
+    );
+    assert!(desk.fails("verify @2.cbor").contains("missing"));
+    desk.run("new shares --charter @1.cbor -o @s.toml");
+    let tree = "\"/P-B1\" = 60\n\"/P-B1/U-B11\" = 12.5\n\"/P-B2\" = 40\n";
+    desk.write("s.toml", &(desk.read("s.toml") + tree));
+    desk.run("sign @s.toml --key @a -o @wrong.cbor");
+    assert!(
+        desk.fails("verify @wrong.cbor --charter @1.cbor")
+            .contains("0 valid signatures")
+    );
+    desk.run("sign @s.toml --key @c");
+    desk.run("verify @s.cbor --charter @1.cbor @2.cbor");
+    let shown = desk.run("show @s.cbor --charter @1.cbor");
+    assert!(
+        shown.contains("# 1 of 1 needed signatures of its role are valid"),
+        "{shown}"
+    );
+    assert!(shown.contains("\"/P-B1/U-B11\" = 12.5"), "{shown}");
+    desk.run("new shares --from @s.cbor -o @s2.toml");
+    assert!(desk.read("s2.toml").contains("version = 2\nprevious = \""));
+    assert!(
+        desk.refused("verify @s.cbor")
+            .contains("nothing says who may sign")
+    );
+}
+
+#[test]
+fn what_show_prints_is_the_draft() {
+    let desk = founded();
+    let rules = desk
+        .read("1.toml")
+        .replace(
+            "charging = \"cpu-time\"",
+            "charging = { weights = { cpu = 1000, gpu = 8000, mem_gib = 250 } }",
+        )
+        .replace("usage_mode = \"active\"", "usage_mode = \"predictive\"")
+        .replace("distance = \"absolute\"", "distance = \"mix:0.25\"")
+        .replace(
+            "half_life = \"7d\"\nhorizon = \"90d\"",
+            "windows = { length = \"1d\", count = 9, factor = 90.5 }",
+        );
+    desk.write("1.toml", &rules);
+    desk.run("sign @1.toml --key @a");
+    desk.write("shown.toml", &desk.run("show @1.cbor"));
+    desk.run("sign @shown.toml --key @a");
+    assert_eq!(desk.run("show @1.cbor"), desk.run("show @shown.cbor"));
+    let Draft::Charter(charter) = Draft::parse(&rules, "x").expect("valid") else {
+        panic!("a charter")
+    };
+    assert_eq!(
+        charter.distance,
+        Distance::Mix {
+            k: fairmesh_model::Share::from_percent(25).expect("25")
+        }
+    );
+    assert_ne!(charter.charging, fairmesh_model::ChargingRule::CpuTime);
+}
+
+#[test]
+fn mistakes_in_drafts_are_shown_where_they_are() {
+    let desk = founded();
+    let good = desk.read("1.toml");
+    for (from, to, words) in [
+        ("cores = 96", "cores = -1", "1.toml:"),
+        ("cores = 96", "core = 96", "unknown field `core`"),
+        (
+            "threshold = 2",
+            "threshold = 3",
+            "authority: threshold 3 of 2 keys",
+        ),
+        ("window = \"1h\"", "window = \"7h\"", "`charter.window`"),
+        (
+            "distance = \"absolute\"",
+            "distance = \"far\"",
+            "`charter.distance`",
+        ),
+        ("issued = 20", "issued = 21", "expires before it is issued"),
+        ("version = 1", "version = 2", "version 2"),
+        ("[charter]", "[chart]", "neither a charter"),
+    ] {
+        desk.write("1.toml", &good.replacen(from, to, 1));
+        let problem = desk.refused("sign @1.toml --key @a");
+        assert!(problem.contains(words), "{from} -> {to}: {problem}");
+    }
+    desk.write("1.toml", &good);
+    desk.run("sign @1.toml --key @a --key @b");
+    desk.run("new shares --charter @1.cbor -o @s.toml");
+    let lines = desk.read("s.toml").lines().count();
+    desk.write("s.toml", &(desk.read("s.toml") + "\"/x\" = 120\n"));
+    let problem = desk.refused("sign @s.toml --key @c");
+    assert!(
+        problem.contains(&format!("s.toml:{}:8: ", lines + 1)),
+        "{problem}"
+    );
+    desk.write("junk", "\u{1}");
+    assert!(desk.refused("sign @junk --key @a").contains("junk:1:"));
+    std::fs::write(desk.path("junk.cbor"), [0xd8, 0x62, 0x80]).expect("writes");
+    assert!(desk.refused("show @junk.cbor").contains("is no document"));
+}
+
+#[test]
+fn a_plan_says_who_gains_and_who_loses() {
+    let tree = |text: &str| ShareTree::parse(&format!("[shares]\n{text}"), "t").expect("valid");
+    let old = tree("\"/a\" = 50\n\"/b\" = 50\n\"/b/u\" = 100\n");
+    let new = tree("\"/a\" = 75\n\"/b\" = 25\n\"/b/u\" = 50\n\"/b/v\" = 50\n");
+    let usage = Charges::parse("path,charge\n/a,60\n/b/u,40\n", "u").expect("valid");
+    let lines = plan::compare(&old, &new, Some(&usage), Distance::Absolute).expect("plans");
+    let seen: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            (
+                line.path.as_str(),
+                line.change.as_str(),
+                line.old_rank,
+                line.new_rank,
+            )
+        })
+        .collect();
+    let expected = [
+        ("/a", "+25", Some(2), Some(1)),
+        ("/b/v", "+12.5", None, Some(2)),
+        ("/b", "-25", Some(1), Some(3)),
+        ("/b/u", "-37.5", Some(1), Some(4)),
+    ];
+    assert_eq!(seen, expected);
+    let desk = Desk::new();
+    desk.write("old.toml", "[shares]\n\"/a\" = 50\n\"/b\" = 50\n");
+    desk.write("new.toml", "[shares]\n\"/a\" = 75\n\"/b\" = 25\n");
+    let said = desk.run("plan --old @old.toml --new @new.toml -P");
+    assert_eq!(said, "Entry|Old%|New%|Change%\n/a|50|75|+25\n/b|50|25|-25");
+    assert_eq!(
+        desk.run("plan --old @old.toml --new @old.toml"),
+        "nobody gains or loses"
+    );
+}
+
+#[test]
+fn the_example_charter_is_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let folder = std::env::var_os("FAIRMESH_CONFIGS").map_or(folder, PathBuf::from);
+    for name in ["vo-charter.toml", "vo-shares.toml"] {
+        let text = std::fs::read_to_string(folder.join(name)).expect("there");
+        let draft = Draft::parse(&text, name).unwrap_or_else(|error| panic!("{error:#}"));
+        let again = match &draft {
+            Draft::Charter(charter) => charter_toml(charter),
+            Draft::Shares(shares) => shares_toml(shares),
+        };
+        assert_eq!(Draft::parse(&again, name).expect("what we write"), draft);
+    }
+}

@@ -1,0 +1,38 @@
+//! The node's store: one sled tree, written in atomic, durable batches.
+//!
+//! Invariant: when [`Store::write`] returns, all of its writes survive a crash and a power loss, or
+//! (on an error) none was acknowledged and the store takes no more. What [`Store::get`] and
+//! [`Store::scan`] serve passed a checksum of ours; what did not is reported and counted. One
+//! process at a time holds a store.
+//!
+//! sled 0.34.7 is behind `engine`, which covers its known faults; `recovery` opens a folder in
+//! whatever state a crash left it; `tally` and `mark` notice what sled has lost; `record` is the form of keys and values; `side_file` is the small
+//! file beside the folder that must survive its loss. To change the engine, replace `engine`.
+//!
+//! Deliberately not here: what the records mean, and grouping writes (they come in batches). All
+//! calls block; call them from a thread that may.
+
+mod engine;
+mod error;
+mod mark;
+mod record;
+mod recovery;
+mod side_file;
+mod tally;
+
+pub use engine::Store;
+pub use fairmesh_site::{Table, Write};
+pub use error::StoreError;
+pub use recovery::Recovery;
+pub use side_file::{SIDE_FORMAT_MAX, SideFile, SideFileError, SideState};
+
+/// Longest key of a record. sled writes an index page of more than 128 KiB as a file of its own,
+/// which it never syncs; a page holds up to some 320 keys. Longer names go in as a hash.
+pub const KEY_BYTES_MAX: usize = 320;
+
+/// Longest value of a record. Bounds the memory of one read; the largest documents (sealed windows
+/// of a large site) stay below half a megabyte.
+pub const VALUE_BYTES_MAX: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests;

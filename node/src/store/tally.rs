@@ -1,0 +1,113 @@
+//! The tally: what the store should hold, told in one record and checked whenever it is opened.
+//!
+//! sled's recovery can lose what it had synced without a word: when the end of its log is cut off
+//! it opens what is left, and when a bit flips it may skip a part of the log and go on behind it, so
+//! that single records are gone or are those of an earlier day (both measured here). So each batch
+//! also writes one record with its number and the sum of all records' checksums, and opening adds
+//! them up again. A store that does not come out at its tally is damaged.
+//!
+//! Invariant: `sum` is the sum, modulo 2^64, of the checksums of all records in the tree; a record's
+//! checksum covers its table, key and value. That the end of the log is not lost together with its
+//! tally is what `mark` is for.
+
+use std::collections::BTreeMap;
+
+use sled::{Batch, IVec};
+
+use super::Write;
+use super::record::{
+    CHUNK_BYTES, CHUNK_PREFIX, Stored, chunk_key, chunks_of, disk_key, disk_value, parse_value,
+};
+
+/// The key of the tally; no table has this byte.
+pub(super) const TALLY_KEY: [u8; 1] = [0];
+
+/// Number of the newest batch, and the sum of the checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Tally {
+    pub(super) number: u64,
+    sum: u64,
+}
+
+impl Tally {
+    /// The tally that the store itself tells, and the sum that its records come to.
+    pub(super) fn check(tree: &sled::Db) -> sled::Result<Result<Self, String>> {
+        let told = tree.get(TALLY_KEY)?;
+        let told = told.map_or(Some(Self::default()), |told| Self::parse(&told));
+        let mut found = 0_u64;
+        for item in tree.range([1_u8]..[CHUNK_PREFIX]) {
+            found = found.wrapping_add(sum_of(&item?.1));
+        }
+        Ok(match told {
+            Some(told) if told.sum == found => Ok(told),
+            Some(told) => Err(format!(
+                "records are missing or out of date (the last batch was {})",
+                told.number
+            )),
+            None => Err("its tally is not readable".to_owned()),
+        })
+    }
+
+    /// Turns `writes` into a batch with the new tally; a later write to a key replaces an earlier.
+    pub(super) fn batch(&mut self, tree: &sled::Db, writes: Vec<Write>) -> sled::Result<Batch> {
+        let mut batch = Batch::default();
+        let last_of_key: BTreeMap<Vec<u8>, Option<Vec<u8>>> = writes
+            .into_iter()
+            .map(|write| (disk_key(write.table, &write.key), write.value))
+            .collect();
+        let mut next = *self;
+        for (disk_key, value) in last_of_key {
+            let old = tree.get(&disk_key)?;
+            next.replace(&mut batch, disk_key, old.as_ref(), value.as_deref());
+        }
+        next.number += 1;
+        batch.insert(&TALLY_KEY, next.bytes().as_slice());
+        *self = next;
+        Ok(batch)
+    }
+
+    fn replace(
+        &mut self,
+        batch: &mut Batch,
+        disk_key: Vec<u8>,
+        old: Option<&IVec>,
+        new: Option<&[u8]>,
+    ) {
+        let chunks_new = new.map_or(0, chunks_of);
+        if let Some(old) = old {
+            self.sum = self.sum.wrapping_sub(sum_of(old));
+            if let Some((_, Stored::Chunks(chunks_old))) = parse_value(old) {
+                (chunks_new..chunks_old).for_each(|n| batch.remove(chunk_key(&disk_key, n)));
+            }
+        }
+        let Some(value) = new else {
+            batch.remove(disk_key);
+            return;
+        };
+        if chunks_new > 0 {
+            for (n, part) in (0..).zip(value.chunks(CHUNK_BYTES)) {
+                batch.insert(chunk_key(&disk_key, n), part);
+            }
+        }
+        let stored = disk_value(&disk_key, value);
+        self.sum = self.sum.wrapping_add(sum_of(&stored));
+        batch.insert(disk_key, stored);
+    }
+
+    fn bytes(self) -> [u8; 16] {
+        (u128::from(self.number) << 64 | u128::from(self.sum)).to_be_bytes()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (number, sum) = bytes.split_first_chunk::<8>()?;
+        Some(Self {
+            number: u64::from_be_bytes(*number),
+            sum: u64::from_be_bytes(sum.try_into().ok()?),
+        })
+    }
+}
+
+/// The checksum in a value on disk; what has none counts as zero and is caught when it is read.
+fn sum_of(stored: &[u8]) -> u64 {
+    parse_value(stored).map_or(0, |(sum, _)| u64::from_be_bytes(sum))
+}

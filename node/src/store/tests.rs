@@ -1,0 +1,383 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fairmesh_model::{Incarnation, WallTime};
+
+use super::*;
+
+mod crash;
+
+pub(super) const NOW: WallTime = WallTime::from_unix_secs(1_700_000_000);
+
+pub(super) fn put(table: Table, key: &[u8], value: &[u8]) -> Write {
+    Write {
+        table,
+        key: key.to_vec(),
+        value: Some(value.to_vec()),
+    }
+}
+
+pub(super) fn open(dir: &Path) -> (Store, Recovery) {
+    Store::open(dir, NOW).expect("the store opens")
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = dir.path().join("store");
+    (dir, store)
+}
+
+fn all(store: &Store, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+    store
+        .scan(table)
+        .collect::<Result<_, _>>()
+        .expect("nothing is damaged")
+}
+
+/// A few hundred records, some of them in chunks, so that the log has more than one segment.
+fn fill(dir: &Path) {
+    let (store, _) = open(dir);
+    for batch in 0..40_u8 {
+        let writes = (0..20_u8)
+            .map(|n| put(Table::Jobs, &[batch, n], &vec![n; 2_000]))
+            .collect();
+        store.write(writes).expect("written");
+        store
+            .write(vec![put(Table::Seals, &[batch], &vec![batch; 20_000])])
+            .expect("written");
+    }
+}
+
+#[test]
+fn tables_are_apart_and_batches_apply_in_order() {
+    let (_dir, path) = folder();
+    let (store, recovery) = open(&path);
+    assert!(recovery.is_new && recovery.set_aside.is_none());
+    let gone = Write {
+        table: Table::Meta,
+        key: b"b".to_vec(),
+        value: None,
+    };
+    let writes = vec![
+        put(Table::Meta, b"a", b"1"),
+        put(Table::Meta, b"b", b"2"),
+        put(Table::Jobs, b"a", b"3"),
+        put(Table::Meta, b"a", b"4"),
+        gone,
+    ];
+    store.write(writes).expect("written");
+    assert_eq!(all(&store, Table::Meta), [(b"a".to_vec(), b"4".to_vec())]);
+    assert_eq!(
+        store.get(Table::Jobs, b"a").expect("reads"),
+        Some(b"3".to_vec())
+    );
+    assert_eq!(store.get(Table::Jobs, b"b").expect("reads"), None);
+    drop(store);
+    let (store, recovery) = open(&path);
+    assert_eq!(recovery, Recovery::default());
+    assert_eq!(all(&store, Table::Meta).len(), 1);
+}
+
+#[test]
+fn large_values_are_kept_without_blob_files() {
+    let (_dir, path) = folder();
+    let values = [400_000, 4_097, 4_096, 0, 1_000_000].map(|length| vec![7_u8; length]);
+    let (store, _) = open(&path);
+    for value in &values {
+        store
+            .write(vec![
+                put(Table::Seals, b"s", value),
+                put(Table::Seals, b"t", value),
+            ])
+            .expect("written");
+        assert_eq!(
+            store.get(Table::Seals, b"s").expect("reads").as_ref(),
+            Some(value)
+        );
+    }
+    drop(store);
+    let (store, _) = open(&path);
+    assert_eq!(all(&store, Table::Seals).len(), 2);
+    assert_eq!(
+        store.get(Table::Seals, b"t").expect("reads").as_ref(),
+        Some(&values[4])
+    );
+    let forget = [b"s", b"t"].map(|key| Write {
+        table: Table::Seals,
+        key: key.to_vec(),
+        value: None,
+    });
+    store.write(forget.to_vec()).expect("written");
+    drop(store);
+    assert_eq!(fs::read_dir(path.join("blobs")).expect("there").count(), 0);
+    let raw = sled::open(&path).expect("opens");
+    assert_eq!(
+        raw.len(),
+        1,
+        "chunks go with their record; the number of the batch stays"
+    );
+}
+
+#[test]
+fn many_long_keys_make_no_blob_files() {
+    let (_dir, path) = folder();
+    let (store, _) = open(&path);
+    for batch in 0..20_u32 {
+        let record = |n: u32| {
+            // Differing at the front, so that sled's prefix compression finds nothing.
+            let mut key = (batch * 500 + n)
+                .wrapping_mul(2_654_435_761)
+                .to_be_bytes()
+                .to_vec();
+            key.resize(KEY_BYTES_MAX, 1);
+            put(Table::Jobs, &key, &[1; 4_096])
+        };
+        store
+            .write((0..500).map(record).collect())
+            .expect("written");
+    }
+    assert_eq!(store.scan(Table::Jobs).count(), 10_000);
+    drop(store);
+    assert_eq!(fs::read_dir(path.join("blobs")).expect("there").count(), 0);
+}
+
+#[test]
+fn what_is_too_long_is_refused_before_anything_is_written() {
+    let (_dir, path) = folder();
+    let (store, _) = open(&path);
+    let long_key = put(Table::Meta, &[0; KEY_BYTES_MAX + 1], b"");
+    let long_value = put(Table::Meta, b"v", &vec![0; VALUE_BYTES_MAX + 1]);
+    let good = put(Table::Meta, b"a", b"1");
+    assert!(matches!(
+        store.write(vec![good.clone(), long_key]),
+        Err(StoreError::KeyTooLong(_))
+    ));
+    assert!(matches!(
+        store.write(vec![good.clone(), long_value]),
+        Err(StoreError::ValueTooLong(_))
+    ));
+    assert!(all(&store, Table::Meta).is_empty());
+    store
+        .write(vec![good])
+        .expect("the store is not broken by it");
+}
+
+#[test]
+fn two_nodes_cannot_share_a_store() {
+    let (_dir, path) = folder();
+    let (store, _) = open(&path);
+    assert!(matches!(
+        Store::open(&path, NOW),
+        Err(StoreError::Locked(_))
+    ));
+    store
+        .write(vec![put(Table::Meta, b"a", b"1")])
+        .expect("not disturbed");
+    drop(store);
+    open(&path);
+}
+
+#[test]
+fn half_written_snapshots_are_removed() {
+    let (_dir, path) = folder();
+    fill(&path);
+    for content in [&b""[..], &[1; 40]] {
+        let leftover = path.join("snap.FFFFFFFFFFFFFF00.generating");
+        fs::write(&leftover, content).expect("planted");
+        assert!(sled::open(&path).is_err(), "sled still has the fault");
+        let (store, recovery) = open(&path);
+        assert_eq!(recovery.leftovers_removed, [leftover]);
+        assert!(recovery.set_aside.is_none() && !recovery.is_new);
+        assert_eq!(all(&store, Table::Jobs).len(), 800);
+    }
+}
+
+/// The folder once more, to be damaged.
+fn copy_of(path: &Path, name: &str) -> PathBuf {
+    let copy = path.with_file_name(name);
+    fs::create_dir_all(copy.join("blobs")).expect("made");
+    for entry in fs::read_dir(path).expect("there").flatten() {
+        if entry.path().is_file() {
+            fs::copy(entry.path(), copy.join(entry.file_name())).expect("copied");
+        }
+    }
+    copy
+}
+
+#[test]
+fn a_truncated_store_is_set_aside() {
+    let (dir, path) = folder();
+    fill(&path);
+    for kib in [4, 64, 600, 1_000, 2_000] {
+        let name = format!("cut-{kib}");
+        let copy = copy_of(&path, &name);
+        let data = fs::OpenOptions::new()
+            .write(true)
+            .open(copy.join("db"))
+            .expect("there");
+        let length = data.metadata().expect("there").len();
+        data.set_len(length.saturating_sub(kib << 10)).expect("cut");
+        let (store, recovery) = open(&copy);
+        let aside = dir.path().join(format!("{name}.damaged-1700000000"));
+        assert_eq!(recovery.set_aside.as_ref(), Some(&aside), "{kib} KiB");
+        assert!(recovery.is_new && recovery.damage.is_some());
+        assert!(aside.join("db").exists(), "kept for whoever wants to look");
+        assert!(all(&store, Table::Jobs).is_empty());
+        store
+            .write(vec![put(Table::Meta, b"a", b"1")])
+            .expect("the new one works");
+        drop(store);
+        let (store, recovery) = open(&copy);
+        assert_eq!(recovery, Recovery::default());
+        assert_eq!(all(&store, Table::Meta).len(), 1);
+    }
+}
+
+#[test]
+fn flipped_bits_are_never_served_nor_lost_without_a_word() {
+    let (_dir, path) = folder();
+    fill(&path);
+    let good = fs::read(path.join("db")).expect("there");
+    let step = good.len() / 24;
+    for at in (step / 2..good.len()).step_by(step) {
+        let copy = copy_of(&path, &format!("flipped-{at}"));
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        fs::write(copy.join("db"), &bad).expect("written");
+        let (store, recovery) = open(&copy);
+        let records: Vec<_> = store.scan(Table::Jobs).collect();
+        assert!(
+            recovery.set_aside.is_some() || records.len() == 800,
+            "at {at}: {}",
+            records.len()
+        );
+        for (key, value) in records.into_iter().flatten() {
+            assert_eq!(value, vec![key[1]; 2_000], "bit flipped at {at}");
+        }
+    }
+}
+
+#[test]
+fn damaged_records_are_named_and_not_served() {
+    let (_dir, path) = folder();
+    let (store, _) = open(&path);
+    let writes = [b"a", b"b"].map(|key| put(Table::Ledger, key, b"value"));
+    store.write(writes.to_vec()).expect("written");
+    store
+        .write(vec![put(Table::Seals, b"s", &vec![1; 10_000])])
+        .expect("written");
+    drop(store);
+    let raw = sled::open(&path).expect("opens");
+    let mut value = raw.get(b"\x07b").expect("reads").expect("there").to_vec();
+    *value.last_mut().expect("not empty") ^= 1;
+    raw.insert(b"\x07b", value).expect("written");
+    let (chunk, _) = raw
+        .scan_prefix([0xff])
+        .next()
+        .expect("a chunk")
+        .expect("reads");
+    raw.remove(chunk).expect("removed");
+    drop(raw);
+
+    let (store, _) = open(&path);
+    let error = store.get(Table::Ledger, b"b").expect_err("damaged");
+    assert!(
+        error
+            .to_string()
+            .contains("record 62 of table Ledger is damaged"),
+        "{error}"
+    );
+    assert!(store.get(Table::Seals, b"s").is_err(), "a missing chunk");
+    let scanned: Vec<bool> = store
+        .scan(Table::Ledger)
+        .map(|record| record.is_ok())
+        .collect();
+    assert_eq!(scanned, [true, false]);
+    assert_eq!(store.damaged_reads(), 3);
+    store
+        .write(vec![put(Table::Ledger, b"b", b"again")])
+        .expect("written");
+    assert_eq!(
+        store.get(Table::Ledger, b"b").expect("reads"),
+        Some(b"again".to_vec())
+    );
+}
+
+#[test]
+fn a_record_that_sled_lost_or_took_back_sets_the_store_aside() {
+    let (_dir, path) = folder();
+    let (store, _) = open(&path);
+    for value in [b"1", b"2"] {
+        let writes = [b"a", b"b"].map(|key| put(Table::Ledger, key, value));
+        store.write(writes.to_vec()).expect("written");
+    }
+    drop(store);
+    type Loss = fn(&sled::Db) -> sled::Result<()>;
+    let losses: [(&str, Loss); 4] = [
+        ("gone", |raw| raw.remove(b"\x07a").map(|_| ())),
+        ("another's value", |raw| {
+            let other = raw.get(b"\x07a")?.expect("there");
+            raw.insert(b"\x07b", other).map(|_| ())
+        }),
+        ("its old value", |raw| {
+            let old = record::disk_value(b"\x07a", b"1");
+            raw.insert(b"\x07a", old).map(|_| ())
+        }),
+        ("no tally", |raw| raw.remove(tally::TALLY_KEY).map(|_| ())),
+    ];
+    for (name, lose) in losses {
+        let copy = copy_of(&path, name);
+        lose(&sled::open(&copy).expect("opens")).expect("done");
+        let (_, recovery) = open(&copy);
+        assert!(recovery.set_aside.is_some(), "{name}");
+    }
+    assert_eq!(open(&path).1, Recovery::default());
+}
+
+#[test]
+fn the_side_file_holds_the_old_state_or_the_new() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("site.state");
+    let file = SideFile::new(&path);
+    assert_eq!(file.load().expect("reads"), None);
+    let old = SideState {
+        format: 1,
+        incarnation_floor: Incarnation(3),
+    };
+    let new = SideState {
+        format: 1,
+        incarnation_floor: Incarnation(4),
+    };
+    file.save(&old).expect("saved");
+
+    // A crash in the middle of writing leaves part of the new content under the other name.
+    fs::write(dir.path().join("site.state.new"), b"half of it").expect("planted");
+    assert_eq!(file.load().expect("reads"), Some(old));
+    file.save(&new).expect("saved over the leftover");
+    assert_eq!(file.load().expect("reads"), Some(new.clone()));
+
+    let good = fs::read(&path).expect("there");
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        fs::write(&path, &bad).expect("written");
+        assert!(
+            matches!(file.load(), Err(SideFileError::Damaged(_))),
+            "byte {at}"
+        );
+        fs::write(&path, &good[..at]).expect("written");
+        assert!(
+            matches!(file.load(), Err(SideFileError::Damaged(_))),
+            "cut at {at}"
+        );
+    }
+    file.save(&SideState {
+        format: SIDE_FORMAT_MAX + 1,
+        ..new
+    })
+    .expect("saved");
+    assert!(matches!(
+        file.load(),
+        Err(SideFileError::Newer { format: 2, .. })
+    ));
+}
