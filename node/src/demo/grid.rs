@@ -28,8 +28,11 @@ use crate::store::StoreError;
 /// Between two probes of a node: what "within three sync intervals" is counted in.
 pub(super) const SYNC: Duration = Duration::from_millis(1_000);
 
-/// Between two batches of a VO.
-const PUBLISH: Millis = Millis(500);
+/// Between two batches of a VO, where schedulers wait for them: 100 ms are minutes of fast time.
+const PUBLISH_SCHEDULING: Millis = Millis(100);
+
+/// Between two batches of a VO, where jobs run when a log says so.
+const PUBLISH_REPLAYING: Millis = Millis(500);
 
 /// One node.
 pub(super) struct DemoNode {
@@ -66,7 +69,7 @@ impl Grid {
         let (stop_lookups, stop) = watch::channel(false);
         let members = members(plan.cores.len())?;
         let ids: BTreeSet<SiteId> = members.iter().map(|member| member.id).collect();
-        let timing = timing(factor_permille);
+        let timing = timing(plan, factor_permille);
         let mut nodes: Vec<DemoNode> = Vec::new();
         let mut addresses: Vec<Vec<Multiaddr>> = Vec::new();
         for member in &members {
@@ -187,10 +190,10 @@ fn random() -> anyhow::Result<u64> {
 }
 
 /// Intervals of the nodes. Those that are measured in the sites' own time follow the clock's pace.
-fn timing(factor_permille: u64) -> Timing {
+fn timing(plan: &Plan, factor_permille: u64) -> Timing {
     let paced = |real: u64| Millis(real.saturating_mul(factor_permille.max(1_000)) / 1_000);
     Timing {
-        publish: PUBLISH,
+        publish: if plan.end.is_some() { PUBLISH_REPLAYING } else { PUBLISH_SCHEDULING },
         heartbeat: Millis(2_000),
         sync: Millis(u64::try_from(SYNC.as_millis()).expect("a second")),
         request_timeout: Millis(5_000),

@@ -26,7 +26,7 @@ use crate::driver::{Clock, FastClock, NodeHandle};
 const PASS: Duration = Duration::from_millis(25);
 
 /// How often running jobs are reported.
-const INSTALMENTS: Duration = Duration::from_millis(1_000);
+const INSTALMENTS: Duration = Duration::from_millis(100);
 
 /// The threads of all clusters.
 pub(super) struct Clusters {

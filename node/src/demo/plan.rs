@@ -70,7 +70,7 @@ impl Plan {
             load: Load::Paper,
             start: PAPER_START,
             end: None,
-            usage_mode: UsageMode::Active,
+            usage_mode: UsageMode::Predictive,
         }
     }
 
@@ -89,15 +89,9 @@ impl Plan {
         if let Some(shares) = shares {
             given_shares(&mut vos, shares)?;
         }
-        let usage_mode = if reschedule { UsageMode::Active } else { UsageMode::Historical };
+        let usage_mode = if reschedule { UsageMode::Predictive } else { UsageMode::Historical };
         let end = (!reschedule).then_some(end);
         Ok(Self { cores, vos, load: Load::Trace { trace, reschedule }, start, end, usage_mode })
-    }
-
-    /// The path of an account in every site's tree.
-    pub(super) fn tree_path(&self, account: &AccountKey) -> AccountPath {
-        let mount = AccountPath::root().child(&self.vos[account.vo].name).expect("a VO's name is a name");
-        mount.join(&account.path).expect("the load's paths are short")
     }
 
     /// Wall time that the load takes; `None` if it never ends.

@@ -1,0 +1,85 @@
+//! A store that is lost, or taken from an old backup, costs nothing that had been gossiped.
+
+use fairmesh_model::Millis;
+use fairmesh_site::Notice;
+
+use crate::ledger::{Ledger, assert_converged, assert_no_fork};
+use crate::mesh::Mesh;
+use crate::node::Rows;
+use crate::random::with_seeds;
+use crate::vo::DAY;
+
+const SETTLE: Millis = Millis::from_secs(40);
+
+#[test]
+fn a_wiped_store_comes_back_with_all_that_was_gossiped() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        mesh.restart_on(0, Rows::new());
+        ledger.report(&mut mesh, 0);
+        mesh.run(SETTLE);
+        ledger.report(&mut mesh, 0);
+        mesh.run(SETTLE);
+        assert_converged(&mesh, &ledger);
+        assert_no_fork(&mesh);
+        assert!(mesh.noticed(0, |notice| matches!(notice, Notice::Recovered { .. })));
+    });
+}
+
+#[test]
+fn an_old_backup_loses_nothing_that_was_gossiped_and_counts_nothing_twice() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        // Not published yet when the backup is made, but later.
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        let backup = mesh.nodes[0].rows.clone();
+        mesh.run(SETTLE);
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        mesh.restart_on(0, backup);
+        (0..5).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        assert_converged(&mesh, &ledger);
+        assert_no_fork(&mesh);
+        mesh.restart(0);
+        mesh.run(SETTLE);
+        assert_converged(&mesh, &ledger);
+    });
+}
+
+#[test]
+fn what_a_backup_carries_is_settled_although_its_days_have_been_merged_since() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        let backup = mesh.nodes[0].rows.clone();
+        mesh.tick_ms = 600_000;
+        mesh.run(DAY.times(7));
+        mesh.tick_ms = 1;
+        mesh.restart_on(0, backup);
+        ledger.report(&mut mesh, 0);
+        mesh.run(SETTLE);
+        assert_converged(&mesh, &ledger);
+        assert_no_fork(&mesh);
+    });
+}
+
+#[test]
+fn what_was_never_gossiped_is_not_lost_with_a_restart_either() {
+    let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
+    mesh.cut(1);
+    for _ in 0..6 {
+        ledger.report(&mut mesh, 0);
+        mesh.restart(0);
+    }
+    mesh.heal();
+    mesh.run(SETTLE);
+    assert_converged(&mesh, &ledger);
+    assert_no_fork(&mesh);
+}

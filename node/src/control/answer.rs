@@ -1,0 +1,95 @@
+//! The answers of `control.sock`, as the server writes them and `ask` reads them.
+//!
+//! Invariant: an answer begins with its schema, `fairmesh.<what>/1`; within a version fields are
+//! only added. Amounts that may exceed 2^53, and everything with decimals, are decimal strings; a
+//! share or deviation is a percentage; times are milliseconds since the Unix epoch.
+
+use serde::{Deserialize, Serialize};
+
+mod mesh;
+mod tree;
+
+pub use mesh::{
+    DocumentBody, DocumentsBody, NodeBody, NoticeBody, PeerBody, PeersBody, PublishedBody,
+    StatusBody, StreamBody, VoBody,
+};
+pub use tree::{
+    CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,
+    OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody, UnmappedBody,
+    UnmappedOrigin, UsageBody,
+};
+
+/// What every answer is wrapped in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Answer<T> {
+    /// `fairmesh.<what>/1`.
+    pub schema: String,
+    /// What it rests on.
+    #[serde(flatten)]
+    pub rests_on: RestsOn,
+    /// The answer.
+    #[serde(flatten)]
+    pub body: T,
+}
+
+/// What an answer rests on.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct RestsOn {
+    /// When it was made, by the node's clock, for people.
+    pub as_of: String,
+    /// The same, in milliseconds since the Unix epoch.
+    pub as_of_ms: u64,
+    /// Who contributed.
+    pub coverage: CoverageBody,
+    /// The documents and counters of each VO.
+    pub views: Vec<ViewBody>,
+}
+
+/// Who contributed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct CoverageBody {
+    /// Member sites of which anything is held.
+    pub sites_heard: u32,
+    /// Member sites.
+    pub sites_total: u32,
+    /// The site that was last heard the longest ago.
+    pub oldest: Option<OldestBody>,
+    /// Share of the declared capacity that was heard, percent.
+    pub capacity_heard: String,
+}
+
+/// The site that was last heard the longest ago.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OldestBody {
+    /// Its id.
+    pub site: String,
+    /// Its name in a charter.
+    pub name: Option<String>,
+    /// How long ago.
+    pub age_ms: u64,
+}
+
+/// What is held of a VO: two nodes with equal views compute equal numbers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ViewBody {
+    /// The VO.
+    pub vo: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// Version of the charter in force; 0 for none.
+    pub charter_version: u64,
+    /// Hash over the documents in force.
+    pub documents: Option<String>,
+    /// Digest of the counters.
+    pub counters: Option<String>,
+}
+
+/// A failure.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What is wrong.
+    pub error: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}

@@ -1,0 +1,158 @@
+//! Answers about the node, its peers and its documents.
+
+use serde::{Deserialize, Serialize};
+
+/// `fairmesh.status/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StatusBody {
+    /// This node.
+    pub node: NodeBody,
+    /// The VOs that it takes part in.
+    pub vos: Vec<VoBody>,
+    /// The other sites.
+    pub peers: Vec<PeerBody>,
+    /// Whether there is no warning and no error below.
+    pub healthy: bool,
+    /// What an operator should know, the worst first.
+    pub notices: Vec<NoticeBody>,
+}
+
+/// This node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeBody {
+    /// Its site id.
+    pub site: String,
+    /// What people call it.
+    pub name: String,
+    /// The program's version.
+    pub version: String,
+    /// How long it has run.
+    pub uptime_ms: u64,
+    /// Where it listens.
+    pub listening: Vec<String>,
+    /// Connections with all peers.
+    pub connections: u64,
+    /// Entries of the share tree in force.
+    pub entries: u64,
+    /// Records that counted, since the start.
+    pub records_counted: u64,
+    /// Origins that map nowhere.
+    pub unmapped: u64,
+}
+
+/// A VO.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VoBody {
+    /// Its id.
+    pub vo: String,
+    /// Its name, once its charter has come.
+    pub name: Option<String>,
+    /// Where it is mounted.
+    pub mount: Option<String>,
+    /// Version of the charter in force; 0 for none.
+    pub charter_version: u64,
+    /// Sites heard.
+    pub sites_heard: u32,
+    /// Member sites.
+    pub sites_total: u32,
+    /// The last batch of each stream: the version vector.
+    pub streams: Vec<StreamBody>,
+    /// Digest of documents and weighted sums; only if asked for with `digests=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view_digest: Option<String>,
+    /// What is not as it should be.
+    pub warnings: Vec<String>,
+}
+
+/// How far a stream of batches is held.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StreamBody {
+    /// Who counts.
+    pub site: String,
+    /// In which of its lives.
+    pub incarnation: String,
+    /// The last batch.
+    pub seq: u64,
+}
+
+/// `fairmesh.peers/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PeersBody {
+    /// Where this node listens.
+    pub listening: Vec<String>,
+    /// The other sites.
+    pub peers: Vec<PeerBody>,
+}
+
+/// Another site: reachable now, how old its data are, in sync.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PeerBody {
+    /// Its id.
+    pub site: String,
+    /// Its name in a charter.
+    pub name: Option<String>,
+    /// Whether it is connected now.
+    pub reachable: bool,
+    /// How long ago it signed the last thing that is held of it; absent where nothing is.
+    pub data_age_ms: Option<u64>,
+    /// Whether the last exchange that found nothing to pull is recent.
+    pub in_sync: bool,
+    /// How long ago that was; absent where there was none.
+    pub agreed_age_ms: Option<u64>,
+    /// Where the charters say it is.
+    pub addresses: Vec<String>,
+    /// Connections with it.
+    pub connections: u32,
+    /// Round-trip time of the last ping.
+    pub round_trip_us: Option<u64>,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent, without gossip.
+    pub bytes_out: u64,
+    /// Dials that failed.
+    pub dials_failed: u64,
+    /// Why the last one did.
+    pub dial_failure: Option<String>,
+}
+
+/// Something that an operator should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoticeBody {
+    /// A stable name.
+    pub code: String,
+    /// `info`, `warning` or `error`.
+    pub severity: String,
+    /// In words.
+    pub text: String,
+}
+
+/// `fairmesh.documents/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DocumentsBody {
+    /// The signed documents.
+    pub documents: Vec<DocumentBody>,
+}
+
+/// A signed document.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DocumentBody {
+    /// The VO.
+    pub vo: String,
+    /// `charter` or `share-policy`.
+    pub kind: String,
+    /// The path that it divides.
+    pub path: String,
+    /// Its version.
+    pub version: u64,
+    /// Hash of its payload.
+    pub hash: String,
+    /// The exact signed bytes, hexadecimal.
+    pub bytes: String,
+}
+
+/// `fairmesh.published/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PublishedBody {
+    /// What became of the document.
+    pub message: String,
+}

@@ -1,0 +1,232 @@
+//! Answers about shares, usage and what feeds reported.
+
+use serde::{Deserialize, Serialize};
+
+/// `fairmesh.shares/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SharesBody {
+    /// In path order, parents before children, without the root.
+    pub entries: Vec<ShareBody>,
+}
+
+/// One entry of the share tree in force.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ShareBody {
+    /// Where it is in the site's tree.
+    pub path: String,
+    /// Whether nothing is below it.
+    pub leaf: bool,
+    /// Whether usage of all sites counts at this level, or only of this one.
+    pub global: bool,
+    /// The VO that it belongs to.
+    pub vo: Option<String>,
+    /// What it should have of its parent, percent.
+    pub target: String,
+    /// What it has of its parent, percent, rounded down.
+    pub actual: String,
+    /// What it has of the whole, level by level, percent.
+    pub actual_of_whole: String,
+    /// The exact deviation, percent, cut to seven decimals.
+    pub deviation: String,
+    /// Its weighted usage, core-milliseconds.
+    pub usage_core_ms: String,
+    /// Its parent's.
+    pub parent_usage_core_ms: String,
+    /// The priority as a fraction of the highest possible one, percent.
+    pub factor: String,
+}
+
+/// `fairmesh.priority/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PriorityBody {
+    /// The VO that is charged; absent for the site's own accounts.
+    pub vo: Option<String>,
+    /// The account that is charged, in the VO's tree or the site's.
+    pub account: String,
+    /// The entry of the site's tree that counts for it.
+    pub entry: String,
+    /// Whether that is the account's own entry, or only the deepest one above.
+    pub exact: bool,
+    /// Between 0 and 1, for schedulers.
+    pub factor: String,
+    /// The default projection, `bits`.
+    pub priority: String,
+    /// From the root down.
+    pub levels: Vec<LevelBody>,
+}
+
+/// One level of an entry.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LevelBody {
+    /// The entry at this level.
+    pub path: String,
+    /// Whether usage of all sites counts at this level.
+    pub global: bool,
+    /// What it should have of its parent, percent.
+    pub target: String,
+    /// What it has, percent.
+    pub actual: String,
+    /// The exact deviation, percent.
+    pub deviation: String,
+    /// Its weighted usage, core-milliseconds.
+    pub usage_core_ms: String,
+    /// Its parent's.
+    pub parent_usage_core_ms: String,
+}
+
+/// `fairmesh.explain/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExplainBody {
+    /// The entry.
+    pub path: String,
+    /// From the root down.
+    pub levels: Vec<LevelBody>,
+    /// How it compares, if asked.
+    pub comparison: Option<ComparisonBody>,
+    /// Whose usage stands behind the entries that decide.
+    pub causes: Vec<CauseBody>,
+}
+
+/// How an entry compares with another.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ComparisonBody {
+    /// The other entry.
+    pub versus: String,
+    /// Its levels.
+    pub versus_levels: Vec<LevelBody>,
+    /// The deepest entry that both lie below (or are).
+    pub common_ancestor: String,
+    /// `before`, `tied` or `after`.
+    pub standing: String,
+    /// The first level at which they differ (0 is below the root).
+    pub level: Option<usize>,
+    /// The entry's deviation there, percent.
+    pub deviation: Option<String>,
+    /// The other's.
+    pub versus_deviation: Option<String>,
+    /// What would have to be charged to the one served first, until the other stands no worse.
+    pub parity_core_ms: Option<String>,
+}
+
+/// Raw usage behind an entry, by site.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CauseBody {
+    /// The entry.
+    pub path: String,
+    /// Site by site, the largest first; unweighted, over all windows that are held.
+    pub sites: Vec<NamedCounters>,
+}
+
+/// `fairmesh.usage/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UsageBody {
+    /// One for each VO, and one for the site's own accounts.
+    pub ledgers: Vec<LedgerBody>,
+}
+
+/// Usage of a VO, or of the site's own accounts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LedgerBody {
+    /// The VO; absent for the site's own accounts, which never leave it.
+    pub vo: Option<String>,
+    /// Its name.
+    pub vo_name: Option<String>,
+    /// By account that was charged.
+    pub by_account: Vec<NamedCounters>,
+    /// By site.
+    pub by_site: Vec<NamedCounters>,
+    /// All of it.
+    pub total: CountersBody,
+}
+
+/// Counters with a name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NamedCounters {
+    /// An account's path or a site's id.
+    pub id: String,
+    /// The site's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The counters.
+    #[serde(flatten)]
+    pub counters: CountersBody,
+}
+
+/// Raw counters, exact.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountersBody {
+    /// Normalised usage.
+    pub charge_core_ms: String,
+    /// Cores held.
+    pub cpu_core_ms: String,
+    /// GPUs held.
+    pub gpu_ms: String,
+    /// Memory held.
+    pub mem_mib_s: String,
+    /// Jobs that ended.
+    pub jobs: String,
+}
+
+/// `fairmesh.unmapped/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UnmappedBody {
+    /// Whom no rule maps; the most charged first.
+    pub origins: Vec<UnmappedOrigin>,
+}
+
+/// The batch system's words for somebody.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct OriginBody {
+    /// Local user.
+    pub user: Option<String>,
+    /// Batch account.
+    pub account: Option<String>,
+    /// Local group.
+    pub group: Option<String>,
+    /// Grid identity.
+    pub subject: Option<String>,
+}
+
+/// Somebody whom no rule maps.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UnmappedOrigin {
+    /// Who.
+    #[serde(flatten)]
+    pub origin: OriginBody,
+    /// Records.
+    pub records: u64,
+    /// What they were charged, against the root.
+    pub charge_core_ms: String,
+    /// When the last of them ended.
+    pub last_ms: u64,
+}
+
+/// `fairmesh.report/1`: what became of a report. What it says was counted is durable.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ReportBody {
+    /// Lines that were not blank.
+    pub read: u64,
+    /// Records that counted something new.
+    pub counted: u64,
+    /// Records that said nothing new.
+    pub known: u64,
+    /// Records that map nowhere: counted against the root.
+    pub unmapped: u64,
+    /// Records older than any history: counted nowhere.
+    pub late: u64,
+    /// Lines that were refused.
+    pub refused: u64,
+    /// What was charged.
+    pub charge_core_ms: String,
+    /// The first refused lines.
+    pub refusals: Vec<Refusal>,
+}
+
+/// A line that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Counted from 1.
+    pub line: u64,
+    /// Why.
+    pub reason: String,
+}

@@ -1,0 +1,53 @@
+//! What an answer rests on, asked of the site in the same breath as the answer itself.
+
+use axum::Json;
+use fairmesh_model::{Now, Share, SiteId};
+use fairmesh_site::{Coverage, Site};
+
+use super::answer::{Answer, CoverageBody, OldestBody, RestsOn, ViewBody};
+use super::text::clean;
+use crate::output::timestamp;
+
+/// A JSON answer of schema `fairmesh.<what>/1`.
+pub(super) fn answer<T>(what: &str, rests_on: RestsOn, body: T) -> Json<Answer<T>> {
+    Json(Answer {
+        schema: format!("fairmesh.{what}/1"),
+        rests_on,
+        body,
+    })
+}
+
+/// What anything that the site says now rests on.
+pub(super) fn rests_on(site: &Site, now: Now) -> RestsOn {
+    let views = site.vo_status(now).into_iter().map(|status| ViewBody {
+        vo: status.vo.to_string(),
+        name: status.name.as_deref().map(clean),
+        charter_version: status.charter_version,
+        documents: status.documents.map(|hash| hash.to_string()),
+        counters: status.counters.map(|hash| hash.to_string()),
+    });
+    RestsOn {
+        as_of: timestamp(now.wall),
+        as_of_ms: now.wall.0,
+        coverage: coverage_body(site, &site.coverage(), now),
+        views: views.collect(),
+    }
+}
+
+fn coverage_body(site: &Site, coverage: &Coverage, now: Now) -> CoverageBody {
+    CoverageBody {
+        sites_heard: coverage.sites_heard,
+        sites_total: coverage.sites_total,
+        oldest: coverage.oldest().map(|(id, at)| OldestBody {
+            site: id.to_string(),
+            name: site_name(site, id),
+            age_ms: now.wall.since(at).0,
+        }),
+        capacity_heard: Share::from_ratio(coverage.cores_heard, coverage.cores_total).to_string(),
+    }
+}
+
+/// The name of a site in any charter, safe to print.
+pub(super) fn site_name(site: &Site, id: SiteId) -> Option<String> {
+    site.site_name(id).map(clean)
+}

@@ -1,0 +1,171 @@
+//! `GET /v1/shares[?path=]`: the tree in force, target against actual.
+//!
+//! Invariant: all numbers of an answer are of one moment, and making it does not hold up the driver:
+//! sums are copied by a reader, and only if writers are too busy for that by the driver itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use fairmesh_fairshare::projection::BitsProjection;
+use fairmesh_fairshare::{Context, EntryId, Projection, Snapshot, explain};
+use fairmesh_model::{AccountPath, Share, VoId};
+use fairmesh_site::View;
+use serde::Deserialize;
+
+use super::answer::{LevelBody, RestsOn, ShareBody, SharesBody};
+use super::error::ApiError;
+use super::extract::{Params, parse_path};
+use super::rests_on::{answer, rests_on};
+use super::{Shared, State};
+
+/// Most entries of one answer: some 100 MB of JSON.
+const ENTRIES_MAX: usize = 200_000;
+
+/// Copies that are tried before the driver is asked for one.
+const SNAPSHOT_ATTEMPTS: u32 = 8;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    path: Option<String>,
+}
+
+pub(super) async fn get(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let below = query.path.as_deref().map_or(Ok(AccountPath::root()), parse_path)?;
+    let moment = Moment::take(&shared).await?;
+    let rests_on = moment.rests_on.clone();
+    let made = tokio::task::spawn_blocking(move || moment.entries(&below)).await;
+    let entries = made.map_err(ApiError::internal)??;
+    Ok(answer("shares", rests_on, SharesBody { entries }))
+}
+
+/// The tree at one moment.
+pub(super) struct Moment {
+    pub(super) snapshot: Snapshot,
+    pub(super) view: Arc<View>,
+    pub(super) rests_on: RestsOn,
+}
+
+impl Moment {
+    pub(super) async fn take(shared: &Shared) -> Result<Self, ApiError> {
+        let view = shared.node().view();
+        let copied = view.reader().snapshot(SNAPSHOT_ATTEMPTS);
+        let (view, snapshot, rests_on) = shared
+            .node()
+            .ask(move |site, now| {
+                let snapshot = copied.map_or_else(|| (site.view(), site.snapshot()), |copy| (view, copy));
+                (snapshot.0, snapshot.1, rests_on(site, now))
+            })
+            .await?;
+        Ok(Self {
+            snapshot,
+            view,
+            rests_on,
+        })
+    }
+
+    /// The entry of exactly this path.
+    pub(super) fn entry(&self, path: &AccountPath) -> Result<EntryId, ApiError> {
+        self.view.reader().entry(path).ok_or_else(|| {
+            ApiError::not_found(format!("the share tree has no entry `{path}`"))
+                .hint("GET /v1/shares lists all entries")
+        })
+    }
+
+    /// The levels of an entry, from the root down.
+    pub(super) fn levels(&self, entry: EntryId) -> Vec<LevelBody> {
+        let explained = explain(&self.snapshot, entry, None);
+        explained.levels.into_iter().map(level_body).collect()
+    }
+
+    fn entries(&self, below: &AccountPath) -> Result<Vec<ShareBody>, ApiError> {
+        let top = self.entry(below)?;
+        let of_whole = self.actual_of_whole();
+        let ids = self.snapshot.ids().skip(top.index());
+        let wanted: Vec<EntryId> = ids
+            .take_while(|entry| self.snapshot.path(*entry).starts_with(below))
+            .filter(|entry| *entry != EntryId::ROOT)
+            .take(ENTRIES_MAX + 1)
+            .collect();
+        if wanted.len() > ENTRIES_MAX {
+            let error = format!("more than {ENTRIES_MAX} entries");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error)
+                .hint("ask for a part of the tree: /v1/shares?path=/VO-A"));
+        }
+        let mounts: BTreeMap<&AccountPath, VoId> =
+            self.view.mounts().iter().map(|(vo, path)| (path, *vo)).collect();
+        let body = |entry: EntryId| self.share_body(entry, of_whole[entry.index()], &mounts);
+        Ok(wanted.into_iter().map(body).collect())
+    }
+
+    fn share_body(
+        &self,
+        entry: EntryId,
+        of_whole: Share,
+        mounts: &BTreeMap<&AccountPath, VoId>,
+    ) -> ShareBody {
+        let path = self.snapshot.path(entry);
+        // The last of an explanation's levels is the entry's own.
+        let level = explain(&self.snapshot, entry, None).levels.pop();
+        let level = level_body(level.expect("only the root has no level"));
+        let context = Context {
+            entry,
+            depth: self.snapshot.depth(),
+        };
+        let priority = BitsProjection.project(&self.snapshot.vector(entry), &context);
+        let vo = path.ancestors().find_map(|above| mounts.get(&above).copied());
+        ShareBody {
+            path: level.path,
+            leaf: self.snapshot.is_leaf(entry),
+            global: level.global,
+            vo: vo.map(|vo| vo.to_string()),
+            target: level.target,
+            actual: level.actual,
+            actual_of_whole: of_whole.to_string(),
+            deviation: level.deviation,
+            usage_core_ms: level.usage_core_ms,
+            parent_usage_core_ms: level.parent_usage_core_ms,
+            factor: BitsProjection.factor(&priority, &context).to_string(),
+        }
+    }
+
+    /// Products of actual shares from the root down, in units of a share.
+    fn actual_of_whole(&self) -> Vec<Share> {
+        let mut products: Vec<Share> = Vec::with_capacity(self.snapshot.entries());
+        for entry in self.snapshot.ids() {
+            let product = match self.snapshot.parent(entry) {
+                None => Share::WHOLE,
+                Some(parent) => {
+                    let level = self.snapshot.level(entry);
+                    let above = u128::from(products[parent.index()].units());
+                    // Both are cut alike until they fit: what is lost is below a millionth.
+                    let cut = level.parent_usage.leading_zeros().min(64);
+                    let shift = 64 - cut;
+                    let (usage, whole) = (level.usage >> shift, level.parent_usage >> shift);
+                    let units = above * usage.min(whole) / whole.max(1);
+                    u32::try_from(units).ok().and_then(Share::from_units).unwrap_or(Share::WHOLE)
+                }
+            };
+            products.push(product);
+        }
+        products
+    }
+}
+
+/// A level, for the wire.
+pub(super) fn level_body(level: fairmesh_fairshare::explain::LevelExplanation) -> LevelBody {
+    LevelBody {
+        path: level.path.to_string(),
+        global: level.global,
+        target: level.target.to_string(),
+        actual: level.actual.to_string(),
+        deviation: level.deviation.to_string(),
+        usage_core_ms: level.usage.to_string(),
+        parent_usage_core_ms: level.parent_usage.to_string(),
+    }
+}

@@ -1,0 +1,105 @@
+//! `GET /v1/status[?digests=true]`: the node, its VOs, its peers, and what is wrong.
+
+use axum::response::IntoResponse;
+use fairmesh_model::Now;
+use fairmesh_site::{Site, VoStatus};
+use serde::Deserialize;
+
+use super::answer::{NodeBody, NoticeBody, RestsOn, StatusBody, StreamBody, VoBody};
+use super::error::ApiError;
+use super::extract::Params;
+use super::peers::Found;
+use super::rests_on::{answer, rests_on};
+use super::text::clean;
+use super::{Shared, State, health};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    #[serde(default)]
+    digests: bool,
+}
+
+/// What the site says.
+struct Asked {
+    rests_on: RestsOn,
+    vos: Vec<VoBody>,
+    found: Found,
+    notices: Vec<NoticeBody>,
+    records_counted: u64,
+    unmapped: u64,
+}
+
+pub(super) async fn get(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let asked = shared
+        .node()
+        .ask(move |site, now| ask(site, now, query.digests))
+        .await?;
+    let timing = shared.options.settings.borrow().timing;
+    let peers = asked.found.bodies(&shared);
+    let mut notices = asked.notices;
+    notices.extend(health::of_mesh(&asked.vos, &peers, &timing));
+    let (notices, healthy) = health::sorted(notices);
+    let body = StatusBody {
+        node: node_body(&shared, asked.records_counted, asked.unmapped),
+        vos: asked.vos,
+        peers,
+        healthy,
+        notices,
+    };
+    Ok(answer("status", asked.rests_on, body))
+}
+
+fn ask(site: &Site, now: Now, digests: bool) -> Asked {
+    let vos = site.vo_status(now);
+    Asked {
+        rests_on: rests_on(site, now),
+        vos: vos.into_iter().map(|vo| vo_body(site, vo, digests)).collect(),
+        found: Found::ask(site, now),
+        notices: health::of_site(site),
+        records_counted: site.stats().records_counted,
+        unmapped: u64::try_from(site.unmapped().count()).unwrap_or(u64::MAX),
+    }
+}
+
+fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
+    let digest = digests.then(|| site.view_digest(status.vo)).flatten();
+    VoBody {
+        vo: status.vo.to_string(),
+        name: status.name.as_deref().map(clean),
+        mount: site.view().mounts().get(&status.vo).map(ToString::to_string),
+        charter_version: status.charter_version,
+        sites_heard: status.coverage.sites_heard,
+        sites_total: status.coverage.sites_total,
+        streams: status
+            .streams
+            .iter()
+            .map(|(stream, seq)| StreamBody {
+                site: stream.site.to_string(),
+                incarnation: stream.incarnation.0.to_string(),
+                seq: seq.0,
+            })
+            .collect(),
+        view_digest: digest.map(|hash| hash.to_string()),
+        warnings: status.warnings.iter().map(|warning| clean(warning)).collect(),
+    }
+}
+
+fn node_body(shared: &Shared, records_counted: u64, unmapped: u64) -> NodeBody {
+    let uptime = shared.started.elapsed().as_millis();
+    let entries = shared.node().view().reader().entries();
+    NodeBody {
+        site: shared.options.site.to_string(),
+        name: shared.options.settings.borrow().name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
+        listening: shared.options.listening.clone(),
+        connections: shared.node().network_stats().connections,
+        entries: u64::try_from(entries).unwrap_or(u64::MAX),
+        records_counted,
+        unmapped,
+    }
+}
