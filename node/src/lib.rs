@@ -3,9 +3,22 @@
 //! The binary `fairmesh` is made of these rooms; they are a library so that tests and benchmarks
 //! can enter them. The site itself, which decides everything, is in `crates/site`.
 
-pub mod demo;
 pub mod driver;
-pub mod lookup;
 pub mod network;
-pub mod serve;
 pub mod store;
+
+pub mod lookup;
+pub mod serve;
+
+pub mod ask;
+pub mod cli;
+pub mod control;
+pub mod metrics;
+
+pub mod config;
+pub mod demo;
+pub mod emulate;
+pub mod init;
+pub mod output;
+pub mod policy_cmd;
+pub mod run;

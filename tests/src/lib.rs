@@ -1,1 +1,14 @@
-//! .
+//! Real nodes as processes, for tests: configured by files, spoken to over their sockets, killed.
+//!
+//! Invariant: a node that is dropped is killed, and its folder goes with the test's. Ports and paths
+//! are the system's choice. Deliberately not here: what a test is about.
+
+pub mod decoders;
+
+mod http;
+mod process;
+mod vo;
+
+pub use http::{Answer, request};
+pub use process::{Node, Site};
+pub use vo::{Vo, records};

@@ -7,22 +7,24 @@
 //! Deliberately not here: retries and a policy for stale views. The caller knows what a scheduling
 //! cycle can wait for.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::protocol::{
     Accounts, Answer, HandleColumn, NameBlockBuf, PIPELINE_BYTES_MAX, ProtocolError, Reply,
-    Request, Status, Want, Who, decode_reply, encode_request, split_frame,
+    Request, Status, Want, Who, decode_reply, encode_request,
 };
 
-/// Bytes to read at once at the least: a whole answer of a small request.
-const READ_BYTES: usize = 4096;
+mod inbox;
 
-/// Bytes of an answer beside its columns, at the most.
-const ANSWER_HEAD_BYTES: usize = 160;
+use inbox::{Inbox, InboxError};
+
+/// What an answer takes of the socket's room beside its columns: the kernel counts the 768 bytes of
+/// its own that each small write takes, too.
+const ANSWER_HEAD_BYTES: usize = 1024;
 
 /// Why a look-up failed.
 #[derive(Debug, thiserror::Error)]
@@ -351,63 +353,5 @@ fn next_session() -> u64 {
     SESSIONS.fetch_add(1, Ordering::Relaxed)
 }
 
-enum InboxError {
-    Io(io::Error),
-    Protocol(ProtocolError),
-}
-
-/// What was read and not yet taken. Grows with what arrives, up to one frame and a bit.
-#[derive(Debug, Default)]
-struct Inbox {
-    buffer: Vec<u8>,
-    /// Bytes of `buffer` that hold data.
-    filled: usize,
-    /// Where the last frame's body lies.
-    body: std::ops::Range<usize>,
-}
-
-impl Inbox {
-    fn frame(&self) -> &[u8] {
-        &self.buffer[self.body.clone()]
-    }
-
-    fn last_answer(&self) -> Result<Answer<'_>, ClientError> {
-        match decode_reply(self.frame())?.outcome {
-            Ok(answer) => Ok(answer),
-            Err((status, text)) => Err(ClientError::Refused {
-                status,
-                text: text.to_owned(),
-            }),
-        }
-    }
-
-    /// Drops the last frame and reads the next.
-    fn read_frame(&mut self, stream: &mut UnixStream, timeout: Duration) -> Result<(), InboxError> {
-        self.buffer.copy_within(self.body.end..self.filled, 0);
-        self.filled -= self.body.end;
-        self.body = 0..0;
-        let begun = Instant::now();
-        loop {
-            let data = &self.buffer[..self.filled];
-            if let Some((body, used)) = split_frame(data).map_err(InboxError::Protocol)? {
-                self.body = used - body.len()..used;
-                return Ok(());
-            }
-            if self.filled > 0 && begun.elapsed() > timeout {
-                return Err(InboxError::Io(io::ErrorKind::TimedOut.into()));
-            }
-            if self.buffer.len() < self.filled + READ_BYTES {
-                self.buffer.resize((self.filled * 2).max(2 * READ_BYTES), 0);
-            }
-            match stream.read(&mut self.buffer[self.filled..]) {
-                Ok(0) => return Err(InboxError::Io(io::ErrorKind::UnexpectedEof.into())),
-                Ok(read) => self.filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(InboxError::Io(io::ErrorKind::TimedOut.into()));
-                }
-                Err(error) => return Err(InboxError::Io(error)),
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -94,7 +94,7 @@
 //! not read its answers, or is idle for too long. A frame that is cut off by the end of the stream
 //! was never a request. A client may send several requests before it reads the answers, but the
 //! server does not read on while an answer does not fit in the socket: keep the answers waited for
-//! below [`PIPELINE_BYTES_MAX`], or read while writing.
+//! below [`PIPELINE_BYTES_MAX`] (1,024 bytes for each, and its columns), or read while writing.
 //!
 //! # Example
 //!
@@ -116,13 +116,13 @@
 //! The answer, if the factor is 750,000,000:
 //!
 //! ```text
-//! 00 00 00 4f                         length of the body: 79
+//! 00 00 00 4e                         length of the body: 78
 //! a5                                  map of 5
 //!   01 01                             version 1
 //!   02 07                             id 7
 //!   03 00                             answered
 //!   04 a8                             the view, a map of 8
-//!     01 1b 00 00 01 93 4a 6d 8c 00   as of 1,732,147,514,368 ms
+//!     01 1b 00 00 01 93 4a 6d 8c 00   as of 1,732,120,513,536 ms
 //!     02 19 11 94                     the oldest data are 4,500 ms old
 //!     03 02                           2 sites heard from
 //!     04 03                           of 3

@@ -7,14 +7,14 @@
 //! Invariant: what is queued for a peer is bounded by the VOs shared with it, and all of it is
 //! forgotten when the peer goes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairmesh_model::{ContentHash, Millis, MonoTime, SiteId, VoId};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
-use crate::digest::{DigestFrame, Vector};
+use crate::digest::{DigestFrame, Vector, vector_hash};
 use crate::replica::Replica;
 use crate::wire::{Item, Pull, PullAnswer, Request, Response, SEALS_ASKED_MAX, Summary};
 
@@ -75,7 +75,8 @@ pub struct GossipStats {
     pub answered: u64,
     /// Exchanges that ended with nothing to pull.
     pub agreements: u64,
-    /// Peers that held the same batches and other counters. Always zero, or there is a bug.
+    /// Peers that held the same batches by number and other counters: somebody signs two batches
+    /// with one number, or old spans were forgotten at different moments, or there is a bug.
     pub divergences: u64,
 }
 
@@ -99,6 +100,10 @@ struct Peer {
     /// The vectors that it last sent us, for its digests.
     received: BTreeMap<VoId, Vector>,
     agreed_at: Option<MonoTime>,
+    /// VOs of which the peer was found to hold the same documents and batches.
+    agreed_on: BTreeSet<VoId>,
+    /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
+    pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +113,9 @@ enum Asked {
         vo: VoId,
         parts: Parts,
         sent: Option<Vector>,
+        /// What was held when the answer that this pull goes on from was asked for. Where it still
+        /// is, that answer brought nothing that could be taken, and the next one would not either.
+        unless: Option<Summary>,
     },
     Seals {
         vo: VoId,
@@ -119,8 +127,17 @@ enum Asked {
 struct Parts {
     documents: bool,
     usage: bool,
+    heads: bool,
     sheets: bool,
 }
+
+/// Most requests that wait for one peer; what does not fit comes up again in a later exchange. Holds
+/// a checkpoint of the most seals, asked [`SEALS_ASKED_MAX`] at a time, and some pulls beside it.
+const QUEUE_MAX: usize = 512;
+
+/// Most streams of one VO in a peer's digest: bounds what a peer can make us remember by sending
+/// difference after difference. Twice what fits into one request.
+const STREAMS_MAX: usize = 1 << 16;
 
 type Replicas = BTreeMap<VoId, Replica>;
 
@@ -157,6 +174,12 @@ impl Gossip {
         self.peers.get(&peer)?.agreed_at
     }
 
+    /// Whether `peer` was found to hold what we hold of `vo`, since it connected.
+    pub fn agreed_on(&self, peer: SiteId, vo: VoId) -> bool {
+        let peer = self.peers.get(&peer);
+        peer.is_some_and(|peer| peer.agreed_on.contains(&vo))
+    }
+
     /// A peer can be reached: probe it at once.
     pub fn connected(&mut self, peer: SiteId) {
         let state = self.peers.entry(peer).or_default();
@@ -181,6 +204,7 @@ impl Gossip {
                 vo,
                 parts,
                 sent: None,
+                unless: None,
             },
         );
     }
@@ -268,18 +292,46 @@ impl Gossip {
                 self.compare(now, from, &theirs, replicas);
                 Vec::new()
             }
-            (Asked::Pull { vo, parts, sent }, Some(Response::Pull(answer))) => {
-                self.take_pull_answer(from, vo, parts, sent, answer)
+            (
+                Asked::Pull {
+                    vo,
+                    parts,
+                    sent,
+                    unless,
+                },
+                Some(Response::Pull(answer)),
+            ) => self.take_pull_answer(from, vo, parts, (sent, unless), answer),
+            (Asked::Seals { vo, hashes }, Some(Response::Seals(seals))) => {
+                self.take_seals(from, vo, hashes, seals)
             }
-            (Asked::Seals { vo, .. }, Some(Response::Seals(seals))) => seals
-                .into_iter()
-                .map(|seal| (vo, Arrival::Seal(seal)))
-                .collect(),
             _ => {
                 self.stats.failures += 1;
                 Vec::new()
             }
         }
+    }
+
+    /// Passes seals on, and asks for those that did not fit into the answer.
+    fn take_seals(
+        &mut self,
+        from: SiteId,
+        vo: VoId,
+        asked: Vec<ContentHash>,
+        seals: Vec<ByteBuf>,
+    ) -> Vec<(VoId, Arrival)> {
+        let came: BTreeSet<ContentHash> = seals.iter().map(|seal| ContentHash::of(seal)).collect();
+        let before = asked.len();
+        let hashes: Vec<ContentHash> = asked
+            .into_iter()
+            .filter(|hash| !came.contains(hash))
+            .collect();
+        if !hashes.is_empty() && hashes.len() < before {
+            self.enqueue(from, Asked::Seals { vo, hashes });
+        }
+        seals
+            .into_iter()
+            .map(|seal| (vo, Arrival::Seal(seal)))
+            .collect()
     }
 
     fn enqueue(&mut self, peer: SiteId, asked: Asked) {
@@ -297,7 +349,7 @@ impl Gossip {
             ) => a == b && p == q,
             (queued, asked) => queued == asked,
         };
-        if !state.queue.iter().any(same) {
+        if state.queue.len() < QUEUE_MAX && !state.queue.iter().any(same) {
             state.queue.push_back(asked);
         }
     }
@@ -329,13 +381,29 @@ impl Gossip {
 
     fn send_next(&mut self, now: MonoTime, to: SiteId, replicas: &Replicas) -> Option<Outgoing> {
         let peer = self.peers.get_mut(&to)?;
-        let mut asked = peer.queue.pop_front()?;
+        let mut asked = loop {
+            let next = peer.queue.pop_front()?;
+            let Asked::Pull { vo, unless, .. } = &next else {
+                break next;
+            };
+            let Some(replica) = replicas.get(vo) else {
+                continue;
+            };
+            if unless.is_none_or(|before| before != replica.summary()) {
+                break next;
+            }
+        };
         let request = match &mut asked {
             Asked::Probe => {
                 self.stats.probes += 1;
                 Request::Probe(summaries(replicas, to))
             }
-            Asked::Pull { vo, parts, sent } => {
+            Asked::Pull {
+                vo,
+                parts,
+                sent,
+                unless,
+            } => {
                 self.stats.pulls += 1;
                 let replica = replicas.get(vo)?;
                 let vector = parts.usage.then(|| replica.vector());
@@ -346,10 +414,17 @@ impl Gossip {
                         None => DigestFrame::full(vector),
                     });
                 *sent = vector;
+                *unless = Some(replica.summary());
                 Request::Pull(Pull {
                     vo: *vo,
                     documents: parts.documents.then(|| replica.document_hashes()),
                     usage,
+                    forks: if parts.usage {
+                        replica.forks()
+                    } else {
+                        Vec::new()
+                    },
+                    heads: parts.heads.then(|| replica.heads()),
                     sheets: parts.sheets.then(|| replica.sheet_versions()),
                 })
             }
@@ -401,6 +476,9 @@ impl Gossip {
                     ..PullAnswer::default()
                 });
             };
+            if vector.len() > STREAMS_MAX {
+                return Response::Refused(format!("more than {STREAMS_MAX} streams"));
+            }
             peer.received.insert(pull.vo, vector.clone());
             theirs = Some(vector);
         }
@@ -409,23 +487,39 @@ impl Gossip {
                 .documents
                 .as_ref()
                 .is_some_and(|hashes| replica.lacks_documents(hashes)),
-            usage: theirs.as_ref().is_some_and(|vector| replica.lacks(vector)),
+            usage: theirs.as_ref().is_some_and(|vector| replica.lacks(vector))
+                || replica.lacks_forks(&pull.forks),
+            heads: false,
             sheets: pull
                 .sheets
                 .as_ref()
                 .is_some_and(|versions| replica.lacks_sheets(versions)),
         };
-        if behind != Parts::default() {
+        let shown = ContentHash::of(&fairmesh_model::cbor::to_vec(&(
+            theirs.as_ref().map(vector_hash),
+            &pull.forks,
+            &pull.documents,
+            &pull.sheets,
+        )));
+        if behind != Parts::default() && self.is_news(from, pull.vo, (replica.summary(), shown)) {
             self.enqueue(
                 from,
                 Asked::Pull {
                     vo: pull.vo,
                     parts: behind,
                     sent: None,
+                    unless: None,
                 },
             );
         }
         Response::Pull(replica.answer(pull, theirs.as_ref()))
+    }
+
+    /// Whether pulling back may bring anything: not where neither side has moved since the last
+    /// time. Two nodes that refuse something of each other would else go on for ever.
+    fn is_news(&mut self, from: SiteId, vo: VoId, seen: (Summary, ContentHash)) -> bool {
+        let peer = self.peers.get_mut(&from);
+        peer.is_some_and(|peer| peer.pulled_back.insert(vo, seen) != Some(seen))
     }
 
     /// Queues a pull for every VO in which the peer's holdings differ from ours.
@@ -442,20 +536,27 @@ impl Gossip {
                 continue;
             };
             let mine = replica.summary();
-            self.note_divergence(&mine, summary);
+            let diverged = self.note_divergence(&mine, summary);
             let parts = Parts {
                 documents: mine.documents != summary.documents,
                 usage: mine.usage != summary.usage,
+                heads: diverged,
                 sheets: mine.sheets != summary.sheets,
             };
+            // In-flight sheets come and go; what is counted is agreed upon without them.
+            let agreed_here = !parts.documents && !parts.usage && !parts.heads;
+            agreed &= agreed_here;
+            if let Some(peer) = self.peers.get_mut(&from).filter(|_| agreed_here) {
+                peer.agreed_on.insert(*vo);
+            }
             if parts != Parts::default() {
-                agreed = false;
                 self.enqueue(
                     from,
                     Asked::Pull {
                         vo: *vo,
                         parts,
                         sent: None,
+                        unless: None,
                     },
                 );
             }
@@ -468,13 +569,12 @@ impl Gossip {
         }
     }
 
-    fn note_divergence(&mut self, mine: &Summary, theirs: &Summary) {
-        if mine.documents == theirs.documents
+    fn note_divergence(&mut self, mine: &Summary, theirs: &Summary) -> bool {
+        let diverged = mine.documents == theirs.documents
             && mine.usage == theirs.usage
-            && mine.counters != theirs.counters
-        {
-            self.stats.divergences += 1;
-        }
+            && mine.counters != theirs.counters;
+        self.stats.divergences += u64::from(diverged);
+        diverged
     }
 
     fn take_pull_answer(
@@ -482,13 +582,14 @@ impl Gossip {
         from: SiteId,
         vo: VoId,
         parts: Parts,
-        sent: Option<Vector>,
+        (sent, before): (Option<Vector>, Option<Summary>),
         answer: PullAnswer,
     ) -> Vec<(VoId, Arrival)> {
         let again = Asked::Pull {
             vo,
             parts,
             sent: None,
+            unless: before.filter(|_| !answer.need_full),
         };
         let peer = self.peers.get_mut(&from).expect("it has just answered");
         if answer.need_full {

@@ -129,8 +129,19 @@ pub struct Replica {
     policies: VoPolicies,
     usage: Option<VoUsage>,
     sheets: InFlight,
-    forks: BTreeMap<StreamId, (ByteBuf, ByteBuf)>,
+    forks: BTreeMap<StreamId, Fork>,
+    /// The most cores that any charter has declared for a site. A smaller capacity holds for what
+    /// comes, not for what was counted: a node that starts again must come to the same sums.
+    cores: BTreeMap<SiteId, u32>,
     heard: BTreeMap<SiteId, WallTime>,
+}
+
+/// The deepest fork of a stream that is known.
+#[derive(Debug)]
+struct Fork {
+    /// The last position that is believed.
+    cap: Seq,
+    pair: (ByteBuf, ByteBuf),
 }
 
 impl Replica {
@@ -142,6 +153,7 @@ impl Replica {
             usage: None,
             sheets: InFlight::new(vo),
             forks: BTreeMap::new(),
+            cores: BTreeMap::new(),
             heard: BTreeMap::new(),
         }
     }
@@ -189,20 +201,19 @@ impl Replica {
             .map(|sheet| (sheet.body().site, sheet.body().rows.as_slice()))
     }
 
-    /// Drops sheets signed before `before`, except `own`. Returns the changes of expected charge.
+    /// Drops sheets signed before `before`. Returns the changes of expected charge by site.
     pub fn drop_sheets_before(
         &mut self,
         before: WallTime,
-        own: SiteId,
-    ) -> Vec<(AccountPath, i128)> {
+    ) -> Vec<(SiteId, Vec<(AccountPath, i128)>)> {
         let bodies = self.sheets.sheets().map(|sheet| sheet.body());
         let silent: Vec<SiteId> = bodies
-            .filter(|sheet| sheet.site != own && sheet.at < before)
+            .filter(|sheet| sheet.at < before)
             .map(|sheet| sheet.site)
             .collect();
         silent
             .into_iter()
-            .flat_map(|site| self.sheets.drop_sheet(site))
+            .map(|site| (site, self.sheets.drop_sheet(site)))
             .collect()
     }
 
@@ -225,8 +236,18 @@ impl Replica {
         let signed = Signed::<Charter>::parse(bytes)?;
         let hash = signed.hash();
         let what = format!("charter {}", signed.claimed().version);
+        let declared: Vec<(SiteId, u32)> = signed
+            .claimed()
+            .sites
+            .iter()
+            .map(|member| (member.site, member.cores))
+            .collect();
         if self.policies.adopt_charter(signed)? == Adopted::Known {
             return Ok(Absorbed::Known);
+        }
+        for (site, cores) in declared {
+            let most = self.cores.entry(site).or_default();
+            *most = (*most).max(cores);
         }
         if self.usage.is_none() {
             let window = self.charter().expect("a charter was adopted").window;
@@ -273,19 +294,16 @@ impl Replica {
         );
         let latest = now.after(tolerance);
         let window = self.charter().ok_or(Refusal::NotOurs)?.window;
-        let starts = signed
-            .claimed()
-            .cells
-            .cells()
-            .iter()
-            .map(|cell| cell.span.start(window));
+        let verified = Arc::new(self.verify_member(signed, stream.site)?);
+        // Only what the site itself has signed says something about its clock.
+        let cells = verified.body().cells.cells();
+        let starts = cells.iter().map(|cell| cell.span.start(window));
         if let Some(start) = starts.max().filter(|start| *start > latest) {
             return Err(Refusal::Future {
                 site: stream.site,
                 at: start,
             });
         }
-        let verified = Arc::new(self.verify_member(signed, stream.site)?);
         let bound = self.bound(stream.site);
         let usage = self.usage.as_mut().ok_or(Refusal::NotOurs)?;
         match usage.apply_batch(verified, bound)? {
@@ -317,7 +335,8 @@ impl Replica {
 
     fn take_fork(&mut self, proof: &ForkProof) -> Result<Absorbed, Refusal> {
         let stream = proof.stream();
-        if self.forks.contains_key(&stream) {
+        let known = self.forks.get(&stream);
+        if known.is_some_and(|known| known.cap <= proof.cap()) {
             return Ok(Absorbed::Known);
         }
         let usage = self.usage.as_mut().ok_or(Refusal::NotOurs)?;
@@ -327,7 +346,8 @@ impl Replica {
             ByteBuf::from(proof.b().bytes().to_vec()),
         );
         let row = cbor::to_vec(&pair);
-        self.forks.insert(stream, pair);
+        let cap = proof.cap();
+        self.forks.insert(stream, Fork { cap, pair });
         Ok(Absorbed::Forked {
             stream,
             proof: row,
@@ -365,6 +385,16 @@ impl Replica {
         })
     }
 
+    /// Whether the checkpoint covers batches that are not all here.
+    pub fn is_behind(&self, bytes: &[u8]) -> bool {
+        let Ok(signed) = Signed::<Checkpoint>::parse(bytes) else {
+            return false;
+        };
+        let (stream, seq) = (signed.claimed().stream(), signed.claimed().seq);
+        let head = self.usage.as_ref().and_then(|usage| usage.head(stream));
+        head.is_none_or(|(have, _)| have < seq)
+    }
+
     /// Takes a seal that a checkpoint waits for.
     pub fn absorb_seal(&mut self, bytes: &[u8]) -> Result<Absorbed, Refusal> {
         let usage = self.usage.as_mut().ok_or(Refusal::NotOurs)?;
@@ -373,7 +403,11 @@ impl Replica {
             span: seal.span,
             hash: ContentHash::of(bytes),
         };
-        let Sealed { adopted, changes } = usage.take_seal(reference, bytes)?;
+        let Sealed { adopted, changes } = match usage.take_seal(reference, bytes) {
+            // Two peers may bring the same one.
+            Err(Refused::UnwantedSeal(_)) => return Ok(Absorbed::Known),
+            taken => taken?,
+        };
         Ok(if adopted.is_empty() {
             Absorbed::Sealed
         } else {
@@ -417,13 +451,11 @@ impl Replica {
 
     /// The most that the charter lets a site claim.
     fn bound(&self, site: SiteId) -> Bound {
-        let Some((charter, member)) = self
-            .charter()
-            .and_then(|charter| Some((charter, charter.member(site)?)))
-        else {
+        let Some(charter) = self.charter().filter(|_| self.serves(site)) else {
             return Bound::new(0, 0);
         };
-        Bound::new(member.cores, charge_cores(&charter.charging, member.cores))
+        let cores = self.cores.get(&site).copied().unwrap_or(0);
+        Bound::new(cores, charge_cores(&charter.charging, cores))
     }
 
     fn hear(&mut self, site: SiteId, at: WallTime) {
@@ -436,16 +468,17 @@ impl Replica {
 impl Replica {
     /// What is held, as hashes.
     pub fn summary(&self) -> Summary {
-        let forks: Vec<(SiteId, Incarnation)> = self
-            .forks
-            .keys()
-            .map(|stream| (stream.site, stream.incarnation))
+        let usage = (vector_hash(&self.vector()), self.forks());
+        let live: Vec<(SiteId, Incarnation, u64)> = self
+            .sheets
+            .sheets()
+            .map(|sheet| sheet.body())
+            .map(|sheet| (sheet.site, sheet.incarnation, sheet.version))
             .collect();
-        let usage = (vector_hash(&self.vector()), forks);
         Summary {
             documents: short(self.policies.digest()),
             usage: short(ContentHash::of(&cbor::to_vec(&usage))),
-            sheets: short(ContentHash::of(&cbor::to_vec(&self.sheet_versions()))),
+            sheets: short(ContentHash::of(&cbor::to_vec(&live))),
             counters: self
                 .usage
                 .as_ref()
@@ -465,6 +498,31 @@ impl Replica {
                     .collect()
             })
             .unwrap_or_default()
+    }
+
+    /// Known forks, each with the last position that is believed.
+    pub fn forks(&self) -> Vec<(SiteId, Incarnation, Seq)> {
+        let fork = |(stream, fork): (&StreamId, &Fork)| (stream.site, stream.incarnation, fork.cap);
+        self.forks.iter().map(fork).collect()
+    }
+
+    /// Last batch of each stream.
+    pub fn heads(&self) -> Vec<(SiteId, Incarnation, Seq, ContentHash)> {
+        let streams = self.usage.iter().flat_map(VoUsage::streams);
+        streams
+            .filter_map(|at| Some((at.stream.site, at.stream.incarnation, at.seq, at.head?)))
+            .collect()
+    }
+
+    /// Whether `theirs` names deeper forks than are known here.
+    pub fn lacks_forks(&self, theirs: &[(SiteId, Incarnation, Seq)]) -> bool {
+        theirs.iter().any(|(site, incarnation, cap)| {
+            let stream = StreamId {
+                site: *site,
+                incarnation: *incarnation,
+            };
+            self.forks.get(&stream).is_none_or(|fork| fork.cap > *cap)
+        })
     }
 
     /// Whether `theirs` has batches that are missing here.
@@ -528,13 +586,11 @@ impl Replica {
             self.answer_documents(hashes, &mut answer, &mut room);
         }
         if let Some(vector) = theirs {
-            answer.forks = self
-                .forks
-                .iter()
-                .filter(|(stream, _)| vector.contains_key(stream))
-                .map(|(_, pair)| pair.clone())
-                .collect();
+            self.answer_forks(&pull.forks, &mut answer, &mut room);
             self.answer_usage(vector, &mut answer, room);
+        }
+        if let Some(heads) = &pull.heads {
+            self.answer_heads(heads, &mut answer);
         }
         if let Some(versions) = &pull.sheets {
             let held = versions
@@ -566,6 +622,55 @@ impl Replica {
             match kind {
                 DocumentKind::Charter => answer.charters.push(bytes),
                 DocumentKind::SharePolicy => answer.policies.push(bytes),
+            }
+        }
+    }
+
+    fn answer_forks(
+        &self,
+        known: &[(SiteId, Incarnation, Seq)],
+        answer: &mut PullAnswer,
+        room: &mut usize,
+    ) {
+        let known: BTreeMap<StreamId, Seq> = known
+            .iter()
+            .map(|(site, incarnation, cap)| {
+                let (site, incarnation) = (*site, *incarnation);
+                (StreamId { site, incarnation }, *cap)
+            })
+            .collect();
+        for (stream, fork) in &self.forks {
+            if known.get(stream).is_some_and(|cap| *cap <= fork.cap) {
+                continue;
+            }
+            let bytes = fork.pair.0.len() + fork.pair.1.len();
+            if bytes > *room {
+                answer.more = true;
+                return;
+            }
+            *room -= bytes;
+            answer.forks.push(fork.pair.clone());
+        }
+    }
+
+    /// Batches that stand where the asker holds others: with its own they prove a fork.
+    fn answer_heads(
+        &self,
+        theirs: &[(SiteId, Incarnation, Seq, ContentHash)],
+        answer: &mut PullAnswer,
+    ) {
+        let Some(usage) = &self.usage else { return };
+        let mut room = FRAME_BYTES_MAX;
+        for (site, incarnation, seq, head) in theirs {
+            let stream = StreamId {
+                site: *site,
+                incarnation: *incarnation,
+            };
+            let other = usage.batch(stream, *seq).filter(|held| held.hash() != *head);
+            if let Some(other) = other.filter(|other| other.bytes().len() <= room) {
+                room -= other.bytes().len();
+                let bytes = ByteBuf::from(other.bytes().to_vec());
+                answer.items.push(Item::Batch(bytes));
             }
         }
     }

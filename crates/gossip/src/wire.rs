@@ -8,7 +8,7 @@
 //! bytes that were signed.
 
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{ContentHash, Incarnation, SiteId, VoId};
+use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, VoId};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -46,6 +46,8 @@ pub enum Push {
     Policy(ByteBuf),
     /// Two batches that contradict each other.
     Fork(ByteBuf, ByteBuf),
+    /// A checkpoint, for those who hold all that it covers and can let go of it.
+    Checkpoint(ByteBuf),
 }
 
 /// What a node holds of one VO, as hashes that are equal when the holdings are.
@@ -94,6 +96,13 @@ pub struct Pull {
     /// The version vector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<DigestFrame>,
+    /// Known forks, each with the last position that is believed. Goes with `usage`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forks: Vec<(SiteId, Incarnation, Seq)>,
+    /// Last batch of each stream and what it hashes to: asked where vectors agree and counters do
+    /// not, because then somebody has signed two batches with one number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heads: Option<Vec<(SiteId, Incarnation, Seq, ContentHash)>>,
     /// Newest in-flight sheet of each site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sheets: Option<Vec<(SiteId, Incarnation, u64)>>,

@@ -11,6 +11,7 @@
 //! Source: TUF specification 1.0, sections 5.3 and 5.6; FSGrid, section 3.2.
 
 mod answers;
+mod resolve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use fairmesh_model::{
 
 use crate::chain::CharterChain;
 use crate::error::{DocumentKind, PolicyError};
-use crate::highest_seen::{HighestSeen, SeenVersion, keys_hash};
+use crate::highest_seen::{HighestSeen, SeenVersion};
 use crate::in_force::Alarm;
 use crate::slot::{Held, Slot};
 
@@ -30,8 +31,8 @@ use crate::slot::{Held, Slot};
 /// policies. Ten times the projects of the largest VOs.
 pub const POLICIES_MAX: usize = 4_096;
 
-/// Most bytes of share policies of one VO: what its signers can make every member keep. A tree of
-/// a million users takes about 40 MiB.
+/// Most bytes of share policies of one VO: what its signers can make every member keep. Ten
+/// million entries with short names fit.
 pub const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// Most roles out of force whose documents and versions are remembered. Beyond it the ones with the
@@ -277,71 +278,6 @@ impl VoPolicies {
         Ok(alarm.map_or(Adopted::InForce, Adopted::Concurrent))
     }
 
-    /// Walks the delegations from the charter down, the shallowest first.
-    fn resolve(&mut self) {
-        let before = std::mem::take(&mut self.active);
-        self.ignored = 0;
-        let mut queue = BTreeMap::new();
-        if let Some(head) = self.chain.head() {
-            queue.insert((0, AccountPath::root()), head.body().policy.clone());
-        }
-        while let Some(((_, path), role)) = queue.pop_first() {
-            if self.active.len() == POLICIES_MAX {
-                self.ignored += 1;
-                continue;
-            }
-            let keys = keys_hash(&role.keys);
-            let id = (path.clone(), keys);
-            if before.get(&path).is_none_or(|active| active.keys != keys) {
-                self.carry_over(&id, &role);
-            }
-            let slot = self.slots.get(&id);
-            let documents = slot.map_or_else(Vec::new, |slot| slot.current(role.threshold));
-            for (below, role) in documents.first().iter().flat_map(|held| &held.delegations) {
-                queue.insert((below.depth(), below.clone()), role.clone());
-            }
-            let active = Active {
-                role,
-                keys,
-                documents,
-            };
-            self.active.insert(path, active);
-        }
-    }
-
-    /// A role has come into force: what was kept for its path under other roles may have its
-    /// signatures too. Nobody would offer it again, because everybody has it.
-    fn carry_over(&mut self, id: &SlotId, role: &Role) {
-        let lowest = ContentHash::from_bytes([0; 32]);
-        let same_path = self.slots.range((id.0.clone(), lowest)..);
-        let same_path = same_path.take_while(|(other, _)| other.0 == id.0);
-        let others = same_path.filter(|(other, _)| other.1 != id.1);
-        let kept: Vec<_> = others.flat_map(|(_, slot)| slot.documents()).collect();
-        for held in kept {
-            let signed = Signed::parse(held.document.bytes()).expect("it was parsed before");
-            let Ok(held) = verify(signed, role) else {
-                continue;
-            };
-            if self.check_version(id, role.threshold, &held).is_ok() {
-                self.slots.entry(id.clone()).or_default().put(held);
-            }
-        }
-    }
-
-    /// Bounds what is remembered of roles out of force. Not called while a restart is under way,
-    /// when most roles are not in force yet.
-    fn forget(&mut self) {
-        let inactive: Vec<SlotId> = self.inactive().collect();
-        for id in inactive.into_iter().skip(INACTIVE_MAX) {
-            self.slots.remove(&id);
-        }
-    }
-
-    fn inactive(&self) -> impl Iterator<Item = SlotId> {
-        let in_force = |id: &SlotId| self.active.get(&id.0).is_some_and(|a| a.keys == id.1);
-        self.slots.keys().filter(move |id| !in_force(id)).cloned()
-    }
-
     /// Whether this very document is here, with no fewer signatures than it now claims.
     fn knows(&self, id: &SlotId, signed: &Signed<SharePolicy>) -> bool {
         let documents = self.slots.get(id).map_or_else(Vec::new, Slot::documents);
@@ -361,30 +297,6 @@ impl VoPolicies {
             have,
             got: held.version(),
         })
-    }
-
-    /// Makes room for `more` bytes, at the cost of documents that are out of force.
-    fn make_room(&mut self, more: usize) -> Result<(), PolicyError> {
-        if self.held_bytes() + more <= HELD_BYTES_MAX {
-            return Ok(());
-        }
-        let inactive: Vec<SlotId> = self.inactive().collect();
-        for id in inactive {
-            self.slots.entry(id).or_default().drop_documents();
-        }
-        let bytes = self.held_bytes() + more;
-        if bytes <= HELD_BYTES_MAX {
-            return Ok(());
-        }
-        Err(PolicyError::Full {
-            bytes,
-            limit: HELD_BYTES_MAX,
-        })
-    }
-
-    fn held_bytes(&self) -> usize {
-        let documents = self.slots.values().flat_map(Slot::documents);
-        documents.map(|held| held.document.bytes().len()).sum()
     }
 }
 

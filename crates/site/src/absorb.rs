@@ -4,13 +4,14 @@
 //! is refused changes nothing, is counted, and says who sent it and why.
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_gossip::{Absorbed, Arrival, Refusal};
+use fairmesh_gossip::{Absorbed, Arrival, Refusal, Replica};
 use fairmesh_model::documents::BATCH_BYTES_MAX;
 use fairmesh_model::{Counters, Document, Now, SiteId, VoId, WallTime};
 use fairmesh_usage::CellChange;
 
 use crate::event::{Effect, PushToken, Reply, Ticket, Verdict};
 use crate::notice::Notice;
+use crate::rise::rises;
 use crate::site::Site;
 use crate::store::{Table, Write, hash_key, sheet_key, stream_key};
 
@@ -35,12 +36,13 @@ impl Site {
             Ok(push) => {
                 let arrival = match push {
                     Push::Batch(bytes) => Arrival::Batch(bytes),
+                    Push::Checkpoint(bytes) => Arrival::Checkpoint(bytes),
                     Push::Sheet(bytes) => Arrival::Sheet(bytes),
                     Push::Charter(bytes) => Arrival::Charter(bytes),
                     Push::Policy(bytes) => Arrival::Policy(bytes),
                     Push::Fork(a, b) => Arrival::Fork(a, b),
                 };
-                self.absorb(now, from, vo, arrival)
+                self.absorb(now, from, vo, arrival, true)
             }
         };
         self.effects.push(Effect::Judge { token, verdict });
@@ -52,7 +54,9 @@ impl Site {
             .gossip
             .answered(now.mono, from, id, bytes, &self.replicas)
         {
-            self.absorb(now, from, vo, arrival);
+            // What follows a batch that was refused is a gap too, and asking for it at once would
+            // bring the same answer, for ever: the next exchange does.
+            self.absorb(now, from, vo, arrival, false);
         }
     }
 
@@ -96,11 +100,24 @@ impl Site {
     }
 
     /// Absorbs one thing and says what it was worth.
-    fn absorb(&mut self, now: Now, from: SiteId, vo: VoId, arrival: Arrival) -> Verdict {
+    fn absorb(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        vo: VoId,
+        arrival: Arrival,
+        pushed: bool,
+    ) -> Verdict {
+        if pushed && self.is_ahead(vo, &arrival) {
+            self.gossip.suspect_behind(from, vo);
+            return Verdict::Ignore;
+        }
         match self.absorb_result(now, from, vo, arrival) {
             Ok(Absorbed::Known) => Verdict::Ignore,
             Ok(Absorbed::Gap) => {
-                self.gossip.suspect_behind(from, vo);
+                if pushed {
+                    self.gossip.suspect_behind(from, vo);
+                }
                 Verdict::Ignore
             }
             Ok(_) => Verdict::Accept,
@@ -114,6 +131,17 @@ impl Site {
                 }
             }
         }
+    }
+
+    /// Whether it is a pushed checkpoint of batches that are not all here: they are cheaper to get
+    /// than its seals.
+    fn is_ahead(&self, vo: VoId, arrival: &Arrival) -> bool {
+        let Arrival::Checkpoint(bytes) = arrival else {
+            return false;
+        };
+        self.replicas
+            .get(&vo)
+            .is_some_and(|replica| replica.is_behind(bytes))
     }
 
     fn absorb_result(
@@ -194,9 +222,11 @@ impl Site {
                     rows.extend(self.prune(vo, checkpoint.body().stream()));
                 }
                 self.effects.push(Effect::Persist(rows));
-                self.apply_changes(vo, changes);
-                // The batches behind a checkpoint are the next thing to ask for.
-                self.gossip.suspect_behind(from, vo);
+                if !changes.is_empty() {
+                    self.apply_changes(vo, changes);
+                    // The batches behind a checkpoint are the next thing to ask for.
+                    self.gossip.suspect_behind(from, vo);
+                }
             }
             Absorbed::Forked {
                 stream,
@@ -243,21 +273,27 @@ impl Site {
     /// reported; our own earlier ones may have been, if they were carried.
     fn apply_changes(&mut self, vo: VoId, changes: &[CellChange]) {
         let current = self.stream_id();
+        let length = match self.replicas.get(&vo).and_then(Replica::usage) {
+            Some(usage) => usage.window_length(),
+            None => return,
+        };
         let mut recovered = false;
-        for change in changes.iter().filter(|change| change.stream != current) {
+        for rise in rises(changes, length) {
+            if rise.stream == current {
+                continue;
+            }
             self.stats.cells_taken += 1;
-            if change.stream.site != self.id {
-                self.shares
-                    .count_change(vo, change, Counters::default(), false);
+            if rise.stream.site != self.id {
+                self.shares.count_rise(vo, &rise, Counters::default(), false);
                 continue;
             }
             recovered = true;
-            let key = (change.span, change.path.clone());
-            let risen = change.after.minus(change.before);
+            let key = (rise.span, rise.path.clone());
+            let incarnation = rise.stream.incarnation;
             let carried = self
                 .ledger
-                .found_published(vo, change.stream.incarnation, &key, risen);
-            self.shares.count_change(vo, change, carried, true);
+                .found_published(vo, incarnation, &key, rise.amount, length);
+            self.shares.count_rise(vo, &rise, carried, true);
         }
         if recovered {
             self.notice(Notice::Recovered { vo });
@@ -284,8 +320,9 @@ impl Site {
                 .filter(|site| *site != self.id)
                 .peekable();
             let alone = others.peek().is_none();
-            if alone || others.any(|peer| self.gossip.agreed_at(peer).is_some()) {
-                let writes = self.ledger.settle(vo);
+            if alone || others.any(|peer| self.gossip.agreed_on(peer, vo)) {
+                let window = charter.window;
+                let writes = self.ledger.settle(vo, window);
                 self.effects.push(Effect::Persist(writes));
             }
         }
@@ -295,14 +332,17 @@ impl Site {
     pub(crate) fn drop_silent_sheets(&mut self, now: Now) {
         let before = now.wall.before(self.config.timing.silence);
         for (vo, replica) in &mut self.replicas {
-            let changes = replica.drop_sheets_before(before, self.id);
-            self.shares.change_in_flight(*vo, &changes, false);
+            for (site, changes) in replica.drop_sheets_before(before) {
+                self.shares
+                    .change_in_flight(*vo, &changes, site == self.id);
+            }
         }
     }
 
     fn document_adopted(&mut self, vo: VoId, what: &str, founded: bool) {
         self.tree_is_stale = true;
         self.allow_is_stale = true;
+        self.ledger.retry_held_back(vo);
         self.notice(Notice::Adopted {
             vo,
             what: what.to_owned(),

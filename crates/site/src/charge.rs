@@ -56,7 +56,7 @@ pub(crate) fn charge(record: &UsageRecord, mark: Option<JobMark>, rules: &Rules)
         },
         late: false,
     };
-    let mut last = span_at(until.before(Millis(1)).max(from), rules);
+    let mut last = span_at(until.before(Millis(1)).max(record.start), rules);
     let mut at = from;
     while at < until {
         let span = span_at(at, rules);

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, CoreMillis, Counters, InFlightSheet, Now, RunningJob,
-    UsageMode, UsageRecord, VoId, WallTime, cbor,
+    UsageMode, UsageRecord, VoId, WallTime, WindowLength, cbor,
 };
+
+use fairmesh_model::window::DAY_MS;
 
 use crate::charge::{Charge, Rules, charge, held};
 use crate::event::{Effect, Reply, Reported, Ticket};
@@ -116,12 +118,13 @@ impl Site {
         let key = job_key(&record.key);
         // Two reports of one job in one event: the second one sees what the first one did.
         let mark = report.marks.get(&key).copied().or(mark);
-        let Some(charge) = charge(record, mark, &self.rules(account.vo, now.wall)) else {
+        let rules = self.rules(account.vo, now.wall);
+        let Some(charge) = charge(record, mark, &rules) else {
             self.stats.records_known += 1;
             report.reported.known += 1;
             return true;
         };
-        let total = self.count(&account, &charge, report);
+        let total = self.count(&account, &charge, rules.window, report);
         report.marks.insert(key, charge.mark);
         if self.shares.view.account(&record.origin).is_none() {
             self.note_unmapped(record, total, report);
@@ -133,13 +136,19 @@ impl Site {
         true
     }
 
-    fn count(&mut self, account: &Account, charge: &Charge, report: &mut Reporting) -> Counters {
+    fn count(
+        &mut self,
+        account: &Account,
+        charge: &Charge,
+        window: WindowLength,
+        report: &mut Reporting,
+    ) -> Counters {
         let entry = self.shares.view.locate(account).entry;
         let mut total = Counters::default();
         for (span, counters) in &charge.parts {
             report
                 .writes
-                .push(self.ledger.add(account, *span, *counters));
+                .extend(self.ledger.add(account, *span, *counters, window));
             self.shares.count_own(entry, *span, counters.charge);
             total = total.plus(*counters);
         }
@@ -184,7 +193,8 @@ impl Site {
                 .horizon_windows(vo)
                 .saturating_add(window.per_day()),
         );
-        let horizon = now.before(kept);
+        // By whole days, so that all sites forget the same spans on the same day.
+        let horizon = WallTime(now.before(kept).0 / DAY_MS * DAY_MS);
         let today = window.day_of(window.window_at(now));
         Rules {
             charging,

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, Counters, Incarnation, Span, VoId, WindowLength};
+use fairmesh_model::{AccountPath, Counters, Incarnation, Span, VoId, Window, WindowLength};
 
 use crate::identity::Account;
 use crate::store::{LedgerRow, Table, Write, ledger_key, ledger_value};
@@ -21,6 +21,7 @@ pub(crate) struct Ledger {
     incarnation: Incarnation,
     counted: BTreeMap<Option<VoId>, BTreeMap<CellKey, Counters>>,
     unpublished: BTreeMap<VoId, BTreeSet<CellKey>>,
+    held_back: BTreeMap<VoId, BTreeSet<CellKey>>,
     carried: BTreeMap<VoId, BTreeMap<(Incarnation, CellKey), Counters>>,
 }
 
@@ -31,6 +32,7 @@ impl Ledger {
             incarnation,
             counted: BTreeMap::new(),
             unpublished: BTreeMap::new(),
+            held_back: BTreeMap::new(),
             carried: BTreeMap::new(),
         }
     }
@@ -40,27 +42,52 @@ impl Ledger {
         self.incarnation
     }
 
-    /// Counts. Returns the row to persist.
-    pub(crate) fn add(&mut self, account: &Account, span: Span, amount: Counters) -> Write {
+    /// Counts. Returns the rows to persist.
+    ///
+    /// An account's day is counted either by the window or as a whole: what comes for a window of a
+    /// merged day goes to the day, and a whole day takes in the windows that are left of it. Peers
+    /// would otherwise see one absorb the other.
+    pub(crate) fn add(
+        &mut self,
+        account: &Account,
+        span: Span,
+        amount: Counters,
+        window: WindowLength,
+    ) -> Vec<Write> {
+        let day = Span::Day(span.day(window));
+        let cells = self.counted.entry(account.vo).or_default();
+        let is_merged = cells.contains_key(&(day, account.path.clone()));
+        let span = if is_merged { day } else { span };
+        let mut amount = amount;
+        let mut gone = Vec::new();
+        if span == day && !is_merged {
+            for hour in windows_of(day, window, cells) {
+                if let Some(counters) = cells.remove(&(hour, account.path.clone())) {
+                    amount = amount.plus(counters);
+                    gone.push(hour);
+                }
+            }
+        }
         let key = (span, account.path.clone());
-        let cell = self
-            .counted
-            .entry(account.vo)
-            .or_default()
-            .entry(key.clone())
-            .or_default();
+        let cell = cells.entry(key.clone()).or_default();
         *cell = cell.plus(amount);
         let row = ledger_value(&account.path, *cell);
-        if let Some(vo) = account.vo {
-            self.unpublished.entry(vo).or_default().insert(key);
-        }
         // Local counters live in one incarnation for ever: nobody else holds a copy.
-        let incarnation = if account.vo.is_some() {
+        let incarnation = if let Some(vo) = account.vo {
+            let unpublished = self.unpublished.entry(vo).or_default();
+            for hour in &gone {
+                unpublished.remove(&(*hour, account.path.clone()));
+            }
+            unpublished.insert(key);
             self.incarnation
         } else {
             Incarnation(0)
         };
-        Write::set(Table::Ledger, ledger_key(account, incarnation, span), row)
+        let deleted = gone
+            .into_iter()
+            .map(|hour| Write::delete(Table::Ledger, ledger_key(account, incarnation, hour)));
+        let set = Write::set(Table::Ledger, ledger_key(account, incarnation, span), row);
+        deleted.chain([set]).collect()
     }
 
     /// Takes a row of the store. `published` is what the stream of that row's incarnation is known
@@ -96,6 +123,17 @@ impl Ledger {
             .collect()
     }
 
+    /// Puts a cell back that could not be published. It waits for the next change of the cell.
+    pub(crate) fn hold_back(&mut self, vo: VoId, key: CellKey) {
+        self.held_back.entry(vo).or_default().insert(key);
+    }
+
+    /// Lets everything that was held back try again: the charter may allow more now.
+    pub(crate) fn retry_held_back(&mut self, vo: VoId) {
+        let held = self.held_back.remove(&vo).unwrap_or_default();
+        self.unpublished.entry(vo).or_default().extend(held);
+    }
+
     /// Whether anything of the VO waits to be published.
     pub(crate) fn has_unpublished(&self, vo: VoId) -> bool {
         self.unpublished
@@ -109,29 +147,47 @@ impl Ledger {
     }
 
     /// An earlier incarnation of ours is found to have published `amount` more of a cell. Returns
-    /// how much of it was carried here, and is not carried any more.
+    /// how much of it was carried here, and is not carried any more. A day stands for its windows.
     pub(crate) fn found_published(
         &mut self,
         vo: VoId,
         incarnation: Incarnation,
         key: &CellKey,
         amount: Counters,
+        window: WindowLength,
     ) -> Counters {
-        let Some(carried) = self
-            .carried
-            .get_mut(&vo)
-            .and_then(|cells| cells.get_mut(&(incarnation, key.clone())))
-        else {
+        let Some(cells) = self.carried.get_mut(&vo) else {
             return Counters::default();
         };
-        let before = *carried;
-        *carried = before.minus(amount);
-        before.minus(*carried)
+        let (mut left, mut found) = (amount, Counters::default());
+        let mut take = |carried: &mut Counters| {
+            let rest = carried.minus(left);
+            let taken = carried.minus(rest);
+            (*carried, left, found) = (rest, left.minus(taken), found.plus(taken));
+        };
+        match key.0 {
+            Span::Window(_) => {
+                let day = Span::Day(key.0.day(window));
+                for span in [key.0, day] {
+                    cells
+                        .get_mut(&(incarnation, (span, key.1.clone())))
+                        .into_iter()
+                        .for_each(&mut take);
+                }
+            }
+            Span::Day(day) => cells
+                .iter_mut()
+                .filter(|((of, (span, path)), _)| {
+                    *of == incarnation && *path == key.1 && span.day(window) == day
+                })
+                .for_each(|(_, carried)| take(carried)),
+        }
+        found
     }
 
     /// Moves what is carried into the current incarnation. Returns the rows to persist, as one
     /// change with whatever else the caller does.
-    pub(crate) fn settle(&mut self, vo: VoId) -> Vec<Write> {
+    pub(crate) fn settle(&mut self, vo: VoId, window: WindowLength) -> Vec<Write> {
         let mut writes = Vec::new();
         for ((incarnation, (span, path)), carried) in self.carried.remove(&vo).unwrap_or_default() {
             let account = Account { vo: Some(vo), path };
@@ -140,7 +196,7 @@ impl Ledger {
                 ledger_key(&account, incarnation, span),
             ));
             if !carried.is_zero() {
-                writes.push(self.add(&account, span, carried));
+                writes.extend(self.add(&account, span, carried, window));
             }
         }
         writes
@@ -225,4 +281,19 @@ impl Ledger {
             })
             .collect()
     }
+}
+
+/// The windows of a day, if there is any cell in them at all.
+fn windows_of(
+    day: Span,
+    window: WindowLength,
+    cells: &BTreeMap<CellKey, Counters>,
+) -> Vec<Span> {
+    let first = window.window_at(day.start(window)).0;
+    let last = window.window_at(day.end(window)).0;
+    let bound = |index| (Span::Window(Window(index)), AccountPath::root());
+    if cells.range(bound(first)..bound(last)).next().is_none() {
+        return Vec::new();
+    }
+    (first..last).map(|index| Span::Window(Window(index))).collect()
 }

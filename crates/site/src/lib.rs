@@ -25,6 +25,7 @@ mod notice;
 mod publish;
 mod query;
 mod restore;
+mod rise;
 mod shares;
 mod site;
 mod store;

@@ -69,6 +69,14 @@ pub enum Notice {
         /// The VO.
         vo: VoId,
     },
+    /// The site's own feed reports more than the charter declares for it. The excess counts here
+    /// and is not published, because nobody would believe it.
+    OverCapacity {
+        /// The VO.
+        vo: VoId,
+        /// What was too much.
+        why: String,
+    },
     /// A row of the store could not be read and was left out.
     BadRow {
         /// Which.
@@ -84,6 +92,7 @@ impl Notice {
             Self::Policy { .. }
             | Self::Refused { .. }
             | Self::ClockOff { .. }
+            | Self::OverCapacity { .. }
             | Self::Recovered { .. } => Severity::Warning,
             Self::Forked { .. } | Self::BadRow { .. } => Severity::Error,
         }
@@ -99,6 +108,7 @@ impl Notice {
             Self::ClockOff { .. } => "clock-off",
             Self::Forked { .. } => "site-forked",
             Self::Recovered { .. } => "counters-recovered",
+            Self::OverCapacity { .. } => "over-capacity",
             Self::BadRow { .. } => "bad-row",
         }
     }
@@ -131,6 +141,11 @@ impl fmt::Display for Notice {
             Self::Recovered { vo } => write!(
                 f,
                 "VO {}: peers hold newer counters of this site than its store; it goes on under a new incarnation",
+                vo.short()
+            ),
+            Self::OverCapacity { vo, why } => write!(
+                f,
+                "VO {}: {why}; the excess is not published: is this site's capacity in the charter right?",
                 vo.short()
             ),
             Self::BadRow { what } => {

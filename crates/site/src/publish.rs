@@ -4,20 +4,27 @@
 //! without a gap, under an incarnation that no earlier life of the site has used. So a crash at any
 //! moment leaves others with a prefix of what this site's own store holds.
 
-use fairmesh_gossip::Absorbed;
+use std::collections::BTreeSet;
+
+use fairmesh_gossip::{Absorbed, Refusal};
 use fairmesh_gossip::wire::Push;
 use fairmesh_model::documents::{BATCH_BYTES_MAX, PathCells};
 use fairmesh_model::{
     AccountPath, Checkpoint, ContentHash, Counters, InFlightSheet, Millis, MonoTime, Now, Seq,
     Signed, Span, StreamId, UsageBatch, VoId,
 };
+use fairmesh_usage::Refused;
 use serde_bytes::ByteBuf;
 
 use crate::config::Timing;
 use crate::event::Effect;
 use crate::ingest::{Reporting, WINDOW_DAYS};
+use crate::notice::Notice;
 use crate::site::Site;
 use crate::store::{Table, Write, hash_key, sheet_key, stream_key};
+
+/// One cell of a batch, absolute.
+type Row = (Span, AccountPath, Counters);
 
 /// Bytes of a batch beside its rows: envelope, signature and heads, generously.
 const BATCH_OVERHEAD_BYTES: usize = 1_024;
@@ -82,7 +89,7 @@ impl Site {
         &mut self,
         now: Now,
         vo: VoId,
-        extra: Vec<(Span, AccountPath, Counters)>,
+        extra: Vec<Row>,
     ) {
         let mut rows = self.ledger.take_unpublished(vo);
         rows.extend(extra);
@@ -109,29 +116,34 @@ impl Site {
         }
     }
 
-    fn publish_batch(&mut self, now: Now, vo: VoId, rows: Vec<(Span, AccountPath, Counters)>) {
+    /// Signs a batch; without what the charter's capacity does not allow, which is held back.
+    fn publish_batch(&mut self, now: Now, vo: VoId, mut rows: Vec<Row>) {
         let stream = self.stream_id();
         let (seq, head) = self.head_of(vo, stream);
-        let batch = UsageBatch {
-            vo,
-            site: self.id,
-            incarnation: stream.incarnation,
-            seq: seq.next(),
-            previous: head,
-            at: now.wall,
-            cells: PathCells::from_rows(rows),
+        let bytes = loop {
+            let batch = UsageBatch {
+                vo,
+                site: self.id,
+                incarnation: stream.incarnation,
+                seq: seq.next(),
+                previous: head,
+                at: now.wall,
+                cells: PathCells::from_rows(rows.clone()),
+            };
+            let signed = Signed::sign(batch, &[&self.key]).expect("our own batch is well-formed");
+            let bytes = signed.bytes().to_vec();
+            let replica = self
+                .replicas
+                .get_mut(&vo)
+                .expect("we publish for VOs that we hold");
+            match replica.absorb_batch(&bytes, now.wall, Millis(u64::MAX)) {
+                Ok(Absorbed::Usage { .. }) => break bytes,
+                Err(Refusal::Usage(over @ Refused::OverCapacity { .. })) if !rows.is_empty() => {
+                    self.hold_back(vo, &mut rows, &over);
+                }
+                other => panic!("our own batch follows our own last one: {other:?}"),
+            }
         };
-        let signed = Signed::sign(batch, &[&self.key]).expect("our own batch is well-formed");
-        let bytes = signed.bytes().to_vec();
-        let replica = self
-            .replicas
-            .get_mut(&vo)
-            .expect("we publish for VOs that we hold");
-        let absorbed = replica.absorb_batch(&bytes, now.wall, Millis(u64::MAX));
-        assert!(
-            matches!(absorbed, Ok(Absorbed::Usage { .. })),
-            "our own batch follows our own last one: {absorbed:?}"
-        );
         self.streams.entry(vo).or_default().batches_since_checkpoint += 1;
         self.stats.batches_published += 1;
         let key = stream_key(vo, stream, seq.next());
@@ -143,6 +155,57 @@ impl Site {
         self.effects.push(Effect::Push {
             vo,
             bytes: Push::Batch(ByteBuf::from(bytes)).to_bytes(),
+        });
+    }
+
+    /// Takes out of `rows` what claims too much, the largest first: at least one row.
+    fn hold_back(&mut self, vo: VoId, rows: &mut Vec<Row>, over: &Refused) {
+        let Refused::OverCapacity {
+            span,
+            claimed,
+            bound,
+            ..
+        } = over
+        else {
+            return;
+        };
+        let Some(usage) = self.replicas.get(&vo).and_then(|replica| replica.usage()) else {
+            return;
+        };
+        let (length, stream) = (usage.window_length(), self.stream_id());
+        let claims = |row: &Row| {
+            row.0 == *span || matches!(span, Span::Day(day) if row.0.day(length) == *day)
+        };
+        let growth = |row: &Row| {
+            let before = usage.cell(stream, row.0, &row.1).unwrap_or_default();
+            let grown = row.2.minus(before);
+            u128::from(grown.cpu_ms.max(grown.charge))
+        };
+        let mut order: Vec<(u128, usize)> = (0..rows.len())
+            .filter(|index| claims(&rows[*index]))
+            .map(|index| (growth(&rows[index]), index))
+            .collect();
+        order.sort_unstable();
+        let mut excess = claimed.saturating_sub(*bound).max(1);
+        let mut held = BTreeSet::new();
+        while let Some((grown, index)) = order.pop().filter(|_| excess > 0) {
+            held.insert(index);
+            excess = excess.saturating_sub(grown);
+        }
+        if held.is_empty() {
+            held.extend(0..rows.len());
+        }
+        let all = std::mem::take(rows);
+        for (index, row) in all.into_iter().enumerate() {
+            if held.contains(&index) {
+                self.ledger.hold_back(vo, (row.0, row.1));
+            } else {
+                rows.push(row);
+            }
+        }
+        self.notice(Notice::OverCapacity {
+            vo,
+            why: over.to_string(),
         });
     }
 
@@ -186,6 +249,13 @@ impl Site {
         self.stats.checkpoints += 1;
         writes.extend(self.prune(vo, stream));
         self.effects.push(Effect::Persist(writes));
+        // So that others can let go of old batches too. Who misses it lets go at the next one.
+        if bytes.len() <= BATCH_BYTES_MAX {
+            self.effects.push(Effect::Push {
+                vo,
+                bytes: Push::Checkpoint(ByteBuf::from(bytes)).to_bytes(),
+            });
+        }
     }
 
     /// Drops what the retained checkpoints cover. Returns the rows to delete.

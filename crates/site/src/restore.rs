@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use fairmesh_gossip::Absorbed;
 use fairmesh_model::{
     Checkpoint, ContentHash, Counters, Incarnation, Millis, Now, Origin, Signed, SigningKey,
-    StreamId, VoId, WallTime, cbor,
+    Span, StreamId, VoId, WallTime, Window, cbor,
 };
 
 use crate::config::SiteConfig;
 use crate::notice::Notice;
 use crate::site::{Site, Unmapped};
-use crate::store::{Table, parse_ledger_row};
+use crate::store::{LedgerRow, Table, parse_ledger_row};
 
 /// A row as the store has it: table, key, value.
 pub type Row = (Table, Vec<u8>, Vec<u8>);
@@ -73,6 +73,9 @@ impl Site {
             .map_or(0, |last| last.0.saturating_add(1));
         site.ledger = crate::ledger::Ledger::new(Incarnation(incarnation.0.max(floor)));
         site.restore_ledger(ledger);
+        site.expect_own_sheets();
+        // Look-ups and reports must not meet a site that has forgotten its tree.
+        site.rebuild_shares(now);
         site
     }
 
@@ -191,18 +194,45 @@ impl Site {
                 self.expect_row("counter", false);
                 continue;
             };
-            let published = row.account.vo.and_then(|vo| {
-                let stream = StreamId {
-                    site: self.id,
-                    incarnation: row.incarnation,
-                };
-                self.replicas
-                    .get(&vo)?
-                    .usage()?
-                    .cell(stream, row.span, &row.account.path)
-            });
-            self.ledger
-                .restore(row, published.unwrap_or(Counters::default()));
+            let published = self.published(&row);
+            self.ledger.restore(row, published);
+        }
+    }
+
+    /// What the row's own incarnation is known to have published of its cell. A day stands for its
+    /// windows, and windows for their day, as far as they have been merged.
+    fn published(&self, row: &LedgerRow) -> Counters {
+        let usage = row.account.vo.and_then(|vo| self.replicas.get(&vo)?.usage());
+        let Some(usage) = usage else {
+            return Counters::default();
+        };
+        let stream = StreamId {
+            site: self.id,
+            incarnation: row.incarnation,
+        };
+        let length = usage.window_length();
+        let cell = |span| usage.cell(stream, span, &row.account.path);
+        let day = Span::Day(row.span.day(length));
+        match (row.span, cell(day)) {
+            (Span::Window(_), Some(_)) => row.counters,
+            (Span::Window(_), None) => cell(row.span).unwrap_or_default(),
+            (Span::Day(_), Some(published)) => published,
+            (Span::Day(_), None) => {
+                let first = length.window_at(day.start(length)).0;
+                let last = length.window_at(day.end(length)).0;
+                (first..last)
+                    .filter_map(|window| cell(Span::Window(Window(window))))
+                    .fold(Counters::default(), Counters::plus)
+            }
+        }
+    }
+
+    /// A sheet of an earlier life must be taken back by the next list of running jobs.
+    fn expect_own_sheets(&mut self) {
+        for (vo, replica) in &self.replicas {
+            if replica.sheets().any(|(site, _)| site == self.id) {
+                self.streams.entry(*vo).or_default().has_sheet = true;
+            }
         }
     }
 

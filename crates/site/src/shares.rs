@@ -17,12 +17,12 @@ use fairmesh_model::{
     WindowLength,
 };
 use fairmesh_policy::{CompiledTree, compile};
-use fairmesh_usage::CellChange;
 
 use crate::config::SiteConfig;
 use crate::identity::Account;
 use crate::ledger::Ledger;
 use crate::notice::Notice;
+use crate::rise::Rise;
 use crate::site::Site;
 use crate::view::View;
 
@@ -38,6 +38,8 @@ pub(crate) struct Shares {
     lengths: Vec<WindowLength>,
     horizons: BTreeMap<Option<VoId>, u64>,
     references: Vec<Window>,
+    /// Whether windows have moved on and not all entries have followed yet.
+    pub(crate) is_sweeping: bool,
 }
 
 impl Shares {
@@ -121,6 +123,7 @@ impl Shares {
             lengths,
             horizons,
             references,
+            is_sweeping: false,
         }
     }
 
@@ -138,29 +141,17 @@ impl Shares {
         self.writer.apply(entry, span, charge, Reach::Own);
     }
 
-    /// A cell that somebody published. Of usage counted here, `carried` is counted already.
-    pub(crate) fn count_change(
-        &mut self,
-        vo: VoId,
-        change: &CellChange,
-        carried: Counters,
-        own: bool,
-    ) {
-        let risen = change
-            .after
-            .charge
-            .saturating_sub(change.before.charge)
-            .saturating_sub(carried.charge);
+    /// Usage that somebody published. Of usage counted here, `carried` is counted already.
+    pub(crate) fn count_rise(&mut self, vo: VoId, rise: &Rise, carried: Counters, own: bool) {
+        let risen = rise.amount.charge.saturating_sub(carried.charge);
         if risen > 0 {
-            let entry = self
-                .view
-                .locate(&Account {
-                    vo: Some(vo),
-                    path: change.path.clone(),
-                })
-                .entry;
+            let account = Account {
+                vo: Some(vo),
+                path: rise.path.clone(),
+            };
+            let entry = self.view.locate(&account).entry;
             let reach = if own { Reach::Own } else { Reach::Remote };
-            self.writer.apply(entry, change.span, risen, reach);
+            self.writer.apply(entry, rise.span, risen, reach);
         }
     }
 
@@ -204,7 +195,7 @@ impl Shares {
                 .zip(references)
                 .for_each(|(last, next)| *last = next.max(*last));
         }
-        self.writer.advance(&self.references, entries_max);
+        self.is_sweeping = !self.writer.advance(&self.references, entries_max);
     }
 
     /// The weighted sums at and below `entry`, in path order, with paths below it.
@@ -289,6 +280,12 @@ impl Site {
         self.tree_is_stale = false;
         self.shares = Shares::build(&self.config, &self.replicas, now.wall);
         self.shares.load(&self.ledger, &self.replicas, self.id);
+        self.warn_of_documents(now);
+        self.effects.push(crate::event::Effect::View(self.view()));
+    }
+
+    /// Says what is not as it should be with the documents in force: expired ones, say.
+    pub(crate) fn warn_of_documents(&mut self, now: Now) {
         let warnings: Vec<(VoId, String)> = self
             .replicas
             .iter()
@@ -305,6 +302,5 @@ impl Site {
         for (vo, what) in warnings {
             self.notice(Notice::Policy { vo, what });
         }
-        self.effects.push(crate::event::Effect::View(self.view()));
     }
 }

@@ -148,6 +148,9 @@ impl Site {
 
     /// When the site has something to do although nothing happens.
     pub fn next_wakeup(&self, now: MonoTime) -> MonoTime {
+        if self.shares.is_sweeping {
+            return now;
+        }
         let publish = self
             .streams
             .iter()
@@ -254,6 +257,7 @@ impl Site {
         if day > self.forgotten_on_day {
             self.forgotten_on_day = day;
             self.compact_and_forget(now);
+            self.warn_of_documents(now);
         }
     }
 

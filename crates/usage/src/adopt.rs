@@ -127,7 +127,11 @@ impl VoUsage {
     }
 
     /// Takes the bytes of a seal as [`VoUsage::take_seal`] does; the cells that changed.
-    pub fn offer_seal(&mut self, reference: SealRef, bytes: &[u8]) -> Result<Vec<CellChange>, Refused> {
+    pub fn offer_seal(
+        &mut self,
+        reference: SealRef,
+        bytes: &[u8],
+    ) -> Result<Vec<CellChange>, Refused> {
         Ok(self.take_seal(reference, bytes)?.changes)
     }
 

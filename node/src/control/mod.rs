@@ -48,7 +48,7 @@ pub use text::clean;
 
 use crate::driver::NodeHandle;
 use crate::lookup::{BindError, LookupStats};
-use error::ApiError;
+pub(crate) use error::ApiError;
 
 /// What an operator may change while the node runs: a reload sends a new one.
 #[derive(Debug, Clone)]
@@ -181,5 +181,4 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-#[cfg(test)]
-mod tests;
+

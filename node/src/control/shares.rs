@@ -85,7 +85,6 @@ impl Moment {
 
     fn entries(&self, below: &AccountPath) -> Result<Vec<ShareBody>, ApiError> {
         let top = self.entry(below)?;
-        let of_whole = self.actual_of_whole();
         let ids = self.snapshot.ids().skip(top.index());
         let wanted: Vec<EntryId> = ids
             .take_while(|entry| self.snapshot.path(*entry).starts_with(below))
@@ -99,20 +98,23 @@ impl Moment {
         }
         let mounts: BTreeMap<&AccountPath, VoId> =
             self.view.mounts().iter().map(|(vo, path)| (path, *vo)).collect();
-        let body = |entry: EntryId| self.share_body(entry, of_whole[entry.index()], &mounts);
+        let body = |entry: EntryId| self.share_body(entry, &mounts);
         Ok(wanted.into_iter().map(body).collect())
     }
 
     fn share_body(
         &self,
         entry: EntryId,
-        of_whole: Share,
         mounts: &BTreeMap<&AccountPath, VoId>,
     ) -> ShareBody {
         let path = self.snapshot.path(entry);
+        let mut levels = explain(&self.snapshot, entry, None).levels;
+        let of_whole = levels.iter().fold(Share::WHOLE, |whole, level| {
+            let units = u64::from(whole.units()) * u64::from(level.actual.units());
+            Share::from_ratio(units / u64::from(Share::ONE), u64::from(Share::ONE))
+        });
         // The last of an explanation's levels is the entry's own.
-        let level = explain(&self.snapshot, entry, None).levels.pop();
-        let level = level_body(level.expect("only the root has no level"));
+        let level = level_body(levels.pop().expect("only the root has no level"));
         let context = Context {
             entry,
             depth: self.snapshot.depth(),
@@ -132,28 +134,6 @@ impl Moment {
             parent_usage_core_ms: level.parent_usage_core_ms,
             factor: BitsProjection.factor(&priority, &context).to_string(),
         }
-    }
-
-    /// Products of actual shares from the root down, in units of a share.
-    fn actual_of_whole(&self) -> Vec<Share> {
-        let mut products: Vec<Share> = Vec::with_capacity(self.snapshot.entries());
-        for entry in self.snapshot.ids() {
-            let product = match self.snapshot.parent(entry) {
-                None => Share::WHOLE,
-                Some(parent) => {
-                    let level = self.snapshot.level(entry);
-                    let above = u128::from(products[parent.index()].units());
-                    // Both are cut alike until they fit: what is lost is below a millionth.
-                    let cut = level.parent_usage.leading_zeros().min(64);
-                    let shift = 64 - cut;
-                    let (usage, whole) = (level.usage >> shift, level.parent_usage >> shift);
-                    let units = above * usage.min(whole) / whole.max(1);
-                    u32::try_from(units).ok().and_then(Share::from_units).unwrap_or(Share::WHOLE)
-                }
-            };
-            products.push(product);
-        }
-        products
     }
 }
 

@@ -22,6 +22,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use fairmesh_model::Millis;
 
+use crate::output::Exit;
+
 use self::grid::{Grid, SYNC};
 use self::load::Clusters;
 use self::measure::{Propagation, await_held, await_identical, distinct, join_of_vectors, share_lines, states, usage};
@@ -101,8 +103,8 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Duration::try_from(time).map_err(|_| format!("`{text}` lies in the past"))
 }
 
-/// Runs the demonstration; 0 if all nodes ended with the same view.
-pub async fn run(args: DemoArgs) -> anyhow::Result<i32> {
+/// Runs the demonstration; a failure if the nodes did not end with the same view.
+pub async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
     let began = Instant::now();
     if args.partition.is_some_and(|cut| cut.to > args.length) {
         bail!("the partition heals after the demonstration has ended: see --for");
@@ -126,7 +128,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<i32> {
         factor_permille / 1_000
     ));
     let outcome = Show { args: &args, plan: &plan, grid, screen, start_ms }.run().await?;
-    Ok(i32::from(!outcome))
+    Ok(if outcome { Exit::Success } else { Exit::Failure })
 }
 
 /// A running demonstration.

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use fairmesh_cluster::{AccountKey, Trace, paper};
+use fairmesh_cluster::{Trace, paper};
 use fairmesh_model::{AccountPath, Millis, Share, UsageMode, WallTime};
 use flate2::read::MultiGzDecoder;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use fairmesh_client::protocol::{View, Who};
 
-mod socket;
+pub(crate) mod socket;
 
 mod connection;
 mod server;

@@ -2,7 +2,8 @@
 //! wrong mode, and a stale one is replaced in one step.
 //!
 //! Invariant: a file that is no socket is never removed, nor the socket of a server that answers.
-//! When the server is dropped its file goes, unless another has taken the place.
+//! When a server is dropped its file goes, unless another has taken the place. (`control` makes its
+//! socket here, too.)
 
 use std::fs;
 use std::io;
@@ -36,8 +37,8 @@ pub enum BindError {
 
 /// A listening socket with its file.
 #[derive(Debug)]
-pub(super) struct Socket {
-    pub(super) listener: UnixListener,
+pub(crate) struct Socket {
+    pub(crate) listener: UnixListener,
     path: PathBuf,
     /// Device and inode of our file.
     identity: (u64, u64),
@@ -45,7 +46,7 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Makes the socket at `path` with `mode`, in the place of a stale one.
-    pub(super) async fn bind(path: &Path, mode: u32) -> Result<Self, BindError> {
+    pub(crate) async fn bind(path: &Path, mode: u32) -> Result<Self, BindError> {
         refuse_if_taken(path).await?;
         let io_error = |source| BindError::Io {
             path: path.to_owned(),

@@ -18,6 +18,26 @@ use crate::config::{FileError, Source};
 use crate::emulate::choice::{distance_text, parse_distance};
 use crate::output::timestamp;
 
+// What a draft says above its lines.
+const EXPIRES: &str = "# Expiry degrades answers, it does not stop them.\n";
+const WINDOW: &str = "# Windows in which usage is counted; fixed for the VO's life.\n";
+const USAGE_MODE: &str = "\
+# historical: finished jobs; active: and running ones so far; predictive: to their end.
+";
+const CHARGING: &str = "\
+# \"cpu-time\", or weights in thousandths of a core, such as
+# { weights = { cpu = 1000, gpu = 8000, mem_gib = 250, max = true } }
+# where the largest term counts alone, or the sum of all (max = false).
+";
+const DISTANCE: &str = "# absolute, relative, or mix:K with K from 0 to 1.\n";
+const AUTHORITY: &str = "
+# Who signs charters: ids from `fairmesh policy keygen`, and how many must.
+[authority]
+";
+const SITES: &str = "
+# Who counts usage: at most its cores at one moment. Lines from `fairmesh init`.
+";
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawDraft {
@@ -154,12 +174,28 @@ pub fn charter_toml(charter: &Charter) -> String {
 }
 
 fn write_charter(text: &mut String, charter: &Charter) -> std::fmt::Result {
-    writeln!(
-        text,
-        "[charter]\nname = {}\nversion = {}",
-        quoted(&charter.name),
-        charter.version
-    )?;
+    write_head(text, charter)?;
+    write_rules(text, charter)?;
+    text.push_str(AUTHORITY);
+    role_lines(text, &charter.authority);
+    text.push_str("\n# Who signs the share policy of `/`.\n[policy]\n");
+    role_lines(text, &charter.policy);
+    text.push_str("\n# How old usage counts.\n[history]\n");
+    write_history(text, charter)?;
+    text.push_str(SITES);
+    for site in &charter.sites {
+        let (name, id) = (quoted(&site.name), site.site);
+        let addresses: Vec<String> = site.addresses.iter().map(|text| quoted(text)).collect();
+        let (cores, addresses) = (site.cores, addresses.join(", "));
+        writeln!(text, "[[site]]\nname = {name}\nid = \"{id}\"")?;
+        writeln!(text, "cores = {cores}\naddresses = [{addresses}]\n")?;
+    }
+    Ok(())
+}
+
+fn write_head(text: &mut String, charter: &Charter) -> std::fmt::Result {
+    let (name, version) = (quoted(&charter.name), charter.version);
+    writeln!(text, "[charter]\nname = {name}\nversion = {version}")?;
     if let Some(vo) = charter.vo {
         writeln!(text, "vo = \"{vo}\"")?;
     }
@@ -167,77 +203,33 @@ fn write_charter(text: &mut String, charter: &Charter) -> std::fmt::Result {
         writeln!(text, "previous = \"{previous}\"")?;
     }
     let (issued, expires) = (timestamp(charter.issued), timestamp(charter.expires));
-    writeln!(
-        text,
-        "issued = {issued}\n# Expiry degrades answers, it does not stop them."
-    )?;
-    writeln!(text, "expires = {expires}")?;
-    writeln!(
-        text,
-        "# Windows in which usage is counted; fixed for the VO's life."
-    )?;
-    writeln!(text, "window = \"{}\"", length(charter.window.millis().0))?;
+    let window = length(charter.window.millis().0);
+    writeln!(text, "issued = {issued}\n{EXPIRES}expires = {expires}")?;
+    writeln!(text, "{WINDOW}window = \"{window}\"")
+}
+
+fn write_rules(text: &mut String, charter: &Charter) -> std::fmt::Result {
     let mode = match charter.usage_mode {
         UsageMode::Historical => "historical",
         UsageMode::Active => "active",
         UsageMode::Predictive => "predictive",
     };
-    writeln!(
-        text,
-        "# historical: finished jobs; active: and running ones so far; predictive: to their end."
-    )?;
-    writeln!(text, "usage_mode = \"{mode}\"")?;
-    writeln!(
-        text,
-        "# \"cpu-time\", or {{ weights = {{ cpu = 1000, gpu = 8000, mem_gib = 250, max = true }} }}"
-    )?;
-    writeln!(
-        text,
-        "# in thousandths of a core; the largest term alone, or the sum of all."
-    )?;
-    match charter.charging {
-        ChargingRule::CpuTime => writeln!(text, "charging = \"cpu-time\"")?,
+    let charging = match charter.charging {
+        ChargingRule::CpuTime => "\"cpu-time\"".to_owned(),
         ChargingRule::Weights {
             cpu,
             gpu,
             mem_gib,
             max,
-        } => writeln!(
-            text,
-            "charging = {{ weights = {{ cpu = {cpu}, gpu = {gpu}, mem_gib = {mem_gib}, max = {max} }} }}"
-        )?,
-    }
-    writeln!(text, "# absolute, relative, or mix:K with K from 0 to 1.")?;
-    writeln!(text, "distance = \"{}\"", distance_text(charter.distance))?;
-    writeln!(
-        text,
-        "\n# Who signs charters: ids from `fairmesh policy keygen`, and how many must.\n[authority]"
-    )?;
-    role_lines(text, &charter.authority);
-    writeln!(text, "\n# Who signs the share policy of `/`.\n[policy]")?;
-    role_lines(text, &charter.policy);
-    writeln!(text, "\n# How old usage counts.\n[history]")?;
-    write_history(text, charter)?;
-    writeln!(
-        text,
-        "\n# Who counts usage: at most its cores at one moment. Lines from `fairmesh init`."
-    )?;
-    for site in &charter.sites {
-        let addresses: Vec<String> = site.addresses.iter().map(|text| quoted(text)).collect();
-        writeln!(
-            text,
-            "[[site]]\nname = {}\nid = \"{}\"",
-            quoted(&site.name),
-            site.site
-        )?;
-        writeln!(
-            text,
-            "cores = {}\naddresses = [{}]\n",
-            site.cores,
-            addresses.join(", ")
-        )?;
-    }
-    Ok(())
+        } => {
+            let weights = format!("cpu = {cpu}, gpu = {gpu}, mem_gib = {mem_gib}, max = {max}");
+            format!("{{ weights = {{ {weights} }} }}")
+        }
+    };
+    let distance = distance_text(charter.distance);
+    writeln!(text, "{USAGE_MODE}usage_mode = \"{mode}\"")?;
+    writeln!(text, "{CHARGING}charging = {charging}")?;
+    writeln!(text, "{DISTANCE}distance = \"{distance}\"")
 }
 
 fn write_history(text: &mut String, charter: &Charter) -> std::fmt::Result {

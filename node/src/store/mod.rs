@@ -6,8 +6,9 @@
 //! process at a time holds a store.
 //!
 //! sled 0.34.7 is behind `engine`, which covers its known faults; `recovery` opens a folder in
-//! whatever state a crash left it; `tally` and `mark` notice what sled has lost; `record` is the form of keys and values; `side_file` is the small
-//! file beside the folder that must survive its loss. To change the engine, replace `engine`.
+//! whatever state a crash left it; `tally` and `mark` notice what sled has lost; `record` is the form
+//! of keys and values; `side_file` is the small file beside the folder that must survive its loss.
+//! To change the engine, replace `engine`, `recovery` and `tally`.
 //!
 //! Deliberately not here: what the records mean, and grouping writes (they come in batches). All
 //! calls block; call them from a thread that may.
@@ -21,8 +22,8 @@ mod side_file;
 mod tally;
 
 pub use engine::Store;
-pub use fairmesh_site::{Table, Write};
 pub use error::StoreError;
+pub use fairmesh_site::{Table, Write};
 pub use recovery::Recovery;
 pub use side_file::{SIDE_FORMAT_MAX, SideFile, SideFileError, SideState};
 

@@ -238,7 +238,7 @@ fn checked_answer<'a>(
     let view = view.ok_or(ProtocolError::Missing("view"))?;
     let factors = factors.ok_or(ProtocolError::Missing("factor column"))?;
     let good = |row: &[u8]| matches!(u32_of(row), 0..=FACTOR_MAX | UNKNOWN);
-    if factors.len() % 4 != 0 || !factors.chunks_exact(4).all(good) {
+    if !factors.len().is_multiple_of(4) || !factors.chunks_exact(4).all(good) {
         return Err(ProtocolError::Value("factor column"));
     }
     if factors.len() / 4 > LOOKUP_BATCH_MAX {

@@ -50,7 +50,7 @@ pub struct HandleColumn<'a>(&'a [u8]);
 impl<'a> HandleColumn<'a> {
     /// Takes a column; refuses one that is no whole number of handles, or too many.
     pub fn new(column: &'a [u8]) -> Result<Self, ProtocolError> {
-        if column.len() % 4 != 0 {
+        if !column.len().is_multiple_of(4) {
             Err(ProtocolError::Value("handle column"))
         } else if column.len() / 4 > LOOKUP_BATCH_MAX {
             Err(ProtocolError::TooManyRows(column.len() / 4))

@@ -55,7 +55,7 @@ fn documented(nth: usize) -> Vec<u8> {
             let mut words = line.trim_start_matches("//!").split_whitespace();
             let mut bytes: Vec<u8> = words
                 .by_ref()
-                .take_while(|word| is_byte(&word))
+                .take_while(|word| is_byte(word))
                 .map(byte)
                 .collect();
             if line.contains("(32 times)") {

@@ -11,7 +11,6 @@ use fairmesh_model::cbor::{self, CborError};
 use super::{FRAME_BYTES_MAX, ProtocolError};
 
 const UINT: u8 = 0;
-const NEGATIVE: u8 = 1;
 const BYTES: u8 = 2;
 const TEXT: u8 = 3;
 const ARRAY: u8 = 4;
@@ -158,7 +157,7 @@ impl<'a> Reader<'a> {
                 MAP => items = items.saturating_add(argument.saturating_mul(2)),
                 TAG => items = items.saturating_add(1),
                 // Integers and simple values are their heads.
-                UINT | NEGATIVE | _ => {}
+                _ => {}
             }
         }
         Ok(())

@@ -107,7 +107,7 @@ fn settle(vo: VoId, offers: &[Offer]) -> VoPolicies {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
     fn any_order_with_retries_gives_the_same(
@@ -161,7 +161,17 @@ proptest! {
             VoPolicies::restore(policies.vo(), &seen, documents.into_values());
         prop_assert_eq!(refused, vec![]);
         prop_assert_eq!(restored.digest(), policies.digest());
-        prop_assert_eq!(restored.highest_seen(), seen);
+        // Of a role out of force it may know more, if a rival was offered first; never less.
+        let remembered = restored.highest_seen();
+        prop_assert_eq!(remembered.charter, seen.charter);
+        let covered = |old: &SeenVersion| {
+            remembered.policies.iter().any(|new| {
+                (&new.path, new.keys) == (&old.path, old.keys)
+                    && new.signatures >= old.signatures
+                    && new.version >= old.version
+            })
+        };
+        prop_assert!(seen.policies.iter().all(covered));
         prop_assert_eq!(restored.in_force(NOW), policies.in_force(NOW));
     }
 }

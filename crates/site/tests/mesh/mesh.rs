@@ -104,7 +104,7 @@ impl Mesh {
         assert_eq!(index, self.nodes.len());
         let now = self.now_of(0);
         self.nodes
-            .push(Node::new(vo::site_key(index), config, START.0, now));
+            .push(Node::new(index, config, START.0, now));
         self.side.push(0);
     }
 

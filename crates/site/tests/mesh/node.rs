@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{Incarnation, Now, SigningKey, VoId};
+use fairmesh_model::{Incarnation, Now, VoId};
 use fairmesh_site::{JobMark, Notice, Reply, Row, Site, SiteConfig, Table, Verdict, Write, job_key};
 
 /// Rows by table and key.
@@ -10,7 +10,7 @@ pub(crate) type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 /// A site and its surroundings.
 pub(crate) struct Node {
-    pub(crate) key: SigningKey,
+    index: usize,
     pub(crate) config: SiteConfig,
     pub(crate) site: Site,
     pub(crate) rows: Rows,
@@ -29,10 +29,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(key: SigningKey, config: SiteConfig, incarnation: u64, now: Now) -> Self {
-        let site = Site::new(config.clone(), key.clone(), Incarnation(incarnation), 7, now);
+    pub(crate) fn new(index: usize, config: SiteConfig, incarnation: u64, now: Now) -> Self {
+        let key = crate::vo::site_key(index);
+        let seed = index as u64;
+        let site = Site::new(config.clone(), key, Incarnation(incarnation), seed, now);
         Self {
-            key,
+            index,
             config,
             site,
             rows: Rows::new(),
@@ -57,7 +59,7 @@ impl Node {
             .collect();
         self.site = Site::restore(
             self.config.clone(),
-            self.key.clone(),
+            crate::vo::site_key(self.index),
             Incarnation(incarnation),
             incarnation,
             now,

@@ -148,16 +148,6 @@ impl Writer {
             seals,
         )
     }
-
-    /// Signs a checkpoint where it stands and keeps it itself.
-    pub(crate) fn keep_checkpoint(&mut self) {
-        let (document, _) = self.checkpoint();
-        let offer = self.own.offer_checkpoint(document, AMPLE).expect("its own");
-        assert!(
-            matches!(&offer, CheckpointOffer::Adopted(changes) if changes.is_empty())
-                || offer == CheckpointOffer::Behind
-        );
-    }
 }
 
 /// What a site does next.

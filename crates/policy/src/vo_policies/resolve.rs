@@ -1,0 +1,106 @@
+//! Who may speak for which path, and how much is remembered of those who no longer may.
+//!
+//! Invariant: `active` is a function of the charter in force and of what the slots hold: the roles
+//! that a walk from the charter down the delegations meets, each with the newest documents that
+//! enough of its keys have signed. It is walked anew after every change.
+//! Deliberately not here: whether an offered document is taken (`super`).
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{AccountPath, ContentHash, Role, Signed};
+
+use super::{Active, HELD_BYTES_MAX, INACTIVE_MAX, POLICIES_MAX, SlotId, VoPolicies, verify};
+use crate::error::PolicyError;
+use crate::highest_seen::keys_hash;
+use crate::slot::Slot;
+
+impl VoPolicies {
+    /// Walks the delegations from the charter down, the shallowest first.
+    pub(super) fn resolve(&mut self) {
+        let before = std::mem::take(&mut self.active);
+        self.ignored = 0;
+        let mut queue = BTreeMap::new();
+        if let Some(head) = self.chain.head() {
+            queue.insert((0, AccountPath::root()), head.body().policy.clone());
+        }
+        while let Some(((_, path), role)) = queue.pop_first() {
+            if self.active.len() == POLICIES_MAX {
+                self.ignored += 1;
+                continue;
+            }
+            let keys = keys_hash(&role.keys);
+            let id = (path.clone(), keys);
+            if before.get(&path).is_none_or(|active| active.role != role) {
+                self.carry_over(&id, &role);
+            }
+            let slot = self.slots.get(&id);
+            let documents = slot.map_or_else(Vec::new, |slot| slot.current(role.threshold));
+            for (below, role) in documents.first().iter().flat_map(|held| &held.delegations) {
+                queue.insert((below.depth(), below.clone()), role.clone());
+            }
+            let active = Active {
+                role,
+                keys,
+                documents,
+            };
+            self.active.insert(path, active);
+        }
+    }
+
+    /// A role has come into force: what was kept for its path under other roles may have its
+    /// signatures too. Nobody would offer it again, because everybody has it.
+    fn carry_over(&mut self, id: &SlotId, role: &Role) {
+        let lowest = ContentHash::from_bytes([0; 32]);
+        let same_path = self.slots.range((id.0.clone(), lowest)..);
+        let same_path = same_path.take_while(|(other, _)| other.0 == id.0);
+        let others = same_path.filter(|(other, _)| other.1 != id.1);
+        let kept: Vec<_> = others.flat_map(|(_, slot)| slot.documents()).collect();
+        for held in kept {
+            let signed = Signed::parse(held.document.bytes()).expect("it was parsed before");
+            let Ok(held) = verify(signed, role) else {
+                continue;
+            };
+            if self.check_version(id, role.threshold, &held).is_ok() {
+                self.slots.entry(id.clone()).or_default().put(held);
+            }
+        }
+    }
+
+    /// Bounds what is remembered of roles out of force. Not called while a restart is under way,
+    /// when most roles are not in force yet.
+    pub(super) fn forget(&mut self) {
+        let inactive: Vec<SlotId> = self.inactive().collect();
+        for id in inactive.into_iter().skip(INACTIVE_MAX) {
+            self.slots.remove(&id);
+        }
+    }
+
+    fn inactive(&self) -> impl Iterator<Item = SlotId> {
+        let in_force = |id: &SlotId| self.active.get(&id.0).is_some_and(|a| a.keys == id.1);
+        self.slots.keys().filter(move |id| !in_force(id)).cloned()
+    }
+
+    /// Makes room for `more` bytes, at the cost of documents that are out of force.
+    pub(super) fn make_room(&mut self, more: usize) -> Result<(), PolicyError> {
+        if self.held_bytes() + more <= HELD_BYTES_MAX {
+            return Ok(());
+        }
+        let inactive: Vec<SlotId> = self.inactive().collect();
+        for id in inactive {
+            self.slots.entry(id).or_default().drop_documents();
+        }
+        let bytes = self.held_bytes() + more;
+        if bytes <= HELD_BYTES_MAX {
+            return Ok(());
+        }
+        Err(PolicyError::Full {
+            bytes,
+            limit: HELD_BYTES_MAX,
+        })
+    }
+
+    fn held_bytes(&self) -> usize {
+        let documents = self.slots.values().flat_map(Slot::documents);
+        documents.map(|held| held.document.bytes().len()).sum()
+    }
+}

@@ -1,0 +1,167 @@
+//! An HTTP/1.1 client over the node's Unix socket.
+//!
+//! Invariant: one request, one connection, within a deadline and a size; whatever fails says what to
+//! do next. Deliberately not here: what is asked.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::control::answer::ErrorBody;
+use crate::control::clean;
+
+/// How long an answer may take: longer than the server gives itself.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// Largest answer: the largest share tree that a node lists.
+const ANSWER_BYTES_MAX: usize = 512 << 20;
+
+/// Why the node did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody listens there.
+    #[error("no node answers on {path}: {source}; is it running? --socket names another socket")]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The connection broke, or what came is not HTTP.
+    #[error("the node on {path} broke off: {why}")]
+    Broken {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The node understood and refused.
+    #[error("{error}{}", .hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default())]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// What is wrong.
+        error: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+}
+
+/// The way to a node.
+#[derive(Debug, Clone)]
+pub struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// The node whose `control.sock` is at `path`.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Asks for `path` with those of `parameters` that have a value; gives the answer, and its text.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        parameters: &[(&str, Option<&str>)],
+    ) -> Result<(T, String), AskError> {
+        let mut target = path.to_owned();
+        let given = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+        for (index, (name, value)) in given.enumerate() {
+            target.push(if index == 0 { '?' } else { '&' });
+            target.push_str(name);
+            target.push('=');
+            encode(&mut target, value);
+        }
+        let request = Request::get(target).body(Full::default());
+        self.ask(request).await
+    }
+
+    /// Sends `body` to `path`.
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> Result<T, AskError> {
+        let request = Request::post(path).body(Full::new(Bytes::from(body)));
+        Ok(self.ask(request).await?.0)
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        request: hyper::http::Result<Request<Full<Bytes>>>,
+    ) -> Result<(T, String), AskError> {
+        let mut request = request.map_err(|error| self.broken(error))?;
+        let host = hyper::header::HeaderValue::from_static("fairmesh");
+        request.headers_mut().insert(hyper::header::HOST, host);
+        let exchanged = tokio::time::timeout(ANSWER_MAX, self.exchange(request)).await;
+        let (status, body) =
+            exchanged.map_err(|_| self.broken(format!("no answer within {ANSWER_MAX:?}")))??;
+        if !status.is_success() {
+            return Err(refusal(status, &body));
+        }
+        let answer = serde_json::from_slice(&body).map_err(|error| self.broken(error))?;
+        // serde_json takes UTF-8 only.
+        Ok((answer, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), AskError> {
+        let stream = UnixStream::connect(&self.path).await.map_err(|source| AskError::Unreachable {
+            path: self.path.clone(),
+            source,
+        })?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|error| self.broken(error))?;
+        // How it ends is seen by the request, too.
+        let connection = tokio::spawn(connection);
+        let answered = async {
+            let response = sender.send_request(request).await.map_err(|error| self.broken(error))?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+            Ok((head.status, body.map_err(|error| self.broken(error))?.to_bytes()))
+        };
+        let answered = answered.await;
+        connection.abort();
+        answered
+    }
+
+    fn broken(&self, why: impl ToString) -> AskError {
+        AskError::Broken {
+            path: self.path.clone(),
+            why: clean(&why.to_string()),
+        }
+    }
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> AskError {
+    let told: Option<ErrorBody> = serde_json::from_slice(body).ok();
+    let told = told.unwrap_or_else(|| ErrorBody {
+        error: format!("the node answered {status}"),
+        hint: None,
+    });
+    AskError::Refused {
+        status: status.as_u16(),
+        error: clean(&told.error),
+        hint: told.hint.as_deref().map(clean),
+    }
+}
+
+/// Percent-encodes what a parameter must not hold.
+fn encode(target: &mut String, value: &str) {
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            target.push(char::from(byte));
+        } else {
+            write!(target, "%{byte:02X}").expect("a string takes everything");
+        }
+    }
+}

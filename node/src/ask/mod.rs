@@ -1,0 +1,93 @@
+//! The commands that ask a running node over `control.sock`, and feed it.
+//!
+//! Each command is an `…Args` for clap and a `run(&args, out)`. Data go to `out`, words to standard
+//! error; every table is headed by what it rests on. `Ok` is 0 or 1 for the shell (see `Exit`); an
+//! `Err` means that the node could not be asked, for which the caller exits with 2.
+//!
+//! Invariant: words of the node, of peers and of files are printed without control characters;
+//! `--json` prints the node's own versioned JSON as it came.
+//! Deliberately not here: signing policies (`policy_cmd`) and computing offline (`emulate`).
+
+pub mod documents;
+pub mod explain;
+pub mod netcheck;
+pub mod peers;
+pub mod prio;
+pub mod report;
+pub mod share;
+pub mod status;
+pub mod usage;
+
+mod client;
+mod columns;
+mod feed;
+mod number;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use fairmesh_model::{Millis, WallTime};
+use serde::de::DeserializeOwned;
+
+pub use client::{AskError, Control};
+
+use crate::control::answer::{Answer, RestsOn};
+use crate::output::{AsOf, OutputArgs};
+
+/// Where a packaged node has its socket.
+const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
+
+/// The node to ask, and the form of the answer.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct AskArgs {
+    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// The form of the answer.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+impl AskArgs {
+    /// The way to the node.
+    pub fn control(&self) -> Control {
+        control(self.socket.as_ref())
+    }
+
+    /// Asks; with `--json` writes the answer as it came and gives `None`.
+    async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        parameters: &[(&str, Option<&str>)],
+        out: &mut dyn Write,
+    ) -> anyhow::Result<(Answer<T>, bool)> {
+        let (answer, text) = self.control().get(path, parameters).await?;
+        if self.output.json {
+            writeln!(out, "{text}")?;
+        }
+        Ok((answer, self.output.json))
+    }
+}
+
+/// The way to the node whose socket is given, or else to the usual one.
+pub fn control(socket: Option<&PathBuf>) -> Control {
+    let by_environment = || std::env::var_os("FAIRMESH_SOCKET").map(PathBuf::from);
+    let path = socket.cloned().or_else(by_environment);
+    Control::new(path.unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)))
+}
+
+/// The line above a table.
+fn heading(rests_on: &RestsOn) -> AsOf {
+    let count = |sites: u32| usize::try_from(sites).unwrap_or(usize::MAX);
+    AsOf {
+        at: WallTime(rests_on.as_of_ms),
+        sites_heard: count(rests_on.coverage.sites_heard),
+        sites: count(rests_on.coverage.sites_total),
+        oldest: rests_on.coverage.oldest.as_ref().map(|oldest| Millis(oldest.age_ms)),
+    }
+}
+
+/// A name, or else the beginning of an id.
+fn name_or_id(name: Option<&str>, id: &str) -> String {
+    name.map_or_else(|| id.chars().take(8).collect(), crate::control::clean)
+}

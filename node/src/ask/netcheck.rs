@@ -1,0 +1,70 @@
+//! `fairmesh netcheck`: where this node listens, and how each known address does.
+//!
+//! Exit 0 where every peer is connected, 1 where one is not.
+
+use std::io::Write;
+
+use super::peers::round_trip;
+use super::{AskArgs, heading, name_or_id};
+use crate::control::answer::PeersBody;
+use crate::control::clean;
+use crate::output::{Align, Exit, Table};
+
+/// Check which peers can be reached, at which addresses, and why not
+#[derive(Debug, Clone, clap::Args)]
+pub struct NetcheckArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the node cannot be asked.
+pub async fn run(args: &NetcheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let (answer, done) = args.ask.get::<PeersBody>("/v1/peers", &[], out).await?;
+    let body = answer.body;
+    if !done {
+        for address in &body.listening {
+            eprintln!("listening on {}", clean(address));
+        }
+        if body.listening.is_empty() {
+            eprintln!("not listening: this node only dials out");
+        }
+        table(&body).with_heading(heading(&answer.rests_on)).write(out, &args.ask.output)?;
+    }
+    let all = body.peers.iter().all(|peer| peer.reachable);
+    Ok(if all { Exit::Success } else { Exit::Failure })
+}
+
+fn table(body: &PeersBody) -> Table {
+    let mut table = Table::new(&[
+        ("Peer", Align::Left),
+        ("Address", Align::Left),
+        ("State", Align::Left),
+        ("RTT", Align::Right),
+        ("FailedDials", Align::Right),
+        ("LastFailure", Align::Left),
+    ]);
+    for peer in &body.peers {
+        let state = match (peer.reachable, peer.dials_failed) {
+            (true, _) => "connected",
+            (false, 0) => "not dialled yet",
+            (false, _) => "unreachable",
+        };
+        let unknown = ["(none in a charter)".to_owned()];
+        let addresses = if peer.addresses.is_empty() { &unknown[..] } else { &peer.addresses };
+        for address in addresses {
+            table.row([
+                name_or_id(peer.name.as_deref(), &peer.site),
+                clean(address),
+                state.to_owned(),
+                round_trip(peer),
+                peer.dials_failed.to_string(),
+                peer.dial_failure.as_deref().map(clean).unwrap_or_default(),
+            ]);
+        }
+    }
+    table
+}

@@ -1,0 +1,29 @@
+//! Numbers for people. Floating point is for printing only.
+
+use fairmesh_model::Share;
+
+/// Core-milliseconds (a decimal string) in core-hours with two decimals.
+pub(super) fn core_hours(core_ms: &str) -> String {
+    format!("{:.2}", number(core_ms) / 3_600_000.0)
+}
+
+/// Core-milliseconds in whole core-seconds, as Slurm's RawUsage.
+pub(super) fn core_seconds(core_ms: &str) -> String {
+    core_ms.parse::<u128>().map_or_else(|_| core_ms.to_owned(), |ms| (ms / 1_000).to_string())
+}
+
+/// A percentage as a fraction with six decimals.
+pub(super) fn fraction(percent: &str) -> String {
+    let units = Share::parse_percent(percent).map_or(0, Share::units);
+    format!("{}.{:06}", units / Share::ONE, units % Share::ONE / 1_000)
+}
+
+/// A decimal number; 0 where it is none.
+pub(super) fn number(text: &str) -> f64 {
+    text.parse().unwrap_or(0.0)
+}
+
+/// A percentage with two decimals.
+pub(super) fn percent(text: &str) -> String {
+    text.parse::<f64>().map_or_else(|_| text.to_owned(), |value| format!("{value:.2}"))
+}

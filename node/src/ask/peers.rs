@@ -1,0 +1,68 @@
+//! `fairmesh peers`: reachable now, age of data, in sync.
+
+use std::io::Write;
+
+use fairmesh_model::Millis;
+
+use super::{AskArgs, heading, name_or_id};
+use crate::control::answer::{PeerBody, PeersBody};
+use crate::output::{Align, Exit, Table, age};
+
+/// List the other sites: reachable now, age of their data, in sync
+#[derive(Debug, Clone, clap::Args)]
+pub struct PeersArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the node cannot be asked.
+pub async fn run(args: &PeersArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let (answer, done) = args.ask.get::<PeersBody>("/v1/peers", &[], out).await?;
+    if !done {
+        let table = peer_table(&answer.body.peers).with_heading(heading(&answer.rests_on));
+        table.write(out, &args.ask.output)?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Peers as a table.
+pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
+    let mut table = Table::new(&[
+        ("Peer", Align::Left),
+        ("Site", Align::Left),
+        ("Reachable", Align::Left),
+        ("DataAge", Align::Right),
+        ("InSync", Align::Left),
+        ("RTT", Align::Right),
+        ("In", Align::Right),
+        ("Out", Align::Right),
+    ]);
+    for peer in peers {
+        let since = |ms: Option<u64>| ms.map_or_else(|| "never heard".to_owned(), |ms| age(Millis(ms)));
+        table.row([
+            name_or_id(peer.name.as_deref(), &peer.site),
+            peer.site.chars().take(8).collect(),
+            yes_no(peer.reachable),
+            since(peer.data_age_ms),
+            yes_no(peer.in_sync),
+            round_trip(peer),
+            peer.bytes_in.to_string(),
+            peer.bytes_out.to_string(),
+        ]);
+    }
+    table
+}
+
+/// The last ping, in milliseconds.
+pub(super) fn round_trip(peer: &PeerBody) -> String {
+    peer.round_trip_us
+        .map_or_else(|| "-".to_owned(), |us| format!("{}.{:03}ms", us / 1_000, us % 1_000))
+}
+
+fn yes_no(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
+}

@@ -1,0 +1,111 @@
+//! The command line: which command, and how it ends. A library function, so that tests can run the
+//! very program without finding the binary first.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use crate::output::Exit;
+use crate::policy_cmd::PolicyDocument;
+use crate::{ask, demo, emulate, init, policy_cmd, run};
+
+/// Grid-wide fairshare without a server in the middle.
+#[derive(Debug, Parser)]
+#[command(name = "fairmesh", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::DemoArgs),
+    Init(init::InitArgs),
+    CheckConfig(run::CheckConfigArgs),
+    Run(run::RunArgs),
+    #[command(flatten)]
+    Ask(ask::AskCommand),
+    Emulate(emulate::EmulateArgs),
+    Policy(policy_cmd::PolicyArgs),
+    /// Print completions for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    Man {
+        /// The folder; it is made if it is not there.
+        folder: std::path::PathBuf,
+    },
+}
+
+/// Runs the command that the program was called with.
+#[tokio::main]
+pub async fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(log_filter())
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none())
+        .init();
+    match dispatch(Cli::parse().command).await {
+        Ok(exit) => exit.into(),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fairmesh: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn dispatch(command: Command) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    match command {
+        Command::Demo(args) => {
+            drop(out);
+            demo::run(args).await
+        }
+        Command::Run(args) => {
+            drop(out);
+            run::run(&args).await
+        }
+        Command::Init(args) => init::run(&args, &mut out),
+        Command::CheckConfig(args) => run::check_config(&args, &mut out),
+        Command::Ask(command) => {
+            drop(out);
+            command.run(&mut io::stdout()).await
+        }
+        Command::Emulate(args) => emulate::run(&args, &mut out),
+        Command::Policy(args) => {
+            tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish))
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "fairmesh", &mut out);
+            Ok(Exit::Success)
+        }
+        Command::Man { folder } => {
+            std::fs::create_dir_all(&folder)?;
+            clap_mangen::generate_to(Cli::command(), &folder)?;
+            writeln!(out, "manual pages are in {}", folder.display())?;
+            Ok(Exit::Success)
+        }
+    }
+}
+
+/// Hands a signed document to a running node.
+fn publish(socket: &Path, document: &PolicyDocument) -> anyhow::Result<String> {
+    tokio::runtime::Handle::current().block_on(ask::publish(socket, document.bytes()))
+}
+
+/// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.
+fn log_filter() -> tracing_subscriber::EnvFilter {
+    tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
+        let quiet = std::env::args().nth(1).is_none_or(|command| command != "run");
+        if quiet { "error".into() } else { "warn,fairmesh=info".into() }
+    })
+}
+
+/// A reader that has gone away (`fairmesh … | head`) is no error.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+}

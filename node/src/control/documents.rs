@@ -1,0 +1,102 @@
+//! `GET /v1/documents[?vo=]` and `POST /v1/documents`: signed documents, as they were signed.
+//!
+//! Invariant: the bytes are passed on as they came; whether they are valid is the site's to say.
+
+use std::fmt::Write as _;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use fairmesh_model::{Charter, SharePolicy, Signed, VoId};
+use serde::Deserialize;
+
+use super::State;
+use super::answer::{DocumentBody, DocumentsBody, PublishedBody};
+use super::error::ApiError;
+use super::extract::Params;
+use super::rests_on::{answer, rests_on};
+use super::text::clean;
+use super::usage::find_vos;
+
+/// Largest document: the largest kind may have 3 MiB, and its envelope some.
+const DOCUMENT_BYTES_MAX: usize = 4 << 20;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    vo: Option<String>,
+}
+
+pub(super) async fn get(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let (rests_on, found) = shared
+        .node()
+        .ask(move |site, now| {
+            let vos = match &query.vo {
+                Some(wanted) => find_vos(site, now, wanted),
+                None => Ok(site.vo_status(now).into_iter().map(|status| status.vo).collect()),
+            };
+            let documents = |vos: Vec<VoId>| -> Vec<(VoId, Vec<u8>)> {
+                let of = |vo: VoId| site.documents(vo).into_iter().map(move |bytes| (vo, bytes));
+                vos.into_iter().flat_map(of).collect()
+            };
+            (rests_on(site, now), vos.map(documents))
+        })
+        .await?;
+    let documents = found?.iter().map(|(vo, bytes)| document_body(*vo, bytes)).collect();
+    Ok(answer("documents", rests_on, DocumentsBody { documents }))
+}
+
+pub(super) async fn post(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let read = axum::body::to_bytes(body, DOCUMENT_BYTES_MAX);
+    let read = tokio::time::timeout(shared.options.limits.body_idle_max, read).await;
+    let bytes = read
+        .map_err(|_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the document did not arrive in time"))?
+        .map_err(|error| {
+            ApiError::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the document could not be read whole: {error}"),
+            )
+            .hint(format!("a document has at most {DOCUMENT_BYTES_MAX} bytes"))
+        })?;
+    let published = shared.node().publish(bytes.to_vec()).await?;
+    let message = published.map_err(|why| {
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+            .hint("`fairmesh policy verify` says what a document lacks")
+    })?;
+    let rests_on = shared.node().ask(rests_on).await?;
+    let message = clean(&message);
+    Ok(answer("published", rests_on, PublishedBody { message }))
+}
+
+fn document_body(vo: VoId, bytes: &[u8]) -> DocumentBody {
+    let (kind, path, version, hash) = if let Ok(charter) = Signed::<Charter>::parse(bytes) {
+        let version = charter.claimed().version;
+        ("charter", "/".to_owned(), version, charter.hash().to_string())
+    } else if let Ok(policy) = Signed::<SharePolicy>::parse(bytes) {
+        let (path, version) = (policy.claimed().path.to_string(), policy.claimed().version);
+        ("share-policy", path, version, policy.hash().to_string())
+    } else {
+        ("unknown", String::new(), 0, String::new())
+    };
+    DocumentBody {
+        vo: vo.to_string(),
+        kind: kind.to_owned(),
+        path,
+        version,
+        hash,
+        bytes: hex(bytes),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+        text
+    })
+}

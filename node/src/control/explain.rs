@@ -1,0 +1,138 @@
+//! `GET /v1/explain?user=[&account=][&versus=][&versus_account=]`: why somebody stands there.
+//!
+//! `user` and `versus` are users of the batch system, or paths of the share tree (`/VO-A/P-A1`).
+//! Invariant: usage behind an entry is that of the scope in which it is compared: this site's at a
+//! local level, all sites' at a global one.
+
+use axum::response::IntoResponse;
+use fairmesh_fairshare::explain::{Comparison, Standing, explain};
+use fairmesh_model::{AccountPath, Origin};
+use fairmesh_site::{Account, Site};
+use serde::Deserialize;
+
+use super::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody, NamedCounters};
+use super::error::ApiError;
+use super::extract::{Params, Wanted};
+use super::priority::{account_at, find};
+use super::rests_on::{answer, site_name};
+use super::shares::{Moment, level_body};
+use super::usage::counters_body;
+use super::{Shared, State};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    user: String,
+    account: Option<String>,
+    versus: Option<String>,
+    versus_account: Option<String>,
+}
+
+pub(super) async fn get(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let moment = Moment::take(&shared).await?;
+    let entry = find(&moment.view, &wanted(query.user, query.account))?.entry;
+    let versus = match query.versus {
+        Some(versus) => Some(find(&moment.view, &wanted(versus, query.versus_account))?.entry),
+        None => None,
+    };
+    let explained = explain(&moment.snapshot, entry, versus);
+    let levels: Vec<LevelBody> = explained.levels.into_iter().map(level_body).collect();
+    let versus_levels = versus.map(|versus| moment.levels(versus)).unwrap_or_default();
+    let decisive = decisive(&levels, &versus_levels, explained.comparison.as_ref());
+    let causes = causes(&shared, &moment, decisive).await?;
+    let body = ExplainBody {
+        path: explained.path.to_string(),
+        levels,
+        comparison: explained
+            .comparison
+            .map(|comparison| comparison_body(comparison, versus_levels)),
+        causes,
+    };
+    Ok(answer("explain", moment.rests_on, body))
+}
+
+fn wanted(user: String, account: Option<String>) -> Wanted {
+    if user.starts_with('/') {
+        return Wanted {
+            path: Some(user),
+            ..Wanted::default()
+        };
+    }
+    Wanted {
+        path: None,
+        origin: Origin {
+            user: Some(user),
+            account,
+            ..Origin::default()
+        },
+    }
+}
+
+/// The entries whose usage decides: both sides' at the level where they differ, or the entry itself.
+fn decisive(
+    levels: &[LevelBody],
+    versus: &[LevelBody],
+    comparison: Option<&Comparison>,
+) -> Vec<(AccountPath, bool)> {
+    let chosen = match comparison.map(|comparison| comparison.level) {
+        Some(Some(level)) => vec![levels.get(level), versus.get(level)],
+        Some(None) => vec![levels.last(), versus.last()],
+        None => vec![levels.last()],
+    };
+    let path = |level: &LevelBody| Some((AccountPath::parse(&level.path).ok()?, level.global));
+    chosen.into_iter().flatten().filter_map(path).collect()
+}
+
+async fn causes(
+    shared: &Shared,
+    moment: &Moment,
+    entries: Vec<(AccountPath, bool)>,
+) -> Result<Vec<CauseBody>, ApiError> {
+    let accounts: Vec<(AccountPath, Account, bool)> = entries
+        .into_iter()
+        .map(|(path, global)| (path.clone(), account_at(&moment.view, &path), global))
+        .collect();
+    let causes = shared.node().ask(move |site, _| {
+        let cause = |(path, account, global): (AccountPath, Account, bool)| CauseBody {
+            path: path.to_string(),
+            sites: by_site(site, &account, global),
+        };
+        accounts.into_iter().map(cause).collect()
+    });
+    Ok(causes.await?)
+}
+
+fn by_site(site: &Site, account: &Account, global: bool) -> Vec<NamedCounters> {
+    let mut sites: Vec<_> = site.usage_by_site(account).into_iter().collect();
+    sites.retain(|(id, counters)| (global || *id == site.id()) && !counters.is_zero());
+    sites.sort_by_key(|(id, counters)| (std::cmp::Reverse(counters.charge), *id));
+    let named = |(id, counters)| NamedCounters {
+        id: fairmesh_model::SiteId::to_string(&id),
+        name: site_name(site, id),
+        counters: counters_body(counters),
+    };
+    sites.into_iter().map(named).collect()
+}
+
+fn comparison_body(comparison: Comparison, versus_levels: Vec<LevelBody>) -> ComparisonBody {
+    let standing = match comparison.standing {
+        Standing::Before => "before",
+        Standing::Tied => "tied",
+        Standing::After => "after",
+    };
+    ComparisonBody {
+        versus: comparison.versus.to_string(),
+        versus_levels,
+        common_ancestor: comparison.common_ancestor.to_string(),
+        standing: standing.to_owned(),
+        level: comparison.level,
+        deviation: comparison.deviation.map(|deviation| deviation.to_string()),
+        versus_deviation: comparison
+            .versus_deviation
+            .map(|deviation| deviation.to_string()),
+        parity_core_ms: comparison.parity.map(|parity| parity.0.to_string()),
+    }
+}

@@ -1,0 +1,119 @@
+//! `GET /v1/priority?user=&account=&group=&subject=` (or `?path=`): one factor, and its vector.
+//!
+//! Deliberately not here: thousands of them at once, which is what `lookup.sock` is for.
+
+use axum::response::IntoResponse;
+use fairmesh_fairshare::EntryId;
+use fairmesh_model::{AccountPath, Origin};
+use fairmesh_site::{Account, View};
+use serde::Deserialize;
+
+use super::State;
+use super::answer::PriorityBody;
+use super::error::ApiError;
+use super::extract::{Params, Wanted, parse_path};
+use super::rests_on::answer;
+use super::shares::Moment;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    user: Option<String>,
+    account: Option<String>,
+    group: Option<String>,
+    subject: Option<String>,
+    path: Option<String>,
+}
+
+pub(super) async fn get(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let moment = Moment::take(&shared).await?;
+    let wanted = Wanted {
+        path: query.path,
+        origin: Origin {
+            user: query.user,
+            account: query.account,
+            group: query.group,
+            subject: query.subject,
+        },
+    };
+    let place = find(&moment.view, &wanted)?;
+    let looked_up = moment.view.reader().lookup(place.entry);
+    let body = PriorityBody {
+        vo: place.account.vo.map(|vo| vo.to_string()),
+        account: place.account.path.to_string(),
+        entry: moment.view.reader().path(place.entry).to_string(),
+        exact: place.exact,
+        factor: fraction(looked_up.factor.units()),
+        priority: looked_up.priority.to_string(),
+        levels: moment.levels(place.entry),
+    };
+    Ok(answer("priority", moment.rests_on, body))
+}
+
+/// Who was meant, and where that counts.
+pub(super) struct Place {
+    pub(super) account: Account,
+    pub(super) entry: EntryId,
+    pub(super) exact: bool,
+}
+
+/// The entry that is meant by a path, or by the batch system's words.
+pub(super) fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
+    let account = match &wanted.path {
+        Some(path) => account_at(view, &parse_path(path)?),
+        None if wanted.origin == Origin::default() => {
+            return Err(ApiError::bad_request("nobody was named")
+                .hint("give user, account, group or subject, or the path of an entry"));
+        }
+        None => view.account(&wanted.origin).ok_or_else(|| {
+            ApiError::not_found(format!("no identity rule maps {}", words(&wanted.origin)))
+                .hint("add a rule to [[identity]]; `fairmesh usage --unmapped` lists whom none maps")
+        })?,
+    };
+    let resolved = view.locate(&account);
+    if wanted.path.is_some() && !resolved.exact {
+        let error = format!("the share tree has no entry `{}`", account.path);
+        return Err(ApiError::not_found(error).hint("GET /v1/shares lists all entries"));
+    }
+    Ok(Place {
+        account,
+        entry: resolved.entry,
+        exact: resolved.exact,
+    })
+}
+
+/// The account whose usage counts at and below an entry of the site's tree.
+pub(super) fn account_at(view: &View, path: &AccountPath) -> Account {
+    let in_vo = view
+        .mounts()
+        .iter()
+        .find_map(|(vo, mount)| Some((*vo, path.relative_to(mount)?)));
+    match in_vo {
+        Some((vo, path)) => Account { vo: Some(vo), path },
+        None => Account {
+            vo: None,
+            path: path.clone(),
+        },
+    }
+}
+
+fn words(origin: &Origin) -> String {
+    let parts = [
+        ("user", &origin.user),
+        ("account", &origin.account),
+        ("group", &origin.group),
+        ("subject", &origin.subject),
+    ];
+    let given = parts
+        .iter()
+        .filter_map(|(name, word)| Some(format!("{name} `{}`", word.as_ref()?)));
+    given.collect::<Vec<_>>().join(", ")
+}
+
+/// Units of 10^-9 as a decimal fraction.
+fn fraction(units: u32) -> String {
+    format!("{}.{:09}", units / 1_000_000_000, units % 1_000_000_000)
+}

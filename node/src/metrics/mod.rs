@@ -1,0 +1,86 @@
+//! `GET /v1/metrics`: OpenMetrics, for Prometheus and its kin.
+//!
+//! Invariant: no label holds a user, an account or anything else that grows with the load: labels
+//! are outcomes, VOs and member sites, all bounded by charters. Counters are copies of the node's
+//! own, taken at each scrape. Deliberately not here: alerts and dashboards.
+
+mod registry;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use fairmesh_site::{Coverage, Site, SiteStats, gossip::GossipStats};
+
+use crate::control::{ApiError, Shared};
+use crate::network::NetworkStats;
+use registry::render;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All that is measured, at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) site: SiteStats,
+    pub(crate) gossip: GossipStats,
+    pub(crate) network: Arc<NetworkStats>,
+    pub(crate) vos: Vec<VoSample>,
+    pub(crate) unmapped: u64,
+    pub(crate) entries: u64,
+    pub(crate) lookups: Option<LookupSample>,
+}
+
+/// A VO.
+#[derive(Debug, Default)]
+pub(crate) struct VoSample {
+    pub(crate) name: String,
+    pub(crate) charter_version: u64,
+    pub(crate) warnings: u64,
+    pub(crate) coverage: Coverage,
+    pub(crate) oldest_age_s: f64,
+}
+
+/// `lookup.sock`.
+#[derive(Debug, Default)]
+pub(crate) struct LookupSample {
+    pub(crate) answered: u64,
+    pub(crate) rows: u64,
+    pub(crate) refused: u64,
+}
+
+/// Answers a scrape.
+pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, ApiError> {
+    let mut sample = shared.options.node.ask(take).await?;
+    sample.network = shared.options.node.network_stats();
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    sample.lookups = shared.options.lookups.as_ref().map(|stats| LookupSample {
+        answered: load(&stats.answered),
+        rows: load(&stats.rows),
+        refused: load(&stats.refused),
+    });
+    let text = render(&sample).map_err(ApiError::internal)?;
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "ages in seconds, for people")]
+fn take(site: &Site, now: fairmesh_model::Now) -> Sample {
+    let vo = |status: fairmesh_site::VoStatus| VoSample {
+        oldest_age_s: status
+            .coverage
+            .oldest()
+            .map_or(0.0, |(_, at)| now.wall.since(at).0 as f64 / 1_000.0),
+        name: status.name.unwrap_or_else(|| status.vo.short()),
+        charter_version: status.charter_version,
+        warnings: u64::try_from(status.warnings.len()).unwrap_or(u64::MAX),
+        coverage: status.coverage,
+    };
+    Sample {
+        site: site.stats(),
+        gossip: site.gossip_stats(),
+        vos: site.vo_status(now).into_iter().map(vo).collect(),
+        unmapped: u64::try_from(site.unmapped().count()).unwrap_or(u64::MAX),
+        entries: u64::try_from(site.view().reader().entries()).unwrap_or(u64::MAX),
+        ..Sample::default()
+    }
+}

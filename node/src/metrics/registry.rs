@@ -1,0 +1,159 @@
+//! A sample as text.
+
+use std::fmt;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Sample;
+
+/// One label and its value.
+type Labels = Vec<(&'static str, String)>;
+
+/// Writes `sample` as OpenMetrics.
+pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("fairmesh");
+    site(&mut registry, sample);
+    gossip(&mut registry, sample);
+    network(&mut registry, sample);
+    vos(&mut registry, sample);
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+fn site(registry: &mut Registry, sample: &Sample) {
+    let stats = &sample.site;
+    let records = [
+        ("counted", stats.records_counted),
+        ("known", stats.records_known),
+        ("refused", stats.records_refused),
+    ];
+    let records = counters("outcome", &records);
+    registry.register("records", "Usage records reported, by what became of them", records);
+    counter(registry, "records_unmapped", "Usage records that map nowhere", stats.records_unmapped);
+    counter(registry, "batches_published", "Batches signed", stats.batches_published);
+    counter(registry, "batches_taken", "Batches of other sites taken", stats.batches_taken);
+    counter(registry, "cells_taken", "Counters changed by what other sites said", stats.cells_taken);
+    counter(registry, "refused", "Documents and counters of other sites refused", stats.refused);
+    counter(registry, "checkpoints", "Checkpoints signed", stats.checkpoints);
+    gauge(registry, "origins_unmapped", "Origins that map nowhere", sample.unmapped);
+    gauge(registry, "tree_entries", "Entries of the share tree in force", sample.entries);
+    if let Some(lookups) = &sample.lookups {
+        counter(registry, "lookups_answered", "Look-up requests answered", lookups.answered);
+        counter(registry, "lookup_rows", "Factors looked up", lookups.rows);
+        counter(registry, "lookups_refused", "Look-up requests refused", lookups.refused);
+    }
+}
+
+fn gossip(registry: &mut Registry, sample: &Sample) {
+    let stats = &sample.gossip;
+    let exchanges = [
+        ("probe", stats.probes),
+        ("pull", stats.pulls),
+        ("seals", stats.seal_requests),
+        ("answered", stats.answered),
+        ("agreed", stats.agreements),
+        ("failed", stats.failures),
+    ];
+    let exchanges = counters("kind", &exchanges);
+    registry.register("exchanges", "Anti-entropy exchanges, by kind", exchanges);
+    let help = "Peers with the same batches and other counters; anything but 0 is a bug";
+    counter(registry, "divergences", help, stats.divergences);
+}
+
+fn network(registry: &mut Registry, sample: &Sample) {
+    let stats = &sample.network;
+    let connected = stats.peers.values().filter(|peer| peer.connected).count();
+    gauge(registry, "peers_connected", "Peers connected now", count(connected));
+    gauge(registry, "peers_known", "Peers that may speak", count(stats.peers.len()));
+    gauge(registry, "connections", "Connections with all peers", stats.connections);
+    counter(registry, "connections_refused", "Connections refused", stats.connections_refused);
+    counter(registry, "gossip_dropped", "Gossip dropped because the node was busy", stats.gossip_dropped);
+    counter(registry, "gossip_foreign", "Gossip of non-members refused", stats.gossip_foreign);
+    let received = Family::<Labels, Counter>::default();
+    let sent = Family::<Labels, Counter>::default();
+    let failed = Family::<Labels, Counter>::default();
+    for (site, peer) in &stats.peers {
+        let labels = vec![("site", site.short())];
+        received.get_or_create(&labels).inc_by(peer.bytes_in);
+        sent.get_or_create(&labels).inc_by(peer.bytes_out);
+        failed.get_or_create(&labels).inc_by(peer.dials_failed);
+    }
+    let bytes = || Unit::Bytes;
+    registry.register_with_unit("peer_received", "Payload received", bytes(), received);
+    registry.register_with_unit("peer_sent", "Payload sent, without gossip", bytes(), sent);
+    registry.register("peer_dials_failed", "Dials that failed", failed);
+}
+
+fn vos(registry: &mut Registry, sample: &Sample) {
+    let heard = Family::<Labels, Gauge>::default();
+    let total = Family::<Labels, Gauge>::default();
+    let charter = Family::<Labels, Gauge>::default();
+    let warnings = Family::<Labels, Gauge>::default();
+    let oldest = Family::<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
+    for vo in &sample.vos {
+        let labels = vec![("vo", vo.name.clone())];
+        heard.get_or_create(&labels).set(i64::from(vo.coverage.sites_heard));
+        total.get_or_create(&labels).set(i64::from(vo.coverage.sites_total));
+        charter.get_or_create(&labels).set(signed(vo.charter_version));
+        warnings.get_or_create(&labels).set(signed(vo.warnings));
+        oldest.get_or_create(&labels).set(vo.oldest_age_s);
+    }
+    registry.register("sites_heard", "Member sites of which anything is held", heard);
+    registry.register("sites_members", "Member sites", total);
+    registry.register("charter_version", "Version of the charter in force", charter);
+    registry.register("policy_warnings", "What is wrong with a VO's documents", warnings);
+    let help = "Age of the data of the site heard the longest ago";
+    registry.register_with_unit("oldest_data_age", help, Unit::Seconds, oldest);
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    let counter: Counter = Counter::default();
+    counter.inc_by(value);
+    registry.register(name, help, counter);
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    let gauge: Gauge = Gauge::default();
+    gauge.set(signed(value));
+    registry.register(name, help, gauge);
+}
+
+fn counters(label: &'static str, values: &[(&str, u64)]) -> Family<Labels, Counter> {
+    let family = Family::<Labels, Counter>::default();
+    for (name, value) in values {
+        family.get_or_create(&vec![(label, (*name).to_owned())]).inc_by(*value);
+    }
+    family
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn count(value: usize) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_open_metrics() {
+        let mut sample = Sample::default();
+        sample.site.records_counted = 7;
+        sample.vos.push(super::super::VoSample {
+            name: "a \"VO\"\n".to_owned(),
+            ..Default::default()
+        });
+        let text = render(&sample).expect("renders");
+        assert!(text.contains("fairmesh_records_total{outcome=\"counted\"} 7"), "{text}");
+        assert!(text.contains(r#"fairmesh_sites_heard{vo="a \"VO\"\n"} 0"#), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

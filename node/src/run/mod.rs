@@ -1,0 +1,216 @@
+//! `fairmesh run`: a node for real, until it is told to stop; and `fairmesh check-config`.
+//!
+//! SIGTERM and SIGINT publish what is pending, close the store and end. SIGHUP reads the
+//! configuration again and says what was applied, what needs a restart and what was rejected; a
+//! configuration that is rejected changes nothing. systemd hears when the node is ready, reloads
+//! and stops, and is fed its watchdog for as long as the site answers.
+//!
+//! Invariant: the sockets are made when the site answers, and gone before the store is closed.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::{Config, uids};
+use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
+use crate::driver::{NodeHandle, NodeOptions, Running, SystemClock, start};
+use crate::init::load_key;
+use crate::lookup::{LookupConfig, LookupServer};
+use crate::network::NetworkConfig;
+use crate::output::Exit;
+use crate::serve::ViewSource;
+
+/// Run a node until SIGTERM; SIGHUP reads the configuration again.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE", default_value = "/etc/fairmesh/fairmesh.toml")]
+    config: PathBuf,
+}
+
+/// Check a configuration and what it names, without starting anything.
+#[derive(Debug, Args)]
+pub struct CheckConfigArgs {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE", default_value = "/etc/fairmesh/fairmesh.toml")]
+    config: PathBuf,
+}
+
+/// Runs `check-config`.
+pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let config = Config::load(&args.config)?;
+    let secret = load_key(&config.key_file)?;
+    let site = fairmesh_model::SigningKey::from_secret(&secret).site_id();
+    writeln!(out, "{}: valid", args.config.display())?;
+    writeln!(out, "site     {} ({site})", config.name)?;
+    writeln!(out, "listens  {}", words(&config.listen))?;
+    writeln!(out, "look-ups {}", config.sockets.lookup.display())?;
+    writeln!(out, "control  {}", config.sockets.control.display())?;
+    for (alias, vo) in &config.vos {
+        writeln!(out, "VO       {alias} ({vo})")?;
+    }
+    let (_, unknown) = uids(&config.sockets.writers);
+    for name in &unknown {
+        writeln!(out, "warning: the writer `{name}` is no user of this machine")?;
+    }
+    Ok(if unknown.is_empty() { Exit::Success } else { Exit::Failure })
+}
+
+/// Runs a node.
+pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+    let config = Config::load(&args.config)?;
+    let secret = load_key(&config.key_file)?;
+    let running = start(NodeOptions {
+        site: config.to_site_config(),
+        secret,
+        network: NetworkConfig { listen: config.listen.clone(), peers: config.peer_addresses(), ..NetworkConfig::default() },
+        data_dir: config.data_dir.clone(),
+        clock: Arc::new(SystemClock::start()),
+        observer: None,
+        random: random()?,
+    })
+    .await?;
+    let site = fairmesh_model::SigningKey::from_secret(&secret).site_id();
+    tracing::info!(%site, name = config.name, "the node runs");
+    let (settings_sender, settings) = watch::channel(settings_of(&config));
+    let (stop_sender, stop) = watch::channel(false);
+    let servers = Servers::start(&config, &running, site, settings, &stop).await?;
+    println!("fairmesh: site {} ({site}) listens on {}", config.name, words(&running.listening));
+    notify(&[sd_notify::NotifyState::Ready]);
+    let served = serve(config, running, &settings_sender).await;
+    notify(&[sd_notify::NotifyState::Stopping]);
+    stop_sender.send_replace(true);
+    servers.end().await?;
+    served
+}
+
+/// The two sockets.
+struct Servers {
+    lookup: tokio::task::JoinHandle<()>,
+    control: tokio::task::JoinHandle<()>,
+}
+
+impl Servers {
+    async fn start(
+        config: &Config,
+        running: &Running,
+        site: fairmesh_model::SiteId,
+        settings: watch::Receiver<ControlSettings>,
+        stop: &watch::Receiver<bool>,
+    ) -> anyhow::Result<Self> {
+        for socket in [&config.sockets.lookup, &config.sockets.control] {
+            let folder = socket.parent().context("a socket is in a folder")?;
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        let source = ViewSource::start(running.handle.clone()).await?;
+        let lookup_config = LookupConfig { mode: config.sockets.lookup_mode, ..LookupConfig::default() };
+        let lookup = LookupServer::bind(&config.sockets.lookup, source, lookup_config).await?;
+        let options = ControlOptions {
+            node: running.handle.clone(),
+            site,
+            listening: running.listening.iter().map(ToString::to_string).collect(),
+            settings,
+            lookups: Some(lookup.stats()),
+            limits: ControlLimits::default(),
+        };
+        let control = control::bind(&config.sockets.control, options).await?;
+        Ok(Self { lookup: tokio::spawn(lookup.run(stop.clone())), control: tokio::spawn(control.run(stop.clone())) })
+    }
+
+    async fn end(self) -> anyhow::Result<()> {
+        self.lookup.await?;
+        self.control.await?;
+        Ok(())
+    }
+}
+
+/// Waits for signals; ends with the node.
+async fn serve(mut config: Config, running: Running, settings: &watch::Sender<ControlSettings>) -> anyhow::Result<Exit> {
+    let Running { handle, mut driver, .. } = running;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut watchdog = tokio::time::interval(watchdog_interval());
+    loop {
+        tokio::select! {
+            ended = &mut driver => {
+                ended?.context("the store failed, and the node with it: start it again")?;
+                return Err(anyhow!("the node ended by itself"));
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hang_up.recv() => {
+                notify(&[sd_notify::NotifyState::Reloading]);
+                match reload(&config, &handle, settings).await {
+                    Ok(reloaded) => config = reloaded,
+                    Err(error) => eprintln!("reload: rejected, nothing changed: {error:#}"),
+                }
+                notify(&[sd_notify::NotifyState::Ready]);
+            }
+            _ = watchdog.tick() => {
+                // Only a site that answers is alive.
+                if handle.ask(|site, _| site.id()).await.is_ok() {
+                    notify(&[sd_notify::NotifyState::Watchdog]);
+                }
+            }
+        }
+    }
+    tracing::info!("stopping: publishing what is pending");
+    handle.stop().await;
+    driver.await??;
+    Ok(Exit::Success)
+}
+
+/// Reads the configuration again and applies what can be applied while the node runs.
+async fn reload(old: &Config, handle: &NodeHandle, settings: &watch::Sender<ControlSettings>) -> anyhow::Result<Config> {
+    let new = Config::load(&old.file)?;
+    let difference = Config::diff(old, &new);
+    handle.reconfigure(new.to_site_config()).await?;
+    settings.send_replace(settings_of(&new));
+    if difference.applied.is_empty() && difference.needs_restart.is_empty() {
+        println!("reload: nothing has changed");
+    }
+    for change in &difference.applied {
+        println!("reload: applied: {change}");
+    }
+    for change in &difference.needs_restart {
+        println!("reload: needs a restart: {change}");
+    }
+    Ok(new)
+}
+
+fn settings_of(config: &Config) -> ControlSettings {
+    let (writers, unknown) = uids(&config.sockets.writers);
+    for name in unknown {
+        tracing::warn!(user = name, "a writer in the configuration is no user of this machine");
+    }
+    ControlSettings { name: config.name.clone(), writers, timing: config.to_site_config().timing }
+}
+
+fn words(items: &[impl ToString]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn random() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow!("no randomness: {error}"))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+/// Half of what systemd allows; a minute where there is no watchdog.
+fn watchdog_interval() -> Duration {
+    sd_notify::watchdog_enabled().map_or(Duration::from_secs(60), |allowed| allowed / 2)
+}
+
+/// Tells systemd, if it is there. It is no reason to stop that it is not.
+fn notify(state: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "systemd was not told");
+    }
+}

@@ -1,0 +1,153 @@
+//! A site's folder, and the process that runs on it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use fairmesh_model::SiteId;
+
+use crate::http::{Answer, request};
+
+/// How long a node may take to start, or a state to be reached.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A site's folder: key, configuration, state.
+pub struct Site {
+    program: PathBuf,
+    folder: PathBuf,
+    /// Its identity.
+    pub id: SiteId,
+}
+
+/// A running node. Killed when dropped.
+pub struct Node {
+    child: Child,
+    socket: PathBuf,
+    /// Where it listens, as a multiaddress.
+    pub address: String,
+}
+
+impl Site {
+    /// Makes a folder with `fairmesh init`.
+    pub fn init(program: &str, folder: &Path, name: &str) -> anyhow::Result<Self> {
+        let output = Command::new(program).arg("init").arg(folder).args(["--name", name]).output()?;
+        anyhow::ensure!(output.status.success(), "init failed: {}", String::from_utf8_lossy(&output.stderr));
+        let secret = fairmesh::init::load_key(&folder.join("site.key"))?;
+        let id = fairmesh_model::SigningKey::from_secret(&secret).site_id();
+        Ok(Self { program: program.into(), folder: folder.to_owned(), id })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The folder of the node's state.
+    pub fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// Writes the configuration: peers, VOs by alias, and rules that map every batch account of a
+    /// VO's name to `/{user}` in it.
+    pub fn configure(&self, name: &str, peers: &[(SiteId, &str)], vos: &[(&str, String)]) -> anyhow::Result<()> {
+        let peers: Vec<String> = peers.iter().map(|(site, address)| format!("\"{site}@{address}\"")).collect();
+        let mut text = format!(
+            "[site]\nname = \"{name}\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\npeers = [{}]\n\
+             [timing]\npublish = \"100ms\"\nsync = \"300ms\"\nheartbeat = \"2s\"\n[vos]\n",
+            peers.join(", ")
+        );
+        let mut rules = String::new();
+        let mut shares = String::new();
+        for (alias, id) in vos {
+            text.push_str(&format!("{alias} = \"{id}\"\n"));
+            rules.push_str(&format!("[[identity]]\naccount = \"{alias}\"\nvo = \"{alias}\"\npath = \"/{{user}}\"\n"));
+            shares.push_str(&format!("\"/{alias}\" = {{ share = 50, mount = \"{alias}\" }}\n"));
+        }
+        std::fs::write(self.folder.join("fairmesh.toml"), format!("{text}{rules}[shares]\n{shares}"))?;
+        Ok(())
+    }
+
+    /// Starts the node and waits until it says where it listens.
+    pub fn start(&self) -> anyhow::Result<Node> {
+        let mut child = Command::new(&self.program)
+            .arg("run")
+            .arg("--config")
+            .arg(self.folder.join("fairmesh.toml"))
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::options().create(true).append(true).open(self.folder.join("log"))?)
+            .spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("piped")?).read_line(&mut line)?;
+        let Some((_, address)) = line.trim_end().split_once("listens on ") else {
+            let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            let _ = child.kill();
+            bail!("the node did not start: {line}{log}");
+        };
+        Ok(Node { child, socket: self.data().join("run/control.sock"), address: address.to_owned() })
+    }
+}
+
+impl Node {
+    /// Sends a request to `control.sock`.
+    pub fn http(&self, method: &str, target: &str, body: &[u8]) -> anyhow::Result<Answer> {
+        request(&self.socket, method, target, body)
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// kill -9.
+    pub fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM, and the wait for a graceful end.
+    pub fn stop(mut self) -> anyhow::Result<std::process::ExitStatus> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status()?;
+        Ok(self.child.wait()?)
+    }
+
+    /// SIGHUP.
+    pub fn reload(&self) -> anyhow::Result<()> {
+        Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status()?;
+        Ok(())
+    }
+
+    /// Raw core-milliseconds that this node knows of a user of a VO, over all sites.
+    pub fn usage(&self, alias: &str, user: &str) -> anyhow::Result<u64> {
+        let answer = self.http("GET", &format!("/v1/usage?vo={alias}&path=/{user}"), b"")?;
+        anyhow::ensure!(answer.status == 200, "{answer:?}");
+        let accounts = answer.body["accounts"].as_array().context("no accounts")?;
+        Ok(accounts.iter().filter_map(|account| account["counters"]["cpu_ms"].as_u64()).sum())
+    }
+
+    /// Waits until this node knows exactly `expected` of a user's usage.
+    pub fn await_usage(&self, alias: &str, user: &str, expected: u64) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            let known = self.usage(alias, user)?;
+            if known == expected {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("usage of {user} is {known} core-ms, not {expected}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have been killed already, which is what was wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,101 @@
+//! A VO of a test: its authority, its documents, and records that its jobs make.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::ensure;
+use fairmesh_model::{
+    AccountPath, Charter, ChargingRule, Distance, HistoryRule, MemberSite, Millis, Role, Share, ShareEntry, SharePolicy, Signed,
+    SigningKey, SiteId, UsageMode, WallTime, WindowLength,
+};
+
+use crate::process::Node;
+
+/// A VO with one authority key.
+pub struct Vo {
+    authority: SigningKey,
+    charter: Signed<Charter>,
+    policy: Signed<SharePolicy>,
+}
+
+impl Vo {
+    /// Signs a charter for `sites`, and a policy in which `users` have equal shares.
+    pub fn found(name: &str, sites: &[(SiteId, &str)], users: &[&str]) -> anyhow::Result<Self> {
+        let authority = SigningKey::from_secret(&[0xA5; 32]);
+        let now = now();
+        let charter = Charter {
+            version: 1,
+            vo: None,
+            previous: None,
+            name: name.to_owned(),
+            issued: now,
+            expires: now.after(Millis::from_secs(86_400 * 365)),
+            authority: Role::single(authority.key_id()),
+            policy: Role::single(authority.key_id()),
+            sites: sites
+                .iter()
+                .map(|(site, name)| MemberSite { site: *site, name: (*name).to_owned(), cores: 100_000, addresses: Vec::new() })
+                .collect(),
+            window: WindowLength::HOUR,
+            history: HistoryRule::default(),
+            usage_mode: UsageMode::Active,
+            charging: ChargingRule::CpuTime,
+            distance: Distance::Absolute,
+        };
+        let charter = Signed::sign(charter, &[&authority])?;
+        let policy = Self::policy(&authority, &charter, 1, users)?;
+        Ok(Self { authority, charter, policy })
+    }
+
+    fn policy(authority: &SigningKey, charter: &Signed<Charter>, version: u64, users: &[&str]) -> anyhow::Result<Signed<SharePolicy>> {
+        let each = Share::from_ratio(1, users.len() as u64);
+        let entry = |user: &&str| Ok((AccountPath::parse(&format!("/{user}"))?, ShareEntry { share: each, delegate: None }));
+        let policy = SharePolicy {
+            vo: charter.vo(),
+            path: AccountPath::root(),
+            version,
+            previous: None,
+            issued: now(),
+            expires: now().after(Millis::from_secs(86_400 * 365)),
+            shares: users.iter().map(entry).collect::<anyhow::Result<BTreeMap<_, _>>>()?,
+        };
+        Ok(Signed::sign(policy, &[authority])?)
+    }
+
+    /// Signs another policy for the same VO.
+    pub fn divide_anew(&mut self, version: u64, users: &[&str]) -> anyhow::Result<()> {
+        self.policy = Self::policy(&self.authority, &self.charter, version, users)?;
+        Ok(())
+    }
+
+    /// The id, for a configuration.
+    pub fn id(&self) -> String {
+        self.charter.vo().to_string()
+    }
+
+    /// Hands the documents to a node.
+    pub fn publish(&self, node: &Node) -> anyhow::Result<()> {
+        for document in [self.charter.bytes(), self.policy.bytes()] {
+            let answer = node.http("POST", "/v1/documents", document)?;
+            ensure!(answer.status == 200, "{answer:?}");
+        }
+        Ok(())
+    }
+}
+
+/// JSON lines of `count` ended jobs of one core and one second each, numbered from `first`.
+pub fn records(alias: &str, user: &str, first: u64, count: u64) -> Vec<u8> {
+    let end = now().0 - 60_000;
+    let line = |job: u64| {
+        format!(
+            "{{\"cluster\":\"test\",\"job\":\"{job}\",\"user\":\"{user}\",\"account\":\"{alias}\",\"start_ms\":{},\"end_ms\":{end},\"cores\":1}}\n",
+            end - 1_000
+        )
+    };
+    (first..first + count).map(line).collect::<String>().into_bytes()
+}
+
+fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
