@@ -47,7 +47,7 @@ impl LookupSnapshot for Tree {
             sites_heard: 9,
             sites_total: 10,
             reference_window: Window(481_200),
-            digest: ContentHash::of(b"view"),
+            digest: ContentHash::from_bytes([7; 32]),
             flags: 0,
             generation: 1,
         }

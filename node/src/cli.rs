@@ -24,8 +24,14 @@ enum Command {
     Init(init::InitArgs),
     CheckConfig(run::CheckConfigArgs),
     Run(run::RunArgs),
-    #[command(flatten)]
-    Ask(ask::AskCommand),
+    Status(ask::status::StatusArgs),
+    Peers(ask::peers::PeersArgs),
+    Share(ask::share::ShareArgs),
+    Prio(ask::prio::PrioArgs),
+    Explain(ask::explain::ExplainArgs),
+    Usage(ask::usage::UsageArgs),
+    Report(ask::report::ReportArgs),
+    Netcheck(ask::netcheck::NetcheckArgs),
     Emulate(emulate::EmulateArgs),
     Policy(policy_cmd::PolicyArgs),
     /// Print completions for a shell.
@@ -59,26 +65,22 @@ pub async fn main() -> ExitCode {
 }
 
 async fn dispatch(command: Command) -> anyhow::Result<Exit> {
-    let mut out = io::stdout().lock();
+    let mut out = io::stdout();
     match command {
-        Command::Demo(args) => {
-            drop(out);
-            demo::run(args).await
-        }
-        Command::Run(args) => {
-            drop(out);
-            run::run(&args).await
-        }
+        Command::Demo(args) => demo::run(args).await,
+        Command::Run(args) => run::run(&args).await,
         Command::Init(args) => init::run(&args, &mut out),
         Command::CheckConfig(args) => run::check_config(&args, &mut out),
-        Command::Ask(command) => {
-            drop(out);
-            command.run(&mut io::stdout()).await
-        }
+        Command::Status(args) => ask::status::run(&args, &mut out).await,
+        Command::Peers(args) => ask::peers::run(&args, &mut out).await,
+        Command::Share(args) => ask::share::run(&args, &mut out).await,
+        Command::Prio(args) => ask::prio::run(&args, &mut out).await,
+        Command::Explain(args) => ask::explain::run(&args, &mut out).await,
+        Command::Usage(args) => ask::usage::run(&args, &mut out).await,
+        Command::Report(args) => ask::report::run(&args, &mut out).await,
+        Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
         Command::Emulate(args) => emulate::run(&args, &mut out),
-        Command::Policy(args) => {
-            tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish))
-        }
+        Command::Policy(args) => tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "fairmesh", &mut out);
             Ok(Exit::Success)
@@ -94,7 +96,8 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
 
 /// Hands a signed document to a running node.
 fn publish(socket: &Path, document: &PolicyDocument) -> anyhow::Result<String> {
-    tokio::runtime::Handle::current().block_on(ask::publish(socket, document.bytes()))
+    let control = ask::control(Some(&socket.to_owned()));
+    tokio::runtime::Handle::current().block_on(ask::documents::publish(&control, document.bytes().to_vec()))
 }
 
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.

@@ -34,8 +34,7 @@ impl Site {
     pub fn init(program: &str, folder: &Path, name: &str) -> anyhow::Result<Self> {
         let output = Command::new(program).arg("init").arg(folder).args(["--name", name]).output()?;
         anyhow::ensure!(output.status.success(), "init failed: {}", String::from_utf8_lossy(&output.stderr));
-        let secret = fairmesh::init::load_key(&folder.join("site.key"))?;
-        let id = fairmesh_model::SigningKey::from_secret(&secret).site_id();
+        let id = fairmesh::init::load_key(&folder.join("site.key"))?.site_id();
         Ok(Self { program: program.into(), folder: folder.to_owned(), id })
     }
 

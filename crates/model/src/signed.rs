@@ -92,6 +92,11 @@ impl SigningKey {
         Self(ed25519_dalek::SigningKey::from_bytes(secret))
     }
 
+    /// The 32 secret bytes, for a transport that proves the same identity.
+    pub fn to_secret(&self) -> [u8; 32] {
+        self.0.to_bytes()
+    }
+
     /// Its public half.
     pub fn key_id(&self) -> KeyId {
         KeyId::from_bytes(self.0.verifying_key().to_bytes())

@@ -1,7 +1,7 @@
 //! Which signed documents are in force, and the one share tree that they make.
 //!
 //! A site holds its owner's own tree ([`SitePolicy`]) and, for each virtual organisation, a chain
-//! of charters and the share policies of delegated subtrees ([`VoPolicies`]). [`compile`] puts them
+//! of charters and the share policies of delegated subtrees ([`VoPolicies`]). [`compile()`] puts them
 //! together.
 //!
 //! Invariant: what is in force is a function of the *set* of documents that are offered (again and

@@ -101,20 +101,17 @@ impl VoPolicies {
             let slot = policies.slots.entry((entry.path.clone(), entry.keys));
             slot.or_default().see(entry.signatures, entry.version);
         }
-        let mut pending: Vec<_> = documents.into_iter().collect();
+        let mut documents: Vec<_> = documents.into_iter().collect();
+        documents.sort_by_key(|(kind, _)| *kind);
         loop {
-            let (mut refused, mut later) = (Vec::new(), Vec::new());
-            let offered = pending.len();
-            for (kind, bytes) in pending {
-                if let Err(error) = policies.offer(kind, bytes) {
-                    refused.push(error);
-                    later.push((kind, bytes));
-                }
-            }
-            if later.is_empty() || later.len() == offered {
+            let before = policies.digest();
+            let offer = |(kind, bytes): &(DocumentKind, &[u8])| policies.offer(*kind, bytes).err();
+            let refused: Vec<_> = documents.iter().filter_map(offer).collect();
+            // A policy may come before the one that says who signs it: then offer all again.
+            let complete = policies.documents().count() == documents.len();
+            if complete || policies.digest() == before {
                 return (policies, refused);
             }
-            pending = later;
         }
     }
 

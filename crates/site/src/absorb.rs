@@ -284,7 +284,8 @@ impl Site {
             }
             self.stats.cells_taken += 1;
             if rise.stream.site != self.id {
-                self.shares.count_rise(vo, &rise, Counters::default(), false);
+                self.shares
+                    .count_rise(vo, &rise, Counters::default(), false);
                 continue;
             }
             recovered = true;
@@ -333,8 +334,7 @@ impl Site {
         let before = now.wall.before(self.config.timing.silence);
         for (vo, replica) in &mut self.replicas {
             for (site, changes) in replica.drop_sheets_before(before) {
-                self.shares
-                    .change_in_flight(*vo, &changes, site == self.id);
+                self.shares.change_in_flight(*vo, &changes, site == self.id);
             }
         }
     }

@@ -284,16 +284,14 @@ impl Ledger {
 }
 
 /// The windows of a day, if there is any cell in them at all.
-fn windows_of(
-    day: Span,
-    window: WindowLength,
-    cells: &BTreeMap<CellKey, Counters>,
-) -> Vec<Span> {
+fn windows_of(day: Span, window: WindowLength, cells: &BTreeMap<CellKey, Counters>) -> Vec<Span> {
     let first = window.window_at(day.start(window)).0;
     let last = window.window_at(day.end(window)).0;
     let bound = |index| (Span::Window(Window(index)), AccountPath::root());
     if cells.range(bound(first)..bound(last)).next().is_none() {
         return Vec::new();
     }
-    (first..last).map(|index| Span::Window(Window(index))).collect()
+    (first..last)
+        .map(|index| Span::Window(Window(index)))
+        .collect()
 }

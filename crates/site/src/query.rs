@@ -71,8 +71,12 @@ impl Site {
                 health.expired |= matches!(warning, Warning::Expired { .. });
                 health.conflicting |= matches!(warning, Warning::Alarm(_));
             }
-            health.forked |= replica.usage().is_some_and(|usage| usage.forks().next().is_some());
-            others |= replica.charter().is_some_and(|charter| charter.sites.len() > 1);
+            health.forked |= replica
+                .usage()
+                .is_some_and(|usage| usage.forks().next().is_some());
+            others |= replica
+                .charter()
+                .is_some_and(|charter| charter.sites.len() > 1);
         }
         health.alone = others && self.gossip.peers().next().is_none();
         health
@@ -80,13 +84,20 @@ impl Site {
 
     /// The last batch held of each stream of each VO.
     pub fn vectors(&self) -> BTreeMap<VoId, BTreeMap<StreamId, Seq>> {
-        self.replicas.iter().map(|(vo, replica)| (*vo, replica.vector())).collect()
+        self.replicas
+            .iter()
+            .map(|(vo, replica)| (*vo, replica.vector()))
+            .collect()
     }
 
     /// One hash of everything held of all VOs: equal for sites that take part in the same VOs and
     /// hold the same. O(streams + documents), whatever the number of accounts.
     pub fn holdings(&self) -> ContentHash {
-        let summaries: Vec<_> = self.replicas.iter().map(|(vo, replica)| (*vo, replica.summary())).collect();
+        let summaries: Vec<_> = self
+            .replicas
+            .iter()
+            .map(|(vo, replica)| (*vo, replica.summary()))
+            .collect();
         ContentHash::of(&cbor::to_vec(&summaries))
     }
 

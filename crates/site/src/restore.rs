@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use fairmesh_gossip::Absorbed;
 use fairmesh_model::{
-    Checkpoint, ContentHash, Counters, Incarnation, Millis, Now, Origin, Signed, SigningKey,
-    Span, StreamId, VoId, WallTime, Window, cbor,
+    Checkpoint, ContentHash, Counters, Incarnation, Millis, Now, Origin, Signed, SigningKey, Span,
+    StreamId, VoId, WallTime, Window, cbor,
 };
 
 use crate::config::SiteConfig;
@@ -202,7 +202,10 @@ impl Site {
     /// What the row's own incarnation is known to have published of its cell. A day stands for its
     /// windows, and windows for their day, as far as they have been merged.
     fn published(&self, row: &LedgerRow) -> Counters {
-        let usage = row.account.vo.and_then(|vo| self.replicas.get(&vo)?.usage());
+        let usage = row
+            .account
+            .vo
+            .and_then(|vo| self.replicas.get(&vo)?.usage());
         let Some(usage) = usage else {
             return Counters::default();
         };

@@ -28,7 +28,9 @@ pub(crate) fn rises(changes: &[CellChange], length: WindowLength) -> Vec<Rise> {
         let fall = change.before.minus(change.after);
         if !fall.is_zero() {
             let day = change.span.day(length);
-            let sum = fallen.entry((change.stream, day, &change.path)).or_default();
+            let sum = fallen
+                .entry((change.stream, day, &change.path))
+                .or_default();
             *sum = sum.plus(fall);
         }
     }

@@ -1,16 +1,17 @@
-//! Checkpoints: making them, adopting them as a whole, and letting go of what lies behind them.
+//! Adopting checkpoints, each as a whole.
 //!
 //! Invariant: a pending checkpoint contributes nothing. When all seals of its live spans are here
 //! it is joined in one step and the stream stands at its position, or, where it claims more than
 //! the site's capacity or than the batches that are here, it is thrown away and no cell changes.
 //!
-//! A node that stands at or behind a checkpoint's position cuts the seals from its own history, so
-//! that only those that it cannot make are asked for: usually none.
+//! A node that stands at or behind a checkpoint's position takes unchanged seals from the checkpoint
+//! before it and cuts the others from its own history, so that only those that it cannot make are
+//! asked for: usually none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{Checkpoint, ContentHash, Seal, SealRef, Seq, StreamId, Verified, WallTime};
+use fairmesh_model::{Checkpoint, Seal, SealRef, Seq, Span, StreamId, Verified};
 
 use crate::capacity::Bound;
 use crate::cut::{self, Cut};
@@ -18,10 +19,6 @@ use crate::edit::{CellChange, Joining};
 use crate::refused::Refused;
 use crate::stream::{Part, Pending, Retained};
 use crate::vo_usage::VoUsage;
-
-/// Checkpoints that [`VoUsage::prune`] keeps of a stream, with the batches behind the older one:
-/// how far back a fork can be met without emptying the stream.
-const CHECKPOINTS_KEPT: usize = 2;
 
 /// What became of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,47 +40,7 @@ pub struct Sealed {
     pub changes: Vec<CellChange>,
 }
 
-/// What [`VoUsage::prune`] let go of, for the store to delete.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Pruned {
-    /// Positions of batches.
-    pub seqs: Vec<Seq>,
-    /// Payload hashes of checkpoints.
-    pub checkpoints: Vec<ContentHash>,
-    /// Seals that no checkpoint of any stream holds any more.
-    pub seals: Vec<ContentHash>,
-}
-
 impl VoUsage {
-    /// The checkpoint of a stream where it stands, for its site to sign, and the bytes of its seals
-    /// in the order in which it names them. `None` for a stream without a batch.
-    pub fn checkpoint_of(
-        &self,
-        stream: StreamId,
-        at: WallTime,
-    ) -> Option<(Checkpoint, Vec<Vec<u8>>)> {
-        let held = self.streams.get(&stream)?;
-        let head = held.head?;
-        let cuts = cut::cut_all(&held.sheets, &self.paths);
-        let (seals, bytes) = cuts
-            .into_iter()
-            .map(|cut| (cut.reference, cut.bytes))
-            .unzip();
-        let StreamId { site, incarnation } = stream;
-        Some((
-            Checkpoint {
-                vo: self.vo,
-                site,
-                incarnation,
-                seq: held.seq,
-                head,
-                at,
-                seals,
-            },
-            bytes,
-        ))
-    }
-
     /// Takes a checkpoint, whose `bound` is checked when it is adopted. On an error no cell has
     /// changed.
     pub fn offer_checkpoint(
@@ -104,7 +61,9 @@ impl VoUsage {
             match &mut stream.pending {
                 Some(pending) if pending.document == document => {
                     pending.bound = bound;
-                    return Ok(CheckpointOffer::Wants(pending.missing(self.rule)));
+                    return Ok(CheckpointOffer::Wants(
+                        pending.missing.iter().copied().collect(),
+                    ));
                 }
                 Some(pending) if pending.document.body().seq >= seq => {
                     return Ok(CheckpointOffer::Behind);
@@ -113,7 +72,7 @@ impl VoUsage {
             }
         }
         let pending = self.collect_parts(document, bound)?;
-        let missing = pending.missing(self.rule);
+        let missing: Vec<SealRef> = pending.missing.iter().copied().collect();
         let stream = self.streams.entry(id).or_default();
         if let Some(replaced) = stream.pending.replace(pending) {
             self.seals
@@ -138,7 +97,6 @@ impl VoUsage {
     /// Takes the bytes of a seal for every pending checkpoint that names it, and adopts those that
     /// wait for nothing more. On an error no cell of the stream at fault has changed.
     pub fn take_seal(&mut self, reference: SealRef, bytes: &[u8]) -> Result<Sealed, Refused> {
-        let rule = self.rule;
         let wanting: Vec<StreamId> = self
             .streams
             .iter()
@@ -146,7 +104,7 @@ impl VoUsage {
                 stream
                     .pending
                     .as_ref()
-                    .is_some_and(|pending| pending.missing(rule).contains(&reference))
+                    .is_some_and(|pending| pending.missing.contains(&reference))
             })
             .map(|(id, _)| *id)
             .collect();
@@ -161,8 +119,9 @@ impl VoUsage {
             self.seals.hold(reference.hash, &bytes);
             let stream = self.streams.get_mut(&id).expect("just listed");
             let pending = stream.pending.as_mut().expect("just listed");
+            pending.missing.remove(&reference);
             pending.parts.insert(reference, Part::Theirs(seal.clone()));
-            if pending.missing(rule).is_empty() {
+            if pending.missing.is_empty() {
                 let document = pending.document.clone();
                 match self.adopt(id) {
                     Ok(more) => {
@@ -187,42 +146,8 @@ impl VoUsage {
             .iter()
             .filter_map(|(id, stream)| Some((*id, stream.pending.as_ref()?)));
         pending
-            .flat_map(|(id, pending)| {
-                pending
-                    .missing(self.rule)
-                    .into_iter()
-                    .map(move |seal| (id, seal))
-            })
+            .flat_map(|(id, pending)| pending.missing.iter().map(move |seal| (id, *seal)))
             .collect()
-    }
-
-    /// Lets go of a stream's batches at or below the older of its two newest checkpoints, and of
-    /// all checkpoints before that one.
-    pub fn prune(&mut self, stream: StreamId) -> Pruned {
-        let mut pruned = Pruned::default();
-        let Some(stream) = self.streams.get_mut(&stream) else {
-            return pruned;
-        };
-        let Some(oldest_kept) = stream
-            .checkpoints
-            .keys()
-            .nth_back(CHECKPOINTS_KEPT - 1)
-            .copied()
-        else {
-            return pruned;
-        };
-        let kept = stream.checkpoints.split_off(&oldest_kept);
-        for (_, old) in std::mem::replace(&mut stream.checkpoints, kept) {
-            pruned
-                .seals
-                .extend(self.seals.release(old.held.iter().map(|seal| seal.hash)));
-            pruned.checkpoints.push(old.document.hash());
-        }
-        let kept = stream.log.split_off(&oldest_kept.next());
-        pruned
-            .seqs
-            .extend(std::mem::replace(&mut stream.log, kept).into_keys());
-        pruned
     }
 
     /// Refuses a checkpoint that cannot belong to what is here.
@@ -262,57 +187,69 @@ impl VoUsage {
         document: Arc<Verified<Checkpoint>>,
         bound: Bound,
     ) -> Result<Pending, Refused> {
-        let mut ours = self.cut_at(document.body().stream(), document.body().seq);
-        let mut parts = BTreeMap::new();
-        let mut found: Vec<(ContentHash, Arc<[u8]>)> = Vec::new();
-        for seal in document
-            .body()
-            .seals
-            .iter()
+        let (id, seq) = (document.body().stream(), document.body().seq);
+        let seals = document.body().seals.iter().copied();
+        let mut missing: BTreeSet<SealRef> = seals
             .filter(|seal| !self.rule.has_forgotten(seal.span))
-        {
-            if let Some(bytes) = ours.remove(seal) {
-                found.push((seal.hash, bytes.into()));
-                parts.insert(*seal, Part::Ours);
-            } else if let Some(bytes) = self.seals.get(&seal.hash) {
-                parts.insert(
-                    *seal,
-                    Part::Theirs(Seal::from_bytes(bytes, seal).map_err(Refused::Seal)?),
-                );
-                found.push((seal.hash, bytes.clone()));
+            .collect();
+        let mut found: Vec<(SealRef, Part, Arc<[u8]>)> = Vec::new();
+        for seal in self.seals_of_newest(id).intersection(&missing) {
+            let bytes = self.seals.get(&seal.hash).expect("it is held");
+            found.push((*seal, Part::Ours, bytes.clone()));
+        }
+        found.iter().for_each(|(seal, ..)| {
+            missing.remove(seal);
+        });
+        for Cut { reference, bytes } in self.cut_at(id, seq, &missing) {
+            if missing.remove(&reference) {
+                found.push((reference, Part::Ours, bytes.into()));
             }
         }
-        found
-            .iter()
-            .for_each(|(hash, bytes)| self.seals.hold(*hash, bytes));
+        for seal in missing.clone() {
+            if let Some(bytes) = self.seals.get(&seal.hash) {
+                let content = Seal::from_bytes(bytes, &seal).map_err(Refused::Seal)?;
+                found.push((seal, Part::Theirs(content), bytes.clone()));
+                missing.remove(&seal);
+            }
+        }
+        let mut parts = BTreeMap::new();
+        for (seal, part, bytes) in found {
+            self.seals.hold(seal.hash, &bytes);
+            parts.insert(seal, part);
+        }
         Ok(Pending {
             document,
             bound,
             parts,
+            missing,
         })
     }
 
-    /// The seals of a stream as it stood at `seq`; none where that cannot be told.
-    fn cut_at(&mut self, id: StreamId, seq: Seq) -> BTreeMap<SealRef, Vec<u8>> {
-        let Some(stream) = self.streams.get(&id).filter(|stream| seq <= stream.seq) else {
-            return BTreeMap::new();
+    /// What the newest adopted checkpoint of a stream holds.
+    fn seals_of_newest(&self, id: StreamId) -> BTreeSet<SealRef> {
+        let checkpoints = self.streams.get(&id).map(|stream| &stream.checkpoints);
+        let newest = checkpoints.and_then(|checkpoints| checkpoints.last_key_value());
+        newest.map_or_else(BTreeSet::new, |(_, newest)| {
+            newest.held.iter().copied().collect()
+        })
+    }
+
+    /// The seals of a stream as it stood at `seq`, in the spans of `wanted`; none where that cannot
+    /// be told.
+    fn cut_at(&mut self, id: StreamId, seq: Seq, wanted: &BTreeSet<SealRef>) -> Vec<Cut> {
+        let stream = self.streams.get(&id).filter(|stream| seq <= stream.seq);
+        let Some(stream) = stream.filter(|_| !wanted.is_empty()) else {
+            return Vec::new();
         };
-        let cuts = if seq == stream.seq {
-            cut::cut_all(&stream.sheets, &self.paths)
-        } else {
-            let rebuilt = stream.rebuild(seq, &self.seals, &mut self.paths, self.rule);
-            let there = rebuilt.seq == seq;
-            let cuts = if there {
-                cut::cut_all(&rebuilt.sheets, &self.paths)
-            } else {
-                Vec::new()
-            };
-            self.paths.sweep(rebuilt.paths);
-            cuts
-        };
-        cuts.into_iter()
-            .map(|Cut { reference, bytes }| (reference, bytes))
-            .collect()
+        let spans: BTreeSet<Span> = wanted.iter().map(|seal| seal.span).collect();
+        if seq == stream.seq {
+            return cut::cut_spans(&stream.sheets, &spans, &self.paths);
+        }
+        let rebuilt = stream.rebuild(seq, &self.seals, &mut self.paths, self.rule);
+        let there = rebuilt.seq == seq;
+        let cuts = there.then(|| cut::cut_spans(&rebuilt.sheets, &spans, &self.paths));
+        self.paths.sweep(rebuilt.paths);
+        cuts.unwrap_or_default()
     }
 
     /// Adopts the pending checkpoint, all of whose seals are here.
@@ -326,7 +263,9 @@ impl VoUsage {
             document,
             bound,
             parts,
+            missing,
         } = stream.pending.take().expect("the caller saw it");
+        assert!(missing.is_empty(), "a checkpoint is adopted as a whole");
         let held: Vec<SealRef> = parts.keys().copied().collect();
         let mut joining = Joining::default();
         for part in parts.values() {

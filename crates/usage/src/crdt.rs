@@ -39,7 +39,8 @@ impl CvRDT for VoUsage {
         Ok(())
     }
 
-    /// Joins another state of the same VO.
+    /// Joins another state of the same VO. It tells nobody which cells changed: sums that follow
+    /// changes are to be read anew.
     ///
     /// # Panics
     /// If [`CvRDT::validate_merge`] refuses it: the caller's bug.

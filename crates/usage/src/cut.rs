@@ -4,6 +4,8 @@
 //! [`SEAL_BYTES_MAX`] bytes, and together they hold every cell once. So a span that did not change
 //! keeps its hashes, on whichever node they are computed.
 
+use std::collections::BTreeSet;
+
 use fairmesh_model::cells::CELLS_MAX;
 use fairmesh_model::documents::{PathCells, SEAL_BYTES_MAX};
 use fairmesh_model::{AccountPath, ContentHash, Counters, Seal, SealRef, Span};
@@ -30,6 +32,16 @@ pub(crate) fn cut_all(sheets: &Sheets, paths: &PathTable) -> Vec<Cut> {
         .collect();
     seals.sort_by_key(|seal| seal.reference);
     seals
+}
+
+/// The seals of the sheets of `spans`.
+pub(crate) fn cut_spans(sheets: &Sheets, spans: &BTreeSet<Span>, paths: &PathTable) -> Vec<Cut> {
+    let sheets = spans
+        .iter()
+        .filter_map(|span| Some((*span, sheets.sheet(*span)?)));
+    sheets
+        .flat_map(|(span, sheet)| cut(span, sheet, paths))
+        .collect()
 }
 
 fn cut(span: Span, sheet: &Sheet, paths: &PathTable) -> Vec<Cut> {

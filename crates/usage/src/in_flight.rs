@@ -160,7 +160,10 @@ mod tests {
             Some(vec![(path("/a"), 10), (path("/b"), 4)])
         );
         let shrunk = sheet(2, 1, &[("/a", 3), ("/b", 4)]);
-        assert_eq!(register.newer_than(&BTreeMap::new()), [first.clone()]);
+        assert_eq!(
+            register.newer_than(&BTreeMap::new()).as_slice(),
+            std::slice::from_ref(&first)
+        );
         assert_eq!(
             register.offer_sheet(shrunk.clone()),
             Some(vec![(path("/a"), -7)])

@@ -27,14 +27,17 @@ mod seals;
 mod stream;
 
 mod adopt;
+mod checkpoint;
+mod commit;
 mod crdt;
 mod delta;
 mod in_flight;
 mod query;
 mod vo_usage;
 
-pub use adopt::{CheckpointOffer, Pruned, Sealed};
+pub use adopt::{CheckpointOffer, Sealed};
 pub use capacity::Bound;
+pub use checkpoint::Pruned;
 pub use delta::{Delta, DeltaItem, VersionVector};
 pub use edit::CellChange;
 pub use fork::ForkProof;

@@ -7,7 +7,7 @@
 //! A stream's value in the lattice is (cap, prefix): the lower cap wins, then the longer prefix.
 //! Which of several proofs of one cap is kept is not part of the value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{Checkpoint, ContentHash, Seal, SealRef, Seq, UsageBatch, Verified, WallTime};
@@ -29,7 +29,7 @@ pub(crate) struct Retained {
 /// A seal of a pending checkpoint.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// Cut from our own state at the checkpoint's position: nothing to join.
+    /// Its cells are in the stream's state already: nothing to join.
     Ours,
     /// Came from elsewhere, to be joined when all are here.
     Theirs(Seal),
@@ -41,17 +41,8 @@ pub(crate) struct Pending {
     pub(crate) document: Arc<Verified<Checkpoint>>,
     pub(crate) bound: Bound,
     pub(crate) parts: BTreeMap<SealRef, Part>,
-}
-
-impl Pending {
-    /// The seals still to come; those of forgotten spans are not asked for.
-    pub(crate) fn missing(&self, rule: Rule) -> Vec<SealRef> {
-        let seals = self.document.body().seals.iter();
-        seals
-            .filter(|seal| !rule.has_forgotten(seal.span) && !self.parts.contains_key(seal))
-            .copied()
-            .collect()
-    }
+    /// Seals still to come; those of forgotten spans are not asked for.
+    pub(crate) missing: BTreeSet<SealRef>,
 }
 
 /// One stream.
@@ -146,7 +137,7 @@ impl Stream {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let batch = |batch: &Arc<Verified<UsageBatch>>| {
-            let cells = batch.body().cells.cells().len() * size_of::<fairmesh_model::cells::Cell>();
+            let cells = size_of_val(batch.body().cells.cells());
             batch.bytes().len() + cells + size_of::<Verified<UsageBatch>>()
         };
         let checkpoint = |kept: &Retained| {

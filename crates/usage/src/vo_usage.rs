@@ -10,20 +10,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_model::documents::PathCells;
 use fairmesh_model::{
     AccountPath, Counters, Incarnation, Seq, Span, StreamId, UsageBatch, Verified, VoId, WallTime,
     WindowLength,
 };
 
 use crate::capacity::{Bound, Moved, Totals};
-use crate::digest::{CellHasher, StateDigest};
-use crate::edit::{CellChange, Edit, Joining, Rule};
+use crate::digest::StateDigest;
+use crate::edit::{CellChange, Joining, Rule};
 use crate::fork::ForkProof;
 use crate::paths::PathTable;
 use crate::refused::Refused;
 use crate::seals::SealStore;
-use crate::stream::{self, Stream};
+use crate::stream::{Pending, Stream};
 
 /// Most incarnations of one site that are kept: bounds what a site can make its peers remember by
 /// inventing lives. An honest site takes a new one when it loses its disk; a thousand is more disks
@@ -136,14 +135,16 @@ impl VoUsage {
             let mut joining = Joining::default();
             let stream = self.streams.get_mut(&id).expect("just listed");
             stream.sheets.forget(self.rule, &mut joining.edits);
-            let waits = stream
-                .pending
-                .as_ref()
-                .is_some_and(|pending| pending.missing(self.rule).is_empty());
+            let whole = stream.pending.as_mut().is_some_and(|pending| {
+                pending
+                    .missing
+                    .retain(|seal| !self.rule.has_forgotten(seal.span));
+                pending.missing.is_empty()
+            });
             self.totals
                 .shift(id.site, &Moved::by(&joining.edits, self.rule.length));
             changes.extend(self.settle(id, joining));
-            if waits {
+            if whole {
                 // Refused: the pending checkpoint is gone, and its signer is found out elsewhere.
                 changes.extend(self.adopt(id).unwrap_or_default());
             }
@@ -254,103 +255,11 @@ impl VoUsage {
         }
     }
 
-    /// Joins cells into a stream's sheets, to be committed or reverted.
-    pub(crate) fn join(&mut self, id: StreamId, cells: &PathCells, joining: &mut Joining) {
-        let ids = stream::intern(cells.paths(), &mut self.paths, &mut joining.paths);
-        let stream = self.streams.entry(id).or_default();
-        stream.sheets.join(cells.cells(), &ids, self.rule, joining);
-    }
-
-    /// Makes a join final, or takes it back where it claims more than `bound`.
-    pub(crate) fn commit(
-        &mut self,
-        id: StreamId,
-        joining: Joining,
-        bound: Option<Bound>,
-    ) -> Result<Vec<CellChange>, Refused> {
-        let moved = Moved::by(&joining.edits, self.rule.length);
-        self.totals.shift(id.site, &moved);
-        let checked = bound.map_or(Ok(()), |bound| {
-            self.totals.check(id.site, &moved, bound, self.rule.length)
-        });
-        if let Err(refused) = checked {
-            let undone: Vec<Edit> = joining.edits.iter().map(|edit| edit.undone()).collect();
-            self.totals
-                .shift(id.site, &Moved::by(&undone, self.rule.length));
-            self.revert(id, &joining);
-            return Err(refused);
-        }
-        self.stats.late_cells += joining.late;
-        self.stats.absorbed_cells += joining.absorbed;
-        Ok(self.settle(id, joining))
-    }
-
-    /// Takes a join back that was not committed.
-    pub(crate) fn revert(&mut self, id: StreamId, joining: &Joining) {
-        let stream = self.streams.entry(id).or_default();
-        for edit in joining.edits.iter().rev() {
-            stream.sheets.set(edit.span, edit.path, edit.before);
-        }
-        if stream.is_blank() {
-            self.streams.remove(&id);
-        }
-        self.paths.sweep(joining.paths.iter().copied());
-    }
-
-    /// Follows edits that are in the sheets and in the totals: digest, path table, changes.
-    pub(crate) fn settle(&mut self, id: StreamId, joining: Joining) -> Vec<CellChange> {
-        let mut changes = Vec::with_capacity(joining.edits.len());
-        let mut hasher: Option<CellHasher> = None;
-        for edit in &joining.edits {
-            let hasher = match &mut hasher {
-                Some(hasher) if hasher.span() == edit.span => hasher,
-                stale => stale.insert(CellHasher::new(id, edit.span)),
-            };
-            let key = self.paths.key(edit.path);
-            if let Some(before) = edit.before {
-                self.digest.subtract(hasher.hash(key, before));
-            }
-            if let Some(after) = edit.after {
-                self.digest.add(hasher.hash(key, after));
-            }
-            let (before, after) = (
-                edit.before.unwrap_or_default(),
-                edit.after.unwrap_or_default(),
-            );
-            if before != after {
-                let path = self.paths.path(edit.path).clone();
-                changes.push(CellChange {
-                    span: edit.span,
-                    path,
-                    stream: id,
-                    before,
-                    after,
-                });
-            }
-            match (edit.before, edit.after) {
-                (None, Some(_)) => self.paths.acquire(edit.path),
-                (Some(_), None) => self.paths.release(edit.path),
-                _ => {}
-            }
-        }
-        let fallen = joining
-            .edits
-            .iter()
-            .filter(|edit| edit.after.is_none())
-            .map(|edit| edit.path);
-        self.paths
-            .sweep(fallen.chain(joining.paths.iter().copied()));
-        changes
-    }
-
     fn fall_back(&mut self, id: StreamId, cap: Seq) -> Vec<CellChange> {
         let stream = self.streams.get_mut(&id).expect("the caller made it");
-        if stream
-            .pending
-            .as_ref()
-            .is_some_and(|pending| pending.document.body().seq > cap)
-        {
-            let pending = stream.pending.take().expect("just seen");
+        // What is pending may lean on cells that go now; it will be offered again.
+        let beyond = |pending: &mut Pending| stream.seq > cap || pending.document.body().seq > cap;
+        if let Some(pending) = stream.pending.take_if(beyond) {
             self.seals
                 .release(pending.parts.keys().map(|seal| seal.hash));
         }

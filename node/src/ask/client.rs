@@ -79,7 +79,9 @@ impl Control {
         parameters: &[(&str, Option<&str>)],
     ) -> Result<(T, String), AskError> {
         let mut target = path.to_owned();
-        let given = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+        let given = parameters
+            .iter()
+            .filter_map(|(name, value)| Some((name, (*value)?)));
         for (index, (name, value)) in given.enumerate() {
             target.push(if index == 0 { '?' } else { '&' });
             target.push_str(name);
@@ -91,7 +93,11 @@ impl Control {
     }
 
     /// Sends `body` to `path`.
-    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> Result<T, AskError> {
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<T, AskError> {
         let request = Request::post(path).body(Full::new(Bytes::from(body)));
         Ok(self.ask(request).await?.0)
     }
@@ -114,20 +120,32 @@ impl Control {
         Ok((answer, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), AskError> {
-        let stream = UnixStream::connect(&self.path).await.map_err(|source| AskError::Unreachable {
-            path: self.path.clone(),
-            source,
-        })?;
+    async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(StatusCode, Bytes), AskError> {
+        let stream =
+            UnixStream::connect(&self.path)
+                .await
+                .map_err(|source| AskError::Unreachable {
+                    path: self.path.clone(),
+                    source,
+                })?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.broken(error))?;
         // How it ends is seen by the request, too.
         let connection = tokio::spawn(connection);
         let answered = async {
-            let response = sender.send_request(request).await.map_err(|error| self.broken(error))?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|error| self.broken(error))?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            Ok((head.status, body.map_err(|error| self.broken(error))?.to_bytes()))
+            Ok((
+                head.status,
+                body.map_err(|error| self.broken(error))?.to_bytes(),
+            ))
         };
         let answered = answered.await;
         connection.abort();

@@ -21,9 +21,15 @@ pub async fn publish(control: &Control, document: Vec<u8>) -> anyhow::Result<Str
 /// As [`publish`].
 pub fn publish_blocking(socket: PathBuf, document: Vec<u8>) -> anyhow::Result<String> {
     let publishing = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         runtime.block_on(publish(&Control::new(socket), document))
     };
     let joined = std::thread::spawn(publishing).join();
-    joined.unwrap_or_else(|_| Err(anyhow::anyhow!("publishing ended in a panic: this is a bug")))
+    joined.unwrap_or_else(|_| {
+        Err(anyhow::anyhow!(
+            "publishing ended in a panic: this is a bug"
+        ))
+    })
 }

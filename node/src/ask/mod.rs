@@ -83,7 +83,11 @@ fn heading(rests_on: &RestsOn) -> AsOf {
         at: WallTime(rests_on.as_of_ms),
         sites_heard: count(rests_on.coverage.sites_heard),
         sites: count(rests_on.coverage.sites_total),
-        oldest: rests_on.coverage.oldest.as_ref().map(|oldest| Millis(oldest.age_ms)),
+        oldest: rests_on
+            .coverage
+            .oldest
+            .as_ref()
+            .map(|oldest| Millis(oldest.age_ms)),
     }
 }
 

@@ -32,7 +32,9 @@ pub async fn run(args: &NetcheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
         if body.listening.is_empty() {
             eprintln!("not listening: this node only dials out");
         }
-        table(&body).with_heading(heading(&answer.rests_on)).write(out, &args.ask.output)?;
+        table(&body)
+            .with_heading(heading(&answer.rests_on))
+            .write(out, &args.ask.output)?;
     }
     let all = body.peers.iter().all(|peer| peer.reachable);
     Ok(if all { Exit::Success } else { Exit::Failure })
@@ -54,7 +56,11 @@ fn table(body: &PeersBody) -> Table {
             (false, _) => "unreachable",
         };
         let unknown = ["(none in a charter)".to_owned()];
-        let addresses = if peer.addresses.is_empty() { &unknown[..] } else { &peer.addresses };
+        let addresses = if peer.addresses.is_empty() {
+            &unknown[..]
+        } else {
+            &peer.addresses
+        };
         for address in addresses {
             table.row([
                 name_or_id(peer.name.as_deref(), &peer.site),

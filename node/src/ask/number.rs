@@ -9,7 +9,9 @@ pub(super) fn core_hours(core_ms: &str) -> String {
 
 /// Core-milliseconds in whole core-seconds, as Slurm's RawUsage.
 pub(super) fn core_seconds(core_ms: &str) -> String {
-    core_ms.parse::<u128>().map_or_else(|_| core_ms.to_owned(), |ms| (ms / 1_000).to_string())
+    core_ms
+        .parse::<u128>()
+        .map_or_else(|_| core_ms.to_owned(), |ms| (ms / 1_000).to_string())
 }
 
 /// A percentage as a fraction with six decimals.
@@ -25,5 +27,6 @@ pub(super) fn number(text: &str) -> f64 {
 
 /// A percentage with two decimals.
 pub(super) fn percent(text: &str) -> String {
-    text.parse::<f64>().map_or_else(|_| text.to_owned(), |value| format!("{value:.2}"))
+    text.parse::<f64>()
+        .map_or_else(|_| text.to_owned(), |value| format!("{value:.2}"))
 }

@@ -42,7 +42,8 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
         ("Out", Align::Right),
     ]);
     for peer in peers {
-        let since = |ms: Option<u64>| ms.map_or_else(|| "never heard".to_owned(), |ms| age(Millis(ms)));
+        let since =
+            |ms: Option<u64>| ms.map_or_else(|| "never heard".to_owned(), |ms| age(Millis(ms)));
         table.row([
             name_or_id(peer.name.as_deref(), &peer.site),
             peer.site.chars().take(8).collect(),
@@ -59,8 +60,10 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
 
 /// The last ping, in milliseconds.
 pub(super) fn round_trip(peer: &PeerBody) -> String {
-    peer.round_trip_us
-        .map_or_else(|| "-".to_owned(), |us| format!("{}.{:03}ms", us / 1_000, us % 1_000))
+    peer.round_trip_us.map_or_else(
+        || "-".to_owned(),
+        |us| format!("{}.{:03}ms", us / 1_000, us % 1_000),
+    )
 }
 
 fn yes_no(value: bool) -> String {

@@ -29,7 +29,10 @@ pub struct StatusArgs {
 pub async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let digests = args.digests.then_some("true");
     let parameters = [("digests", digests)];
-    let (answer, done) = args.ask.get::<StatusBody>("/v1/status", &parameters, out).await?;
+    let (answer, done) = args
+        .ask
+        .get::<StatusBody>("/v1/status", &parameters, out)
+        .await?;
     let (rests_on, status) = (answer.rests_on, answer.body);
     if !done {
         writeln!(out, "{}", heading(&rests_on))?;
@@ -49,14 +52,25 @@ pub async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
         writeln!(out)?;
         peer_table(&status.peers).write(out, &args.ask.output)?;
         for notice in &status.notices {
-            writeln!(out, "{}: {} [{}]", notice.severity, notice.text, notice.code)?;
+            writeln!(
+                out,
+                "{}: {} [{}]",
+                notice.severity, notice.text, notice.code
+            )?;
         }
         if node.unmapped > 0 {
             let count = node.unmapped;
-            writeln!(out, "info: {count} origins map nowhere: `fairmesh usage --unmapped`")?;
+            writeln!(
+                out,
+                "info: {count} origins map nowhere: `fairmesh usage --unmapped`"
+            )?;
         }
     }
-    Ok(if status.healthy { Exit::Success } else { Exit::Failure })
+    Ok(if status.healthy {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
 }
 
 fn vo_table(status: &StatusBody) -> Table {

@@ -54,10 +54,9 @@ pub(super) async fn require_writer(
     if !allowed {
         let path = request.uri().path().to_owned();
         tracing::info!(uid = peer.uid, path, "a write was refused: reads only");
-        let who = peer.uid.map_or_else(
-            || "an unknown user".to_owned(),
-            |uid| format!("user {uid}"),
-        );
+        let who = peer
+            .uid
+            .map_or_else(|| "an unknown user".to_owned(), |uid| format!("user {uid}"));
         let error = format!("{who} may only read from this socket");
         return ApiError::new(StatusCode::FORBIDDEN, error)
             .hint("root, the node's own user and those in sockets.writers of its configuration may write")

@@ -33,7 +33,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a client is told that is one too many.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
-    connection: close\r\ncontent-length: 81\r\n\r\n\
+    connection: close\r\ncontent-length: 83\r\n\r\n\
     {\"error\":\"too many connections\",\"hint\":\"close some, or try again in a few seconds\"}";
 
 /// A server that is bound and not yet running.
@@ -114,6 +114,7 @@ async fn serve(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_deadline)
+        .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
@@ -198,6 +199,10 @@ mod tests {
     fn the_refusal_is_as_long_as_it_says() {
         let text = std::str::from_utf8(BUSY).expect("ASCII");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
+        assert!(
+            head.ends_with(&format!("content-length: {}", body.len())),
+            "{}",
+            body.len()
+        );
     }
 }

@@ -36,7 +36,11 @@ pub(super) async fn get(
         .ask(move |site, now| {
             let vos = match &query.vo {
                 Some(wanted) => find_vos(site, now, wanted),
-                None => Ok(site.vo_status(now).into_iter().map(|status| status.vo).collect()),
+                None => Ok(site
+                    .vo_status(now)
+                    .into_iter()
+                    .map(|status| status.vo)
+                    .collect()),
             };
             let documents = |vos: Vec<VoId>| -> Vec<(VoId, Vec<u8>)> {
                 let of = |vo: VoId| site.documents(vo).into_iter().map(move |bytes| (vo, bytes));
@@ -45,7 +49,10 @@ pub(super) async fn get(
             (rests_on(site, now), vos.map(documents))
         })
         .await?;
-    let documents = found?.iter().map(|(vo, bytes)| document_body(*vo, bytes)).collect();
+    let documents = found?
+        .iter()
+        .map(|(vo, bytes)| document_body(*vo, bytes))
+        .collect();
     Ok(answer("documents", rests_on, DocumentsBody { documents }))
 }
 
@@ -56,7 +63,12 @@ pub(super) async fn post(
     let read = axum::body::to_bytes(body, DOCUMENT_BYTES_MAX);
     let read = tokio::time::timeout(shared.options.limits.body_idle_max, read).await;
     let bytes = read
-        .map_err(|_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the document did not arrive in time"))?
+        .map_err(|_| {
+            ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "the document did not arrive in time",
+            )
+        })?
         .map_err(|error| {
             ApiError::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -77,7 +89,12 @@ pub(super) async fn post(
 fn document_body(vo: VoId, bytes: &[u8]) -> DocumentBody {
     let (kind, path, version, hash) = if let Ok(charter) = Signed::<Charter>::parse(bytes) {
         let version = charter.claimed().version;
-        ("charter", "/".to_owned(), version, charter.hash().to_string())
+        (
+            "charter",
+            "/".to_owned(),
+            version,
+            charter.hash().to_string(),
+        )
     } else if let Ok(policy) = Signed::<SharePolicy>::parse(bytes) {
         let (path, version) = (policy.claimed().path.to_string(), policy.claimed().version);
         ("share-policy", path, version, policy.hash().to_string())
@@ -95,8 +112,10 @@ fn document_body(vo: VoId, bytes: &[u8]) -> DocumentBody {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes everything");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("a string takes everything");
+            text
+        })
 }

@@ -40,7 +40,9 @@ pub(super) async fn get(
     };
     let explained = explain(&moment.snapshot, entry, versus);
     let levels: Vec<LevelBody> = explained.levels.into_iter().map(level_body).collect();
-    let versus_levels = versus.map(|versus| moment.levels(versus)).unwrap_or_default();
+    let versus_levels = versus
+        .map(|versus| moment.levels(versus))
+        .unwrap_or_default();
     let decisive = decisive(&levels, &versus_levels, explained.comparison.as_ref());
     let causes = causes(&shared, &moment, decisive).await?;
     let body = ExplainBody {

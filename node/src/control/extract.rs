@@ -36,7 +36,6 @@ pub(super) struct Wanted {
 
 /// A path as a parameter.
 pub(super) fn parse_path(text: &str) -> Result<AccountPath, ApiError> {
-    AccountPath::parse(text).map_err(|error| {
-        ApiError::bad_request(error).hint("write a path such as /VO-A/P-A1")
-    })
+    AccountPath::parse(text)
+        .map_err(|error| ApiError::bad_request(error).hint("write a path such as /VO-A/P-A1"))
 }

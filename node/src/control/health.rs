@@ -26,7 +26,10 @@ pub(super) fn of_site(site: &Site) -> Vec<NoticeBody> {
 pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], timing: &Timing) -> Vec<NoticeBody> {
     let mut notices = Vec::new();
     for vo in vos {
-        let name = vo.name.clone().unwrap_or_else(|| vo.vo.chars().take(8).collect());
+        let name = vo
+            .name
+            .clone()
+            .unwrap_or_else(|| vo.vo.chars().take(8).collect());
         for warning in &vo.warnings {
             let text = format!("VO {name}: {warning}");
             notices.push(notice("policy-warning", Severity::Warning, &text));
@@ -47,7 +50,10 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], timing: &Timing) -> Ve
 }
 
 fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<NoticeBody> {
-    let name = peer.name.clone().unwrap_or_else(|| peer.site.chars().take(8).collect());
+    let name = peer
+        .name
+        .clone()
+        .unwrap_or_else(|| peer.site.chars().take(8).collect());
     if !peer.reachable {
         let why = peer.dial_failure.as_deref().unwrap_or("not connected");
         let text = format!("{name} is not reachable: {why}");
@@ -55,7 +61,10 @@ fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<NoticeBody> {
     }
     let data_age = Millis(peer.data_age_ms?);
     (data_age > timing.silence).then(|| {
-        let text = format!("{name} is connected, but its data are {} old", age(data_age));
+        let text = format!(
+            "{name} is connected, but its data are {} old",
+            age(data_age)
+        );
         notice("peer-silent", Severity::Warning, &text)
     })
 }

@@ -181,4 +181,5 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-
+#[cfg(test)]
+mod tests;

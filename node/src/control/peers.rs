@@ -110,7 +110,10 @@ fn micros(time: &Duration) -> u64 {
 fn addresses(documents: &[Vec<u8>]) -> BTreeMap<SiteId, Vec<String>> {
     let mut newest: BTreeMap<_, Signed<Charter>> = BTreeMap::new();
     // What is no charter is a share policy, and names no addresses.
-    for charter in documents.iter().filter_map(|bytes| Signed::<Charter>::parse(bytes).ok()) {
+    for charter in documents
+        .iter()
+        .filter_map(|bytes| Signed::<Charter>::parse(bytes).ok())
+    {
         let known = newest.get(&charter.vo());
         if known.is_none_or(|known| known.claimed().version < charter.claimed().version) {
             newest.insert(charter.vo(), charter);

@@ -69,8 +69,9 @@ pub(super) fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
                 .hint("give user, account, group or subject, or the path of an entry"));
         }
         None => view.account(&wanted.origin).ok_or_else(|| {
-            ApiError::not_found(format!("no identity rule maps {}", words(&wanted.origin)))
-                .hint("add a rule to [[identity]]; `fairmesh usage --unmapped` lists whom none maps")
+            ApiError::not_found(format!("no identity rule maps {}", words(&wanted.origin))).hint(
+                "add a rule to [[identity]]; `fairmesh usage --unmapped` lists whom none maps",
+            )
         })?,
     };
     let resolved = view.locate(&account);

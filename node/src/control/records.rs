@@ -83,7 +83,10 @@ async fn hand_over(shared: &Shared, feed: &mut Feed<UsageRecord>) -> Result<(), 
     Ok(())
 }
 
-async fn respond<T>(shared: &Shared, mut feed: Feed<T>) -> Result<impl IntoResponse + use<T>, ApiError> {
+async fn respond<T>(
+    shared: &Shared,
+    mut feed: Feed<T>,
+) -> Result<impl IntoResponse + use<T>, ApiError> {
     feed.report.charge_core_ms = feed.charge.to_string();
     feed.report.refusals.sort_by_key(|refusal| refusal.line);
     let rests_on = shared.node().ask(rests_on).await?;
@@ -154,7 +157,8 @@ impl<T> Default for Feed<T> {
 impl<T: DeserializeOwned> Feed<T> {
     fn take(&mut self, piece: &[u8]) {
         let (items, report) = (&mut self.items, &mut self.report);
-        self.lines.push(piece, |line| take_line(line, items, report));
+        self.lines
+            .push(piece, |line| take_line(line, items, report));
     }
 
     fn finish(&mut self) {
@@ -171,12 +175,20 @@ impl<T> Feed<T> {
         self.report.late += reported.late;
         self.charge = self.charge.saturating_add(reported.charge);
         for (index, why) in &reported.refused {
-            refuse(&mut self.report, numbers.get(*index).copied().unwrap_or(0), why);
+            refuse(
+                &mut self.report,
+                numbers.get(*index).copied().unwrap_or(0),
+                why,
+            );
         }
     }
 }
 
-fn take_line<T: DeserializeOwned>(line: Line<'_>, items: &mut Vec<(u64, T)>, report: &mut ReportBody) {
+fn take_line<T: DeserializeOwned>(
+    line: Line<'_>,
+    items: &mut Vec<(u64, T)>,
+    report: &mut ReportBody,
+) {
     report.read += 1;
     let Some(text) = line.text else {
         let why = format!("longer than {LINE_BYTES_MAX} bytes");

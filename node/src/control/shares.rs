@@ -36,7 +36,10 @@ pub(super) async fn get(
     axum::extract::State(shared): State,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let below = query.path.as_deref().map_or(Ok(AccountPath::root()), parse_path)?;
+    let below = query
+        .path
+        .as_deref()
+        .map_or(Ok(AccountPath::root()), parse_path)?;
     let moment = Moment::take(&shared).await?;
     let rests_on = moment.rests_on.clone();
     let made = tokio::task::spawn_blocking(move || moment.entries(&below)).await;
@@ -58,7 +61,8 @@ impl Moment {
         let (view, snapshot, rests_on) = shared
             .node()
             .ask(move |site, now| {
-                let snapshot = copied.map_or_else(|| (site.view(), site.snapshot()), |copy| (view, copy));
+                let snapshot =
+                    copied.map_or_else(|| (site.view(), site.snapshot()), |copy| (view, copy));
                 (snapshot.0, snapshot.1, rests_on(site, now))
             })
             .await?;
@@ -96,17 +100,17 @@ impl Moment {
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error)
                 .hint("ask for a part of the tree: /v1/shares?path=/VO-A"));
         }
-        let mounts: BTreeMap<&AccountPath, VoId> =
-            self.view.mounts().iter().map(|(vo, path)| (path, *vo)).collect();
+        let mounts: BTreeMap<&AccountPath, VoId> = self
+            .view
+            .mounts()
+            .iter()
+            .map(|(vo, path)| (path, *vo))
+            .collect();
         let body = |entry: EntryId| self.share_body(entry, &mounts);
         Ok(wanted.into_iter().map(body).collect())
     }
 
-    fn share_body(
-        &self,
-        entry: EntryId,
-        mounts: &BTreeMap<&AccountPath, VoId>,
-    ) -> ShareBody {
+    fn share_body(&self, entry: EntryId, mounts: &BTreeMap<&AccountPath, VoId>) -> ShareBody {
         let path = self.snapshot.path(entry);
         let mut levels = explain(&self.snapshot, entry, None).levels;
         let of_whole = levels.iter().fold(Share::WHOLE, |whole, level| {
@@ -120,7 +124,9 @@ impl Moment {
             depth: self.snapshot.depth(),
         };
         let priority = BitsProjection.project(&self.snapshot.vector(entry), &context);
-        let vo = path.ancestors().find_map(|above| mounts.get(&above).copied());
+        let vo = path
+            .ancestors()
+            .find_map(|above| mounts.get(&above).copied());
         ShareBody {
             path: level.path,
             leaf: self.snapshot.is_leaf(entry),

@@ -57,7 +57,10 @@ fn ask(site: &Site, now: Now, digests: bool) -> Asked {
     let vos = site.vo_status(now);
     Asked {
         rests_on: rests_on(site, now),
-        vos: vos.into_iter().map(|vo| vo_body(site, vo, digests)).collect(),
+        vos: vos
+            .into_iter()
+            .map(|vo| vo_body(site, vo, digests))
+            .collect(),
         found: Found::ask(site, now),
         notices: health::of_site(site),
         records_counted: site.stats().records_counted,
@@ -70,7 +73,11 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
     VoBody {
         vo: status.vo.to_string(),
         name: status.name.as_deref().map(clean),
-        mount: site.view().mounts().get(&status.vo).map(ToString::to_string),
+        mount: site
+            .view()
+            .mounts()
+            .get(&status.vo)
+            .map(ToString::to_string),
         charter_version: status.charter_version,
         sites_heard: status.coverage.sites_heard,
         sites_total: status.coverage.sites_total,
@@ -84,7 +91,11 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
             })
             .collect(),
         view_digest: digest.map(|hash| hash.to_string()),
-        warnings: status.warnings.iter().map(|warning| clean(warning)).collect(),
+        warnings: status
+            .warnings
+            .iter()
+            .map(|warning| clean(warning))
+            .collect(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! marks that turn the direction of text, and at most [`TEXT_CHARS_MAX`] characters.
 
 /// Longest text of a peer or a client that is passed on: some lines of a terminal.
-pub const TEXT_CHARS_MAX: usize = 400;
+const TEXT_CHARS_MAX: usize = 400;
 
 /// `text` on one line, without characters that do something instead of showing something.
 pub fn clean(text: &str) -> String {
@@ -30,7 +30,10 @@ mod tests {
 
     #[test]
     fn nothing_reaches_a_terminal_that_is_not_text() {
-        assert_eq!(clean("a\x1b[2Jb\nc\u{9b}d\u{202e}e"), "a\u{fffd}[2Jb c\u{fffd}d\u{fffd}e");
+        assert_eq!(
+            clean("a\x1b[2Jb\nc\u{9b}d\u{202e}e"),
+            "a\u{fffd}[2Jb c\u{fffd}d\u{fffd}e"
+        );
         assert_eq!(clean(&"é".repeat(500)).chars().count(), TEXT_CHARS_MAX + 1);
     }
 }

@@ -33,10 +33,18 @@ pub(super) async fn get(
     axum::extract::State(shared): State,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let path = query.path.as_deref().map_or(Ok(AccountPath::root()), parse_path)?;
+    let path = query
+        .path
+        .as_deref()
+        .map_or(Ok(AccountPath::root()), parse_path)?;
     let (rests_on, ledgers) = shared
         .node()
-        .ask(move |site, now| (rests_on(site, now), ledgers(site, now, query.vo.as_deref(), &path)))
+        .ask(move |site, now| {
+            (
+                rests_on(site, now),
+                ledgers(site, now, query.vo.as_deref(), &path),
+            )
+        })
         .await?;
     Ok(answer("usage", rests_on, UsageBody { ledgers: ledgers? }))
 }
@@ -55,7 +63,12 @@ pub(super) async fn get_unmapped(
 }
 
 fn unmapped(site: &Site) -> Vec<(u64, UnmappedOrigin)> {
-    let row = |(origin, records, charge, last): (&fairmesh_model::Origin, u64, u64, fairmesh_model::WallTime)| {
+    let row = |(origin, records, charge, last): (
+        &fairmesh_model::Origin,
+        u64,
+        u64,
+        fairmesh_model::WallTime,
+    )| {
         let word = |word: &Option<String>| word.as_deref().map(clean);
         let origin = OriginBody {
             user: word(&origin.user),
@@ -89,10 +102,17 @@ pub(super) fn find_vos(site: &Site, now: Now, wanted: &str) -> Result<Vec<VoId>,
     if found.is_empty() {
         let names: Vec<_> = known
             .iter()
-            .map(|status| status.name.as_deref().map_or_else(|| status.vo.to_string(), clean))
+            .map(|status| {
+                status
+                    .name
+                    .as_deref()
+                    .map_or_else(|| status.vo.to_string(), clean)
+            })
             .collect();
-        return Err(ApiError::not_found(format!("this site takes part in no VO `{wanted}`"))
-            .hint(format!("known here: {}", names.join(", "))));
+        return Err(
+            ApiError::not_found(format!("this site takes part in no VO `{wanted}`"))
+                .hint(format!("known here: {}", names.join(", "))),
+        );
     }
     Ok(found)
 }
@@ -107,7 +127,10 @@ fn ledgers(
         Some("local") => vec![None],
         Some(wanted) => find_vos(site, now, wanted)?.into_iter().map(Some).collect(),
         None => {
-            let all = site.vo_status(now).into_iter().map(|status| Some(status.vo));
+            let all = site
+                .vo_status(now)
+                .into_iter()
+                .map(|status| Some(status.vo));
             all.chain([None]).collect()
         }
     };
@@ -121,7 +144,12 @@ fn ledgers(
     Ok(ledgers.collect())
 }
 
-fn ledger(site: &Site, vo: Option<VoId>, vo_name: Option<String>, below: &AccountPath) -> LedgerBody {
+fn ledger(
+    site: &Site,
+    vo: Option<VoId>,
+    vo_name: Option<String>,
+    below: &AccountPath,
+) -> LedgerBody {
     let mut accounts = site.usage_by_account(vo);
     accounts.retain(|path, counters| path.starts_with(below) && !counters.is_zero());
     let total = accounts

@@ -2,8 +2,8 @@
 //!
 //! Invariant: memory grows with bytes received, never with bytes announced, up to one frame and its
 //! answer, and is given back when a large frame is done. In the steady state a request allocates
-//! nothing and arms no timer: the one timer of a connection is set to the earliest moment that
-//! anything could be overdue, and set anew only when it has gone off or a frame is half sent.
+//! nothing, arms no timer and reads no clock: the one timer of a connection is set anew only when it
+//! has gone off or a frame is half sent.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,6 +11,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use fairmesh_client::protocol::{
     Accounts, ProtocolError, Request, Status, UNKNOWN, View, Want, decode_request, encode_answer,
@@ -70,16 +71,18 @@ impl<S: LookupSource> Connection<S> {
     pub(super) async fn serve(mut self, mut stop: watch::Receiver<bool>) -> End {
         let mut stopping = pin!(stopped(&mut stop));
         let mut timer = pin!(sleep_until(Instant::now() + self.config.idle_max));
+        // Whether a request came since the timer was set.
+        let mut active = false;
+        let LookupConfig {
+            frame_deadline,
+            idle_max,
+            ..
+        } = *self.config;
         loop {
             let partial = self.filled > 0;
-            let allowed = if partial {
-                self.config.frame_deadline
-            } else {
-                self.config.idle_max
-            };
-            let due = Instant::now() + allowed;
-            if partial || timer.is_elapsed() {
-                timer.as_mut().reset(due);
+            if partial {
+                timer.as_mut().reset(Instant::now() + frame_deadline);
+                active = false;
             }
             // Read until there is a whole frame; what has arrived is answered even when stopping.
             loop {
@@ -87,7 +90,7 @@ impl<S: LookupSource> Connection<S> {
                     biased;
                     read = read_some(&mut self.stream, &mut self.inbox, &mut self.filled) => read,
                     () = &mut stopping => return End::Stopped,
-                    () = overdue(timer.as_mut(), due) => {
+                    () = overdue(timer.as_mut(), &mut active, idle_max) => {
                         return if partial { End::Deadline } else { End::Idle };
                     }
                 };
@@ -105,6 +108,7 @@ impl<S: LookupSource> Connection<S> {
             if let Err(end) = self.answer_all().await {
                 return end;
             }
+            active = true;
         }
     }
 
@@ -195,15 +199,22 @@ impl<S: LookupSource> Connection<S> {
     }
 
     async fn send(&mut self) -> Result<(), End> {
-        let write = self.stream.write_all(&self.outbox);
-        // Most answers fit in the socket at once: then the timeout is never armed.
-        let result = match timeout(self.config.frame_deadline, write).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(End::Io(error)),
-            Err(_) => Err(End::Deadline),
+        // Most answers fit in the socket at once, and then no time is to be kept.
+        let sent = match self.stream.try_write(&self.outbox) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(End::Io(error)),
         };
+        if sent < self.outbox.len() {
+            let write = self.stream.write_all(&self.outbox[sent..]);
+            match timeout(self.config.frame_deadline, write).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(End::Io(error)),
+                Err(_) => return Err(End::Deadline),
+            }
+        }
         self.outbox.clear();
-        result
+        Ok(())
     }
 
     /// Sends what is in the outbox before the connection is closed for `error`.
@@ -278,13 +289,14 @@ async fn read_some(
     .await
 }
 
-/// Waits until `due`. The timer may have been set for an earlier moment; then it is set anew.
-async fn overdue(mut timer: Pin<&mut Sleep>, due: Instant) {
+/// Waits until the timer has gone off with nothing asked since it was set. (So no clock is read for
+/// a request, and an idle connection ends after once to twice the time it may lie idle.)
+async fn overdue(mut timer: Pin<&mut Sleep>, active: &mut bool, idle_max: Duration) {
     loop {
         timer.as_mut().await;
-        if Instant::now() >= due {
+        if !std::mem::take(active) {
             return;
         }
-        timer.as_mut().reset(due);
+        timer.as_mut().reset(Instant::now() + idle_max);
     }
 }

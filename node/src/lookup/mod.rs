@@ -61,7 +61,7 @@ pub struct LookupConfig {
     pub connections_per_uid_max: usize,
     /// How long a frame may take to arrive, and an answer to be taken.
     pub frame_deadline: Duration,
-    /// How long a connection may lie idle.
+    /// How long a connection may lie idle; it may take twice that until it is closed.
     pub idle_max: Duration,
     /// How long connections get to finish when the server stops.
     pub stop_grace: Duration,

@@ -53,7 +53,8 @@ pub(crate) struct LookupSample {
 pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, ApiError> {
     let mut sample = shared.options.node.ask(take).await?;
     sample.network = shared.options.node.network_stats();
-    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    let load =
+        |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
     sample.lookups = shared.options.lookups.as_ref().map(|stats| LookupSample {
         answered: load(&stats.answered),
         rows: load(&stats.rows),

@@ -33,19 +33,73 @@ fn site(registry: &mut Registry, sample: &Sample) {
         ("refused", stats.records_refused),
     ];
     let records = counters("outcome", &records);
-    registry.register("records", "Usage records reported, by what became of them", records);
-    counter(registry, "records_unmapped", "Usage records that map nowhere", stats.records_unmapped);
-    counter(registry, "batches_published", "Batches signed", stats.batches_published);
-    counter(registry, "batches_taken", "Batches of other sites taken", stats.batches_taken);
-    counter(registry, "cells_taken", "Counters changed by what other sites said", stats.cells_taken);
-    counter(registry, "refused", "Documents and counters of other sites refused", stats.refused);
-    counter(registry, "checkpoints", "Checkpoints signed", stats.checkpoints);
-    gauge(registry, "origins_unmapped", "Origins that map nowhere", sample.unmapped);
-    gauge(registry, "tree_entries", "Entries of the share tree in force", sample.entries);
+    registry.register(
+        "records",
+        "Usage records reported, by what became of them",
+        records,
+    );
+    counter(
+        registry,
+        "records_unmapped",
+        "Usage records that map nowhere",
+        stats.records_unmapped,
+    );
+    counter(
+        registry,
+        "batches_published",
+        "Batches signed",
+        stats.batches_published,
+    );
+    counter(
+        registry,
+        "batches_taken",
+        "Batches of other sites taken",
+        stats.batches_taken,
+    );
+    counter(
+        registry,
+        "cells_taken",
+        "Counters changed by what other sites said",
+        stats.cells_taken,
+    );
+    counter(
+        registry,
+        "refused",
+        "Documents and counters of other sites refused",
+        stats.refused,
+    );
+    counter(
+        registry,
+        "checkpoints",
+        "Checkpoints signed",
+        stats.checkpoints,
+    );
+    gauge(
+        registry,
+        "origins_unmapped",
+        "Origins that map nowhere",
+        sample.unmapped,
+    );
+    gauge(
+        registry,
+        "tree_entries",
+        "Entries of the share tree in force",
+        sample.entries,
+    );
     if let Some(lookups) = &sample.lookups {
-        counter(registry, "lookups_answered", "Look-up requests answered", lookups.answered);
+        counter(
+            registry,
+            "lookups_answered",
+            "Look-up requests answered",
+            lookups.answered,
+        );
         counter(registry, "lookup_rows", "Factors looked up", lookups.rows);
-        counter(registry, "lookups_refused", "Look-up requests refused", lookups.refused);
+        counter(
+            registry,
+            "lookups_refused",
+            "Look-up requests refused",
+            lookups.refused,
+        );
     }
 }
 
@@ -68,12 +122,42 @@ fn gossip(registry: &mut Registry, sample: &Sample) {
 fn network(registry: &mut Registry, sample: &Sample) {
     let stats = &sample.network;
     let connected = stats.peers.values().filter(|peer| peer.connected).count();
-    gauge(registry, "peers_connected", "Peers connected now", count(connected));
-    gauge(registry, "peers_known", "Peers that may speak", count(stats.peers.len()));
-    gauge(registry, "connections", "Connections with all peers", stats.connections);
-    counter(registry, "connections_refused", "Connections refused", stats.connections_refused);
-    counter(registry, "gossip_dropped", "Gossip dropped because the node was busy", stats.gossip_dropped);
-    counter(registry, "gossip_foreign", "Gossip of non-members refused", stats.gossip_foreign);
+    gauge(
+        registry,
+        "peers_connected",
+        "Peers connected now",
+        count(connected),
+    );
+    gauge(
+        registry,
+        "peers_known",
+        "Peers that may speak",
+        count(stats.peers.len()),
+    );
+    gauge(
+        registry,
+        "connections",
+        "Connections with all peers",
+        stats.connections,
+    );
+    counter(
+        registry,
+        "connections_refused",
+        "Connections refused",
+        stats.connections_refused,
+    );
+    counter(
+        registry,
+        "gossip_dropped",
+        "Gossip dropped because the node was busy",
+        stats.gossip_dropped,
+    );
+    counter(
+        registry,
+        "gossip_foreign",
+        "Gossip of non-members refused",
+        stats.gossip_foreign,
+    );
     let received = Family::<Labels, Counter>::default();
     let sent = Family::<Labels, Counter>::default();
     let failed = Family::<Labels, Counter>::default();
@@ -97,16 +181,34 @@ fn vos(registry: &mut Registry, sample: &Sample) {
     let oldest = Family::<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
     for vo in &sample.vos {
         let labels = vec![("vo", vo.name.clone())];
-        heard.get_or_create(&labels).set(i64::from(vo.coverage.sites_heard));
-        total.get_or_create(&labels).set(i64::from(vo.coverage.sites_total));
-        charter.get_or_create(&labels).set(signed(vo.charter_version));
+        heard
+            .get_or_create(&labels)
+            .set(i64::from(vo.coverage.sites_heard));
+        total
+            .get_or_create(&labels)
+            .set(i64::from(vo.coverage.sites_total));
+        charter
+            .get_or_create(&labels)
+            .set(signed(vo.charter_version));
         warnings.get_or_create(&labels).set(signed(vo.warnings));
         oldest.get_or_create(&labels).set(vo.oldest_age_s);
     }
-    registry.register("sites_heard", "Member sites of which anything is held", heard);
+    registry.register(
+        "sites_heard",
+        "Member sites of which anything is held",
+        heard,
+    );
     registry.register("sites_members", "Member sites", total);
-    registry.register("charter_version", "Version of the charter in force", charter);
-    registry.register("policy_warnings", "What is wrong with a VO's documents", warnings);
+    registry.register(
+        "charter_version",
+        "Version of the charter in force",
+        charter,
+    );
+    registry.register(
+        "policy_warnings",
+        "What is wrong with a VO's documents",
+        warnings,
+    );
     let help = "Age of the data of the site heard the longest ago";
     registry.register_with_unit("oldest_data_age", help, Unit::Seconds, oldest);
 }
@@ -126,7 +228,9 @@ fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64) {
 fn counters(label: &'static str, values: &[(&str, u64)]) -> Family<Labels, Counter> {
     let family = Family::<Labels, Counter>::default();
     for (name, value) in values {
-        family.get_or_create(&vec![(label, (*name).to_owned())]).inc_by(*value);
+        family
+            .get_or_create(&vec![(label, (*name).to_owned())])
+            .inc_by(*value);
     }
     family
 }
@@ -152,8 +256,14 @@ mod tests {
             ..Default::default()
         });
         let text = render(&sample).expect("renders");
-        assert!(text.contains("fairmesh_records_total{outcome=\"counted\"} 7"), "{text}");
-        assert!(text.contains(r#"fairmesh_sites_heard{vo="a \"VO\"\n"} 0"#), "{text}");
+        assert!(
+            text.contains("fairmesh_records_total{outcome=\"counted\"} 7"),
+            "{text}"
+        );
+        assert!(
+            text.contains(r#"fairmesh_sites_heard{vo="a \"VO\"\n"} 0"#),
+            "{text}"
+        );
         assert!(text.ends_with("# EOF\n"));
     }
 }

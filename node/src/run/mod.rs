@@ -45,8 +45,7 @@ pub struct CheckConfigArgs {
 /// Runs `check-config`.
 pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
-    let secret = load_key(&config.key_file)?;
-    let site = fairmesh_model::SigningKey::from_secret(&secret).site_id();
+    let site = load_key(&config.key_file)?.site_id();
     writeln!(out, "{}: valid", args.config.display())?;
     writeln!(out, "site     {} ({site})", config.name)?;
     writeln!(out, "listens  {}", words(&config.listen))?;
@@ -65,10 +64,11 @@ pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Resu
 /// Runs a node.
 pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
-    let secret = load_key(&config.key_file)?;
+    let key = load_key(&config.key_file)?;
+    let site = key.site_id();
     let running = start(NodeOptions {
         site: config.to_site_config(),
-        secret,
+        secret: key.to_secret(),
         network: NetworkConfig { listen: config.listen.clone(), peers: config.peer_addresses(), ..NetworkConfig::default() },
         data_dir: config.data_dir.clone(),
         clock: Arc::new(SystemClock::start()),
@@ -76,7 +76,6 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         random: random()?,
     })
     .await?;
-    let site = fairmesh_model::SigningKey::from_secret(&secret).site_id();
     tracing::info!(%site, name = config.name, "the node runs");
     let (settings_sender, settings) = watch::channel(settings_of(&config));
     let (stop_sender, stop) = watch::channel(false);

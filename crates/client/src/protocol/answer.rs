@@ -7,7 +7,7 @@ use fairmesh_model::{ContentHash, Millis, WallTime, Window};
 
 use super::request::u32_of;
 use super::wire::{
-    Reader, begin_frame, end_frame, push_bytes_head, push_map, push_map_head, push_text, push_uint,
+    Map, begin_frame, end_frame, push_bytes_head, push_map, push_map_head, push_text, push_uint,
 };
 use super::{
     ERROR_TEXT_BYTES_MAX, FACTOR_MAX, LOOKUP_BATCH_MAX, PROTOCOL_VERSION, ProtocolError, UNKNOWN,
@@ -203,21 +203,22 @@ pub fn encode_error(out: &mut Vec<u8>, id: u64, status: Status, text: &str) {
 
 /// Decodes the body of an answer frame.
 pub fn decode_reply(body: &[u8]) -> Result<Reply<'_>, ProtocolError> {
-    let mut reader = Reader::new(body)?;
+    let mut map = Map::of_body(body, "answer")?;
     let (mut version, mut id, mut status, mut view) = (None, None, None, None);
     let (mut factors, mut handles, mut text) = (None, None, "");
-    for _ in 0..reader.map("answer")? {
-        match reader.key()? {
-            Some(1) => version = Some(reader.uint("version")?),
-            Some(2) => id = Some(reader.uint("id")?),
-            Some(3) => status = Some(reader.uint("status")?),
-            Some(4) => view = Some(read_view(&mut reader)?),
-            Some(5) => factors = Some(reader.bytes("factor column")?),
-            Some(6) => handles = Some(reader.bytes("handle column")?),
-            Some(7) => text = reader.text("error text")?,
-            Some(_) | None => reader.skip()?,
+    while let Some(key) = map.next_key()? {
+        match key {
+            1 => version = Some(map.uint("version")?),
+            2 => id = Some(map.uint("id")?),
+            3 => status = Some(map.uint("status")?),
+            4 => view = Some(map.map("view", read_view)?),
+            5 => factors = Some(map.bytes("factor column")?),
+            6 => handles = Some(map.bytes("handle column")?),
+            7 => text = map.text("error text")?,
+            _ => map.skip()?,
         }
     }
+    map.end()?;
     match version.ok_or(ProtocolError::Missing("version"))? {
         PROTOCOL_VERSION => {}
         version => return Err(ProtocolError::Version(version)),
@@ -267,23 +268,23 @@ fn push_view(out: &mut Vec<u8>, key: u64, view: &View) {
     push_uint(out, 8, view.generation);
 }
 
-fn read_view(reader: &mut Reader<'_>) -> Result<View, ProtocolError> {
+fn read_view(map: &mut Map<'_>) -> Result<View, ProtocolError> {
     let mut numbers = [None; 9];
     let mut digest = None;
-    for _ in 0..reader.map("view")? {
-        match reader.key()? {
-            Some(6) => {
-                let bytes = reader.bytes("digest")?;
+    while let Some(key) = map.next_key()? {
+        match key {
+            6 => {
+                let bytes = map.bytes("digest")?;
                 let bytes = bytes
                     .try_into()
                     .map_err(|_| ProtocolError::Value("digest"))?;
                 digest = Some(ContentHash::from_bytes(bytes));
             }
-            Some(key @ 1..=8) => {
+            1..=8 => {
                 let slot = usize::try_from(key).map_err(|_| ProtocolError::Value("view"))?;
-                numbers[slot] = Some(reader.uint("view")?);
+                numbers[slot] = Some(map.uint("view")?);
             }
-            Some(_) | None => reader.skip()?,
+            _ => map.skip()?,
         }
     }
     let number = |key: usize| numbers[key].ok_or(ProtocolError::Missing("a number of the view"));

@@ -16,7 +16,14 @@ pub enum ProtocolError {
     /// A frame without a body.
     #[error("frame without a body")]
     FrameEmpty,
-    /// The body is not canonical CBOR.
+    /// The body ends in the middle of an item.
+    #[error("cut off in the middle of an item")]
+    Truncated,
+    /// The body is not the one encoding of its content.
+    #[error("not canonical: {0}")]
+    NotCanonical(&'static str),
+    /// A part of the body that is not known here is not canonical CBOR, or something is behind the
+    /// end.
     #[error(transparent)]
     Cbor(#[from] CborError),
     /// The sender speaks another version.

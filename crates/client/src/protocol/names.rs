@@ -211,6 +211,7 @@ fn push_name(block: &mut Vec<u8>, name: &str, bytes_max: usize) -> Result<(), &'
     Ok(())
 }
 
+#[inline]
 fn take_who<'a>(rest: &mut &'a [u8]) -> Result<Who<'a>, &'static str> {
     let (&mask, behind) = rest.split_first().ok_or("cut off")?;
     *rest = behind;
@@ -236,6 +237,7 @@ fn take_who<'a>(rest: &mut &'a [u8]) -> Result<Who<'a>, &'static str> {
     }
 }
 
+#[inline]
 fn take_name<'a>(rest: &mut &'a [u8], bytes_max: usize) -> Result<&'a str, &'static str> {
     let (length, behind) = rest.split_first_chunk::<2>().ok_or("cut off")?;
     let length = usize::from(u16::from_be_bytes(*length));
@@ -245,6 +247,7 @@ fn take_name<'a>(rest: &mut &'a [u8], bytes_max: usize) -> Result<&'a str, &'sta
     std::str::from_utf8(name).map_err(|_| "a name is not UTF-8")
 }
 
+#[inline]
 fn in_bounds(length: usize, bytes_max: usize) -> Result<(), &'static str> {
     match length {
         0 => Err("a name is empty"),
@@ -253,6 +256,7 @@ fn in_bounds(length: usize, bytes_max: usize) -> Result<(), &'static str> {
     }
 }
 
+#[inline]
 fn absolute(path: &str) -> Result<(), &'static str> {
     if path.starts_with('/') {
         Ok(())

@@ -6,7 +6,7 @@
 //!
 //! Deliberately not here: whether anybody knows the account.
 
-use super::wire::{Reader, begin_frame, end_frame, push_bytes_head, push_map, push_uint};
+use super::wire::{Map, begin_frame, end_frame, push_bytes_head, push_map, push_uint};
 use super::{LOOKUP_BATCH_MAX, NameBlock, PROTOCOL_VERSION, ProtocolError};
 
 /// What the client wants beside the view.
@@ -103,21 +103,21 @@ pub fn decode_request(body: &[u8]) -> Result<Request<'_>, (u64, ProtocolError)> 
 }
 
 fn read_request<'a>(body: &'a [u8], id_out: &mut u64) -> Result<Request<'a>, ProtocolError> {
-    let mut reader = Reader::new(body)?;
+    let mut map = Map::of_body(body, "request")?;
     let (mut version, mut id, mut want) = (None, None, None);
     let (mut names, mut handles, mut generation) = (None, None, None);
-    for _ in 0..reader.map("request")? {
-        match reader.key()? {
-            Some(1) => version = Some(reader.uint("version")?),
-            Some(2) => {
-                *id_out = reader.uint("id")?;
+    while let Some(key) = map.next_key()? {
+        match key {
+            1 => version = Some(map.uint("version")?),
+            2 => {
+                *id_out = map.uint("id")?;
                 id = Some(*id_out);
             }
-            Some(3) => want = Some(reader.uint("want")?),
-            Some(4) => names = Some(reader.bytes("name block")?),
-            Some(5) => handles = Some(reader.bytes("handle column")?),
-            Some(6) => generation = Some(reader.uint("generation")?),
-            Some(_) | None => reader.skip()?,
+            3 => want = Some(map.uint("want")?),
+            4 => names = Some(map.bytes("name block")?),
+            5 => handles = Some(map.bytes("handle column")?),
+            6 => generation = Some(map.uint("generation")?),
+            _ => map.skip()?,
         }
         // Another version may give the other keys another meaning; its id has the same.
         if let (Some(version), Some(_)) = (version, id)
@@ -126,6 +126,7 @@ fn read_request<'a>(body: &'a [u8], id_out: &mut u64) -> Result<Request<'a>, Pro
             return Err(ProtocolError::Version(version));
         }
     }
+    map.end()?;
     match version {
         Some(PROTOCOL_VERSION) => {}
         Some(version) => return Err(ProtocolError::Version(version)),

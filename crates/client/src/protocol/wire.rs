@@ -1,8 +1,9 @@
 //! Heads of canonical CBOR, laid and read by hand, and the length prefix around a body.
 //!
-//! Invariant: a writer only makes canonical heads. A [`Reader`] is only made of bytes that
-//! `fairmesh_model::cbor::check` has accepted, so it looks for types and never for form; it returns
-//! errors, not panics, even so.
+//! Invariant: a writer only makes canonical items, and a map that was read to its end ([`Map::end`])
+//! is one that `fairmesh_model::cbor::check` accepts. By hand because that check, on the generic
+//! CBOR, takes longer than the rest of a small look-up; what is skipped, being unknown here, still
+//! goes through it. (Measured: 1.4 µs of an answer's 1.6 µs.)
 //!
 //! Deliberately not here: any meaning. Requests and answers are in the modules beside this one.
 
@@ -102,31 +103,62 @@ pub(super) fn push_text(out: &mut Vec<u8>, key: u64, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Reads items of a checked body, front to back.
-pub(super) struct Reader<'a> {
+/// Reads a map, entry by entry, and checks its form on the way.
+pub(super) struct Map<'a> {
+    body: &'a [u8],
+    /// What is not read yet; for a map within a map also what is behind it.
     rest: &'a [u8],
+    entries_left: u64,
+    /// The key before, as encoded: keys ascend.
+    key: &'a [u8],
+    /// Whether something was skipped, so that its form is still to be checked.
+    skipped: bool,
 }
 
-impl<'a> Reader<'a> {
-    /// Checks `body` and reads it.
-    pub(super) fn new(body: &'a [u8]) -> Result<Self, ProtocolError> {
-        cbor::check(body, FRAME_BYTES_MAX)?;
-        Ok(Self { rest: body })
-    }
-
-    /// The number of entries of the map that comes next.
-    pub(super) fn map(&mut self, what: &'static str) -> Result<u64, ProtocolError> {
-        self.expect(MAP, what)
-    }
-
-    /// The key that comes next; `None` for one that is no unsigned integer (it is skipped).
-    pub(super) fn key(&mut self) -> Result<Option<u64>, ProtocolError> {
-        if self.rest.first().is_some_and(|head| head >> 5 == UINT) {
-            self.head().map(|(_, key)| Some(key))
-        } else {
-            self.skip()?;
-            Ok(None)
+impl<'a> Map<'a> {
+    /// The map that `body` is.
+    pub(super) fn of_body(body: &'a [u8], what: &'static str) -> Result<Self, ProtocolError> {
+        if body.len() > FRAME_BYTES_MAX {
+            return Err(ProtocolError::FrameTooLarge(body.len()));
         }
+        Self::begin(body, what)
+    }
+
+    fn begin(rest: &'a [u8], what: &'static str) -> Result<Self, ProtocolError> {
+        let mut map = Self {
+            body: rest,
+            rest,
+            entries_left: 0,
+            key: &[],
+            skipped: false,
+        };
+        map.entries_left = map.expect(MAP, what)?;
+        Ok(map)
+    }
+
+    /// The next key that is an unsigned integer, with its value still to be read; `None` behind the
+    /// last. Entries with other keys are skipped.
+    pub(super) fn next_key(&mut self) -> Result<Option<u64>, ProtocolError> {
+        while self.entries_left > 0 {
+            self.entries_left -= 1;
+            let before = self.rest;
+            let number = if before.first().is_some_and(|head| head >> 5 == UINT) {
+                Some(self.head()?.1)
+            } else {
+                self.skip()?;
+                None
+            };
+            let key = &before[..before.len() - self.rest.len()];
+            if !self.key.is_empty() && self.key >= key {
+                return Err(not_canonical("map keys not ascending"));
+            }
+            self.key = key;
+            match number {
+                Some(number) => return Ok(Some(number)),
+                None => self.skip()?,
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn uint(&mut self, what: &'static str) -> Result<u64, ProtocolError> {
@@ -143,8 +175,31 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(length)?).map_err(|_| ProtocolError::Value(what))
     }
 
+    /// The map that is the next value, read by `read` to its last entry.
+    pub(super) fn map<T>(
+        &mut self,
+        what: &'static str,
+        read: impl FnOnce(&mut Self) -> Result<T, ProtocolError>,
+    ) -> Result<T, ProtocolError> {
+        let mut inner = Self::begin(self.rest, what)?;
+        let value = read(&mut inner)?;
+        self.rest = inner.rest;
+        self.skipped |= inner.skipped;
+        Ok(value)
+    }
+
+    /// Makes sure that nothing is behind the last entry, and that what was skipped is canonical.
+    pub(super) fn end(self) -> Result<(), ProtocolError> {
+        match self.rest.len() {
+            0 if self.skipped => Ok(cbor::check(self.body, FRAME_BYTES_MAX)?),
+            0 => Ok(()),
+            behind => Err(CborError::Trailing(behind).into()),
+        }
+    }
+
     /// Passes over one item of any type. Needs no recursion: items still to come are counted.
     pub(super) fn skip(&mut self) -> Result<(), ProtocolError> {
+        self.skipped = true;
         let mut items = 1_u64;
         while items > 0 {
             items -= 1;
@@ -170,31 +225,38 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Major type and argument of the next item; refuses heads longer than needed.
     fn head(&mut self) -> Result<(u8, u64), ProtocolError> {
         let first = self.take(1)?[0];
-        let argument = match first & 0x1f {
-            small @ 0..24 => u64::from(small),
-            size @ 24..28 => {
-                let bytes = self.take(1 << (size - 24))?;
-                bytes
-                    .iter()
-                    .fold(0, |value, byte| (value << 8) | u64::from(*byte))
-            }
-            _ => return Err(self.truncated()),
+        let (argument, smallest) = match first & 0x1f {
+            small @ 0..24 => return Ok((first >> 5, u64::from(small))),
+            24 => (self.number(1)?, 24),
+            25 => (self.number(2)?, 0x100),
+            26 => (self.number(4)?, 0x1_0000),
+            27 => (self.number(8)?, 0x1_0000_0000),
+            _ => return Err(not_canonical("indefinite length or unknown head")),
         };
+        if argument < smallest {
+            return Err(not_canonical("head longer than needed"));
+        }
         Ok((first >> 5, argument))
+    }
+
+    fn number(&mut self, bytes: u64) -> Result<u64, ProtocolError> {
+        let push = |value, byte: &u8| (value << 8) | u64::from(*byte);
+        Ok(self.take(bytes)?.iter().fold(0, push))
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], ProtocolError> {
         let split = usize::try_from(length)
             .ok()
             .and_then(|length| self.rest.split_at_checked(length));
-        let (taken, rest) = split.ok_or_else(|| self.truncated())?;
+        let (taken, rest) = split.ok_or(ProtocolError::Truncated)?;
         self.rest = rest;
         Ok(taken)
     }
+}
 
-    fn truncated(&self) -> ProtocolError {
-        ProtocolError::Cbor(CborError::Truncated(self.rest.len()))
-    }
+fn not_canonical(what: &'static str) -> ProtocolError {
+    ProtocolError::NotCanonical(what)
 }

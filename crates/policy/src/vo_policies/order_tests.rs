@@ -107,7 +107,7 @@ fn settle(vo: VoId, offers: &[Offer]) -> VoPolicies {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn any_order_with_retries_gives_the_same(

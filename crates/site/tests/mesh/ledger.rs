@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, ContentHash, Millis, StreamId, UsageRecord};
 use fairmesh_model::Seq;
+use fairmesh_model::{AccountPath, ContentHash, Millis, StreamId, UsageRecord};
 use fairmesh_site::Notice;
 
 use crate::mesh::Mesh;
@@ -24,7 +24,11 @@ impl Ledger {
     /// Counts a finished job.
     pub(crate) fn count(&mut self, record: &UsageRecord) {
         let word = |word: &Option<String>| word.clone().expect("given");
-        let account = format!("/{}/{}", word(&record.origin.group), word(&record.origin.user));
+        let account = format!(
+            "/{}/{}",
+            word(&record.origin.group),
+            word(&record.origin.user)
+        );
         let sum = self.sums.entry(vo::path(&account)).or_default();
         sum.0 += u64::from(record.cores) * record.end.since(record.start).0;
         sum.1 += 1;
@@ -90,13 +94,14 @@ pub(crate) fn sums(mesh: &Mesh, node: usize) -> Sums {
 }
 
 /// All sites hold the same, count the same, and that is what was reported.
-pub(crate) fn assert_converged(mesh: &Mesh, ledger: &Ledger) {
+pub(crate) fn assert_converged(mesh: &mut Mesh, ledger: &Ledger) {
     assert_same(mesh);
     assert_eq!(sums(mesh, 0), ledger.sums, "what was reported");
 }
 
 /// All sites hold and count the same.
-pub(crate) fn assert_same(mesh: &Mesh) {
+pub(crate) fn assert_same(mesh: &mut Mesh) {
+    mesh.drain();
     for node in 1..mesh.nodes.len() {
         assert_eq!(state(mesh, 0), state(mesh, node), "nodes 0 and {node}");
     }

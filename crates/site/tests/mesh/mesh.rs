@@ -88,7 +88,10 @@ impl Mesh {
             mesh.add(index, config);
         }
         assert!(mesh.publish(0, charter.bytes()).is_ok());
-        assert!(mesh.publish(0, &vo::sign_policy(vo::policy(vo, 1, 50))).is_ok());
+        assert!(
+            mesh.publish(0, &vo::sign_policy(vo::policy(vo, 1, 50)))
+                .is_ok()
+        );
         mesh.connect_all();
         mesh.run(Millis(10_000.max(timing.sync.0 * 2)));
         mesh
@@ -103,8 +106,7 @@ impl Mesh {
     pub(crate) fn add(&mut self, index: usize, config: SiteConfig) {
         assert_eq!(index, self.nodes.len());
         let now = self.now_of(0);
-        self.nodes
-            .push(Node::new(index, config, START.0, now));
+        self.nodes.push(Node::new(index, config, START.0, now));
         self.side.push(0);
     }
 
@@ -258,6 +260,21 @@ impl Mesh {
                 self.handle(node, Event::Tick);
             }
         }
+    }
+
+    /// Lets everybody look at the clock, and all that is under way arrive.
+    pub(crate) fn drain(&mut self) {
+        for node in 0..self.nodes.len() {
+            (0..8).for_each(|_| self.handle(node, Event::Tick));
+        }
+        for _ in 0..10_000 {
+            let Some(((at, _), (from, to, parcel))) = self.wire.pop_first() else {
+                return;
+            };
+            self.elapsed_ms = self.elapsed_ms.max(at);
+            self.deliver(from, to, parcel);
+        }
+        panic!("the network does not come to rest");
     }
 
     fn wakeup_of(&self, node: usize) -> u64 {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Incarnation, Now, VoId};
-use fairmesh_site::{JobMark, Notice, Reply, Row, Site, SiteConfig, Table, Verdict, Write, job_key};
+use fairmesh_site::{
+    JobMark, Notice, Reply, Row, Site, SiteConfig, Table, Verdict, Write, job_key,
+};
 
 /// Rows by table and key.
 pub(crate) type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;

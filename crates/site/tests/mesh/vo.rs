@@ -132,10 +132,17 @@ pub(crate) fn timing() -> Timing {
 
 /// A site that mounts the VOs at `/<alias>` and has accounts of its own below `/local`. Jobs of the
 /// batch account `<alias>` go to `/{group}/{user}` of that VO, those of `local` stay at the site.
-pub(crate) fn config(vos: &[(&str, VoId)], introducers: BTreeSet<SiteId>, timing: Timing) -> SiteConfig {
+pub(crate) fn config(
+    vos: &[(&str, VoId)],
+    introducers: BTreeSet<SiteId>,
+    timing: Timing,
+) -> SiteConfig {
     let mut entries = BTreeMap::from([
         (path("/local"), SiteEntry::local(percent(30))),
-        (path("/local/zz-secret-group"), SiteEntry::local(percent(50))),
+        (
+            path("/local/zz-secret-group"),
+            SiteEntry::local(percent(50)),
+        ),
     ]);
     let mut rules = vec![Rule {
         account: Some(Pattern::parse("local")),

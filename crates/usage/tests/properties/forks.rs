@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{Role, Seq, Signed, UsageBatch};
-use fairmesh_usage::{Applied, ForkProof, Refused, VoUsage};
+use fairmesh_model::{ContentHash, Role, SealRef, Seq, Signed, UsageBatch, WallTime};
+use fairmesh_usage::{Applied, CheckpointOffer, ForkProof, Refused, VoUsage};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::support::{
-    AMPLE, Batch, Follower, Step, Writer, agreed, any_steps, empty, path, pull_all, take_step,
-    value,
+    AMPLE, Batch, Follower, Step, Writer, agreed, any_steps, empty, hour, path, pull_all,
+    take_step, value,
 };
 
 fn hear(usage: &mut VoUsage, batches: &[Batch], follower: &mut Follower) {
@@ -194,4 +194,39 @@ fn a_successor_of_another_batch_proves_a_fork_below_itself() {
     let deeper =
         ForkProof::new(main.batches[2].clone(), other.batches[2].clone()).expect("they differ");
     assert_eq!(deeper.cap(), Seq(1));
+}
+
+#[test]
+fn a_fall_back_drops_what_was_pending_on_the_cells_that_go() {
+    let mut main = Writer::new(1, 1);
+    for window in 0..6 {
+        main.count(window, &path("/a"), 1);
+    }
+    let mut usage = empty();
+    hear(&mut usage, &main.batches, &mut Follower::default());
+    for seq in [2, 3] {
+        let kept = main.fork_after(seq).checkpoint().0;
+        usage.offer_checkpoint(kept, AMPLE).expect("honest");
+    }
+    usage.prune(main.stream);
+    // Some of its seals are cut here, one is nowhere to be had.
+    let early = main.fork_after(4);
+    let (mut body, _) = early
+        .own
+        .checkpoint_of(main.stream, WallTime(0))
+        .expect("something was said");
+    let hash = ContentHash::of(b"nowhere");
+    body.seals.push(SealRef {
+        span: hour(40),
+        hash,
+    });
+    let pending = main.sign_checkpoint(body, Vec::new()).0;
+    let offer = usage.offer_checkpoint(pending, AMPLE);
+    assert!(matches!(offer, Ok(CheckpointOffer::Wants(wanted)) if wanted.len() == 1));
+    let mut other = main.fork_after(5);
+    other.count(9, &path("/a"), 1);
+    let proof = ForkProof::new(main.batches[5].clone(), other.batches[5].clone());
+    usage.apply_fork(&proof.expect("they differ"));
+    assert_eq!(usage.wanted_seals(), []);
+    assert_eq!(agreed(&usage), agreed(&main.fork_after(5).own));
 }

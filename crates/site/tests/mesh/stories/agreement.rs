@@ -20,7 +20,7 @@ fn a_rough_network_delays_agreement_and_changes_nothing_else() {
         }
         mesh.heal();
         mesh.run(Millis::from_secs(60));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
     });
 }
@@ -34,7 +34,10 @@ fn one_seed_tells_one_story() {
             ledger.report(&mut mesh, round % 3);
             mesh.run(Millis::from_secs(3));
         }
-        mesh.nodes.iter().map(|node| node.sent.clone()).collect::<Vec<_>>()
+        mesh.nodes
+            .iter()
+            .map(|node| node.sent.clone())
+            .collect::<Vec<_>>()
     };
     assert!(told() == told());
 }

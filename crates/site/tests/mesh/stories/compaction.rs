@@ -37,7 +37,7 @@ fn ten_days_of_reports_are_the_same_everywhere_before_and_after_they_are_merged(
             }
         }
         mesh.run(HOUR);
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
         // A rebuilt tree has the sums that the changes made.
         let before = mesh.nodes[2].site.view_digest(mesh.vo);
@@ -75,11 +75,12 @@ fn a_late_report_for_a_merged_day_counts() {
                 mesh.run(Millis(DAY.0 - day));
                 mesh.nodes[0].ticked_at = 0;
             }
-            mesh.report(0, std::slice::from_ref(&late)).expect("acknowledged");
+            mesh.report(0, std::slice::from_ref(&late))
+                .expect("acknowledged");
             ledger.count(&late);
         }
         mesh.run(HOUR.times(3));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
     });
 }
 
@@ -101,9 +102,9 @@ fn what_no_history_weighs_any_more_goes_everywhere_at_the_same_time() {
         mesh.run(HOUR.times(7));
         mesh.restart(2);
         mesh.run(HOUR.times(2));
-        assert_same(&mesh);
+        assert_same(&mut mesh);
     }
     mesh.run(DAY.times(3));
-    assert_same(&mesh);
+    assert_same(&mut mesh);
     assert!(sums(&mesh, 0).is_empty());
 }

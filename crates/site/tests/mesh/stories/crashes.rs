@@ -22,13 +22,14 @@ fn whatever_a_crash_cuts_off_a_report_is_counted_once() {
             mesh.restart(0);
             // A feed without an answer asks again.
             if !acknowledged {
-                mesh.report(0, std::slice::from_ref(&record)).expect("acknowledged");
+                mesh.report(0, std::slice::from_ref(&record))
+                    .expect("acknowledged");
             }
             ledger.count(&record);
         }
         mesh.heal();
         mesh.run(Millis::from_secs(60));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
     });
 }
@@ -51,7 +52,7 @@ fn a_crash_while_days_are_merged_counts_nothing_twice() {
         mesh.run(DAY);
         mesh.tick_ms = 1;
         mesh.run(Millis::from_secs(60));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
     });
 }

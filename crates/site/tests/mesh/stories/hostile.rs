@@ -1,7 +1,9 @@
 //! What must be refused is refused, changes nothing, and never stops a site.
 
 use fairmesh_model::documents::PathCells;
-use fairmesh_model::{Counters, Incarnation, Millis, Seq, Signed, Span, UsageBatch, WallTime, WindowLength};
+use fairmesh_model::{
+    Counters, Incarnation, Millis, Seq, Signed, Span, UsageBatch, WallTime, WindowLength,
+};
 use fairmesh_site::gossip::wire::Push;
 use fairmesh_site::{Event, Notice, Verdict};
 use proptest::prelude::*;
@@ -14,7 +16,10 @@ use crate::vo::{DAY, HOUR, job, path, site_id, site_key};
 /// A batch of the site with key `signer`, in the name of site `claimed`.
 fn batch(mesh: &Mesh, claimed: usize, signer: usize, at: WallTime, charge: u64) -> Vec<u8> {
     let span = Span::Window(WindowLength::HOUR.window_at(at));
-    let counters = Counters { charge, ..Counters::default() };
+    let counters = Counters {
+        charge,
+        ..Counters::default()
+    };
     let body = UsageBatch {
         vo: mesh.vo,
         site: site_id(claimed),
@@ -30,7 +35,15 @@ fn batch(mesh: &Mesh, claimed: usize, signer: usize, at: WallTime, charge: u64) 
 
 fn offer(mesh: &mut Mesh, bytes: Vec<u8>) -> Verdict {
     let (from, vo) = (site_id(1), mesh.vo);
-    mesh.handle(0, Event::Pushed { from, vo, bytes, token: 0 });
+    mesh.handle(
+        0,
+        Event::Pushed {
+            from,
+            vo,
+            bytes,
+            token: 0,
+        },
+    );
     mesh.nodes[0].verdicts.pop().expect("judged")
 }
 
@@ -47,8 +60,12 @@ fn strangers_forgers_liars_and_prophets_change_nothing() {
     assert_eq!(offer(&mut mesh, forged), Verdict::Reject);
     assert_eq!(offer(&mut mesh, too_much), Verdict::Ignore);
     assert_eq!(offer(&mut mesh, framed), Verdict::Reject);
-    let clock_off = |mesh: &Mesh| mesh.noticed(0, |notice| matches!(notice, Notice::ClockOff { .. }));
-    assert!(!clock_off(&mesh), "a forged batch says nothing about anybody's clock");
+    let clock_off =
+        |mesh: &Mesh| mesh.noticed(0, |notice| matches!(notice, Notice::ClockOff { .. }));
+    assert!(
+        !clock_off(&mesh),
+        "a forged batch says nothing about anybody's clock"
+    );
     assert_eq!(offer(&mut mesh, future), Verdict::Ignore);
     assert!(clock_off(&mesh));
     assert_eq!(state(&mesh, 0), before);
@@ -58,13 +75,15 @@ fn strangers_forgers_liars_and_prophets_change_nothing() {
 fn a_clock_that_is_off_is_named_and_its_usage_counts_once_it_is_time() {
     let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
     mesh.nodes[1].ahead_ms = HOUR.0 * 2;
-    let record = ledger.report(&mut mesh, 1);
+    ledger.report(&mut mesh, 1);
     mesh.run(Millis::from_secs(30));
-    assert!(mesh.noticed(0, |notice| matches!(notice, Notice::ClockOff { site, .. } if *site == site_id(1))));
+    assert!(mesh.noticed(
+        0,
+        |notice| matches!(notice, Notice::ClockOff { site, .. } if *site == site_id(1))
+    ));
     mesh.nodes[1].ahead_ms = 0;
     mesh.run(HOUR.times(3));
-    assert_eq!(record.cores, ledger.draw(&mut mesh, 0).cores.min(record.cores).max(record.cores));
-    assert_converged(&mesh, &ledger);
+    assert_converged(&mut mesh, &ledger);
 }
 
 #[test]
@@ -72,7 +91,14 @@ fn a_site_that_reports_more_than_it_declares_goes_on_and_is_believed_up_to_that(
     let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
     ledger.report(&mut mesh, 1);
     let end = mesh.now(1).wall;
-    let absurd = job("absurd", "grid", "g2", "u3", (end.before(Millis::from_secs(60)), end), 4_000_000);
+    let absurd = job(
+        "absurd",
+        "grid",
+        "g2",
+        "u3",
+        (end.before(Millis::from_secs(60)), end),
+        4_000_000,
+    );
     let reported = mesh.report(1, &[absurd]).expect("acknowledged");
     assert_eq!(reported.counted, 1);
     for _ in 0..10 {
@@ -83,8 +109,12 @@ fn a_site_that_reports_more_than_it_declares_goes_on_and_is_believed_up_to_that(
     assert!(mesh.noticed(1, |notice| matches!(notice, Notice::OverCapacity { .. })));
     let seen = crate::ledger::sums(&mesh, 0);
     let honest = |sums: &crate::ledger::Sums| {
-        let others = sums.iter().filter(|(account, _)| **account != path("/g2/u3"));
-        others.map(|(account, sum)| (account.clone(), *sum)).collect::<Vec<_>>()
+        let others = sums
+            .iter()
+            .filter(|(account, _)| **account != path("/g2/u3"));
+        others
+            .map(|(account, sum)| (account.clone(), *sum))
+            .collect::<Vec<_>>()
     };
     assert_eq!(honest(&seen), honest(&ledger.sums));
     mesh.restart(1);
@@ -124,6 +154,6 @@ proptest! {
         }
         prop_assert_eq!(&before, &state(&mesh, 0).sums);
         mesh.run(Millis::from_secs(30));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
     }
 }

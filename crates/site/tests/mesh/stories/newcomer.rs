@@ -36,12 +36,12 @@ fn a_newcomer_to_a_long_history_ends_like_all_others() {
         mesh.run(Millis::from_secs(60));
         mesh.faults = CALM;
         mesh.run(Millis::from_secs(30));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
         mesh.restart(3);
         mesh.restart(1);
         mesh.run(Millis::from_secs(30));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         let damaged = |notice: &_| matches!(notice, fairmesh_site::Notice::BadRow { .. });
         assert!(!mesh.noticed(3, damaged) && !mesh.noticed(1, damaged));
     });

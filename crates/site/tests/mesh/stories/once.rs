@@ -19,14 +19,14 @@ fn feeding_the_same_records_again_changes_nothing() {
         let reported = mesh.report(0, &twice).expect("acknowledged");
         assert_eq!((reported.counted, reported.known), (20, 20));
         mesh.run(Millis::from_secs(30));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         let before = state(&mesh, 1);
 
         assert_eq!(mesh.report(0, &records).expect("acknowledged").known, 20);
         mesh.restart(0);
         assert_eq!(mesh.report(0, &records).expect("acknowledged").known, 20);
         mesh.run(Millis::from_secs(30));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_eq!(before.sums, state(&mesh, 1).sums);
     });
 }
@@ -34,7 +34,8 @@ fn feeding_the_same_records_again_changes_nothing() {
 fn counted(reports: &[UsageRecord]) -> BTreeMap<AccountPath, Counters> {
     let mut mesh = Mesh::found(1, 1);
     for report in reports {
-        mesh.report(0, std::slice::from_ref(report)).expect("acknowledged");
+        mesh.report(0, std::slice::from_ref(report))
+            .expect("acknowledged");
     }
     mesh.nodes[0].site.usage_by_account(Some(mesh.vo))
 }
@@ -68,13 +69,27 @@ proptest! {
 fn a_job_that_ends_with_an_hour_is_one_job_of_that_hour_however_it_is_told() {
     // Published cells must agree too, not only their sums: they are what peers compare.
     let start = START.before(Millis(START.0 % HOUR.0)).before(HOUR.times(5));
-    let whole = job("even", "grid", "g0", "u0", (start, start.after(HOUR.times(2))), 1);
-    let instalment = UsageRecord { running: true, ..whole.clone() };
+    let whole = job(
+        "even",
+        "grid",
+        "g0",
+        "u0",
+        (start, start.after(HOUR.times(2))),
+        1,
+    );
+    let instalment = UsageRecord {
+        running: true,
+        ..whole.clone()
+    };
     let ledger_rows = |reports: &[UsageRecord]| {
         let mut mesh = Mesh::found(1, 1);
         mesh.report(0, reports).expect("acknowledged");
         let rows = mesh.nodes[0].rows.clone().into_iter();
-        rows.filter(|((table, _), _)| *table == fairmesh_site::Table::Ledger).collect::<Vec<_>>()
+        rows.filter(|((table, _), _)| *table == fairmesh_site::Table::Ledger)
+            .collect::<Vec<_>>()
     };
-    assert_eq!(ledger_rows(&[instalment, whole.clone()]), ledger_rows(&[whole]));
+    assert_eq!(
+        ledger_rows(&[instalment, whole.clone()]),
+        ledger_rows(&[whole])
+    );
 }

@@ -24,7 +24,7 @@ fn halves_diverge_and_are_identical_within_three_sync_intervals_of_the_heal() {
 
         mesh.heal();
         mesh.run(timing().sync.times(3));
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
     });
 }

@@ -16,7 +16,14 @@ fn run_jobs(mesh: &mut Mesh, jobs: u32) {
     let now = mesh.now(0).wall;
     let jobs = (0..jobs)
         .map(|index| {
-            let record = job(format!("running-{index}"), "grid", "g0", "u0", (now, now), 10);
+            let record = job(
+                format!("running-{index}"),
+                "grid",
+                "g0",
+                "u0",
+                (now, now),
+                10,
+            );
             let running = RunningJob {
                 expected_end: now.after(HOUR),
                 record,
@@ -35,12 +42,20 @@ fn in_flight_usage_counts_shrinks_and_is_dropped_when_its_site_falls_silent() {
     run_jobs(&mut mesh, 2);
     mesh.run(Millis::from_secs(10));
     for node in 0..3 {
-        assert_eq!(expected(&mesh, node), u128::from(20 * HOUR.0), "node {node}");
+        assert_eq!(
+            expected(&mesh, node),
+            u128::from(20 * HOUR.0),
+            "node {node}"
+        );
     }
     run_jobs(&mut mesh, 1);
     mesh.run(Millis::from_secs(10));
     for node in 0..3 {
-        assert_eq!(expected(&mesh, node), u128::from(10 * HOUR.0), "node {node}");
+        assert_eq!(
+            expected(&mesh, node),
+            u128::from(10 * HOUR.0),
+            "node {node}"
+        );
     }
     mesh.stop(0);
     mesh.run(timing().silence.times(2));

@@ -15,7 +15,14 @@ fn nothing_of_a_local_account_ever_leaves_the_site() {
     for round in 0..10 {
         let end = mesh.now(0).wall;
         let ran = (end.before(HOUR), end);
-        let secret = job(format!("s{round}"), "local", SECRET, "zz-secret-user", ran, 3);
+        let secret = job(
+            format!("s{round}"),
+            "local",
+            SECRET,
+            "zz-secret-user",
+            ran,
+            3,
+        );
         let stray = job(format!("n{round}"), "zz-secret-account", "g", "u", ran, 3);
         mesh.report(0, &[secret, stray]).expect("acknowledged");
         ledger.report(&mut mesh, 0);
@@ -24,7 +31,12 @@ fn nothing_of_a_local_account_ever_leaves_the_site() {
     mesh.restart(0);
     mesh.restart_on(2, Default::default());
     mesh.run(Millis::from_secs(30));
-    let total: u64 = mesh.nodes[0].site.usage_by_account(None).values().map(|sum| sum.charge).sum();
+    let total: u64 = mesh.nodes[0]
+        .site
+        .usage_by_account(None)
+        .values()
+        .map(|sum| sum.charge)
+        .sum();
     assert_eq!(total, 2 * 10 * 3 * HOUR.0);
     let sent = &mesh.nodes[0].sent;
     assert!(sent.len() > 10);
@@ -39,7 +51,11 @@ fn a_vo_that_is_added_at_run_time_takes_part() {
     let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
     let second = sign_charter(vo::charter("second", 3));
     let introducers = mesh.nodes[0].config.introducers.clone();
-    let config = vo::config(&[("grid", mesh.vo), ("second", second.vo())], introducers, timing());
+    let config = vo::config(
+        &[("grid", mesh.vo), ("second", second.vo())],
+        introducers,
+        timing(),
+    );
     for node in 0..3 {
         mesh.nodes[node].config = config.clone();
         mesh.handle(node, Event::Reconfigured(Box::new(config.clone())));
@@ -56,6 +72,9 @@ fn a_vo_that_is_added_at_run_time_takes_part() {
         let sums = site.usage_by_account(Some(second.vo()));
         assert_eq!(sums.values().map(|sum| sum.charge).sum::<u64>(), 4 * HOUR.0);
         assert_eq!(crate::ledger::sums(&mesh, node), ledger.sums);
-        assert_eq!(site.view_digest(second.vo()), mesh.nodes[0].site.view_digest(second.vo()));
+        assert_eq!(
+            site.view_digest(second.vo()),
+            mesh.nodes[0].site.view_digest(second.vo())
+        );
     }
 }

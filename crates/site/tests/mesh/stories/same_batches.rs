@@ -27,7 +27,11 @@ fn two_sites_fed_the_same_batches_in_any_order_see_the_same_bit_for_bit() {
         let held = mesh.nodes[0].rows.clone();
         let mut batches: Vec<Vec<u8>> = held
             .into_iter()
-            .filter(|((table, key), _)| *table == Table::Batches && key[32..64] != own.as_bytes()[..] && key[32..64] != other.as_bytes()[..])
+            .filter(|((table, key), _)| {
+                *table == Table::Batches
+                    && key[32..64] != own.as_bytes()[..]
+                    && key[32..64] != other.as_bytes()[..]
+            })
             .map(|(_, bytes)| Push::Batch(ByteBuf::from(bytes)).to_bytes())
             .collect();
         for node in [3, 4] {
@@ -36,7 +40,15 @@ fn two_sites_fed_the_same_batches_in_any_order_see_the_same_bit_for_bit() {
                 mesh.dice.shuffle(&mut batches);
                 for bytes in batches.clone() {
                     let (from, vo) = (site_id(0), mesh.vo);
-                    mesh.handle(node, Event::Pushed { from, vo, bytes, token: 0 });
+                    mesh.handle(
+                        node,
+                        Event::Pushed {
+                            from,
+                            vo,
+                            bytes,
+                            token: 0,
+                        },
+                    );
                 }
                 if crate::ledger::sums(&mesh, node) == ledger.sums {
                     break;
@@ -48,7 +60,8 @@ fn two_sites_fed_the_same_batches_in_any_order_see_the_same_bit_for_bit() {
         let lookups = |node: usize| {
             let site = &mesh.nodes[node].site;
             let (view, ids) = (site.view(), site.snapshot().ids());
-            let looked_up = ids.map(|id| (view.reader().path(id).clone(), view.reader().lookup(id)));
+            let looked_up =
+                ids.map(|id| (view.reader().path(id).clone(), view.reader().lookup(id)));
             format!("{:?}", looked_up.collect::<Vec<_>>())
         };
         assert_eq!(lookups(3), lookups(4));

@@ -22,7 +22,7 @@ fn a_wiped_store_comes_back_with_all_that_was_gossiped() {
         mesh.run(SETTLE);
         ledger.report(&mut mesh, 0);
         mesh.run(SETTLE);
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
         assert!(mesh.noticed(0, |notice| matches!(notice, Notice::Recovered { .. })));
     });
@@ -43,11 +43,11 @@ fn an_old_backup_loses_nothing_that_was_gossiped_and_counts_nothing_twice() {
         mesh.restart_on(0, backup);
         (0..5).for_each(|_| drop(ledger.report(&mut mesh, 0)));
         mesh.run(SETTLE);
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
         mesh.restart(0);
         mesh.run(SETTLE);
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
     });
 }
 
@@ -65,7 +65,7 @@ fn what_a_backup_carries_is_settled_although_its_days_have_been_merged_since() {
         mesh.restart_on(0, backup);
         ledger.report(&mut mesh, 0);
         mesh.run(SETTLE);
-        assert_converged(&mesh, &ledger);
+        assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
     });
 }
@@ -80,6 +80,6 @@ fn what_was_never_gossiped_is_not_lost_with_a_restart_either() {
     }
     mesh.heal();
     mesh.run(SETTLE);
-    assert_converged(&mesh, &ledger);
+    assert_converged(&mut mesh, &ledger);
     assert_no_fork(&mesh);
 }

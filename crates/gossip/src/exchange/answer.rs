@@ -1,0 +1,105 @@
+//! Answering what peers ask, and learning from it what they hold.
+//!
+//! Invariant: only members of a VO hear anything of it; and a request makes us ask back only where
+//! one of the two sides has moved since the last time.
+
+use fairmesh_model::{ContentHash, SiteId, VoId};
+
+use super::{Asked, Gossip, Parts, Replicas, STREAMS_MAX, shared, summaries};
+use crate::digest::vector_hash;
+use crate::wire::{Pull, PullAnswer, Request, Response, Summary};
+
+impl Gossip {
+    /// Answers a peer's request, and learns from it what the peer holds.
+    pub fn answer(&mut self, from: SiteId, bytes: &[u8], replicas: &Replicas) -> Response {
+        let request = match Request::from_bytes(bytes) {
+            Ok(request) => request,
+            Err(error) => return Response::Refused(error.to_string()),
+        };
+        self.stats.answered += 1;
+        match request {
+            Request::Probe(theirs) => Response::Probe(self.answer_probe(from, &theirs, replicas)),
+            Request::Pull(pull) => self.answer_pull(from, &pull, replicas),
+            Request::Seals { vo, hashes } => match shared(replicas, vo, from) {
+                Some(replica) => Response::Seals(replica.seals(&hashes)),
+                None => Response::Refused(format!("VO {vo} is not shared with you")),
+            },
+        }
+    }
+
+    fn answer_probe(
+        &mut self,
+        from: SiteId,
+        theirs: &[(VoId, Summary)],
+        replicas: &Replicas,
+    ) -> Vec<(VoId, Summary)> {
+        let mine = summaries(replicas, from);
+        for (vo, summary) in theirs {
+            let Some(replica) = shared(replicas, *vo, from) else {
+                continue;
+            };
+            self.note_divergence(&replica.summary(), summary);
+        }
+        mine.into_iter()
+            .filter(|(vo, _)| theirs.iter().any(|(asked, _)| asked == vo))
+            .collect()
+    }
+
+    fn answer_pull(&mut self, from: SiteId, pull: &Pull, replicas: &Replicas) -> Response {
+        let Some(replica) = shared(replicas, pull.vo, from) else {
+            return Response::Refused(format!("VO {} is not shared with you", pull.vo));
+        };
+        let mut theirs = None;
+        if let (Some(frame), Some(peer)) = (&pull.usage, self.peers.get_mut(&from)) {
+            let Some(vector) = frame.resolve(peer.received.get(&pull.vo)) else {
+                return Response::Pull(PullAnswer {
+                    need_full: true,
+                    ..PullAnswer::default()
+                });
+            };
+            if vector.len() > STREAMS_MAX {
+                return Response::Refused(format!("more than {STREAMS_MAX} streams"));
+            }
+            peer.received.insert(pull.vo, vector.clone());
+            theirs = Some(vector);
+        }
+        let behind = Parts {
+            documents: pull
+                .documents
+                .as_ref()
+                .is_some_and(|hashes| replica.lacks_documents(hashes)),
+            usage: theirs.as_ref().is_some_and(|vector| replica.lacks(vector))
+                || replica.lacks_forks(&pull.forks),
+            heads: false,
+            sheets: pull
+                .sheets
+                .as_ref()
+                .is_some_and(|versions| replica.lacks_sheets(versions)),
+        };
+        let shown = ContentHash::of(&fairmesh_model::cbor::to_vec(&(
+            theirs.as_ref().map(vector_hash),
+            &pull.forks,
+            &pull.documents,
+            &pull.sheets,
+        )));
+        if behind != Parts::default() && self.is_news(from, pull.vo, (replica.summary(), shown)) {
+            self.enqueue(
+                from,
+                Asked::Pull {
+                    vo: pull.vo,
+                    parts: behind,
+                    sent: None,
+                    unless: None,
+                },
+            );
+        }
+        Response::Pull(replica.answer(pull, theirs.as_ref()))
+    }
+
+    /// Whether pulling back may bring anything: not where neither side has moved since the last
+    /// time. Two nodes that refuse something of each other would else go on for ever.
+    fn is_news(&mut self, from: SiteId, vo: VoId, seen: (Summary, ContentHash)) -> bool {
+        let peer = self.peers.get_mut(&from);
+        peer.is_some_and(|peer| peer.pulled_back.insert(vo, seen) != Some(seen))
+    }
+}

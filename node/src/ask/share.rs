@@ -1,0 +1,135 @@
+//! `fairmesh share`: the share tree, with `sshare`'s columns and flags.
+//!
+//! Shares and usage are those of the parent, as with Slurm's Fair Tree: NormShares is the target,
+//! EffectvUsage the actual share. RawShares are percents, RawUsage is in core-seconds, weighed by
+//! age. LevelFS is target/actual: above 1 means under-served. NormUsage is the share of the whole.
+
+use std::io::Write;
+
+use super::columns::{self, Column};
+use super::number::{core_seconds, fraction, number};
+use super::{AskArgs, heading};
+use crate::control::answer::{ShareBody, SharesBody};
+use crate::control::clean;
+use crate::output::Exit;
+
+/// All fields, in the order of the long form.
+const FIELDS: [&str; 11] = [
+    "Account",
+    "User",
+    "RawShares",
+    "NormShares",
+    "RawUsage",
+    "NormUsage",
+    "EffectvUsage",
+    "FairShare",
+    "LevelFS",
+    "Deviation",
+    "Scope",
+];
+
+/// The fields that are shown without `-l`.
+const SHORT: [usize; 8] = [0, 1, 2, 3, 4, 6, 7, 8];
+
+/// Show target against actual shares, like sshare
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ShareArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Only these accounts and what is below them: names or paths, parted by commas
+    #[arg(short = 'A', long, value_name = "ACCOUNTS", value_delimiter = ',')]
+    pub accounts: Vec<String>,
+    /// Only these users, parted by commas
+    #[arg(short = 'u', long, value_name = "USERS", value_delimiter = ',')]
+    pub users: Vec<String>,
+    /// All users: whatever -u says
+    #[arg(short = 'a', long)]
+    pub all: bool,
+    /// All columns
+    #[arg(short = 'l', long)]
+    pub long: bool,
+    /// These columns, parted by commas, each with an optional width: account%20,levelfs
+    #[arg(short = 'o', long, value_name = "FIELDS")]
+    pub format: Option<String>,
+    /// List the columns
+    #[arg(long)]
+    pub helpformat: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the node cannot be asked, or a column is unknown.
+pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    if args.helpformat {
+        writeln!(out, "{}", FIELDS.join(" "))?;
+        return Ok(Exit::Success);
+    }
+    let columns: Vec<Column> = match &args.format {
+        Some(list) => columns::parse(list, &FIELDS)?,
+        None if args.long => (0..FIELDS.len()).map(Column::of).collect(),
+        None => SHORT.into_iter().map(Column::of).collect(),
+    };
+    let (answer, done) = args.ask.get::<SharesBody>("/v1/shares", &[], out).await?;
+    if done {
+        return Ok(Exit::Success);
+    }
+    let format = &args.ask.output;
+    if !format.parsable && !format.noheader {
+        writeln!(out, "{}", heading(&answer.rests_on))?;
+    }
+    let wanted = answer
+        .body
+        .entries
+        .iter()
+        .filter(|entry| is_wanted(args, entry));
+    let rows: Vec<Vec<String>> = wanted.map(row).collect();
+    columns::write(out, format, &FIELDS, &columns, &rows)?;
+    Ok(Exit::Success)
+}
+
+fn is_wanted(args: &ShareArgs, entry: &ShareBody) -> bool {
+    let below = |account: &String| match account.strip_prefix('/') {
+        Some(_) => {
+            let rest = entry.path.strip_prefix(account.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+        None => entry.path.split('/').any(|name| name == account),
+    };
+    let by_account = args.accounts.is_empty() || args.accounts.iter().any(below);
+    let is_user = |user: &String| entry.leaf && name(&entry.path) == user;
+    let by_user = args.all || args.users.is_empty() || args.users.iter().any(is_user);
+    by_account && by_user
+}
+
+fn row(entry: &ShareBody) -> Vec<String> {
+    let user = if entry.leaf { name(&entry.path) } else { "" };
+    vec![
+        clean(&entry.path),
+        clean(user),
+        entry.target.clone(),
+        fraction(&entry.target),
+        core_seconds(&entry.usage_core_ms),
+        fraction(&entry.actual_of_whole),
+        fraction(&entry.actual),
+        fraction(&entry.factor),
+        level_fs(entry),
+        entry.deviation.clone(),
+        if entry.global { "global" } else { "local" }.to_owned(),
+    ]
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Target over actual; `inf` for an entry that used nothing.
+fn level_fs(entry: &ShareBody) -> String {
+    let usage = number(&entry.usage_core_ms);
+    if usage == 0.0 {
+        return "inf".to_owned();
+    }
+    let actual = usage / number(&entry.parent_usage_core_ms).max(usage);
+    format!("{:.6}", number(&entry.target) / 100.0 / actual)
+}

@@ -1,0 +1,123 @@
+//! `fairmesh usage`: raw counters by account and by site, and whom no rule maps.
+
+use std::io::Write;
+
+use fairmesh_model::WallTime;
+
+use super::number::core_hours;
+use super::{AskArgs, heading, name_or_id};
+use crate::control::answer::{LedgerBody, NamedCounters, UnmappedBody, UsageBody};
+use crate::control::clean;
+use crate::output::{Align, Exit, Table, timestamp};
+
+/// Show raw usage by account or by site, or whom no identity rule maps
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct UsageArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Only this VO: its name or id, or "local" for the site's own accounts
+    #[arg(long)]
+    pub vo: Option<String>,
+    /// Only this account and what is below it, as a path in the VO's tree
+    #[arg(long)]
+    pub path: Option<String>,
+    /// By site instead of by account
+    #[arg(long)]
+    pub by_site: bool,
+    /// List those whom no identity rule maps
+    #[arg(long, conflicts_with_all = ["vo", "path", "by_site"])]
+    pub unmapped: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the node cannot be asked, or knows no such VO.
+pub async fn run(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    if args.unmapped {
+        return unmapped(args, out).await;
+    }
+    let parameters = [("vo", args.vo.as_deref()), ("path", args.path.as_deref())];
+    let (answer, done) = args
+        .ask
+        .get::<UsageBody>("/v1/usage", &parameters, out)
+        .await?;
+    if done {
+        return Ok(Exit::Success);
+    }
+    let what = if args.by_site { "Site" } else { "Account" };
+    let mut table = Table::new(&[
+        ("VO", Align::Left),
+        (what, Align::Left),
+        ("CoreHours", Align::Right),
+        ("CpuCoreHours", Align::Right),
+        ("GpuHours", Align::Right),
+        ("Jobs", Align::Right),
+    ])
+    .with_heading(heading(&answer.rests_on));
+    for ledger in &answer.body.ledgers {
+        let rows = if args.by_site {
+            &ledger.by_site
+        } else {
+            &ledger.by_account
+        };
+        rows.iter()
+            .for_each(|row| table.row(usage_row(ledger, row, args.by_site)));
+    }
+    table.write(out, &args.ask.output)?;
+    Ok(Exit::Success)
+}
+
+fn usage_row(ledger: &LedgerBody, row: &NamedCounters, by_site: bool) -> [String; 6] {
+    let vo = ledger.vo.as_deref();
+    [
+        vo.map_or_else(
+            || "local".to_owned(),
+            |vo| name_or_id(ledger.vo_name.as_deref(), vo),
+        ),
+        if by_site {
+            name_or_id(row.name.as_deref(), &row.id)
+        } else {
+            clean(&row.id)
+        },
+        core_hours(&row.counters.charge_core_ms),
+        core_hours(&row.counters.cpu_core_ms),
+        core_hours(&row.counters.gpu_ms),
+        row.counters.jobs.clone(),
+    ]
+}
+
+async fn unmapped(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let (answer, done) = args
+        .ask
+        .get::<UnmappedBody>("/v1/unmapped", &[], out)
+        .await?;
+    if done {
+        return Ok(Exit::Success);
+    }
+    let mut table = Table::new(&[
+        ("User", Align::Left),
+        ("Account", Align::Left),
+        ("Group", Align::Left),
+        ("Subject", Align::Left),
+        ("Records", Align::Right),
+        ("CoreHours", Align::Right),
+        ("LastEnd", Align::Left),
+    ])
+    .with_heading(heading(&answer.rests_on));
+    let word = |word: &Option<String>| word.as_deref().map(clean).unwrap_or_default();
+    for row in &answer.body.origins {
+        table.row([
+            word(&row.origin.user),
+            word(&row.origin.account),
+            word(&row.origin.group),
+            word(&row.origin.subject),
+            row.records.to_string(),
+            core_hours(&row.charge_core_ms),
+            timestamp(WallTime(row.last_ms)),
+        ]);
+    }
+    table.write(out, &args.ask.output)?;
+    Ok(Exit::Success)
+}

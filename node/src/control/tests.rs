@@ -1,0 +1,239 @@
+//! A real node on loopback, asked over a real socket.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use fairmesh_model::{HistoryRule, SigningKey, WindowLength};
+use fairmesh_policy::SitePolicy;
+use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
+use tokio::task::JoinHandle;
+
+use super::answer::{Answer, PriorityBody, ReportBody, StatusBody};
+use super::*;
+use crate::ask::{AskError, Control};
+use crate::driver::{NodeOptions, SystemClock, start};
+use crate::network::NetworkConfig;
+
+struct World {
+    control: Control,
+    path: PathBuf,
+    node: NodeHandle,
+    stop: watch::Sender<bool>,
+    server: JoinHandle<()>,
+    _settings: watch::Sender<ControlSettings>,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let secret = [7; 32];
+        let options = NodeOptions {
+            site: site_config(),
+            secret,
+            network: NetworkConfig {
+                listen: vec!["/ip4/127.0.0.1/tcp/0".parse().expect("an address")],
+                ..NetworkConfig::default()
+            },
+            data_dir: dir.path().join("data"),
+            clock: Arc::new(SystemClock::start()),
+            observer: None,
+            random: 1,
+        };
+        let running = start(options).await.expect("starts");
+        let (settings, receiver) = watch::channel(ControlSettings {
+            name: "here".to_owned(),
+            writers: BTreeSet::new(),
+            timing: Timing::default(),
+        });
+        let path = dir.path().join("control.sock");
+        let options = ControlOptions {
+            node: running.handle.clone(),
+            site: SigningKey::from_secret(&secret).site_id(),
+            listening: running.listening.iter().map(ToString::to_string).collect(),
+            settings: receiver,
+            lookups: None,
+            limits: ControlLimits {
+                body_idle_max: Duration::from_secs(5),
+                ..ControlLimits::default()
+            },
+        };
+        let server = bind(&path, options).await.expect("binds");
+        let (stop, stopped) = watch::channel(false);
+        Self {
+            control: Control::new(path.clone()),
+            path,
+            node: running.handle,
+            stop,
+            server: tokio::spawn(server.run(stopped)),
+            _settings: settings,
+            _dir: dir,
+        }
+    }
+
+    async fn end(self) {
+        self.stop.send_replace(true);
+        self.server.await.expect("the server ends well");
+        self.node.stop().await;
+        assert!(!self.path.exists(), "the socket file stayed behind");
+    }
+
+    /// What comes back for raw bytes, with our side closed behind them.
+    async fn raw(&self, bytes: Vec<u8>) -> String {
+        let path = self.path.clone();
+        let exchange = move || {
+            let mut stream = UnixStream::connect(path).expect("connects");
+            // The server may refuse before it has read everything.
+            let _ = stream.write_all(&bytes);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            String::from_utf8_lossy(&answer).into_owned()
+        };
+        tokio::task::spawn_blocking(exchange)
+            .await
+            .expect("no panic")
+    }
+}
+
+fn site_config() -> SiteConfig {
+    let rule = Rule {
+        account: Some(Pattern::parse("bio")),
+        path: "/bio/{user}".to_owned(),
+        ..Rule::default()
+    };
+    SiteConfig {
+        policy: SitePolicy::default(),
+        vos: std::collections::BTreeMap::new(),
+        identity: IdentityMap::new(vec![rule]),
+        introducers: BTreeSet::new(),
+        local_history: HistoryRule::None {
+            horizon: 24 * 365 * 100,
+        },
+        local_window: WindowLength::HOUR,
+        timing: Timing::default(),
+    }
+}
+
+const RECORDS: &str = concat!(
+    r#"{"cluster":"c","job":"1","user":"ann","account":"bio","start_ms":1700000000000,"end_ms":1700000060000,"cores":2}"#,
+    "\n\nnonsense\n",
+    r#"{"cluster":"c","job":"2","user":"eve","start_ms":1700000000000,"end_ms":1700000060000,"cores":1}"#,
+    "\n",
+    r#"{"cluster":"c","job":"3","user":"ann","start_ms":2,"end_ms":1,"cores":1}"#,
+);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_is_counted_once_and_bad_lines_stop_nothing() {
+    let world = World::start().await;
+    let post = async || -> ReportBody {
+        let answer: Answer<ReportBody> = world
+            .control
+            .post("/v1/records", RECORDS.into())
+            .await
+            .expect("counts");
+        assert_eq!(answer.schema, "fairmesh.report/1");
+        answer.body
+    };
+    let first = post().await;
+    assert_eq!(
+        (first.read, first.counted, first.unmapped, first.refused),
+        (4, 2, 1, 2)
+    );
+    assert_eq!(first.charge_core_ms, "180000");
+    let lines: Vec<u64> = first.refusals.iter().map(|refusal| refusal.line).collect();
+    assert_eq!(lines, [3, 5]);
+    let second = post().await;
+    assert_eq!((second.counted, second.known, second.refused), (0, 2, 2));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_read_answers_with_its_schema_and_coverage() {
+    let world = World::start().await;
+    let (status, _): (Answer<StatusBody>, _) = world
+        .control
+        .get("/v1/status", &[("digests", Some("true"))])
+        .await
+        .expect("answers");
+    assert_eq!(status.schema, "fairmesh.status/1");
+    assert_eq!(status.body.node.name, "here");
+    assert!(status.body.healthy, "{:?}", status.body.notices);
+    for what in ["peers", "shares", "usage", "unmapped", "documents"] {
+        let (answer, _): (Answer<serde_json::Value>, _) = world
+            .control
+            .get(&format!("/v1/{what}"), &[])
+            .await
+            .expect("answers");
+        assert_eq!(answer.schema, format!("fairmesh.{what}/1"));
+        assert_eq!(answer.rests_on.coverage.sites_total, 0);
+    }
+    let parameters = [("user", Some("ann")), ("account", Some("bio"))];
+    let (priority, _): (Answer<PriorityBody>, _) = world
+        .control
+        .get("/v1/priority", &parameters)
+        .await
+        .expect("answers");
+    assert_eq!(priority.body.account, "/bio/ann");
+    let metrics = world
+        .raw(b"GET /v1/metrics HTTP/1.1\r\nhost: x\r\n\r\n".to_vec())
+        .await;
+    assert!(
+        metrics.contains("fairmesh_records_total{outcome=\"counted\"} 0"),
+        "{metrics}"
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_no_sense_is_refused_in_words() {
+    let world = World::start().await;
+    let cases: [(&str, &[(&str, Option<&str>)], u16); 6] = [
+        ("/v1/nothing", &[], 404),
+        ("/v1/records", &[], 405),
+        ("/v1/priority", &[], 400),
+        ("/v1/priority", &[("user", Some("nobody\x1b[2J"))], 404),
+        ("/v1/usage", &[("voo", Some("x"))], 400),
+        ("/v1/shares", &[("path", Some("a//b"))], 400),
+    ];
+    for (path, parameters, expected) in cases {
+        let asked = world
+            .control
+            .get::<serde_json::Value>(path, parameters)
+            .await;
+        let Err(AskError::Refused { status, error, .. }) = asked else {
+            panic!("{path}: {asked:?}")
+        };
+        assert_eq!(status, expected, "{path}: {error}");
+        assert!(!error.contains('\x1b'), "{error:?}");
+    }
+    let published = crate::ask::documents::publish(&world.control, b"no document".to_vec()).await;
+    assert!(published.is_err(), "nonsense was published");
+    let large = crate::ask::documents::publish(&world.control, vec![0; 5 << 20]).await;
+    assert!(large.is_err(), "a document beyond the limit was taken");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_http_costs_the_client_its_connection_and_nothing_else() {
+    let world = World::start().await;
+    let cut =
+        b"POST /v1/records HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{\"clu".to_vec();
+    let mut long_head = b"GET /v1/status HTTP/1.1\r\nx: ".to_vec();
+    long_head.resize(100_000, b'x');
+    let refused = world.raw(b"\x00\xff nonsense\r\n\r\n".to_vec()).await;
+    assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+    for bytes in [cut, long_head, b"GET /v1/st".to_vec(), Vec::new()] {
+        let answer = world.raw(bytes).await;
+        assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let long_line = vec![b'x'; 300_000];
+    let answer: Answer<ReportBody> = world
+        .control
+        .post("/v1/records", long_line)
+        .await
+        .expect("answers");
+    assert_eq!((answer.body.read, answer.body.refused), (1, 1));
+    world.end().await;
+}
