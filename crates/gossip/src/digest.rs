@@ -2,7 +2,7 @@
 //!
 //! A digest is sent in full once; after that only what has changed since the last one that the
 //! peer is known to hold, with streams named by their position in it. Ten changes among a hundred
-//! sites take about thirty bytes where the whole vector takes four kilobytes.
+//! sites take under sixty bytes where the whole vector takes almost four kilobytes.
 //!
 //! Invariant: a frame decodes to exactly the vector that was encoded, or to "I do not hold that
 //! base". Both sides derive the base from bytes that were answered, so a lost message costs one
@@ -169,6 +169,6 @@ mod tests {
             .for_each(|change| *vector.get_mut(&stream(change * 9)).expect("there") = Seq(1_003));
         let bytes = cbor::to_vec(&DigestFrame::since(&base, &vector));
         assert!(bytes.len() <= 60, "{} bytes", bytes.len());
-        assert!(cbor::to_vec(&DigestFrame::full(&base)).len() > 4_000);
+        assert!(cbor::to_vec(&DigestFrame::full(&base)).len() > 3_500);
     }
 }

@@ -120,7 +120,9 @@ fn talk(asker: &mut Node, peer: &mut Node, now: u64) -> Vec<(Outgoing, Vec<u8>)>
 fn pair() -> (Node, Node, VoId) {
     let charter = charter();
     let (mut a, mut b) = (node(1, &charter), node(2, &charter));
-    (3..=40).for_each(|site| drop(beat(&mut [&mut a, &mut b], charter.vo(), site, 1, None)));
+    for site in 3..=40 {
+        beat(&mut [&mut a, &mut b], charter.vo(), site, 1, None);
+    }
     a.gossip.connected(b.id);
     b.gossip.connected(a.id);
     (a, b, charter.vo())
@@ -190,10 +192,7 @@ fn what_waits_for_a_peer_is_bounded() {
     a.gossip.want_seals(b.id, vo, &hashes);
     (0..1_000).for_each(|_| a.gossip.suspect_behind(b.id, vo));
     let mut requests = 0;
-    loop {
-        let Some(out) = a.gossip.tick(MonoTime(0), &a.replicas).pop() else {
-            break;
-        };
+    while let Some(out) = a.gossip.tick(MonoTime(0), &a.replicas).pop() {
         assert!(Request::from_bytes(&out.bytes).is_ok());
         assert!(
             a.gossip

@@ -22,6 +22,9 @@ use crate::store::{LedgerRow, Table, parse_ledger_row};
 /// A row as the store has it: table, key, value.
 pub type Row = (Table, Vec<u8>, Vec<u8>);
 
+/// A row without its table.
+type KeyValue = (Vec<u8>, Vec<u8>);
+
 /// Largest row of a fact about an origin.
 const ORIGIN_BYTES_MAX: usize = 4_096;
 
@@ -35,7 +38,7 @@ impl Site {
         now: Now,
         rows: impl IntoIterator<Item = Row>,
     ) -> Self {
-        let mut tables: BTreeMap<Table, Vec<(Vec<u8>, Vec<u8>)>> = BTreeMap::new();
+        let mut tables: BTreeMap<Table, Vec<KeyValue>> = BTreeMap::new();
         for (table, row_key, value) in rows {
             tables.entry(table).or_default().push((row_key, value));
         }
