@@ -29,7 +29,8 @@ proptest! {
         let rows: Vec<_> = more
             .into_iter()
             .map(|(window, user)| (hour(window), path(&format!("/new/{user}")), used(user * HOUR_MS)))
-            .chain([(Span::Day(1), path("/p/u"), used(1_000 * 24 * HOUR_MS * 2)), (hour(70), path("/z"), used(1))])
+            .chain([(Span::Day(1), path("/p/u"), used(1_000 * 24 * HOUR_MS * 2)), (hour(30), path("/p/u"), used(1)),
+                (hour(70), path("/z"), used(1))])
             .collect();
         let batch = writer.sign(rows);
         let (before, memory) = (value(&writer.own), writer.own.totals_by_path());
@@ -133,15 +134,18 @@ fn a_day_cannot_be_claimed_once_in_hours_and_once_as_a_day() {
 fn what_was_taken_before_a_capacity_shrank_is_let_be() {
     let mut writer = Writer::new(1, 1);
     let mut usage = empty();
+    let first = writer.count(0, &path("/a"), 4 * FULL);
+    usage.apply_batch(first, Bound::new(4, 4)).expect("fits");
+    let mut one_more_job = used(4 * FULL);
+    one_more_job.jobs += 1;
+    let ended = writer.publish(vec![(hour(0), path("/a"), one_more_job)]);
     usage
-        .apply_batch(writer.count(0, &path("/a"), 4 * FULL), Bound::new(4, 4))
-        .expect("fits");
+        .apply_batch(ended, ONE_CORE)
+        .expect("the claim does not grow");
+    let next = writer.count(1, &path("/a"), FULL);
     usage
-        .apply_batch(writer.count(1, &path("/a"), FULL), ONE_CORE)
+        .apply_batch(next, ONE_CORE)
         .expect("another hour fits");
-    assert!(
-        usage
-            .apply_batch(writer.count(0, &path("/a"), 1), ONE_CORE)
-            .is_err()
-    );
+    let more = writer.count(0, &path("/a"), 1);
+    assert!(usage.apply_batch(more, ONE_CORE).is_err());
 }

@@ -1,7 +1,7 @@
 //! Checkpoints and seals: a newcomer ends where everybody stands, and nothing counts before it is
 //! whole.
 
-use fairmesh_model::{Seq, StreamId, WallTime};
+use fairmesh_model::{Seq, StreamId, WallTime, WindowLength};
 use fairmesh_usage::{Applied, Bound, CheckpointOffer, Refused, VersionVector, VoUsage};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -28,6 +28,7 @@ proptest! {
             let (document, seals) = writer.fork_after(at).checkpoint();
             match newcomer.offer_checkpoint(document, AMPLE).expect("honest") {
                 CheckpointOffer::Wants(wanted) => {
+                    prop_assert!(wanted.iter().all(|seal| seal.span.end(WindowLength::HOUR) > horizon));
                     let last = wanted.len() - 1;
                     for (index, seal) in wanted.into_iter().enumerate() {
                         prop_assert_eq!(newcomer.version_vector().get(&writer.stream), 0);

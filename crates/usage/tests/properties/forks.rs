@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crdts::CvRDT;
 use fairmesh_model::{ContentHash, Role, SealRef, Seq, Signed, UsageBatch, WallTime};
 use fairmesh_usage::{Applied, CheckpointOffer, ForkProof, Refused, VoUsage};
 use proptest::prelude::*;
@@ -194,6 +195,32 @@ fn a_successor_of_another_batch_proves_a_fork_below_itself() {
     let deeper =
         ForkProof::new(main.batches[2].clone(), other.batches[2].clone()).expect("they differ");
     assert_eq!(deeper.cap(), Seq(1));
+}
+
+#[test]
+fn a_fall_back_never_jumps_over_batches_that_are_not_here() {
+    let mut main = Writer::new(1, 1);
+    for window in 0..9 {
+        main.count(window, &path("/a"), 1);
+    }
+    // One who heard the beginning learns the rest from one who began with a checkpoint.
+    let (mut early, mut late) = (main.fork_after(2).own, empty());
+    let (document, seals) = main.fork_after(5).checkpoint();
+    let offer = late.offer_checkpoint(document, AMPLE);
+    let Ok(CheckpointOffer::Wants(wanted)) = offer else {
+        panic!("a newcomer")
+    };
+    for seal in wanted {
+        late.offer_seal(seal, &seals[&seal.hash]).expect("honest");
+    }
+    hear(&mut late, &main.batches[5..], &mut Follower::default());
+    early.merge(late);
+    assert_eq!(agreed(&early), agreed(&main.own));
+    let mut other = main.fork_after(3);
+    other.count(9, &path("/a"), 1);
+    let proof = ForkProof::new(main.batches[3].clone(), other.batches[3].clone());
+    early.apply_fork(&proof.expect("they differ"));
+    assert_eq!(agreed(&early), agreed(&main.fork_after(2).own));
 }
 
 #[test]
