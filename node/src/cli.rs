@@ -5,10 +5,10 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::output::Exit;
 use crate::policy_cmd::PolicyDocument;
 use crate::{ask, demo, emulate, init, policy_cmd, run};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Grid-wide fairshare without a server in the middle.
 #[derive(Debug, Parser)]
@@ -52,7 +52,9 @@ pub async fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(log_filter())
         .with_writer(io::stderr)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none())
+        .with_ansi(
+            io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none(),
+        )
         .init();
     match dispatch(Cli::parse().command).await {
         Ok(exit) => exit.into(),
@@ -80,7 +82,9 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Report(args) => ask::report::run(&args, &mut out).await,
         Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
         Command::Emulate(args) => emulate::run(&args, &mut out),
-        Command::Policy(args) => tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish)),
+        Command::Policy(args) => {
+            tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish))
+        }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "fairmesh", &mut out);
             Ok(Exit::Success)
@@ -97,18 +101,29 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
 /// Hands a signed document to a running node.
 fn publish(socket: &Path, document: &PolicyDocument) -> anyhow::Result<String> {
     let control = ask::control(Some(&socket.to_owned()));
-    tokio::runtime::Handle::current().block_on(ask::documents::publish(&control, document.bytes().to_vec()))
+    tokio::runtime::Handle::current()
+        .block_on(ask::documents::publish(&control, document.bytes().to_vec()))
 }
 
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.
 fn log_filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
-        let quiet = std::env::args().nth(1).is_none_or(|command| command != "run");
-        if quiet { "error".into() } else { "warn,fairmesh=info".into() }
+        let quiet = std::env::args()
+            .nth(1)
+            .is_none_or(|command| command != "run");
+        if quiet {
+            "error".into()
+        } else {
+            "warn,fairmesh=info".into()
+        }
     })
 }
 
 /// A reader that has gone away (`fairmesh … | head`) is no error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
 }

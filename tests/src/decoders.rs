@@ -6,8 +6,8 @@
 
 use fairmesh_model::documents::{BATCH_BYTES_MAX, SEAL_BYTES_MAX};
 use fairmesh_model::{
-    AccountPath, Charter, Checkpoint, Document, InFlightSheet, RunningJob, Seal, Share, SharePolicy, Signed, UsageBatch, UsageRecord,
-    cbor, cells,
+    AccountPath, Charter, Checkpoint, Document, InFlightSheet, RunningJob, Seal, Share,
+    SharePolicy, Signed, UsageBatch, UsageRecord, cbor, cells,
 };
 
 /// A decoder: takes bytes, says whether it liked them.
@@ -21,21 +21,47 @@ pub const DECODERS: [(&str, Decoder); 19] = [
     ("usage_batch", |bytes| signed::<UsageBatch>(bytes)),
     ("checkpoint", |bytes| signed::<Checkpoint>(bytes)),
     ("in_flight_sheet", |bytes| signed::<InFlightSheet>(bytes)),
-    ("seal", |bytes| cbor::from_slice::<Seal>(bytes, SEAL_BYTES_MAX).is_ok()),
-    ("cell_block", |bytes| cells::decode_block(bytes, 16).is_ok()),
-    ("gossip_push", |bytes| fairmesh_gossip::wire::Push::from_bytes(bytes, 2 * BATCH_BYTES_MAX).is_ok()),
-    ("gossip_request", |bytes| fairmesh_gossip::wire::Request::from_bytes(bytes).is_ok()),
-    ("gossip_response", |bytes| fairmesh_gossip::wire::Response::from_bytes(bytes).is_ok()),
-    ("lookup_request", |bytes| fairmesh_client::protocol::decode_request(bytes).is_ok()),
-    ("lookup_reply", |bytes| fairmesh_client::protocol::decode_reply(bytes).is_ok()),
-    ("usage_record", |bytes| serde_json::from_slice::<UsageRecord>(bytes).is_ok_and(|record| record.validate().is_ok())),
-    ("running_job", |bytes| serde_json::from_slice::<RunningJob>(bytes).is_ok()),
-    ("share_tree", |bytes| std::str::from_utf8(bytes).is_ok_and(|text| fairmesh_policy::parse_tree(text, "fuzz.toml").is_ok())),
-    ("node_config", |bytes| std::str::from_utf8(bytes).is_ok_and(node_config)),
-    ("account_path", |bytes| {
-        std::str::from_utf8(bytes).is_ok_and(|text| AccountPath::parse(text).is_ok() | Share::parse_percent(text).is_ok())
+    ("seal", |bytes| {
+        cbor::from_slice::<Seal>(bytes, SEAL_BYTES_MAX).is_ok()
     }),
-    ("swf", |bytes| fairmesh_cluster::SwfReader::new(bytes).take(1_000).all(|record| record.is_ok())),
+    ("cell_block", |bytes| cells::decode_block(bytes, 16).is_ok()),
+    ("gossip_push", |bytes| {
+        fairmesh_gossip::wire::Push::from_bytes(bytes, 2 * BATCH_BYTES_MAX).is_ok()
+    }),
+    ("gossip_request", |bytes| {
+        fairmesh_gossip::wire::Request::from_bytes(bytes).is_ok()
+    }),
+    ("gossip_response", |bytes| {
+        fairmesh_gossip::wire::Response::from_bytes(bytes).is_ok()
+    }),
+    ("lookup_request", |bytes| {
+        fairmesh_client::protocol::decode_request(bytes).is_ok()
+    }),
+    ("lookup_reply", |bytes| {
+        fairmesh_client::protocol::decode_reply(bytes).is_ok()
+    }),
+    ("usage_record", |bytes| {
+        serde_json::from_slice::<UsageRecord>(bytes).is_ok_and(|record| record.validate().is_ok())
+    }),
+    ("running_job", |bytes| {
+        serde_json::from_slice::<RunningJob>(bytes).is_ok()
+    }),
+    ("share_tree", |bytes| {
+        std::str::from_utf8(bytes)
+            .is_ok_and(|text| fairmesh_policy::parse_tree(text, "fuzz.toml").is_ok())
+    }),
+    ("node_config", |bytes| {
+        std::str::from_utf8(bytes).is_ok_and(node_config)
+    }),
+    ("account_path", |bytes| {
+        std::str::from_utf8(bytes)
+            .is_ok_and(|text| AccountPath::parse(text).is_ok() | Share::parse_percent(text).is_ok())
+    }),
+    ("swf", |bytes| {
+        fairmesh_cluster::SwfReader::new(bytes)
+            .take(1_000)
+            .all(|record| record.is_ok())
+    }),
 ];
 
 /// Runs the decoder of that name.
@@ -43,17 +69,23 @@ pub const DECODERS: [(&str, Decoder); 19] = [
 /// # Panics
 /// If there is none: a fuzz target was renamed and the table was not.
 pub fn decode(name: &str, bytes: &[u8]) -> bool {
-    let (_, decoder) = DECODERS.iter().find(|(known, _)| *known == name).expect("a decoder of that name");
+    let (_, decoder) = DECODERS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .expect("a decoder of that name");
     decoder(bytes)
 }
 
 fn signed<T: Document>(bytes: &[u8]) -> bool {
-    let Ok(signed) = Signed::<T>::parse(bytes) else { return false };
+    let Ok(signed) = Signed::<T>::parse(bytes) else {
+        return false;
+    };
     let keys = signed.signers().collect();
     signed.count_valid(&keys) > 0
 }
 
 fn node_config(text: &str) -> bool {
     let no_files = |_: &std::path::Path| Err(anyhow::anyhow!("there are no files here"));
-    fairmesh::config::Config::parse(text, std::path::Path::new("/fuzz/fairmesh.toml"), &no_files).is_ok()
+    fairmesh::config::Config::parse(text, std::path::Path::new("/fuzz/fairmesh.toml"), &no_files)
+        .is_ok()
 }

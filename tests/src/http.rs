@@ -22,15 +22,28 @@ pub fn request(socket: &Path, method: &str, target: &str, body: &[u8]) -> anyhow
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let length = body.len();
-    write!(stream, "{method} {target} HTTP/1.1\r\nHost: fairmesh\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n")?;
+    write!(
+        stream,
+        "{method} {target} HTTP/1.1\r\nHost: fairmesh\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    )?;
     stream.write_all(body)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let text = String::from_utf8(answer)?;
     let (head, body) = text.split_once("\r\n\r\n").context("no end of the head")?;
     let status = head.split(' ').nth(1).context("no status")?.parse()?;
-    let body = if head.to_ascii_lowercase().contains("transfer-encoding: chunked") { unchunk(body)? } else { body.to_owned() };
-    Ok(Answer { status, body: serde_json::from_str(&body).unwrap_or(Value::Null) })
+    let body = if head
+        .to_ascii_lowercase()
+        .contains("transfer-encoding: chunked")
+    {
+        unchunk(body)?
+    } else {
+        body.to_owned()
+    };
+    Ok(Answer {
+        status,
+        body: serde_json::from_str(&body).unwrap_or(Value::Null),
+    })
 }
 
 fn unchunk(mut chunked: &str) -> anyhow::Result<String> {

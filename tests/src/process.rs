@@ -33,10 +33,22 @@ pub struct Node {
 impl Site {
     /// Makes a folder with `fairmesh init`.
     pub fn init(program: &str, folder: &Path, name: &str) -> anyhow::Result<Self> {
-        let output = Command::new(program).arg("init").arg(folder).args(["--name", name]).output()?;
-        anyhow::ensure!(output.status.success(), "init failed: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new(program)
+            .arg("init")
+            .arg(folder)
+            .args(["--name", name])
+            .output()?;
+        anyhow::ensure!(
+            output.status.success(),
+            "init failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let id = fairmesh::init::load_key(&folder.join("site.key"))?.site_id();
-        Ok(Self { program: program.into(), folder: folder.to_owned(), id })
+        Ok(Self {
+            program: program.into(),
+            folder: folder.to_owned(),
+            id,
+        })
     }
 
     /// The folder.
@@ -51,8 +63,16 @@ impl Site {
 
     /// Writes the configuration: peers, VOs by alias, and rules that map every batch account of a
     /// VO's name to `/{user}` in it.
-    pub fn configure(&self, name: &str, peers: &[(SiteId, &str)], vos: &[(&str, String)]) -> anyhow::Result<()> {
-        let peers: Vec<String> = peers.iter().map(|(site, address)| format!("\"{site}@{address}\"")).collect();
+    pub fn configure(
+        &self,
+        name: &str,
+        peers: &[(SiteId, &str)],
+        vos: &[(&str, String)],
+    ) -> anyhow::Result<()> {
+        let peers: Vec<String> = peers
+            .iter()
+            .map(|(site, address)| format!("\"{site}@{address}\""))
+            .collect();
         let mut text = format!(
             "[site]\nname = \"{name}\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\npeers = [{}]\n\
              [timing]\npublish = \"100ms\"\nsync = \"300ms\"\nheartbeat = \"2s\"\n[vos]\n",
@@ -62,10 +82,17 @@ impl Site {
         let mut shares = String::new();
         for (alias, id) in vos {
             text.push_str(&format!("{alias} = \"{id}\"\n"));
-            rules.push_str(&format!("[[identity]]\naccount = \"{alias}\"\nvo = \"{alias}\"\npath = \"/{{user}}\"\n"));
-            shares.push_str(&format!("\"/{alias}\" = {{ share = 50, mount = \"{alias}\" }}\n"));
+            rules.push_str(&format!(
+                "[[identity]]\naccount = \"{alias}\"\nvo = \"{alias}\"\npath = \"/{{user}}\"\n"
+            ));
+            shares.push_str(&format!(
+                "\"/{alias}\" = {{ share = 50, mount = \"{alias}\" }}\n"
+            ));
         }
-        std::fs::write(self.folder.join("fairmesh.toml"), format!("{text}{rules}[shares]\n{shares}"))?;
+        std::fs::write(
+            self.folder.join("fairmesh.toml"),
+            format!("{text}{rules}[shares]\n{shares}"),
+        )?;
         Ok(())
     }
 
@@ -76,7 +103,12 @@ impl Site {
             .arg("--config")
             .arg(self.folder.join("fairmesh.toml"))
             .stdout(Stdio::piped())
-            .stderr(std::fs::File::options().create(true).append(true).open(self.folder.join("log"))?)
+            .stderr(
+                std::fs::File::options()
+                    .create(true)
+                    .append(true)
+                    .open(self.folder.join("log"))?,
+            )
             .spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("piped")?).read_line(&mut line)?;
@@ -121,7 +153,9 @@ impl Node {
 
     /// SIGHUP.
     pub fn reload(&self) -> anyhow::Result<()> {
-        Command::new("kill").args(["-HUP", &self.child.id().to_string()]).status()?;
+        Command::new("kill")
+            .args(["-HUP", &self.child.id().to_string()])
+            .status()?;
         Ok(())
     }
 
@@ -130,7 +164,9 @@ impl Node {
         let answer = self.http("GET", &format!("/v1/usage?vo={alias}&path=/{user}"), b"")?;
         anyhow::ensure!(answer.status == 200, "{answer:?}");
         let ledgers = answer.body["ledgers"].as_array().context("no ledgers")?;
-        let amounts = ledgers.iter().filter_map(|ledger| ledger["total"]["cpu_core_ms"].as_str());
+        let amounts = ledgers
+            .iter()
+            .filter_map(|ledger| ledger["total"]["cpu_core_ms"].as_str());
         Ok(amounts.map(str::parse::<u64>).sum::<Result<u64, _>>()?)
     }
 
@@ -145,7 +181,9 @@ impl Node {
             }
             if began.elapsed() > PATIENCE {
                 let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-                bail!("usage of {user} is {known:?} core-ms, not {expected}; the node's log:\n{log}");
+                bail!(
+                    "usage of {user} is {known:?} core-ms, not {expected}; the node's log:\n{log}"
+                );
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
 use fairmesh_model::{
-    AccountPath, Charter, ChargingRule, Distance, HistoryRule, MemberSite, Millis, Role, Share, ShareEntry, SharePolicy, Signed,
-    SigningKey, SiteId, UsageMode, WallTime, WindowLength,
+    AccountPath, ChargingRule, Charter, Distance, HistoryRule, MemberSite, Millis, Role, Share,
+    ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode, WallTime, WindowLength,
 };
 
 use crate::process::Node;
@@ -34,7 +34,12 @@ impl Vo {
             policy: Role::single(authority.key_id()),
             sites: sites
                 .iter()
-                .map(|(site, name)| MemberSite { site: *site, name: (*name).to_owned(), cores: 100_000, addresses: Vec::new() })
+                .map(|(site, name)| MemberSite {
+                    site: *site,
+                    name: (*name).to_owned(),
+                    cores: 100_000,
+                    addresses: Vec::new(),
+                })
                 .collect(),
             window: WindowLength::HOUR,
             history: HistoryRule::default(),
@@ -44,12 +49,29 @@ impl Vo {
         };
         let charter = Signed::sign(charter, &[&authority])?;
         let policy = Self::policy(&authority, &charter, 1, users)?;
-        Ok(Self { authority, charter, policy })
+        Ok(Self {
+            authority,
+            charter,
+            policy,
+        })
     }
 
-    fn policy(authority: &SigningKey, charter: &Signed<Charter>, version: u64, users: &[&str]) -> anyhow::Result<Signed<SharePolicy>> {
+    fn policy(
+        authority: &SigningKey,
+        charter: &Signed<Charter>,
+        version: u64,
+        users: &[&str],
+    ) -> anyhow::Result<Signed<SharePolicy>> {
         let each = Share::from_ratio(1, users.len() as u64);
-        let entry = |user: &&str| Ok((AccountPath::parse(&format!("/{user}"))?, ShareEntry { share: each, delegate: None }));
+        let entry = |user: &&str| {
+            Ok((
+                AccountPath::parse(&format!("/{user}"))?,
+                ShareEntry {
+                    share: each,
+                    delegate: None,
+                },
+            ))
+        };
         let policy = SharePolicy {
             vo: charter.vo(),
             path: AccountPath::root(),
@@ -57,7 +79,10 @@ impl Vo {
             previous: None,
             issued: now(),
             expires: now().after(Millis::from_secs(86_400 * 365)),
-            shares: users.iter().map(entry).collect::<anyhow::Result<BTreeMap<_, _>>>()?,
+            shares: users
+                .iter()
+                .map(entry)
+                .collect::<anyhow::Result<BTreeMap<_, _>>>()?,
         };
         Ok(Signed::sign(policy, &[authority])?)
     }
@@ -92,10 +117,15 @@ pub fn records(alias: &str, user: &str, first: u64, count: u64) -> Vec<u8> {
             end - 1_000
         )
     };
-    (first..first + count).map(line).collect::<String>().into_bytes()
+    (first..first + count)
+        .map(line)
+        .collect::<String>()
+        .into_bytes()
 }
 
 fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use fairmesh_model::documents::PathCells;
-use fairmesh_model::{Incarnation, InFlightSheet, Seq, Signed, SigningKey, UsageBatch, VoId, WallTime};
+use fairmesh_model::{
+    InFlightSheet, Incarnation, Seq, Signed, SigningKey, UsageBatch, VoId, WallTime,
+};
 use fairmesh_tests::decoders::{DECODERS, decode};
 use proptest::prelude::*;
 
@@ -47,7 +49,10 @@ fn claims_of_size_are_refused_before_anything_is_allocated() {
     for head in [0x9b_u8, 0xbb, 0x7b, 0x5b] {
         let bytes = [head, 0, 0, 0x10, 0, 0, 0, 0, 0];
         for (name, decoder) in DECODERS {
-            assert!(!decoder(&bytes) || name == "swf", "{name} took a lie about its size");
+            assert!(
+                !decoder(&bytes) || name == "swf",
+                "{name} took a lie about its size"
+            );
         }
     }
     let nested = [vec![0x81; 100_000], vec![0x00]].concat();
@@ -65,8 +70,17 @@ fn one_document_is_never_taken_for_another() {
         at: WallTime(0),
         rows: Vec::new(),
     };
-    let sheet = Signed::sign(sheet, &[&key()]).expect("signs").bytes().to_vec();
-    let takers = |bytes: &[u8]| DECODERS.iter().filter(|(_, decoder)| decoder(bytes)).map(|(name, _)| *name).collect::<Vec<_>>();
+    let sheet = Signed::sign(sheet, &[&key()])
+        .expect("signs")
+        .bytes()
+        .to_vec();
+    let takers = |bytes: &[u8]| {
+        DECODERS
+            .iter()
+            .filter(|(_, decoder)| decoder(bytes))
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(takers(&sheet), ["cbor", "in_flight_sheet"]);
     assert_eq!(takers(&batch()), ["cbor", "usage_batch"]);
 }
@@ -77,7 +91,11 @@ fn every_decoder_has_a_fuzz_target() {
     for (name, _) in DECODERS {
         let file = folder.join(format!("{name}.rs"));
         let text = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(text.contains(&format!("\"{name}\"")), "{} does not fuzz `{name}`", file.display());
+        assert!(
+            text.contains(&format!("\"{name}\"")),
+            "{} does not fuzz `{name}`",
+            file.display()
+        );
     }
 }
 
@@ -95,5 +113,8 @@ fn batch() -> Vec<u8> {
         at: WallTime(0),
         cells: PathCells::default(),
     };
-    Signed::sign(batch, &[&key()]).expect("signs").bytes().to_vec()
+    Signed::sign(batch, &[&key()])
+        .expect("signs")
+        .bytes()
+        .to_vec()
 }

@@ -36,7 +36,12 @@ fn pair() -> anyhow::Result<Pair> {
     let a_node = a.start()?;
     vo.publish(&b_node)?;
     vo.publish(&a_node)?;
-    Ok(Pair { _folder: folder, a, a_node, b_node })
+    Ok(Pair {
+        _folder: folder,
+        a,
+        a_node,
+        b_node,
+    })
 }
 
 /// Small, seeded, and good enough to scatter the kills.
@@ -47,7 +52,12 @@ fn scatter(step: u64) -> Duration {
 
 #[test]
 fn fifty_kills_lose_nothing_and_count_nothing_twice() -> anyhow::Result<()> {
-    let Pair { _folder, a, mut a_node, b_node } = pair()?;
+    let Pair {
+        _folder,
+        a,
+        mut a_node,
+        b_node,
+    } = pair()?;
     let mut acknowledged: u64 = 0;
     for kill in 0..KILLS {
         let stop = AtomicBool::new(false);
@@ -58,7 +68,12 @@ fn fifty_kills_lose_nothing_and_count_nothing_twice() -> anyhow::Result<()> {
                 while !stop.load(Ordering::Relaxed) {
                     // A report without an answer is sent again after the restart: at least once
                     // here, exactly once in the counters.
-                    match request(&socket, "POST", "/v1/records", &records("physics", "ann", next * REPORT, REPORT)) {
+                    match request(
+                        &socket,
+                        "POST",
+                        "/v1/records",
+                        &records("physics", "ann", next * REPORT, REPORT),
+                    ) {
                         Ok(answer) if answer.status == 200 => next += 1,
                         _ => break,
                     }
@@ -73,9 +88,16 @@ fn fifty_kills_lose_nothing_and_count_nothing_twice() -> anyhow::Result<()> {
         })?;
         a_node = a.start()?;
     }
-    assert!(acknowledged > KILLS, "the feed hardly got through: {acknowledged} reports");
+    assert!(
+        acknowledged > KILLS,
+        "the feed hardly got through: {acknowledged} reports"
+    );
     // The report that the last kill cut off may have been counted; sent again it must be known.
-    let last = a_node.http("POST", "/v1/records", &records("physics", "ann", 0, (acknowledged + 1) * REPORT))?;
+    let last = a_node.http(
+        "POST",
+        "/v1/records",
+        &records("physics", "ann", 0, (acknowledged + 1) * REPORT),
+    )?;
     assert_eq!(last.status, 200, "{last:?}");
     let expected = (acknowledged + 1) * REPORT * 1_000;
     a_node.await_usage("physics", "ann", expected)?;
@@ -88,8 +110,19 @@ fn fifty_kills_lose_nothing_and_count_nothing_twice() -> anyhow::Result<()> {
 
 #[test]
 fn a_wiped_store_and_an_old_backup_come_back_with_all_that_was_gossiped() -> anyhow::Result<()> {
-    let Pair { _folder, a, a_node, b_node } = pair()?;
-    let report = |node: &Node, first: u64, count: u64| node.http("POST", "/v1/records", &records("physics", "bob", first, count));
+    let Pair {
+        _folder,
+        a,
+        a_node,
+        b_node,
+    } = pair()?;
+    let report = |node: &Node, first: u64, count: u64| {
+        node.http(
+            "POST",
+            "/v1/records",
+            &records("physics", "bob", first, count),
+        )
+    };
     report(&a_node, 0, 10)?;
     b_node.await_usage("physics", "bob", 10_000)?;
     assert!(a_node.stop()?.success());

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use fairmesh_cluster::AccountKey;
 use fairmesh_model::{
-    AccountPath, Charter, ChargingRule, Distance, HistoryRule, MemberSite, Millis, Role, ShareEntry, SharePolicy, Signed, SigningKey,
-    SiteId, VoId, WallTime, WindowLength,
+    AccountPath, ChargingRule, Charter, Distance, HistoryRule, MemberSite, Millis, Role,
+    ShareEntry, SharePolicy, Signed, SigningKey, SiteId, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -63,7 +63,10 @@ struct Member {
 impl Grid {
     /// Starts the nodes and founds the VOs; returns when every node holds every document.
     pub(super) async fn start(plan: &Plan, factor_permille: u64) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("fairmesh-demo-").tempdir().context("no room for temporary files")?;
+        let folder = tempfile::Builder::new()
+            .prefix("fairmesh-demo-")
+            .tempdir()
+            .context("no room for temporary files")?;
         let clock = Arc::new(FastClock::new(plan.start, factor_permille));
         let (observer, observations) = mpsc::unbounded_channel();
         let (stop_lookups, stop) = watch::channel(false);
@@ -87,7 +90,8 @@ impl Grid {
             let running = start(options).await?;
             let lookup_socket = folder.path().join(&member.name).join("lookup.sock");
             let source = ViewSource::start(running.handle.clone()).await?;
-            let server = LookupServer::bind(&lookup_socket, source, LookupConfig::default()).await?;
+            let server =
+                LookupServer::bind(&lookup_socket, source, LookupConfig::default()).await?;
             let lookup = tokio::spawn(server.run(stop.clone()));
             addresses.push(running.listening);
             nodes.push(DemoNode {
@@ -99,17 +103,34 @@ impl Grid {
                 lookup,
             });
         }
-        let mut grid = Self { nodes, vos: Vec::new(), clock, observations, stop_lookups, _folder: folder };
+        let mut grid = Self {
+            nodes,
+            vos: Vec::new(),
+            clock,
+            observations,
+            stop_lookups,
+            _folder: folder,
+        };
         grid.found(plan, &members, &addresses, &ids, timing).await?;
         Ok(grid)
     }
 
     /// Signs charters and share policies, and hands them to the first node: the mesh does the rest.
-    async fn found(&mut self, plan: &Plan, members: &[Member], addresses: &[Vec<Multiaddr>], ids: &BTreeSet<SiteId>, timing: Timing) -> anyhow::Result<()> {
+    async fn found(
+        &mut self,
+        plan: &Plan,
+        members: &[Member],
+        addresses: &[Vec<Multiaddr>],
+        ids: &BTreeSet<SiteId>,
+        timing: Timing,
+    ) -> anyhow::Result<()> {
         let authority = SigningKey::from_secret(&secret()?);
         let mut documents = Vec::new();
         for vo in &plan.vos {
-            let charter = Signed::sign(charter(plan, vo, members, addresses, &authority), &[&authority])?;
+            let charter = Signed::sign(
+                charter(plan, vo, members, addresses, &authority),
+                &[&authority],
+            )?;
             let id = charter.vo();
             let policy = Signed::sign(share_policy(plan, vo, id), &[&authority])?;
             documents.extend([charter.bytes().to_vec(), policy.bytes().to_vec()]);
@@ -120,11 +141,18 @@ impl Grid {
             node.handle.reconfigure(config).await?;
         }
         for document in documents {
-            self.nodes[0].handle.publish(document).await?.map_err(|why| anyhow!(why))?;
+            self.nodes[0]
+                .handle
+                .publish(document)
+                .await?
+                .map_err(|why| anyhow!(why))?;
         }
         let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         while !self.all_founded(plan).await? {
-            anyhow::ensure!(tokio::time::Instant::now() < deadline, "the mesh did not come together in a minute");
+            anyhow::ensure!(
+                tokio::time::Instant::now() < deadline,
+                "the mesh did not come together in a minute"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
@@ -173,7 +201,11 @@ fn members(count: usize) -> anyhow::Result<Vec<Member>> {
     let member = |index: usize| {
         let secret = secret()?;
         let id = SigningKey::from_secret(&secret).site_id();
-        Ok(Member { secret, id, name: format!("site-{}", index + 1) })
+        Ok(Member {
+            secret,
+            id,
+            name: format!("site-{}", index + 1),
+        })
     };
     (0..count).map(member).collect()
 }
@@ -186,14 +218,20 @@ fn secret() -> anyhow::Result<[u8; 32]> {
 
 fn random() -> anyhow::Result<u64> {
     let secret = secret()?;
-    Ok(u64::from_be_bytes(*secret.first_chunk().expect("32 bytes hold eight")))
+    Ok(u64::from_be_bytes(
+        *secret.first_chunk().expect("32 bytes hold eight"),
+    ))
 }
 
 /// Intervals of the nodes. Those that are measured in the sites' own time follow the clock's pace.
 fn timing(plan: &Plan, factor_permille: u64) -> Timing {
     let paced = |real: u64| Millis(real.saturating_mul(factor_permille.max(1_000)) / 1_000);
     Timing {
-        publish: if plan.end.is_some() { PUBLISH_REPLAYING } else { PUBLISH_SCHEDULING },
+        publish: if plan.end.is_some() {
+            PUBLISH_REPLAYING
+        } else {
+            PUBLISH_SCHEDULING
+        },
         heartbeat: Millis(2_000),
         sync: Millis(u64::try_from(SYNC.as_millis()).expect("a second")),
         request_timeout: Millis(5_000),
@@ -217,12 +255,20 @@ fn network_config(peers: Vec<(SiteId, Vec<Multiaddr>)>) -> anyhow::Result<Networ
 }
 
 /// What a site's owner decides: every VO mounted under its name, with the promised share.
-fn site_config(plan: &Plan, vos: &[VoId], introducers: BTreeSet<SiteId>, timing: Timing) -> anyhow::Result<SiteConfig> {
+fn site_config(
+    plan: &Plan,
+    vos: &[VoId],
+    introducers: BTreeSet<SiteId>,
+    timing: Timing,
+) -> anyhow::Result<SiteConfig> {
     let mut entries = BTreeMap::new();
     let mut rules = Vec::new();
     let founded = plan.vos.iter().zip(vos);
     for (vo, id) in founded.clone() {
-        entries.insert(AccountPath::root().child(&vo.name)?, SiteEntry::mounted(vo.share, &vo.name));
+        entries.insert(
+            AccountPath::root().child(&vo.name)?,
+            SiteEntry::mounted(vo.share, &vo.name),
+        );
         rules.extend(vo.entries.keys().map(|path| rule(vo, *id, path)));
     }
     Ok(SiteConfig {
@@ -253,13 +299,24 @@ pub(super) fn origin(plan: &Plan, account: &AccountKey) -> (String, String) {
     (user, plan.vos[account.vo].name.clone())
 }
 
-fn charter(plan: &Plan, vo: &PlanVo, members: &[Member], addresses: &[Vec<Multiaddr>], authority: &SigningKey) -> Charter {
-    let sites = members.iter().zip(addresses).zip(&plan.cores).map(|((member, addresses), cores)| MemberSite {
-        site: member.id,
-        name: member.name.clone(),
-        cores: *cores,
-        addresses: addresses.iter().map(ToString::to_string).collect(),
-    });
+fn charter(
+    plan: &Plan,
+    vo: &PlanVo,
+    members: &[Member],
+    addresses: &[Vec<Multiaddr>],
+    authority: &SigningKey,
+) -> Charter {
+    let sites =
+        members
+            .iter()
+            .zip(addresses)
+            .zip(&plan.cores)
+            .map(|((member, addresses), cores)| MemberSite {
+                site: member.id,
+                name: member.name.clone(),
+                cores: *cores,
+                addresses: addresses.iter().map(ToString::to_string).collect(),
+            });
     Charter {
         version: 1,
         vo: None,
@@ -286,7 +343,19 @@ fn share_policy(plan: &Plan, vo: &PlanVo, id: VoId) -> SharePolicy {
         previous: None,
         issued: plan.start,
         expires: far_future(plan.start),
-        shares: vo.entries.iter().map(|(path, share)| (path.clone(), ShareEntry { share: *share, delegate: None })).collect(),
+        shares: vo
+            .entries
+            .iter()
+            .map(|(path, share)| {
+                (
+                    path.clone(),
+                    ShareEntry {
+                        share: *share,
+                        delegate: None,
+                    },
+                )
+            })
+            .collect(),
     }
 }
 

@@ -12,9 +12,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use fairmesh_client::protocol::{Names, Who};
 use fairmesh_client::Client;
-use fairmesh_cluster::{AccountKey, Arrival, Backfill, Cluster, Job, JobId, Seed, Started, TraceJob, Workload, WorkloadSpec, paper};
+use fairmesh_client::protocol::{Names, Who};
+use fairmesh_cluster::{
+    AccountKey, Arrival, Backfill, Cluster, Job, JobId, Seed, Started, TraceJob, Workload,
+    WorkloadSpec, paper,
+};
 use fairmesh_model::{JobKey, Origin, RunningJob, UsageRecord, WallTime};
 use tokio::runtime::Handle;
 
@@ -54,14 +57,19 @@ impl Clusters {
         let mut threads = Vec::new();
         for (index, node) in grid.nodes.iter().enumerate() {
             let accounts = plan.vos.iter().enumerate().flat_map(|(vo, entries)| {
-                entries.entries.keys().map(move |path| AccountKey { vo, path: path.clone() })
+                entries.entries.keys().map(move |path| AccountKey {
+                    vo,
+                    path: path.clone(),
+                })
             });
             let feed = Feed {
                 site: node.name.clone(),
                 handle: node.handle.clone(),
                 runtime: Handle::current(),
                 clock: grid.clock.clone(),
-                words: accounts.map(|account| (account.clone(), origin(plan, &account))).collect(),
+                words: accounts
+                    .map(|account| (account.clone(), origin(plan, &account)))
+                    .collect(),
                 jobs: jobs.clone(),
                 stop: stop.clone(),
             };
@@ -69,26 +77,47 @@ impl Clusters {
             let cores = plan.cores[index];
             let thread = std::thread::Builder::new().name(node.name.clone());
             threads.push(match &plan.load {
-                Load::Trace { trace, reschedule: false } => {
-                    let mut ran: Vec<TraceJob> = trace.jobs.iter().filter(|job| job.node == index).cloned().collect();
+                Load::Trace {
+                    trace,
+                    reschedule: false,
+                } => {
+                    let mut ran: Vec<TraceJob> = trace
+                        .jobs
+                        .iter()
+                        .filter(|job| job.node == index)
+                        .cloned()
+                        .collect();
                     ran.sort_by_key(|job| (job.end, job.job));
                     thread.spawn(move || feed.replay(&ran))?
                 }
-                Load::Trace { trace, reschedule: true } => {
-                    let mut submitted: Vec<(WallTime, Job)> =
-                        trace.jobs.iter().filter(|job| job.node == index).map(|job| (job.submit, job.to_job())).collect();
+                Load::Trace {
+                    trace,
+                    reschedule: true,
+                } => {
+                    let mut submitted: Vec<(WallTime, Job)> = trace
+                        .jobs
+                        .iter()
+                        .filter(|job| job.node == index)
+                        .map(|job| (job.submit, job.to_job()))
+                        .collect();
                     submitted.sort_by_key(|(at, job)| (*at, job.id));
                     thread.spawn(move || feed.schedule(cores, submitted.into_iter(), &socket))?
                 }
                 Load::Paper => {
                     let spec = WorkloadSpec::paper(plan.start, plan.cores.len());
                     let workload = Workload::new(Seed(seed), spec, paper::leaf_loads())?;
-                    let mine = workload.filter(move |arrival: &Arrival| arrival.site == index).map(|arrival| (arrival.at, arrival.job));
+                    let mine = workload
+                        .filter(move |arrival: &Arrival| arrival.site == index)
+                        .map(|arrival| (arrival.at, arrival.job));
                     thread.spawn(move || feed.schedule(cores, mine, &socket))?
                 }
             });
         }
-        Ok(Self { threads, stop, jobs })
+        Ok(Self {
+            threads,
+            stop,
+            jobs,
+        })
     }
 
     /// Whether all threads have come to the end of their load.
@@ -105,7 +134,9 @@ impl Clusters {
     pub(super) fn finish(self) -> anyhow::Result<u64> {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads {
-            thread.join().map_err(|_| anyhow::anyhow!("a pretended cluster panicked"))??;
+            thread
+                .join()
+                .map_err(|_| anyhow::anyhow!("a pretended cluster panicked"))??;
         }
         Ok(self.jobs.load(Ordering::Relaxed))
     }
@@ -119,7 +150,14 @@ impl Feed {
             let now = self.clock.now().wall;
             let due = jobs[next..].iter().take_while(|job| job.end <= now).count();
             let records = jobs[next..next + due].iter().map(|job| {
-                self.record(job.job, &job.account_key(), job.cores, job.start, job.end, false)
+                self.record(
+                    job.job,
+                    &job.account_key(),
+                    job.cores,
+                    job.start,
+                    job.end,
+                    false,
+                )
             });
             self.report(records.collect())?;
             next += due;
@@ -129,7 +167,12 @@ impl Feed {
     }
 
     /// Queues jobs and starts them in the order that the node's priorities give.
-    fn schedule(&self, cores: u32, submitted: impl Iterator<Item = (WallTime, Job)>, socket: &Path) -> anyhow::Result<()> {
+    fn schedule(
+        &self,
+        cores: u32,
+        submitted: impl Iterator<Item = (WallTime, Job)>,
+        socket: &Path,
+    ) -> anyhow::Result<()> {
         let mut cluster = Cluster::new(cores, Backfill::Off);
         let mut client = Client::connect(socket, Duration::from_secs(10))?;
         let mut submitted = submitted.peekable();
@@ -138,15 +181,26 @@ impl Feed {
             let stop = self.stop.load(Ordering::Acquire);
             let now = self.clock.now().wall;
             while let Some((_, job)) = submitted.next_if(|(at, _)| *at <= now) {
-                cluster.submit(job).with_context(|| format!("{}: a job was refused", self.site))?;
+                cluster
+                    .submit(job)
+                    .with_context(|| format!("{}: a job was refused", self.site))?;
             }
             let ended = cluster.finish(now);
-            self.report(ended.iter().map(|job| self.record_of(&job.job, job.start, job.end, false)).collect())?;
+            self.report(
+                ended
+                    .iter()
+                    .map(|job| self.record_of(&job.job, job.start, job.end, false))
+                    .collect(),
+            )?;
             if stop || instalments.elapsed() >= INSTALMENTS {
                 instalments = Instant::now();
                 self.report_running(&cluster, now)?;
             }
-            if stop || (submitted.peek().is_none() && cluster.queued() == 0 && cluster.running_count() == 0) {
+            if stop
+                || (submitted.peek().is_none()
+                    && cluster.queued() == 0
+                    && cluster.running_count() == 0)
+            {
                 return Ok(());
             }
             if cluster.queued() > 0 && cluster.cores_used() < cluster.cores() {
@@ -158,17 +212,27 @@ impl Feed {
     }
 
     /// Asks the node for the factors of all accounts that wait, in one batch.
-    fn look_up<'a>(&self, client: &mut Client, accounts: impl Iterator<Item = &'a AccountKey>) -> anyhow::Result<BTreeMap<AccountKey, u64>> {
+    fn look_up<'a>(
+        &self,
+        client: &mut Client,
+        accounts: impl Iterator<Item = &'a AccountKey>,
+    ) -> anyhow::Result<BTreeMap<AccountKey, u64>> {
         let accounts: Vec<&AccountKey> = accounts.collect();
         let who: Vec<Who<'_>> = accounts
             .iter()
             .map(|account| {
                 let (user, batch_account) = &self.words[account];
-                Who::Names(Names { user: Some(user), account: Some(batch_account), ..Names::default() })
+                Who::Names(Names {
+                    user: Some(user),
+                    account: Some(batch_account),
+                    ..Names::default()
+                })
             })
             .collect();
         let answer = client.lookup(&who)?;
-        let factors = answer.factors().map(|factor| u64::from(factor.unwrap_or(0)));
+        let factors = answer
+            .factors()
+            .map(|factor| u64::from(factor.unwrap_or(0)));
         Ok(accounts.into_iter().cloned().zip(factors).collect())
     }
 
@@ -189,7 +253,8 @@ impl Feed {
             record: self.record_of(&started.job, started.start, now.max(started.start), true),
             expected_end: started.start.after(started.job.requested),
         });
-        self.runtime.block_on(self.handle.running(running.collect()))?;
+        self.runtime
+            .block_on(self.handle.running(running.collect()))?;
         Ok(())
     }
 
@@ -198,11 +263,27 @@ impl Feed {
         self.record(number, &job.account, job.cores, start, end, running)
     }
 
-    fn record(&self, number: u64, account: &AccountKey, cores: u32, start: WallTime, end: WallTime, running: bool) -> UsageRecord {
+    fn record(
+        &self,
+        number: u64,
+        account: &AccountKey,
+        cores: u32,
+        start: WallTime,
+        end: WallTime,
+        running: bool,
+    ) -> UsageRecord {
         let (user, batch_account) = &self.words[account];
         UsageRecord {
-            key: JobKey { cluster: self.site.clone(), job: number.to_string(), instance: 0 },
-            origin: Origin { user: Some(user.clone()), account: Some(batch_account.clone()), ..Origin::default() },
+            key: JobKey {
+                cluster: self.site.clone(),
+                job: number.to_string(),
+                instance: 0,
+            },
+            origin: Origin {
+                user: Some(user.clone()),
+                account: Some(batch_account.clone()),
+                ..Origin::default()
+            },
             start,
             end,
             cores,
@@ -212,4 +293,3 @@ impl Feed {
         }
     }
 }
-

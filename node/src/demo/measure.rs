@@ -21,14 +21,23 @@ pub(super) struct Propagation {
 impl Propagation {
     /// Takes in what has been observed since the last time. `cut` batches do not count: they wait
     /// for the mesh to heal.
-    pub(super) fn take(&mut self, observations: &mut mpsc::UnboundedReceiver<Observation>, nodes: usize, cut: bool) {
+    pub(super) fn take(
+        &mut self,
+        observations: &mut mpsc::UnboundedReceiver<Observation>,
+        nodes: usize,
+        cut: bool,
+    ) {
         while let Ok(Observation { node, batch, at }) = observations.try_recv() {
-            let (first, holders) = self.under_way.entry(batch).or_insert_with(|| (at, BTreeSet::new()));
+            let (first, holders) = self
+                .under_way
+                .entry(batch)
+                .or_insert_with(|| (at, BTreeSet::new()));
             holders.insert(node);
             if holders.len() == nodes {
                 let took = at.saturating_duration_since(*first);
                 self.under_way.remove(&batch);
-                self.millis.push(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+                self.millis
+                    .push(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
             }
         }
         if cut {
@@ -71,7 +80,10 @@ pub(super) async fn states(grid: &Grid) -> anyhow::Result<Vec<NodeState>> {
             let others = coverage.heard.iter().filter(|(id, _)| **id != own);
             NodeState {
                 holdings: site.holdings(),
-                oldest_ms: others.map(|(_, at)| now.wall.since(*at).0).max().unwrap_or(0),
+                oldest_ms: others
+                    .map(|(_, at)| now.wall.since(*at).0)
+                    .max()
+                    .unwrap_or(0),
                 heard: coverage.sites_heard,
                 connected: site.peers().iter().filter(|peer| peer.connected).count(),
             }
@@ -83,11 +95,17 @@ pub(super) async fn states(grid: &Grid) -> anyhow::Result<Vec<NodeState>> {
 
 /// How many different holdings there are among the nodes: 1 when all agree.
 pub(super) fn distinct(states: &[NodeState]) -> usize {
-    states.iter().map(|state| state.holdings).collect::<BTreeSet<_>>().len()
+    states
+        .iter()
+        .map(|state| state.holdings)
+        .collect::<BTreeSet<_>>()
+        .len()
 }
 
 /// The last batch of each stream that any node holds.
-pub(super) async fn join_of_vectors(grid: &Grid) -> anyhow::Result<BTreeMap<(VoId, StreamId), Seq>> {
+pub(super) async fn join_of_vectors(
+    grid: &Grid,
+) -> anyhow::Result<BTreeMap<(VoId, StreamId), Seq>> {
     let mut join = BTreeMap::new();
     for node in &grid.nodes {
         for (vo, vector) in node.handle.ask(|site, _| site.vectors()).await? {
@@ -102,13 +120,19 @@ pub(super) async fn join_of_vectors(grid: &Grid) -> anyhow::Result<BTreeMap<(VoI
 
 /// Waits until every node holds everything in `all`: from then on the views of that moment are one.
 /// `None` if they do not within `limit`.
-pub(super) async fn await_held(grid: &Grid, all: &BTreeMap<(VoId, StreamId), Seq>, limit: Duration) -> anyhow::Result<Option<Duration>> {
+pub(super) async fn await_held(
+    grid: &Grid,
+    all: &BTreeMap<(VoId, StreamId), Seq>,
+    limit: Duration,
+) -> anyhow::Result<Option<Duration>> {
     let began = Instant::now();
     for node in &grid.nodes {
         loop {
             let held = node.handle.ask(|site, _| site.vectors()).await?;
             let lacks = |((vo, stream), seq): (&(VoId, StreamId), &Seq)| {
-                held.get(vo).and_then(|vector| vector.get(stream)).is_none_or(|have| have < seq)
+                held.get(vo)
+                    .and_then(|vector| vector.get(stream))
+                    .is_none_or(|have| have < seq)
             };
             if !all.iter().any(lacks) {
                 break;
@@ -123,7 +147,10 @@ pub(super) async fn await_held(grid: &Grid, all: &BTreeMap<(VoId, StreamId), Seq
 }
 
 /// Waits until all nodes compute the same views; the digests then, or the last ones within `limit`.
-pub(super) async fn await_identical(grid: &Grid, limit: Duration) -> anyhow::Result<Vec<ContentHash>> {
+pub(super) async fn await_identical(
+    grid: &Grid,
+    limit: Duration,
+) -> anyhow::Result<Vec<ContentHash>> {
     let began = Instant::now();
     loop {
         let digests = view_digests(grid).await?;
@@ -139,20 +166,37 @@ async fn view_digests(grid: &Grid) -> anyhow::Result<Vec<ContentHash>> {
     let mut digests = Vec::new();
     for node in &grid.nodes {
         let vos = grid.vos.clone();
-        let views = node.handle.ask(move |site, _| vos.iter().map(|vo| site.view_digest(*vo)).collect::<Vec<_>>()).await?;
-        let bytes: Vec<u8> = views.iter().flatten().flat_map(|digest| *digest.as_bytes()).collect();
+        let views = node
+            .handle
+            .ask(move |site, _| {
+                vos.iter()
+                    .map(|vo| site.view_digest(*vo))
+                    .collect::<Vec<_>>()
+            })
+            .await?;
+        let bytes: Vec<u8> = views
+            .iter()
+            .flatten()
+            .flat_map(|digest| *digest.as_bytes())
+            .collect();
         digests.push(ContentHash::of(&bytes));
     }
     Ok(digests)
 }
 
 /// Raw usage of every entry that was used, as the first node knows it, by path in the site's tree.
-pub(super) async fn usage(grid: &Grid, plan: &Plan) -> anyhow::Result<BTreeMap<AccountPath, Counters>> {
+pub(super) async fn usage(
+    grid: &Grid,
+    plan: &Plan,
+) -> anyhow::Result<BTreeMap<AccountPath, Counters>> {
     let mut usage = BTreeMap::new();
     for (vo, id) in plan.vos.iter().zip(&grid.vos) {
         let id = *id;
         let mount = AccountPath::root().child(&vo.name)?;
-        let accounts = grid.nodes[0].handle.ask(move |site, _| site.usage_by_account(Some(id))).await?;
+        let accounts = grid.nodes[0]
+            .handle
+            .ask(move |site, _| site.usage_by_account(Some(id)))
+            .await?;
         for (path, counters) in accounts {
             usage.insert(mount.join(&path)?, counters);
         }
@@ -184,10 +228,17 @@ pub(super) fn share_lines(plan: &Plan, usage: &BTreeMap<AccountPath, Counters>) 
         let usage_ms = of(&path);
         let parent = path.parent().map_or(0, |parent| of(&parent));
         let milli = u128::from(usage_ms) * 100_000 / u128::from(parent.max(1));
-        lines.push(ShareLine { path, target, actual_milli_percent: u64::try_from(milli).unwrap_or(0), usage_ms });
+        lines.push(ShareLine {
+            path,
+            target,
+            actual_milli_percent: u64::try_from(milli).unwrap_or(0),
+            usage_ms,
+        });
     };
     for vo in &plan.vos {
-        let mount = AccountPath::root().child(&vo.name).expect("a VO's name is a name");
+        let mount = AccountPath::root()
+            .child(&vo.name)
+            .expect("a VO's name is a name");
         push(mount.clone(), vo.share.to_string());
         for (path, share) in &vo.entries {
             push(mount.join(path).expect("short"), share.to_string());

@@ -26,7 +26,9 @@ use crate::output::Exit;
 
 use self::grid::{Grid, SYNC};
 use self::load::Clusters;
-use self::measure::{Propagation, await_held, await_identical, distinct, join_of_vectors, share_lines, states, usage};
+use self::measure::{
+    Propagation, await_held, await_identical, distinct, join_of_vectors, share_lines, states, usage,
+};
 use self::plan::Plan;
 use self::report::{Quantiles, Report, ShareOut};
 use self::screen::{Progress, Screen};
@@ -68,7 +70,12 @@ pub struct DemoArgs {
 
     /// How many times faster than the machine's the sites' clocks run; a trace is fitted into the
     /// time given by --for.
-    #[arg(long, value_name = "TIMES", conflicts_with = "trace", default_value_t = 1_440)]
+    #[arg(
+        long,
+        value_name = "TIMES",
+        conflicts_with = "trace",
+        default_value_t = 1_440
+    )]
     speed: u32,
 
     /// Decides the load's random draws.
@@ -94,12 +101,18 @@ impl FromStr for Cut {
     fn from_str(text: &str) -> Result<Self, String> {
         let (from, to) = text.split_once("..").ok_or("write it as 20s..40s")?;
         let (from, to) = (parse_time(from)?, parse_time(to)?);
-        if from < to { Ok(Self { from, to }) } else { Err("it heals before it is cut".to_owned()) }
+        if from < to {
+            Ok(Self { from, to })
+        } else {
+            Err("it heals before it is cut".to_owned())
+        }
     }
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {
-    let time: jiff::SignedDuration = text.parse().map_err(|error| format!("`{text}`: {error}; write it as 60s or 5m"))?;
+    let time: jiff::SignedDuration = text
+        .parse()
+        .map_err(|error| format!("`{text}`: {error}; write it as 60s or 5m"))?;
     Duration::try_from(time).map_err(|_| format!("`{text}` lies in the past"))
 }
 
@@ -127,8 +140,20 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
         plan.vos.len(),
         factor_permille / 1_000
     ));
-    let outcome = Show { args: &args, plan: &plan, grid, screen, start_ms }.run().await?;
-    Ok(if outcome { Exit::Success } else { Exit::Failure })
+    let outcome = Show {
+        args: &args,
+        plan: &plan,
+        grid,
+        screen,
+        start_ms,
+    }
+    .run()
+    .await?;
+    Ok(if outcome {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
 }
 
 /// A running demonstration.
@@ -147,7 +172,9 @@ impl Show<'_> {
         self.grid.clock.go();
         let heal = self.play(&clusters, &mut propagation).await?;
         let now = crate::driver::Clock::now(&*self.grid.clock).wall;
-        self.grid.clock.stop_at(self.plan.end.map_or(now, |end| end.max(now)));
+        self.grid
+            .clock
+            .stop_at(self.plan.end.map_or(now, |end| end.max(now)));
         let jobs = tokio::task::block_in_place(|| clusters.finish())?;
         let digests = await_identical(&self.grid, SETTLE_MAX).await?;
         propagation.take(&mut self.grid.observations, self.grid.nodes.len(), false);
@@ -159,7 +186,10 @@ impl Show<'_> {
             views_identical,
             view_digests: digests.iter().map(ToString::to_string).collect(),
             shares: shares.iter().map(ShareOut::of).collect(),
-            usage_core_ms: usage.iter().map(|(path, counters)| (path.to_string(), counters.cpu_ms)).collect(),
+            usage_core_ms: usage
+                .iter()
+                .map(|(path, counters)| (path.to_string(), counters.cpu_ms))
+                .collect(),
             jobs,
             propagation_ms: Quantiles {
                 p50: propagation.quantile(500),
@@ -182,7 +212,11 @@ impl Show<'_> {
     }
 
     /// Lets the load run, cuts and heals, and draws. Returns what the heal was like.
-    async fn play(&mut self, clusters: &Clusters, propagation: &mut Propagation) -> anyhow::Result<Option<Heal>> {
+    async fn play(
+        &mut self,
+        clusters: &Clusters,
+        propagation: &mut Propagation,
+    ) -> anyhow::Result<Option<Heal>> {
         let began = Instant::now();
         let nodes = self.grid.nodes.len();
         let mut heal = None;
@@ -193,7 +227,8 @@ impl Show<'_> {
             if let Some(when) = self.args.partition {
                 if !cut && heal.is_none() && began.elapsed() >= when.from {
                     self.grid.partition(true).await?;
-                    self.screen.say(&format!("{:?}: the mesh is cut in two.", when.from));
+                    self.screen
+                        .say(&format!("{:?}: the mesh is cut in two.", when.from));
                     cut = true;
                 } else if cut && began.elapsed() >= when.to {
                     heal = Some(self.heal().await?);
@@ -213,7 +248,10 @@ impl Show<'_> {
         // may need longer.
         let patience = Instant::now();
         while !clusters.are_done() {
-            anyhow::ensure!(patience.elapsed() < Duration::from_secs(300), "the trace could not be fed in five minutes beyond its time");
+            anyhow::ensure!(
+                patience.elapsed() < Duration::from_secs(300),
+                "the trace could not be fed in five minutes beyond its time"
+            );
             propagation.take(&mut self.grid.observations, nodes, false);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -224,16 +262,35 @@ impl Show<'_> {
         let views_while_cut = distinct(&states(&self.grid).await?);
         let all = join_of_vectors(&self.grid).await?;
         self.grid.partition(false).await?;
-        let took = await_held(&self.grid, &all, SETTLE_MAX).await?.context("the views did not become identical after the heal")?;
+        let took = await_held(&self.grid, &all, SETTLE_MAX)
+            .await?
+            .context("the views did not become identical after the heal")?;
         let to_identical_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        self.screen.say(&format!("The mesh has healed: {views_while_cut} views became one in {to_identical_ms} ms."));
-        Ok(Heal { to_identical_ms, views_while_cut })
+        self.screen.say(&format!(
+            "The mesh has healed: {views_while_cut} views became one in {to_identical_ms} ms."
+        ));
+        Ok(Heal {
+            to_identical_ms,
+            views_while_cut,
+        })
     }
 
-    async fn draw(&mut self, clusters: &Clusters, elapsed: Duration, cut: bool) -> anyhow::Result<()> {
+    async fn draw(
+        &mut self,
+        clusters: &Clusters,
+        elapsed: Duration,
+        cut: bool,
+    ) -> anyhow::Result<()> {
         let states = states(&self.grid).await?;
         let shares = share_lines(self.plan, &usage(&self.grid, self.plan).await?);
-        let progress = Progress { elapsed, length: self.args.length, jobs: clusters.jobs(), states: &states, shares: &shares, cut };
+        let progress = Progress {
+            elapsed,
+            length: self.args.length,
+            jobs: clusters.jobs(),
+            states: &states,
+            shares: &shares,
+            cut,
+        };
         self.screen.draw(&self.grid, &progress);
         Ok(())
     }
@@ -256,7 +313,10 @@ struct Heal {
 /// The pace at which `length` of the sites' time fits into `real` time, with a tail for the end.
 fn fitted(length: Millis, real: Duration) -> anyhow::Result<u64> {
     let room = real.saturating_sub(TAIL).as_millis();
-    anyhow::ensure!(room >= 1_000, "--for is too short to replay a trace: give it five seconds or more");
+    anyhow::ensure!(
+        room >= 1_000,
+        "--for is too short to replay a trace: give it five seconds or more"
+    );
     let factor = u128::from(length.0) * 1_000 / room;
     Ok(u64::try_from(factor).unwrap_or(u64::MAX).max(1))
 }

@@ -59,7 +59,11 @@ impl Plan {
             let account = entry.account();
             if account.path.is_root() {
                 let name = paper::VOS[entry.vo].to_owned();
-                vos.push(PlanVo { name, share: entry.share(), entries: BTreeMap::new() });
+                vos.push(PlanVo {
+                    name,
+                    share: entry.share(),
+                    entries: BTreeMap::new(),
+                });
             } else {
                 vos[entry.vo].entries.insert(account.path, entry.share());
             }
@@ -75,23 +79,52 @@ impl Plan {
     }
 
     /// A trace, dealt to `sites` nodes.
-    pub(super) fn trace(file: &Path, sites: usize, reschedule: bool, shares: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn trace(
+        file: &Path,
+        sites: usize,
+        reschedule: bool,
+        shares: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let nodes = NonZeroUsize::new(sites).context("a mesh has one site or more")?;
         let trace = Trace::read(open(file)?, nodes).with_context(|| file.display().to_string())?;
         if trace.jobs.is_empty() {
             bail!("{}: there is no job in it that ran", file.display());
         }
-        let start = trace.jobs.iter().map(|job| job.start.min(job.submit)).min().expect("there are jobs");
-        let end = trace.jobs.iter().map(|job| job.end).max().expect("there are jobs");
+        let start = trace
+            .jobs
+            .iter()
+            .map(|job| job.start.min(job.submit))
+            .min()
+            .expect("there are jobs");
+        let end = trace
+            .jobs
+            .iter()
+            .map(|job| job.end)
+            .max()
+            .expect("there are jobs");
         let peak = trace.peak_cores();
-        let cores = peak.iter().map(|cores| u32::try_from(*cores).unwrap_or(u32::MAX).max(1)).collect();
+        let cores = peak
+            .iter()
+            .map(|cores| u32::try_from(*cores).unwrap_or(u32::MAX).max(1))
+            .collect();
         let mut vos = equal_shares(&trace);
         if let Some(shares) = shares {
             given_shares(&mut vos, shares)?;
         }
-        let usage_mode = if reschedule { UsageMode::Predictive } else { UsageMode::Historical };
+        let usage_mode = if reschedule {
+            UsageMode::Predictive
+        } else {
+            UsageMode::Historical
+        };
         let end = (!reschedule).then_some(end);
-        Ok(Self { cores, vos, load: Load::Trace { trace, reschedule }, start, end, usage_mode })
+        Ok(Self {
+            cores,
+            vos,
+            load: Load::Trace { trace, reschedule },
+            start,
+            end,
+            usage_mode,
+        })
     }
 
     /// Wall time that the load takes; `None` if it never ends.
@@ -113,20 +146,32 @@ fn equal_shares(trace: &Trace) -> Vec<PlanVo> {
         .map(|(name, mut entries)| {
             let each = Share::from_ratio(1, entries.len().max(1) as u64);
             entries.values_mut().for_each(|share| *share = each);
-            PlanVo { name, share: vo_share, entries }
+            PlanVo {
+                name,
+                share: vo_share,
+                entries,
+            }
         })
         .collect()
 }
 
 /// Takes shares from a file of the form that all share trees have.
 fn given_shares(vos: &mut [PlanVo], file: &Path) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let tree = fairmesh_policy::parse_tree(&text, &file.display().to_string())?;
     for (path, entry) in tree.to_shares()? {
-        let vo = path.names().next().and_then(|name| vos.iter_mut().find(|vo| vo.name == name));
-        let Some(vo) = vo else { bail!("{}: `{path}` is no VO of this trace", file.display()) };
+        let vo = path
+            .names()
+            .next()
+            .and_then(|name| vos.iter_mut().find(|vo| vo.name == name));
+        let Some(vo) = vo else {
+            bail!("{}: `{path}` is no VO of this trace", file.display())
+        };
         let mount = AccountPath::root().child(&vo.name)?;
-        let below = path.relative_to(&mount).expect("it begins with the VO's name");
+        let below = path
+            .relative_to(&mount)
+            .expect("it begins with the VO's name");
         match vo.entries.get_mut(&below) {
             _ if below.is_root() => vo.share = entry.share,
             Some(share) => *share = entry.share,
@@ -137,8 +182,13 @@ fn given_shares(vos: &mut [PlanVo], file: &Path) -> anyhow::Result<()> {
 }
 
 fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
-    let reader = std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let reader =
+        std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut reader = BufReader::new(reader);
     let is_gzip = reader.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    Ok(if is_gzip { Box::new(BufReader::new(MultiGzDecoder::new(reader))) } else { Box::new(reader) })
+    Ok(if is_gzip {
+        Box::new(BufReader::new(MultiGzDecoder::new(reader)))
+    } else {
+        Box::new(reader)
+    })
 }

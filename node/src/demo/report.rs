@@ -70,7 +70,11 @@ impl Report {
     /// The page for people.
     pub(super) fn words(&self) -> String {
         let views = match self.views_identical {
-            true => format!("All {} nodes ended with the identical view {}.", self.view_digests.len(), &self.view_digests[0][..16]),
+            true => format!(
+                "All {} nodes ended with the identical view {}.",
+                self.view_digests.len(),
+                &self.view_digests[0][..16]
+            ),
             false => "The nodes did NOT end with identical views.".to_owned(),
         };
         let heal = match (self.heal_to_identical_ms, self.views_while_cut) {

@@ -33,7 +33,11 @@ pub(super) struct Screen {
 impl Screen {
     /// `quiet` for machines: words go to standard error only.
     pub(super) fn new(quiet: bool) -> Self {
-        Self { quiet, redraw: !quiet && std::io::stdout().is_terminal(), drawn: 0 }
+        Self {
+            quiet,
+            redraw: !quiet && std::io::stdout().is_terminal(),
+            drawn: 0,
+        }
     }
 
     /// Says a line that stays.
@@ -85,7 +89,13 @@ fn headline(progress: &Progress<'_>) -> String {
 
 fn share_table(lines: &[ShareLine]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["ENTRY", "TARGET %", "ACTUAL %", "OFF BY", "CORE-HOURS"]);
+    table.load_style(presets::NOTHING).set_header([
+        "ENTRY",
+        "TARGET %",
+        "ACTUAL %",
+        "OFF BY",
+        "CORE-HOURS",
+    ]);
     for line in lines.iter().take(LINES_MAX) {
         table.add_row([
             line.path.to_string(),
@@ -108,7 +118,13 @@ fn share_table(lines: &[ShareLine]) -> Table {
 
 fn site_table(grid: &Grid, states: &[NodeState]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["SITE", "PEERS", "HEARD", "OLDEST DATA (its own time)", "VIEW"]);
+    table.load_style(presets::NOTHING).set_header([
+        "SITE",
+        "PEERS",
+        "HEARD",
+        "OLDEST DATA (its own time)",
+        "VIEW",
+    ]);
     for (node, state) in grid.nodes.iter().zip(states) {
         table.add_row([
             node.name.clone(),

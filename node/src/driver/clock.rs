@@ -22,14 +22,21 @@ pub struct SystemClock {
 impl SystemClock {
     /// A clock whose `mono` starts now.
     pub fn start() -> Self {
-        Self { started: Instant::now() }
+        Self {
+            started: Instant::now(),
+        }
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { mono: mono_since(self.started), wall: WallTime(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)) }
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            mono: mono_since(self.started),
+            wall: WallTime(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
+        }
     }
 }
 
@@ -48,7 +55,13 @@ impl FastClock {
     /// Stands at `origin`; a `factor_permille` of 1,000 is the machine's pace.
     pub fn new(origin: WallTime, factor_permille: u64) -> Self {
         let started = Instant::now();
-        Self { started, let_go: OnceLock::new(), origin, factor_permille, end: AtomicU64::new(u64::MAX) }
+        Self {
+            started,
+            let_go: OnceLock::new(),
+            origin,
+            factor_permille,
+            end: AtomicU64::new(u64::MAX),
+        }
     }
 
     /// Runs from now on.
@@ -66,8 +79,13 @@ impl Clock for FastClock {
     fn now(&self) -> Now {
         let since = self.let_go.get().map_or(0, |let_go| mono_since(*let_go).0);
         let elapsed = u128::from(since) * u128::from(self.factor_permille) / 1_000;
-        let wall = self.origin.after(Millis(u64::try_from(elapsed).unwrap_or(u64::MAX)));
-        Now { mono: mono_since(self.started), wall: WallTime(wall.0.min(self.end.load(Ordering::Acquire))) }
+        let wall = self
+            .origin
+            .after(Millis(u64::try_from(elapsed).unwrap_or(u64::MAX)));
+        Now {
+            mono: mono_since(self.started),
+            wall: WallTime(wall.0.min(self.end.load(Ordering::Acquire))),
+        }
     }
 }
 

@@ -21,7 +21,11 @@ impl Driver {
             }
         }
         if !writes.is_empty() {
-            let batches: Vec<BatchId> = self.observer.iter().flat_map(|_| writes.iter().filter_map(BatchId::of)).collect();
+            let batches: Vec<BatchId> = self
+                .observer
+                .iter()
+                .flat_map(|_| writes.iter().filter_map(BatchId::of))
+                .collect();
             let store = &self.store;
             tokio::task::block_in_place(|| store.write(writes))?;
             self.observe(batches);
@@ -38,20 +42,35 @@ impl Driver {
     async fn carry_out_one(&mut self, effect: Effect) {
         match effect {
             Effect::Persist(_) => unreachable!("written before"),
-            Effect::Push { vo, bytes } => self.send(NetworkCommand::Publish { topic: vo, bytes }).await,
+            Effect::Push { vo, bytes } => {
+                self.send(NetworkCommand::Publish { topic: vo, bytes })
+                    .await
+            }
             Effect::Judge { token, verdict } => {
-                let Some((message_id, from)) = self.pushes.remove(&token) else { return };
+                let Some((message_id, from)) = self.pushes.remove(&token) else {
+                    return;
+                };
                 let verdict = match verdict {
                     SiteVerdict::Accept => Verdict::Accept,
                     SiteVerdict::Ignore => Verdict::Ignore,
                     SiteVerdict::Reject => Verdict::Reject,
                 };
-                self.send(NetworkCommand::Judge { message_id, from, verdict }).await;
+                self.send(NetworkCommand::Judge {
+                    message_id,
+                    from,
+                    verdict,
+                })
+                .await;
             }
-            Effect::Ask { to, id, bytes } => self.send(NetworkCommand::Request { to, id, bytes }).await,
+            Effect::Ask { to, id, bytes } => {
+                self.send(NetworkCommand::Request { to, id, bytes }).await
+            }
             Effect::Answer { channel, bytes } => {
-                let Some(to) = self.channels.remove(&channel) else { return };
-                self.send(NetworkCommand::Respond { to, channel, bytes }).await;
+                let Some(to) = self.channels.remove(&channel) else {
+                    return;
+                };
+                self.send(NetworkCommand::Respond { to, channel, bytes })
+                    .await;
             }
             Effect::Reply { ticket, reply } => {
                 if let Some(caller) = self.replies.remove(&ticket) {
@@ -63,7 +82,10 @@ impl Driver {
                 self.send(NetworkCommand::Allow(sites)).await;
                 self.send(NetworkCommand::Peers(addresses)).await;
             }
-            Effect::Subscribe { vo, members } => self.send(NetworkCommand::Subscribe { topic: vo, members }).await,
+            Effect::Subscribe { vo, members } => {
+                self.send(NetworkCommand::Subscribe { topic: vo, members })
+                    .await
+            }
             Effect::View(view) => {
                 self.view.send_replace(view);
             }
@@ -76,10 +98,16 @@ impl Driver {
     }
 
     fn observe(&self, batches: Vec<BatchId>) {
-        let Some(observer) = &self.observer else { return };
+        let Some(observer) = &self.observer else {
+            return;
+        };
         for batch in batches {
             // Whoever measured has stopped: then there is nothing to measure.
-            let _ = observer.send(Observation { node: self.site.id(), batch, at: Instant::now() });
+            let _ = observer.send(Observation {
+                node: self.site.id(),
+                batch,
+                at: Instant::now(),
+            });
         }
     }
 

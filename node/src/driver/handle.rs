@@ -26,38 +26,53 @@ impl NodeHandle {
     /// Reports usage. What the answer says was counted is durable.
     pub async fn report(&self, records: Vec<UsageRecord>) -> Result<Reported, Gone> {
         let reply = self.call(|reply| Command::Report(records, reply)).await?;
-        let Reply::Reported(reported) = reply else { unreachable!("a report is answered by a report") };
+        let Reply::Reported(reported) = reply else {
+            unreachable!("a report is answered by a report")
+        };
         Ok(reported)
     }
 
     /// Replaces the list of running jobs.
     pub async fn running(&self, jobs: Vec<RunningJob>) -> Result<Reported, Gone> {
         let reply = self.call(|reply| Command::Running(jobs, reply)).await?;
-        let Reply::Reported(reported) = reply else { unreachable!("a list is answered by a report") };
+        let Reply::Reported(reported) = reply else {
+            unreachable!("a list is answered by a report")
+        };
         Ok(reported)
     }
 
     /// Hands in a signed document, for all members of its VO.
     pub async fn publish(&self, document: Vec<u8>) -> Result<Result<String, String>, Gone> {
         let reply = self.call(|reply| Command::Publish(document, reply)).await?;
-        let Reply::Published(result) = reply else { unreachable!("a document is answered by its fate") };
+        let Reply::Published(result) = reply else {
+            unreachable!("a document is answered by its fate")
+        };
         Ok(result)
     }
 
     /// Asks the site something. The question runs on the driver's task: keep it short.
-    pub async fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Site, Now) -> T + Send + 'static) -> Result<T, Gone> {
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Site, Now) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
         let (answer, answered) = oneshot::channel();
         let question = move |site: &Site, now: Now| {
             // Nobody waits any more: then the answer is not needed.
             let _ = answer.send(question(site, now));
         };
-        self.commands.send(Command::Ask(Box::new(question))).await.map_err(|_| Gone)?;
+        self.commands
+            .send(Command::Ask(Box::new(question)))
+            .await
+            .map_err(|_| Gone)?;
         answered.await.map_err(|_| Gone)
     }
 
     /// Takes another configuration.
     pub async fn reconfigure(&self, config: SiteConfig) -> Result<(), Gone> {
-        self.commands.send(Command::Reconfigure(Box::new(config))).await.map_err(|_| Gone)
+        self.commands
+            .send(Command::Reconfigure(Box::new(config)))
+            .await
+            .map_err(|_| Gone)
     }
 
     /// Publishes what is pending and stops. Returns when the store is closed.
@@ -71,7 +86,10 @@ impl NodeHandle {
 
     /// Cuts the node off from these sites; an empty set heals.
     pub async fn block(&self, sites: impl IntoIterator<Item = SiteId>) -> Result<(), Gone> {
-        self.network.send(NetworkCommand::Block(sites.into_iter().collect())).await.map_err(|_| Gone)
+        self.network
+            .send(NetworkCommand::Block(sites.into_iter().collect()))
+            .await
+            .map_err(|_| Gone)
     }
 
     /// Counters of the network.
@@ -84,7 +102,10 @@ impl NodeHandle {
         self.view.borrow().clone()
     }
 
-    async fn call(&self, command: impl FnOnce(oneshot::Sender<Reply>) -> Command) -> Result<Reply, Gone> {
+    async fn call(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Reply>) -> Command,
+    ) -> Result<Reply, Gone> {
         let (reply, replied) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| Gone)?;
         replied.await.map_err(|_| Gone)

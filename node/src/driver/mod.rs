@@ -110,7 +110,11 @@ impl Driver {
                 }
                 taken += 1;
                 if taken < ROUND_MAX {
-                    next = commands.try_recv().ok().map(Input::Command).or_else(|| network.try_recv().ok().map(Input::Network));
+                    next = commands
+                        .try_recv()
+                        .ok()
+                        .map(Input::Command)
+                        .or_else(|| network.try_recv().ok().map(Input::Network));
                 }
             }
             self.carry_out(effects).await?;
@@ -150,20 +154,42 @@ impl Driver {
         Some(match event {
             NetworkEvent::Connected(peer) => Event::Connected(peer),
             NetworkEvent::Disconnected(peer) => Event::Disconnected(peer),
-            NetworkEvent::Gossip { topic, from, message_id, bytes } => {
+            NetworkEvent::Gossip {
+                topic,
+                from,
+                message_id,
+                bytes,
+            } => {
                 let token = self.ticket();
                 self.pushes.insert(token, (message_id, from));
-                Event::Pushed { from, vo: topic, bytes, token }
+                Event::Pushed {
+                    from,
+                    vo: topic,
+                    bytes,
+                    token,
+                }
             }
-            NetworkEvent::Request { from, channel, bytes } => {
+            NetworkEvent::Request {
+                from,
+                channel,
+                bytes,
+            } => {
                 self.channels.insert(channel, from);
-                Event::Asked { from, bytes, channel }
+                Event::Asked {
+                    from,
+                    bytes,
+                    channel,
+                }
             }
             NetworkEvent::Response { from, id, result } => {
                 if let Err(failure) = &result {
                     tracing::debug!(peer = %from.short(), %failure, "request failed");
                 }
-                Event::Answered { from, id, bytes: result.ok() }
+                Event::Answered {
+                    from,
+                    id,
+                    bytes: result.ok(),
+                }
             }
             NetworkEvent::Listening(address) => {
                 tracing::info!(%address, "listening");
@@ -177,15 +203,25 @@ impl Driver {
         match command {
             Command::Report(records, reply) => {
                 let ticket = self.expect_reply(reply);
-                let records = records.into_iter().map(|record| self.with_mark(record)).collect();
+                let records = records
+                    .into_iter()
+                    .map(|record| self.with_mark(record))
+                    .collect();
                 Some(Event::Report { ticket, records })
             }
             Command::Running(jobs, reply) => {
                 let ticket = self.expect_reply(reply);
-                let jobs = jobs.into_iter().map(|job| (self.mark_of(&job.record), job)).map(|(mark, job)| (job, mark)).collect();
+                let jobs = jobs
+                    .into_iter()
+                    .map(|job| (self.mark_of(&job.record), job))
+                    .map(|(mark, job)| (job, mark))
+                    .collect();
                 Some(Event::Running { ticket, jobs })
             }
-            Command::Publish(bytes, reply) => Some(Event::Publish { ticket: self.expect_reply(reply), bytes }),
+            Command::Publish(bytes, reply) => Some(Event::Publish {
+                ticket: self.expect_reply(reply),
+                bytes,
+            }),
             Command::Ask(question) => {
                 question(&self.site, self.clock.now());
                 None
@@ -211,14 +247,19 @@ impl Driver {
             Err(error) => {
                 // Better to leave a job out than to count it twice; the operator is told how.
                 tracing::error!(%error, job = %record.key.job, "mark of a job cannot be read; the job is not counted");
-                Some(JobMark { charged_until: record.end, ended: true })
+                Some(JobMark {
+                    charged_until: record.end,
+                    ended: true,
+                })
             }
         }
     }
 
     fn remember_marks(&mut self, effects: &[fairmesh_site::Effect]) {
         for effect in effects {
-            let fairmesh_site::Effect::Persist(writes) = effect else { continue };
+            let fairmesh_site::Effect::Persist(writes) = effect else {
+                continue;
+            };
             for write in writes.iter().filter(|write| write.table == Table::Jobs) {
                 if let Some(mark) = write.value.as_deref().and_then(JobMark::from_bytes) {
                     self.marks.insert(write.key.clone(), mark);

@@ -48,7 +48,8 @@ pub struct Running {
 /// Starts a node on the current (multi-threaded) tokio runtime.
 pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     let now = options.clock.now();
-    std::fs::create_dir_all(&options.data_dir).with_context(|| format!("cannot make {}", options.data_dir.display()))?;
+    std::fs::create_dir_all(&options.data_dir)
+        .with_context(|| format!("cannot make {}", options.data_dir.display()))?;
     let incarnation = next_incarnation(&options)?;
     let (store, recovery) = Store::open(&options.data_dir.join("store"), now.wall)?;
     for file in &recovery.leftovers_removed {
@@ -78,7 +79,15 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
         observer: options.observer,
     };
     let driver = tokio::spawn(driver.run(command_receiver, events, first));
-    Ok(Running { handle: NodeHandle { commands, network, view }, driver, listening })
+    Ok(Running {
+        handle: NodeHandle {
+            commands,
+            network,
+            view,
+        },
+        driver,
+        listening,
+    })
 }
 
 /// An incarnation that no life of this site has used: above the floor that the small file keeps,
@@ -89,7 +98,10 @@ fn next_incarnation(options: &NodeOptions) -> anyhow::Result<Incarnation> {
     let seconds = options.clock.now().wall.0 / 1_000;
     let by_time = (seconds << 20) | (options.random & 0xf_ffff);
     let incarnation = Incarnation(by_time.max(floor));
-    side.save(&SideState { format: SIDE_FORMAT_MAX, incarnation_floor: Incarnation(incarnation.0.saturating_add(1)) })?;
+    side.save(&SideState {
+        format: SIDE_FORMAT_MAX,
+        incarnation_floor: Incarnation(incarnation.0.saturating_add(1)),
+    })?;
     Ok(incarnation)
 }
 
@@ -109,7 +121,10 @@ fn read_rows(store: &Store) -> anyhow::Result<Vec<Row>> {
 }
 
 /// The addresses that were bound, in the order in which the system gave them.
-async fn await_listening(events: &mut mpsc::Receiver<NetworkEvent>, expected: usize) -> Vec<Multiaddr> {
+async fn await_listening(
+    events: &mut mpsc::Receiver<NetworkEvent>,
+    expected: usize,
+) -> Vec<Multiaddr> {
     let mut listening = Vec::new();
     while listening.len() < expected {
         match events.recv().await {

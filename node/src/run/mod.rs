@@ -30,7 +30,11 @@ use crate::serve::ViewSource;
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The configuration file.
-    #[arg(long, value_name = "FILE", default_value = "/etc/fairmesh/fairmesh.toml")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/fairmesh/fairmesh.toml"
+    )]
     config: PathBuf,
 }
 
@@ -38,7 +42,11 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct CheckConfigArgs {
     /// The configuration file.
-    #[arg(long, value_name = "FILE", default_value = "/etc/fairmesh/fairmesh.toml")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/fairmesh/fairmesh.toml"
+    )]
     config: PathBuf,
 }
 
@@ -56,9 +64,16 @@ pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Resu
     }
     let (_, unknown) = uids(&config.sockets.writers);
     for name in &unknown {
-        writeln!(out, "warning: the writer `{name}` is no user of this machine")?;
+        writeln!(
+            out,
+            "warning: the writer `{name}` is no user of this machine"
+        )?;
     }
-    Ok(if unknown.is_empty() { Exit::Success } else { Exit::Failure })
+    Ok(if unknown.is_empty() {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
 }
 
 /// Runs a node.
@@ -69,7 +84,11 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let running = start(NodeOptions {
         site: config.to_site_config(),
         secret: key.to_secret(),
-        network: NetworkConfig { listen: config.listen.clone(), peers: config.peer_addresses(), ..NetworkConfig::default() },
+        network: NetworkConfig {
+            listen: config.listen.clone(),
+            peers: config.peer_addresses(),
+            ..NetworkConfig::default()
+        },
         data_dir: config.data_dir.clone(),
         clock: Arc::new(SystemClock::start()),
         observer: None,
@@ -80,7 +99,11 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let (settings_sender, settings) = watch::channel(settings_of(&config));
     let (stop_sender, stop) = watch::channel(false);
     let servers = Servers::start(&config, &running, site, settings, &stop).await?;
-    println!("fairmesh: site {} ({site}) listens on {}", config.name, words(&running.listening));
+    println!(
+        "fairmesh: site {} ({site}) listens on {}",
+        config.name,
+        words(&running.listening)
+    );
     notify(&[sd_notify::NotifyState::Ready]);
     let served = serve(config, running, &settings_sender).await;
     notify(&[sd_notify::NotifyState::Stopping]);
@@ -105,10 +128,14 @@ impl Servers {
     ) -> anyhow::Result<Self> {
         for socket in [&config.sockets.lookup, &config.sockets.control] {
             let folder = socket.parent().context("a socket is in a folder")?;
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
         }
         let source = ViewSource::start(running.handle.clone()).await?;
-        let lookup_config = LookupConfig { mode: config.sockets.lookup_mode, ..LookupConfig::default() };
+        let lookup_config = LookupConfig {
+            mode: config.sockets.lookup_mode,
+            ..LookupConfig::default()
+        };
         let lookup = LookupServer::bind(&config.sockets.lookup, source, lookup_config).await?;
         let options = ControlOptions {
             node: running.handle.clone(),
@@ -119,7 +146,10 @@ impl Servers {
             limits: ControlLimits::default(),
         };
         let control = control::bind(&config.sockets.control, options).await?;
-        Ok(Self { lookup: tokio::spawn(lookup.run(stop.clone())), control: tokio::spawn(control.run(stop.clone())) })
+        Ok(Self {
+            lookup: tokio::spawn(lookup.run(stop.clone())),
+            control: tokio::spawn(control.run(stop.clone())),
+        })
     }
 
     async fn end(self) -> anyhow::Result<()> {
@@ -130,8 +160,14 @@ impl Servers {
 }
 
 /// Waits for signals; ends with the node.
-async fn serve(mut config: Config, running: Running, settings: &watch::Sender<ControlSettings>) -> anyhow::Result<Exit> {
-    let Running { handle, mut driver, .. } = running;
+async fn serve(
+    mut config: Config,
+    running: Running,
+    settings: &watch::Sender<ControlSettings>,
+) -> anyhow::Result<Exit> {
+    let Running {
+        handle, mut driver, ..
+    } = running;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -167,7 +203,11 @@ async fn serve(mut config: Config, running: Running, settings: &watch::Sender<Co
 }
 
 /// Reads the configuration again and applies what can be applied while the node runs.
-async fn reload(old: &Config, handle: &NodeHandle, settings: &watch::Sender<ControlSettings>) -> anyhow::Result<Config> {
+async fn reload(
+    old: &Config,
+    handle: &NodeHandle,
+    settings: &watch::Sender<ControlSettings>,
+) -> anyhow::Result<Config> {
     let new = Config::load(&old.file)?;
     let difference = Config::diff(old, &new);
     handle.reconfigure(new.to_site_config()).await?;
@@ -187,13 +227,24 @@ async fn reload(old: &Config, handle: &NodeHandle, settings: &watch::Sender<Cont
 fn settings_of(config: &Config) -> ControlSettings {
     let (writers, unknown) = uids(&config.sockets.writers);
     for name in unknown {
-        tracing::warn!(user = name, "a writer in the configuration is no user of this machine");
+        tracing::warn!(
+            user = name,
+            "a writer in the configuration is no user of this machine"
+        );
     }
-    ControlSettings { name: config.name.clone(), writers, timing: config.to_site_config().timing }
+    ControlSettings {
+        name: config.name.clone(),
+        writers,
+        timing: config.to_site_config().timing,
+    }
 }
 
 fn words(items: &[impl ToString]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    items
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn random() -> anyhow::Result<u64> {

@@ -44,7 +44,9 @@ impl ViewSource {
             let mut generation = 1;
             loop {
                 tokio::time::sleep(REFRESH).await;
-                let Ok(mut next) = ask(&node, generation).await else { return };
+                let Ok(mut next) = ask(&node, generation).await else {
+                    return;
+                };
                 if !Arc::ptr_eq(&next.view, &sender.borrow().view) {
                     generation += 1;
                     next.rests_on.generation = generation;
@@ -110,7 +112,12 @@ async fn ask(node: &NodeHandle, generation: u64) -> Result<Answers, Gone> {
             age: oldest_age(site, &coverage, now.wall),
             sites_heard: coverage.sites_heard,
             sites_total: coverage.sites_total,
-            reference_window: view.reader().references().first().copied().unwrap_or(Window(0)),
+            reference_window: view
+                .reader()
+                .references()
+                .first()
+                .copied()
+                .unwrap_or(Window(0)),
             digest: site.holdings(),
             flags: flags(site.health(now)),
             generation,
@@ -123,7 +130,10 @@ async fn ask(node: &NodeHandle, generation: u64) -> Result<Answers, Gone> {
 /// Age of what the longest silent site last said. Our own usage is always current.
 fn oldest_age(site: &Site, coverage: &Coverage, now: fairmesh_model::WallTime) -> Millis {
     let others = coverage.heard.iter().filter(|(id, _)| **id != site.id());
-    others.map(|(_, at)| now.since(*at)).max().unwrap_or_default()
+    others
+        .map(|(_, at)| now.since(*at))
+        .max()
+        .unwrap_or_default()
 }
 
 fn flags(health: Health) -> u64 {
@@ -133,4 +143,3 @@ fn flags(health: Health) -> u64 {
         | flag(health.forked, protocol::View::SITE_FORKED)
         | flag(health.alone, protocol::View::ALONE)
 }
-

@@ -62,7 +62,10 @@ pub(crate) fn factor_of(packed: u64, depth: usize) -> Share {
         let digit = (packed >> (level * wide)) & (u64::MAX >> (64 - wide));
         (cut << narrow) | (digit >> (wide - narrow))
     });
-    Share::from_ratio(cut, u64::MAX >> (64 - narrow * u32::try_from(depth).expect("at most 64")))
+    Share::from_ratio(
+        cut,
+        u64::MAX >> (64 - narrow * u32::try_from(depth).expect("at most 64")),
+    )
 }
 
 /// Bits that a factor from 0 to 10^9 can tell apart.
@@ -84,7 +87,10 @@ mod tests {
         let better = factor_of(packed(half, half, half + half / 2), 3);
         let worse = factor_of(packed(half, half, half), 3);
         assert!(better > worse);
-        assert_eq!(factor_of(packed(2 * half - 1, 2 * half - 1, 2 * half - 1), 3), Share::WHOLE);
+        assert_eq!(
+            factor_of(packed(2 * half - 1, 2 * half - 1, 2 * half - 1), 3),
+            Share::WHOLE
+        );
         assert_eq!(factor_of(0, 3), Share::ZERO);
     }
 }
