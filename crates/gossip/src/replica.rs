@@ -13,7 +13,7 @@ use fairmesh_model::{
     DocumentError, InFlightSheet, Millis, Role, Seal, SealRef, Seq, SharePolicy, Signed, SiteId,
     StreamId, UsageBatch, Verified, VoId, WallTime, cbor,
 };
-use fairmesh_policy::{Adopted, PolicyError, VoPolicies};
+use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::{
     Applied, Bound, CellChange, CheckpointOffer, ForkProof, InFlight, Refused, Sealed, VoUsage,
 };
@@ -153,6 +153,15 @@ impl Replica {
             forks: BTreeMap::new(),
             cores: BTreeMap::new(),
             heard: BTreeMap::new(),
+        }
+    }
+
+    /// Knows a VO by its id, and which versions of its documents were seen before.
+    pub fn with_memory(vo: VoId, seen: &HighestSeen) -> Self {
+        let (policies, _) = VoPolicies::restore(vo, seen, []);
+        Self {
+            policies,
+            ..Self::new(vo)
         }
     }
 

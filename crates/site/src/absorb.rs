@@ -3,10 +3,14 @@
 //! Invariant: whatever changes a replica is persisted as the exact bytes that were verified. What
 //! is refused changes nothing, is counted, and says who sent it and why.
 
+use std::sync::Arc;
+
 use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Refusal, Replica};
 use fairmesh_model::documents::BATCH_BYTES_MAX;
-use fairmesh_model::{Counters, Document, Now, SiteId, VoId, WallTime};
+use fairmesh_model::{
+    Checkpoint, ContentHash, Counters, Document, Now, Seq, SiteId, Verified, VoId, WallTime, cbor,
+};
 use fairmesh_usage::CellChange;
 
 use crate::event::{Effect, PushToken, Reply, Ticket, Verdict};
@@ -176,26 +180,15 @@ impl Site {
                 hash,
                 what,
                 founded,
-            } => {
-                let row = Write::set(
-                    Table::Documents,
-                    hash_key(vo, hash.as_bytes()),
-                    bytes.to_vec(),
-                );
-                self.effects.push(Effect::Persist(vec![row]));
-                self.document_adopted(vo, what, *founded);
-            }
+            } => self.keep_document(vo, hash, bytes, what, *founded),
             Absorbed::Usage {
                 stream,
                 seq,
                 at,
                 changes,
             } => {
-                let row = Write::set(
-                    Table::Batches,
-                    stream_key(vo, *stream, *seq),
-                    bytes.to_vec(),
-                );
+                let key = stream_key(vo, *stream, *seq);
+                let row = Write::set(Table::Batches, key, bytes.to_vec());
                 self.effects.push(Effect::Persist(vec![row]));
                 self.stats.batches_taken += 1;
                 self.watch_clock(now, stream.site, *at);
@@ -207,46 +200,63 @@ impl Site {
                 seals,
                 changes,
             } => {
-                let mut rows: Vec<Write> = seals
-                    .iter()
-                    .map(|(hash, seal)| {
-                        Write::set(Table::Seals, hash_key(vo, hash.as_bytes()), seal.to_vec())
-                    })
-                    .collect();
-                for checkpoint in adopted {
-                    rows.push(Write::set(
-                        Table::Checkpoints,
-                        hash_key(vo, checkpoint.hash().as_bytes()),
-                        checkpoint.bytes().to_vec(),
-                    ));
-                    rows.extend(self.prune(vo, checkpoint.body().stream()));
-                }
-                self.effects.push(Effect::Persist(rows));
+                self.keep_checkpoints(vo, adopted, seals);
                 if !changes.is_empty() {
                     self.apply_changes(vo, changes);
                     // The batches behind a checkpoint are the next thing to ask for.
                     self.gossip.suspect_behind(from, vo);
                 }
             }
-            Absorbed::Forked {
-                stream,
-                proof,
-                changes: _,
-            } => {
-                let key = stream_key(vo, *stream, fairmesh_model::Seq(0));
-                self.effects.push(Effect::Persist(vec![Write::set(
-                    Table::Forks,
-                    key,
-                    proof.clone(),
-                )]));
-                self.notice(Notice::Forked {
-                    vo,
-                    site: stream.site,
-                });
+            Absorbed::Forked { stream, proof, .. } => {
+                let key = stream_key(vo, *stream, Seq(0));
+                let row = Write::set(Table::Forks, key, proof.clone());
+                self.effects.push(Effect::Persist(vec![row]));
+                let site = stream.site;
+                self.notice(Notice::Forked { vo, site });
                 // The one case in which counters fall: sum up anew.
                 self.tree_is_stale = true;
             }
         }
+    }
+
+    /// Keeps a document, and with it the memory against rollback.
+    fn keep_document(
+        &mut self,
+        vo: VoId,
+        hash: &ContentHash,
+        bytes: &[u8],
+        what: &str,
+        founded: bool,
+    ) {
+        let document = Write::set(
+            Table::Documents,
+            hash_key(vo, hash.as_bytes()),
+            bytes.to_vec(),
+        );
+        let seen = cbor::to_vec(&self.replicas[&vo].policies().highest_seen());
+        let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);
+        self.effects.push(Effect::Persist(vec![document, seen]));
+        self.document_adopted(vo, what, founded);
+    }
+
+    /// Keeps checkpoints and their seals, and lets go of the batches that they cover.
+    fn keep_checkpoints(
+        &mut self,
+        vo: VoId,
+        adopted: &[Arc<Verified<Checkpoint>>],
+        seals: &[(ContentHash, Arc<[u8]>)],
+    ) {
+        let seal_row = |(hash, seal): &(ContentHash, Arc<[u8]>)| {
+            Write::set(Table::Seals, hash_key(vo, hash.as_bytes()), seal.to_vec())
+        };
+        let mut rows: Vec<Write> = seals.iter().map(seal_row).collect();
+        for checkpoint in adopted {
+            let key = hash_key(vo, checkpoint.hash().as_bytes());
+            let bytes = checkpoint.bytes().to_vec();
+            rows.push(Write::set(Table::Checkpoints, key, bytes));
+            rows.extend(self.prune(vo, checkpoint.body().stream()));
+        }
+        self.effects.push(Effect::Persist(rows));
     }
 
     pub(crate) fn absorb_sheet(&mut self, vo: VoId, bytes: &[u8]) -> Result<Absorbed, Refusal> {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::Absorbed;
+use fairmesh_gossip::{Absorbed, Replica};
 use fairmesh_model::{
     Checkpoint, ContentHash, Counters, Incarnation, Millis, Now, Origin, Signed, SigningKey, Span,
     StreamId, VoId, WallTime, Window, cbor,
@@ -24,6 +24,9 @@ pub type Row = (Table, Vec<u8>, Vec<u8>);
 
 /// A row without its table.
 type KeyValue = (Vec<u8>, Vec<u8>);
+
+/// Largest row of the versions seen of a VO's documents: some 100 bytes for each delegated path.
+const MEMORY_BYTES_MAX: usize = 4 << 20;
 
 /// Largest row of a fact about an origin.
 const ORIGIN_BYTES_MAX: usize = 4_096;
@@ -49,6 +52,7 @@ impl Site {
             .filter_map(|(row_key, value)| Some(parse_ledger_row(row_key, value)?.incarnation))
             .max();
         let mut site = Self::new(config, key, incarnation, seed, now);
+        site.restore_memory(take(Table::Policy));
         site.restore_documents(take(Table::Documents));
         site.restore_forks(take(Table::Forks));
         site.restore_streams(
@@ -80,6 +84,20 @@ impl Site {
         // Look-ups and reports must not meet a site that has forgotten its tree.
         site.rebuild_shares(now);
         site
+    }
+
+    /// What was seen before, so that an older document is known for a rollback.
+    fn restore_memory(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
+        for (key, value) in rows {
+            let Some(vo) = vo_of(&key) else { continue };
+            match cbor::from_slice(&value, MEMORY_BYTES_MAX) {
+                Ok(seen) if self.replicas.contains_key(&vo) => {
+                    self.replicas.insert(vo, Replica::with_memory(vo, &seen));
+                }
+                Ok(_) => {}
+                Err(_) => self.expect_row("memory of policy versions", false),
+            }
+        }
     }
 
     fn restore_documents(&mut self, mut rows: Vec<(Vec<u8>, Vec<u8>)>) {

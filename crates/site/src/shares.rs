@@ -13,10 +13,10 @@ use fairmesh_fairshare::{
 };
 use fairmesh_gossip::Replica;
 use fairmesh_model::{
-    AccountPath, Counters, Distance, Now, SiteId, Span, StreamId, VoId, WallTime, Window,
-    WindowLength,
+    AccountPath, Counters, Distance, HistoryRule, Now, SiteId, Span, StreamId, VoId, WallTime,
+    Window, WindowLength,
 };
-use fairmesh_policy::{CompiledTree, compile};
+use fairmesh_policy::{CompiledTree, InForce, compile};
 
 use crate::config::SiteConfig;
 use crate::identity::Account;
@@ -49,72 +49,20 @@ impl Shares {
         replicas: &BTreeMap<VoId, Replica>,
         now: WallTime,
     ) -> Self {
-        let founded: Vec<(&VoId, &Replica)> = replicas
-            .iter()
-            .filter(|(_, replica)| replica.is_founded())
-            .collect();
-        let mut mounts = BTreeMap::new();
-        for (alias, vo) in &config.vos {
-            if let Some(replica) = replicas.get(vo).filter(|replica| replica.is_founded()) {
-                mounts.insert(alias.clone(), replica.policies().in_force(now));
-            }
-        }
-        let compiled = compile(&config.policy, &mounts);
-        let mut histories = vec![(
-            None,
-            config.local_history,
-            config.local_window,
-            Distance::default(),
-        )];
-        for (vo, replica) in founded {
-            let charter = replica.charter().expect("it is founded");
-            histories.push((Some(*vo), charter.history, charter.window, charter.distance));
-        }
-        let index_of =
-            |vo: Option<VoId>| histories.iter().position(|(of, ..)| *of == vo).unwrap_or(0);
-        let lengths: Vec<WindowLength> =
-            histories.iter().map(|(_, _, length, _)| *length).collect();
-        let tables: Vec<History> = histories
-            .iter()
-            .map(|(_, rule, length, distance)| History {
-                weights: WeightTable::new(*rule, *length),
-                distance: *distance,
-            })
-            .collect();
-        let horizons = histories
-            .iter()
-            .zip(&tables)
-            .map(|((vo, ..), table)| (*vo, table.weights.horizon_windows()))
-            .collect();
+        let compiled = compile(&config.policy, &mounted_policies(config, replicas, now));
+        let histories = histories_of(config, replicas);
+        let tables: Vec<History> = histories.iter().map(|rules| rules.table()).collect();
+        let horizons = histories.iter().zip(&tables);
+        let horizons = horizons.map(|(rules, table)| (rules.of, table.weights.horizon_windows()));
+        let horizons = horizons.collect();
+        let lengths: Vec<WindowLength> = histories.iter().map(|rules| rules.window).collect();
         let references: Vec<Window> = lengths.iter().map(|length| length.window_at(now)).collect();
-        let mut spec = TreeSpec::new(tables, 0);
-        spec.root_history = index_of(compiled.root_vo);
-        for entry in &compiled.entries {
-            let scope = match entry.scope {
-                fairmesh_policy::Scope::Local => Scope::Local,
-                fairmesh_policy::Scope::Global => Scope::Global,
-            };
-            spec.entries.push(EntrySpec {
-                path: entry.path.clone(),
-                share: entry.share,
-                scope,
-                history: index_of(entry.vo),
-            });
-        }
-        let writer = spec
+        let histories: Vec<Option<VoId>> = histories.iter().map(|rules| rules.of).collect();
+        let writer = spec_of(&compiled, &histories, tables)
             .build(&references)
             .expect("a compiled tree has no gaps and no doubles");
-        let at_root = compiled.root_vo.map(|vo| (vo, AccountPath::root()));
-        let mounted = compiled
-            .entries
-            .iter()
-            .filter(|entry| entry.vo_path.as_ref().is_some_and(AccountPath::is_root));
-        let places = mounted
-            .filter_map(|entry| Some((entry.vo?, entry.path.clone())))
-            .chain(at_root)
-            .collect();
-        let view = Arc::new(View::new(config.identity.clone(), places, writer.reader()));
-        let histories = histories.iter().map(|(of, ..)| *of).collect();
+        let (identity, places) = (config.identity.clone(), places_of(&compiled));
+        let view = Arc::new(View::new(identity, places, writer.reader()));
         Self {
             view,
             compiled,
@@ -272,6 +220,85 @@ impl Shares {
             }
         }
     }
+}
+
+/// The rules by which the site itself, or a VO, weighs usage.
+struct HistoryRules {
+    of: Option<VoId>,
+    rule: HistoryRule,
+    window: WindowLength,
+    distance: Distance,
+}
+
+impl HistoryRules {
+    fn table(&self) -> History {
+        History {
+            weights: WeightTable::new(self.rule, self.window),
+            distance: self.distance,
+        }
+    }
+}
+
+/// The policies in force of the VOs that are known, by the owner's alias.
+fn mounted_policies(
+    config: &SiteConfig,
+    replicas: &BTreeMap<VoId, Replica>,
+    now: WallTime,
+) -> BTreeMap<String, InForce> {
+    let known = config.vos.iter().filter_map(|(alias, vo)| {
+        let replica = replicas.get(vo).filter(|replica| replica.is_founded())?;
+        Some((alias.clone(), replica.policies().in_force(now)))
+    });
+    known.collect()
+}
+
+/// The site's own rules first, then those of the VOs that are known.
+fn histories_of(config: &SiteConfig, replicas: &BTreeMap<VoId, Replica>) -> Vec<HistoryRules> {
+    let own = HistoryRules {
+        of: None,
+        rule: config.local_history,
+        window: config.local_window,
+        distance: Distance::default(),
+    };
+    let charters = replicas
+        .iter()
+        .filter_map(|(vo, replica)| Some((*vo, replica.charter()?)));
+    let vos = charters.map(|(vo, charter)| HistoryRules {
+        of: Some(vo),
+        rule: charter.history,
+        window: charter.window,
+        distance: charter.distance,
+    });
+    [own].into_iter().chain(vos).collect()
+}
+
+fn spec_of(compiled: &CompiledTree, histories: &[Option<VoId>], tables: Vec<History>) -> TreeSpec {
+    let places: BTreeMap<Option<VoId>, usize> = histories.iter().copied().zip(0..).collect();
+    let history = |vo: Option<VoId>| places.get(&vo).copied().unwrap_or(0);
+    let mut spec = TreeSpec::new(tables, 0);
+    spec.root_history = history(compiled.root_vo);
+    let entries = compiled.entries.iter().map(|entry| EntrySpec {
+        path: entry.path.clone(),
+        share: entry.share,
+        scope: match entry.scope {
+            fairmesh_policy::Scope::Local => Scope::Local,
+            fairmesh_policy::Scope::Global => Scope::Global,
+        },
+        history: history(entry.vo),
+    });
+    spec.entries = entries.collect();
+    spec
+}
+
+/// Where each VO is mounted.
+fn places_of(compiled: &CompiledTree) -> BTreeMap<VoId, AccountPath> {
+    let at_root = compiled.root_vo.map(|vo| (vo, AccountPath::root()));
+    let mounts = compiled
+        .entries
+        .iter()
+        .filter(|entry| entry.vo_path.as_ref().is_some_and(AccountPath::is_root));
+    let mounted = mounts.filter_map(|entry| Some((entry.vo?, entry.path.clone())));
+    mounted.chain(at_root).collect()
 }
 
 impl Site {

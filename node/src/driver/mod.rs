@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairmesh_model::{ContentHash, RunningJob, SiteId, UsageRecord};
+use fairmesh_model::{ContentHash, Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_site::{BatchId, Event, JobMark, Reply, Site, Table, View, job_key};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -33,12 +33,15 @@ use crate::store::{Store, StoreError};
 /// Most inputs that one round takes in before it writes: bounds how long the first of them waits.
 const ROUND_MAX: usize = 64;
 
+/// Something to ask the site, on the driver's task.
+pub(crate) type Question = Box<dyn FnOnce(&Site, Now) + Send>;
+
 /// What callers within the node ask of the driver.
 pub(crate) enum Command {
     Report(Vec<UsageRecord>, oneshot::Sender<Reply>),
     Running(Vec<RunningJob>, oneshot::Sender<Reply>),
     Publish(Vec<u8>, oneshot::Sender<Reply>),
-    Ask(Box<dyn FnOnce(&Site, fairmesh_model::Now) + Send>),
+    Ask(Question),
     Reconfigure(Box<fairmesh_site::SiteConfig>),
     Stop(oneshot::Sender<()>),
 }

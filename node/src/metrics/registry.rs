@@ -86,6 +86,10 @@ fn site(registry: &mut Registry, sample: &Sample) {
         "Entries of the share tree in force",
         sample.entries,
     );
+    lookups(registry, sample);
+}
+
+fn lookups(registry: &mut Registry, sample: &Sample) {
     if let Some(lookups) = &sample.lookups {
         counter(
             registry,

@@ -1,0 +1,102 @@
+//! The demonstration, as a stranger runs it: one command, and what its last line says.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fairmesh_cluster::SwfReader;
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
+
+/// Runs the demonstration and reads the one line that it prints for machines.
+fn demo(arguments: &[&str]) -> anyhow::Result<Value> {
+    let output = Command::new(PROGRAM)
+        .arg("demo")
+        .args(arguments)
+        .arg("--json")
+        .output()?;
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    anyhow::ensure!(output.status.success(), "{words}");
+    let text = String::from_utf8(output.stdout)?;
+    anyhow::ensure!(text.lines().count() == 1, "more than one line: {text}");
+    let report: Value = serde_json::from_str(&text)?;
+    anyhow::ensure!(report["schema"] == "fairmesh.demo/1", "{report}");
+    Ok(report)
+}
+
+fn millis(report: &Value, field: &str) -> u64 {
+    report[field]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number in {field}: {report}"))
+}
+
+#[test]
+fn a_mesh_that_was_cut_in_two_is_one_again_within_three_sync_intervals() -> anyhow::Result<()> {
+    let report = demo(&["--for", "16s", "--partition", "4s..8s"])?;
+    assert!(
+        millis(&report, "views_while_cut") >= 2,
+        "the halves did not diverge: {report}"
+    );
+    let healed = millis(&report, "heal_to_identical_ms");
+    assert!(
+        healed <= 3 * millis(&report, "sync_interval_ms"),
+        "{healed} ms to agree"
+    );
+    assert_eq!(report["views_identical"], true);
+    let digests = report["view_digests"].as_array().expect("a list");
+    assert_eq!(digests.len(), 6);
+    assert!(digests.iter().all(|digest| *digest == digests[0]));
+    assert!(millis(&report, "jobs") > 0);
+    let targets: BTreeMap<&str, &str> = report["shares"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|share| Some((share["path"].as_str()?, share["target"].as_str()?)))
+        .collect();
+    assert_eq!(targets["/VO-A"], "30");
+    assert_eq!(targets["/VO-B/P-B1/U-B12"], "30");
+    Ok(())
+}
+
+#[test]
+fn a_real_trace_adds_up_to_the_millisecond_at_every_node() -> anyhow::Result<()> {
+    let Some(trace) = trace("swf/LCG-2005-1.days1-6.swf.gz") else {
+        println!("NOT CHECKED: no traces here (FAIRMESH_TRACES names their folder)");
+        return Ok(());
+    };
+    let report = demo(&["--trace", trace.to_str().expect("UTF-8"), "--for", "30s"])?;
+    assert_eq!(report["views_identical"], true);
+    let counted: BTreeMap<String, u64> = report["usage_core_ms"]
+        .as_object()
+        .expect("a map")
+        .iter()
+        .map(|(path, usage)| (path.clone(), usage.as_u64().expect("a number")))
+        .collect();
+    assert_eq!(counted, expected(&trace)?);
+    assert_eq!(millis(&report, "jobs"), 83_979);
+    Ok(())
+}
+
+/// What the trace's jobs add up to, by VO and user, straight from its columns.
+fn expected(trace: &Path) -> anyhow::Result<BTreeMap<String, u64>> {
+    let file = flate2::read::MultiGzDecoder::new(std::fs::File::open(trace)?);
+    let mut usage = BTreeMap::new();
+    for record in SwfReader::new(BufReader::new(file)) {
+        let record = record?;
+        let (Some(run_s), Some(cores)) = (record.run_s, record.cores()) else {
+            continue;
+        };
+        let name = |number: Option<u64>| number.map_or("unknown".to_owned(), |n| n.to_string());
+        let path = format!("/VO-{}/U-{}", name(record.group), name(record.user));
+        *usage.entry(path).or_default() += run_s * cores * 1_000;
+    }
+    Ok(usage)
+}
+
+fn trace(name: &str) -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
+    let folder = std::env::var_os("FAIRMESH_TRACES").map_or(beside, PathBuf::from);
+    Some(folder.join(name)).filter(|file| file.exists())
+}
