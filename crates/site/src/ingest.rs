@@ -114,7 +114,9 @@ impl Site {
             report.reported.refused.push((index, why));
             return false;
         }
-        let account = self.account_of(record);
+        let mapped = self.shares.view.account(&record.origin);
+        let is_mapped = mapped.is_some();
+        let account = mapped.unwrap_or_else(IdentityMap::nowhere);
         let key = job_key(&record.key);
         // Two reports of one job in one event: the second one sees what the first one did.
         let mark = report.marks.get(&key).copied().or(mark);
@@ -126,7 +128,7 @@ impl Site {
         };
         let total = self.count(&account, &charge, rules.window, report);
         report.marks.insert(key, charge.mark);
-        if self.shares.view.account(&record.origin).is_none() {
+        if !is_mapped {
             self.note_unmapped(record, total, report);
         }
         self.stats.records_counted += 1;

@@ -49,8 +49,10 @@ impl OwnStream {
         } else {
             timing.heartbeat
         };
-        self.published_at
-            .map_or(MonoTime(0), |at| at.after(interval))
+        // The first one waits, too: a node that keeps crashing right after its start must not
+        // leave an incarnation behind each time.
+        let first = MonoTime(0).after(timing.publish);
+        self.published_at.map_or(first, |at| at.after(interval))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Carrying effects out: what must be durable first and at once, then the rest in order.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use fairmesh_site::{BatchId, Effect, Severity, Verdict as SiteVerdict, Write};
+use fairmesh_site::{BatchId, Effect, Severity, Table, Verdict as SiteVerdict, Write};
 
 use super::{Driver, Observation};
 use crate::network::{NetworkCommand, Verdict};
@@ -12,20 +13,20 @@ impl Driver {
     /// Makes all changes of a round durable in one write, and then does the rest. Making a change
     /// durable earlier than its place in the order says is always safe.
     pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), StoreError> {
-        let mut writes: Vec<Write> = Vec::new();
+        // A counter that many records of a round have raised is written once, as it stands.
+        let mut rows: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>> = BTreeMap::new();
         let mut rest = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Persist(change) => writes.extend(change),
+                Effect::Persist(change) => {
+                    rows.extend(change.into_iter().map(|write| ((write.table, write.key), write.value)));
+                }
                 other => rest.push(other),
             }
         }
-        if !writes.is_empty() {
-            let batches: Vec<BatchId> = self
-                .observer
-                .iter()
-                .flat_map(|_| writes.iter().filter_map(BatchId::of))
-                .collect();
+        if !rows.is_empty() {
+            let writes: Vec<Write> = rows.into_iter().map(|((table, key), value)| Write { table, key, value }).collect();
+            let batches: Vec<BatchId> = self.observer.iter().flat_map(|_| writes.iter().filter_map(BatchId::of)).collect();
             let store = &self.store;
             tokio::task::block_in_place(|| store.write(writes))?;
             self.observe(batches);
