@@ -9,7 +9,9 @@ use criterion::{Criterion, Throughput};
 use fairmesh::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
 use fairmesh::network::NetworkConfig;
 use fairmesh::store::{Store, Table, Write};
-use fairmesh_model::{AccountPath, HistoryRule, JobKey, Millis, Origin, Share, UsageRecord, WindowLength};
+use fairmesh_model::{
+    AccountPath, HistoryRule, JobKey, Millis, Origin, Share, UsageRecord, WindowLength,
+};
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
 
@@ -24,7 +26,10 @@ const USERS: u64 = 1_000;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let folder = tempfile::tempdir().expect("a folder");
     let clock = Arc::new(SystemClock::start());
     let (store, _) = Store::open(&folder.path().join("bare"), clock.now().wall).expect("opens");
@@ -54,7 +59,9 @@ fn main() {
 /// Many reports at once, as several feeds or a pipelined one make them.
 async fn report(node: &NodeHandle, first: u64, now: fairmesh_model::WallTime) {
     let reports = (0..IN_FLIGHT).map(|report| {
-        let records = (0..REPORT).map(|record| job(first + report * REPORT + record, now)).collect();
+        let records = (0..REPORT)
+            .map(|record| job(first + report * REPORT + record, now))
+            .collect();
         node.report(records)
     });
     for reported in futures::future::join_all(reports).await {
@@ -66,8 +73,16 @@ async fn report(node: &NodeHandle, first: u64, now: fairmesh_model::WallTime) {
 fn job(number: u64, now: fairmesh_model::WallTime) -> UsageRecord {
     let user = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % USERS;
     UsageRecord {
-        key: JobKey { cluster: "bench".to_owned(), job: number.to_string(), instance: 0 },
-        origin: Origin { user: Some(format!("u{user}")), account: Some("local".to_owned()), ..Origin::default() },
+        key: JobKey {
+            cluster: "bench".to_owned(),
+            job: number.to_string(),
+            instance: 0,
+        },
+        origin: Origin {
+            user: Some(format!("u{user}")),
+            account: Some("local".to_owned()),
+            ..Origin::default()
+        },
         start: now.before(Millis(1_000)),
         end: now,
         cores: 4,
@@ -81,12 +96,16 @@ fn job(number: u64, now: fairmesh_model::WallTime) -> UsageRecord {
 fn rows(first: u64) -> Vec<Write> {
     let marks = (first..first + REPORT * IN_FLIGHT).map(|job| Write {
         table: Table::Jobs,
-        key: fairmesh_model::ContentHash::of(&job.to_be_bytes()).as_bytes().to_vec(),
+        key: fairmesh_model::ContentHash::of(&job.to_be_bytes())
+            .as_bytes()
+            .to_vec(),
         value: Some(vec![1; 9]),
     });
     let counters = (0..USERS).map(|user| Write {
         table: Table::Ledger,
-        key: fairmesh_model::ContentHash::of(&user.to_le_bytes()).as_bytes().repeat(2),
+        key: fairmesh_model::ContentHash::of(&user.to_le_bytes())
+            .as_bytes()
+            .repeat(2),
         value: Some([first.to_be_bytes(); 6].concat()),
     });
     marks.chain(counters).collect()
@@ -94,10 +113,15 @@ fn rows(first: u64) -> Vec<Write> {
 
 async fn node(folder: &tempfile::TempDir, clock: Arc<SystemClock>) -> NodeHandle {
     let local = AccountPath::parse("/local").expect("a path");
-    let rule = Rule { account: Some(Pattern::parse("*")), path: "/local/{user}".to_owned(), ..Rule::default() };
+    let rule = Rule {
+        account: Some(Pattern::parse("*")),
+        path: "/local/{user}".to_owned(),
+        ..Rule::default()
+    };
     let options = NodeOptions {
         site: SiteConfig {
-            policy: SitePolicy::new(BTreeMap::from([(local, SiteEntry::local(Share::WHOLE))])).expect("valid"),
+            policy: SitePolicy::new(BTreeMap::from([(local, SiteEntry::local(Share::WHOLE))]))
+                .expect("valid"),
             vos: BTreeMap::new(),
             identity: IdentityMap::new(vec![rule]),
             introducers: BTreeSet::new(),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use fairmesh_site::{BatchId, Effect, Severity, Table, Verdict as SiteVerdict, Write};
+use fairmesh_site::{BatchId, Effect, Severity, Table, Write};
 
 use super::{Driver, Observation};
-use crate::network::{NetworkCommand, Verdict};
+use crate::network::NetworkCommand;
 use crate::store::StoreError;
 
 impl Driver {
@@ -19,14 +19,25 @@ impl Driver {
         for effect in effects {
             match effect {
                 Effect::Persist(change) => {
-                    rows.extend(change.into_iter().map(|write| ((write.table, write.key), write.value)));
+                    rows.extend(
+                        change
+                            .into_iter()
+                            .map(|write| ((write.table, write.key), write.value)),
+                    );
                 }
                 other => rest.push(other),
             }
         }
         if !rows.is_empty() {
-            let writes: Vec<Write> = rows.into_iter().map(|((table, key), value)| Write { table, key, value }).collect();
-            let batches: Vec<BatchId> = self.observer.iter().flat_map(|_| writes.iter().filter_map(BatchId::of)).collect();
+            let writes: Vec<Write> = rows
+                .into_iter()
+                .map(|((table, key), value)| Write { table, key, value })
+                .collect();
+            let batches: Vec<BatchId> = self
+                .observer
+                .iter()
+                .flat_map(|_| writes.iter().filter_map(BatchId::of))
+                .collect();
             let store = &self.store;
             tokio::task::block_in_place(|| store.write(writes))?;
             self.observe(batches);
@@ -50,11 +61,6 @@ impl Driver {
             Effect::Judge { token, verdict } => {
                 let Some((message_id, from)) = self.pushes.remove(&token) else {
                     return;
-                };
-                let verdict = match verdict {
-                    SiteVerdict::Accept => Verdict::Accept,
-                    SiteVerdict::Ignore => Verdict::Ignore,
-                    SiteVerdict::Reject => Verdict::Reject,
                 };
                 self.send(NetworkCommand::Judge {
                     message_id,

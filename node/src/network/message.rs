@@ -6,18 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{ContentHash, SiteId, VoId};
+pub use fairmesh_site::Verdict;
 use libp2p::Multiaddr;
-
-/// What the consumer thinks of a gossip message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Good and new: pass it on.
-    Accept,
-    /// Not worth passing on (known, or not for us to judge); nobody's fault.
-    Ignore,
-    /// Bad: do not pass it on. The consumer decides what becomes of the sender.
-    Reject,
-}
 
 /// An order to the network task.
 #[derive(Debug, Clone, PartialEq, Eq)]
