@@ -28,12 +28,12 @@ const ANSWER_BYTES_MAX: usize = 512 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Nobody listens there.
-    #[error("no node answers on {path}: {source}; is it running? --socket names another socket")]
+    #[error("no node answers on {path} ({why}): is it running? --socket names another socket")]
     Unreachable {
         /// The socket.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// The connection broke, or what came is not HTTP.
     #[error("the node on {path} broke off: {why}")]
@@ -127,9 +127,9 @@ impl Control {
         let stream =
             UnixStream::connect(&self.path)
                 .await
-                .map_err(|source| AskError::Unreachable {
+                .map_err(|why| AskError::Unreachable {
                     path: self.path.clone(),
-                    source,
+                    why,
                 })?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.broken(error))?;

@@ -90,7 +90,8 @@ fn aligned(cell: &str, width: usize) -> String {
     let cut: String = cell.chars().take(width).collect();
     let number = cut
         .trim_start_matches(['+', '-'])
-        .starts_with(|c: char| c.is_ascii_digit());
+        .starts_with(|c: char| c.is_ascii_digit())
+        || cut == "inf";
     if number {
         format!("{cut:>width$}")
     } else {

@@ -2,11 +2,14 @@
 
 use std::io::Write;
 
-use super::number::{core_hours, number, percent};
-use super::{AskArgs, heading, name_or_id};
+use super::number::{amount, core_hours, number, percent};
+use super::{AskArgs, heading, name_or_id, unless_refused};
 use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
 use crate::control::clean;
 use crate::output::Exit;
+
+/// A deviation below this, in percent, prints as 0.00.
+const ON_TARGET: f64 = 0.005;
 
 /// Explain a priority in words, alone or against somebody else's
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -38,12 +41,17 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         ("versus", args.versus.as_deref()),
         ("versus_account", args.vs_account.as_deref()),
     ];
-    let (answer, done) = args
+    let asked = args
         .ask
         .get::<ExplainBody>("/v1/explain", &parameters, out)
-        .await?;
+        .await;
+    let Some((answer, done)) = unless_refused(asked)? else {
+        return Ok(Exit::Failure);
+    };
     if !done {
-        writeln!(out, "{}", heading(&answer.rests_on))?;
+        if !args.ask.output.noheader {
+            writeln!(out, "{}", heading(&answer.rests_on))?;
+        }
         words(&answer.body, out)?;
     }
     Ok(Exit::Success)
@@ -71,18 +79,27 @@ fn level_words(level: &LevelBody) -> String {
     };
     let deviation = number(&level.deviation);
     let standing = match deviation {
-        d if d > 0.0 => "below its target, so it is favoured",
-        d if d < 0.0 => "above its target, so it waits",
+        d if d >= ON_TARGET => "below its target, so it is favoured",
+        d if d <= -ON_TARGET => "above its target, so it waits",
         _ => "on target",
     };
     format!(
-        "{}: should have {} % of its parent, has {} % {whose} ({} of {} core-hours): {standing}",
+        "{}: should have {} % of {}, has {} % {whose} ({} of {} core-hours): {standing}",
         clean(&level.path),
         level.target,
+        parent_words(&level.path),
         percent(&level.actual),
         core_hours(&level.usage_core_ms),
         core_hours(&level.parent_usage_core_ms),
     )
+}
+
+/// What an entry's share is a share of.
+fn parent_words(path: &str) -> String {
+    match path.rsplit_once('/') {
+        None | Some(("", _)) => "this site".to_owned(),
+        Some((parent, _)) => clean(parent),
+    }
 }
 
 fn comparison_words(
@@ -108,17 +125,19 @@ fn comparison_words(
         if let Some(level) = levels.get(level) {
             writeln!(
                 out,
-                "  {} (deviation {} %)",
-                level_words(level),
-                percent(&level.deviation)
+                "  {}: {} % instead of {} %, deviation {}",
+                clean(&level.path),
+                percent(&level.actual),
+                level.target,
+                level.deviation
             )?;
         }
     }
     match &comparison.parity_core_ms {
         Some(parity) => writeln!(
             out,
-            "For parity, {winner} would have to use {} core-hours more, while {loser} uses none.",
-            core_hours(parity)
+            "For parity, {winner} would have to use {} more, while {loser} uses none.",
+            amount(parity)
         ),
         None => writeln!(out, "No usage of {winner} alone would bring {loser} level."),
     }

@@ -14,6 +14,8 @@ use fairmesh_cluster::{SwfError, SwfReader, SwfRecord};
 use fairmesh_model::{JobKey, Origin, UsageRecord, WallTime};
 use flate2::bufread::MultiGzDecoder;
 
+use crate::control::not_a_record;
+
 /// Longest line: what the node takes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
@@ -123,7 +125,7 @@ impl Iterator for JsonLines {
 }
 
 fn checked(record: serde_json::Result<UsageRecord>) -> Result<UsageRecord, String> {
-    let record = record.map_err(|error| error.to_string())?;
+    let record = record.map_err(|error| not_a_record(&error))?;
     record.validate().map_err(|error| error.to_string())?;
     Ok(record)
 }

@@ -1,8 +1,9 @@
 //! The commands that ask a running node over `control.sock`, and feed it.
 //!
 //! Each command is an `…Args` for clap and a `run(&args, out)`. Data go to `out`, words to standard
-//! error; every table is headed by what it rests on. `Ok` is 0 or 1 for the shell (see `Exit`); an
-//! `Err` means that the node could not be asked, for which the caller exits with 2.
+//! error; every table is headed by what it rests on. `Ok` is 0 or 1 for the shell (see `Exit`): 1
+//! also where the node knows no such thing, or refuses a document. An `Err` means that the node
+//! could not be asked, for which the caller exits with 2.
 //!
 //! Invariant: words of the node, of peers and of files are printed without control characters;
 //! `--json` prints the node's own versioned JSON as it came.
@@ -76,6 +77,31 @@ pub fn control(socket: Option<&PathBuf>) -> Control {
     Control::new(path.unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)))
 }
 
+/// Tells a refusal of the node to standard error and gives `None`: the question was understood,
+/// and the answer is no, which is another exit code than that nobody answers.
+///
+/// # Errors
+/// Everything else.
+pub fn unless_refused<T>(asked: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    let is_no = |error: &anyhow::Error| {
+        matches!(
+            error.downcast_ref(),
+            Some(AskError::Refused {
+                status: 404 | 422,
+                ..
+            })
+        )
+    };
+    match asked {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if is_no(&error) => {
+            eprintln!("fairmesh: {error:#}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The line above a table.
 fn heading(rests_on: &RestsOn) -> AsOf {
     let count = |sites: u32| usize::try_from(sites).unwrap_or(usize::MAX);
@@ -89,6 +115,12 @@ fn heading(rests_on: &RestsOn) -> AsOf {
             .as_ref()
             .map(|oldest| Millis(oldest.age_ms)),
     }
+}
+
+/// A number of things: `1 site`, `2 sites`.
+fn count(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
 }
 
 /// A name, or else the beginning of an id.

@@ -4,9 +4,9 @@
 
 use std::io::Write;
 
-use super::peers::round_trip;
+use super::peers::{NO_PEERS, round_trip};
 use super::{AskArgs, heading, name_or_id};
-use crate::control::answer::PeersBody;
+use crate::control::answer::{PeerBody, PeersBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table};
 
@@ -35,9 +35,29 @@ pub async fn run(args: &NetcheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
         table(&body)
             .with_heading(heading(&answer.rests_on))
             .write(out, &args.ask.output)?;
+        if body.peers.is_empty() {
+            eprintln!("{NO_PEERS}");
+        }
     }
     let all = body.peers.iter().all(|peer| peer.reachable);
     Ok(if all { Exit::Success } else { Exit::Failure })
+}
+
+/// The last failure, below the address that it is of; one of an unlisted address is told in full.
+fn failure(peer: &PeerBody, address: &str) -> String {
+    let Some(why) = peer.dial_failure.as_deref().map(clean) else {
+        return String::new();
+    };
+    let is_of = |address: &String| why.starts_with(address.as_str());
+    match why.strip_prefix(address) {
+        // `/p2p/<id>: ` lies between the address and the reason.
+        Some(rest) => rest
+            .split_once(": ")
+            .map_or(rest, |(_, why)| why)
+            .to_owned(),
+        None if peer.addresses.iter().any(is_of) => String::new(),
+        None => why,
+    }
 }
 
 fn table(body: &PeersBody) -> Table {
@@ -68,7 +88,7 @@ fn table(body: &PeersBody) -> Table {
                 state.to_owned(),
                 round_trip(peer),
                 peer.dials_failed.to_string(),
-                peer.dial_failure.as_deref().map(clean).unwrap_or_default(),
+                failure(peer, address),
             ]);
         }
     }

@@ -7,6 +7,16 @@ pub(super) fn core_hours(core_ms: &str) -> String {
     format!("{:.2}", number(core_ms) / 3_600_000.0)
 }
 
+/// Core-milliseconds in the unit that shows them: core-hours, or core-seconds where it is less.
+pub(super) fn amount(core_ms: &str) -> String {
+    let seconds = number(core_ms) / 1_000.0;
+    if seconds < 360.0 {
+        format!("{seconds:.1} core-seconds")
+    } else {
+        format!("{} core-hours", core_hours(core_ms))
+    }
+}
+
 /// Core-milliseconds in whole core-seconds, as Slurm's RawUsage.
 pub(super) fn core_seconds(core_ms: &str) -> String {
     core_ms

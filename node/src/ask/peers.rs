@@ -8,6 +8,10 @@ use super::{AskArgs, heading, name_or_id};
 use crate::control::answer::{PeerBody, PeersBody};
 use crate::output::{Align, Exit, Table, age};
 
+/// Said instead of an empty table.
+pub(super) const NO_PEERS: &str =
+    "no other site is known: the charters of the VOs in the configuration name them";
+
 /// List the other sites: reachable now, age of their data, in sync
 #[derive(Debug, Clone, clap::Args)]
 pub struct PeersArgs {
@@ -25,6 +29,9 @@ pub async fn run(args: &PeersArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     if !done {
         let table = peer_table(&answer.body.peers).with_heading(heading(&answer.rests_on));
         table.write(out, &args.ask.output)?;
+        if answer.body.peers.is_empty() {
+            eprintln!("{NO_PEERS}");
+        }
     }
     Ok(Exit::Success)
 }
@@ -38,8 +45,8 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
         ("DataAge", Align::Right),
         ("InSync", Align::Left),
         ("RTT", Align::Right),
-        ("In", Align::Right),
-        ("Out", Align::Right),
+        ("BytesIn", Align::Right),
+        ("BytesOut", Align::Right),
     ]);
     for peer in peers {
         let since =
@@ -58,9 +65,10 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
     table
 }
 
-/// The last ping, in milliseconds.
+/// The last ping, in milliseconds, of a peer that is reachable.
 pub(super) fn round_trip(peer: &PeerBody) -> String {
-    peer.round_trip_us.map_or_else(
+    let now = peer.round_trip_us.filter(|_| peer.reachable);
+    now.map_or_else(
         || "-".to_owned(),
         |us| format!("{}.{:03}ms", us / 1_000, us % 1_000),
     )

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use fairmesh_client::{Client, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Who};
 
 use super::number::percent;
-use super::{AskArgs, heading};
+use super::{AskArgs, heading, unless_refused};
 use crate::control::answer::PriorityBody;
 use crate::control::clean;
 use crate::output::{Align, Exit, Table};
@@ -34,7 +34,7 @@ pub struct PrioArgs {
     /// The Grid identity
     #[arg(long)]
     pub subject: Option<String>,
-    /// Read lines of "user [account]", print "user account factor"
+    /// Read a user and perhaps an account from each line, print "user account factor"
     #[arg(long, conflicts_with = "user")]
     pub stdin: bool,
     /// The socket for look-ups [default: lookup.sock beside the control socket]
@@ -62,10 +62,13 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         ("group", args.group.as_deref()),
         ("subject", args.subject.as_deref()),
     ];
-    let (answer, done) = args
+    let asked = args
         .ask
         .get::<PriorityBody>("/v1/priority", &parameters, out)
-        .await?;
+        .await;
+    let Some((answer, done)) = unless_refused(asked)? else {
+        return Ok(Exit::Failure);
+    };
     if done {
         return Ok(Exit::Success);
     }

@@ -5,15 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
+use super::number::core_hours;
 use super::{AskArgs, Control, feed};
-use crate::control::answer::{Answer, ReportBody};
+use crate::control::answer::{Answer, Refusal, ReportBody};
 use crate::control::clean;
 use crate::output::Exit;
 
@@ -22,6 +23,9 @@ const BATCH_RECORDS: usize = 5_000;
 
 /// Work that takes longer shows how far it is.
 const PROGRESS_AFTER: Duration = Duration::from_secs(2);
+
+/// Refused lines that `--json` lists.
+const REFUSALS_MAX: usize = 100;
 
 /// Reasons that are listed one by one.
 const REASONS_MAX: usize = 20;
@@ -79,7 +83,7 @@ pub async fn run(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
 
 async fn report_file(
     args: &ReportArgs,
-    file: &PathBuf,
+    file: &Path,
     control: Option<&Control>,
     totals: &mut Totals,
 ) -> anyhow::Result<()> {
@@ -97,7 +101,7 @@ async fn report_file(
                 body.push(b'\n');
                 numbers.push(line);
             }
-            Err(why) => totals.refuse(&why, &format!("{name}:{line}")),
+            Err(why) => totals.refuse(&why, &name, line),
         }
         if numbers.len() >= BATCH_RECORDS {
             send(control, &mut body, &mut numbers, &name, totals).await?;
@@ -130,7 +134,7 @@ async fn send(
     for refusal in &told.refusals {
         let index = usize::try_from(refusal.line).unwrap_or(0).saturating_sub(1);
         let line = numbers.get(index).copied().unwrap_or(refusal.line);
-        totals.refuse(&refusal.reason, &format!("{name}:{line}"));
+        totals.refuse(&refusal.reason, name, line);
     }
     let listed = u64::try_from(told.refusals.len()).unwrap_or(u64::MAX);
     totals.report.refused += told.refused.saturating_sub(listed);
@@ -138,19 +142,21 @@ async fn send(
 }
 
 impl Totals {
-    fn refuse(&mut self, why: &str, place: &str) {
+    fn refuse(&mut self, why: &str, file: &str, line: u64) {
         self.report.refused += 1;
         let why = clean(why);
+        let place = format!("{file}:{line}");
+        if self.report.refusals.len() < REFUSALS_MAX {
+            let reason = format!("{place}: {why}");
+            self.report.refusals.push(Refusal { line, reason });
+        }
         let known = self.reasons.len() < REASONS_MAX || self.reasons.contains_key(&why);
         let why = if known {
             why
         } else {
             "other reasons".to_owned()
         };
-        self.reasons
-            .entry(why)
-            .or_insert_with(|| (0, place.to_owned()))
-            .0 += 1;
+        self.reasons.entry(why).or_insert((0, place)).0 += 1;
     }
 
     fn write(&self, out: &mut dyn Write, dry_run: bool) -> std::io::Result<()> {
@@ -164,18 +170,21 @@ impl Totals {
         } else {
             writeln!(
                 out,
-                "read {}, counted {}, known {}, unmapped {}, late {}, refused {}; {} core-ms charged",
+                "read {}, counted {}, known {}, unmapped {}, late {}, refused {}; {} core-hours charged",
                 report.read,
                 report.counted,
                 report.known,
                 report.unmapped,
                 report.late,
                 report.refused,
-                report.charge_core_ms
+                core_hours(&report.charge_core_ms)
             )?;
         }
         for (why, (count, first)) in &self.reasons {
             eprintln!("refused {count}: {why} (first at {first})");
+        }
+        if report.late > 0 {
+            eprintln!("late: older than any history, so they charge nothing");
         }
         if report.unmapped > 0 {
             eprintln!("`fairmesh usage --unmapped` lists whom no identity rule maps");

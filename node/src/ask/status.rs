@@ -6,10 +6,11 @@ use std::io::Write;
 
 use fairmesh_model::Millis;
 
-use super::peers::peer_table;
-use super::{AskArgs, heading, name_or_id};
-use crate::control::answer::StatusBody;
-use crate::output::{Align, Exit, Table, age};
+use super::peers::{NO_PEERS, peer_table};
+use super::{AskArgs, count, heading, name_or_id};
+use crate::control::answer::{NoticeBody, StatusBody};
+use crate::control::clean;
+use crate::output::{Align, Exit, OutputArgs, Table, age};
 
 /// Show the node, its VOs, its peers and what is wrong
 #[derive(Debug, Clone, clap::Args)]
@@ -35,42 +36,63 @@ pub async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
         .await?;
     let (rests_on, status) = (answer.rests_on, answer.body);
     if !done {
-        writeln!(out, "{}", heading(&rests_on))?;
-        let node = &status.node;
-        writeln!(
-            out,
-            "{} ({}), fairmesh {}, up {}, {} connections, {} entries, {} records counted",
-            crate::control::clean(&node.name),
-            node.site,
-            node.version,
-            age(Millis(node.uptime_ms)),
-            node.connections,
-            node.entries,
-            node.records_counted
-        )?;
-        vo_table(&status).write(out, &args.ask.output)?;
-        writeln!(out)?;
-        peer_table(&status.peers).write(out, &args.ask.output)?;
-        for notice in &status.notices {
-            writeln!(
-                out,
-                "{}: {} [{}]",
-                notice.severity, notice.text, notice.code
-            )?;
+        let format = &args.ask.output;
+        if !format.parsable && !format.noheader {
+            writeln!(out, "{}", heading(&rests_on))?;
         }
-        if node.unmapped > 0 {
-            let count = node.unmapped;
-            writeln!(
-                out,
-                "info: {count} origins map nowhere: `fairmesh usage --unmapped`"
-            )?;
-        }
+        tables(&status, format, out)?;
+        notices(&status, format, out)?;
     }
     Ok(if status.healthy {
         Exit::Success
     } else {
         Exit::Failure
     })
+}
+
+fn tables(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {
+    let node = &status.node;
+    writeln!(
+        out,
+        "{} ({}), fairmesh {}, up {}, {}, {} entries in the share tree, {} counted",
+        clean(&node.name),
+        node.site,
+        node.version,
+        age(Millis(node.uptime_ms)),
+        count(node.connections, "connection"),
+        node.entries,
+        count(node.records_counted, "record"),
+    )?;
+    writeln!(out)?;
+    vo_table(status).write(out, format)?;
+    writeln!(out)?;
+    if status.peers.is_empty() && !format.parsable {
+        return writeln!(out, "{NO_PEERS}");
+    }
+    peer_table(&status.peers).write(out, format)
+}
+
+fn notices(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {
+    let unmapped = (status.node.unmapped > 0).then(|| {
+        let origins = count(status.node.unmapped, "origin");
+        NoticeBody {
+            code: "unmapped".to_owned(),
+            severity: "info".to_owned(),
+            text: format!("no identity rule maps {origins}: see `fairmesh usage --unmapped`"),
+        }
+    });
+    let notices = status.notices.iter().chain(&unmapped);
+    if notices.clone().next().is_some() {
+        writeln!(out)?;
+    }
+    for notice in notices {
+        let (severity, code, text) = (&notice.severity, &notice.code, clean(&notice.text));
+        match format.parsable {
+            true => writeln!(out, "{severity}|{code}|{}", text.replace('|', " "))?,
+            false => writeln!(out, "{severity}: {text} [{code}]")?,
+        }
+    }
+    Ok(())
 }
 
 fn vo_table(status: &StatusBody) -> Table {
@@ -85,7 +107,11 @@ fn vo_table(status: &StatusBody) -> Table {
         let digest = vo.view_digest.as_deref().unwrap_or("-");
         table.row([
             name_or_id(vo.name.as_deref(), &vo.vo),
-            vo.mount.clone().unwrap_or_else(|| "not mounted".to_owned()),
+            match &vo.mount {
+                Some(mount) => mount.clone(),
+                None if vo.charter_version == 0 => "waits for the charter".to_owned(),
+                None => "not mounted".to_owned(),
+            },
             vo.charter_version.to_string(),
             format!("{} of {}", vo.sites_heard, vo.sites_total),
             digest.chars().take(16).collect(),

@@ -5,7 +5,7 @@ use std::io::Write;
 use fairmesh_model::WallTime;
 
 use super::number::core_hours;
-use super::{AskArgs, heading, name_or_id};
+use super::{AskArgs, heading, name_or_id, unless_refused};
 use crate::control::answer::{LedgerBody, NamedCounters, UnmappedBody, UsageBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
@@ -39,10 +39,13 @@ pub async fn run(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         return unmapped(args, out).await;
     }
     let parameters = [("vo", args.vo.as_deref()), ("path", args.path.as_deref())];
-    let (answer, done) = args
+    let asked = args
         .ask
         .get::<UsageBody>("/v1/usage", &parameters, out)
-        .await?;
+        .await;
+    let Some((answer, done)) = unless_refused(asked)? else {
+        return Ok(Exit::Failure);
+    };
     if done {
         return Ok(Exit::Success);
     }

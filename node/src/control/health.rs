@@ -12,10 +12,15 @@ use super::answer::{NoticeBody, PeerBody, VoBody};
 use super::text::clean;
 use crate::output::age;
 
+/// The code of what a VO's documents lack.
+const POLICY_WARNING: &str = "policy-warning";
+
 /// What the site itself has to say: its own notices, and what could not be placed in its tree.
 pub(super) fn of_site(site: &Site) -> Vec<NoticeBody> {
+    // What a policy lacks is asked of the VO: a notice tells what it lacked once.
     let own = site
         .notices()
+        .filter(|told| told.code() != POLICY_WARNING)
         .map(|told| notice(told.code(), told.severity(), &told.to_string()));
     let tree = site.compiled().warnings.iter();
     own.chain(tree.map(|told| notice("tree-warning", Severity::Warning, &told.to_string())))
@@ -32,13 +37,15 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], timing: &Timing) -> Ve
             .unwrap_or_else(|| vo.vo.chars().take(8).collect());
         for warning in &vo.warnings {
             let text = format!("VO {name}: {warning}");
-            notices.push(notice("policy-warning", Severity::Warning, &text));
+            notices.push(notice(POLICY_WARNING, Severity::Warning, &text));
         }
     }
     if !peers.is_empty() && peers.iter().all(|peer| !peer.reachable) {
+        let why = peers.iter().find_map(|peer| peer.dial_failure.as_deref());
         let text = format!(
-            "none of {} peers is reachable: this site counts alone; see `fairmesh netcheck`",
-            peers.len()
+            "no other site is reachable (of {}), and this one counts alone: {}",
+            peers.len(),
+            why.unwrap_or("none was dialled yet")
         );
         notices.push(notice("alone", Severity::Error, &text));
         return notices;

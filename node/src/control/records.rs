@@ -19,7 +19,7 @@ use super::answer::{Refusal, ReportBody};
 use super::error::ApiError;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::rests_on::{answer, rests_on};
-use super::text::clean;
+use super::text::{clean, not_a_record};
 use super::{Shared, State};
 
 /// Records handed to the site at once: one durable write each, so enough to share its cost, and few
@@ -196,7 +196,7 @@ fn take_line<T: DeserializeOwned>(
     };
     match serde_json::from_slice(text) {
         Ok(item) => items.push((line.number, item)),
-        Err(error) => refuse(report, line.number, &error.to_string()),
+        Err(error) => refuse(report, line.number, &not_a_record(&error)),
     }
 }
 

@@ -15,6 +15,8 @@ use crate::ask::{AskError, Control};
 use crate::driver::{NodeOptions, SystemClock, start};
 use crate::network::NetworkConfig;
 
+type Parameters = &'static [(&'static str, Option<&'static str>)];
+
 struct World {
     control: Control,
     path: PathBuf,
@@ -189,7 +191,7 @@ async fn every_read_answers_with_its_schema_and_coverage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_in_words() {
     let world = World::start().await;
-    let cases: [(&str, &[(&str, Option<&str>)], u16); 6] = [
+    let cases: [(&str, Parameters, u16); 6] = [
         ("/v1/nothing", &[], 404),
         ("/v1/records", &[], 405),
         ("/v1/priority", &[], 400),

@@ -146,5 +146,7 @@ pub(super) fn percent(milli: u64) -> String {
 fn off_by(line: &ShareLine) -> String {
     let target: f64 = line.target.parse().unwrap_or(0.0);
     let actual = line.actual_milli_percent as f64 / 1_000.0;
-    format!("{:+.2}", actual - target)
+    // Adding zero turns "-0.00" into "+0.00".
+    let rounded = ((actual - target) * 100.0).round() / 100.0 + 0.0;
+    format!("{rounded:+.2}")
 }

@@ -6,7 +6,7 @@
 //! Deliberately not here: what a key signs.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -66,7 +66,12 @@ pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
         .create_new(true)
         .mode(mode)
         .open(path)
-        .with_context(|| format!("cannot make {}", path.display()))?;
+        .map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                anyhow::anyhow!("{} is there already: it was not changed", path.display())
+            }
+            _ => anyhow::Error::new(error).context(format!("cannot make {}", path.display())),
+        })?;
     file.write_all(bytes)
         .and_then(|()| file.sync_all())
         .with_context(|| format!("cannot write {}", path.display()))

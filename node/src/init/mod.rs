@@ -7,10 +7,11 @@
 pub mod key;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use fairmesh_model::SiteId;
+use libp2p::Multiaddr;
 
 pub use key::{generate_key, load_key, write_new};
 
@@ -31,6 +32,15 @@ pub struct InitArgs {
     /// Cores of the cluster: the most that the site may report as used at one moment
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub cores: u32,
+    /// Where the node listens; repeat it for several [default: /ip4/0.0.0.0/tcp/7600]
+    #[arg(long, value_name = "MULTIADDR")]
+    pub listen: Vec<Multiaddr>,
+    /// Where other sites reach it, for the charter; repeat it for several
+    #[arg(long, value_name = "MULTIADDR")]
+    pub address: Vec<Multiaddr>,
+    /// Print the site's id and nothing else
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// Runs the command.
@@ -41,7 +51,8 @@ pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         clean && (1..=64).contains(&name.len()),
         "`{name}` is no name: use 1 to 64 visible bytes without `/`"
     );
-    let files = ["site.key", "fairmesh.toml", "shares.toml"].map(|file| args.dir.join(file));
+    let files = ["site.key", "fairmesh.toml", "shares.toml", "member.toml"];
+    let files = files.map(|file| args.dir.join(file));
     let there = files.iter().find(|file| file.exists());
     if let Some(file) = there {
         anyhow::bail!(
@@ -51,27 +62,62 @@ pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     }
     std::fs::create_dir_all(&args.dir)
         .with_context(|| format!("cannot make {}", args.dir.display()))?;
-    let [key_file, config_file, shares_file] = &files;
+    let [key_file, config_file, shares_file, member_file] = &files;
     write_new(shares_file, SHARES.as_bytes(), 0o644)?;
-    let config = CONFIG.replace("{NAME}", &toml::Value::String(name.clone()).to_string());
-    write_new(config_file, config.as_bytes(), 0o644)?;
-    let key = generate_key(key_file)?;
-    write_next_steps(out, args, &name, key.site_id(), config_file)?;
+    write_new(config_file, config(&name, &args.listen).as_bytes(), 0o644)?;
+    let site = generate_key(key_file)?.site_id();
+    let member = member(args, &name, site);
+    write_new(member_file, member.as_bytes(), 0o644)?;
+    if args.quiet {
+        writeln!(out, "{site}")?;
+    } else {
+        write_next_steps(out, args, site, &member)?;
+    }
     Ok(Exit::Success)
+}
+
+fn config(name: &str, listen: &[Multiaddr]) -> String {
+    let text = CONFIG.replace("{NAME}", &toml::Value::from(name).to_string());
+    if listen.is_empty() {
+        return text;
+    }
+    let default = format!("#: listen = [\"{LISTEN_DEFAULT}\"]");
+    text.replace(&default, &format!("listen = {}", list(listen)))
+}
+
+/// The site's lines in a charter.
+fn member(args: &InitArgs, name: &str, site: SiteId) -> String {
+    let (name, cores) = (toml::Value::from(name), args.cores);
+    let addresses = if args.address.is_empty() {
+        "[\"/dns4/YOUR.HOST/tcp/7600\"]".to_owned()
+    } else {
+        list(&args.address)
+    };
+    format!("[[site]]\nname = {name}\nid = \"{site}\"\ncores = {cores}\naddresses = {addresses}\n")
+}
+
+fn list(addresses: &[Multiaddr]) -> String {
+    let quoted = addresses.iter().map(|address| format!("\"{address}\""));
+    format!("[{}]", quoted.collect::<Vec<_>>().join(", "))
 }
 
 fn write_next_steps(
     out: &mut dyn Write,
     args: &InitArgs,
-    name: &str,
     site: SiteId,
-    config_file: &Path,
+    member: &str,
 ) -> anyhow::Result<()> {
-    let (dir, config, cores) = (args.dir.display(), config_file.display(), args.cores);
-    let name = toml::Value::String(name.to_owned());
+    let dir = args.dir.display();
+    let config = args.dir.join("fairmesh.toml");
+    let config = config.display();
+    let listen = match args.listen.is_empty() {
+        true => LISTEN_DEFAULT.to_owned(),
+        false => list(&args.listen),
+    };
+    let member = member.trim_end().replace('\n', "\n         ");
     write!(
         out,
-        "Made site.key, fairmesh.toml and shares.toml in {dir}
+        "Made site.key, fairmesh.toml, shares.toml and member.toml in {dir}
 
 site id  {site}
 
@@ -80,14 +126,10 @@ Keep site.key secret and keep a copy of it: it is the site.
 Next:
   1. Edit {config} and {dir}/shares.toml, then
          fairmesh check-config --config {config}
-  2. Give the authority of your VO these lines for its charter:
-         [[site]]
-         name = {name}
-         id = \"{site}\"
-         cores = {cores}
-         addresses = [\"/dns4/YOUR.HOST/tcp/7600\"]
+  2. Give the authority of your VO these lines for its charter; they are in {dir}/member.toml:
+         {member}
      It adds them to a draft (fairmesh policy new charter), signs and publishes it.
-  3. Start the node, which listens on {LISTEN_DEFAULT}:
+  3. Start the node, which listens on {listen}:
          fairmesh run --config {config}
 "
     )?;
@@ -102,6 +144,8 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::config::Config;
 
@@ -110,6 +154,9 @@ mod tests {
             dir: dir.to_owned(),
             name: Some(name.to_owned()),
             cores: 96,
+            listen: Vec::new(),
+            address: Vec::new(),
+            quiet: false,
         };
         let mut out = Vec::new();
         assert_eq!(run(&args, &mut out)?, Exit::Success);

@@ -19,6 +19,13 @@ use super::*;
 /// How long a step may take before the test fails; generous, for busy machines.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// With the feature, the same stories are told over QUIC.
+const LISTEN: &str = if cfg!(feature = "quic") {
+    "/ip4/127.0.0.1/udp/0/quic-v1"
+} else {
+    "/ip4/127.0.0.1/tcp/0"
+};
+
 const TOPIC: VoId = VoId::from_bytes([0x70; 32]);
 
 struct Node {
@@ -30,7 +37,7 @@ struct Node {
 impl Node {
     async fn start(number: u8) -> Self {
         let config = NetworkConfig {
-            listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
+            listen: vec![LISTEN.parse().unwrap()],
             allow_private: true,
             gossip_heartbeat: Duration::from_millis(100),
             ping_interval: Duration::from_millis(500),

@@ -23,7 +23,11 @@ pub struct AsOf {
 
 impl fmt::Display for AsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (at, heard, sites) = (timestamp(self.at), self.sites_heard, self.sites);
+        let second = WallTime(self.at.0 - self.at.0 % 1_000);
+        let (at, heard, sites) = (timestamp(second), self.sites_heard, self.sites);
+        if sites == 0 {
+            return write!(f, "as of {at}, 0 of 0 sites: no charter has arrived yet");
+        }
         write!(f, "as of {at}, {heard} of {sites} sites, oldest ")?;
         match self.oldest {
             Some(oldest) => write!(f, "{} ago", age(oldest)),
@@ -83,7 +87,7 @@ mod tests {
     #[test]
     fn a_table_says_what_it_rests_on() {
         let mut as_of = AsOf {
-            at: WallTime::from_unix_secs(1_000_000_000),
+            at: WallTime(1_000_000_000_750),
             sites_heard: 5,
             sites: 6,
             oldest: Some(Millis(12_000)),
@@ -94,5 +98,7 @@ mod tests {
         );
         as_of.oldest = None;
         assert!(as_of.to_string().ends_with("oldest never heard"));
+        as_of.sites = 0;
+        assert!(as_of.to_string().ends_with("no charter has arrived yet"));
     }
 }

@@ -12,7 +12,7 @@ mod as_of;
 mod exit;
 mod table;
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::Serialize;
 
@@ -42,7 +42,8 @@ pub fn write_json(out: &mut dyn Write, schema: &str, body: &impl Serialize) -> a
         #[serde(flatten)]
         body: &'a T,
     }
-    serde_json::to_writer_pretty(&mut *out, &Envelope { schema, body })?;
+    // As an `io::Error`, so that a reader who went away is recognised.
+    serde_json::to_writer_pretty(&mut *out, &Envelope { schema, body }).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
 }

@@ -37,6 +37,12 @@ impl PolicyDocument {
     /// Reads a file.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let bytes = read_bytes(path)?;
+        if as_text(&bytes).is_some() {
+            let shown = path.display();
+            bail!(
+                "{shown} is text, not a signed document: a draft is signed first, with `fairmesh policy sign`"
+            );
+        }
         Self::parse(&bytes).with_context(|| format!("{} is no document", path.display()))
     }
 

@@ -29,6 +29,7 @@ pub use document::PolicyDocument;
 pub use draft::Draft;
 pub use shares_draft::shares_toml;
 
+use crate::ask;
 use crate::init::generate_key;
 use crate::output::Exit;
 
@@ -63,9 +64,9 @@ pub enum PolicyCommand {
     Publish {
         /// The document
         document: PathBuf,
-        /// The node's control socket
+        /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
         #[arg(long, value_name = "PATH")]
-        socket: PathBuf,
+        socket: Option<PathBuf>,
     },
 }
 
@@ -82,12 +83,30 @@ pub fn run(args: &PolicyArgs, out: &mut dyn Write, publish: Publish<'_>) -> anyh
         PolicyCommand::Verify(args) => verify::run(args, out),
         PolicyCommand::Plan(args) => plan::run(args, out),
         PolicyCommand::Publish { document, socket } => {
-            let document = PolicyDocument::read(document)?;
-            let said = publish(socket, &document)
-                .with_context(|| format!("the node at {} did not take it", socket.display()))?;
-            writeln!(out, "{said}")?;
+            publish_file(document, socket.as_ref(), out, publish)
+        }
+    }
+}
+
+fn publish_file(
+    file: &Path,
+    socket: Option<&PathBuf>,
+    out: &mut dyn Write,
+    publish: Publish<'_>,
+) -> anyhow::Result<Exit> {
+    let document = PolicyDocument::read(file)?;
+    let control = ask::control(socket);
+    let shown = file.display();
+    let published = publish(control.path(), &document).with_context(|| {
+        let name = document.name();
+        format!("{shown}: {name} was not taken")
+    });
+    match ask::unless_refused(published)? {
+        Some(said) => {
+            writeln!(out, "{shown}: {said}")?;
             Ok(Exit::Success)
         }
+        None => Ok(Exit::Failure),
     }
 }
 

@@ -21,10 +21,17 @@ pub struct ShowArgs {
     /// Documents that say who must sign it: charters, and policies that delegate
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub charter: Vec<PathBuf>,
+    /// Print the VO's id and nothing else
+    #[arg(long, conflicts_with = "charter")]
+    pub id: bool,
 }
 
 pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let document = PolicyDocument::read(&args.document)?;
+    if args.id {
+        writeln!(out, "{}", document.vo())?;
+        return Ok(Exit::Success);
+    }
     writeln!(
         out,
         "# {}\n# VO    {}\n# hash  {}",

@@ -83,6 +83,12 @@ fn write_signatures(document: &PolicyDocument, out: &mut dyn Write) -> std::io::
                 out,
                 "{valid} of {needed} needed signatures of its own authority"
             )?;
+            if u32::try_from(valid).is_ok_and(|valid| valid < needed) {
+                writeln!(
+                    out,
+                    "the others add theirs to this file: fairmesh policy sign FILE --key THEIR.key"
+                )?;
+            }
             if document.version() > 1 {
                 writeln!(
                     out,
@@ -94,7 +100,7 @@ fn write_signatures(document: &PolicyDocument, out: &mut dyn Write) -> std::io::
         }
         None => writeln!(
             out,
-            "{} valid signatures",
+            "{} valid so far; whether that is enough: fairmesh policy verify FILE --charter CHARTER.cbor",
             document.count_valid(&document.signers())
         ),
     }
