@@ -8,6 +8,9 @@ use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
 use crate::control::clean;
 use crate::output::Exit;
 
+/// What the top entries share.
+const THIS_SITE: &str = "this site";
+
 /// A deviation below this, in percent, prints as 0.00.
 const ON_TARGET: f64 = 0.005;
 
@@ -72,10 +75,11 @@ fn words(body: &ExplainBody, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 fn level_words(level: &LevelBody) -> String {
-    let whose = if level.global {
-        "on all sites"
-    } else {
-        "at this site"
+    let parent = parent_words(&level.path);
+    let whose = match (level.global, parent == THIS_SITE) {
+        (true, _) => " on all sites",
+        (false, true) => "",
+        (false, false) => " at this site",
     };
     let deviation = number(&level.deviation);
     let standing = match deviation {
@@ -84,10 +88,10 @@ fn level_words(level: &LevelBody) -> String {
         _ => "on target",
     };
     format!(
-        "{}: should have {} % of {}, has {} % {whose} ({} of {} core-hours): {standing}",
+        "{}: should have {} % of {}, has {} %{whose} ({} of {} core-hours): {standing}",
         clean(&level.path),
         level.target,
-        parent_words(&level.path),
+        parent,
         percent(&level.actual),
         core_hours(&level.usage_core_ms),
         core_hours(&level.parent_usage_core_ms),
@@ -97,7 +101,7 @@ fn level_words(level: &LevelBody) -> String {
 /// What an entry's share is a share of.
 fn parent_words(path: &str) -> String {
     match path.rsplit_once('/') {
-        None | Some(("", _)) => "this site".to_owned(),
+        None | Some(("", _)) => THIS_SITE.to_owned(),
         Some((parent, _)) => clean(parent),
     }
 }

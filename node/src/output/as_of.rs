@@ -17,7 +17,7 @@ pub struct AsOf {
     pub sites_heard: usize,
     /// Member sites.
     pub sites: usize,
-    /// How long ago the most silent of the heard sites was heard; `None` where nobody was.
+    /// How long ago the most silent of the other heard sites was heard; `None` where none was.
     pub oldest: Option<Millis>,
 }
 
@@ -28,10 +28,10 @@ impl fmt::Display for AsOf {
         if sites == 0 {
             return write!(f, "as of {at}, 0 of 0 sites: no charter has arrived yet");
         }
-        write!(f, "as of {at}, {heard} of {sites} sites, oldest ")?;
+        write!(f, "as of {at}, {heard} of {sites} sites, ")?;
         match self.oldest {
-            Some(oldest) => write!(f, "{} ago", age(oldest)),
-            None => f.write_str("never heard"),
+            Some(oldest) => write!(f, "oldest {} ago", age(oldest)),
+            None => f.write_str("no other heard yet"),
         }
     }
 }
@@ -97,7 +97,7 @@ mod tests {
             "as of 2001-09-09T01:46:40Z, 5 of 6 sites, oldest 12s ago"
         );
         as_of.oldest = None;
-        assert!(as_of.to_string().ends_with("oldest never heard"));
+        assert!(as_of.to_string().ends_with("no other heard yet"));
         as_of.sites = 0;
         assert!(as_of.to_string().ends_with("no charter has arrived yet"));
     }

@@ -99,11 +99,11 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let (settings_sender, settings) = watch::channel(settings_of(&config));
     let (stop_sender, stop) = watch::channel(false);
     let servers = Servers::start(&config, &running, site, settings, &stop).await?;
-    println!(
+    say(&format!(
         "fairmesh: site {} ({site}) listens on {}",
         config.name,
         words(&running.listening)
-    );
+    ));
     notify(&[sd_notify::NotifyState::Ready]);
     let served = serve(config, running, &settings_sender).await;
     notify(&[sd_notify::NotifyState::Stopping]);
@@ -161,7 +161,7 @@ impl Servers {
 
 /// Waits for signals; ends with the node.
 async fn serve(
-    mut config: Config,
+    started: Config,
     running: Running,
     settings: &watch::Sender<ControlSettings>,
 ) -> anyhow::Result<Exit> {
@@ -172,6 +172,7 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut watchdog = tokio::time::interval(watchdog_interval());
+    let mut current = started.clone();
     loop {
         tokio::select! {
             ended = &mut driver => {
@@ -182,9 +183,9 @@ async fn serve(
             _ = interrupt.recv() => break,
             _ = hang_up.recv() => {
                 notify(&[sd_notify::NotifyState::Reloading]);
-                match reload(&config, &handle, settings).await {
-                    Ok(reloaded) => config = reloaded,
-                    Err(error) => eprintln!("reload: rejected, nothing changed: {error:#}"),
+                match reload(&started, &current, &handle, settings).await {
+                    Ok(reloaded) => current = reloaded,
+                    Err(error) => say(&format!("reload: rejected, nothing changed: {error:#}")),
                 }
                 notify(&[sd_notify::NotifyState::Ready]);
             }
@@ -202,26 +203,38 @@ async fn serve(
     Ok(Exit::Success)
 }
 
-/// Reads the configuration again and applies what can be applied while the node runs.
+/// Reads the configuration again and applies what can be applied while the node runs. What needs a
+/// restart is said in relation to what the node was `started` with, until it is restarted.
 async fn reload(
-    old: &Config,
+    started: &Config,
+    current: &Config,
     handle: &NodeHandle,
     settings: &watch::Sender<ControlSettings>,
 ) -> anyhow::Result<Config> {
-    let new = Config::load(&old.file)?;
-    let difference = Config::diff(old, &new);
+    let new = Config::load(&started.file)?;
+    let applied = Config::diff(current, &new).applied;
+    let needs_restart = Config::diff(started, &new).needs_restart;
     handle.reconfigure(new.to_site_config()).await?;
-    settings.send_replace(settings_of(&new));
-    if difference.applied.is_empty() && difference.needs_restart.is_empty() {
-        println!("reload: nothing has changed");
+    settings.send_replace(ControlSettings {
+        name: started.name.clone(),
+        ..settings_of(&new)
+    });
+    if applied.is_empty() && needs_restart.is_empty() {
+        say("reload: nothing has changed");
     }
-    for change in &difference.applied {
-        println!("reload: applied: {change}");
+    for change in applied {
+        say(&format!("reload: applied: {change}"));
     }
-    for change in &difference.needs_restart {
-        println!("reload: needs a restart: {change}");
+    for change in needs_restart {
+        say(&format!("reload: needs a restart: {change}"));
     }
     Ok(new)
+}
+
+/// A line for whoever reads standard output. That nobody does is no reason for a node to die.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 fn settings_of(config: &Config) -> ControlSettings {

@@ -154,7 +154,7 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn open_sled(dir: &Path) -> sled::Result<sled::Db> {
+pub(super) fn open_sled(dir: &Path) -> sled::Result<sled::Db> {
     let config = sled::Config::new()
         .path(dir)
         .cache_capacity(CACHE_BYTES)

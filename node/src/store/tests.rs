@@ -110,7 +110,7 @@ fn large_values_are_kept_without_blob_files() {
     store.write(forget.to_vec()).expect("written");
     drop(store);
     assert_eq!(fs::read_dir(path.join("blobs")).expect("there").count(), 0);
-    let raw = sled::open(&path).expect("opens");
+    let raw = super::recovery::open_sled(&path).expect("opens");
     assert_eq!(
         raw.len(),
         1,
@@ -267,7 +267,7 @@ fn damaged_records_are_named_and_not_served() {
         .write(vec![put(Table::Seals, b"s", &vec![1; 10_000])])
         .expect("written");
     drop(store);
-    let raw = sled::open(&path).expect("opens");
+    let raw = super::recovery::open_sled(&path).expect("opens");
     let mut value = raw.get(b"\x07b").expect("reads").expect("there").to_vec();
     *value.last_mut().expect("not empty") ^= 1;
     raw.insert(b"\x07b", value).expect("written");
@@ -327,7 +327,7 @@ fn a_record_that_sled_lost_or_took_back_sets_the_store_aside() {
     ];
     for (name, lose) in losses {
         let copy = copy_of(&path, name);
-        lose(&sled::open(&copy).expect("opens")).expect("done");
+        lose(&super::recovery::open_sled(&copy).expect("opens")).expect("done");
         let (_, recovery) = open(&copy);
         assert!(recovery.set_aside.is_some(), "{name}");
     }
