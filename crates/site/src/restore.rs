@@ -4,7 +4,8 @@
 //! peer had sent them. A row that does not pass is left out and named; peers fill the gap.
 //!
 //! Invariant: the incarnation that counts from now on is higher than any that the store, or a
-//! peer's batch in the store, knows of this site.
+//! peer's batch in the store, knows of this site, and differs from that of any other life that may
+//! have begun from the same rows.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use fairmesh_model::{
 };
 
 use crate::config::SiteConfig;
+use crate::ledger::Ledger;
 use crate::notice::Notice;
 use crate::site::{Site, Unmapped};
 use crate::store::{LedgerRow, Table, parse_ledger_row};
@@ -78,7 +80,11 @@ impl Site {
             .chain(highest)
             .max()
             .map_or(0, |last| last.0.saturating_add(1));
-        site.ledger = crate::ledger::Ledger::new(Incarnation(incarnation.0.max(floor)));
+        // Where the past is ahead of what was handed in, the seed's bits keep two lives apart that
+        // begin from one backup.
+        let above = Incarnation(floor.saturating_add(seed & 0xf_ffff));
+        let is_fresh = incarnation.0 >= floor;
+        site.ledger = Ledger::new(if is_fresh { incarnation } else { above });
         site.restore_ledger(ledger);
         site.expect_own_sheets();
         // Look-ups and reports must not meet a site that has forgotten its tree.

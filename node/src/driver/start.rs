@@ -90,19 +90,33 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     })
 }
 
-/// An incarnation that no life of this site has used: above the floor that the small file keeps,
-/// and led by the time, so that even a site that has lost everything does not meet an old one.
+/// Takes an incarnation that no life of this site has used, and remembers that it did.
 fn next_incarnation(options: &NodeOptions) -> anyhow::Result<Incarnation> {
     let side = SideFile::new(options.data_dir.join("site.state"));
-    let floor = side.load()?.map_or(0, |state| state.incarnation_floor.0);
+    let floor = side
+        .load()?
+        .map_or(Incarnation(0), |state| state.incarnation_floor);
     let seconds = options.clock.now().wall.0 / 1_000;
-    let by_time = (seconds << 20) | (options.random & 0xf_ffff);
-    let incarnation = Incarnation(by_time.max(floor));
+    let incarnation = choose_incarnation(seconds, options.random, floor);
     side.save(&SideState {
         format: SIDE_FORMAT_MAX,
         incarnation_floor: Incarnation(incarnation.0.saturating_add(1)),
     })?;
     Ok(incarnation)
+}
+
+/// An incarnation at or above the floor that the small file keeps, and led by the time, so that even
+/// a site that has lost everything does not meet an old one. Where the floor lies ahead of the time
+/// (two starts within a second, or a clock that was set back) the random bits still count: of a
+/// restored backup and the life that began behind that backup, both know the same floor.
+fn choose_incarnation(seconds: u64, random: u64, floor: Incarnation) -> Incarnation {
+    let random = random & 0xf_ffff;
+    let by_time = (seconds << 20) | random;
+    Incarnation(if by_time > floor.0 {
+        by_time
+    } else {
+        floor.0.saturating_add(random)
+    })
 }
 
 fn read_rows(store: &Store) -> anyhow::Result<Vec<Row>> {
@@ -135,4 +149,28 @@ async fn await_listening(
         }
     }
     listening
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restored_backup_never_takes_the_incarnation_of_the_life_that_it_forgot() {
+        // Both start from the same floor, ahead of the clock, and differ in what they draw.
+        let floor = choose_incarnation(100, 0xf_fff0, Incarnation(0));
+        let forgotten = choose_incarnation(100, 0x1234, floor);
+        let restored = choose_incarnation(100, 0x4321, floor);
+        assert_ne!(forgotten, restored);
+        assert!(forgotten >= floor && restored >= floor);
+    }
+
+    #[test]
+    fn time_leads_where_it_can() {
+        let floor = choose_incarnation(100, 7, Incarnation(0));
+        assert_eq!(
+            choose_incarnation(101, 9, floor),
+            Incarnation((101 << 20) | 9)
+        );
+    }
 }
