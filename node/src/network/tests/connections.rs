@@ -1,5 +1,7 @@
 //! Who gets in, who comes back, and how it ends.
 
+use libp2p::multiaddr::Protocol;
+
 use super::*;
 
 #[tokio::test]
@@ -120,16 +122,13 @@ async fn shutting_down_ends_everything() {
     );
     a.handle.shutdown().await;
     b.until_disconnected(a.handle.site()).await;
-    let again = std::net::TcpListener::bind((
-        "127.0.0.1",
-        a.address
-            .iter()
-            .find_map(|part| match part {
-                libp2p::multiaddr::Protocol::Tcp(port) => Some(port),
-                _ => None,
-            })
-            .unwrap(),
-    ));
+    let local = std::net::Ipv4Addr::LOCALHOST;
+    let again = a.address.iter().find_map(|part| match part {
+        Protocol::Tcp(port) => Some(std::net::TcpListener::bind((local, port)).map(drop)),
+        Protocol::Udp(port) => Some(std::net::UdpSocket::bind((local, port)).map(drop)),
+        _ => None,
+    });
+    let again = again.expect("an address has a port");
     assert!(again.is_ok(), "the port is free: {again:?}");
 }
 
