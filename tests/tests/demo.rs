@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use fairmesh_cluster::SwfReader;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
 
+/// One demonstration at a time: each of them is six nodes and six clusters on fast clocks.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Runs the demonstration and reads the one line that it prints for machines.
 fn demo(arguments: &[&str]) -> anyhow::Result<Value> {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let output = Command::new(PROGRAM)
         .arg("demo")
         .args(arguments)
