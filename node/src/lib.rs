@@ -7,6 +7,8 @@ pub mod driver;
 pub mod network;
 pub mod store;
 
+mod slots;
+
 pub mod lookup;
 pub mod serve;
 

@@ -23,10 +23,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use fairmesh_model::{HistoryRule, Millis, SiteId, VoId, WindowLength};
+use fairmesh_model::{HistoryRule, SiteId, VoId, WindowLength};
 use fairmesh_policy::SitePolicy;
 use libp2p::Multiaddr;
 
+pub use fairmesh_site::Timing;
 pub use reload::Reload;
 pub use shares::{UnreadableTree, only_shares};
 pub use text::{FileError, Source};
@@ -105,42 +106,6 @@ pub struct IdentityRule {
     pub vo: Option<VoId>,
     /// The path to charge, with `{user}`, `{account}`, `{group}`, `{subject}` to be replaced.
     pub path: String,
-}
-
-/// Intervals; see `fairmesh_site::Timing`, which this becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// Shortest time between two batches.
-    pub publish: Millis,
-    /// Longest time between two batches.
-    pub heartbeat: Millis,
-    /// Between two probes of peers.
-    pub sync: Millis,
-    /// After which a request counts as lost.
-    pub request_timeout: Millis,
-    /// How far ahead another site's clock may be.
-    pub clock_tolerance: Millis,
-    /// After which a silent site's in-flight sheet no longer counts.
-    pub silence: Millis,
-    /// Batches after which a checkpoint is due.
-    pub checkpoint_batches: u64,
-    /// Entries recomputed in one step when windows move on.
-    pub sweep_entries: usize,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            publish: Millis::from_secs(10),
-            heartbeat: Millis::from_secs(60),
-            sync: Millis::from_secs(10),
-            request_timeout: Millis::from_secs(20),
-            clock_tolerance: Millis::from_secs(300),
-            silence: Millis::from_secs(600),
-            checkpoint_batches: 256,
-            sweep_entries: 8_192,
-        }
-    }
 }
 
 impl Config {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::SiteId;
-use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
+use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
 
 use libp2p::Multiaddr;
 
@@ -22,7 +22,7 @@ impl Config {
             introducers: self.peers.iter().map(|peer| peer.site).collect(),
             local_history: self.history,
             local_window: self.window,
-            timing: self.site_timing(),
+            timing: self.timing,
         }
     }
 
@@ -49,18 +49,5 @@ impl Config {
             path: rule.path.clone(),
         });
         IdentityMap::new(rules.collect())
-    }
-
-    fn site_timing(&self) -> Timing {
-        Timing {
-            publish: self.timing.publish,
-            heartbeat: self.timing.heartbeat,
-            sync: self.timing.sync,
-            request_timeout: self.timing.request_timeout,
-            clock_tolerance: self.timing.clock_tolerance,
-            silence: self.timing.silence,
-            checkpoint_batches: self.timing.checkpoint_batches,
-            sweep_entries: self.timing.sweep_entries,
-        }
     }
 }

@@ -30,12 +30,6 @@ fn a_name_is_enough() {
     assert_eq!(config.sockets.writers, [Writer::Name("root".to_owned())]);
     assert_eq!(config.history, HistoryRule::default());
     assert_eq!(config.timing, Timing::default());
-    let site = fairmesh_site::Timing::default();
-    assert_eq!(
-        config.to_site_config().timing,
-        site,
-        "both defaults are the same"
-    );
 }
 
 #[test]

@@ -4,9 +4,8 @@
 //! it ends by itself, by a deadline, or when the server stops. Refused clients are told why.
 //! Deliberately not here: what is served on them.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -18,9 +17,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::access::Peer;
-use super::{ControlLimits, ControlOptions, Shared, router};
+use super::{ControlOptions, Shared, router};
 use crate::lookup::BindError;
 use crate::lookup::socket::Socket;
+use crate::slots::Slots;
 
 /// Everybody may connect and read: who may write is decided by who one is.
 const SOCKET_MODE: u32 = 0o666;
@@ -40,7 +40,7 @@ const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 pub struct ControlServer {
     socket: Socket,
     shared: Arc<Shared>,
-    counts: Arc<Counts>,
+    slots: Arc<Slots>,
 }
 
 impl ControlServer {
@@ -48,7 +48,7 @@ impl ControlServer {
         Ok(Self {
             socket: Socket::bind(path, SOCKET_MODE).await?,
             shared: Arc::new(Shared::new(options)),
-            counts: Arc::default(),
+            slots: Arc::default(),
         })
     }
 
@@ -81,7 +81,8 @@ impl ControlServer {
     fn take(&self, stream: UnixStream, tasks: &mut JoinSet<()>, stop: &watch::Receiver<bool>) {
         let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
         let limits = &self.shared.options.limits;
-        let Some(slot) = Counts::take(&self.counts, uid, limits) else {
+        let (max, per_uid_max) = (limits.connections_max, limits.connections_per_uid_max);
+        let Some(slot) = Slots::take(&self.slots, uid, max, per_uid_max) else {
             tracing::debug!(uid, "too many control connections");
             if let Err(error) = stream.try_write(BUSY) {
                 tracing::debug!(%error, "a refused client was not told");
@@ -132,68 +133,9 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Connections by user; those of unknown users count together.
-#[derive(Debug, Default)]
-struct Counts {
-    by_uid: Mutex<BTreeMap<Option<u32>, usize>>,
-}
-
-/// One counted connection; it is given back when dropped.
-struct Slot {
-    counts: Arc<Counts>,
-    uid: Option<u32>,
-}
-
-impl Counts {
-    fn take(counts: &Arc<Self>, uid: Option<u32>, limits: &ControlLimits) -> Option<Slot> {
-        let mut by_uid = counts.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
-        let total: usize = by_uid.values().sum();
-        let of_uid = by_uid.get(&uid).copied().unwrap_or(0);
-        if total >= limits.connections_max || of_uid >= limits.connections_per_uid_max {
-            return None;
-        }
-        by_uid.insert(uid, of_uid + 1);
-        Some(Slot {
-            counts: Arc::clone(counts),
-            uid,
-        })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let by_uid = &self.counts.by_uid;
-        let mut by_uid = by_uid.lock().unwrap_or_else(PoisonError::into_inner);
-        match by_uid.get_mut(&self.uid) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                by_uid.remove(&self.uid);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_user_cannot_take_all_connections() {
-        let limits = ControlLimits {
-            connections_max: 3,
-            connections_per_uid_max: 2,
-            ..ControlLimits::default()
-        };
-        let counts = Arc::default();
-        let first = Counts::take(&counts, Some(1), &limits);
-        let second = Counts::take(&counts, Some(1), &limits);
-        assert!(first.is_some() && second.is_some());
-        assert!(Counts::take(&counts, Some(1), &limits).is_none());
-        let third = Counts::take(&counts, None, &limits);
-        assert!(third.is_some() && Counts::take(&counts, Some(2), &limits).is_none());
-        drop(first);
-        assert!(Counts::take(&counts, Some(2), &limits).is_some());
-    }
 
     #[test]
     fn the_refusal_is_as_long_as_it_says() {

@@ -4,10 +4,9 @@
 //! however it ends. Refused clients are told why. The lock around the counts is held for a look-up in
 //! a map, never over IO.
 
-use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fairmesh_client::protocol::{Status, encode_error};
@@ -18,6 +17,7 @@ use tokio::task::JoinSet;
 use super::connection::Connection;
 use super::socket::Socket;
 use super::{BindError, End, LookupConfig, LookupSource};
+use crate::slots::Slots;
 
 /// Pause after `accept` has failed (out of file descriptors, mostly): trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ pub struct LookupServer<S> {
     source: Arc<S>,
     config: Arc<LookupConfig>,
     stats: Arc<LookupStats>,
-    counts: Arc<Counts>,
+    slots: Arc<Slots>,
 }
 
 impl<S: LookupSource> LookupServer<S> {
@@ -62,7 +62,7 @@ impl<S: LookupSource> LookupServer<S> {
             source,
             config: Arc::new(config),
             stats: Arc::default(),
-            counts: Arc::default(),
+            slots: Arc::default(),
         })
     }
 
@@ -105,7 +105,11 @@ impl<S: LookupSource> LookupServer<S> {
                 return;
             }
         };
-        let Some(slot) = Counts::take(&self.counts, uid, &self.config) else {
+        let (max, per_uid_max) = (
+            self.config.connections_max,
+            self.config.connections_per_uid_max,
+        );
+        let Some(slot) = Slots::take(&self.slots, Some(uid), max, per_uid_max) else {
             self.stats
                 .connections_refused
                 .fetch_add(1, Ordering::Relaxed);
@@ -146,46 +150,5 @@ fn refuse(stream: &UnixStream) {
     encode_error(&mut frame, 0, Status::Busy, "too many connections");
     if let Err(error) = stream.try_write(&frame) {
         tracing::debug!(%error, "a refused client was not told");
-    }
-}
-
-/// Connections by user.
-#[derive(Debug, Default)]
-struct Counts {
-    by_uid: Mutex<BTreeMap<u32, usize>>,
-}
-
-/// One counted connection; it is given back when dropped.
-struct Slot {
-    counts: Arc<Counts>,
-    uid: u32,
-}
-
-impl Counts {
-    fn take(counts: &Arc<Self>, uid: u32, config: &LookupConfig) -> Option<Slot> {
-        let mut by_uid = counts.by_uid.lock().unwrap_or_else(PoisonError::into_inner);
-        let total: usize = by_uid.values().sum();
-        let of_uid = by_uid.get(&uid).copied().unwrap_or(0);
-        if total >= config.connections_max || of_uid >= config.connections_per_uid_max {
-            return None;
-        }
-        by_uid.insert(uid, of_uid + 1);
-        Some(Slot {
-            counts: Arc::clone(counts),
-            uid,
-        })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let by_uid = &self.counts.by_uid;
-        let mut by_uid = by_uid.lock().unwrap_or_else(PoisonError::into_inner);
-        match by_uid.get_mut(&self.uid) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                by_uid.remove(&self.uid);
-            }
-        }
     }
 }
