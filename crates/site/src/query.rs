@@ -116,7 +116,7 @@ impl Site {
                 streams: replica.vector(),
                 coverage: self.coverage_of(*vo),
                 warnings: charter
-                    .map(|_| replica.policies().in_force(now.wall).warnings)
+                    .map(|_| replica.policies().warnings(now.wall))
                     .unwrap_or_default()
                     .iter()
                     .map(ToString::to_string)

@@ -320,8 +320,7 @@ impl Site {
             .flat_map(|(vo, replica)| {
                 replica
                     .policies()
-                    .in_force(now.wall)
-                    .warnings
+                    .warnings(now.wall)
                     .into_iter()
                     .map(|warning| (*vo, warning.to_string()))
             })
