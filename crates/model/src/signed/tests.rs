@@ -19,6 +19,7 @@ fn batch(site: &SigningKey) -> UsageBatch {
         seq: Seq(1),
         previous: None,
         at: WallTime(0),
+        retired_below: Incarnation(0),
         cells: PathCells::default(),
     }
 }
