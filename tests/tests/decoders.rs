@@ -111,6 +111,7 @@ fn batch() -> Vec<u8> {
         seq: Seq(1),
         previous: None,
         at: WallTime(0),
+        retired_below: Incarnation(0),
         cells: PathCells::default(),
     };
     Signed::sign(batch, &[&key()])

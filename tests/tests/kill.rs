@@ -1,5 +1,5 @@
-//! kill -9 at random moments, a wiped store and an old backup: nothing that was acknowledged is
-//! lost, and nothing is counted twice. Real processes, a real mesh, a real disk.
+//! kill -9 at random moments, a wiped or damaged store and an old backup: nothing that was
+//! acknowledged is lost, and nothing is counted twice. Real processes, a real mesh, a real disk.
 
 use std::path::Path;
 use std::process::Command;
@@ -151,6 +151,74 @@ fn a_wiped_store_and_an_old_backup_come_back_with_all_that_was_gossiped() -> any
     a_node.await_usage("physics", "bob", 40_000)?;
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(b_node.usage("physics", "bob")?, 40_000);
+    Ok(())
+}
+
+#[test]
+fn a_damaged_store_gives_back_what_was_acknowledged_and_never_published() -> anyhow::Result<()> {
+    let Pair {
+        _folder,
+        a,
+        a_node,
+        b_node,
+    } = pair()?;
+    let report = |node: &Node| {
+        let lines = records("physics", "bob", 100, 30);
+        node.http("POST", "/v1/records", &lines)
+    };
+    a_node.http("POST", "/v1/records", &records("physics", "ann", 0, 10))?;
+    b_node.await_usage("physics", "ann", 10_000)?;
+    assert!(a_node.stop()?.success());
+    publish_every(&a, "1h")?;
+    let a_node = a.start()?;
+    assert_eq!(report(&a_node)?.status, 200);
+    a_node.kill()?;
+
+    // What only A knew is on none but its own, damaged, disk.
+    let data = a.data().join("store/db");
+    let mut bytes = std::fs::read(&data)?;
+    bytes
+        .iter_mut()
+        .skip(64)
+        .step_by(97)
+        .for_each(|byte| *byte ^= 0x10);
+    std::fs::write(&data, bytes)?;
+    let a_node = a.start()?;
+    a_node.await_usage("physics", "bob", 30_000)?;
+    a_node.await_usage("physics", "ann", 10_000)?;
+    assert_eq!(b_node.usage("physics", "bob")?, 0);
+    assert_eq!(report(&a_node)?.body["known"], 30);
+    let aside = std::fs::read_dir(a.data())?.flatten().any(|entry| {
+        entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with("store.damaged-")
+    });
+    assert!(aside, "the damaged store is kept");
+
+    // As soon as it publishes, B has it, once.
+    assert!(a_node.stop()?.success());
+    publish_every(&a, "100ms")?;
+    let a_node = a.start()?;
+    b_node.await_usage("physics", "bob", 30_000)?;
+    assert_eq!(report(&a_node)?.body["known"], 30);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(b_node.usage("physics", "bob")?, 30_000);
+    assert_eq!(b_node.usage("physics", "ann")?, 10_000);
+    Ok(())
+}
+
+/// Sets how often a site publishes, from its next start on.
+fn publish_every(site: &Site, interval: &str) -> anyhow::Result<()> {
+    let file = site.folder().join("fairmesh.toml");
+    let text = std::fs::read_to_string(&file)?;
+    let line = |line: &str| match line.split_once(" = ") {
+        Some(("publish", _)) => format!("publish = \"{interval}\"\nsilence = \"9h\"\n"),
+        Some(("heartbeat", _)) => format!("heartbeat = \"{interval}\"\n"),
+        Some(("silence", _)) => String::new(),
+        _ => format!("{line}\n"),
+    };
+    std::fs::write(file, text.lines().map(line).collect::<String>())?;
     Ok(())
 }
 

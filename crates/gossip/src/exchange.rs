@@ -9,16 +9,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairmesh_model::{ContentHash, Millis, MonoTime, SiteId, VoId};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
 mod answer;
+mod clocks;
 
 use crate::digest::{DigestFrame, Vector};
 use crate::replica::Replica;
-use crate::wire::{Item, Pull, PullAnswer, Request, Response, SEALS_ASKED_MAX, Summary};
+use crate::wire::{Item, Probe, Pull, PullAnswer, Request, Response, SEALS_ASKED_MAX, Summary};
+use clocks::Clocks;
 
 /// Number of a request, unique in one node's life.
 pub type RequestId = u64;
@@ -90,6 +92,7 @@ pub struct Gossip {
     next_request: RequestId,
     next_sync: MonoTime,
     peers: BTreeMap<SiteId, Peer>,
+    clocks: Clocks,
     stats: GossipStats,
 }
 
@@ -152,6 +155,7 @@ impl Gossip {
             next_request: 1,
             next_sync: MonoTime::default(),
             peers: BTreeMap::new(),
+            clocks: Clocks::default(),
             stats: GossipStats::default(),
         }
     }
@@ -192,6 +196,25 @@ impl Gossip {
     /// A peer cannot be reached any more.
     pub fn disconnected(&mut self, peer: SiteId) {
         self.peers.remove(&peer);
+        self.clocks.disconnected(peer);
+    }
+
+    /// What time it is now by the most advanced clock of the peers that are connected, or were last;
+    /// `None` before the first of them has said.
+    pub fn peers_clock(&self, now: MonoTime) -> Option<WallTime> {
+        self.clocks.latest(now)
+    }
+
+    /// What time it is now by the clock of a connected peer, once it has said.
+    pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
+        self.clocks.of(peer, now)
+    }
+
+    /// Whether there are peers, and each of them was found to hold what we hold of `vo` since it
+    /// connected, among those that `counts`.
+    pub fn all_agreed_on(&self, vo: VoId, counts: impl Fn(SiteId) -> bool) -> bool {
+        let mut peers = self.peers.iter().filter(|(id, _)| counts(**id)).peekable();
+        peers.peek().is_some() && peers.all(|(_, peer)| peer.agreed_on.contains(&vo))
     }
 
     /// Something from `peer` showed that it holds more of `vo` than we do.
@@ -237,10 +260,10 @@ impl Gossip {
     }
 
     /// Sends what is due: probes by the clock, and whatever is queued for idle peers.
-    pub fn tick(&mut self, now: MonoTime, replicas: &Replicas) -> Vec<Outgoing> {
-        self.expire_requests(now);
-        if now >= self.next_sync && !self.peers.is_empty() {
-            self.next_sync = now.after(self.intervals.sync);
+    pub fn tick(&mut self, now: Now, replicas: &Replicas) -> Vec<Outgoing> {
+        self.expire_requests(now.mono);
+        if now.mono >= self.next_sync && !self.peers.is_empty() {
+            self.next_sync = now.mono.after(self.intervals.sync);
             if let Some(peer) = self.draw_idle_peer() {
                 self.enqueue(peer, Asked::Probe);
             }
@@ -259,7 +282,7 @@ impl Gossip {
     /// Takes the answer to one of our requests; `None` where none came.
     pub fn answered(
         &mut self,
-        now: MonoTime,
+        now: Now,
         from: SiteId,
         id: RequestId,
         answer: Option<&[u8]>,
@@ -274,7 +297,8 @@ impl Gossip {
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
         match (asked, response) {
             (Asked::Probe, Some(Response::Probe(theirs))) => {
-                self.compare(now, from, &theirs, replicas);
+                self.clocks.hear(from, theirs.at, now.mono);
+                self.compare(now.mono, from, &theirs.vos, replicas);
                 Vec::new()
             }
             (
@@ -364,7 +388,7 @@ impl Gossip {
         (!idle.is_empty()).then(|| idle[draw % idle.len()])
     }
 
-    fn send_next(&mut self, now: MonoTime, to: SiteId, replicas: &Replicas) -> Option<Outgoing> {
+    fn send_next(&mut self, now: Now, to: SiteId, replicas: &Replicas) -> Option<Outgoing> {
         let peer = self.peers.get_mut(&to)?;
         let mut asked = loop {
             let next = peer.queue.pop_front()?;
@@ -381,7 +405,10 @@ impl Gossip {
         let request = match &mut asked {
             Asked::Probe => {
                 self.stats.probes += 1;
-                Request::Probe(summaries(replicas, to))
+                Request::Probe(Probe {
+                    at: now.wall,
+                    vos: summaries(replicas, to),
+                })
             }
             Asked::Pull {
                 vo,
@@ -423,7 +450,7 @@ impl Gossip {
         };
         let id = self.next_request;
         self.next_request += 1;
-        peer.under_way = Some((id, now.after(self.intervals.request_timeout), asked));
+        peer.under_way = Some((id, now.mono.after(self.intervals.request_timeout), asked));
         Some(Outgoing {
             to,
             id,

@@ -4,7 +4,7 @@
 //! a site that the charter lists and is within that site's declared capacity; nothing from others
 //! is stored or relayed. Two replicas that were offered the same things, in any order, are equal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::documents::SEAL_BYTES_MAX;
@@ -15,7 +15,8 @@ use fairmesh_model::{
 };
 use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::{
-    Applied, Bound, CellChange, CheckpointOffer, ForkProof, InFlight, Refused, Sealed, VoUsage,
+    Applied, Bound, CellChange, CheckpointOffer, ForkProof, InFlight, Pruned, Refused, Sealed,
+    VoUsage,
 };
 use serde_bytes::ByteBuf;
 
@@ -124,6 +125,8 @@ pub enum Absorbed {
 #[derive(Debug)]
 pub struct Replica {
     vo: VoId,
+    /// The site that holds it. What it has counted itself it keeps, member or not.
+    own: SiteId,
     policies: VoPolicies,
     usage: Option<VoUsage>,
     sheets: InFlight,
@@ -144,9 +147,10 @@ struct Fork {
 
 impl Replica {
     /// Knows a VO by its id only.
-    pub fn new(vo: VoId) -> Self {
+    pub fn new(vo: VoId, own: SiteId) -> Self {
         Self {
             vo,
+            own,
             policies: VoPolicies::new(vo),
             usage: None,
             sheets: InFlight::new(vo),
@@ -157,11 +161,11 @@ impl Replica {
     }
 
     /// Knows a VO by its id, and which versions of its documents were seen before.
-    pub fn with_memory(vo: VoId, seen: &HighestSeen) -> Self {
+    pub fn with_memory(vo: VoId, own: SiteId, seen: &HighestSeen) -> Self {
         let (policies, _) = VoPolicies::restore(vo, seen, []);
         Self {
             policies,
-            ..Self::new(vo)
+            ..Self::new(vo, own)
         }
     }
 
@@ -179,6 +183,11 @@ impl Replica {
     pub fn serves(&self, peer: SiteId) -> bool {
         self.charter()
             .is_some_and(|charter| charter.member(peer).is_some())
+    }
+
+    /// Whether usage of `site` is held: that of members, and our own.
+    fn counts(&self, site: SiteId) -> bool {
+        self.is_founded() && (site == self.own || self.serves(site))
     }
 
     /// The VO's documents.
@@ -260,11 +269,50 @@ impl Replica {
             let window = self.charter().expect("a charter was adopted").window;
             self.usage = Some(VoUsage::new(self.vo, window));
         }
+        self.drop_strangers();
         Ok(Absorbed::Document {
             hash,
             what,
             founded,
         })
+    }
+
+    /// Lets go of the usage of sites that the charter does not list (any more): the usage of a VO is
+    /// that of its members, and a newcomer could not get theirs. A site that is listed again brings
+    /// its usage with it.
+    fn drop_strangers(&mut self) {
+        let Some(charter) = self.policies.charter().map(Verified::body) else {
+            return;
+        };
+        let Some(usage) = &mut self.usage else { return };
+        let counted: BTreeSet<SiteId> = usage.streams().map(|held| held.stream.site).collect();
+        for site in counted {
+            if charter.member(site).is_none() && site != self.own {
+                usage.drop_site(site);
+                self.sheets.drop_sheet(site);
+                self.heard.remove(&site);
+            }
+        }
+    }
+
+    /// The streams that were let go of since the last call, with the rows of the store to delete:
+    /// those of lives that are over, and of sites that are no members any more.
+    pub fn take_dropped(&mut self) -> Vec<(StreamId, Pruned)> {
+        let Some(usage) = &mut self.usage else {
+            return Vec::new();
+        };
+        let dropped = usage.take_dropped();
+        for (stream, _) in &dropped {
+            self.forks.remove(stream);
+        }
+        dropped
+    }
+
+    /// Whether the stream belongs to a life that its site has declared over.
+    pub fn is_retired(&self, stream: StreamId) -> bool {
+        self.usage
+            .as_ref()
+            .is_some_and(|usage| usage.is_retired(stream))
     }
 
     /// Takes a share policy.
@@ -342,6 +390,9 @@ impl Replica {
 
     fn take_fork(&mut self, proof: &ForkProof) -> Result<Absorbed, Refusal> {
         let stream = proof.stream();
+        if self.is_retired(stream) {
+            return Ok(Absorbed::Known);
+        }
         let known = self.forks.get(&stream);
         if known.is_some_and(|known| known.cap <= proof.cap()) {
             return Ok(Absorbed::Known);
@@ -370,7 +421,7 @@ impl Replica {
         if signed.vo() != self.vo {
             return Err(Refusal::WrongVo(signed.vo()));
         }
-        if !self.serves(site) {
+        if !self.counts(site) {
             return Err(Refusal::NotMember(site));
         }
         Ok(signed.verify(&[&Role::single(site)])?)
@@ -458,7 +509,7 @@ impl Replica {
 
     /// The most that the charter lets a site claim.
     fn bound(&self, site: SiteId) -> Bound {
-        let Some(charter) = self.charter().filter(|_| self.serves(site)) else {
+        let Some(charter) = self.charter().filter(|_| self.counts(site)) else {
             return Bound::new(0, 0);
         };
         let cores = self.cores.get(&site).copied().unwrap_or(0);

@@ -8,7 +8,7 @@
 //! bytes that were signed.
 
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, VoId};
+use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, VoId, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -73,7 +73,7 @@ pub struct Summary {
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// What do you hold of these?
-    Probe(Vec<(VoId, Summary)>),
+    Probe(Probe),
     /// Send what I lack of this VO.
     Pull(Pull),
     /// Send these seals.
@@ -83,6 +83,16 @@ pub enum Request {
         /// Their hashes, at most [`SEALS_ASKED_MAX`].
         hashes: Vec<ContentHash>,
     },
+}
+
+/// What a node holds, and what time it takes it to be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Probe {
+    /// Its clock. The only live statement about a peer's clock: batches may have been on their way
+    /// for days.
+    pub at: WallTime,
+    /// Its holdings.
+    pub vos: Vec<(VoId, Summary)>,
 }
 
 /// What the asker holds of a VO. Parts that are known to agree are left out.
@@ -113,7 +123,7 @@ pub struct Pull {
 #[serde(rename_all = "snake_case")]
 pub enum Response {
     /// What the answerer holds; VOs that it does not share with the asker are left out.
-    Probe(Vec<(VoId, Summary)>),
+    Probe(Probe),
     /// What the asker lacks.
     Pull(PullAnswer),
     /// The asked seals, in any order; unknown ones are left out.

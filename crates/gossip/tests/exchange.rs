@@ -6,8 +6,8 @@ use fairmesh_gossip::wire::{Request, Response};
 use fairmesh_gossip::{Gossip, Intervals, Outgoing, Replica};
 use fairmesh_model::documents::PathCells;
 use fairmesh_model::{
-    Charter, ContentHash, Incarnation, MemberSite, Millis, MonoTime, Role, Seq, Signed, SigningKey,
-    SiteId, UsageBatch, VoId, WallTime, WindowLength,
+    Charter, ContentHash, Incarnation, MemberSite, Millis, MonoTime, Now, Role, Seq, Signed,
+    SigningKey, SiteId, UsageBatch, VoId, WallTime, WindowLength,
 };
 
 fn key(index: u8) -> SigningKey {
@@ -55,6 +55,7 @@ fn beat(
         seq: Seq(seq),
         previous,
         at: WallTime(seq),
+        retired_below: Incarnation(0),
         cells: PathCells::default(),
     };
     let signed = Signed::sign(body, &[&key(site)]).expect("well-formed");
@@ -66,6 +67,13 @@ fn beat(
     signed.hash()
 }
 
+fn at(now: u64) -> Now {
+    Now {
+        mono: MonoTime(now),
+        wall: WallTime(now),
+    }
+}
+
 struct Node {
     id: SiteId,
     gossip: Gossip,
@@ -73,7 +81,7 @@ struct Node {
 }
 
 fn node(index: u8, charter: &Signed<Charter>) -> Node {
-    let mut replica = Replica::new(charter.vo());
+    let mut replica = Replica::new(charter.vo(), key(index).site_id());
     replica
         .absorb_charter(charter.bytes())
         .expect("a good charter");
@@ -91,18 +99,15 @@ fn node(index: u8, charter: &Signed<Charter>) -> Node {
 /// Lets `asker` ask until it has nothing more to ask at `now`; the requests that it sent.
 fn talk(asker: &mut Node, peer: &mut Node, now: u64) -> Vec<(Outgoing, Vec<u8>)> {
     let mut said = Vec::new();
-    while let Some(out) = asker.gossip.tick(MonoTime(now), &asker.replicas).pop() {
+    while let Some(out) = asker.gossip.tick(at(now), &asker.replicas).pop() {
         let answer = peer
             .gossip
-            .answer(asker.id, &out.bytes, &peer.replicas)
+            .answer(at(now), asker.id, &out.bytes, &peer.replicas)
             .to_bytes();
-        let arrivals = asker.gossip.answered(
-            MonoTime(now),
-            peer.id,
-            out.id,
-            Some(&answer),
-            &asker.replicas,
-        );
+        let arrivals =
+            asker
+                .gossip
+                .answered(at(now), peer.id, out.id, Some(&answer), &asker.replicas);
         for (vo, arrival) in arrivals {
             if let fairmesh_gossip::Arrival::Batch(bytes) = arrival {
                 let replica = asker.replicas.get_mut(&vo).expect("held");
@@ -167,10 +172,10 @@ fn after_the_first_pull_only_differences_of_the_digest_travel_and_a_lost_answer_
     );
 
     let third = beat(&mut [&mut b], vo, 2, 3, Some(second));
-    let mut outs = a.gossip.tick(MonoTime(40), &a.replicas);
+    let mut outs = a.gossip.tick(at(40), &a.replicas);
     let lost = outs.pop().expect("a probe");
     assert!(matches!(
-        b.gossip.answer(a.id, &lost.bytes, &b.replicas),
+        b.gossip.answer(at(40), a.id, &lost.bytes, &b.replicas),
         Response::Probe(_)
     ));
     // It times out; b has forgotten a meanwhile, a has not.
@@ -192,11 +197,11 @@ fn what_waits_for_a_peer_is_bounded() {
     a.gossip.want_seals(b.id, vo, &hashes);
     (0..1_000).for_each(|_| a.gossip.suspect_behind(b.id, vo));
     let mut requests = 0;
-    while let Some(out) = a.gossip.tick(MonoTime(0), &a.replicas).pop() {
+    while let Some(out) = a.gossip.tick(at(0), &a.replicas).pop() {
         assert!(Request::from_bytes(&out.bytes).is_ok());
         assert!(
             a.gossip
-                .answered(MonoTime(0), b.id, out.id, None, &a.replicas)
+                .answered(at(0), b.id, out.id, None, &a.replicas)
                 .is_empty()
         );
         requests += 1;

@@ -107,9 +107,19 @@ impl From<ContentHash> for VoId {
 
 /// One life of a site's counters. A site never counts under an incarnation that an earlier life of
 /// it may have used, so a lost or restored disk can never reuse a counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Incarnation(pub u64);
+
+impl Incarnation {
+    /// Whether no life can be below it.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.0 == 0
+    }
+}
 
 /// Position of a batch in its stream. The first batch has 1; 0 means "nothing yet".
 #[derive(

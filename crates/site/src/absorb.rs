@@ -9,7 +9,8 @@ use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Refusal, Replica};
 use fairmesh_model::documents::BATCH_BYTES_MAX;
 use fairmesh_model::{
-    Checkpoint, ContentHash, Counters, Document, Now, Seq, SiteId, Verified, VoId, WallTime, cbor,
+    Checkpoint, ContentHash, Counters, Document, Millis, MonoTime, Now, Seq, SiteId, Verified,
+    VoId, WallTime, cbor,
 };
 use fairmesh_usage::CellChange;
 
@@ -17,10 +18,17 @@ use crate::event::{Effect, PushToken, Reply, Ticket, Verdict};
 use crate::notice::Notice;
 use crate::rise::rises;
 use crate::site::Site;
-use crate::store::{Table, Write, hash_key, sheet_key, stream_key};
+use crate::store::{Table, Write, hash_key, pruned_rows, sheet_key, stream_key};
 
 /// Largest push: two batches of a fork proof, or a sheet or policy of the transport's own limit.
 const PUSH_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX + 1_024;
+
+/// Members of a VO that must say how far the site's earlier lives got; all, where there are fewer. A
+/// batch reaches everybody who is not cut off within a second, so eight that lack one are enough.
+const SETTLE_WITNESSES: usize = 8;
+
+/// Time after its start in which a site waits for so many.
+const SETTLE_WITHIN: Millis = Millis::from_secs(3_600);
 
 impl Site {
     /// Judges and absorbs a push.
@@ -54,14 +62,13 @@ impl Site {
 
     /// Takes the answer to one of our requests.
     pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        for (vo, arrival) in self
-            .gossip
-            .answered(now.mono, from, id, bytes, &self.replicas)
-        {
+        for (vo, arrival) in self.gossip.answered(now, from, id, bytes, &self.replicas) {
             // What follows a batch that was refused is a gap too, and asking for it at once would
             // bring the same answer, for ever: the next exchange does.
             self.absorb(now, from, vo, arrival, false);
         }
+        self.watch_peer(now, from);
+        self.note_landed(now.mono, from);
     }
 
     /// Takes a document that somebody hands in here, and pushes it to all members.
@@ -169,7 +176,23 @@ impl Site {
             Arrival::Fork(a, b) => (replica.absorb_fork(&a, &b)?, a),
         };
         self.keep(now, from, vo, &absorbed, &bytes);
+        self.delete_dropped(vo);
         Ok(absorbed)
+    }
+
+    /// Deletes what is kept of streams that were let go of.
+    pub(crate) fn delete_dropped(&mut self, vo: VoId) {
+        let Some(replica) = self.replicas.get_mut(&vo) else {
+            return;
+        };
+        let mut rows = Vec::new();
+        for (stream, pruned) in replica.take_dropped() {
+            rows.push(Write::delete(Table::Forks, stream_key(vo, stream, Seq(0))));
+            rows.extend(pruned_rows(vo, stream, &pruned));
+        }
+        if !rows.is_empty() {
+            self.effects.push(Effect::Persist(rows));
+        }
     }
 
     /// Persists what was absorbed and lets everything that depends on it know.
@@ -287,6 +310,11 @@ impl Site {
             Some(usage) => usage.window_length(),
             None => return,
         };
+        let over = |change: &CellChange| change.before.charge > 0 && self.is_retired(vo, change);
+        if changes.iter().any(over) {
+            // A site has declared a life over that still weighs here: sum up anew.
+            self.tree_is_stale = true;
+        }
         let mut recovered = false;
         for rise in rises(changes, length) {
             if rise.stream == current {
@@ -311,27 +339,32 @@ impl Site {
         }
     }
 
-    /// Settles what earlier incarnations of ours counted and did not publish, once a peer that we
-    /// agree with has said how far they got (or there is nobody who could know).
-    pub(crate) fn settle_carried(&mut self) {
+    fn is_retired(&self, vo: VoId, change: &CellChange) -> bool {
+        self.replicas[&vo].is_retired(change.stream)
+    }
+
+    /// Settles what earlier incarnations of ours counted and did not publish, once those who could
+    /// have heard them have said how far they got. Who cannot be reached in our first hour is not
+    /// waited for: what we counted would be missing everywhere else as long as he is away.
+    pub(crate) fn settle_carried(&mut self, now: MonoTime) {
         let vos: Vec<VoId> = self
             .replicas
             .keys()
             .copied()
             .filter(|vo| self.ledger.has_carried(*vo))
             .collect();
+        let is_over = now >= self.started.mono.after(SETTLE_WITHIN);
         for vo in vos {
             let Some(charter) = self.replicas[&vo].charter() else {
                 continue;
             };
-            let mut others = charter
-                .sites
+            let members = charter.sites.iter().map(|member| member.site);
+            let others: Vec<SiteId> = members.filter(|site| *site != self.id).collect();
+            let agreed = others
                 .iter()
-                .map(|member| member.site)
-                .filter(|site| *site != self.id)
-                .peekable();
-            let alone = others.peek().is_none();
-            if alone || others.any(|peer| self.gossip.agreed_on(peer, vo)) {
+                .filter(|peer| self.gossip.agreed_on(**peer, vo));
+            let enough = if is_over { 1 } else { SETTLE_WITNESSES };
+            if agreed.count() >= enough.min(others.len()) {
                 let window = charter.window;
                 let writes = self.ledger.settle(vo, window);
                 self.effects.push(Effect::Persist(writes));
@@ -384,6 +417,20 @@ impl Site {
                 by,
                 ahead: true,
             });
+        }
+    }
+
+    /// Names a peer whose clock is off, once, and again when it comes back.
+    pub(crate) fn watch_peer(&mut self, now: Now, peer: SiteId) {
+        let Some(theirs) = self.gossip.clock_of(peer, now.mono) else {
+            return;
+        };
+        let ours = self.own_clock;
+        let by = theirs.since(ours).max(ours.since(theirs));
+        let off = by > self.config.timing.clock_tolerance;
+        if self.clocks_off.insert(peer, off) != Some(off) && off {
+            let (site, ahead) = (peer, theirs > ours);
+            self.notice(Notice::ClockOff { site, by, ahead });
         }
     }
 

@@ -143,6 +143,11 @@ pub enum Effect {
         /// Its member sites.
         members: BTreeSet<SiteId>,
     },
+    /// Listen to a VO's pushes no more.
+    Unsubscribe {
+        /// The VO.
+        vo: VoId,
+    },
     /// Look-ups go to this view from now on.
     View(Arc<View>),
     /// Something an operator may want to know.

@@ -109,7 +109,7 @@ impl Site {
         mark: Option<JobMark>,
         report: &mut Reporting,
     ) -> bool {
-        if let Err(why) = self.check(now, record) {
+        if let Err(why) = self.check(record) {
             self.stats.records_refused += 1;
             report.reported.refused.push((index, why));
             return false;
@@ -157,11 +157,13 @@ impl Site {
         total
     }
 
-    fn check(&self, now: Now, record: &UsageRecord) -> Result<(), String> {
+    fn check(&self, record: &UsageRecord) -> Result<(), String> {
         record.validate().map_err(|error| error.to_string())?;
-        let latest = now.wall.after(self.config.timing.clock_tolerance);
+        // By our own clock, though it may be wrong: the batch system goes by the same one. Peers are
+        // told when it is time.
+        let latest = self.own_clock.after(self.config.timing.clock_tolerance);
         if record.end > latest {
-            let ahead = record.end.since(now.wall).0 / 1_000;
+            let ahead = record.end.since(self.own_clock).0 / 1_000;
             return Err(format!(
                 "job `{}` ends {ahead} s in the future: is this machine's clock right?",
                 record.key.job

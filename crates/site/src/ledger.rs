@@ -3,13 +3,17 @@
 //! Invariant: a counter only grows within one incarnation, and every value that was ever published
 //! is at most the value kept here. What an earlier incarnation counted and did not publish is
 //! *carried*: it is settled into the current incarnation once a peer has said how far the earlier
-//! one really got, so that a restored backup counts nothing twice.
+//! one really got, so that a restored backup counts nothing twice. What was published is *afloat*
+//! until a peer is known to hold it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, Counters, Incarnation, Span, VoId, Window, WindowLength};
+use fairmesh_model::{
+    AccountPath, Counters, Incarnation, MonoTime, SiteId, Span, VoId, Window, WindowLength,
+};
 
 use crate::identity::Account;
+use crate::site::Site;
 use crate::store::{LedgerRow, Table, Write, ledger_key, ledger_value};
 
 /// A cell of the ledger.
@@ -22,7 +26,17 @@ pub(crate) struct Ledger {
     counted: BTreeMap<Option<VoId>, BTreeMap<CellKey, Counters>>,
     unpublished: BTreeMap<VoId, BTreeSet<CellKey>>,
     held_back: BTreeMap<VoId, BTreeSet<CellKey>>,
-    carried: BTreeMap<VoId, BTreeMap<(Incarnation, CellKey), Counters>>,
+    carried: BTreeMap<VoId, BTreeMap<(Incarnation, CellKey), Carried>>,
+    afloat: BTreeMap<VoId, BTreeSet<CellKey>>,
+}
+
+/// A cell of an earlier incarnation.
+#[derive(Debug, Clone, Copy)]
+struct Carried {
+    /// The counters of its row.
+    counted: Counters,
+    /// What of them is not known to have been published.
+    left: Counters,
 }
 
 impl Ledger {
@@ -34,6 +48,7 @@ impl Ledger {
             unpublished: BTreeMap::new(),
             held_back: BTreeMap::new(),
             carried: BTreeMap::new(),
+            afloat: BTreeMap::new(),
         }
     }
 
@@ -102,7 +117,10 @@ impl Ledger {
                     .insert(key, row.counters);
             }
             Some(vo) => {
-                let carried = row.counters.minus(published);
+                let carried = Carried {
+                    counted: row.counters,
+                    left: row.counters.minus(published),
+                };
                 self.carried
                     .entry(vo)
                     .or_default()
@@ -115,6 +133,8 @@ impl Ledger {
     pub(crate) fn take_unpublished(&mut self, vo: VoId) -> Vec<(Span, AccountPath, Counters)> {
         let keys = self.unpublished.remove(&vo).unwrap_or_default();
         let counted = self.counted.get(&Some(vo));
+        let afloat = self.afloat.entry(vo).or_default();
+        afloat.extend(keys.iter().cloned());
         keys.into_iter()
             .filter_map(|(span, path)| {
                 let counters = counted?.get(&(span, path.clone())).copied()?;
@@ -123,7 +143,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Puts a cell back that could not be published. It waits for the next change of the cell.
+    /// Puts a cell back that could not be published. It waits for the next batch.
     pub(crate) fn hold_back(&mut self, vo: VoId, key: CellKey) {
         self.held_back.entry(vo).or_default().insert(key);
     }
@@ -160,10 +180,10 @@ impl Ledger {
             return Counters::default();
         };
         let (mut left, mut found) = (amount, Counters::default());
-        let mut take = |carried: &mut Counters| {
-            let rest = carried.minus(left);
-            let taken = carried.minus(rest);
-            (*carried, left, found) = (rest, left.minus(taken), found.plus(taken));
+        let mut take = |carried: &mut Carried| {
+            let rest = carried.left.minus(left);
+            let taken = carried.left.minus(rest);
+            (carried.left, left, found) = (rest, left.minus(taken), found.plus(taken));
         };
         match key.0 {
             Span::Window(_) => {
@@ -195,8 +215,8 @@ impl Ledger {
                 Table::Ledger,
                 ledger_key(&account, incarnation, span),
             ));
-            if !carried.is_zero() {
-                writes.extend(self.add(&account, span, carried, window));
+            if !carried.left.is_zero() {
+                writes.extend(self.add(&account, span, carried.left, window));
             }
         }
         writes
@@ -214,9 +234,44 @@ impl Ledger {
         let carried = self.carried.iter().flat_map(|(vo, cells)| {
             cells
                 .iter()
-                .map(|((_, (span, path)), counters)| (Some(*vo), *span, path, *counters))
+                .map(|((_, (span, path)), carried)| (Some(*vo), *span, path, carried.left))
         });
         current.chain(carried)
+    }
+
+    /// A peer holds all that was published of the VO.
+    pub(crate) fn landed(&mut self, vo: VoId) {
+        self.afloat.remove(&vo);
+    }
+
+    /// The rows, as the store has them, of all counters that nobody but this site is known to hold:
+    /// those that are not published, are afloat or carried, and the local ones.
+    pub(crate) fn rows_held_alone(&self) -> Vec<Write> {
+        let row = |vo: Option<VoId>, incarnation, (span, path): &CellKey, counters| {
+            let path = path.clone();
+            let value = ledger_value(&path, counters);
+            let key = ledger_key(&Account { vo, path }, incarnation, *span);
+            Write::set(Table::Ledger, key, value)
+        };
+        let local = self.counted.get(&None).into_iter().flatten();
+        let local = local.map(|(key, counters)| row(None, Incarnation(0), key, *counters));
+        let alone = [&self.unpublished, &self.held_back, &self.afloat];
+        let alone: BTreeSet<(VoId, &CellKey)> = alone
+            .into_iter()
+            .flatten()
+            .flat_map(|(vo, keys)| keys.iter().map(|key| (*vo, key)))
+            .collect();
+        let current = alone.into_iter().filter_map(|(vo, key)| {
+            // A cell may have moved into its day since, or have been forgotten.
+            let counters = self.counted.get(&Some(vo))?.get(key)?;
+            Some(row(Some(vo), self.incarnation, key, *counters))
+        });
+        let carried = self.carried.iter().flat_map(|(vo, cells)| {
+            cells.iter().map(|((incarnation, key), carried)| {
+                row(Some(*vo), *incarnation, key, carried.counted)
+            })
+        });
+        local.chain(current).chain(carried).collect()
     }
 
     /// Moves the windows of whole days into day cells: `rows` are the days' absolute counters, as
@@ -243,8 +298,10 @@ impl Ledger {
                 ledger_key(&account, self.incarnation, span),
             ));
         }
+        let afloat = self.afloat.entry(vo).or_default();
         for (span, path, counters) in rows {
             cells.insert((*span, path.clone()), *counters);
+            afloat.insert((*span, path.clone()));
             let account = Account {
                 vo: Some(vo),
                 path: path.clone(),
@@ -283,6 +340,20 @@ impl Ledger {
     }
 }
 
+impl Site {
+    /// Notes which of our published counters `peer` has just been found to hold, too.
+    pub(crate) fn note_landed(&mut self, now: MonoTime, peer: SiteId) {
+        if self.gossip.agreed_at(peer) != Some(now) {
+            return;
+        }
+        for vo in self.streams.keys() {
+            if self.gossip.agreed_on(peer, *vo) {
+                self.ledger.landed(*vo);
+            }
+        }
+    }
+}
+
 /// The windows of a day, if there is any cell in them at all.
 fn windows_of(day: Span, window: WindowLength, cells: &BTreeMap<CellKey, Counters>) -> Vec<Span> {
     let first = window.window_at(day.start(window)).0;
@@ -294,4 +365,74 @@ fn windows_of(day: Span, window: WindowLength, cells: &BTreeMap<CellKey, Counter
     (first..last)
         .map(|index| Span::Window(Window(index)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::parse_ledger_row;
+
+    const HOUR: WindowLength = WindowLength::HOUR;
+
+    fn account(vo: Option<VoId>, path: &str) -> Account {
+        let path = AccountPath::parse(path).expect("valid");
+        Account { vo, path }
+    }
+
+    fn amount(cpu_ms: u64) -> Counters {
+        Counters::from_columns([cpu_ms, 0, 0, 0, 0])
+    }
+
+    /// Incarnation, path and first column of the rows that nobody else holds.
+    fn alone(ledger: &Ledger) -> Vec<(u64, String, u64)> {
+        let rows = ledger.rows_held_alone();
+        let parsed = rows.iter().map(|write| {
+            let value = write.value.as_ref().expect("is set");
+            let row = parse_ledger_row(&write.key, value).expect("is a row");
+            let path = row.account.path.as_str().to_owned();
+            (row.incarnation.0, path, row.counters.to_columns()[0])
+        });
+        parsed.collect()
+    }
+
+    fn row(incarnation: u64, path: &str, cpu_ms: u64) -> (u64, String, u64) {
+        (incarnation, path.to_owned(), cpu_ms)
+    }
+
+    #[test]
+    fn a_counter_is_held_alone_until_a_peer_has_it() {
+        let vo = VoId::from_bytes([1; 32]);
+        let span = Span::Window(Window(500_000));
+        let mut ledger = Ledger::new(Incarnation(9));
+        ledger.add(&account(Some(vo), "/ann"), span, amount(5), HOUR);
+        ledger.add(&account(None, "/local"), span, amount(7), HOUR);
+        let both = [row(0, "/local", 7), row(9, "/ann", 5)];
+        assert_eq!(alone(&ledger), both);
+        ledger.take_unpublished(vo);
+        assert_eq!(
+            alone(&ledger),
+            both,
+            "published, but nobody is known to have it"
+        );
+        ledger.landed(vo);
+        assert_eq!(alone(&ledger), both[..1], "local counters stay");
+        ledger.add(&account(Some(vo), "/ann"), span, amount(1), HOUR);
+        assert_eq!(alone(&ledger), [row(0, "/local", 7), row(9, "/ann", 6)]);
+    }
+
+    #[test]
+    fn a_carried_counter_is_held_alone_as_its_row_says_until_it_is_settled() {
+        let vo = VoId::from_bytes([1; 32]);
+        let mut ledger = Ledger::new(Incarnation(9));
+        let old = LedgerRow {
+            account: account(Some(vo), "/ann"),
+            incarnation: Incarnation(3),
+            span: Span::Window(Window(500_000)),
+            counters: amount(5),
+        };
+        ledger.restore(old, amount(4));
+        assert_eq!(alone(&ledger), [row(3, "/ann", 5)]);
+        ledger.settle(vo, HOUR);
+        assert_eq!(alone(&ledger), [row(9, "/ann", 1)]);
+    }
 }

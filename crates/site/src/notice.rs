@@ -57,6 +57,11 @@ pub enum Notice {
         /// Whether it is ahead of ours.
         ahead: bool,
     },
+    /// Our own clock is ahead of all peers' by more than the tolerance: the site goes by theirs.
+    OwnClockAhead {
+        /// By how much.
+        by: Millis,
+    },
     /// A site has signed two batches with one seq; what it said from there on is not counted.
     Forked {
         /// The VO.
@@ -94,7 +99,9 @@ impl Notice {
             | Self::ClockOff { .. }
             | Self::OverCapacity { .. }
             | Self::Recovered { .. } => Severity::Warning,
-            Self::Forked { .. } | Self::BadRow { .. } => Severity::Error,
+            Self::OwnClockAhead { .. } | Self::Forked { .. } | Self::BadRow { .. } => {
+                Severity::Error
+            }
         }
     }
 
@@ -106,6 +113,7 @@ impl Notice {
             Self::Policy { .. } => "policy-warning",
             Self::Refused { .. } => "refused",
             Self::ClockOff { .. } => "clock-off",
+            Self::OwnClockAhead { .. } => "own-clock-ahead",
             Self::Forked { .. } => "site-forked",
             Self::Recovered { .. } => "counters-recovered",
             Self::OverCapacity { .. } => "over-capacity",
@@ -132,6 +140,11 @@ impl fmt::Display for Notice {
                     by.0 / 1_000
                 )
             }
+            Self::OwnClockAhead { by } => write!(
+                f,
+                "this machine's clock is {} s ahead of all peers': the site goes by theirs until it is set right",
+                by.0 / 1_000
+            ),
             Self::Forked { vo, site } => write!(
                 f,
                 "VO {}: site {} signed two different batches with one number; nothing from there on is counted",

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_gossip::{Absorbed, Refusal};
+use fairmesh_gossip::{Absorbed, Refusal, Replica};
 use fairmesh_model::documents::{BATCH_BYTES_MAX, PathCells};
 use fairmesh_model::{
-    AccountPath, Checkpoint, ContentHash, Counters, InFlightSheet, Millis, MonoTime, Now, Seq,
-    Signed, Span, StreamId, UsageBatch, VoId,
+    AccountPath, Checkpoint, ContentHash, Counters, InFlightSheet, Incarnation, Millis, MonoTime,
+    Now, Seq, Signed, Span, StreamId, UsageBatch, VoId, WallTime,
 };
 use fairmesh_usage::Refused;
 use serde_bytes::ByteBuf;
@@ -21,7 +21,7 @@ use crate::event::Effect;
 use crate::ingest::{Reporting, WINDOW_DAYS};
 use crate::notice::Notice;
 use crate::site::Site;
-use crate::store::{Table, Write, hash_key, sheet_key, stream_key};
+use crate::store::{Table, Write, hash_key, pruned_rows, sheet_key, stream_key};
 
 /// One cell of a batch, absolute.
 type Row = (Span, AccountPath, Counters);
@@ -39,6 +39,8 @@ pub(crate) struct OwnStream {
     batches_since_checkpoint: u64,
     pub(crate) sheet_version: u64,
     pub(crate) has_sheet: bool,
+    /// What the next batch is to declare over, where that is more than was said.
+    retire_below: Incarnation,
 }
 
 impl OwnStream {
@@ -77,7 +79,7 @@ impl Site {
     }
 
     /// VOs for which this site counts.
-    fn own_vos(&self) -> Vec<VoId> {
+    pub(crate) fn own_vos(&self) -> Vec<VoId> {
         let member = |vo: &&VoId| {
             self.replicas[*vo]
                 .charter()
@@ -88,8 +90,11 @@ impl Site {
 
     /// Signs what is unpublished, and `extra` rows beside it, as one batch or more.
     pub(crate) fn publish(&mut self, now: Now, vo: VoId, extra: Vec<Row>) {
+        let latest = now.wall.after(self.config.timing.clock_tolerance);
+        self.ledger.retry_held_back(vo);
         let mut rows = self.ledger.take_unpublished(vo);
         rows.extend(extra);
+        rows.retain(|row| self.is_believable(vo, row, latest));
         let mut rows = rows.into_iter().peekable();
         loop {
             let mut chunk = Vec::new();
@@ -113,10 +118,23 @@ impl Site {
         }
     }
 
+    /// Whether peers whose clocks are right would take the row. One that they would not, because this
+    /// machine's clock was ahead when it was counted, would stop the stream there: it is held back.
+    fn is_believable(&mut self, vo: VoId, (span, path, _): &Row, latest: WallTime) -> bool {
+        let usage = self.replicas.get(&vo).and_then(Replica::usage);
+        let future = usage.is_some_and(|usage| span.start(usage.window_length()) > latest);
+        if future {
+            self.ledger.hold_back(vo, (*span, path.clone()));
+        }
+        !future
+    }
+
     /// Signs a batch; without what the charter's capacity does not allow, which is held back.
     fn publish_batch(&mut self, now: Now, vo: VoId, mut rows: Vec<Row>) {
         let stream = self.stream_id();
         let (seq, head) = self.head_of(vo, stream);
+        let own = self.streams.entry(vo).or_default();
+        let retired_below = std::mem::take(&mut own.retire_below);
         let bytes = loop {
             let batch = UsageBatch {
                 vo,
@@ -125,6 +143,7 @@ impl Site {
                 seq: seq.next(),
                 previous: head,
                 at: now.wall,
+                retired_below,
                 cells: PathCells::from_rows(rows.clone()),
             };
             let signed = Signed::sign(batch, &[&self.key]).expect("our own batch is well-formed");
@@ -266,19 +285,7 @@ impl Site {
             return Vec::new();
         };
         let pruned = usage.prune(stream);
-        let batches = pruned
-            .seqs
-            .iter()
-            .map(|seq| Write::delete(Table::Batches, stream_key(vo, stream, *seq)));
-        let checkpoints = pruned
-            .checkpoints
-            .iter()
-            .map(|hash| Write::delete(Table::Checkpoints, hash_key(vo, hash.as_bytes())));
-        let seals = pruned
-            .seals
-            .iter()
-            .map(|hash| Write::delete(Table::Seals, hash_key(vo, hash.as_bytes())));
-        batches.chain(checkpoints).chain(seals).collect()
+        pruned_rows(vo, stream, &pruned).collect()
     }
 
     /// Signs an in-flight sheet. It leaves behind the change of the store that `report` becomes.
@@ -342,6 +349,28 @@ impl Site {
                 .forget(vo, |span| span.end(rules.window) <= rules.horizon);
             if !writes.is_empty() {
                 self.effects.push(Effect::Persist(writes));
+            }
+        }
+    }
+
+    /// Declares our earlier lives over in which nothing weighs any more, so that everybody can let go
+    /// of their streams. Not before all peers that can be reached hold what we hold of them: a
+    /// restored backup may know less of its past than others do.
+    pub(crate) fn retire_old_lives(&mut self, now: Now) {
+        let stream = self.stream_id();
+        for vo in self.own_vos() {
+            let replica = &self.replicas[&vo];
+            let (Some(usage), Some(charter)) = (replica.usage(), replica.charter()) else {
+                continue;
+            };
+            let below = usage.retirable_below(stream);
+            let is_member = |peer| charter.member(peer).is_some();
+            let alone = charter.sites.iter().all(|member| member.site == self.id);
+            let agreed = alone || self.gossip.all_agreed_on(vo, is_member);
+            if below > usage.retired_below(self.id) && agreed && !self.ledger.has_carried(vo) {
+                self.streams.entry(vo).or_default().retire_below = below;
+                self.publish(now, vo, Vec::new());
+                self.delete_dropped(vo);
             }
         }
     }

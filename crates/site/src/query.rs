@@ -10,6 +10,7 @@ use fairmesh_policy::{CompiledTree, Warning};
 
 use crate::identity::Account;
 use crate::site::Site;
+use crate::store::Write;
 use crate::view::Coverage;
 
 /// What a site knows of a VO.
@@ -232,6 +233,13 @@ impl Site {
             self.shares.reference(vo),
             rows,
         ))))
+    }
+
+    /// The rows of the store (of [`Table::Ledger`](crate::Table::Ledger)) of all own counters that
+    /// nobody but this site is known to hold, as of the last event: what must survive the loss of
+    /// the store. O(such rows).
+    pub fn rows_held_alone(&self) -> Vec<Write> {
+        self.ledger.rows_held_alone()
     }
 
     /// Raw counters by site for the usage at and below an account, over all that is held. Own usage

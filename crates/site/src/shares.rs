@@ -125,14 +125,20 @@ impl Shares {
         }
     }
 
-    /// Moves the windows on, a bounded number of entries at a time.
-    pub(crate) fn advance(&mut self, now: WallTime, entries_max: usize) {
+    /// Moves the windows on, a bounded number of entries at a time. False where the clock has jumped
+    /// back by so much that the tree must be built anew: windows never move back.
+    #[must_use]
+    pub(crate) fn advance(&mut self, now: WallTime, entries_max: usize) -> bool {
         let references: Vec<Window> = self
             .lengths
             .iter()
             .map(|length| length.window_at(now))
             .collect();
-        // Windows never move back: a clock that jumps back is waited for.
+        // A clock that is set back a little, across a window's end, is waited for.
+        let mut places = references.iter().zip(&self.references);
+        if places.any(|(next, last)| next.0.saturating_add(1) < last.0) {
+            return false;
+        }
         let moved = references
             .iter()
             .zip(&self.references)
@@ -144,6 +150,7 @@ impl Shares {
                 .for_each(|(last, next)| *last = next.max(*last));
         }
         self.is_sweeping = !self.writer.advance(&self.references, entries_max);
+        true
     }
 
     /// The weighted sums at and below `entry`, in path order, with paths below it.

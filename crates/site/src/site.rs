@@ -59,6 +59,9 @@ pub struct Site {
     pub(crate) id: SiteId,
     pub(crate) ledger: Ledger,
     pub(crate) replicas: BTreeMap<VoId, Replica>,
+    /// What is held of VOs that the configuration names no more. They are not heard, served or
+    /// shared by; but our own stream must go on where it ended should one be named again.
+    left: BTreeMap<VoId, Replica>,
     pub(crate) streams: BTreeMap<VoId, OwnStream>,
     pub(crate) gossip: Gossip,
     pub(crate) shares: Shares,
@@ -69,6 +72,9 @@ pub struct Site {
     pub(crate) effects: Vec<Effect>,
     pub(crate) tree_is_stale: bool,
     pub(crate) allow_is_stale: bool,
+    pub(crate) started: Now,
+    /// What our own clock says, right or wrong.
+    pub(crate) own_clock: WallTime,
     forgotten_on_day: u32,
 }
 
@@ -87,7 +93,7 @@ impl Site {
         let replicas = config
             .vos
             .values()
-            .map(|vo| (*vo, Replica::new(*vo)))
+            .map(|vo| (*vo, Replica::new(*vo, id)))
             .collect();
         let shares = Shares::build(&config, &replicas, now.wall);
         Self {
@@ -96,6 +102,7 @@ impl Site {
             id,
             ledger: Ledger::new(incarnation),
             replicas,
+            left: BTreeMap::new(),
             streams: BTreeMap::new(),
             gossip,
             shares,
@@ -106,12 +113,15 @@ impl Site {
             effects: Vec::new(),
             tree_is_stale: true,
             allow_is_stale: true,
+            started: now,
+            own_clock: now.wall,
             forgotten_on_day: 0,
         }
     }
 
     /// Takes an event and says what is to be done.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
+        let now = self.go_by_peers(now);
         match event {
             Event::Tick => {}
             Event::Connected(peer) => self.gossip.connected(peer),
@@ -127,7 +137,10 @@ impl Site {
                 bytes,
                 channel,
             } => {
-                let response = self.gossip.answer(from, &bytes, &self.replicas);
+                let response = self
+                    .gossip
+                    .answer(self.stated(now), from, &bytes, &self.replicas);
+                self.watch_peer(now, from);
                 self.effects.push(Effect::Answer {
                     channel,
                     bytes: response.to_bytes(),
@@ -151,10 +164,10 @@ impl Site {
         if self.shares.is_sweeping {
             return now;
         }
-        let publish = self
-            .streams
-            .iter()
-            .map(|(vo, stream)| stream.due(self.ledger.has_unpublished(*vo), &self.config.timing));
+        let publish = self.own_vos().into_iter().filter_map(|vo| {
+            let stream = self.streams.get(&vo)?;
+            Some(stream.due(self.ledger.has_unpublished(vo), &self.config.timing))
+        });
         publish
             .chain(self.gossip.next_wakeup())
             .chain([now.after(TICK_MAX)])
@@ -195,9 +208,9 @@ impl Site {
         if self.allow_is_stale {
             self.announce_peers();
         }
-        self.settle_carried();
+        self.settle_carried(now.mono);
         self.publish_due(now);
-        for out in self.gossip.tick(now.mono, &self.replicas) {
+        for out in self.gossip.tick(self.stated(now), &self.replicas) {
             self.effects.push(Effect::Ask {
                 to: out.to,
                 id: out.id,
@@ -206,17 +219,63 @@ impl Site {
         }
         self.drop_silent_sheets(now);
         self.forget_daily(now);
-        self.shares
-            .advance(now.wall, self.config.timing.sweep_entries);
+        let entries_max = self.config.timing.sweep_entries;
+        if !self.shares.advance(now.wall, entries_max) {
+            self.rebuild_shares(now);
+        }
+    }
+
+    /// The time to go by: our own clock, unless it runs ahead of all peers' by more than the
+    /// tolerance. Usage that still weighs would be forgotten, and windows be signed that nobody
+    /// believes; what a clock that is behind does is less than that.
+    fn go_by_peers(&mut self, now: Now) -> Now {
+        self.own_clock = now.wall;
+        let Some(peers) = self.gossip.peers_clock(now.mono) else {
+            return now;
+        };
+        let latest = peers.after(self.config.timing.clock_tolerance);
+        let ahead = now.wall > latest;
+        if self.clocks_off.insert(self.id, ahead) != Some(ahead) && ahead {
+            let by = now.wall.since(peers);
+            self.notice(Notice::OwnClockAhead { by });
+        }
+        Now {
+            wall: now.wall.min(latest),
+            ..now
+        }
+    }
+
+    /// What we tell peers: what our own clock says, so that they can name it where it is wrong.
+    fn stated(&self, now: Now) -> Now {
+        Now {
+            wall: self.own_clock,
+            ..now
+        }
     }
 
     fn reconfigure(&mut self, now: Now, config: SiteConfig) {
+        let named: BTreeSet<VoId> = config.vos.values().copied().collect();
+        let leaves: Vec<VoId> = self
+            .replicas
+            .keys()
+            .filter(|vo| !named.contains(*vo))
+            .copied()
+            .collect();
+        if !leaves.is_empty() {
+            // What was counted for them is theirs.
+            self.publish_all(now);
+        }
+        for vo in leaves {
+            self.left.extend(self.replicas.remove_entry(&vo));
+            self.effects.push(Effect::Unsubscribe { vo });
+        }
         self.config = config;
         self.gossip.set_intervals(intervals(&self.config));
-        for vo in self.config.vos.values() {
+        for vo in named {
+            let held = self.left.remove(&vo);
             self.replicas
-                .entry(*vo)
-                .or_insert_with(|| Replica::new(*vo));
+                .entry(vo)
+                .or_insert_with(|| held.unwrap_or_else(|| Replica::new(vo, self.id)));
         }
         self.tree_is_stale = true;
         self.allow_is_stale = true;
@@ -251,12 +310,17 @@ impl Site {
         }
     }
 
-    /// Once a day: what no history weighs any more goes.
+    /// Once a day: what no history weighs any more goes. Not right after the start: what a clock
+    /// that is not set yet, or that no peer has contradicted yet, makes us forget is gone.
     fn forget_daily(&mut self, now: Now) {
+        if now.mono < self.started.mono.after(FORGET_AFTER) {
+            return;
+        }
         let day = u32::try_from(now.wall.0 / fairmesh_model::window::DAY_MS).unwrap_or(u32::MAX);
         if day > self.forgotten_on_day {
             self.forgotten_on_day = day;
             self.compact_and_forget(now);
+            self.retire_old_lives(now);
             self.warn_of_documents(now);
         }
     }
@@ -272,6 +336,10 @@ impl Site {
         }
     }
 }
+
+/// Time after its start in which a site forgets nothing: long enough to hear from its peers what time
+/// it is and what they hold of its earlier lives.
+const FORGET_AFTER: Millis = Millis::from_secs(3_600);
 
 /// Most notices remembered: bounds memory under peers that send nonsense.
 const NOTICES_MAX: usize = 256;

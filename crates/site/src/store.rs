@@ -9,6 +9,7 @@ use fairmesh_model::{
     AccountPath, ContentHash, Counters, Incarnation, JobKey, Origin, Seq, SiteId, Span, StreamId,
     VoId, WallTime, cbor,
 };
+use fairmesh_usage::Pruned;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Account;
@@ -175,6 +176,25 @@ pub(crate) fn stream_key(vo: VoId, stream: StreamId, seq: Seq) -> Vec<u8> {
         &seq.0.to_be_bytes(),
     ]
     .concat()
+}
+
+/// The rows of what was let go of in a stream, to delete.
+pub(crate) fn pruned_rows(
+    vo: VoId,
+    stream: StreamId,
+    pruned: &Pruned,
+) -> impl Iterator<Item = Write> {
+    let by_hash =
+        move |table, hash: &ContentHash| Write::delete(table, hash_key(vo, hash.as_bytes()));
+    let batches = pruned
+        .seqs
+        .iter()
+        .map(move |seq| Write::delete(Table::Batches, stream_key(vo, stream, *seq)));
+    let checkpoints = pruned.checkpoints.iter();
+    let checkpoints = checkpoints.map(move |hash| by_hash(Table::Checkpoints, hash));
+    let seals = pruned.seals.iter();
+    let seals = seals.map(move |hash| by_hash(Table::Seals, hash));
+    batches.chain(checkpoints).chain(seals)
 }
 
 /// Key of a site's in-flight sheet.

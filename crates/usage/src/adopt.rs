@@ -23,7 +23,8 @@ use crate::vo_usage::VoUsage;
 /// What became of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointOffer {
-    /// A newer one, or this one, was adopted, or a newer one is pending. Nothing changed.
+    /// A newer one, or this one, was adopted, or a newer one is pending, or it belongs to a life
+    /// that its site has declared over. Nothing changed.
     Behind,
     /// It is pending until these seals are handed to [`VoUsage::offer_seal`].
     Wants(Vec<SealRef>),
@@ -49,6 +50,9 @@ impl VoUsage {
         bound: Bound,
     ) -> Result<CheckpointOffer, Refused> {
         let (id, seq) = (document.body().stream(), document.body().seq);
+        if self.is_retired(id) {
+            return Ok(CheckpointOffer::Behind);
+        }
         self.check_place(&document)?;
         if let Some(stream) = self.streams.get_mut(&id) {
             if stream
@@ -161,7 +165,7 @@ impl VoUsage {
             });
         }
         let Some(stream) = self.streams.get(&id) else {
-            return self.may_begin(id);
+            return self.may_begin(id, body.retired_below);
         };
         if let Some(cap) = stream.cap().filter(|cap| seq > *cap) {
             return Err(Refused::Forked {
@@ -289,7 +293,10 @@ impl VoUsage {
             let body = document.body();
             (stream.seq, stream.head, stream.newest_at) = (seq, Some(body.head), Some(body.at));
         }
+        let below = document.body().retired_below;
         stream.checkpoints.insert(seq, Retained { document, held });
-        committed
+        let mut changes = committed?;
+        changes.extend(self.retire_below(id.site, below));
+        Ok(changes)
     }
 }

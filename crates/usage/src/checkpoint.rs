@@ -50,6 +50,7 @@ impl VoUsage {
                 seq: held.seq,
                 head,
                 at,
+                retired_below: self.retired_below(site).min(incarnation),
                 seals,
             },
             bytes,

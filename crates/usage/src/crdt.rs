@@ -1,7 +1,7 @@
 //! [`VoUsage`] as a state-based and as an operation-based CRDT, in the traits of the `crdts` crate.
 //!
 //! The value that merges is: the live cells, the version vector, the retained history, the caps of
-//! forks and the horizon. Pending checkpoints travel along but contribute nothing.
+//! forks, the lives declared over, and the horizon. Pending checkpoints travel along but contribute nothing.
 //!
 //! Invariant: `merge` is commutative, associative and idempotent on that value, for states whose
 //! history reaches back to the forks between them; applying the batches one by one, in any order
@@ -50,6 +50,7 @@ impl CvRDT for VoUsage {
         let horizon = self.rule.horizon.max(other.rule.horizon);
         self.forget_ended_before(horizon);
         other.forget_ended_before(horizon);
+        self.merge_retired(&mut other);
         let known: Vec<ForkProof> = self.forks().chain(other.forks()).cloned().collect();
         self.apply_forks(&mut other, &known);
         let found = self.contradictions(&other);

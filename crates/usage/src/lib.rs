@@ -6,8 +6,9 @@
 //!
 //! Lattice: `VO = StreamId → Stream`, `Stream = (AccountPath × day) → (Hours ⊕ Day)`, where
 //! `Hours = window → Counters` and `Day = Counters` join by maximum, column by column, and `⊕` is
-//! the ordinal sum: every `Day` is above every `Hours`. Two facts cut a stream down and only ever
-//! move one way: the horizon (rises) and the cap of a fork (falls).
+//! the ordinal sum: every `Day` is above every `Hours`. Three facts cut streams down and only ever
+//! move one way: the horizon (rises), the cap of a fork (falls) and the life below which a site
+//! has declared its lives over (rises).
 //!
 //! Deliberately not here: peers, clocks, disks, signatures (only `Verified` documents come in), how
 //! usage is weighed by its age (`fairshare`), and which sites may count at all (`policy`).
@@ -33,6 +34,7 @@ mod crdt;
 mod delta;
 mod in_flight;
 mod query;
+mod retire;
 mod vo_usage;
 
 pub use adopt::{CheckpointOffer, Sealed};
@@ -44,4 +46,5 @@ pub use fork::ForkProof;
 pub use in_flight::InFlight;
 pub use query::{LiveCell, StreamInfo};
 pub use refused::{MergeRefused, Refused};
-pub use vo_usage::{Applied, INCARNATIONS_MAX, Stats, VoUsage};
+pub use retire::INCARNATIONS_MAX;
+pub use vo_usage::{Applied, Stats, VoUsage};

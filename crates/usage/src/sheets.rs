@@ -42,6 +42,10 @@ impl Sheets {
         )
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.windows.is_empty() && self.days.is_empty()
+    }
+
     pub(crate) fn sheet(&self, span: Span) -> Option<&Sheet> {
         match span {
             Span::Window(window) => self.windows.get(&window.0),

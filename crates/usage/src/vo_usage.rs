@@ -1,10 +1,11 @@
 //! The usage of one VO: batches in, cell changes out.
 //!
 //! Invariant: `totals` and `digest` are functions of the cells in `streams`, kept up change by
-//! change; the cells are a function of the batches heard, the horizon and the forks known. What is
-//! refused leaves no trace but in [`Stats`].
+//! change; the cells are a function of the batches heard, the horizon, the forks known and the
+//! lives declared over. What is refused leaves no trace but in [`Stats`].
 //!
-//! Deliberately not here: checkpoints ([`crate::adopt`]), answers to peers ([`crate::delta`]),
+//! Deliberately not here: checkpoints ([`crate::adopt`]), lives that are over ([`crate::retire`]),
+//! answers to peers ([`crate::delta`]),
 //! whole-state merging ([`crate::crdt`]) and questions ([`crate::query`]).
 
 use std::collections::BTreeMap;
@@ -21,20 +22,16 @@ use crate::edit::{CellChange, Joining, Rule};
 use crate::fork::ForkProof;
 use crate::paths::PathTable;
 use crate::refused::Refused;
+use crate::retire::Retired;
 use crate::seals::SealStore;
 use crate::stream::{Pending, Stream};
-
-/// Most incarnations of one site that are kept: bounds what a site can make its peers remember by
-/// inventing lives. An honest site takes a new one when it loses its disk; a thousand is more disks
-/// than a cluster lives through.
-pub const INCARNATIONS_MAX: usize = 1_024;
 
 /// What became of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
     /// It was the next one; these cells changed.
     Fresh(Vec<CellChange>),
-    /// It was here already. Nothing changed.
+    /// It was here already, or belongs to a life that its site has declared over. Nothing changed.
     Known,
     /// Batches before it are missing. Nothing changed; pull what follows `have`.
     Gap {
@@ -68,6 +65,7 @@ pub struct VoUsage {
     pub(crate) totals: Totals,
     pub(crate) digest: StateDigest,
     pub(crate) stats: Stats,
+    pub(crate) retired: Retired,
 }
 
 impl VoUsage {
@@ -85,6 +83,7 @@ impl VoUsage {
             totals: Totals::default(),
             digest: StateDigest::default(),
             stats: Stats::default(),
+            retired: Retired::default(),
         }
     }
 
@@ -113,7 +112,8 @@ impl VoUsage {
             return Vec::new();
         }
         let id = proof.stream();
-        if !self.streams.contains_key(&id) && self.may_begin(id).is_err() {
+        let begins = || self.may_begin(id, Incarnation(0)).is_ok();
+        if self.is_retired(id) || !(self.streams.contains_key(&id) || begins()) {
             return Vec::new();
         }
         let stream = self.streams.entry(id).or_default();
@@ -181,8 +181,11 @@ impl VoUsage {
                 got: batch.vo(),
             });
         }
+        if self.is_retired(id) {
+            return Ok(Place::Known);
+        }
         let Some(stream) = self.streams.get(&id) else {
-            self.may_begin(id)?;
+            self.may_begin(id, batch.body().retired_below)?;
             return Ok(if seq == Seq(1) {
                 Place::Next
             } else {
@@ -233,26 +236,11 @@ impl VoUsage {
         let id = batch.body().stream();
         let mut joining = Joining::default();
         self.join(id, &batch.body().cells, &mut joining);
-        let changes = self.commit(id, joining, bound)?;
+        let mut changes = self.commit(id, joining, bound)?;
+        let below = batch.body().retired_below;
         self.streams.entry(id).or_default().append(batch);
+        changes.extend(self.retire_below(id.site, below));
         Ok(changes)
-    }
-
-    /// Refuses a stream of a site that has too many already.
-    pub(crate) fn may_begin(&self, id: StreamId) -> Result<(), Refused> {
-        let first = StreamId {
-            incarnation: Incarnation(0),
-            ..id
-        };
-        let last = StreamId {
-            incarnation: Incarnation(u64::MAX),
-            ..id
-        };
-        if self.streams.range(first..=last).count() < INCARNATIONS_MAX {
-            Ok(())
-        } else {
-            Err(Refused::TooManyIncarnations(id.site))
-        }
     }
 
     fn fall_back(&mut self, id: StreamId, cap: Seq) -> Vec<CellChange> {

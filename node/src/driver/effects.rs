@@ -38,10 +38,11 @@ impl Driver {
                 .iter()
                 .flat_map(|_| writes.iter().filter_map(BatchId::of))
                 .collect();
-            let store = &self.store;
+            let store = &mut self.store;
             tokio::task::block_in_place(|| store.write(writes))?;
             self.observe(batches);
         }
+        self.keep_journal_short()?;
         self.marks.clear();
         for effect in rest {
             self.carry_out_one(effect).await;
@@ -49,6 +50,15 @@ impl Driver {
         self.pushes.clear();
         self.channels.clear();
         Ok(())
+    }
+
+    /// Lets go of what peers hold by now, when the journal has grown long.
+    fn keep_journal_short(&mut self) -> Result<(), StoreError> {
+        if !self.store.is_journal_full() {
+            return Ok(());
+        }
+        let (site, store) = (&self.site, &mut self.store);
+        tokio::task::block_in_place(|| store.rotate_journal(&site.rows_held_alone()))
     }
 
     async fn carry_out_one(&mut self, effect: Effect) {
@@ -93,6 +103,7 @@ impl Driver {
                 self.send(NetworkCommand::Subscribe { topic: vo, members })
                     .await
             }
+            Effect::Unsubscribe { vo } => self.send(NetworkCommand::Unsubscribe(vo)).await,
             Effect::View(view) => {
                 self.view.send_replace(view);
             }

@@ -28,7 +28,7 @@ use fairmesh_site::{BatchId, Event, JobMark, Reply, Site, Table, View, job_key};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::network::{NetworkEvent, NetworkHandle};
-use crate::store::{Store, StoreError};
+use crate::store::{JournaledStore, StoreError};
 
 /// Most inputs that one round takes in before it writes: bounds how long the first of them waits.
 const ROUND_MAX: usize = 64;
@@ -60,7 +60,7 @@ pub struct Observation {
 /// The driver's state beside the site itself.
 pub(crate) struct Driver {
     site: Site,
-    store: Store,
+    store: JournaledStore,
     network: NetworkHandle,
     clock: Arc<dyn Clock>,
     view: watch::Sender<Arc<View>>,
@@ -282,3 +282,6 @@ impl Driver {
         self.next_ticket
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{Clock, Driver, NodeHandle, Observation};
 use crate::network::{self, Multiaddr, NetworkConfig, NetworkEvent};
-use crate::store::{SIDE_FORMAT_MAX, SideFile, SideState, Store, StoreError};
+use crate::store::{OpenedStore, SIDE_FORMAT_MAX, SideFile, SideState, Store, StoreError};
 
 /// Commands that wait for the driver; beyond this callers wait.
 const COMMANDS_MAX: usize = 256;
@@ -25,7 +25,7 @@ pub struct NodeOptions {
     pub secret: [u8; 32],
     /// Addresses and limits.
     pub network: NetworkConfig,
-    /// Where the store is, and the small file beside it.
+    /// Where the store is, and the files beside it that must survive its loss.
     pub data_dir: PathBuf,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
@@ -51,13 +51,13 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     std::fs::create_dir_all(&options.data_dir)
         .with_context(|| format!("cannot make {}", options.data_dir.display()))?;
     let incarnation = next_incarnation(&options)?;
-    let (store, recovery) = Store::open(&options.data_dir.join("store"), now.wall)?;
-    for file in &recovery.leftovers_removed {
-        tracing::info!(file = %file.display(), "removed what an interrupted start had left");
-    }
-    let rows = read_rows(&store)?;
+    // No two lives share an incarnation, so no two stores share a lineage.
+    let opened = OpenedStore::open(&options.data_dir, now.wall, incarnation.0)?;
+    say_what_was_found(&opened);
+    let rows = read_rows(opened.store())?;
     let key = SigningKey::from_secret(&options.secret);
     let mut site = Site::restore(options.site, key, incarnation, options.random, now, rows);
+    let store = opened.ready(|| site.rows_held_alone())?;
     let first = site.handle(options.clock.now(), Event::Tick);
 
     let expected = options.network.listen.len();
@@ -117,6 +117,26 @@ fn choose_incarnation(seconds: u64, random: u64, floor: Incarnation) -> Incarnat
     } else {
         floor.0.saturating_add(random)
     })
+}
+
+fn say_what_was_found(opened: &OpenedStore) {
+    for file in &opened.recovery.leftovers_removed {
+        tracing::info!(file = %file.display(), "removed what an interrupted start had left");
+    }
+    if opened.rows_replayed > 0 {
+        let rows = opened.rows_replayed;
+        tracing::warn!(
+            rows,
+            "own counters and job marks came back from the journal"
+        );
+    }
+    if let Some(damage) = &opened.journal_damage {
+        tracing::error!(
+            damage,
+            "the journal is not whole: it is begun anew from the store, and what was left of the \
+             old one is kept beside it; if the store was lost, too, feed again what was reported last"
+        );
+    }
 }
 
 fn read_rows(store: &Store) -> anyhow::Result<Vec<Row>> {

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
+use std::thread;
 
 use fairmesh_model::WallTime;
 use sled::{Batch, IVec};
@@ -69,6 +70,41 @@ impl Store {
     /// Applies all of `writes`, in order, as one change. When this returns without an error they are
     /// on disk; on an error none was acknowledged.
     pub fn write(&self, writes: Vec<Write>) -> Result<(), StoreError> {
+        self.write_checked(writes, |tally, writes| {
+            let batch = tally.batch(&self.tree, writes);
+            batch.map_err(|error| engine(&self.dir, error))
+        })
+    }
+
+    /// As [`Store::write`], behind `log`, which gets the batch's number. It runs beside the making of
+    /// the batch. When it fails nothing is applied, and the store takes no more.
+    pub(super) fn write_behind(
+        &self,
+        writes: Vec<Write>,
+        log: impl FnOnce(u64) -> Result<(), StoreError> + Send,
+    ) -> Result<(), StoreError> {
+        self.write_checked(writes, |tally, writes| {
+            let number = tally.number + 1;
+            thread::scope(|scope| {
+                let logging = scope.spawn(|| log(number));
+                let batch = tally.batch(&self.tree, writes);
+                logging.join().expect("logging does not panic")?;
+                batch.map_err(|error| engine(&self.dir, error))
+            })
+        })
+    }
+
+    /// Number of the newest batch.
+    pub(super) fn number(&self) -> u64 {
+        let tally = self.tally.read().unwrap_or_else(PoisonError::into_inner);
+        tally.number
+    }
+
+    fn write_checked(
+        &self,
+        writes: Vec<Write>,
+        make: impl FnOnce(&mut Tally, Vec<Write>) -> Result<Batch, StoreError>,
+    ) -> Result<(), StoreError> {
         for write in &writes {
             let value_bytes = write.value.as_ref().map_or(0, Vec::len);
             if write.key.len() > KEY_BYTES_MAX {
@@ -83,10 +119,7 @@ impl Store {
         if self.failed.load(Ordering::Acquire) {
             return Err(failed());
         }
-        let batch = tally.batch(&self.tree, writes);
-        let done = batch
-            .map_err(|error| engine(&self.dir, error))
-            .and_then(|batch| self.commit(batch));
+        let done = make(&mut tally, writes).and_then(|batch| self.commit(batch));
         self.failed.store(done.is_err(), Ordering::Release);
         // The batch is on disk either way; a mark that lags only notices less.
         if done.is_ok()

@@ -7,14 +7,17 @@
 //!
 //! sled 0.34.7 is behind `engine`, which covers its known faults; `recovery` opens a folder in
 //! whatever state a crash left it; `tally` and `mark` notice what sled has lost; `record` is the form
-//! of keys and values; `side_file` is the small file beside the folder that must survive its loss.
-//! To change the engine, replace `engine`, `recovery` and `tally`.
+//! of keys and values. Beside the folder, to survive its loss, are `side_file` (the incarnation) and
+//! `journal` (own counters and job marks); `journaled` keeps store and journal together. To change
+//! the engine, replace `engine`, `recovery` and `tally`.
 //!
 //! Deliberately not here: what the records mean, and grouping writes (they come in batches). All
 //! calls block; call them from a thread that may.
 
 mod engine;
 mod error;
+mod journal;
+mod journaled;
 mod mark;
 mod record;
 mod recovery;
@@ -24,6 +27,8 @@ mod tally;
 pub use engine::Store;
 pub use error::StoreError;
 pub use fairmesh_site::{Table, Write};
+pub use journal::JOURNAL_BYTES_MAX;
+pub use journaled::{JournaledStore, OpenedStore};
 pub use recovery::Recovery;
 pub use side_file::{SIDE_FORMAT_MAX, SideFile, SideFileError, SideState};
 

@@ -4,8 +4,8 @@
 //! removed or renamed. Only damage sets a folder aside: a full disk, missing rights or another
 //! node's lock do not. A folder that is set aside is kept whole, for whoever wants to look.
 //!
-//! Deliberately not here: filling an empty store again. Peers do that, and the incarnation in the
-//! side file sees to it that no counter is used twice.
+//! Deliberately not here: filling an empty store again. The journal gives it what nobody else holds,
+//! peers give the rest, and the incarnation in the side file sees to it that no counter is used twice.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -80,7 +80,7 @@ pub(super) fn open(dir: &Path, now: WallTime) -> Result<(Opened, Recovery), Stor
             let aside = set_aside(dir, now)?;
             tracing::error!(
                 folder = %dir.display(), aside = %aside.display(), damage,
-                "the store is damaged: it was set aside, and an empty one is filled from peers"
+                "the store is damaged: it was set aside, and a new one is filled from the journal and by peers"
             );
             recovery.is_new = true;
             recovery.set_aside = Some(aside);
@@ -263,7 +263,7 @@ fn refused(dir: &Path, error: sled::Error) -> StoreError {
     }
 }
 
-fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+pub(super) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.to_owned();
     move |source| StoreError::Io {
         doing,

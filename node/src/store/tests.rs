@@ -6,6 +6,7 @@ use fairmesh_model::{Incarnation, WallTime};
 use super::*;
 
 mod crash;
+mod journal;
 
 pub(super) const NOW: WallTime = WallTime::from_unix_secs(1_700_000_000);
 

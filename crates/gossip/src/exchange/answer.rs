@@ -3,22 +3,36 @@
 //! Invariant: only members of a VO hear anything of it; and a request makes us ask back only where
 //! one of the two sides has moved since the last time.
 
-use fairmesh_model::{ContentHash, SiteId, VoId};
+use fairmesh_model::{ContentHash, Now, SiteId, VoId};
 
 use super::{Asked, Gossip, Parts, Replicas, STREAMS_MAX, shared, summaries};
 use crate::digest::vector_hash;
-use crate::wire::{Pull, PullAnswer, Request, Response, Summary};
+use crate::wire::{Probe, Pull, PullAnswer, Request, Response, Summary};
 
 impl Gossip {
     /// Answers a peer's request, and learns from it what the peer holds.
-    pub fn answer(&mut self, from: SiteId, bytes: &[u8], replicas: &Replicas) -> Response {
+    pub fn answer(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        bytes: &[u8],
+        replicas: &Replicas,
+    ) -> Response {
         let request = match Request::from_bytes(bytes) {
             Ok(request) => request,
             Err(error) => return Response::Refused(error.to_string()),
         };
         self.stats.answered += 1;
         match request {
-            Request::Probe(theirs) => Response::Probe(self.answer_probe(from, &theirs, replicas)),
+            Request::Probe(theirs) => {
+                if self.peers.contains_key(&from) {
+                    self.clocks.hear(from, theirs.at, now.mono);
+                }
+                Response::Probe(Probe {
+                    at: now.wall,
+                    vos: self.answer_probe(from, &theirs.vos, replicas),
+                })
+            }
             Request::Pull(pull) => self.answer_pull(from, &pull, replicas),
             Request::Seals { vo, hashes } => match shared(replicas, vo, from) {
                 Some(replica) => Response::Seals(replica.seals(&hashes)),

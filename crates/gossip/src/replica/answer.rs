@@ -72,16 +72,18 @@ impl Replica {
                 site: *site,
                 incarnation: *incarnation,
             };
-            self.forks.get(&stream).is_none_or(|fork| fork.cap > *cap)
+            let known = self.forks.get(&stream);
+            !self.is_retired(stream) && known.is_none_or(|fork| fork.cap > *cap)
         })
     }
 
     /// Whether `theirs` has batches that are missing here.
     pub fn lacks(&self, theirs: &Vector) -> bool {
         let mine = self.vector();
-        theirs
-            .iter()
-            .any(|(stream, seq)| mine.get(stream).is_none_or(|have| have < seq))
+        theirs.iter().any(|(stream, seq)| {
+            let behind = mine.get(stream).is_none_or(|have| have < seq);
+            behind && !self.is_retired(*stream)
+        })
     }
 
     /// Whether `theirs` names documents that are missing here.

@@ -148,6 +148,10 @@ pub struct UsageBatch {
     /// When it was signed, by the site's clock. Shown to people as the age of what is known, and
     /// used to name a clock that is off; never used for ordering.
     pub at: WallTime,
+    /// The site's lives below this one are over for good: nothing they counted weighs any more, and
+    /// whoever holds their streams lets go of them. Never above the batch's own life.
+    #[serde(default, skip_serializing_if = "Incarnation::is_first")]
+    pub retired_below: Incarnation,
     /// Changed cells, absolute. None in a heartbeat.
     pub cells: PathCells,
 }
@@ -178,7 +182,7 @@ impl Document for UsageBatch {
                 if self.previous.is_some() { "" } else { "out" }
             ));
         }
-        Ok(())
+        check_retired(self.retired_below, self.incarnation)
     }
 }
 
@@ -243,6 +247,9 @@ pub struct Checkpoint {
     pub head: ContentHash,
     /// When it was signed, by the site's clock.
     pub at: WallTime,
+    /// The highest [`UsageBatch::retired_below`] that the stream has said.
+    #[serde(default, skip_serializing_if = "Incarnation::is_first")]
+    pub retired_below: Incarnation,
     /// Seals of all live spans, ascending.
     pub seals: Vec<SealRef>,
 }
@@ -274,8 +281,16 @@ impl Document for Checkpoint {
                 "more than {CHECKPOINT_SEALS_MAX} seals, or not ascending"
             ));
         }
-        Ok(())
+        check_retired(self.retired_below, self.incarnation)
     }
+}
+
+/// A life cannot declare itself over.
+fn check_retired(below: Incarnation, own: Incarnation) -> Result<(), String> {
+    if below > own {
+        return Err(format!("life {} retires lives below {}", own.0, below.0));
+    }
+    Ok(())
 }
 
 /// What a site's running jobs are still expected to use. May shrink, so it is no counter: the

@@ -142,7 +142,7 @@ impl Mesh {
         }
     }
 
-    fn carry_out(&mut self, node: usize, effect: Effect) {
+    pub(crate) fn carry_out(&mut self, node: usize, effect: Effect) {
         let place = &mut self.nodes[node];
         match effect {
             Effect::Persist(writes) => place.persist(writes),
@@ -170,6 +170,9 @@ impl Mesh {
             Effect::Reply { reply, .. } => place.replies.push(reply),
             Effect::Subscribe { vo, .. } => {
                 place.subscribed.insert(vo);
+            }
+            Effect::Unsubscribe { vo } => {
+                place.subscribed.remove(&vo);
             }
             Effect::Notice(notice) => place.notices.push(notice),
             Effect::Allow { .. } | Effect::View(_) => {}

@@ -139,7 +139,9 @@ proptest! {
     fn grid_totals_equal_grow_only_counters(steps in any_steps(60)) {
         let writers = history(&steps);
         let mut oracle: BTreeMap<AccountPath, GCounter<usize>> = BTreeMap::new();
-        for (writer, step) in &steps {
+        // The second writer is a later life of the first one's site.
+        let is_over = steps.iter().any(|step| matches!(step, (1, Step::Retire)));
+        for (writer, step) in steps.iter().filter(|(writer, _)| !(is_over && *writer == 0)) {
             if let Step::Count { account, ms, .. } = step {
                 let counter = oracle.entry(path(ACCOUNTS[*account])).or_default();
                 counter.apply(counter.inc_many(*writer, *ms));

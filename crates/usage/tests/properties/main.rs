@@ -7,3 +7,4 @@ mod capacity;
 mod checkpoints;
 mod forks;
 mod laws;
+mod retire;

@@ -58,6 +58,7 @@ pub(crate) struct Writer {
     pub(crate) stream: StreamId,
     pub(crate) own: VoUsage,
     pub(crate) batches: Vec<Batch>,
+    pub(crate) retired_below: Incarnation,
     at: u64,
 }
 
@@ -73,6 +74,7 @@ impl Writer {
             stream,
             own: empty(),
             batches: Vec::new(),
+            retired_below: Incarnation(0),
             at: 0,
         }
     }
@@ -98,6 +100,7 @@ impl Writer {
             seq: Seq(self.batches.len() as u64 + 1),
             previous: self.batches.last().map(|batch| batch.hash()),
             at: WallTime(self.at + self.batches.len() as u64),
+            retired_below: self.retired_below,
             cells: PathCells::from_rows(rows),
         };
         verified(body, &SigningKey::from_secret(&[self.secret; 32]))
@@ -162,6 +165,8 @@ pub(crate) enum Step {
         day: u32,
     },
     Heartbeat,
+    /// Declares all earlier lives over.
+    Retire,
 }
 
 pub(crate) const ACCOUNTS: [&str; 4] = ["/a", "/p/u", "/p/v", "/q"];
@@ -171,6 +176,7 @@ pub(crate) fn any_steps(length: usize) -> impl Strategy<Value = Vec<(usize, Step
         8 => (0..60u32, 0..ACCOUNTS.len(), 1..1_000u64).prop_map(|(window, account, ms)| Step::Count { window, account, ms }),
         1 => (1..3u32).prop_map(|day| Step::CompactBefore { day }),
         1 => Just(Step::Heartbeat),
+        1 => Just(Step::Retire),
     ];
     proptest::collection::vec((0..3usize, step), 1..length)
 }
@@ -198,6 +204,10 @@ pub(crate) fn take_step(writer: &mut Writer, step: &Step) {
             writer.publish(rows);
         }
         Step::Heartbeat => {
+            writer.publish(Vec::new());
+        }
+        Step::Retire => {
+            writer.retired_below = writer.stream.incarnation;
             writer.publish(Vec::new());
         }
     }
@@ -262,6 +272,8 @@ pub(crate) fn apply_delta(usage: &mut VoUsage, delta: Delta, server: &VoUsage) -
     let mut changes = Vec::new();
     for item in delta.items {
         match item {
+            // A server may not have heard yet that a life is over.
+            item if usage.is_retired(item.stream()) => {}
             DeltaItem::Batch(batch) => match usage.apply_batch(batch, AMPLE).expect("honest") {
                 Applied::Fresh(more) => changes.extend(more),
                 other => panic!("a delta left a gap or repeated itself: {other:?}"),
@@ -289,7 +301,15 @@ pub(crate) fn apply_delta(usage: &mut VoUsage, delta: Delta, server: &VoUsage) -
 pub(crate) fn pull_all(usage: &mut VoUsage, server: &VoUsage, bytes_max: usize) -> Vec<CellChange> {
     let mut changes = Vec::new();
     loop {
-        let delta = server.delta_since(&usage.version_vector(), bytes_max);
+        // A server that has not heard yet that a life is over would offer it again and again.
+        let mut digest = usage.version_vector();
+        let over = server
+            .streams()
+            .filter(|held| usage.is_retired(held.stream));
+        digest
+            .dots
+            .extend(over.map(|held| (held.stream, held.seq.0)));
+        let delta = server.delta_since(&digest, bytes_max);
         let complete = delta.complete;
         changes.extend(apply_delta(usage, delta, server));
         if complete {

@@ -27,6 +27,7 @@ fn batch(mesh: &Mesh, claimed: usize, signer: usize, at: WallTime, charge: u64) 
         seq: Seq(1),
         previous: None,
         at,
+        retired_below: Incarnation(0),
         cells: PathCells::from_rows([(span, path("/g0/u0"), counters)]),
     };
     let signed = Signed::sign(body, &[&site_key(signer)]).expect("well-formed");

@@ -1,10 +1,13 @@
 //! The stories, one file each.
 
 mod agreement;
+mod clocks;
 mod compaction;
 mod crashes;
 mod fork;
 mod hostile;
+mod lives;
+mod membership;
 mod newcomer;
 mod once;
 mod partition;

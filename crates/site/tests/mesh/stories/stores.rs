@@ -1,7 +1,7 @@
 //! A store that is lost, or taken from an old backup, costs nothing that had been gossiped.
 
 use fairmesh_model::Millis;
-use fairmesh_site::Notice;
+use fairmesh_site::{Notice, Table};
 
 use crate::ledger::{Ledger, assert_converged, assert_no_fork};
 use crate::mesh::Mesh;
@@ -82,4 +82,64 @@ fn what_was_never_gossiped_is_not_lost_with_a_restart_either() {
     mesh.run(SETTLE);
     assert_converged(&mut mesh, &ledger);
     assert_no_fork(&mesh);
+}
+
+/// What the journal beside a store holds: the rows that nobody else has, and the jobs' marks.
+fn journal_of(mesh: &Mesh, node: usize) -> Rows {
+    let node = &mesh.nodes[node];
+    let rows = node.site.rows_held_alone().into_iter();
+    let rows = rows.filter_map(|write| Some(((write.table, write.key), write.value?)));
+    let marks = node
+        .rows
+        .iter()
+        .filter(|((table, _), _)| *table == Table::Jobs);
+    rows.chain(marks.map(|(key, value)| (key.clone(), value.clone())))
+        .collect()
+}
+
+#[test]
+fn what_nobody_else_holds_is_enough_to_lose_nothing_with_a_store() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        let kept = journal_of(&mesh, 0);
+        assert!(kept.keys().all(|(table, _)| *table == Table::Jobs));
+        // Published on an island of one, so that nobody gets it; and some not even published.
+        mesh.cut(1);
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        let last = ledger.report(&mut mesh, 0);
+        let journal = journal_of(&mesh, 0);
+        mesh.restart_on(0, journal);
+        mesh.run(SETTLE);
+        let again = mesh.report(0, std::slice::from_ref(&last));
+        assert_eq!(again.expect("acknowledged").known, 1);
+        mesh.heal();
+        mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
+        assert_no_fork(&mesh);
+    });
+}
+
+#[test]
+fn a_lost_store_counts_nothing_twice_though_only_an_absent_site_had_its_last_batch() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..5).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        // Nodes 0 and 1 are alone when 0 publishes; then 1 goes and 0 loses its store.
+        mesh.cut(2);
+        (0..5).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        let journal = journal_of(&mesh, 0);
+        mesh.run(SETTLE);
+        mesh.stop(1);
+        mesh.heal();
+        mesh.restart_on(0, journal);
+        mesh.run(SETTLE);
+        mesh.restart(1);
+        mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
+        assert_no_fork(&mesh);
+    });
 }

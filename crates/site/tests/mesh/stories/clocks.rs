@@ -1,0 +1,74 @@
+//! A clock that is wrong is named, and costs nothing that was counted.
+
+use fairmesh_model::Millis;
+use fairmesh_site::{Notice, Timing};
+
+use crate::ledger::{Ledger, assert_converged, assert_no_fork};
+use crate::mesh::Mesh;
+use crate::random::with_seeds;
+use crate::vo::{DAY, HOUR, timing};
+
+const YEAR: Millis = Millis(365 * 86_400_000);
+
+fn slow() -> Timing {
+    Timing {
+        publish: Millis::from_secs(300),
+        heartbeat: Millis::from_secs(900),
+        sync: Millis::from_secs(300),
+        silence: HOUR,
+        ..timing()
+    }
+}
+
+#[test]
+fn a_clock_a_year_ahead_forgets_nothing_and_stops_nobody() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found_with(seed, 3, slow(), |_| {}), Ledger::default());
+        mesh.tick_ms = 60_000;
+        (0..12).for_each(|round| drop(ledger.report(&mut mesh, round % 3)));
+        mesh.run(HOUR);
+        mesh.nodes[1].ahead_ms = YEAR.0;
+        for hour in 0..50 {
+            if hour % 4 == 0 {
+                // The batch system's clock is right.
+                let record = ledger.draw(&mut mesh, 0);
+                let reported = mesh.report(1, std::slice::from_ref(&record));
+                let reported = reported.expect("acknowledged");
+                assert_eq!((reported.counted, reported.late), (1, 0));
+                ledger.count(&record);
+            }
+            mesh.run(HOUR);
+        }
+        assert!(mesh.noticed(1, |notice| matches!(notice, Notice::OwnClockAhead { .. })));
+        assert!(!mesh.noticed(0, |notice| matches!(notice, Notice::OwnClockAhead { .. })));
+        assert_converged(&mut mesh, &ledger);
+        mesh.nodes[1].ahead_ms = 0;
+        (0..6).for_each(|round| drop(ledger.report(&mut mesh, round % 3)));
+        mesh.run(HOUR);
+        assert_converged(&mut mesh, &ledger);
+        mesh.restart(1);
+        mesh.run(HOUR);
+        assert_converged(&mut mesh, &ledger);
+        assert_no_fork(&mesh);
+    });
+}
+
+#[test]
+fn a_site_alone_whose_clock_was_ahead_goes_on_when_it_is_set_right() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found_with(seed, 2, slow(), |_| {}), Ledger::default());
+        mesh.tick_ms = 60_000;
+        ledger.report(&mut mesh, 0);
+        mesh.run(HOUR);
+        let before = mesh.nodes[0].site.view_digest(mesh.vo);
+        mesh.nodes[0].ahead_ms = HOUR.0 * 30;
+        mesh.run(Millis::from_secs(120));
+        mesh.nodes[0].ahead_ms = 0;
+        mesh.run(Millis::from_secs(120));
+        mesh.drain();
+        assert_eq!(mesh.nodes[0].site.view_digest(mesh.vo), before);
+        ledger.report(&mut mesh, 0);
+        mesh.run(DAY);
+        assert_converged(&mut mesh, &ledger);
+    });
+}

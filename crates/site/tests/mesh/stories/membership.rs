@@ -1,0 +1,100 @@
+//! Who counts is what the charter in force says, on every node alike, however it came there.
+
+use fairmesh_model::{Charter, Millis, Signed};
+use fairmesh_site::{Effect, Event};
+
+use crate::ledger::{Ledger, assert_converged, assert_no_fork, state, sums};
+use crate::mesh::Mesh;
+use crate::node::Rows;
+use crate::random::with_seeds;
+use crate::vo::{self, next_charter, sign_charter, site_id};
+
+const SETTLE: Millis = Millis::from_secs(40);
+
+fn charter_without(last: &Signed<Charter>, node: usize) -> Signed<Charter> {
+    let mut charter = next_charter(last);
+    charter.sites.retain(|member| member.site != site_id(node));
+    sign_charter(charter)
+}
+
+#[test]
+fn usage_of_a_site_that_is_no_member_any_more_counts_nowhere() {
+    with_seeds(|seed| {
+        let (mut mesh, mut members, mut stranger) =
+            (Mesh::found(seed, 4), Ledger::default(), Ledger::default());
+        (0..12).for_each(|round| drop(members.report(&mut mesh, round % 3)));
+        let mut records = Vec::new();
+        for _ in 0..6 {
+            let mut record = stranger.draw(&mut mesh, 3);
+            record.key.cluster = "elsewhere".to_owned();
+            assert!(mesh.report(3, std::slice::from_ref(&record)).is_some());
+            records.push(record);
+        }
+        mesh.run(SETTLE);
+        let second = charter_without(&mesh.charter, 3);
+        // One running node hears of it late, with batches of the stranger under way.
+        mesh.cut(2);
+        assert!(mesh.publish(0, second.bytes()).is_ok());
+        mesh.run(SETTLE);
+        mesh.heal();
+        mesh.run(SETTLE);
+        mesh.drain();
+        assert_eq!(sums(&mesh, 0), members.sums);
+        let running = state(&mesh, 0);
+        assert_eq!(state(&mesh, 2), running);
+        // A restarted node and a newcomer come to the same.
+        mesh.restart(1);
+        mesh.restart_on(2, Rows::new());
+        mesh.run(SETTLE);
+        mesh.drain();
+        assert_eq!(state(&mesh, 1), state(&mesh, 0));
+        assert_eq!(state(&mesh, 2), state(&mesh, 0));
+
+        // Listed again, the site brings its usage with it.
+        mesh.restart(3);
+        let mut third = next_charter(&second);
+        third.sites.clone_from(&mesh.charter.claimed().sites);
+        assert!(mesh.publish(1, sign_charter(third).bytes()).is_ok());
+        mesh.run(SETTLE.times(2));
+        records.iter().for_each(|record| members.count(record));
+        assert_converged(&mut mesh, &members);
+        assert_no_fork(&mesh);
+    });
+}
+
+#[test]
+fn a_vo_that_the_configuration_names_no_more_is_left_and_can_be_joined_again() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..9).for_each(|round| drop(ledger.report(&mut mesh, round % 3)));
+        let with = mesh.nodes[1].config.clone();
+        let without = vo::config(&[], with.introducers.clone(), with.timing);
+        let now = mesh.now(1);
+        let event = Event::Reconfigured(Box::new(without));
+        let effects = mesh.nodes[1].site.handle(now, event);
+        assert!(
+            effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Push { .. }))
+        );
+        assert!(
+            effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Unsubscribe { vo } if *vo == mesh.vo))
+        );
+        for effect in effects {
+            mesh.carry_out(1, effect);
+        }
+        assert!(mesh.nodes[1].site.vectors().is_empty());
+        let wakeup = mesh.nodes[1].site.next_wakeup(now.mono);
+        assert!(wakeup > now.mono, "nothing is due for a VO that was left");
+        (0..6).for_each(|round| drop(ledger.report(&mut mesh, [0, 2][round % 2])));
+        mesh.run(SETTLE);
+
+        mesh.handle(1, Event::Reconfigured(Box::new(with)));
+        ledger.report(&mut mesh, 1);
+        mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
+        assert_no_fork(&mesh);
+    });
+}

@@ -1,0 +1,193 @@
+//! A node whose store is lost: what it had acknowledged and published to nobody is still there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fairmesh_model::{
+    AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
+    Role, Share, Signed, SigningKey, UsageMode, VoId, WallTime, WindowLength,
+};
+use fairmesh_policy::{SiteEntry, SitePolicy};
+use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
+
+use super::*;
+use crate::network::NetworkConfig;
+
+const SECRET: [u8; 32] = [7; 32];
+const JOBS: u64 = 50;
+
+/// A VO that this site is alone in.
+fn charter(now: WallTime) -> Signed<Charter> {
+    let authority = SigningKey::from_secret(&[9; 32]);
+    let charter = Charter {
+        version: 1,
+        vo: None,
+        previous: None,
+        name: "grid".to_owned(),
+        issued: now,
+        expires: now.after(Millis::from_secs(86_400 * 365)),
+        authority: Role::single(authority.key_id()),
+        policy: Role::single(authority.key_id()),
+        sites: vec![MemberSite {
+            site: SigningKey::from_secret(&SECRET).site_id(),
+            name: "here".to_owned(),
+            cores: 1_000,
+            addresses: Vec::new(),
+        }],
+        window: WindowLength::HOUR,
+        history: HistoryRule::default(),
+        usage_mode: UsageMode::Active,
+        charging: ChargingRule::CpuTime,
+        distance: Distance::Absolute,
+    };
+    Signed::sign(charter, &[&authority]).expect("a valid charter")
+}
+
+fn site_config(vo: VoId) -> SiteConfig {
+    let path = |text| AccountPath::parse(text).expect("a valid path");
+    let rule = |account, vo, path: &str| Rule {
+        account: Some(Pattern::parse(account)),
+        vo,
+        path: path.to_owned(),
+        ..Rule::default()
+    };
+    let entries = BTreeMap::from([
+        (path("/local"), SiteEntry::local(Share::from_ratio(1, 2))),
+        (
+            path("/grid"),
+            SiteEntry::mounted(Share::from_ratio(1, 2), "grid"),
+        ),
+    ]);
+    SiteConfig {
+        policy: SitePolicy::new(entries).expect("a valid tree"),
+        vos: BTreeMap::from([("grid".to_owned(), vo)]),
+        identity: IdentityMap::new(vec![
+            rule("grid", Some(vo), "/{user}"),
+            rule("local", None, "/local/{user}"),
+        ]),
+        introducers: BTreeSet::new(),
+        local_history: HistoryRule::default(),
+        local_window: WindowLength::HOUR,
+        timing: Timing {
+            publish: Millis::from_secs(3_600),
+            ..Timing::default()
+        },
+    }
+}
+
+async fn node(data_dir: &Path, vo: VoId) -> NodeHandle {
+    let options = NodeOptions {
+        site: site_config(vo),
+        secret: SECRET,
+        network: NetworkConfig::default(),
+        data_dir: data_dir.to_owned(),
+        clock: Arc::new(SystemClock::start()),
+        observer: None,
+        random: 1,
+    };
+    start(options).await.expect("starts").handle
+}
+
+/// Ended jobs of one second on one core, half of them in the VO and half at the site.
+fn jobs(end: WallTime) -> Vec<UsageRecord> {
+    let job = |number: u64| UsageRecord {
+        key: JobKey {
+            cluster: "c".to_owned(),
+            job: number.to_string(),
+            instance: 0,
+        },
+        origin: Origin {
+            user: Some("ann".to_owned()),
+            account: Some(["grid", "local"][usize::from(number % 2 == 1)].to_owned()),
+            ..Origin::default()
+        },
+        start: end.before(Millis(1_000)),
+        end,
+        cores: 1,
+        gpus: 0,
+        mem_mib: 0,
+        running: false,
+    };
+    (0..JOBS).map(job).collect()
+}
+
+/// Core-milliseconds in the VO and at the site itself.
+async fn usage(node: &NodeHandle, vo: VoId) -> [u64; 2] {
+    let sum = move |site: &Site, _| {
+        [Some(vo), None].map(|vo| {
+            let by_account = site.usage_by_account(vo);
+            by_account.values().map(|counters| counters.cpu_ms).sum()
+        })
+    };
+    node.ask(sum).await.expect("runs")
+}
+
+fn flip(store: &Path) {
+    let path = store.join("db");
+    let mut bytes = std::fs::read(&path).expect("there");
+    bytes
+        .iter_mut()
+        .skip(64)
+        .step_by(97)
+        .for_each(|byte| *byte ^= 0x10);
+    std::fs::write(path, bytes).expect("written");
+}
+
+fn cut(store: &Path) {
+    let data = std::fs::File::options().write(true).open(store.join("db"));
+    let data = data.expect("there");
+    let length = data.metadata().expect("there").len();
+    data.set_len(length / 2).expect("cut");
+}
+
+fn remove(store: &Path) {
+    std::fs::remove_dir_all(store).expect("removed");
+}
+
+/// Copies a folder of a node that may be running: sled's own files come and go.
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("made");
+    for entry in std::fs::read_dir(from).expect("there").flatten() {
+        let path = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_files(&entry.path(), &path);
+        } else if let Err(error) = std::fs::copy(entry.path(), path) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+        }
+    }
+}
+
+async fn publish(node: &NodeHandle, charter: &Signed<Charter>) {
+    let published = node.publish(charter.bytes().to_vec()).await;
+    published.expect("runs").expect("is adopted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_lost_again_and_again_loses_and_doubles_nothing() {
+    let mut dir = tempfile::tempdir().expect("a folder");
+    let clock = SystemClock::start();
+    let end = clock.now().wall;
+    let charter = charter(end);
+    let vo = charter.vo();
+    let expected = [JOBS / 2 * 1_000; 2];
+    let mut running = node(dir.path(), vo).await;
+    publish(&running, &charter).await;
+    let reported = running.report(jobs(end)).await.expect("runs");
+    assert_eq!(reported.counted, JOBS);
+    for lose in [flip, cut, remove, flip] {
+        // What a power loss would leave now: nothing was published yet.
+        let copy = tempfile::tempdir().expect("a folder");
+        copy_files(dir.path(), copy.path());
+        running.stop().await;
+        dir = copy;
+        lose(&dir.path().join("store"));
+        running = node(dir.path(), vo).await;
+        assert_eq!(usage(&running, vo).await, expected, "without the charter");
+        let again = running.report(jobs(end)).await.expect("runs");
+        assert_eq!((again.counted, again.known), (0, JOBS));
+        publish(&running, &charter).await;
+        assert_eq!(usage(&running, vo).await, expected, "settled in a new life");
+    }
+    assert_eq!(usage(&running, vo).await, expected);
+    running.stop().await;
+}

@@ -1,0 +1,216 @@
+//! The form of the journal's bytes.
+//!
+//! A file begins with a line for people that ends in the version of the form, the lineage of the
+//! store that it belongs to and a checksum. Then frames follow: a mark, the length, a checksum, and
+//! one round: the number of the store's batch and the rows that it changed.
+//!
+//! Invariant: a checksum covers the content and its place in the file, so nothing is taken for a
+//! frame but what was written as one, there. The end of a file is either whole, or *torn* (a crash
+//! cut its last frame short), or *damaged* (a whole frame lies behind the first bad one).
+//!
+//! Deliberately not here: files (`journal`), and what rows mean.
+
+use super::super::record::checksum;
+use super::super::{Table, Write};
+
+/// What a file begins with, up to its version.
+const TITLE: &[u8] = b"fairmesh journal ";
+
+/// The version of the form that this release writes, and the only one that it reads.
+const VERSION: u8 = b'1';
+
+const LINEAGE_BYTES: usize = 8;
+const SUM_BYTES: usize = 8;
+
+/// Bytes of a file's head.
+pub(in crate::store) const HEAD_BYTES: usize = TITLE.len() + 2 + LINEAGE_BYTES + SUM_BYTES;
+
+/// What every frame begins with, so that a whole one can be found behind a bad one.
+const FRAME_MARK: [u8; 4] = *b"\xf5FMr";
+
+/// Bytes of a frame beside its rows: mark, length, checksum, number.
+const FRAME_BYTES: usize = 4 + 4 + SUM_BYTES + 8;
+
+const DELETED: u8 = 0;
+const SET: u8 = 1;
+
+/// The rows that one batch of the store changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::store) struct Round {
+    /// The batch's number in the store of the file's lineage.
+    pub(in crate::store) number: u64,
+    pub(in crate::store) writes: Vec<Write>,
+}
+
+/// How a file ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum End {
+    /// With its last frame.
+    Whole,
+    /// In the middle of a frame that was being written.
+    Torn,
+    /// Not where it should: what follows the last good frame cannot be relied upon.
+    Damaged,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::store) struct Content {
+    pub(in crate::store) lineage: u64,
+    /// All rounds before the first bad byte.
+    pub(in crate::store) rounds: Vec<Round>,
+    /// Where the last of them ends.
+    pub(in crate::store) good_bytes: usize,
+    pub(in crate::store) end: End,
+}
+
+/// The head of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Head {
+    Of(u64),
+    Newer(u8),
+    Damaged,
+}
+
+/// The head of a file that belongs to the store of this lineage.
+pub(in crate::store) fn head(lineage: u64) -> Vec<u8> {
+    let mut head = [TITLE, &[VERSION, b'\n'], &lineage.to_be_bytes()].concat();
+    let sum = checksum(TITLE, &head);
+    head.extend(sum);
+    head
+}
+
+/// Reads a file's head.
+pub(in crate::store) fn parse_head(bytes: &[u8]) -> Head {
+    let Some(rest) = bytes.strip_prefix(TITLE) else {
+        return Head::Damaged;
+    };
+    match rest.first_chunk::<{ 2 + LINEAGE_BYTES + SUM_BYTES }>() {
+        Some([version, b'\n', ..]) if *version > VERSION && version.is_ascii_alphanumeric() => {
+            Head::Newer(*version)
+        }
+        Some([VERSION, b'\n', rest @ ..]) => {
+            let (lineage, sum) = rest.split_first_chunk().expect("sixteen are there");
+            let signed = &bytes[..HEAD_BYTES - SUM_BYTES];
+            if checksum(TITLE, signed) == sum {
+                Head::Of(u64::from_be_bytes(*lineage))
+            } else {
+                Head::Damaged
+            }
+        }
+        _ => Head::Damaged,
+    }
+}
+
+/// A frame that is not sealed yet, with room for its head.
+pub(in crate::store) fn open_frame<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<u8> {
+    let mut frame = vec![0; FRAME_BYTES];
+    for write in writes {
+        let key_bytes = u16::try_from(write.key.len()).expect("keys are at most 320 bytes");
+        frame.push(write.table as u8);
+        frame.extend(key_bytes.to_be_bytes());
+        frame.extend(&write.key);
+        match &write.value {
+            None => frame.push(DELETED),
+            Some(value) => {
+                let value_bytes = u32::try_from(value.len()).expect("values are below 16 MiB");
+                frame.push(SET);
+                frame.extend(value_bytes.to_be_bytes());
+                frame.extend(value);
+            }
+        }
+    }
+    frame
+}
+
+/// Whether a frame that is not sealed yet has no rows.
+pub(in crate::store) fn is_empty(frame: &[u8]) -> bool {
+    frame.len() == FRAME_BYTES
+}
+
+/// Seals a frame that is to be written at `offset`, as that of the batch `number`.
+pub(in crate::store) fn seal(frame: &mut [u8], number: u64, offset: u64) {
+    let (head, rows) = frame.split_at_mut(FRAME_BYTES);
+    let length = u32::try_from(rows.len()).expect("a round is far below 4 GiB");
+    head[..4].copy_from_slice(&FRAME_MARK);
+    head[4..8].copy_from_slice(&length.to_be_bytes());
+    head[16..].copy_from_slice(&number.to_be_bytes());
+    let sum = frame_sum(number, offset, rows);
+    frame[8..16].copy_from_slice(&sum);
+}
+
+/// Reads a file of this release's version, up to the first bad byte.
+pub(in crate::store) fn parse(bytes: &[u8], lineage: u64) -> Content {
+    let mut rounds = Vec::new();
+    let mut at = HEAD_BYTES.min(bytes.len());
+    while let Some((round, next)) = frame_at(bytes, at) {
+        rounds.push(round);
+        at = next;
+    }
+    let end = if at == bytes.len() {
+        End::Whole
+    } else if holds_a_frame(bytes, at + 1) {
+        End::Damaged
+    } else {
+        End::Torn
+    };
+    Content {
+        lineage,
+        rounds,
+        good_bytes: at,
+        end,
+    }
+}
+
+/// Whether any whole frame lies at or behind `from`.
+fn holds_a_frame(bytes: &[u8], from: usize) -> bool {
+    let mark_at = |at: &usize| bytes[*at..].starts_with(&FRAME_MARK);
+    (from..bytes.len())
+        .filter(mark_at)
+        .any(|at| frame_at(bytes, at).is_some())
+}
+
+/// The frame at `at`, if there is a good one, and where it ends.
+fn frame_at(bytes: &[u8], at: usize) -> Option<(Round, usize)> {
+    let (head, rest) = bytes.get(at..)?.split_first_chunk::<FRAME_BYTES>()?;
+    if head[..4] != FRAME_MARK {
+        return None;
+    }
+    let length = u32::from_be_bytes(head[4..8].try_into().ok()?);
+    let number = u64::from_be_bytes(head[16..].try_into().ok()?);
+    let rows = rest.get(..usize::try_from(length).ok()?)?;
+    let offset = u64::try_from(at).ok()?;
+    if head[8..16] != frame_sum(number, offset, rows) {
+        return None;
+    }
+    let writes = parse_rows(rows)?;
+    Some((Round { number, writes }, at + FRAME_BYTES + rows.len()))
+}
+
+fn frame_sum(number: u64, offset: u64, rows: &[u8]) -> [u8; SUM_BYTES] {
+    let place = [number.to_be_bytes(), offset.to_be_bytes()].concat();
+    checksum(&place, rows)
+}
+
+fn parse_rows(mut rows: &[u8]) -> Option<Vec<Write>> {
+    let mut writes = Vec::new();
+    while let Some((table, rest)) = rows.split_first() {
+        let table = Table::ALL.into_iter().find(|of| *of as u8 == *table)?;
+        let (key_bytes, rest) = rest.split_first_chunk()?;
+        let (key, rest) = rest.split_at_checked(u16::from_be_bytes(*key_bytes).into())?;
+        let (value, rest) = match rest.split_first()? {
+            (&DELETED, rest) => (None, rest),
+            (&SET, rest) => {
+                let (value_bytes, rest) = rest.split_first_chunk()?;
+                let length = usize::try_from(u32::from_be_bytes(*value_bytes)).ok()?;
+                let (value, rest) = rest.split_at_checked(length)?;
+                (Some(value.to_vec()), rest)
+            }
+            _ => return None,
+        };
+        let key = key.to_vec();
+        writes.push(Write { table, key, value });
+        rows = rest;
+    }
+    Some(writes)
+}
