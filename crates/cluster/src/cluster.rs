@@ -7,11 +7,12 @@
 //! at the heads of the accounts through a heap and so costs O(accounts + started × log accounts),
 //! whatever the length of the queue. Backfill looks at a bounded number of jobs more.
 //!
-//! Deliberately not here: priorities (a pass is given them, per account), preemption, node shapes,
+//! Deliberately not here: fairshare (a pass is given it, per account), preemption, node shapes,
 //! and killing jobs that outrun their request. Section 5 of the FSGrid paper; backfill is EASY
 //! (Lifka 1995).
 
 mod pass;
+mod priority;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{Millis, WallTime};
 
 pub use pass::BACKFILL_JOBS_MAX;
+pub use priority::JobPriority;
 
 use crate::job::{AccountKey, Job, JobId};
 
@@ -45,7 +47,7 @@ pub struct Cluster {
     backfill: Backfill,
     submitted: u64,
     /// Waiting jobs by account and submit number; an account without jobs is not in it.
-    queues: BTreeMap<AccountKey, BTreeMap<u64, Job>>,
+    queues: BTreeMap<AccountKey, BTreeMap<u64, Waiting>>,
     queued: usize,
     /// Running jobs by end and submit number.
     running: BTreeMap<(WallTime, u64), Started>,
@@ -53,6 +55,14 @@ pub struct Cluster {
     promised: BTreeMap<(WallTime, u64), u32>,
     /// Numbers of the jobs that wait or run.
     live: BTreeSet<JobId>,
+}
+
+/// A job in the queue.
+#[derive(Debug, Clone)]
+struct Waiting {
+    job: Job,
+    /// When it was submitted; `None` if its age does not count.
+    since: Option<WallTime>,
 }
 
 /// A job that was started.
@@ -116,8 +126,20 @@ impl Cluster {
     }
 
     /// Puts a job behind its account's others. It starts in a later call of
-    /// [`Cluster::schedule`].
+    /// [`Cluster::schedule`]. In [`Cluster::schedule_by`] it never ages.
     pub fn submit(&mut self, job: Job) -> Result<(), SubmitError> {
+        self.enqueue(Waiting { job, since: None })
+    }
+
+    /// As [`Cluster::submit`], and lets the job age from `now` on. Times of later calls should not
+    /// be earlier: jobs of one account start in order of submission, whatever their ages.
+    pub fn submit_at(&mut self, now: WallTime, job: Job) -> Result<(), SubmitError> {
+        let since = Some(now);
+        self.enqueue(Waiting { job, since })
+    }
+
+    fn enqueue(&mut self, waiting: Waiting) -> Result<(), SubmitError> {
+        let job = &waiting.job;
         if job.cores == 0 {
             return Err(SubmitError::NoCores(job.id));
         }
@@ -138,7 +160,7 @@ impl Cluster {
         self.queues
             .entry(job.account.clone())
             .or_default()
-            .insert(self.submitted, job);
+            .insert(self.submitted, waiting);
         self.submitted += 1;
         self.queued += 1;
         Ok(())
@@ -174,7 +196,8 @@ impl Cluster {
 
     /// The waiting jobs, by account and then in order of submission.
     pub fn pending(&self) -> impl Iterator<Item = &Job> {
-        self.queues.values().flat_map(BTreeMap::values)
+        let waiting = self.queues.values().flat_map(BTreeMap::values);
+        waiting.map(|waiting| &waiting.job)
     }
 
     /// The running jobs, in order of their true ends.

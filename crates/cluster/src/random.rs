@@ -64,6 +64,22 @@ impl Stream {
     pub fn index(&mut self, count: usize) -> usize {
         usize::try_from(self.below(count as u64)).expect("less than a usize")
     }
+
+    /// An index into `weights`, each as likely as its weight says; one draw.
+    ///
+    /// # Panics
+    /// Where no weight is above 0.
+    pub fn weighted(&mut self, weights: &[u32]) -> usize {
+        let sum = weights.iter().map(|weight| u64::from(*weight)).sum();
+        let mut drawn = self.below(sum);
+        for (index, weight) in weights.iter().enumerate() {
+            match drawn.checked_sub(u64::from(*weight)) {
+                Some(rest) => drawn = rest,
+                None => return index,
+            }
+        }
+        unreachable!("a draw is below the sum of the weights")
+    }
 }
 
 fn fnv1a_128(bytes: &[u8]) -> u128 {

@@ -7,18 +7,20 @@
 //! users are leaves right below their VO. Logs know no shares, so a replay has to invent them.
 //!
 //! Deliberately not here: reading files, and scheduling. A trace keeps the recorded starts and ends;
-//! [`TraceJob::to_job`] is for those who want to schedule the load anew.
+//! [`Trace::arrivals`] is for those who want to schedule the load anew.
 
+mod arrivals;
 mod builder;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use std::num::NonZeroUsize;
 
 use fairmesh_model::{AccountPath, CoreMillis, Millis, WallTime};
 
+pub use arrivals::TraceArrivals;
 pub use builder::{TRACE_JOBS_MAX, TraceBuilder};
 
 use crate::job::{AccountKey, Job, JobId};
@@ -89,6 +91,8 @@ pub enum SkipReason {
     NoProcessors,
     /// More processors than a machine has (2^32 or more).
     TooManyProcessors,
+    /// More cores than the node has that it would be scheduled on anew (see [`Trace::arrivals`]).
+    WiderThanNode,
 }
 
 /// Why a log was refused. The log is at fault.
@@ -127,6 +131,42 @@ impl Trace {
     /// Core-milliseconds of the whole trace.
     pub fn total(&self) -> CoreMillis {
         self.jobs.iter().map(TraceJob::core_ms).sum()
+    }
+
+    /// The accounts that ran jobs, in order.
+    pub fn accounts(&self) -> BTreeSet<AccountKey> {
+        self.jobs.iter().map(TraceJob::account_key).collect()
+    }
+
+    /// The part of the trace that was submitted from `from` on and before `to_excluded`: same sites
+    /// and VOs, loads of the part. Its `skipped` is empty, because records that are no load have no
+    /// part of the time.
+    #[must_use]
+    pub fn slice(&self, from: WallTime, to_excluded: WallTime) -> Self {
+        let within = |job: &&TraceJob| from <= job.submit && job.submit < to_excluded;
+        let jobs: Vec<_> = self.jobs.iter().filter(within).cloned().collect();
+        let mut sites = self.sites.clone();
+        for site in &mut sites {
+            site.load = CoreMillis(0);
+        }
+        for job in &jobs {
+            let load = &mut sites[job.site].load;
+            *load = load.plus(job.core_ms());
+        }
+        Self {
+            jobs,
+            sites,
+            vos: self.vos.clone(),
+            nodes: self.nodes,
+            skipped: BTreeMap::new(),
+        }
+    }
+
+    /// The jobs as they were submitted, to be scheduled anew on nodes of so many cores: `cores` by
+    /// node. A job that is wider than its node is left out, and counted in
+    /// [`TraceArrivals::skipped`]; a node without a number has no core.
+    pub fn arrivals(&self, cores: &[u32]) -> TraceArrivals<'_> {
+        TraceArrivals::new(self, cores)
     }
 
     /// For each node, the most cores that were in use on it at one time: the least capacity that

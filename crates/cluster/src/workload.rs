@@ -87,6 +87,15 @@ pub enum WorkloadError {
     /// An account has two loads; they would draw the same numbers.
     #[error("the account {path} of VO {vo} has two loads", path = .0.path, vo = .0.vo)]
     RepeatedLeaf(AccountKey),
+    /// The rate of arrivals is zero.
+    #[error("the load is scaled to nothing")]
+    NoLoad,
+    /// The machine that jobs are sized for has no core.
+    #[error("the machine that jobs are sized for has no core")]
+    NoCores,
+    /// No leaf would be dealt any job.
+    #[error("no leaf has a weight above zero")]
+    NoWeight,
     /// A leaf's broker has nowhere to send its jobs.
     #[error(transparent)]
     Broker(#[from] BrokerError),
@@ -248,7 +257,7 @@ impl Leaf {
 }
 
 /// So many thousandths of `amount`, rounded down and saturating.
-fn permille(amount: u64, thousandths: u64) -> u64 {
+pub(crate) fn permille(amount: u64, thousandths: u64) -> u64 {
     let product = u128::from(amount) * u128::from(thousandths) / 1_000;
     u64::try_from(product).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! One scheduling pass: which waiting jobs start now.
 //!
 //! Invariant: jobs are considered in order of (priority, higher first; submission, earlier first),
-//! and without backfill none starts once one did not fit. With backfill, the first that did not fit
+//! those of one account in order of submission; and without backfill none starts once one did not fit. With backfill, the first that did not fit
 //! starts no later than it would have, as long as requests hold.
 //!
 //! Deliberately not here: reservations for any but the first blocked job (conservative backfill).
@@ -9,9 +9,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use fairmesh_model::WallTime;
+use fairmesh_model::{Millis, WallTime};
 
-use super::{Backfill, Cluster, Started};
+use super::{Backfill, Cluster, JobPriority, Started, Waiting};
 use crate::job::{AccountKey, Job};
 
 /// Most jobs that backfill looks at in one pass: bounds a pass over a long queue. Slurm's
@@ -23,7 +23,7 @@ pub const BACKFILL_JOBS_MAX: usize = 1_000;
 /// accounts are never compared.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    priority: u64,
+    priority: u128,
     number: Reverse<u64>,
     account: AccountKey,
 }
@@ -45,11 +45,28 @@ impl Cluster {
         now: WallTime,
         priorities: &BTreeMap<AccountKey, u64>,
     ) -> Vec<Started> {
+        self.schedule_by(now, priorities, &JobPriority::FAIRSHARE_ONLY)
+    }
+
+    /// As [`Cluster::schedule`], by the fairshare factors of the accounts and the ages of the jobs
+    /// that came by [`Cluster::submit_at`], weighed by `weights`. A pass still looks at the heads
+    /// of the accounts alone: the head is the oldest of its account, so nobody behind it is ahead.
+    pub fn schedule_by(
+        &mut self,
+        now: WallTime,
+        factors: &BTreeMap<AccountKey, u64>,
+        weights: &JobPriority,
+    ) -> Vec<Started> {
         let mut started = Vec::new();
         if self.free() == 0 {
             return started;
         }
-        let mut heap = self.heads(priorities);
+        let of_job = |account: &AccountKey, waiting: &Waiting| {
+            let factor = factors.get(account).copied().unwrap_or(0);
+            let age = waiting.since.map_or(Millis(0), |since| now.since(since));
+            weights.of(factor, age)
+        };
+        let mut heap = self.heads(of_job);
         let mut reservation: Option<Reservation> = None;
         let mut looked_at = 0;
         while let Some(candidate) = heap.pop() {
@@ -58,8 +75,9 @@ impl Cluster {
             }
             let number = candidate.number.0;
             let queue = &self.queues[&candidate.account];
-            let job = &queue[&number];
-            let next = queue.range(number + 1..).next().map(|(next, _)| *next);
+            let job = &queue[&number].job;
+            let next = queue.range(number + 1..).next();
+            let next = next.map(|(next, waiting)| (*next, of_job(&candidate.account, waiting)));
             let starts = match &mut reservation {
                 None => job.cores <= self.free(),
                 Some(reservation) => {
@@ -75,10 +93,11 @@ impl Cluster {
                     Backfill::Easy => reservation = Some(self.reserve(now, job.cores)),
                 }
             }
-            if let Some(next) = next {
+            if let Some((number, priority)) = next {
                 heap.push(Candidate {
-                    number: Reverse(next),
-                    ..candidate
+                    priority,
+                    number: Reverse(number),
+                    account: candidate.account,
                 });
             }
         }
@@ -89,14 +108,13 @@ impl Cluster {
         self.cores - self.cores_used
     }
 
-    fn heads(&self, priorities: &BTreeMap<AccountKey, u64>) -> BinaryHeap<Candidate> {
-        let head = |(account, queue): (&AccountKey, &BTreeMap<u64, Job>)| {
-            let (number, _) = queue
+    fn heads(&self, priority: impl Fn(&AccountKey, &Waiting) -> u128) -> BinaryHeap<Candidate> {
+        let head = |(account, queue): (&AccountKey, &BTreeMap<u64, Waiting>)| {
+            let (number, waiting) = queue
                 .first_key_value()
                 .expect("an account in the queue has jobs");
-            let priority = priorities.get(account).copied().unwrap_or(0);
             Candidate {
-                priority,
+                priority: priority(account, waiting),
                 number: Reverse(*number),
                 account: account.clone(),
             }
@@ -106,7 +124,7 @@ impl Cluster {
 
     fn start(&mut self, now: WallTime, account: &AccountKey, number: u64) -> Started {
         let queue = self.queues.get_mut(account).expect("the account has jobs");
-        let job = queue.remove(&number).expect("the job waits");
+        let Waiting { job, .. } = queue.remove(&number).expect("the job waits");
         if queue.is_empty() {
             self.queues.remove(account);
         }

@@ -205,6 +205,61 @@ fn a_pass_touches_heads_and_not_the_whole_queue() {
     assert_eq!(started, 200_000);
 }
 
+const BY_AGE: JobPriority = JobPriority {
+    fairshare_weight: 1_000,
+    age_weight: 100,
+    age_max: Millis::from_secs(1_000),
+};
+
+fn aged(jobs: &[(u64, Job)]) -> Cluster {
+    let mut cluster = Cluster::new(8, Backfill::Off);
+    for (at, job) in jobs {
+        let at = T0.after(Millis::from_secs(*at));
+        cluster.submit_at(at, job.clone()).expect("a good job");
+    }
+    cluster
+}
+
+#[test]
+fn age_tells_where_factors_are_near_and_not_where_they_are_far() {
+    const FULL: u64 = 0xffff_ffff;
+    // At second 1000 job 1 has aged fully and job 2 by half: 50 of 1,000 weights apart.
+    let jobs = [(0, job(1, "a", 1, 9)), (500, job(2, "b", 1, 9))];
+    let rows = [
+        ("equal factors", FULL / 2, [1, 2]),
+        (
+            "a little more than age makes up for",
+            FULL / 2 + FULL / 19,
+            [2, 1],
+        ),
+        ("a little less", FULL / 2 + FULL / 21, [1, 2]),
+        ("far apart", FULL, [2, 1]),
+    ];
+    for (name, factor, expected) in rows {
+        let factors = priorities(&[("a", FULL / 2), ("b", factor)]);
+        let now = T0.after(Millis::from_secs(1_000));
+        let started = aged(&jobs).schedule_by(now, &factors, &BY_AGE);
+        assert_eq!(ids(&started), expected, "{name}");
+    }
+}
+
+#[test]
+fn the_next_job_of_an_account_has_its_own_age() {
+    // Job 1 is old and starts first; job 2 behind it is younger than the other account's job 3.
+    let jobs = [
+        (0, job(1, "a", 1, 9)),
+        (400, job(3, "b", 1, 9)),
+        (600, job(2, "a", 1, 9)),
+    ];
+    let now = T0.after(Millis::from_secs(700));
+    let started = aged(&jobs).schedule_by(now, &BTreeMap::new(), &BY_AGE);
+    assert_eq!(ids(&started), [1, 3, 2]);
+    // Beyond the greatest age all are equal, and the order of submission decides.
+    let much_later = T0.after(Millis::from_secs(5_000));
+    let started = aged(&jobs).schedule_by(much_later, &BTreeMap::new(), &BY_AGE);
+    assert_eq!(ids(&started), [1, 3, 2]);
+}
+
 /// Runs everything to the end; returns the finished jobs. Checks the cluster's books at each step.
 fn drain(cluster: &mut Cluster, weights: &[u64]) -> Result<Vec<Finished>, TestCaseError> {
     let mut now = T0;
@@ -267,6 +322,28 @@ proptest! {
         done.sort_by_key(|done| done.job.id);
         let ran: Vec<_> = done.into_iter().map(|done| done.job).collect();
         prop_assert_eq!(ran, jobs);
+    }
+
+    #[test]
+    fn without_a_weight_for_age_nothing_changes(
+        jobs in jobs(), weights in prop::collection::vec(0_u64..3, 4..5), weight in 1_u32..9,
+        backfill in either_backfill(),
+    ) {
+        let weigh = JobPriority { fairshare_weight: weight, age_weight: 0, ..BY_AGE };
+        let factors: BTreeMap<_, _> = ["a", "b", "c", "d"].map(account).into_iter().zip(weights).collect();
+        let mut plain = cluster(8, backfill, &jobs);
+        let mut weighed = Cluster::new(8, backfill);
+        for (job, at) in jobs.iter().zip(0..) {
+            weighed.submit_at(T0.before(Millis(at)), job.clone()).expect("a good job");
+        }
+        let mut now = T0;
+        loop {
+            let expected = plain.schedule(now, &factors);
+            prop_assert_eq!(weighed.schedule_by(now, &factors, &weigh), expected);
+            let Some(next) = plain.next_event() else { break };
+            now = next;
+            prop_assert_eq!(weighed.finish(now), plain.finish(now));
+        }
     }
 
     #[test]

@@ -146,6 +146,51 @@ fn absurd_numbers_saturate_instead_of_panicking() {
     );
 }
 
+#[test]
+fn a_trace_is_submitted_anew_without_what_is_too_wide() {
+    let trace = trace("; UnixStartTime: 1000\n", &ROWS, 2);
+    // Partitions 10 and 30 are on node 0, 20 is on node 1; the job of partition 10 wants four cores.
+    let arrivals = trace.arrivals(&[3, 1]);
+    let left_out = BTreeMap::from([(SkipReason::WiderThanNode, 1)]);
+    assert_eq!(arrivals.skipped(), &left_out);
+    let arrivals: Vec<_> = arrivals.collect();
+    let seen: Vec<_> = arrivals
+        .iter()
+        .map(|it| (it.at, it.site, it.leaf, it.job.id.0))
+        .collect();
+    let at = |seconds: u64| WallTime::from_unix_secs(1_000 + seconds);
+    assert_eq!(
+        seen,
+        [(at(10), 0, 2, 0), (at(20), 1, 3, 1), (at(30), 1, 0, 2)]
+    );
+    let accounts: Vec<_> = trace.accounts().into_iter().collect();
+    for arrival in &arrivals {
+        assert_eq!(accounts[arrival.leaf], arrival.job.account);
+    }
+    assert_eq!(
+        trace.arrivals(&[4]).count(),
+        2,
+        "a node without cores runs nothing"
+    );
+    assert!(trace.arrivals(&[4, 1]).skipped().is_empty());
+}
+
+#[test]
+fn a_slice_is_what_was_submitted_in_its_time() {
+    let trace = trace("", &ROWS, 2);
+    let at = WallTime::from_unix_secs;
+    let slice = trace.slice(at(10), at(30));
+    let jobs: Vec<_> = slice.jobs.iter().map(|job| job.job).collect();
+    assert_eq!(jobs, [1, 3]);
+    assert_eq!(slice.total(), CoreMillis(100_000));
+    let loads: Vec<_> = slice.sites.iter().map(|site| site.load).collect();
+    assert_eq!(loads, [CoreMillis(0), CoreMillis(0), CoreMillis(100_000)]);
+    assert_eq!((&slice.vos, slice.nodes), (&trace.vos, trace.nodes));
+    let whole = trace.slice(at(0), at(31));
+    assert_eq!((&whole.jobs, &whole.sites), (&trace.jobs, &trace.sites));
+    assert!(trace.slice(at(30), at(30)).jobs.is_empty());
+}
+
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     let row = (
         0..50_i64,
@@ -179,6 +224,11 @@ proptest! {
         prop_assert_eq!(trace.sites.iter().map(|site| site.load).sum::<CoreMillis>(), total);
         let records = trace.jobs.len() as u64 + trace.skipped.values().sum::<u64>();
         prop_assert_eq!(records, rows.len() as u64);
+        let anew = trace.arrivals(&vec![4; nodes]);
+        let left_out: u64 = anew.skipped().values().sum();
+        let submitted: Vec<_> = anew.collect();
+        prop_assert_eq!(submitted.len() as u64 + left_out, trace.jobs.len() as u64);
+        prop_assert!(submitted.is_sorted_by_key(|arrival| arrival.at));
     }
 
     #[test]
