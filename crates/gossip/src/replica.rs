@@ -128,6 +128,8 @@ pub struct Replica {
     /// The site that holds it. What it has counted itself it keeps, member or not.
     own: SiteId,
     policies: VoPolicies,
+    /// Whom the charter in force lists, for look-ups.
+    members: BTreeSet<SiteId>,
     usage: Option<VoUsage>,
     sheets: InFlight,
     forks: BTreeMap<StreamId, Fork>,
@@ -152,6 +154,7 @@ impl Replica {
             vo,
             own,
             policies: VoPolicies::new(vo),
+            members: BTreeSet::new(),
             usage: None,
             sheets: InFlight::new(vo),
             forks: BTreeMap::new(),
@@ -181,8 +184,7 @@ impl Replica {
 
     /// Whether `peer` may see this VO: members only.
     pub fn serves(&self, peer: SiteId) -> bool {
-        self.charter()
-            .is_some_and(|charter| charter.member(peer).is_some())
+        self.members.contains(&peer)
     }
 
     /// Whether usage of `site` is held: that of members, and our own.
@@ -269,6 +271,11 @@ impl Replica {
             let window = self.charter().expect("a charter was adopted").window;
             self.usage = Some(VoUsage::new(self.vo, window));
         }
+        let sites = self
+            .charter()
+            .into_iter()
+            .flat_map(|charter| &charter.sites);
+        self.members = sites.map(|member| member.site).collect();
         self.drop_strangers();
         Ok(Absorbed::Document {
             hash,
@@ -281,13 +288,10 @@ impl Replica {
     /// that of its members, and a newcomer could not get theirs. A site that is listed again brings
     /// its usage with it.
     fn drop_strangers(&mut self) {
-        let Some(charter) = self.policies.charter().map(Verified::body) else {
-            return;
-        };
         let Some(usage) = &mut self.usage else { return };
         let counted: BTreeSet<SiteId> = usage.streams().map(|held| held.stream.site).collect();
         for site in counted {
-            if charter.member(site).is_none() && site != self.own {
+            if !self.members.contains(&site) && site != self.own {
                 usage.drop_site(site);
                 self.sheets.drop_sheet(site);
                 self.heard.remove(&site);

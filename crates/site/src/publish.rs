@@ -80,12 +80,8 @@ impl Site {
 
     /// VOs for which this site counts.
     pub(crate) fn own_vos(&self) -> Vec<VoId> {
-        let member = |vo: &&VoId| {
-            self.replicas[*vo]
-                .charter()
-                .is_some_and(|charter| charter.member(self.id).is_some())
-        };
-        self.replicas.keys().filter(member).copied().collect()
+        let counts = |(vo, replica): (&VoId, &Replica)| replica.serves(self.id).then_some(*vo);
+        self.replicas.iter().filter_map(counts).collect()
     }
 
     /// Signs what is unpublished, and `extra` rows beside it, as one batch or more.
