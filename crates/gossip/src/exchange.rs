@@ -436,6 +436,11 @@ impl Gossip {
                     } else {
                         Vec::new()
                     },
+                    long: if parts.usage {
+                        replica.long_streams()
+                    } else {
+                        Vec::new()
+                    },
                     heads: parts.heads.then(|| replica.heads()),
                     sheets: parts.sheets.then(|| replica.sheet_versions()),
                 })

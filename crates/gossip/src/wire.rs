@@ -25,6 +25,11 @@ pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 /// [`RESPONSE_BYTES_MAX`].
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
+/// Batches of a stream after which a node asks others for a checkpoint that lets them go: two
+/// checkpoints' worth at the default interval. Bounds what is retained of a stream to twice this,
+/// where its site makes checkpoints at all.
+pub const LONG_STREAM_BATCHES: usize = 512;
+
 /// Most seals asked for at once.
 pub const SEALS_ASKED_MAX: usize = 64;
 
@@ -109,6 +114,11 @@ pub struct Pull {
     /// Known forks, each with the last position that is believed. Goes with `usage`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forks: Vec<(SiteId, Incarnation, Seq)>,
+    /// Streams of which the asker retains many batches, each with the last position that a checkpoint
+    /// of its covers: a newer checkpoint is welcome, though it brings nothing new. Checkpoints are
+    /// pushed only, and a push may be missed. Goes with `usage`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub long: Vec<(SiteId, Incarnation, Seq)>,
     /// Last batch of each stream and what it hashes to: asked where vectors agree and counters do
     /// not, because then somebody has signed two batches with one number.
     #[serde(default, skip_serializing_if = "Option::is_none")]

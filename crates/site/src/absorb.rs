@@ -216,6 +216,7 @@ impl Site {
                 self.stats.batches_taken += 1;
                 self.watch_clock(now, stream.site, *at);
                 self.apply_changes(vo, changes);
+                self.move_horizon(now.mono, vo, *at);
             }
             Absorbed::Wanted(hashes) => self.gossip.want_seals(from, vo, hashes),
             Absorbed::Checkpoints {
@@ -224,11 +225,14 @@ impl Site {
                 changes,
             } => {
                 self.keep_checkpoints(vo, adopted, seals);
+                let signed = adopted.iter().map(|checkpoint| checkpoint.body().at);
+                let signed = signed.max().unwrap_or_default();
                 if !changes.is_empty() {
                     self.apply_changes(vo, changes);
                     // The batches behind a checkpoint are the next thing to ask for.
                     self.gossip.suspect_behind(from, vo);
                 }
+                self.move_horizon(now.mono, vo, signed);
             }
             Absorbed::Forked { stream, proof, .. } => {
                 let key = stream_key(vo, *stream, Seq(0));

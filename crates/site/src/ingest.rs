@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_gossip::Replica;
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, CoreMillis, Counters, InFlightSheet, Now, RunningJob,
     UsageMode, UsageRecord, VoId, WallTime, WindowLength, cbor,
 };
 
-use fairmesh_model::window::DAY_MS;
+use fairmesh_usage::VoUsage;
 
 use crate::charge::{Charge, Rules, charge, held};
 use crate::event::{Effect, Reply, Reported, Ticket};
@@ -126,6 +127,11 @@ impl Site {
             report.reported.known += 1;
             return true;
         };
+        if let Some(vo) = account.vo.filter(|vo| !self.is_founded(*vo)) {
+            self.stats.records_refused += 1;
+            report.reported.refused.push((index, no_charter(vo)));
+            return false;
+        }
         let total = self.count(&account, &charge, rules.window, report);
         report.marks.insert(key, charge.mark);
         if !is_mapped {
@@ -155,6 +161,12 @@ impl Site {
             total = total.plus(*counters);
         }
         total
+    }
+
+    /// Whether the charter of a VO is here: without it nobody can say in which windows, and by which
+    /// rule, its usage counts.
+    fn is_founded(&self, vo: VoId) -> bool {
+        self.replicas.get(&vo).is_some_and(Replica::is_founded)
     }
 
     fn check(&self, record: &UsageRecord) -> Result<(), String> {
@@ -191,14 +203,9 @@ impl Site {
                 UsageMode::Active,
             ),
         };
-        // A day beyond: windows of an old day are weighed from the day's middle.
-        let kept = window.millis().times(
-            self.shares
-                .horizon_windows(vo)
-                .saturating_add(window.per_day()),
-        );
-        // By whole days, so that all sites forget the same spans on the same day.
-        let horizon = WallTime(now.before(kept).0 / DAY_MS * DAY_MS);
+        // What is forgotten is late; by our own clock only where nobody else can tell.
+        let usage = vo.and_then(|vo| self.replicas.get(&vo)?.usage());
+        let horizon = usage.map_or_else(|| self.local_horizon(now), VoUsage::horizon);
         let today = window.day_of(window.window_at(now));
         Rules {
             charging,
@@ -260,6 +267,13 @@ impl Site {
         };
         self.sign_sheet(sheet, report);
     }
+}
+
+fn no_charter(vo: VoId) -> String {
+    format!(
+        "the charter of VO {} has not come yet: report the job again when `status` shows it",
+        vo.short()
+    )
 }
 
 /// What is gathered while a report is read: one change of the store, and the answer behind it.

@@ -18,6 +18,7 @@ mod absorb;
 mod charge;
 mod config;
 mod event;
+mod horizon;
 mod identity;
 mod ingest;
 mod ledger;

@@ -158,6 +158,7 @@ impl Site {
         };
         self.streams.entry(vo).or_default().batches_since_checkpoint += 1;
         self.stats.batches_published += 1;
+        self.move_horizon(now.mono, vo, now.wall);
         let key = stream_key(vo, stream, seq.next());
         self.effects.push(Effect::Persist(vec![Write::set(
             Table::Batches,
@@ -302,9 +303,8 @@ impl Site {
         });
     }
 
-    /// Once a day: windows of days long past are merged into the day, and what no history weighs
-    /// any more goes.
-    pub(crate) fn compact_and_forget(&mut self, now: Now) {
+    /// Once a day: windows of days long past are merged into the day.
+    pub(crate) fn compact_days(&mut self, now: Now) {
         let stream = self.stream_id();
         for vo in self.own_vos() {
             let rules = self.rules(Some(vo), now.wall);
@@ -326,25 +326,6 @@ impl Site {
                 self.effects.push(Effect::Persist(writes));
                 self.publish(now, vo, rows);
                 self.checkpoint(now, vo);
-            }
-        }
-        let vos: Vec<Option<VoId>> = self
-            .replicas
-            .keys()
-            .copied()
-            .map(Some)
-            .chain([None])
-            .collect();
-        for vo in vos {
-            let rules = self.rules(vo, now.wall);
-            if let Some(usage) = vo.and_then(|vo| self.replicas.get_mut(&vo)?.usage_mut()) {
-                usage.forget_ended_before(rules.horizon);
-            }
-            let writes = self
-                .ledger
-                .forget(vo, |span| span.end(rules.window) <= rules.horizon);
-            if !writes.is_empty() {
-                self.effects.push(Effect::Persist(writes));
             }
         }
     }

@@ -7,7 +7,7 @@
 //! peer's batch in the store, knows of this site, and differs from that of any other life that may
 //! have begun from the same rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::{Absorbed, Refusal, Replica};
 use fairmesh_model::{
@@ -54,7 +54,16 @@ impl Site {
             .filter_map(|(row_key, value)| Some(parse_ledger_row(row_key, value)?.incarnation))
             .max();
         let mut site = Self::new(config, key, incarnation, seed, now);
-        site.restore_memory(take(Table::Policy));
+        let memory = take(Table::Policy);
+        // VOs that the configuration names no more as well: should one be named again, our stream of
+        // it must go on, and an older document must be known for a rollback.
+        for vo in memory.iter().filter_map(|(key, _)| vo_of(key)) {
+            let own = site.id;
+            site.replicas
+                .entry(vo)
+                .or_insert_with(|| Replica::new(vo, own));
+        }
+        site.restore_memory(memory);
         site.restore_documents(take(Table::Documents));
         site.restore_forks(take(Table::Forks));
         site.restore_streams(
@@ -87,9 +96,22 @@ impl Site {
         site.ledger = Ledger::new(if is_fresh { incarnation } else { above });
         site.restore_ledger(ledger);
         site.expect_own_sheets();
+        site.set_left_aside();
         // Look-ups and reports must not meet a site that has forgotten its tree.
         site.rebuild_shares(now);
+        for vo in site.replicas.keys().copied().collect::<Vec<_>>() {
+            site.move_horizon(now.mono, vo, WallTime(u64::MAX));
+        }
         site
+    }
+
+    /// Moves what is held of VOs that the configuration does not name out of the way.
+    fn set_left_aside(&mut self) {
+        let named: BTreeSet<VoId> = self.config.vos.values().copied().collect();
+        let held: Vec<VoId> = self.replicas.keys().copied().collect();
+        for vo in held.into_iter().filter(|vo| !named.contains(vo)) {
+            self.left.extend(self.replicas.remove_entry(&vo));
+        }
     }
 
     /// What was seen before, so that an older document is known for a rollback.

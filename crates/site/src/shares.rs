@@ -36,7 +36,8 @@ pub(crate) struct Shares {
     histories: Vec<Option<VoId>>,
     /// Window lengths, history by history.
     lengths: Vec<WindowLength>,
-    horizons: BTreeMap<Option<VoId>, u64>,
+    /// Windows after which usage of the site's own accounts weighs nothing.
+    pub(crate) local_horizon_windows: u64,
     references: Vec<Window>,
     /// Whether windows have moved on and not all entries have followed yet.
     pub(crate) is_sweeping: bool,
@@ -52,9 +53,8 @@ impl Shares {
         let compiled = compile(&config.policy, &mounted_policies(config, replicas, now));
         let histories = histories_of(config, replicas);
         let tables: Vec<History> = histories.iter().map(|rules| rules.table()).collect();
-        let horizons = histories.iter().zip(&tables);
-        let horizons = horizons.map(|(rules, table)| (rules.of, table.weights.horizon_windows()));
-        let horizons = horizons.collect();
+        // The site's own history is the first one.
+        let local_horizon_windows = tables[0].weights.horizon_windows();
         let lengths: Vec<WindowLength> = histories.iter().map(|rules| rules.window).collect();
         let references: Vec<Window> = lengths.iter().map(|length| length.window_at(now)).collect();
         let histories: Vec<Option<VoId>> = histories.iter().map(|rules| rules.of).collect();
@@ -69,19 +69,10 @@ impl Shares {
             writer,
             histories,
             lengths,
-            horizons,
+            local_horizon_windows,
             references,
             is_sweeping: false,
         }
-    }
-
-    /// Windows after which usage of a VO (or of the site itself) weighs nothing.
-    pub(crate) fn horizon_windows(&self, vo: Option<VoId>) -> u64 {
-        self.horizons
-            .get(&vo)
-            .or_else(|| self.horizons.get(&None))
-            .copied()
-            .unwrap_or(0)
     }
 
     /// Usage that was counted here.

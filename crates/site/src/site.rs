@@ -61,12 +61,14 @@ pub struct Site {
     pub(crate) replicas: BTreeMap<VoId, Replica>,
     /// What is held of VOs that the configuration names no more. They are not heard, served or
     /// shared by; but our own stream must go on where it ended should one be named again.
-    left: BTreeMap<VoId, Replica>,
+    pub(crate) left: BTreeMap<VoId, Replica>,
     pub(crate) streams: BTreeMap<VoId, OwnStream>,
     pub(crate) gossip: Gossip,
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     pub(crate) clocks_off: BTreeMap<SiteId, bool>,
+    /// The latest day on which two sites of a VO have signed something.
+    pub(crate) days_signed: BTreeMap<VoId, u64>,
     pub(crate) notices: BTreeSet<Notice>,
     pub(crate) stats: SiteStats,
     pub(crate) effects: Vec<Effect>,
@@ -108,6 +110,7 @@ impl Site {
             shares,
             unmapped: BTreeMap::new(),
             clocks_off: BTreeMap::new(),
+            days_signed: BTreeMap::new(),
             notices: BTreeSet::new(),
             stats: SiteStats::default(),
             effects: Vec::new(),
@@ -218,7 +221,7 @@ impl Site {
             });
         }
         self.drop_silent_sheets(now);
-        self.forget_daily(now);
+        self.keep_house(now);
         let entries_max = self.config.timing.sweep_entries;
         if !self.shares.advance(now.wall, entries_max) {
             self.rebuild_shares(now);
@@ -310,16 +313,17 @@ impl Site {
         }
     }
 
-    /// Once a day: what no history weighs any more goes. Not right after the start: what a clock
-    /// that is not set yet, or that no peer has contradicted yet, makes us forget is gone.
-    fn forget_daily(&mut self, now: Now) {
-        if now.mono < self.started.mono.after(FORGET_AFTER) {
+    /// Once a day: old windows are merged, and what no history weighs any more goes. Not right after
+    /// the start: the clock may not be set yet, and peers have not said yet what they hold.
+    fn keep_house(&mut self, now: Now) {
+        if now.mono < self.started.mono.after(KEEP_HOUSE_AFTER) {
             return;
         }
         let day = u32::try_from(now.wall.0 / fairmesh_model::window::DAY_MS).unwrap_or(u32::MAX);
         if day > self.forgotten_on_day {
             self.forgotten_on_day = day;
-            self.compact_and_forget(now);
+            self.compact_days(now);
+            self.forget_local(now.wall);
             self.retire_old_lives(now);
             self.warn_of_documents(now);
         }
@@ -337,9 +341,9 @@ impl Site {
     }
 }
 
-/// Time after its start in which a site forgets nothing: long enough to hear from its peers what time
-/// it is and what they hold of its earlier lives.
-const FORGET_AFTER: Millis = Millis::from_secs(3_600);
+/// Time after its start in which a site lets go of nothing: long enough to hear from its peers what
+/// time it is and what they hold of its earlier lives.
+const KEEP_HOUSE_AFTER: Millis = Millis::from_secs(3_600);
 
 /// Most notices remembered: bounds memory under peers that send nonsense.
 const NOTICES_MAX: usize = 256;

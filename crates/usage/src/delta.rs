@@ -101,6 +101,31 @@ impl VoUsage {
         }
     }
 
+    /// Streams of which more than `batches_max` batches are retained, each with the position of its
+    /// newest checkpoint (0 where there is none): a newer one would let them go.
+    pub fn long_streams(&self, batches_max: usize) -> Vec<(StreamId, Seq)> {
+        let long = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.log.len() > batches_max);
+        long.map(|(id, stream)| {
+            let newest = stream.checkpoints.last_key_value();
+            (*id, newest.map_or(Seq(0), |(seq, _)| *seq))
+        })
+        .collect()
+    }
+
+    /// The newest checkpoint of a stream, if it is behind `seq_excluded`.
+    pub fn checkpoint_after(
+        &self,
+        stream: StreamId,
+        seq_excluded: Seq,
+    ) -> Option<&Arc<Verified<Checkpoint>>> {
+        let checkpoints = &self.streams.get(&stream)?.checkpoints;
+        let (_, newest) = checkpoints.range(seq_excluded.next()..).next_back()?;
+        Some(&newest.document)
+    }
+
     /// The bytes of a seal that an adopted or pending checkpoint holds.
     pub fn seal(&self, hash: &ContentHash) -> Option<&Arc<[u8]>> {
         self.seals.get(hash)

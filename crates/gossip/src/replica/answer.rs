@@ -13,7 +13,7 @@ use serde_bytes::ByteBuf;
 
 use super::{Fork, Replica};
 use crate::digest::{Vector, short, vector_hash};
-use crate::wire::{FRAME_BYTES_MAX, Item, Pull, PullAnswer, Summary};
+use crate::wire::{FRAME_BYTES_MAX, Item, LONG_STREAM_BATCHES, Pull, PullAnswer, Summary};
 
 /// What a site answers to others.
 impl Replica {
@@ -62,6 +62,16 @@ impl Replica {
         let streams = self.usage.iter().flat_map(VoUsage::streams);
         streams
             .filter_map(|at| Some((at.stream.site, at.stream.incarnation, at.seq, at.head?)))
+            .collect()
+    }
+
+    /// Streams of which a newer checkpoint would be welcome.
+    pub fn long_streams(&self) -> Vec<(SiteId, Incarnation, Seq)> {
+        let long = self
+            .usage
+            .iter()
+            .flat_map(|usage| usage.long_streams(LONG_STREAM_BATCHES));
+        long.map(|(stream, seq)| (stream.site, stream.incarnation, seq))
             .collect()
     }
 
@@ -141,6 +151,7 @@ impl Replica {
         if let Some(vector) = theirs {
             self.answer_forks(&pull.forks, &mut answer, &mut room);
             self.answer_usage(vector, &mut answer, room);
+            self.answer_long(&pull.long, vector, &mut answer);
         }
         if let Some(heads) = &pull.heads {
             self.answer_heads(heads, &mut answer);
@@ -203,6 +214,32 @@ impl Replica {
             }
             *room -= bytes;
             answer.forks.push(fork.pair.clone());
+        }
+    }
+
+    /// Checkpoints of what the asker holds, so that it can let go of its batches.
+    fn answer_long(
+        &self,
+        long: &[(SiteId, Incarnation, Seq)],
+        theirs: &Vector,
+        answer: &mut PullAnswer,
+    ) {
+        let Some(usage) = &self.usage else { return };
+        let mut room = FRAME_BYTES_MAX;
+        for (site, incarnation, covered) in long {
+            let stream = StreamId {
+                site: *site,
+                incarnation: *incarnation,
+            };
+            let held = theirs.get(&stream).copied().unwrap_or_default();
+            let newest = usage
+                .checkpoint_after(stream, *covered)
+                .filter(|checkpoint| checkpoint.body().seq <= held);
+            if let Some(newest) = newest.filter(|newest| newest.bytes().len() <= room) {
+                room -= newest.bytes().len();
+                let bytes = ByteBuf::from(newest.bytes().to_vec());
+                answer.items.push(Item::Checkpoint(bytes));
+            }
         }
     }
 

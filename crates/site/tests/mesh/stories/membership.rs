@@ -98,3 +98,34 @@ fn a_vo_that_the_configuration_names_no_more_is_left_and_can_be_joined_again() {
         assert_no_fork(&mesh);
     });
 }
+
+#[test]
+fn a_vo_that_was_left_is_remembered_over_a_restart() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..9).for_each(|round| drop(ledger.report(&mut mesh, round % 3)));
+        mesh.run(SETTLE);
+        let with = mesh.nodes[1].config.clone();
+        let without = vo::config(&[], with.introducers.clone(), with.timing);
+        mesh.nodes[1].config = without.clone();
+        mesh.handle(1, Event::Reconfigured(Box::new(without)));
+        mesh.restart(1);
+        assert!(mesh.nodes[1].site.vectors().is_empty());
+        ledger.report(&mut mesh, 0);
+        // Nobody can be reached who could hand it the documents again.
+        mesh.cut(1);
+        mesh.stop(0);
+        mesh.nodes[1].config = with.clone();
+        mesh.handle(1, Event::Reconfigured(Box::new(with)));
+        let status = mesh.nodes[1].site.vo_status(mesh.now(1)).swap_remove(0);
+        assert_eq!(status.charter_version, 1);
+        assert!(!status.streams.is_empty());
+        mesh.restart(0);
+        mesh.heal();
+        mesh.run(SETTLE);
+        ledger.report(&mut mesh, 1);
+        mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
+        assert_no_fork(&mesh);
+    });
+}

@@ -3,7 +3,7 @@
 use fairmesh_model::Millis;
 use fairmesh_site::{Table, Timing};
 
-use crate::ledger::{Ledger, assert_converged, assert_no_fork};
+use crate::ledger::{Ledger, assert_converged, assert_no_fork, sums};
 use crate::mesh::{CALM, Faults, Mesh};
 use crate::random::with_seeds;
 use crate::vo::timing;
@@ -45,4 +45,25 @@ fn a_newcomer_to_a_long_history_ends_like_all_others() {
         let damaged = |notice: &_| matches!(notice, fairmesh_site::Notice::BadRow { .. });
         assert!(!mesh.noticed(3, damaged) && !mesh.noticed(1, damaged));
     });
+}
+
+#[test]
+fn a_site_that_misses_every_push_lets_go_of_old_batches_too() {
+    let timing = Timing {
+        heartbeat: timing().publish,
+        checkpoint_batches: 64,
+        ..timing()
+    };
+    let mut ledger = Ledger::default();
+    let mut mesh = Mesh::found_with(1, 3, timing, |_| {});
+    mesh.tick_ms = 1_000;
+    mesh.nodes[2].subscribed.clear();
+    for _ in 0..16 {
+        ledger.report(&mut mesh, 0);
+        mesh.run(Millis::from_secs(600));
+    }
+    let kept = |node: usize| mesh.nodes[node].count_rows(Table::Batches);
+    assert!(kept(0) < 3 * 200, "{}", kept(0));
+    assert!(kept(2) < 3 * 700, "{}", kept(2));
+    assert_eq!(sums(&mesh, 2), ledger.sums);
 }

@@ -18,6 +18,8 @@ fn a_wiped_store_comes_back_with_all_that_was_gossiped() {
         (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
         mesh.run(SETTLE);
         mesh.restart_on(0, Rows::new());
+        // Nothing can be counted before the charter is back.
+        mesh.run(Millis::from_secs(1));
         ledger.report(&mut mesh, 0);
         mesh.run(SETTLE);
         ledger.report(&mut mesh, 0);
