@@ -46,6 +46,23 @@ pub(crate) const STEPS: &[Step] = &[
         component: None,
     },
     Step {
+        name: "simnet",
+        // Other seeds for every commit, and the same ones for everybody who looks at it.
+        args: &[
+            "run",
+            "--package",
+            "simnet",
+            "--",
+            "check",
+            "--from-commit",
+            "HEAD",
+            "--seeds",
+            "40",
+        ],
+        env: &[],
+        component: None,
+    },
+    Step {
         name: "doc",
         args: &["doc", "--workspace", "--no-deps"],
         env: &[("RUSTDOCFLAGS", "-D warnings")],

@@ -9,7 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime};
+use fairmesh_model::{
+    ContentHash, Incarnation, Millis, MonoTime, Now, Seq, SiteId, VoId, WallTime,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
@@ -418,32 +420,10 @@ impl Gossip {
             } => {
                 self.stats.pulls += 1;
                 let replica = replicas.get(vo)?;
-                let vector = parts.usage.then(|| replica.vector());
-                let usage = vector
-                    .as_ref()
-                    .map(|vector| match peer.acknowledged.get(vo) {
-                        Some(base) => DigestFrame::since(base, vector),
-                        None => DigestFrame::full(vector),
-                    });
-                *sent = vector;
+                *sent = parts.usage.then(|| replica.vector());
                 *unless = Some(replica.summary());
-                Request::Pull(Pull {
-                    vo: *vo,
-                    documents: parts.documents.then(|| replica.document_hashes()),
-                    usage,
-                    forks: if parts.usage {
-                        replica.forks()
-                    } else {
-                        Vec::new()
-                    },
-                    long: if parts.usage {
-                        replica.long_streams()
-                    } else {
-                        Vec::new()
-                    },
-                    heads: parts.heads.then(|| replica.heads()),
-                    sheets: parts.sheets.then(|| replica.sheet_versions()),
-                })
+                let base = peer.acknowledged.get(vo);
+                Request::Pull(pull(*vo, replica, *parts, sent.as_ref(), base))
             }
             Asked::Seals { vo, hashes } => {
                 self.stats.seal_requests += 1;
@@ -559,6 +539,31 @@ impl Gossip {
             .chain(sheets)
             .map(|arrival| (vo, arrival))
             .collect()
+    }
+}
+
+/// What we hold of a VO, in the parts that are to be compared; the vector as a difference from `base`.
+fn pull(
+    vo: VoId,
+    replica: &Replica,
+    parts: Parts,
+    vector: Option<&Vector>,
+    base: Option<&Vector>,
+) -> Pull {
+    let with_usage = |rows: fn(&Replica) -> Vec<(SiteId, Incarnation, Seq)>| {
+        vector.map(|_| rows(replica)).unwrap_or_default()
+    };
+    Pull {
+        vo,
+        documents: parts.documents.then(|| replica.document_hashes()),
+        usage: vector.map(|vector| match base {
+            Some(base) => DigestFrame::since(base, vector),
+            None => DigestFrame::full(vector),
+        }),
+        forks: with_usage(Replica::forks),
+        long: with_usage(Replica::long_streams),
+        heads: parts.heads.then(|| replica.heads()),
+        sheets: parts.sheets.then(|| replica.sheet_versions()),
     }
 }
 

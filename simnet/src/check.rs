@@ -1,0 +1,384 @@
+//! One seed, from its first step to its verdict.
+//!
+//! A run has a safety phase, in which faults happen and everything but progress is checked; then all
+//! is put right at once, and the Grid must come to one view in time; then it is at rest, and its sums
+//! must be the ledger's.
+//!
+//! Invariant: a run is a function of its seed, its options and its planted bug, and so is every byte
+//! of its trace. Deliberately not here: many seeds (`pool`), and what is printed.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use fairmesh_cluster::Seed;
+use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
+
+use crate::invariants::{Invariant, LIVENESS, Liveness, Seen, TABLE, Violation};
+use crate::oracle::{Amounts, Oracle};
+use crate::planted::Shown;
+use crate::swarm::{Fault, Feeds, Options, plan_faults};
+use crate::vo::Vo;
+use crate::world::{StepInfo, StepKind, Tamper, World};
+
+mod act;
+mod heal;
+pub mod outcome;
+pub mod pool;
+pub mod seeds;
+pub mod shrink;
+pub mod summary;
+pub mod watch;
+
+pub use outcome::{Failure, Outcome, RunStats};
+use watch::{Facts, SharedFacts, Watch};
+
+/// Steps between two checks that cost more.
+const DEEP_EVERY: u64 = 48;
+
+/// How often views are compared while the Grid is to become one.
+const LOOK_EVERY: Millis = Millis(500);
+
+/// Something that the run itself will do.
+#[derive(Debug, Clone)]
+enum Planned {
+    Report(usize),
+    Running(usize),
+    Fault(Box<Fault>),
+    HealNetwork,
+    Start(usize),
+    MakeRoom(usize),
+    ClockRight(usize),
+    LinkRight(usize, usize),
+    List { node: usize, vo: usize },
+    Return { node: usize, vo: usize },
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Safety,
+    /// Until one view.
+    Healed(Liveness),
+    /// Until everything that was still to be published is.
+    Settling(Liveness),
+    Over,
+}
+
+/// A run of one seed.
+pub struct Run {
+    seed: Seed,
+    options: Options,
+    world: World,
+    vos: Vec<Vo>,
+    ids: Vec<VoId>,
+    /// All documents that were ever signed, in order.
+    documents: Vec<(usize, Vec<u8>)>,
+    oracle: Oracle,
+    feeds: Feeds,
+    facts: SharedFacts,
+    invariants: Vec<(Box<dyn Invariant>, u64)>,
+    schedule: BTreeMap<(u64, u64), Planned>,
+    planned: u64,
+    phase: Phase,
+    /// When the next look is due, once the Grid is healed.
+    look_at: MonoTime,
+    /// Whose own sums do not depend on what peers give back.
+    whole: Vec<bool>,
+    /// Streams that a site had when it last lost its store.
+    lost_streams: BTreeMap<usize, BTreeSet<(VoId, StreamId)>>,
+    /// Sites that a charter does not list now, by VO.
+    removed: BTreeSet<(usize, usize)>,
+    /// What a site had counted of its own when its oldest backup was made.
+    backups: BTreeMap<usize, Amounts>,
+    departed: BTreeSet<(usize, usize)>,
+    stats: RunStats,
+    failure: Option<Failure>,
+    shown: Shown,
+}
+
+impl Run {
+    /// A run before its first step.
+    pub fn new(seed: Seed, options: Options) -> Self {
+        Self::with_bug(seed, options, None, Shown::True)
+    }
+
+    /// A run whose sites have a bug.
+    pub fn with_bug(
+        seed: Seed,
+        options: Options,
+        bug: Option<Box<dyn Tamper>>,
+        shown: Shown,
+    ) -> Self {
+        fairmesh_model::signed::remember_verdicts();
+        let vos = options.found();
+        let spec = options.world(&vos);
+        let mut world = World::founded(seed, spec, &vos);
+        let facts: SharedFacts = Rc::new(RefCell::new(Facts::default()));
+        let permille = options.link.garbage_permille;
+        let garbage = (permille > 0).then(|| (seed.stream("swarm broken bytes"), permille));
+        let node_of: HashMap<_, _> = world
+            .nodes()
+            .iter()
+            .map(|node| (node.id, node.index))
+            .collect();
+        let watch = Watch::new(Rc::clone(&facts), bug, garbage, node_of);
+        world.set_tamper(Some(Box::new(watch)));
+        world.set_usual_link(options.link.spec());
+        let mut oracle = Oracle::new(options.sites);
+        for vo in &vos {
+            oracle.published.found(vo.id, vo.spec.window);
+        }
+        let mut run = Self {
+            seed,
+            ids: vos.iter().map(|vo| vo.id).collect(),
+            documents: first_documents(&vos),
+            feeds: Feeds::new(seed, &options, &vos),
+            invariants: TABLE
+                .iter()
+                .map(|entry| ((entry.make)(options.sites), 0))
+                .collect(),
+            schedule: BTreeMap::new(),
+            planned: 0,
+            phase: Phase::Safety,
+            look_at: MonoTime(0),
+            whole: vec![true; options.sites],
+            lost_streams: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            backups: BTreeMap::new(),
+            departed: BTreeSet::new(),
+            stats: RunStats::default(),
+            failure: None,
+            shown,
+            options,
+            world,
+            vos,
+            oracle,
+            facts,
+        };
+        run.plan();
+        run
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// The options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The world, to look at.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// What failed, if something has.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Takes one step of the world, or does what is planned. False when the verdict is in.
+    pub fn step(&mut self) -> bool {
+        if self.failure.is_some() || matches!(self.phase, Phase::Over) {
+            return false;
+        }
+        let until = self.next_own();
+        match self.world.step_until(until) {
+            Some(info) => self.after_step(info),
+            None => {
+                self.world.run_until(until);
+                self.do_own(until);
+            }
+        }
+        self.failure.is_none() && !matches!(self.phase, Phase::Over)
+    }
+
+    /// Runs to the end.
+    pub fn finish(mut self) -> Outcome {
+        while self.step() {}
+        self.outcome()
+    }
+
+    /// What has come of it so far.
+    pub fn outcome(&self) -> Outcome {
+        let mut stats = self.stats.clone();
+        let checks = TABLE.iter().zip(&self.invariants);
+        stats.checks = checks
+            .map(|(entry, (_, checks))| (entry.name, *checks))
+            .collect();
+        stats.faults.extend(
+            self.world
+                .faults()
+                .iter()
+                .map(|(kind, count)| (format!("{kind:?}"), count)),
+        );
+        stats.steps = self.world.steps();
+        stats.node_ms = self.world.now().0 * self.options.sites as u64;
+        Outcome {
+            seed: self.seed,
+            trace_hash: self.world.trace_hash(),
+            failure: self.failure.clone(),
+            stats,
+        }
+    }
+
+    fn plan(&mut self) {
+        let ms = self.options.minutes * 60_000;
+        let mut random = self.seed.stream("swarm report times");
+        let reports = self.options.minutes * self.options.reports_per_hour / 60;
+        for node in 0..self.options.sites {
+            for _ in 0..reports {
+                self.at(random.below(ms), Planned::Report(node));
+            }
+            let every = self.options.running_s * 1_000;
+            if every > 0 {
+                let first = random.below(every);
+                let mut at = first;
+                while at < ms {
+                    self.at(at, Planned::Running(node));
+                    at += every;
+                }
+            }
+        }
+        for (at, fault) in plan_faults(self.seed, &self.options, ms) {
+            self.at(at, Planned::Fault(Box::new(fault)));
+        }
+    }
+
+    fn at(&mut self, at_ms: u64, what: Planned) {
+        self.planned += 1;
+        self.schedule.insert((at_ms, self.planned), what);
+    }
+
+    fn after(&mut self, ms: u64, what: Planned) {
+        self.at(self.world.now().0 + ms, what);
+    }
+
+    fn next_own(&self) -> MonoTime {
+        let next = self.schedule.keys().next().map(|(at, _)| MonoTime(*at));
+        match self.phase {
+            Phase::Safety => {
+                let end = MonoTime(self.options.minutes * 60_000);
+                next.map_or(end, |next| next.min(end))
+            }
+            _ => self.look_at,
+        }
+    }
+
+    fn do_own(&mut self, now: MonoTime) {
+        match self.phase {
+            Phase::Safety if now.0 >= self.options.minutes * 60_000 => self.heal(),
+            Phase::Safety => {
+                if let Some((_, planned)) = self.schedule.pop_first() {
+                    self.act(planned);
+                }
+            }
+            Phase::Healed(_) | Phase::Settling(_) => self.look_for_one_view(now),
+            Phase::Over => {}
+        }
+    }
+
+    fn after_step(&mut self, info: StepInfo) {
+        if let Phase::Healed(liveness) = &mut self.phase {
+            if info.kind == StepKind::Connected {
+                liveness.moved(info.at);
+            }
+            let facts = self.facts.borrow();
+            let has_cells = facts.batches.iter().filter_map(|batch| batch.body.as_ref());
+            if has_cells.into_iter().any(|body| !body.cells.is_empty()) {
+                liveness.moved(info.at);
+            }
+        }
+        let deep = info.number.is_multiple_of(DEEP_EVERY);
+        self.look(info.node, info.kind, deep);
+    }
+
+    /// Checks every invariant that looks at moments.
+    fn look(&mut self, node: Option<usize>, kind: StepKind, deep: bool) {
+        self.look_with(node, kind, deep, |invariant, seen, checks| {
+            invariant.after_step(seen, checks)
+        });
+    }
+
+    fn look_with(
+        &mut self,
+        node: Option<usize>,
+        kind: StepKind,
+        deep: bool,
+        check: impl Fn(&mut dyn Invariant, &Seen<'_>, &mut u64) -> Result<(), Violation>,
+    ) {
+        let facts = self.facts.take();
+        self.facts.borrow_mut().is_calm = facts.is_calm;
+        self.stats.garbage += facts.garbage;
+        for body in facts.batches.iter().filter_map(|batch| batch.body.as_ref()) {
+            self.oracle.published.signed(body);
+        }
+        let seen = Seen {
+            world: &self.world,
+            node,
+            kind,
+            facts: &facts,
+            oracle: &self.oracle,
+            deep,
+            whole: &self.whole,
+            vos: &self.ids,
+            shown: self.shown,
+        };
+        for (entry, (invariant, checks)) in TABLE.iter().zip(&mut self.invariants) {
+            if let Err(violation) = check(invariant.as_mut(), &seen, checks) {
+                self.failure = Some(Failure::of(entry.name, violation, &self.world));
+                return;
+            }
+        }
+    }
+
+    fn look_for_one_view(&mut self, now: MonoTime) {
+        self.look_at = now.after(LOOK_EVERY);
+        let difference = Liveness::difference(&self.world, &self.ids);
+        match (self.phase, difference) {
+            (Phase::Healed(liveness), None) => {
+                self.stats.converged_ms = Some(now.since(liveness.open).0);
+                self.stats.healed_ms = Some(now.since(liveness.healed).0);
+                self.stats.liveness_checks += 1;
+                self.settle(now, liveness);
+            }
+            (Phase::Healed(liveness), Some(difference)) if now > liveness.end() => {
+                self.differs(&liveness, now, difference);
+            }
+            (Phase::Settling(_), None) => {
+                self.whole.fill(true);
+                self.look_with(None, StepKind::Action, true, |invariant, seen, checks| {
+                    invariant.at_rest(seen, checks)
+                });
+                self.phase = Phase::Over;
+            }
+            (Phase::Settling(liveness), Some(difference)) if now > liveness.end() => {
+                self.differs(&liveness, now, difference);
+            }
+            _ => {}
+        }
+    }
+
+    fn differs(&mut self, liveness: &Liveness, now: MonoTime, (node, how): (usize, String)) {
+        let message = format!(
+            "{how}, {} s behind the heal and {} s since messages can flow and nothing changes",
+            now.since(liveness.healed).0 / 1_000,
+            now.since(liveness.open).0 / 1_000,
+        );
+        self.failure = Some(Failure::of(
+            LIVENESS,
+            Violation::at(node, message),
+            &self.world,
+        ));
+    }
+}
+
+fn first_documents(vos: &[Vo]) -> Vec<(usize, Vec<u8>)> {
+    let of = |(index, vo): (usize, &Vo)| {
+        [vo.charter.bytes(), vo.policy.bytes()].map(|bytes| (index, bytes.to_vec()))
+    };
+    vos.iter().enumerate().flat_map(of).collect()
+}

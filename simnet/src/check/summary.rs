@@ -1,0 +1,95 @@
+//! What many runs have shown, added up.
+//!
+//! Invariant: sums do not depend on the order of the runs, and the bound that is claimed is the rule
+//! of three: where none of `n` seeds failed, fewer than 3/n of all do, with 95 % confidence.
+//!
+//! Deliberately not here: running them, and printing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Failure, Outcome};
+use crate::invariants::LIVENESS;
+
+/// Milliseconds of a year.
+const YEAR_MS: f64 = 365.25 * 86_400_000.0;
+
+/// The sums.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Summary {
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Those that failed, and how.
+    pub failed: Vec<(u64, Failure)>,
+    /// Simulated time of all nodes together, milliseconds.
+    pub node_ms: u64,
+    /// Steps.
+    pub steps: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Checks by invariant.
+    pub checks: BTreeMap<String, u64>,
+    /// Times from when messages could flow until all views were one, ascending, milliseconds.
+    pub converged_ms: Vec<u64>,
+    /// The same from the heal.
+    pub healed_ms: Vec<u64>,
+}
+
+impl Summary {
+    /// Takes one run in.
+    pub fn add(&mut self, outcome: &Outcome) {
+        let stats = &outcome.stats;
+        self.seeds += 1;
+        self.node_ms += stats.node_ms;
+        self.steps += stats.steps;
+        for (kind, count) in &stats.faults {
+            *self.faults.entry(kind.clone()).or_default() += count;
+        }
+        for (name, count) in &stats.checks {
+            *self.checks.entry((*name).to_owned()).or_default() += count;
+        }
+        *self.checks.entry(LIVENESS.to_owned()).or_default() += stats.liveness_checks;
+        insert(&mut self.converged_ms, stats.converged_ms);
+        insert(&mut self.healed_ms, stats.healed_ms);
+        if let Some(failure) = &outcome.failure {
+            self.failed.push((outcome.seed.0, failure.clone()));
+        }
+    }
+
+    /// Simulated years of one node.
+    pub fn node_years(&self) -> f64 {
+        self.node_ms as f64 / YEAR_MS
+    }
+
+    /// Fewer than one seed in so many fails, with 95 % confidence; `None` where one has.
+    pub fn one_in(&self) -> Option<u64> {
+        (self.failed.is_empty() && self.seeds >= 3).then_some(self.seeds / 3)
+    }
+}
+
+/// The value below which `percent` of ascending values lie; `None` of nothing.
+pub fn percentile(ascending: &[u64], percent: usize) -> Option<u64> {
+    let last = ascending.len().checked_sub(1)?;
+    ascending.get((last * percent).div_ceil(100)).copied()
+}
+
+fn insert(ascending: &mut Vec<u64>, value: Option<u64>) {
+    if let Some(value) = value {
+        let at = ascending.partition_point(|other| *other < value);
+        ascending.insert(at, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_few_values_are_values() {
+        let values = [1, 2, 3, 4, 100];
+        let of = |percent| percentile(&values, percent);
+        assert_eq!((of(50), of(95), of(100)), (Some(3), Some(100), Some(100)));
+        assert_eq!(percentile(&[], 50), None);
+    }
+}

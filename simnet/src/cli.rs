@@ -1,0 +1,53 @@
+//! The simulator's command line: one module for each command.
+//!
+//! Invariant: a command's exit code is 0 where everything that it claims holds, 1 where something
+//! does not, and 2 where it could not be run as asked; what it prints names the next command.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub mod check;
+pub mod paper;
+pub mod replay;
+pub mod run;
+pub mod scale;
+pub mod whatif;
+
+/// Fairmesh sites under simulated time, broken networks, broken disks and real load.
+#[derive(Debug, Parser)]
+#[command(name = "simnet", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Draws a world from each of many seeds, breaks it, heals it, and checks every invariant.
+    Check(check::Args),
+    /// Runs a scenario file.
+    Run(run::Args),
+    /// Runs one seed again and shows what happened.
+    Replay(replay::Args),
+    /// Runs the evaluation of the FSGrid paper on gossip, and draws its figures.
+    Paper(paper::Args),
+    /// Replays recorded load under an old and a new policy: who gains, who loses, when.
+    Whatif(whatif::Args),
+    /// Measures how far and how fast a change travels among 100, 300 and 1,000 sites.
+    Scale(scale::Args),
+}
+
+impl Cli {
+    /// Runs the command.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        match &self.command {
+            Command::Check(args) => check::run(args),
+            Command::Run(args) => run::run(args),
+            Command::Replay(args) => replay::run(args),
+            Command::Paper(args) => paper::run(args),
+            Command::Whatif(args) => whatif::run(args),
+            Command::Scale(args) => scale::run(args),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `simnet paper`.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::paper::check::{Check, checks};
+use crate::paper::experiment::{Experiment, Extent};
+use crate::paper::outcome::{Outcome, Row, summary};
+use crate::paper::{chart, text};
+
+/// Days that the bands were set for.
+const DAYS_CHECKED: u64 = 7;
+
+/// Options of `simnet paper`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where figures and tables go.
+    #[arg(long, value_name = "DIR", default_value = "paper-figures")]
+    out: PathBuf,
+    /// How many seeds, counted from 1.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// Simulated days of each run.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=30))]
+    days: u64,
+    /// Only these figures, 5 to 14, and nothing is checked.
+    #[arg(long, value_name = "N", num_args = 1.., value_parser = clap::value_parser!(u32).range(5..=14))]
+    figure: Vec<u32>,
+    /// Print the summary and the checks as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
+    let outcome = simulate(args)?;
+    let rows = summary(&outcome.measures());
+    let is_checked = args.figure.is_empty() && args.days >= DAYS_CHECKED;
+    let checks = match is_checked {
+        true => checks(&outcome.measures()),
+        false => Vec::new(),
+    };
+    write_files(args, &outcome, &rows)?;
+    if args.json {
+        let report = text::Report::new(&outcome, &rows, &checks);
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", text::summary(&rows));
+        print_checks(args, &checks);
+        let seconds = began.elapsed().as_secs_f64();
+        let (runs, jobs) = (outcome.runs.values().flatten().count(), outcome.jobs());
+        println!("{runs} runs with {jobs} jobs in {seconds:.0} s.");
+        println!("Figures and summary.csv are in {}.", args.out.display());
+    }
+    let all_hold = checks.iter().all(|check| check.holds);
+    Ok(if all_hold {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn print_checks(args: &Args, checks: &[Check]) {
+    if checks.is_empty() {
+        let days = args.days.max(DAYS_CHECKED);
+        println!("Nothing was checked: that takes all figures and {days} days.");
+        return;
+    }
+    println!("{}\n", text::checks(checks));
+    let held = checks.iter().filter(|check| check.holds).count();
+    println!("{held} of {} checks hold.", checks.len());
+}
+
+fn numbers(args: &Args) -> Vec<u32> {
+    match args.figure.is_empty() {
+        true => chart::NUMBERS.collect(),
+        false => args.figure.clone(),
+    }
+}
+
+fn simulate(args: &Args) -> anyhow::Result<Outcome> {
+    let wanted: BTreeSet<Experiment> = match args.figure.is_empty() {
+        true => Experiment::all().into_iter().collect(),
+        false => numbers(args)
+            .into_iter()
+            .flat_map(chart::experiments_of)
+            .collect(),
+    };
+    let mut experiments = Experiment::all();
+    experiments.retain(|experiment| wanted.contains(experiment));
+    let seeds: Vec<u64> = (1..=args.seeds).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let days = args.days * args.seeds * experiments.len() as u64;
+    let bar = progress_bar(days);
+    let on_day = || bar.inc(1);
+    let extent = Extent::days(args.days);
+    let outcome = Outcome::of(&experiments, extent, &seeds, threads, &on_day)?;
+    bar.finish_and_clear();
+    Ok(outcome)
+}
+
+/// Seen where standard error is a terminal.
+fn progress_bar(days: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(days), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} simulated days, {eta} left");
+    bar.with_style(style.expect("the template is right"))
+}
+
+fn write_files(args: &Args, outcome: &Outcome, rows: &[Row]) -> anyhow::Result<()> {
+    for number in numbers(args) {
+        for figure in chart::figures(outcome, number) {
+            figure.write(&args.out)?;
+        }
+        if number == chart::COMPARISON
+            && let Some(comparison) = chart::comparison(outcome)
+        {
+            comparison.write(&args.out)?;
+        }
+    }
+    let file = args.out.join("summary.csv");
+    std::fs::write(&file, text::csv(rows)?)
+        .with_context(|| format!("cannot write {}", file.display()))
+}

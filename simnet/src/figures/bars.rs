@@ -1,0 +1,128 @@
+//! Draws grouped bars, each with a whisker from the least to the greatest.
+//!
+//! Invariant: the bars of a group stand side by side in the legend's order, and a whisker's ends
+//! are drawn on the edge where they lie outside.
+//!
+//! Deliberately not here: means and spreads of anything; [`Spread::of`] makes them.
+
+use plotters::element::{PathElement, Rectangle};
+use plotters::style::text_anchor::HPos;
+use plotters::style::{BLACK, Color as _};
+
+use super::page::{Area, Chart, Drawn, Key, Page, Symbol, drawn, fitting, wrap, write};
+use super::style::{colour, draw_dashes, px, stroke};
+use super::{FigureError, Spread, Summary};
+
+/// Pixels of the names below the groups.
+const NAME_PX: i32 = 12;
+
+/// Lines of a group's name.
+const NAME_LINES_MAX: usize = 2;
+
+pub(super) fn draw(summary: &Summary) -> Result<String, FigureError> {
+    let spreads = summary
+        .bars
+        .iter()
+        .flat_map(|bars| bars.spreads.iter().flatten());
+    let values = spreads.flat_map(|spread| [0.0, spread.mean, spread.min, spread.max]);
+    let y_range = match summary.y_range {
+        Some((least, greatest)) if least < greatest => least..greatest,
+        _ => fitting(values.chain(summary.reference)),
+    };
+    let key = |(name, group)| Key {
+        name,
+        symbol: Symbol::Box { group },
+    };
+    let names = summary.bars.iter().map(|bars| bars.name.as_str());
+    let mut legend: Vec<_> = names.zip(0..).map(key).collect();
+    if summary.reference.is_some() {
+        legend.push(Key {
+            name: "reference",
+            symbol: Symbol::Dashes,
+        });
+    }
+    let page = Page {
+        title: &summary.title,
+        caption: &summary.caption,
+        x_label: &summary.x_label,
+        y_label: &summary.y_label,
+        x_range: 0.0..summary.groups.len().max(1) as f64,
+        y_range,
+        has_x_numbers: false,
+        legend,
+    };
+    page.draw(|area, chart| {
+        draw_names(area, chart, &summary.groups)?;
+        for (bars, index) in summary.bars.iter().zip(0..) {
+            for (spread, group) in bars.spreads.iter().take(summary.groups.len()).zip(0..) {
+                if let Some(spread) = spread {
+                    let place = place(group, index, summary.bars.len());
+                    draw_bar(area, chart, spread, place, index)?;
+                }
+            }
+        }
+        summary
+            .reference
+            .map_or(Ok(()), |reference| draw_reference(area, chart, reference))
+    })
+}
+
+/// The left and the right end of a bar: a group is one wide, and a fifth of it is empty.
+fn place(group: usize, bar: usize, bars: usize) -> (f64, f64) {
+    let width = 0.8 / bars as f64;
+    let left = group as f64 + 0.1 + width * bar as f64;
+    (left + width * 0.06, left + width * 0.94)
+}
+
+fn draw_bar(
+    area: &Area<'_>,
+    chart: &Chart<'_>,
+    spread: &Spread,
+    (left, right): (f64, f64),
+    index: usize,
+) -> Drawn {
+    let corners = [at(chart, left, spread.mean), at(chart, right, 0.0)];
+    let fill = colour(index).mix(0.8).filled();
+    drawn(area.draw(&Rectangle::new(corners, fill)))?;
+    let (middle, least) = at(chart, f64::midpoint(left, right), spread.min);
+    let greatest = at(chart, left, spread.max).1;
+    let cap = px(4).min((corners[1].0 - corners[0].0) / 3);
+    for whisker in [
+        [(middle, least), (middle, greatest)],
+        [(middle - cap, least), (middle + cap, least)],
+        [(middle - cap, greatest), (middle + cap, greatest)],
+    ] {
+        let line = PathElement::new(whisker.to_vec(), stroke(BLACK.mix(0.85), 12));
+        drawn(area.draw(&line))?;
+    }
+    Ok(())
+}
+
+fn draw_names(area: &Area<'_>, chart: &Chart<'_>, groups: &[String]) -> Drawn {
+    let (x, y) = chart.plotting_area().get_pixel_range();
+    let width = (x.end - x.start) / groups.len().max(1) as i32;
+    let chars = usize::try_from(width / px(8)).unwrap_or(0).max(4);
+    for (name, group) in groups.iter().zip(0..) {
+        let lines = wrap(name, chars, NAME_LINES_MAX);
+        for (line, row) in lines.iter().zip(0..) {
+            let at = (
+                x.start + width * group + width / 2,
+                y.end + px(12) + px(NAME_PX + 2) * row,
+            );
+            write(area, line, at, NAME_PX, HPos::Center)?;
+        }
+    }
+    Ok(())
+}
+
+fn draw_reference(area: &Area<'_>, chart: &Chart<'_>, reference: f64) -> Drawn {
+    let x = chart.plotting_area().get_x_axis_pixel_range();
+    let y = at(chart, 0.0, reference).1;
+    draw_dashes(area, x, y, stroke(BLACK.mix(0.7), 12))
+}
+
+fn at(chart: &Chart<'_>, x: f64, y: f64) -> (i32, i32) {
+    let range = chart.y_range();
+    let y = y.clamp(range.start, range.end);
+    chart.plotting_area().map_coordinate(&(x, y))
+}

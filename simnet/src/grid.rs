@@ -1,0 +1,232 @@
+//! Clusters whose schedulers ask for fairshare priorities, run beside the world that gives them.
+//!
+//! Section 5 of the FSGrid paper: sites of so many single-core CPUs, jobs that brokers deal to them,
+//! and at each site a scheduler that starts the job of the account which *its own* source of
+//! priorities puts first. A source is either the site's own node in a gossiping [`World`]
+//! ([`Gossip`]) or somebody who knows everything at once ([`crate::central::Central`]); all else is
+//! the same, so that what gossip costs is a difference of two runs.
+//!
+//! Invariant: a run is a function of its specification, its seed and its source. Schedulers go by the
+//! exact order of the deviation vectors, as the projection `rank` does: a factor of `lookup.sock` has
+//! nine bits a level in a tree of three levels, 0.4 points of a share, and the errors to be measured
+//! here are ten times smaller.
+//!
+//! Deliberately not here: what is made of the usage that was measured ([`crate::paper`]).
+//!
+//! [`World`]: crate::World
+
+mod gossip;
+mod rank;
+mod usage_table;
+
+use std::collections::BTreeMap;
+
+use fairmesh_cluster::{
+    AccountKey, Backfill, Cluster, Finished, LeafLoad, Seed, Workload, WorkloadError, WorkloadSpec,
+    paper,
+};
+use fairmesh_model::{HistoryRule, Millis, UsageMode, WallTime, WindowLength};
+
+use crate::vo::START;
+
+pub use gossip::Gossip;
+pub use rank::rank;
+pub use usage_table::UsageTable;
+
+/// All usage weighs the same, as in the paper's figures: longer than any run here.
+pub const HISTORY: HistoryRule = HistoryRule::None { horizon: 60 * 24 };
+
+/// Windows in which usage is counted.
+pub const WINDOW: WindowLength = WindowLength::HOUR;
+
+/// A Grid and its load.
+#[derive(Debug, Clone)]
+pub struct GridSpec {
+    /// How many sites.
+    pub sites: usize,
+    /// CPUs of each.
+    pub cores: u32,
+    /// What running jobs count for.
+    pub usage_mode: UsageMode,
+    /// How old usage gets before schedulers see what came after it; see [`Gossip`].
+    pub view_age: Millis,
+    /// Whether usage is gossiped. Without, each site goes by its own.
+    pub is_shared: bool,
+    /// Who submits what, where.
+    pub loads: Vec<LeafLoad>,
+    /// How long the run is.
+    pub duration: Millis,
+    /// Time between two samples of what was used.
+    pub sample: Millis,
+}
+
+impl GridSpec {
+    /// The paper's Grid: six sites, seven accounts that always have work.
+    pub fn paper(usage_mode: UsageMode, view_age: Millis, duration: Millis) -> Self {
+        Self {
+            sites: paper::SITES,
+            cores: paper::CORES_PER_SITE,
+            usage_mode,
+            view_age,
+            is_shared: true,
+            loads: paper::leaf_loads(),
+            duration,
+            sample: Millis::from_secs(600),
+        }
+    }
+}
+
+/// Where schedulers get the order of accounts from.
+pub trait UsageSource {
+    /// Lets time pass.
+    fn advance(&mut self, now: WallTime);
+
+    /// A job has ended at a site.
+    fn finished(&mut self, site: usize, job: &Finished);
+
+    /// It is time to tell what has happened since the last time; every [`GridSpec::view_age`].
+    /// `used` is what was truly used by now.
+    fn refresh(&mut self, now: WallTime, used: &UsageTable, clusters: &[Cluster]);
+
+    /// The accounts' places in a site's order: the greater is served first, equal ones take turns.
+    /// `used` is what was truly used, which only the all-knowing may look at.
+    fn order(
+        &mut self,
+        site: usize,
+        now: WallTime,
+        used: &UsageTable,
+        accounts: &[AccountKey],
+    ) -> BTreeMap<AccountKey, u64>;
+}
+
+/// What was used by a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Time since the beginning.
+    pub at: Millis,
+    /// Core-milliseconds held by jobs of each leaf so far, those that still run included.
+    pub used: Vec<u64>,
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageSeries {
+    /// The accounts, in the order of [`Sample::used`].
+    pub leaves: Vec<AccountKey>,
+    /// From the beginning to the end, evenly.
+    pub samples: Vec<Sample>,
+    /// Jobs that ended.
+    pub jobs: u64,
+}
+
+struct Grid<'a> {
+    clusters: Vec<Cluster>,
+    used: UsageTable,
+    source: &'a mut dyn UsageSource,
+    /// Sites where something happened that a scheduling pass may follow.
+    is_touched: Vec<bool>,
+    jobs: u64,
+}
+
+/// Runs the load that `seed` draws under the priorities of `source`. `on_day` is told of each
+/// simulated day that has passed.
+pub fn run(
+    spec: &GridSpec,
+    seed: Seed,
+    source: &mut dyn UsageSource,
+    on_day: &dyn Fn(),
+) -> Result<UsageSeries, WorkloadError> {
+    let workload = WorkloadSpec::paper(START, spec.sites);
+    let mut arrivals = Workload::new(seed, workload, spec.loads.clone())?.peekable();
+    let leaves: Vec<AccountKey> = spec.loads.iter().map(|load| load.account.clone()).collect();
+    let mut grid = Grid {
+        clusters: vec![Cluster::new(spec.cores, Backfill::Off); spec.sites],
+        used: UsageTable::new(spec.sites, &leaves),
+        source,
+        is_touched: vec![false; spec.sites],
+        jobs: 0,
+    };
+    let end = START.after(spec.duration);
+    let mut samples = Vec::new();
+    let mut next_sample = START;
+    let mut next_refresh = START.after(spec.view_age).before(LEAD);
+    loop {
+        let arrives = arrivals.peek().map_or(end, |arrival| arrival.at);
+        let now = [arrives, next_refresh, next_sample, grid.next_end(end)];
+        let now = now.into_iter().min().unwrap_or(end);
+        if now > end {
+            break;
+        }
+        grid.source.advance(now);
+        grid.finish(now);
+        if now >= next_refresh {
+            grid.source.refresh(now, &grid.used, &grid.clusters);
+            next_refresh = next_refresh.after(spec.view_age);
+        }
+        while let Some(arrival) = arrivals.next_if(|arrival| arrival.at <= now && now < end) {
+            grid.is_touched[arrival.site] = true;
+            let submitted = grid.clusters[arrival.site].submit(arrival.job);
+            submitted.expect("jobs of one core and one number each fit");
+        }
+        grid.schedule(now);
+        if now >= next_sample {
+            let at = now.since(START);
+            samples.push(grid.sample(now));
+            next_sample = next_sample.after(spec.sample);
+            if at.0 > 0 && at.0.is_multiple_of(crate::vo::DAY.0) {
+                on_day();
+            }
+        }
+        if now == end {
+            break;
+        }
+    }
+    Ok(UsageSeries {
+        leaves,
+        samples,
+        jobs: grid.jobs,
+    })
+}
+
+/// By how much feeds come before the batch that carries what they said.
+pub(crate) const LEAD: Millis = Millis(1);
+
+impl Grid<'_> {
+    fn next_end(&self, end: WallTime) -> WallTime {
+        let ends = self.clusters.iter().filter_map(Cluster::next_event);
+        ends.min().unwrap_or(end).min(end)
+    }
+
+    fn finish(&mut self, now: WallTime) {
+        for (site, cluster) in self.clusters.iter_mut().enumerate() {
+            for job in cluster.finish(now) {
+                self.is_touched[site] = true;
+                self.jobs += 1;
+                self.used.finished(site, &job);
+                self.source.finished(site, &job);
+            }
+        }
+    }
+
+    fn schedule(&mut self, now: WallTime) {
+        for (site, cluster) in self.clusters.iter_mut().enumerate() {
+            let is_touched = std::mem::take(&mut self.is_touched[site]);
+            if !is_touched || cluster.queued() == 0 || cluster.cores_used() == cluster.cores() {
+                continue;
+            }
+            let accounts: Vec<AccountKey> = cluster.pending_accounts().cloned().collect();
+            let order = self.source.order(site, now, &self.used, &accounts);
+            for started in cluster.schedule(now, &order) {
+                self.used.started(site, &started);
+            }
+        }
+    }
+
+    fn sample(&self, now: WallTime) -> Sample {
+        let leaves = 0..self.used.leaves();
+        Sample {
+            at: now.since(START),
+            used: leaves.map(|leaf| self.used.used(leaf, now)).collect(),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What must hold, whatever happens: one file each, and the table of them.
+//!
+//! After a step only the node that it touched is looked at. What two nodes must agree on is kept by
+//! what they hold, so that each is compared with all others and with all time at the cost of one
+//! look-up. What costs more is done every so many steps, and at rest.
+//!
+//! Invariant: a checker reads and never changes the world, and a check that is counted was made.
+//! Deliberately not here: which faults are drawn, and how failures are shown.
+
+use std::fmt;
+
+use fairmesh_model::VoId;
+
+use crate::check::watch::Facts;
+use crate::oracle::Oracle;
+use crate::planted::Shown;
+use crate::world::{StepKind, World};
+
+mod agreement;
+mod coverage;
+mod incarnations;
+mod limits;
+mod liveness;
+mod lost;
+mod owner;
+mod policies;
+mod priorities;
+mod total;
+mod twice;
+
+pub use liveness::Liveness;
+
+/// What a checker is shown.
+pub struct Seen<'a> {
+    /// The world, behind the step.
+    pub world: &'a World,
+    /// The node that was touched; `None` for all.
+    pub node: Option<usize>,
+    /// What was done.
+    pub kind: StepKind,
+    /// What was seen between the sites and the world.
+    pub facts: &'a Facts,
+    /// The ledger.
+    pub oracle: &'a Oracle,
+    /// Whether it is time for checks that cost more.
+    pub deep: bool,
+    /// Whether the site has got everything back that its disk may have lost: nothing was lost, or
+    /// all is at rest.
+    pub whole: &'a [bool],
+    /// The VOs.
+    pub vos: &'a [VoId],
+    /// What is shown falsely, where a bug is planted.
+    pub shown: Shown,
+}
+
+impl Seen<'_> {
+    /// The nodes to look at.
+    pub fn nodes(&self) -> impl Iterator<Item = usize> + '_ {
+        let all = 0..self.world.nodes().len();
+        all.filter(|node| self.node.is_none_or(|only| only == *node))
+    }
+}
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// At which node, if at one.
+    pub node: Option<usize>,
+    /// What was seen, and what should have been.
+    pub message: String,
+}
+
+impl Violation {
+    /// At a node.
+    pub fn at(node: usize, message: impl Into<String>) -> Self {
+        Self {
+            node: Some(node),
+            message: message.into(),
+        }
+    }
+
+    /// Of the whole Grid.
+    pub fn of_all(message: impl Into<String>) -> Self {
+        Self {
+            node: None,
+            message: message.into(),
+        }
+    }
+}
+
+/// One invariant.
+pub trait Invariant {
+    /// Looks at what a step did. Adds to `checks` how often it has compared something.
+    fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation>;
+
+    /// Looks at everything once the Grid is at rest: healed, without load, and converged.
+    fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        self.after_step(seen, checks)
+    }
+
+    /// A node has lost its store, or been given an older one, and its side file unless it
+    /// `keeps_side`.
+    fn forgot(&mut self, _node: usize, _keeps_side: bool) {}
+}
+
+/// A row of the table.
+pub struct Entry {
+    /// The name.
+    pub name: &'static str,
+    /// What it says.
+    pub says: &'static str,
+    /// Makes a checker for a Grid of so many nodes.
+    pub make: fn(usize) -> Box<dyn Invariant>,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The name of the one that the runner itself checks, because it is about time.
+pub const LIVENESS: &str = "liveness";
+
+/// All that are checked by looking at a moment.
+pub const TABLE: [Entry; 10] = [
+    Entry {
+        name: "agreement",
+        says: "who holds the same documents and batches has the same counters, at any two times",
+        make: |nodes| Box::new(agreement::Agreement::new(nodes)),
+    },
+    Entry {
+        name: "nothing-lost",
+        says: "what a site has acknowledged it counts, after every report and every start",
+        make: |nodes| Box::new(lost::NothingLost::new(nodes)),
+    },
+    Entry {
+        name: "nothing-twice",
+        says: "nobody ever counts more than all feeds have offered, account by account",
+        make: |nodes| Box::new(twice::NothingTwice::new(nodes)),
+    },
+    Entry {
+        name: "incarnations",
+        says: "no two lives of a site share an incarnation; while it has its side file they rise",
+        make: |nodes| Box::new(incarnations::Incarnations::new(nodes)),
+    },
+    Entry {
+        name: "owner",
+        says: "a stream is written by its own site alone, without gaps, and its counters only grow",
+        make: |nodes| Box::new(owner::Owner::new(nodes)),
+    },
+    Entry {
+        name: "policies",
+        says: "versions of charters and share policies in force never fall, over restarts too",
+        make: |nodes| Box::new(policies::Policies::new(nodes)),
+    },
+    Entry {
+        name: "priorities",
+        says: "who has the same view of a VO gives all its accounts the same priorities",
+        make: |nodes| Box::new(priorities::Priorities::new(nodes)),
+    },
+    Entry {
+        name: "limits",
+        says: "queues, rows and lists stay within their named limits",
+        make: |nodes| Box::new(limits::Limits::new(nodes)),
+    },
+    Entry {
+        name: "total",
+        says: "at rest the Grid's sum of each account is the oracle's, to the unit, at every node",
+        make: |_| Box::new(total::Total),
+    },
+    Entry {
+        name: "coverage",
+        says: "no answer claims to rest on something younger than what is held, or on more sites",
+        make: |nodes| Box::new(coverage::Coverage::new(nodes)),
+    },
+];

@@ -1,0 +1,97 @@
+//! Policy versions never fall.
+//!
+//! Invariant checked: the version of the charter in force and of the share policy of each path at a
+//! node never fall, over all its lives, as long as its store was not lost or replaced.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{AccountPath, ContentHash, SharePolicy, Signed, VoId};
+use fairmesh_site::Site;
+
+use super::lost::site_vos;
+use super::{Invariant, Seen, Violation};
+use crate::world::StepKind;
+
+#[derive(Debug, Clone, Default)]
+struct Versions {
+    documents: Option<ContentHash>,
+    charter: u64,
+    policies: BTreeMap<AccountPath, u64>,
+}
+
+/// The checker.
+pub(super) struct Policies {
+    seen: Vec<BTreeMap<VoId, Versions>>,
+}
+
+impl Policies {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            seen: vec![BTreeMap::new(); nodes],
+        }
+    }
+
+    fn check(&mut self, seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
+        let mounted = site_vos(seen, node);
+        let mut checks = 0;
+        for status in site.vo_status(seen.world.now_at(node)) {
+            let known = self.seen[node].entry(status.vo).or_default();
+            if !mounted.contains(&status.vo) || known.documents == status.documents {
+                continue;
+            }
+            checks += 1;
+            let policies = newest(&site.documents(status.vo));
+            let fell = known
+                .policies
+                .iter()
+                .find(|(path, version)| policies.get(*path).is_none_or(|now| now < *version));
+            if status.charter_version < known.charter {
+                let message = format!(
+                    "goes by charter {} after {}",
+                    status.charter_version, known.charter
+                );
+                return Err(Violation::at(node, message));
+            }
+            if let Some((path, version)) = fell {
+                let message = format!("no longer goes by version {version} of {path}");
+                return Err(Violation::at(node, message));
+            }
+            *known = Versions {
+                documents: status.documents,
+                charter: status.charter_version,
+                policies,
+            };
+        }
+        Ok(checks)
+    }
+}
+
+fn newest(documents: &[Vec<u8>]) -> BTreeMap<AccountPath, u64> {
+    let mut versions: BTreeMap<AccountPath, u64> = BTreeMap::new();
+    for bytes in documents {
+        if let Ok(signed) = Signed::<SharePolicy>::parse(bytes) {
+            let policy = signed.claimed();
+            let newest = versions.entry(policy.path.clone()).or_default();
+            *newest = (*newest).max(policy.version);
+        }
+    }
+    versions
+}
+
+impl Invariant for Policies {
+    fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        if !seen.deep && seen.kind != StepKind::Started {
+            return Ok(());
+        }
+        for node in seen.nodes() {
+            if let Some(site) = seen.world.site(node) {
+                *checks += self.check(seen, node, site)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn forgot(&mut self, node: usize, _keeps_side: bool) {
+        self.seen[node].clear();
+    }
+}

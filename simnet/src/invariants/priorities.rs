@@ -1,0 +1,85 @@
+//! Priorities are identical for identical views.
+//!
+//! Invariant checked: the digest of a view decides the target, the usage and so the deviation of
+//! every entry below a VO's mount, at any two nodes and any two times.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use fairmesh_model::{ContentHash, VoId};
+use fairmesh_site::Site;
+
+use super::lost::site_vos;
+use super::{Invariant, Seen, Violation};
+use crate::planted::Shown;
+
+/// Deep checks of one node between two of these: a copy of the tree is made for each.
+const DEEP_BETWEEN: u64 = 4;
+
+/// The checker.
+pub(super) struct Priorities {
+    /// What goes with each view, and who had it first. Only looked up.
+    levels: HashMap<(VoId, ContentHash), (ContentHash, usize)>,
+    passed: u64,
+}
+
+impl Priorities {
+    pub(super) fn new(_nodes: usize) -> Self {
+        Self {
+            levels: HashMap::new(),
+            passed: 0,
+        }
+    }
+}
+
+/// One hash of the deviations of all entries below a VO's mount.
+fn levels(site: &Site, vo: VoId) -> Option<ContentHash> {
+    let view = site.view();
+    let mount = view.mounts().get(&vo)?;
+    let snapshot = site.snapshot();
+    let mut text = String::new();
+    for entry in snapshot.ids() {
+        let path = snapshot.path(entry);
+        if let Some(below) = path.relative_to(mount).filter(|below| !below.is_root()) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{below} {:?}", snapshot.level(entry));
+        }
+    }
+    Some(ContentHash::of(text.as_bytes()))
+}
+
+impl Invariant for Priorities {
+    fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        if !seen.deep {
+            return Ok(());
+        }
+        self.passed += 1;
+        if seen.node.is_some() && !self.passed.is_multiple_of(DEEP_BETWEEN) {
+            return Ok(());
+        }
+        for node in seen.nodes() {
+            let Some(site) = seen.world.site(node) else {
+                continue;
+            };
+            for vo in site_vos(seen, node) {
+                let (Some(view), Some(now)) = (site.view_digest(vo), levels(site, vo)) else {
+                    continue;
+                };
+                let now = match seen.shown {
+                    Shown::OtherPriorities if node == 0 => ContentHash::of(now.as_bytes()),
+                    _ => now,
+                };
+                let (known, who) = *self.levels.entry((vo, view)).or_insert((now, node));
+                *checks += 1;
+                if known != now {
+                    let message = format!(
+                        "has the view of VO {} that site {who} had, and other priorities",
+                        vo.short()
+                    );
+                    return Err(Violation::at(node, message));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! Fairmesh sites under simulated time, broken networks, broken disks and real load.
+//!
+//! The sites are the real ones (`fairmesh-site`); what is simulated is everything around them. From
+//! the bottom up:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`clock`] | one site's clock: it jumps and drifts |
+//! | [`disk`] | one site's store: it fills, flips, is wiped and comes back from backups |
+//! | [`network`] | sessions, links and eager push |
+//! | [`node`] | one site with its disk, its clock and what it said |
+//! | [`vo`] | VOs, their documents and site configurations, from small numbers |
+//! | [`event_log`] | what happened last, and one hash of everything |
+//! | [`world`] | all of it: one queue of events, one seed |
+//! | [`swarm`] | what one seed draws: sites, VOs, load, faults and their rates |
+//! | [`oracle`] | an independent ledger of all that was acknowledged |
+//! | [`invariants`] | what must hold after every step, one file each |
+//! | [`planted`] | bugs put in on purpose, to show that each invariant finds its own |
+//! | [`check`] | one seed: faults, heal, and the end; and many of them |
+//! | [`scenario`] | stories written down in TOML |
+//! | [`report`] | what is left of a run that failed |
+//! | [`grid`] | clusters whose schedulers ask their own site's node who is next |
+//! | [`central`] | the all-knowing scheduler that gossip is measured against |
+//! | [`paper`] | the FSGrid paper's evaluation: runs, measures, checks, figures |
+//! | [`whatif`] | recorded load under an old and a new policy |
+//! | [`scale`] | how far and how fast a change travels among a thousand sites |
+//! | [`figures`] | one figure as a table and as a picture |
+//! | [`cli`] | the commands |
+//!
+//! Invariant: one seed gives one trace, byte for byte, on any machine. Nothing here reads a clock,
+//! a disk or a socket of the machine, and nothing is iterated whose order is not defined.
+//!
+//! Deliberately not here: how real sockets, files and schedulers behave; the node's own tests run
+//! those.
+
+pub mod clock;
+pub mod disk;
+pub mod event_log;
+pub mod network;
+pub mod node;
+pub mod vo;
+pub mod world;
+
+pub mod check;
+pub mod invariants;
+pub mod oracle;
+pub mod planted;
+pub mod report;
+pub mod scenario;
+pub mod swarm;
+
+pub mod central;
+pub mod figures;
+pub mod grid;
+pub mod paper;
+pub mod scale;
+pub mod whatif;
+
+pub mod cli;
+
+pub use network::{LinkSpec, NetworkSpec};
+pub use node::{SimNode, StopReason};
+pub use world::{Action, FaultCounts, FaultKind, StepInfo, StepKind, Tamper, World, WorldSpec};

@@ -1,0 +1,230 @@
+//! The runs of the evaluation: which load, which usage mode, how old views are, and who knows what.
+//!
+//! Invariant: experiments that are compared have the same load, job by job: it comes from the seed
+//! and the case alone.
+//!
+//! Deliberately not here: what is measured of them.
+
+use std::fmt;
+
+use fairmesh_cluster::{Broker, LeafLoad, Seed, WorkloadError, paper};
+use fairmesh_model::{Millis, UsageMode, WallTime};
+use serde::{Serialize, Serializer};
+
+use crate::central::Central;
+use crate::grid::{Gossip, GridSpec, UsageSeries, run};
+use crate::vo::START;
+
+/// The leaf that runs out of work.
+pub const IDLE_LEAF: &str = "U-B12";
+
+/// The leaves that half of the sites know.
+pub const HALF_LEAVES: [&str; 2] = ["P-A2", "P-A3"];
+
+/// When the last job of the leaf that runs out of work is submitted. It submits one every 15 s and
+/// is served 12.6 percent of the Grid, one every 48 s: three days of work come in this time.
+const IDLE_SUBMITS_FOR: Millis = Millis::from_secs(81_648);
+
+/// Who submits what, where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Case {
+    /// Everybody has work for ever, everywhere.
+    Steady,
+    /// P-A2 and P-A3 submit to the first half of the sites only.
+    Half,
+    /// U-B12 runs out of work on the third day.
+    Idle,
+}
+
+/// Who tells a scheduler what was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Knowledge {
+    /// The site's own node, by gossip; views get so many seconds old.
+    Gossip(u64),
+    /// The site's own node, which hears nobody; views get so many seconds old.
+    OwnSite(u64),
+    /// One table for all sites, with the same feeds as the nodes have each so many seconds.
+    Table(u64),
+    /// A scheduler that knows everything at once.
+    Central,
+}
+
+/// One run for each seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Experiment {
+    /// Who submits what, where.
+    pub case: Case,
+    /// What running jobs count for; the order of [`MODES`].
+    mode: usize,
+    /// Who tells schedulers.
+    pub knowledge: Knowledge,
+}
+
+/// The usage modes, from what knows least to what knows most.
+pub const MODES: [UsageMode; 3] = [
+    UsageMode::Historical,
+    UsageMode::Active,
+    UsageMode::Predictive,
+];
+
+/// Their names.
+pub const MODE_NAMES: [&str; 3] = ["historical", "active", "predictive"];
+
+/// Ages of views that the paper looks at.
+pub const AGES_S: [u64; 2] = [60, 300];
+
+/// The Grid's size and the time that is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Sites.
+    pub sites: usize,
+    /// Simulated time.
+    pub duration: Millis,
+}
+
+impl Extent {
+    /// The paper's Grid for so many days.
+    pub fn days(days: u64) -> Self {
+        Self {
+            sites: paper::SITES,
+            duration: crate::vo::DAY.times(days),
+        }
+    }
+}
+
+impl Experiment {
+    /// An experiment.
+    pub fn new(case: Case, mode: UsageMode, knowledge: Knowledge) -> Self {
+        let mode = MODES.iter().position(|of| *of == mode);
+        Self {
+            case,
+            mode: mode.expect("all modes are listed"),
+            knowledge,
+        }
+    }
+
+    /// All that the evaluation needs, those that take longest first.
+    pub fn all() -> Vec<Self> {
+        let steady = |mode, knowledge| Self::new(Case::Steady, mode, knowledge);
+        let predictive = |case, knowledge| Self::new(case, UsageMode::Predictive, knowledge);
+        let mut all = Vec::new();
+        for case in [Case::Half, Case::Idle] {
+            all.push(predictive(case, Knowledge::Gossip(AGES_S[0])));
+        }
+        all.push(predictive(Case::Half, Knowledge::OwnSite(AGES_S[0])));
+        for mode in MODES.into_iter().rev() {
+            let ages = AGES_S.map(|age| steady(mode, Knowledge::Gossip(age)));
+            all.extend(ages);
+        }
+        all.extend(MODES.map(|mode| steady(mode, Knowledge::Table(AGES_S[0]))));
+        all.extend(MODES.map(|mode| steady(mode, Knowledge::Central)));
+        for case in [Case::Half, Case::Idle] {
+            all.push(predictive(case, Knowledge::Central));
+        }
+        all
+    }
+
+    /// What running jobs count for.
+    pub fn mode(&self) -> UsageMode {
+        MODES[self.mode]
+    }
+
+    /// The mode's name.
+    pub fn mode_name(&self) -> &'static str {
+        MODE_NAMES[self.mode]
+    }
+
+    /// The same load and mode under the all-knowing scheduler.
+    pub fn central(self) -> Self {
+        self.under(Knowledge::Central)
+    }
+
+    /// The same mode and knowledge, where everybody has work everywhere.
+    pub fn steady(self) -> Self {
+        let case = Case::Steady;
+        Self { case, ..self }
+    }
+
+    /// The same load and mode under other knowledge.
+    pub fn under(self, knowledge: Knowledge) -> Self {
+        Self { knowledge, ..self }
+    }
+
+    /// Runs it with one seed.
+    pub fn run(
+        &self,
+        extent: Extent,
+        seed: Seed,
+        on_day: &dyn Fn(),
+    ) -> Result<UsageSeries, WorkloadError> {
+        let spec = self.spec(extent);
+        match self.knowledge {
+            Knowledge::Central => run(
+                &spec,
+                seed,
+                &mut Central::new(spec.usage_mode, false),
+                on_day,
+            ),
+            Knowledge::Table(_) => run(
+                &spec,
+                seed,
+                &mut Central::new(spec.usage_mode, true),
+                on_day,
+            ),
+            _ => run(&spec, seed, &mut Gossip::new(&spec, seed), on_day),
+        }
+    }
+
+    /// The Grid that it runs on.
+    pub fn spec(&self, extent: Extent) -> GridSpec {
+        let age = match self.knowledge {
+            Knowledge::Gossip(seconds)
+            | Knowledge::OwnSite(seconds)
+            | Knowledge::Table(seconds) => seconds,
+            Knowledge::Central => AGES_S[0],
+        };
+        let mut spec = GridSpec::paper(self.mode(), Millis::from_secs(age), extent.duration);
+        spec.sites = extent.sites;
+        spec.is_shared = !matches!(self.knowledge, Knowledge::OwnSite(_));
+        self.change_loads(&mut spec.loads, extent.sites);
+        spec
+    }
+
+    fn change_loads(&self, loads: &mut [LeafLoad], sites: usize) {
+        let named = |load: &LeafLoad, names: &[&str]| {
+            let name = load.account.path.name();
+            name.is_some_and(|name| names.contains(&name))
+        };
+        for load in loads {
+            if self.case == Case::Half && named(load, &HALF_LEAVES) {
+                load.broker = Broker::Restricted((0..sites.div_ceil(2)).collect());
+            }
+            if self.case == Case::Idle && named(load, &[IDLE_LEAF]) {
+                load.until_excluded = Some(WallTime(START.0 + IDLE_SUBMITS_FOR.0));
+            }
+        }
+    }
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = self.mode_name();
+        match self.knowledge {
+            Knowledge::Gossip(age) => write!(f, "{mode} {age} s"),
+            Knowledge::OwnSite(age) => write!(f, "{mode} {age} s, own site only"),
+            Knowledge::Table(age) => write!(f, "{mode} {age} s, all-knowing with the same feeds"),
+            Knowledge::Central => write!(f, "{mode}, all-knowing"),
+        }?;
+        match self.case {
+            Case::Steady => Ok(()),
+            Case::Half => f.write_str(", half of the sites"),
+            Case::Idle => f.write_str(", U-B12 idle"),
+        }
+    }
+}
+
+impl Serialize for Experiment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

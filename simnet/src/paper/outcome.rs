@@ -1,0 +1,171 @@
+//! All runs of all seeds, and what they come to.
+//!
+//! Invariant: an outcome depends on the experiments, the extent and the seeds, not on how many
+//! threads ran them nor in which order they ended.
+//!
+//! Deliberately not here: bands ([`super::check`]) and pictures ([`super::chart`]).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fairmesh_cluster::{Seed, WorkloadError};
+use serde::Serialize;
+
+use super::experiment::{Experiment, Extent};
+use super::measure::{EntryMeasures, entries, measure};
+use crate::figures::Spread;
+use crate::grid::UsageSeries;
+
+/// One run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// What was used, when.
+    pub series: UsageSeries,
+    /// By entry of the policy.
+    pub measures: Vec<EntryMeasures>,
+}
+
+/// All runs, by experiment and then by seed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What was simulated.
+    pub extent: Extent,
+    /// The seeds, in the order of the runs.
+    pub seeds: Vec<u64>,
+    /// The runs of each experiment, one for each seed.
+    pub runs: BTreeMap<Experiment, Vec<Run>>,
+}
+
+/// Measures by experiment, seed and entry: all that checks look at.
+pub type Measures = BTreeMap<Experiment, Vec<Vec<EntryMeasures>>>;
+
+/// One line of the summary: an entry in an experiment, over all seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Which.
+    pub experiment: Experiment,
+    /// Name of the entry.
+    pub entry: String,
+    /// Target share of its parent, in percent.
+    pub target: f64,
+    /// Hours until within ±1 percentage point, among the seeds that got there.
+    pub settled_1_h: Option<Range>,
+    /// Hours until within ±2 percentage points.
+    pub settled_2_h: Option<Range>,
+    /// RMS error after day one, percentage points.
+    pub rms: Option<Range>,
+    /// Largest error after day one.
+    pub largest: Option<Range>,
+    /// Error at the end, without sign.
+    pub at_end: Option<Range>,
+    /// Share on the last day, in percent.
+    pub last_day: Option<Range>,
+}
+
+/// What several seeds gave.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Range {
+    /// Their mean.
+    pub mean: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Outcome {
+    /// Runs everything on so many threads. `on_day` is told of each simulated day of each run.
+    pub fn of(
+        experiments: &[Experiment],
+        extent: Extent,
+        seeds: &[u64],
+        threads: usize,
+        on_day: &(dyn Fn() + Sync),
+    ) -> Result<Self, WorkloadError> {
+        let tasks = experiments.iter();
+        let tasks: Vec<(Experiment, u64)> = tasks
+            .flat_map(|experiment| seeds.iter().map(|seed| (*experiment, *seed)))
+            .collect();
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(BTreeMap::new());
+        let work = || {
+            // Hundreds of thousands of batches, each checked by every site.
+            fairmesh_model::signed::remember_verdicts();
+            while let Some((experiment, seed)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let series = experiment.run(extent, Seed(*seed), on_day);
+                let mut done = done.lock().expect("no other thread has panicked");
+                done.insert((*experiment, *seed), series);
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..threads.max(1)).for_each(|_| drop(scope.spawn(work)));
+        });
+        let done = done.into_inner().expect("no thread has panicked");
+        let mut runs: BTreeMap<Experiment, Vec<Run>> = BTreeMap::new();
+        for ((experiment, _), series) in done {
+            let series = series?;
+            let measures = measure(&series);
+            let run = Run { series, measures };
+            runs.entry(experiment).or_default().push(run);
+        }
+        Ok(Self {
+            extent,
+            seeds: seeds.to_vec(),
+            runs,
+        })
+    }
+
+    /// What checks look at.
+    pub fn measures(&self) -> Measures {
+        let of_runs = |runs: &Vec<Run>| runs.iter().map(|run| run.measures.clone()).collect();
+        let runs = self.runs.iter();
+        runs.map(|(experiment, runs)| (*experiment, of_runs(runs)))
+            .collect()
+    }
+
+    /// Jobs that ended in all runs.
+    pub fn jobs(&self) -> u64 {
+        let runs = self.runs.values().flatten();
+        runs.map(|run| run.series.jobs).sum()
+    }
+}
+
+/// The summary, experiment by experiment.
+pub fn summary(measures: &Measures) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (experiment, seeds) in measures {
+        for (index, entry) in entries().into_iter().enumerate() {
+            let of = |value: &dyn Fn(&EntryMeasures) -> f64| {
+                let values: Vec<f64> = seeds.iter().map(|seed| value(&seed[index])).collect();
+                Range::of(&values)
+            };
+            rows.push(Row {
+                experiment: *experiment,
+                target: entry.target,
+                entry: entry.name,
+                settled_1_h: of(&|of| of.settled_1_h.unwrap_or(f64::NAN)),
+                settled_2_h: of(&|of| of.settled_2_h.unwrap_or(f64::NAN)),
+                rms: of(&|of| of.rms),
+                largest: of(&|of| of.largest),
+                at_end: of(&|of| of.at_end.abs()),
+                last_day: of(&|of| of.last_day),
+            });
+        }
+    }
+    rows
+}
+
+impl Range {
+    /// Of the numbers among `values`.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let Spread { mean, min, max } = Spread::of(values)?;
+        Some(Self { mean, min, max })
+    }
+
+    /// As a figure shows it.
+    pub fn spread(self) -> Spread {
+        let Self { mean, min, max } = self;
+        Spread { mean, min, max }
+    }
+}

@@ -1,0 +1,200 @@
+//! How far and how fast a change travels in a large Grid, and what it costs.
+//!
+//! A Grid of N members of one VO with calm links of 10 to 50 ms, connections to 16 others and the
+//! node's mesh of about four neighbours comes to rest. Then one site reports one job, and later many
+//! sites one each. Hops are counted from neighbour to neighbour, by whichever way a change comes.
+//!
+//! Heartbeats come once a day here, so that what is measured is the change: in the idle traffic they
+//! are added by calculation, one a minute from each site, as many copies as the change had.
+//!
+//! Invariant: all but the wall time and the resident memory is a function of size and seed.
+//! Deliberately not here: faults. See "Numbers to live up to" in the design.
+
+mod probe;
+mod spread;
+
+use std::time::Instant;
+
+use fairmesh_cluster::Seed;
+use fairmesh_model::Millis;
+use fairmesh_site::Timing;
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{Figure, Series};
+use crate::network::{LinkSpec, NetworkSpec};
+use crate::vo::{DAY, OwnerSpec, Vo, VoSpec};
+use crate::world::{World, WorldSpec};
+use probe::Probe;
+pub use spread::Spread;
+
+/// Bytes of a page of memory, as Linux counts them on the machines that we know.
+const PAGE_BYTES: u64 = 4_096;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScaleSpec {
+    /// How many sites.
+    pub sites: usize,
+    /// How many of them report at once in the burst.
+    pub burst: usize,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// How many sites.
+    pub sites: usize,
+    /// The seed.
+    pub seed: u64,
+    /// One job.
+    pub single: Spread,
+    /// Many jobs at once.
+    pub burst: Spread,
+    /// Bytes that a node receives in a minute in which nothing happens and nobody has a heartbeat.
+    pub idle_bytes_per_node_minute: f64,
+    /// What heartbeats, one a minute from each site, would add to it.
+    pub heartbeat_bytes_per_node_minute: f64,
+    /// Resident memory that the Grid takes, shared by its nodes.
+    pub resident_bytes_per_node: f64,
+    /// Bytes of keys and values in a node's store.
+    pub rows_bytes_per_node: f64,
+    /// Steps that were taken.
+    pub steps: u64,
+    /// How long it took, seconds of the machine.
+    pub wall_s: f64,
+}
+
+impl Measured {
+    /// Whether everybody held everything.
+    pub fn is_complete(&self) -> bool {
+        self.single.reached == self.sites && self.burst.reached == self.sites
+    }
+
+    /// The design's goal for hops: 2 × log2(N).
+    pub fn hops_goal(&self) -> f64 {
+        2.0 * (self.sites as f64).log2()
+    }
+}
+
+/// Builds a Grid, lets it come to rest, and measures.
+pub fn measure(spec: &ScaleSpec) -> Measured {
+    fairmesh_model::signed::remember_verdicts();
+    let began = Instant::now();
+    let resident_before = resident_bytes();
+    let (mut world, vo) = grid(spec);
+    let probe = Probe::new(spec.sites);
+    world.set_tamper(Some(Box::new(probe.clone())));
+    world.run_for(Millis(30_000));
+    let rested = world.run_until_quiet(Millis(10_000), Millis(600_000));
+    assert!(rested, "a calm Grid agrees in ten minutes");
+    world.run_for(Millis(60_000));
+    let before = spread::received_bytes(&world);
+    world.run_for(Millis(60_000));
+    let idle = (spread::received_bytes(&world) - before) as f64 / spec.sites as f64;
+    let single = spread::spread(&mut world, &vo, &probe, &[spec.sites / 2], idle);
+    world.run_for(Millis(60_000));
+    let many: Vec<usize> = (0..spec.burst.clamp(1, spec.sites)).collect();
+    let apart = spec.sites / many.len();
+    let many: Vec<usize> = many.iter().map(|number| number * apart).collect();
+    let burst = spread::spread(&mut world, &vo, &probe, &many, idle);
+    let rows = |node: usize| -> u64 {
+        let rows = world.node(node).disk.rows();
+        let bytes = rows.iter().map(|(_, key, value)| key.len() + value.len());
+        bytes.sum::<usize>() as u64
+    };
+    let resident = resident_bytes().saturating_sub(resident_before);
+    Measured {
+        sites: spec.sites,
+        seed: spec.seed,
+        heartbeat_bytes_per_node_minute: (spec.sites - 1) as f64
+            * single.copies_per_node
+            * spread::heartbeat_bytes(&single),
+        single,
+        burst,
+        idle_bytes_per_node_minute: idle,
+        resident_bytes_per_node: resident as f64 / spec.sites as f64,
+        rows_bytes_per_node: rows(spec.sites / 2) as f64,
+        steps: world.steps(),
+        wall_s: began.elapsed().as_secs_f64(),
+    }
+}
+
+fn grid(spec: &ScaleSpec) -> (World, Vo) {
+    let vo = Vo::found(0, VoSpec::small("grid", spec.sites)).expect("a valid VO");
+    let owner = OwnerSpec {
+        timing: Timing {
+            heartbeat: DAY,
+            ..Timing::default()
+        },
+        ..OwnerSpec::default()
+    };
+    let mut world = WorldSpec::of_vos(spec.sites, std::slice::from_ref(&vo), &owner);
+    world.tick = Millis(2_000);
+    world.log_entries = 0;
+    world.network = NetworkSpec {
+        link: LinkSpec {
+            latency_ms: 10,
+            jitter_ms: 40,
+            ..LinkSpec::CALM
+        },
+        ..NetworkSpec::default()
+    };
+    let world = World::founded(Seed(spec.seed), world, std::slice::from_ref(&vo));
+    (world, vo)
+}
+
+/// Memory of this process, as the kernel sees it; 0 where it does not say.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1);
+    pages
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * PAGE_BYTES
+}
+
+/// How many sites hold one job's change after how many milliseconds, by size of the Grid.
+pub fn figure(all: &[Measured]) -> Figure {
+    let series = all.iter().enumerate().map(|(group, measured)| Series {
+        name: format!("{} sites", measured.sites),
+        points: measured.single.curve.clone(),
+        target: None,
+        colour_group: group,
+    });
+    Figure {
+        name: "scale".to_owned(),
+        title: "How fast one job's change reaches all sites".to_owned(),
+        caption: "Share of sites that hold the change, by milliseconds since it was published. \
+                  Links take 10 to 50 ms; each site passes it on to about four neighbours."
+            .to_owned(),
+        x_label: "milliseconds".to_owned(),
+        y_label: "sites, percent".to_owned(),
+        y_range: Some((0.0, 100.0)),
+        series: series.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_reaches_all_of_forty_sites_in_few_hops() {
+        let spec = ScaleSpec {
+            sites: 40,
+            burst: 4,
+            seed: 1,
+        };
+        let measured = measure(&spec);
+        assert!(measured.is_complete(), "{measured:?}");
+        assert!(f64::from(measured.single.hops_max) <= measured.hops_goal());
+        assert!(measured.single.copies_per_node >= 1.0);
+        assert!(measured.single.cell_bytes < measured.single.batch_bytes);
+        assert_eq!(measured.burst.jobs, 4);
+        let again = measure(&spec);
+        assert_eq!(again.single, measured.single);
+        figure(&[measured]).to_svg().expect("it can be drawn");
+    }
+}

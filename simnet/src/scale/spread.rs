@@ -1,0 +1,257 @@
+//! One change, or some at once, on their way through a Grid at rest.
+//!
+//! Invariant: a site counts as reached when it holds every change, as its version vectors say at the
+//! end; hops and times are those of the way by which each change came first.
+//!
+//! Deliberately not here: building the Grid.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{Millis, Signed, StreamId, UsageBatch, VoId, WallTime, cbor};
+use fairmesh_site::gossip::wire::Push;
+use serde::{Deserialize, Serialize};
+
+use super::probe::Probe;
+use crate::vo::{HOUR, START, Vo, job};
+use crate::world::{StepKind, World};
+
+/// How long the traffic of a change is watched, in minutes.
+const MINUTES: u64 = 1;
+
+/// How a change spread.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Spread {
+    /// Jobs that were reported, one by each of so many sites.
+    pub jobs: usize,
+    /// Sites that held everything at the end.
+    pub reached: usize,
+    /// Until the last site held the last change, milliseconds.
+    pub last_ms: u64,
+    /// Most hops of any change to any site.
+    pub hops_max: u32,
+    /// Mean of all changes to all sites.
+    pub hops_mean: f64,
+    /// Copies of each push that a node received, the first included.
+    pub copies_per_node: f64,
+    /// Bytes that a node received beyond what it does in idle times.
+    pub bytes_per_node: f64,
+    /// Bytes of second and later copies of pushes.
+    pub copy_bytes_per_node: f64,
+    /// Bytes of the signed batches, each once.
+    pub batch_bytes: u64,
+    /// Bytes of the changed cells and their paths alone, each once, in the form of the batches.
+    pub cell_bytes: u64,
+    /// What a perfect code would need: which site, account and window, and the amount in
+    /// core-seconds.
+    pub entropy_bytes: f64,
+    /// Percent of the sites that held everything after so many milliseconds.
+    pub curve: Vec<(f64, f64)>,
+}
+
+impl Spread {
+    /// Bytes received by a node, over those of the signed batches.
+    pub fn against_batches(&self) -> f64 {
+        self.bytes_per_node / self.batch_bytes as f64
+    }
+
+    /// Bytes received by a node, over those of the changed cells.
+    pub fn against_cells(&self) -> f64 {
+        self.bytes_per_node / self.cell_bytes as f64
+    }
+}
+
+/// A change under way: by node, at how many hops it came.
+struct Change {
+    push: Vec<u8>,
+    stream: StreamId,
+    seq: fairmesh_model::Seq,
+    hops: BTreeMap<usize, u32>,
+}
+
+/// Lets each of `sites` report one job, and watches.
+pub(super) fn spread(
+    world: &mut World,
+    vo: &Vo,
+    probe: &Probe,
+    sites: &[usize],
+    idle_bytes: f64,
+) -> Spread {
+    let (bytes, pushes) = (received_bytes(world), received_pushes(world));
+    let accepted = accepted_by_all(world);
+    let began = world.now();
+    probe.begin();
+    for node in sites {
+        let end = WallTime(START.0 + began.0);
+        let ran = (end.before(HOUR), end);
+        let name = format!("scale {began:?}");
+        world.report(*node, vec![job(name, "grid", ("g1", "u2"), ran, 16)]);
+    }
+    let (mut changes, mut result) = begun(probe.end(), vo.id);
+    result.jobs = sites.len();
+    let end = began.after(Millis(MINUTES * 60_000));
+    let mut missing = vec![changes.len(); world.nodes().len()];
+    for change in &changes {
+        change.hops.keys().for_each(|node| missing[*node] -= 1);
+    }
+    let total = world.nodes().len();
+    let mut held = missing.iter().filter(|left| **left == 0).count();
+    result.curve.push((0.0, percent(held, total)));
+    while let Some(step) = world.step_until(end) {
+        let Some(node) = step.node.filter(|node| missing[*node] > 0) else {
+            continue;
+        };
+        let fresh = arrived(world, vo.id, probe, node, step.kind, &mut changes);
+        if fresh == 0 {
+            continue;
+        }
+        missing[node] -= fresh;
+        result.last_ms = step.at.since(began).0;
+        if missing[node] == 0 {
+            held += 1;
+            result
+                .curve
+                .push((result.last_ms as f64, percent(held, total)));
+        }
+    }
+    world.run_until(end);
+    let hops: Vec<u32> = changes
+        .iter()
+        .flat_map(|change| change.hops.values().copied())
+        .filter(|hops| *hops > 0)
+        .collect();
+    result.hops_max = hops.iter().copied().max().unwrap_or(0);
+    result.hops_mean = hops.iter().map(|hops| f64::from(*hops)).sum::<f64>() / hops.len() as f64;
+    result.reached = (0..total)
+        .filter(|node| holds(world, vo.id, *node, &changes))
+        .count();
+    let nodes = total as f64;
+    let per_node = |sum: u64| sum as f64 / nodes;
+    let came = received_pushes(world);
+    let (messages, push_bytes) = (came.0 - pushes.0, came.1 - pushes.1);
+    let first = accepted_by_all(world) - accepted;
+    result.copies_per_node = per_node(messages) / changes.len() as f64;
+    result.copy_bytes_per_node =
+        per_node(push_bytes) * (messages - first) as f64 / messages.max(1) as f64;
+    result.bytes_per_node = per_node(received_bytes(world) - bytes) - idle_bytes * MINUTES as f64;
+    result
+}
+
+/// What was pushed, as changes, with their sizes.
+fn begun(made: Vec<(usize, Vec<u8>)>, vo: VoId) -> (Vec<Change>, Spread) {
+    let mut spread = Spread::default();
+    let mut seen = BTreeSet::new();
+    let mut changes = Vec::new();
+    for (node, push) in made {
+        let Ok(Push::Batch(signed)) = Push::from_bytes(&push, push.len()) else {
+            continue;
+        };
+        let Ok(signed) = Signed::<UsageBatch>::parse(&signed) else {
+            continue;
+        };
+        let batch = signed.claimed();
+        if batch.vo != vo || batch.cells.is_empty() || !seen.insert(push.clone()) {
+            continue;
+        }
+        spread.batch_bytes += push.len() as u64;
+        spread.cell_bytes += cbor::to_vec(&batch.cells).len() as u64;
+        for (_, _, counters) in batch.cells.rows() {
+            let bits = [1_000.0, 12.0, 24.0, counters.charge as f64 / 1_000.0 + 1.0];
+            spread.entropy_bytes += bits.iter().map(|of| of.log2()).sum::<f64>() / 8.0;
+        }
+        changes.push(Change {
+            push,
+            stream: batch.stream(),
+            seq: batch.seq,
+            hops: BTreeMap::from([(node, 0)]),
+        });
+    }
+    (changes, spread)
+}
+
+/// How many changes have come to a node with this step.
+fn arrived(
+    world: &World,
+    vo: VoId,
+    probe: &Probe,
+    node: usize,
+    kind: StepKind,
+    changes: &mut [Change],
+) -> usize {
+    let (from, push) = probe.last(node);
+    let mut fresh = 0;
+    let hops_of = |change: &Change| {
+        from.and_then(|from| change.hops.get(&from))
+            .map_or(1, |h| h + 1)
+    };
+    if let Some(push) = push {
+        let is_it = |change: &&mut Change| change.push == push;
+        if let Some(change) = changes.iter_mut().find(is_it) {
+            let hops = hops_of(change);
+            fresh += usize::from(change.hops.insert(node, hops).is_none());
+        }
+    } else if kind == StepKind::Answered {
+        let Some(vectors) = world.site(node).map(fairmesh_site::Site::vectors) else {
+            return 0;
+        };
+        for change in changes
+            .iter_mut()
+            .filter(|change| !change.hops.contains_key(&node))
+        {
+            let held = vectors
+                .get(&vo)
+                .and_then(|vector| vector.get(&change.stream));
+            if held.is_some_and(|held| *held >= change.seq) {
+                let hops = hops_of(change);
+                change.hops.insert(node, hops);
+                fresh += 1;
+            }
+        }
+    }
+    fresh
+}
+
+fn holds(world: &World, vo: VoId, node: usize, changes: &[Change]) -> bool {
+    let vectors = world.site(node).map(fairmesh_site::Site::vectors);
+    let Some(vector) = vectors.as_ref().and_then(|vectors| vectors.get(&vo)) else {
+        return false;
+    };
+    changes.iter().all(|change| {
+        vector
+            .get(&change.stream)
+            .is_some_and(|held| *held >= change.seq)
+    })
+}
+
+fn percent(part: usize, whole: usize) -> f64 {
+    part as f64 * 100.0 / whole as f64
+}
+
+/// All bytes that all nodes ever received.
+pub(super) fn received_bytes(world: &World) -> u64 {
+    let traffic = world.nodes().iter().map(|node| node.traffic);
+    traffic
+        .map(|of| of.push.received_bytes + of.ask.received_bytes + of.answer.received_bytes)
+        .sum()
+}
+
+/// Pushes that all nodes ever received, and their bytes.
+fn received_pushes(world: &World) -> (u64, u64) {
+    let pushes = world.nodes().iter().map(|node| node.traffic.push);
+    pushes.fold((0, 0), |sum, of| {
+        (sum.0 + of.received, sum.1 + of.received_bytes)
+    })
+}
+
+fn accepted_by_all(world: &World) -> u64 {
+    world
+        .nodes()
+        .iter()
+        .map(|node| node.verdicts.accepted)
+        .sum()
+}
+
+/// A batch without cells.
+pub(super) fn heartbeat_bytes(of: &Spread) -> f64 {
+    let batches = of.batch_bytes.saturating_sub(of.cell_bytes);
+    batches as f64 / of.jobs.max(1) as f64
+}

@@ -1,0 +1,156 @@
+//! Drawing options from a seed.
+//!
+//! Invariant: one seed draws one set of options. Runs are cut to a length that keeps a seed within
+//! about a second: what costs is the batches that all members take. Deliberately not here: what a
+//! number means (`options`).
+
+use fairmesh_cluster::{Seed, Stream};
+
+use super::{
+    FaultOptions, HistoryOption, LinkOptions, ModeOption, Options, TimingOptions, VoOptions,
+};
+
+/// Batches that all nodes together take in one run, about.
+const BATCHES_TAKEN: u64 = 10_000;
+
+/// Longest and shortest safety phase.
+const MINUTES: (u64, u64) = (60, 2 * 24 * 60);
+
+impl Options {
+    /// Draws a Grid of 2 to 12 sites.
+    pub fn draw(seed: Seed) -> Self {
+        let sites = seed.stream("swarm sites").between(2, 12);
+        Self::draw_of(seed, usize::try_from(sites).expect("few"), None)
+    }
+
+    /// Draws a Grid of so many sites, and how long it is watched unless it is given.
+    pub fn draw_of(seed: Seed, sites: usize, minutes: Option<u64>) -> Self {
+        let mut random = seed.stream("swarm options");
+        let vos = draw_vos(&mut random, sites);
+        let timing = draw_timing(&mut random);
+        let minutes = minutes.unwrap_or_else(|| draw_minutes(&mut random, &vos, timing));
+        let mut coins = seed.stream("swarm faults");
+        Self {
+            sites,
+            minutes,
+            reports_per_hour: random.between(1, 20).min(2 + 2_000 / minutes.max(1)),
+            repeat_permille: coin(&mut coins, 200),
+            late_permille: coin(&mut coins, 100),
+            running_s: coin(&mut coins, 1) * pick(&mut random, &[120, 300, 900]),
+            keeps_journal: random.below(2) == 1,
+            local_window_s: pick(&mut random, &[900, 3_600, 21_600]),
+            degree: 0,
+            timing,
+            link: draw_link(&mut coins),
+            faults: draw_faults(&mut coins, minutes),
+            vos,
+        }
+    }
+}
+
+fn pick(random: &mut Stream, of: &[u64]) -> u64 {
+    of[random.index(of.len())]
+}
+
+/// Nothing, or something up to `most`, by a coin.
+fn coin(random: &mut Stream, most: u64) -> u64 {
+    let drawn = random.between(1, most);
+    if random.below(2) == 1 { drawn } else { 0 }
+}
+
+fn draw_vos(random: &mut Stream, sites: usize) -> Vec<VoOptions> {
+    let count = random.between(1, 3);
+    (0..count)
+        .map(|index| draw_vo(random, sites, index))
+        .collect()
+}
+
+fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
+    // The first VO has all sites; others may have fewer, but at least two.
+    let mut members: Vec<usize> = (0..sites).collect();
+    while index > 0 && members.len() > 2 && random.below(3) > 0 {
+        members.remove(random.index(members.len()));
+    }
+    VoOptions {
+        members,
+        groups: 1 + random.index(3),
+        users: 1 + random.index(4),
+        window_s: pick(random, &[900, 3_600, 3_600, 86_400]),
+        history: [
+            HistoryOption::Windows,
+            HistoryOption::HalfLife,
+            HistoryOption::None,
+        ][random.index(3)],
+        mode: [
+            ModeOption::Historical,
+            ModeOption::Active,
+            ModeOption::Predictive,
+        ][random.index(3)],
+    }
+}
+
+fn draw_timing(random: &mut Stream) -> TimingOptions {
+    let publish_s = random.between(10, 120);
+    let sync_s = random.between(5, 60);
+    TimingOptions {
+        publish_s,
+        heartbeat_s: publish_s * random.between(2, 6),
+        sync_s,
+        request_timeout_s: random.between(5, 20),
+        checkpoint_batches: pick(random, &[8, 32, 256]),
+        tick_ms: pick(random, &[1_000, 2_000, 5_000]),
+    }
+}
+
+fn draw_minutes(random: &mut Stream, vos: &[VoOptions], timing: TimingOptions) -> u64 {
+    let taken_at_once: u64 = vos
+        .iter()
+        .map(|vo| (vo.members.len() * vo.members.len()) as u64)
+        .sum();
+    // Between a heartbeat and a publication every time.
+    let interval_s = (timing.publish_s + timing.heartbeat_s) / 2;
+    let longest = BATCHES_TAKEN * interval_s / 60 / taken_at_once.max(1);
+    let (least, most) = MINUTES;
+    random.between(least, longest.clamp(least, most))
+}
+
+fn draw_link(coins: &mut Stream) -> LinkOptions {
+    LinkOptions {
+        latency_ms: coins.between(1, 100),
+        jitter_ms: coin(coins, 500),
+        loss_permille: coin(coins, 300),
+        duplicate_permille: coin(coins, 200),
+        reorder_permille: coin(coins, 200),
+        replay_permille: coin(coins, 30),
+        garbage_permille: coin(coins, 20),
+    }
+}
+
+fn draw_faults(coins: &mut Stream, minutes: u64) -> FaultOptions {
+    let hours = (minutes / 60).clamp(1, 48);
+    let mut some = |most: u64| coin(coins, (most * hours / 12).max(1));
+    FaultOptions {
+        partitions: some(8),
+        islands: some(8),
+        bridges: some(4),
+        one_way_cuts: some(6),
+        clogged_links: some(6),
+        crashes: some(12),
+        crashes_within: some(16),
+        graceful_stops: some(6),
+        wipes: some(3),
+        wipes_with_side: some(3),
+        backups_restored: some(4),
+        bit_flips: some(4),
+        full_disks: some(4),
+        clock_jumps: some(6),
+        clock_years: some(2),
+        clock_drifts: some(6),
+        garbage_documents: some(20),
+        policies: some(6),
+        charters: some(4),
+        removals: some(2),
+        reconfigurations: some(4),
+        departures: some(3),
+    }
+}

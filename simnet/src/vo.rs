@@ -1,0 +1,374 @@
+//! Virtual organisations made from small numbers: keys, charters, policies, site configurations.
+//!
+//! Invariant: everything is a function of the specification. Site 7 has the same key in every run,
+//! and a VO that is founded twice from one specification is the same VO.
+//!
+//! Authorities' keys are kept, so that a story can sign the next version of anything. Deliberately
+//! not here: load (which jobs run), and documents in files, which the node's tools read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairmesh_model::{
+    AccountPath, ChargingRule, Charter, Distance, DocumentError, HistoryRule, JobKey, MemberSite,
+    Millis, Origin, Role, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode,
+    UsageRecord, VoId, WallTime, WindowLength,
+};
+use fairmesh_policy::{SiteEntry, SitePolicy};
+use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
+use sha2::{Digest, Sha256};
+
+/// 2026-01-05, a Monday, 12:20 UTC: where simulated time begins unless a scenario says otherwise.
+pub const START: WallTime = WallTime(1_767_615_600_000);
+
+/// A day.
+pub const DAY: Millis = Millis(86_400_000);
+
+/// An hour.
+pub const HOUR: Millis = Millis(3_600_000);
+
+/// How long documents are valid unless a story changes it.
+const VALIDITY: Millis = Millis(10 * 365 * 86_400_000);
+
+/// Sites that every configuration names as introducers, at most: enough to get a first charter.
+const INTRODUCERS_MAX: usize = 16;
+
+/// The key of site `index`.
+pub fn site_key(index: usize) -> SigningKey {
+    key("site", index)
+}
+
+/// The identity of site `index`.
+pub fn site_id(index: usize) -> SiteId {
+    site_key(index).site_id()
+}
+
+/// The key of the authority of VO `index`.
+pub fn authority_key(index: usize) -> SigningKey {
+    key("authority", index)
+}
+
+/// Distinct for each label and index; no secret at all.
+pub fn key(label: &str, index: usize) -> SigningKey {
+    let mut hash = Sha256::new();
+    hash.update(format!("simulated {label} {index}"));
+    SigningKey::from_secret(&hash.finalize().into())
+}
+
+/// An account path that is known to be one.
+///
+/// # Panics
+/// Where it is none: specifications are written by the author of a scenario.
+pub fn path(text: &str) -> AccountPath {
+    AccountPath::parse(text).unwrap_or_else(|error| panic!("`{text}` is no account path: {error}"))
+}
+
+fn percent(percent: u32) -> Share {
+    Share::from_percent(percent).expect("at most 100 percent")
+}
+
+/// What a VO is made from.
+#[derive(Debug, Clone)]
+pub struct VoSpec {
+    /// Its name; also the alias under which sites mount it, and the batch account of its jobs.
+    pub name: String,
+    /// Its member sites, and the cores that the charter declares for each.
+    pub members: Vec<(usize, u32)>,
+    /// Its share tree: paths, and shares of the parent. A parent comes before its children.
+    pub shares: Vec<(String, Share)>,
+    /// The path that jobs are charged to, with the words of their origin in braces.
+    pub job_path: String,
+    /// How usage is weighed by its age.
+    pub history: HistoryRule,
+    /// What running jobs count for.
+    pub usage_mode: UsageMode,
+    /// Length of its windows.
+    pub window: WindowLength,
+    /// How jobs are charged.
+    pub charging: ChargingRule,
+    /// How siblings are compared.
+    pub distance: Distance,
+    /// When its first documents were issued.
+    pub issued: WallTime,
+}
+
+impl VoSpec {
+    /// A VO of `members` sites with 1,000 cores each and three groups of four users.
+    pub fn small(name: &str, members: usize) -> Self {
+        let mut shares = Vec::new();
+        for (group, share) in [50, 30, 20].into_iter().enumerate() {
+            shares.push((format!("/g{group}"), percent(share)));
+            shares.extend((0..4).map(|user| (format!("/g{group}/u{user}"), percent(25))));
+        }
+        Self {
+            name: name.to_owned(),
+            members: (0..members).map(|site| (site, 1_000)).collect(),
+            shares,
+            job_path: "/{group}/{user}".to_owned(),
+            history: HistoryRule::HalfLife {
+                windows: 24,
+                horizon: 30 * 24,
+            },
+            usage_mode: UsageMode::Active,
+            window: WindowLength::HOUR,
+            charging: ChargingRule::CpuTime,
+            distance: Distance::Absolute,
+            issued: START.before(DAY),
+        }
+    }
+}
+
+/// A VO with its documents and the key that signs them.
+#[derive(Debug, Clone)]
+pub struct Vo {
+    /// What it was made from.
+    pub spec: VoSpec,
+    /// Its id.
+    pub id: VoId,
+    /// The newest charter.
+    pub charter: Signed<Charter>,
+    /// The newest policy of the whole tree.
+    pub policy: Signed<SharePolicy>,
+    authority: Arc<SigningKey>,
+}
+
+impl Vo {
+    /// Signs the first charter and the first policy of VO `index`.
+    pub fn found(index: usize, spec: VoSpec) -> Result<Self, DocumentError> {
+        let authority = Arc::new(authority_key(index));
+        let charter = Signed::sign(first_charter(&spec, &authority), &[&authority])?;
+        let id = charter.vo();
+        let policy = Signed::sign(first_policy(&spec, id), &[&authority])?;
+        Ok(Self {
+            spec,
+            id,
+            charter,
+            policy,
+            authority,
+        })
+    }
+
+    /// The key that signs its documents.
+    pub fn authority(&self) -> &SigningKey {
+        &self.authority
+    }
+
+    /// Signs the next charter, as the last one with `change`, and returns its bytes.
+    pub fn next_charter(
+        &mut self,
+        change: impl FnOnce(&mut Charter),
+    ) -> Result<Vec<u8>, DocumentError> {
+        let mut charter = Charter {
+            version: self.charter.claimed().version + 1,
+            vo: Some(self.id),
+            previous: Some(self.charter.hash()),
+            ..self.charter.claimed().clone()
+        };
+        change(&mut charter);
+        self.charter = Signed::sign(charter, &[&self.authority])?;
+        Ok(self.charter.bytes().to_vec())
+    }
+
+    /// Signs the next policy, as the last one with `change`, and returns its bytes.
+    pub fn next_policy(
+        &mut self,
+        change: impl FnOnce(&mut SharePolicy),
+    ) -> Result<Vec<u8>, DocumentError> {
+        let mut policy = self.policy.claimed().clone();
+        policy.version += 1;
+        change(&mut policy);
+        self.policy = Signed::sign(policy, &[&self.authority])?;
+        Ok(self.policy.bytes().to_vec())
+    }
+
+    /// The charter's entry of a site.
+    pub fn member(site: usize, cores: u32) -> MemberSite {
+        MemberSite {
+            site: site_id(site),
+            name: format!("site-{site}"),
+            cores,
+            addresses: Vec::new(),
+        }
+    }
+}
+
+fn first_charter(spec: &VoSpec, authority: &SigningKey) -> Charter {
+    let members = spec.members.iter();
+    Charter {
+        version: 1,
+        vo: None,
+        previous: None,
+        name: spec.name.clone(),
+        issued: spec.issued,
+        expires: spec.issued.after(VALIDITY),
+        authority: Role::single(authority.key_id()),
+        policy: Role::single(authority.key_id()),
+        sites: members
+            .map(|(site, cores)| Vo::member(*site, *cores))
+            .collect(),
+        window: spec.window,
+        history: spec.history,
+        usage_mode: spec.usage_mode,
+        charging: spec.charging,
+        distance: spec.distance,
+    }
+}
+
+fn first_policy(spec: &VoSpec, vo: VoId) -> SharePolicy {
+    let entry = |(at, share): &(String, Share)| {
+        let entry = ShareEntry {
+            share: *share,
+            delegate: None,
+        };
+        (path(at), entry)
+    };
+    SharePolicy {
+        vo,
+        path: AccountPath::root(),
+        version: 1,
+        previous: None,
+        issued: spec.issued,
+        expires: spec.issued.after(VALIDITY),
+        shares: spec.shares.iter().map(entry).collect(),
+    }
+}
+
+/// What a site's owner decides, for sites that are alike.
+#[derive(Debug, Clone)]
+pub struct OwnerSpec {
+    /// Share of the site that each VO gets.
+    pub vo_share: Share,
+    /// Share of the site that `/local` gets; its jobs have the batch account `local`.
+    pub local_share: Share,
+    /// How local usage is weighed by its age.
+    pub local_history: HistoryRule,
+    /// Windows of local usage.
+    pub local_window: WindowLength,
+    /// How often.
+    pub timing: Timing,
+}
+
+impl Default for OwnerSpec {
+    fn default() -> Self {
+        Self {
+            vo_share: percent(30),
+            local_share: percent(10),
+            local_history: HistoryRule::None { horizon: 30 * 24 },
+            local_window: WindowLength::HOUR,
+            timing: Timing::default(),
+        }
+    }
+}
+
+/// The configuration of site `site`: it mounts those of `vos` that it is a member of.
+pub fn site_config(site: usize, vos: &[Vo], owner: &OwnerSpec) -> SiteConfig {
+    let mine = |vo: &&Vo| vo.spec.members.iter().any(|(member, _)| *member == site);
+    let mine: Vec<&Vo> = vos.iter().filter(mine).collect();
+    mounting(&mine, owner)
+}
+
+/// A configuration that mounts all of `vos` at `/<name>`.
+pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
+    let local = path("/local");
+    let mut entries = BTreeMap::from([(local, SiteEntry::local(owner.local_share))]);
+    let mut rules = vec![Rule {
+        account: Some(Pattern::parse("local")),
+        path: "/local/{group}/{user}".to_owned(),
+        ..Rule::default()
+    }];
+    let mut introducers = BTreeSet::new();
+    for vo in vos {
+        let (name, spec) = (&vo.spec.name, &vo.spec);
+        let mount = SiteEntry::mounted(owner.vo_share, name);
+        entries.insert(path(&format!("/{name}")), mount);
+        rules.push(Rule {
+            account: Some(Pattern::parse(name)),
+            vo: Some(vo.id),
+            path: spec.job_path.clone(),
+            ..Rule::default()
+        });
+        let first = spec.members.iter().take(INTRODUCERS_MAX);
+        introducers.extend(first.map(|(member, _)| site_id(*member)));
+    }
+    SiteConfig {
+        policy: SitePolicy::new(entries).expect("one level below the root, without repeats"),
+        vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
+        identity: IdentityMap::new(rules),
+        introducers,
+        local_history: owner.local_history,
+        local_window: owner.local_window,
+        timing: owner.timing,
+    }
+}
+
+/// A finished job of `account` (a VO's name, or `local`), with the words that its path is made of.
+pub fn job(
+    name: impl Into<String>,
+    account: &str,
+    (group, user): (&str, &str),
+    (start, end): (WallTime, WallTime),
+    cores: u32,
+) -> UsageRecord {
+    UsageRecord {
+        key: JobKey {
+            cluster: "cluster".to_owned(),
+            job: name.into(),
+            instance: 0,
+        },
+        origin: Origin {
+            user: Some(user.to_owned()),
+            account: Some(account.to_owned()),
+            group: Some(group.to_owned()),
+            subject: None,
+        },
+        start,
+        end,
+        cores,
+        gpus: 0,
+        mem_mib: 0,
+        running: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_distinct_and_lasting() {
+        let ids: BTreeSet<SiteId> = (0..300).map(site_id).collect();
+        assert_eq!(ids.len(), 300);
+        assert_eq!(site_id(7), site_id(7));
+        assert_ne!(authority_key(0).key_id(), site_key(0).key_id());
+    }
+
+    #[test]
+    fn later_versions_follow_the_first() {
+        let mut vo = Vo::found(0, VoSpec::small("grid", 3)).expect("a valid VO");
+        let first = vo.charter.hash();
+        vo.next_charter(|charter| charter.sites.push(Vo::member(9, 10)))
+            .expect("a valid charter");
+        assert_eq!(vo.charter.claimed().previous, Some(first));
+        assert_eq!(vo.charter.vo(), vo.id);
+        vo.next_policy(|_| {}).expect("a valid policy");
+        assert_eq!(vo.policy.claimed().version, 2);
+    }
+
+    #[test]
+    fn sites_mount_what_they_are_members_of() {
+        let mut other = VoSpec::small("other", 1);
+        other.members = vec![(5, 10)];
+        let vos = [VoSpec::small("grid", 3), other]
+            .into_iter()
+            .enumerate()
+            .map(|(index, spec)| Vo::found(index, spec).expect("a valid VO"))
+            .collect::<Vec<_>>();
+        let names = |site| {
+            let config = site_config(site, &vos, &OwnerSpec::default());
+            config.vos.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(names(0), ["grid"]);
+        assert_eq!(names(5), ["other"]);
+        assert!(names(8).is_empty());
+    }
+}

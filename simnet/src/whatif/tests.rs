@@ -1,0 +1,108 @@
+//! Small traces under two policies, and a recorded one if it is there.
+//!
+//! Invariant: who is given more waits less. Deliberately not here: numbers of recorded traces.
+
+use std::io::BufReader;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use fairmesh_cluster::Trace;
+use flate2::read::GzDecoder;
+
+use super::*;
+
+const TWO: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
+
+const CAPACITY: Capacity = Capacity {
+    utilisation_percent: 130,
+};
+
+/// Users 1 and 2 of group 7 submit an hour on four cores every ten minutes each.
+fn trace() -> Trace {
+    let mut text = "; UnixStartTime: 1000000000\n".to_owned();
+    for number in 0..400 {
+        let (at, user) = (number / 2 * 600, number % 2 + 1);
+        text.push_str(&format!(
+            "{number} {at} 0 3600 4 -1 -1 4 3600 -1 1 {user} 7 -1 -1 1 -1 -1\n"
+        ));
+    }
+    Trace::read(text.as_bytes(), TWO).expect("a valid log")
+}
+
+fn compared(trace: &Trace, new: &str) -> Comparison {
+    let old = equal_shares(trace);
+    let new = read_policy(new, "new.toml").expect("a valid policy");
+    let [before, after] = [&old, &new].map(|policy| replay(trace, policy, CAPACITY));
+    compare(trace, (&old, &before), (&new, &after))
+}
+
+#[test]
+fn who_is_given_more_waits_less() {
+    let trace = trace();
+    let new = "[shares]\n\"/VO-7\" = 100\n\"/VO-7/U-1\" = 90\n\"/VO-7/U-2\" = 10\n";
+    let comparison = compared(&trace, new);
+    assert_eq!((comparison.jobs, comparison.skipped), (400, 0));
+    let [winner, loser] = &comparison.accounts[..] else {
+        panic!("two accounts: {comparison:?}");
+    };
+    assert_eq!(winner.account, "/VO-7/U-1");
+    assert_eq!(winner.target_percent, (Some(50.0), Some(90.0)));
+    // All has run by the end of the second day: what is gained is to run on the first.
+    assert!(winner.gained_by_day[0] > 100.0, "{winner:?}");
+    assert!(loser.gained_by_day[0] < -100.0, "{loser:?}");
+    assert_eq!(winner.most_on_day.0, 1);
+    assert!(winner.wait_hours.1 < winner.wait_hours.0, "{winner:?}");
+    assert!(loser.wait_hours.1 > loser.wait_hours.0, "{loser:?}");
+    assert_eq!(winner.gained_by_day.len() as u64, comparison.days);
+    figure(&comparison).to_svg().expect("it can be drawn");
+}
+
+#[test]
+fn the_same_policy_changes_nothing() {
+    let trace = trace();
+    let same = "[shares]\n\"/VO-7\" = 100\n\"/VO-7/U-1\" = 50\n\"/VO-7/U-2\" = 50\n";
+    let comparison = compared(&trace, same);
+    for account in &comparison.accounts {
+        assert_eq!(account.gained().abs(), 0.0, "{account:?}");
+        assert_eq!(account.wait_hours.0, account.wait_hours.1);
+    }
+}
+
+#[test]
+fn mounts_are_entries_and_what_is_dropped_is_none() {
+    let text = "[shares]\n\"/a\" = { share = 40, mount = \"a\", cap = 30 }\n\
+        \"/b\" = { share = 60, mount = \"b\", drop = true }\n\"/c\" = 12.5\n";
+    let policy = read_policy(text, "new.toml").expect("a valid policy");
+    let targets: Vec<(String, f64)> = targets(&policy)
+        .into_iter()
+        .map(|(path, target)| (path.to_string(), target))
+        .collect();
+    assert_eq!(targets, [("/a".to_owned(), 0.3), ("/c".to_owned(), 0.125)]);
+    let error = read_policy("[shares]\n\"/a\" = 101\n", "new.toml").expect_err("over 100");
+    assert!(error.to_string().starts_with("new.toml:2:"), "{error}");
+}
+
+#[test]
+fn a_recorded_log_is_replayed_if_it_is_there() {
+    let folder = std::env::var("FAIRMESH_TRACES")
+        .unwrap_or_else(|_| format!("{}/../../shared/traces", env!("CARGO_MANIFEST_DIR")));
+    let file = Path::new(&folder).join("swf/LCG-2005-1.days1-6.swf.gz");
+    let Ok(input) = std::fs::File::open(&file) else {
+        eprintln!(
+            "no recorded log at {}: nothing was replayed",
+            file.display()
+        );
+        return;
+    };
+    let trace = Trace::read(BufReader::new(GzDecoder::new(input)), TWO).expect("a valid log");
+    let first = trace.jobs[0].submit;
+    let part = trace.slice(first, first.after(fairmesh_model::Millis(6 * 3_600_000)));
+    let comparison = compared(&part, "[shares]\n\"/VO-4\" = 90\n\"/VO-1\" = 10\n");
+    assert_eq!(comparison.jobs + comparison.skipped, part.jobs.len() as u64);
+    assert!(
+        comparison
+            .accounts
+            .iter()
+            .any(|account| account.gained() != 0.0)
+    );
+}

@@ -1,0 +1,235 @@
+//! Sites, the network between them, their disks and clocks, and time: one seed decides everything.
+//!
+//! Time is true time, in milliseconds since the world began; no site ever sees it. The world takes
+//! one event at a time out of a queue, hands it to one site and carries out what that site wants
+//! done, in order, as the node's driver does.
+//!
+//! Invariant: a world is a function of its seed, its specification and the calls that are made on
+//! it; every byte that reaches a site is in the trace hash.
+//!
+//! Deliberately not here: load, checks and reports. They are built on `step` and on the actions.
+
+mod action;
+mod calls;
+mod effects;
+mod fault_kind;
+mod faults;
+mod life;
+mod queue;
+mod spec;
+mod step;
+mod tamper;
+
+pub use action::Action;
+pub use fault_kind::{FaultCounts, FaultKind};
+pub use life::StartError;
+pub use spec::WorldSpec;
+pub use step::{StepInfo, StepKind};
+pub use tamper::{RestartPlan, Tamper};
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use fairmesh_cluster::{Seed, Stream};
+use fairmesh_model::{Millis, MonoTime, Now, SiteId, VoId};
+use fairmesh_site::Site;
+
+use crate::clock::SiteClock;
+use crate::disk::Disk;
+use crate::event_log::EventLog;
+use crate::network::Network;
+use crate::node::SimNode;
+use crate::vo::Vo;
+use queue::{Queue, Queued};
+
+/// The whole Grid.
+pub struct World {
+    seed: Seed,
+    tick: Millis,
+    now_ms: u64,
+    queue: Queue,
+    nodes: Vec<SimNode>,
+    /// Only looked up, never iterated.
+    index_of: HashMap<SiteId, usize>,
+    network: Network,
+    log: EventLog,
+    faults: FaultCounts,
+    tamper: Option<Box<dyn Tamper>>,
+    numbers: u64,
+    steps: u64,
+    incarnations: Stream,
+    crashes: Stream,
+    flips: Stream,
+    /// The push that its site is judging now.
+    judging: Option<effects::Judging>,
+}
+
+impl World {
+    /// A world with all nodes started but those that come `late`, and nobody connected yet.
+    pub fn new(seed: Seed, spec: WorldSpec) -> Self {
+        let count = spec.configs.len();
+        let node = |(index, config)| {
+            let disk = Disk::new(spec.keeps_journal);
+            SimNode::new(index, config, SiteClock::new(spec.start), disk)
+        };
+        let nodes: Vec<SimNode> = spec.configs.into_iter().enumerate().map(node).collect();
+        let mut world = Self {
+            seed,
+            tick: spec.tick,
+            now_ms: 0,
+            queue: Queue::default(),
+            index_of: nodes.iter().map(|node| (node.id, node.index)).collect(),
+            network: Network::new(count, spec.network, seed),
+            log: EventLog::new(spec.log_entries),
+            faults: FaultCounts::default(),
+            tamper: None,
+            numbers: 0,
+            steps: 0,
+            incarnations: seed.stream("world incarnations"),
+            crashes: seed.stream("world crashes"),
+            flips: seed.stream("world bit flips"),
+            judging: None,
+            nodes,
+        };
+        for index in (0..count).filter(|index| !spec.late.contains(index)) {
+            world.start(index).expect("a new disk has room");
+        }
+        world
+    }
+
+    /// A world whose members hold their VOs' first documents from the start: every operator was
+    /// given them. See [`World::new`] and [`World::publish`] for a Grid where they spread.
+    pub fn founded(seed: Seed, spec: WorldSpec, vos: &[Vo]) -> Self {
+        let mut world = Self::new(seed, spec);
+        for vo in vos {
+            for (member, _) in &vo.spec.members {
+                // A member that comes late gets them from the others.
+                let _ = world.publish(*member, vo.charter.bytes());
+                let _ = world.publish(*member, vo.policy.bytes());
+            }
+        }
+        world
+    }
+
+    /// What the world was made from.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// True time.
+    pub fn now(&self) -> MonoTime {
+        MonoTime(self.now_ms)
+    }
+
+    /// What time a node believes it is.
+    pub fn now_at(&self, node: usize) -> Now {
+        self.nodes[node].now(self.now())
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> &[SimNode] {
+        &self.nodes
+    }
+
+    /// One node.
+    pub fn node(&self, node: usize) -> &SimNode {
+        &self.nodes[node]
+    }
+
+    /// One node, to read and clear what it has said, or to look after its disk.
+    pub fn node_mut(&mut self, node: usize) -> &mut SimNode {
+        &mut self.nodes[node]
+    }
+
+    /// The site of a node, while it runs.
+    pub fn site(&self, node: usize) -> Option<&Site> {
+        self.nodes[node].site()
+    }
+
+    /// The number of the node with this identity.
+    pub fn index_of(&self, site: SiteId) -> Option<usize> {
+        self.index_of.get(&site).copied()
+    }
+
+    /// Whether all running nodes that mount a VO hold the same of it and compute the same for it.
+    /// Sites whose windows differ, because their clocks do, never agree.
+    pub fn agree(&self, vo: VoId) -> bool {
+        let mounting = |node: &&SimNode| node.config.vos.values().any(|of| *of == vo);
+        let mut digests = self
+            .nodes
+            .iter()
+            .filter(mounting)
+            .filter_map(SimNode::site)
+            .map(|site| site.view_digest(vo));
+        let first = digests.next().flatten();
+        first.is_some() && digests.all(|digest| digest == first)
+    }
+
+    /// All VOs that any node mounts.
+    pub fn vos(&self) -> BTreeSet<VoId> {
+        let mounted = self.nodes.iter().flat_map(|node| node.config.vos.values());
+        mounted.copied().collect()
+    }
+
+    /// Whether nothing is left to be told: all nodes agree on all VOs.
+    pub fn is_quiet(&self) -> bool {
+        self.vos().into_iter().all(|vo| self.agree(vo))
+    }
+
+    /// Who is connected to whom, as each node sees it.
+    pub fn peers_of(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.network.sessions[node].keys().copied()
+    }
+
+    /// What happened last, and the hash of everything.
+    pub fn log(&self) -> &EventLog {
+        &self.log
+    }
+
+    /// The hash of everything that happened.
+    pub fn trace_hash(&self) -> u128 {
+        self.log.trace_hash()
+    }
+
+    /// Which faults have happened.
+    pub fn faults(&self) -> &FaultCounts {
+        &self.faults
+    }
+
+    /// Steps that were taken.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Events that wait.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Puts a layer between the world and its sites.
+    pub fn set_tamper(&mut self, tamper: Option<Box<dyn Tamper>>) {
+        self.tamper = tamper;
+    }
+
+    /// Sets the shortest time between two ticks of one node: calm stretches need few.
+    pub fn set_tick(&mut self, tick: Millis) {
+        self.tick = tick;
+    }
+
+    /// Plans an action. What is planned for the past happens next.
+    pub fn at(&mut self, time: MonoTime, action: Action) {
+        let at = time.0.max(self.now_ms);
+        self.queue.push(at, Queued::Action(Box::new(action)));
+    }
+
+    /// Plans actions, by their times.
+    pub fn plan(&mut self, actions: BTreeMap<MonoTime, Vec<Action>>) {
+        for (time, actions) in actions {
+            actions.into_iter().for_each(|action| self.at(time, action));
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+}

@@ -1,0 +1,96 @@
+//! What people and feeds ask of a node.
+//!
+//! Invariant: an answer is what the site said behind a durable change. Where there is none the node
+//! was down or ended before it could answer, and the caller has to ask again, as real feeds do.
+//!
+//! Deliberately not here: feeds that ask again (load generators).
+
+use fairmesh_model::{RunningJob, UsageRecord};
+use fairmesh_site::{Event, JobMark, Reply, Reported, SiteConfig, Ticket};
+
+use super::World;
+
+impl World {
+    /// Reports usage as a feed does.
+    pub fn report(&mut self, node: usize, records: Vec<UsageRecord>) -> Option<Reported> {
+        let ticket = self.send_report(node, records)?;
+        self.reported(node, ticket)
+    }
+
+    /// Lists the jobs that run now; replaces the list before.
+    pub fn running(&mut self, node: usize, jobs: Vec<RunningJob>) -> Option<Reported> {
+        let ticket = self.send_running(node, jobs)?;
+        self.reported(node, ticket)
+    }
+
+    /// Hands in a signed document.
+    pub fn publish(&mut self, node: usize, bytes: &[u8]) -> Result<String, String> {
+        let gone = || "the node has stopped".to_owned();
+        let ticket = self.send_document(node, bytes.to_vec()).ok_or_else(gone)?;
+        match self.nodes[node].take_reply(ticket) {
+            Some(Reply::Published(result)) => result,
+            _ => Err(gone()),
+        }
+    }
+
+    /// Gives a node another configuration, now and at its next start.
+    pub fn reconfigure(&mut self, node: usize, config: SiteConfig) {
+        self.nodes[node].config = config.clone();
+        self.handle(node, Event::Reconfigured(Box::new(config)), None);
+    }
+
+    /// What a node has answered to planned calls, oldest first.
+    pub fn take_replies(&mut self, node: usize) -> Vec<(Ticket, Reply)> {
+        self.nodes[node].replies.drain(..).collect()
+    }
+
+    pub(super) fn send_report(&mut self, node: usize, records: Vec<UsageRecord>) -> Option<Ticket> {
+        self.nodes[node].site()?;
+        let records = records
+            .into_iter()
+            .map(|record| {
+                let mark = self.mark_of(node, &record);
+                (record, mark)
+            })
+            .collect();
+        let ticket = self.number();
+        self.handle(node, Event::Report { ticket, records }, None);
+        Some(ticket)
+    }
+
+    pub(super) fn send_running(&mut self, node: usize, jobs: Vec<RunningJob>) -> Option<Ticket> {
+        self.nodes[node].site()?;
+        let jobs = jobs
+            .into_iter()
+            .map(|job| {
+                let mark = self.mark_of(node, &job.record);
+                (job, mark)
+            })
+            .collect();
+        let ticket = self.number();
+        self.handle(node, Event::Running { ticket, jobs }, None);
+        Some(ticket)
+    }
+
+    pub(super) fn send_document(&mut self, node: usize, bytes: Vec<u8>) -> Option<Ticket> {
+        self.nodes[node].site()?;
+        let ticket = self.number();
+        self.handle(node, Event::Publish { ticket, bytes }, None);
+        Some(ticket)
+    }
+
+    fn mark_of(&mut self, node: usize, record: &UsageRecord) -> Option<JobMark> {
+        let mut mark = self.nodes[node].mark(record);
+        if let Some(tamper) = &mut self.tamper {
+            tamper.mark(node, &record.key, &mut mark);
+        }
+        mark
+    }
+
+    fn reported(&mut self, node: usize, ticket: Ticket) -> Option<Reported> {
+        match self.nodes[node].take_reply(ticket)? {
+            Reply::Reported(reported) => Some(reported),
+            Reply::Published(_) => None,
+        }
+    }
+}

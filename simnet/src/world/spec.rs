@@ -1,0 +1,57 @@
+//! What a world is made from, beside its seed.
+//!
+//! Invariant: a specification holds no chance. What differs from run to run comes from the seed, or
+//! from whoever wrote the specification.
+//!
+//! Deliberately not here: VOs and load; configurations already name their VOs.
+
+use std::collections::BTreeSet;
+
+use fairmesh_model::{Millis, WallTime};
+use fairmesh_site::SiteConfig;
+
+use crate::network::NetworkSpec;
+use crate::vo::{OwnerSpec, START, Vo, site_config};
+
+/// A world before it begins.
+#[derive(Debug, Clone)]
+pub struct WorldSpec {
+    /// One node for each, in order; node `n` has the key `vo::site_key(n)`.
+    pub configs: Vec<SiteConfig>,
+    /// Nodes that are started later, by a story.
+    pub late: BTreeSet<usize>,
+    /// What right wall clocks show when the world begins.
+    pub start: WallTime,
+    /// Shortest time between two ticks of one node.
+    pub tick: Millis,
+    /// The network.
+    pub network: NetworkSpec,
+    /// Whether side files keep recent changes of the ledger.
+    pub keeps_journal: bool,
+    /// Entries that the event log remembers.
+    pub log_entries: usize,
+}
+
+impl WorldSpec {
+    /// A calm world of the given nodes.
+    pub fn new(configs: Vec<SiteConfig>) -> Self {
+        Self {
+            configs,
+            late: BTreeSet::new(),
+            start: START,
+            tick: Millis(1_000),
+            network: NetworkSpec::default(),
+            keeps_journal: false,
+            log_entries: 256,
+        }
+    }
+
+    /// A calm world of `sites` nodes whose owners decide alike: each mounts the VOs that list it.
+    pub fn of_vos(sites: usize, vos: &[Vo], owner: &OwnerSpec) -> Self {
+        Self::new(
+            (0..sites)
+                .map(|site| site_config(site, vos, owner))
+                .collect(),
+        )
+    }
+}
