@@ -1,0 +1,179 @@
+//! From a record to what a node takes: which states are charged, for how long, and why not.
+//!
+//! Invariant: a record becomes a usage record or one [`Skip`] with its reason; nothing is dropped
+//! in silence, and an instalment of a running job ends where its last record will reach or pass.
+//!
+//! Deliberately not here: what a core-second costs, and whose account it is.
+
+use std::collections::BTreeSet;
+
+use fairmesh_model::{Millis, RunningJob, UsageRecord, WallTime, record::RecordError};
+use serde::{Deserialize, Serialize};
+
+use crate::record::BatchRecord;
+use crate::state::JobState;
+
+/// How long a job is charged for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WallRule {
+    /// For the time it held its resources ([`BatchRecord::held`]): Slurm's `Elapsed`, which leaves
+    /// out suspension, and from start to end where a source has no such thing.
+    #[default]
+    Held,
+    /// From start to end, whatever happened in between.
+    Span,
+    /// For the wall-clock time that the source states, from start to end where it states none.
+    Stated,
+}
+
+/// Which jobs are charged, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChargeRule {
+    /// The states that are charged.
+    pub states: BTreeSet<JobState>,
+    /// For how long.
+    pub wall: WallRule,
+    /// CPUs of a job whose record names none; without it such a job is not charged.
+    pub cpus_unless_stated: Option<u32>,
+}
+
+impl Default for ChargeRule {
+    /// Whatever ran is charged, however it ended.
+    fn default() -> Self {
+        Self {
+            states: JobState::all()
+                .filter(|state| !matches!(state, JobState::Pending | JobState::Revoked))
+                .collect(),
+            wall: WallRule::Held,
+            cpus_unless_stated: None,
+        }
+    }
+}
+
+/// Why a well-formed record is not charged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Skip {
+    /// It waits.
+    #[error("it has not started")]
+    NotStarted,
+    /// It was cancelled while it waited.
+    #[error("it was cancelled before it started")]
+    CancelledBeforeStart,
+    /// The rule leaves this state out.
+    #[error("jobs in the state {} are not charged here", .0.name())]
+    StateNotCharged(JobState),
+    /// It ran, and the record does not say since when.
+    #[error("the record has no start")]
+    NoStart,
+    /// It ended, and the record says neither when nor after how long.
+    #[error("the record has neither an end nor a wall-clock time")]
+    NoEnd,
+    /// It ran, and the record names no CPUs.
+    #[error("the record does not say how many CPUs it held")]
+    NoCpus,
+    /// No node would take it.
+    #[error("{0}")]
+    Invalid(#[from] RecordError),
+}
+
+impl Skip {
+    /// A short name, for counting by reason.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NotStarted => "not started",
+            Self::CancelledBeforeStart => "cancelled before start",
+            Self::StateNotCharged(_) => "state not charged",
+            Self::NoStart => "no start",
+            Self::NoEnd => "no end",
+            Self::NoCpus => "no CPUs",
+            Self::Invalid(_) => "not valid",
+        }
+    }
+}
+
+impl ChargeRule {
+    /// What the node takes: the last word about a job that has ended, an instalment until `as_of`
+    /// about one that has not.
+    pub fn usage(&self, record: &BatchRecord, as_of: WallTime) -> Result<UsageRecord, Skip> {
+        let running = !record.state.has_ended();
+        let started = |start: &WallTime| !running || *start <= as_of;
+        if record.state == JobState::Pending {
+            return Err(Skip::NotStarted);
+        }
+        let start = record.start.filter(started);
+        if self.never_started(record, start) {
+            return Err(Skip::CancelledBeforeStart);
+        }
+        if !self.states.contains(&record.state) {
+            return Err(Skip::StateNotCharged(record.state));
+        }
+        let start = start.ok_or(if running {
+            Skip::NotStarted
+        } else {
+            Skip::NoStart
+        })?;
+        let held = if running {
+            let stated = record.wall.filter(|_| self.wall != WallRule::Span);
+            stated.unwrap_or(as_of.since(start))
+        } else {
+            self.length(record).ok_or(Skip::NoEnd)?
+        };
+        let cores = match record.cpus.or(self.cpus_unless_stated) {
+            Some(0) | None if held > Millis(0) => return Err(Skip::NoCpus),
+            cpus => cpus.unwrap_or(0),
+        };
+        let usage = UsageRecord {
+            key: record.key.clone(),
+            origin: record.origin.clone(),
+            start,
+            end: start.after(held),
+            cores,
+            gpus: record.gpus.unwrap_or(0),
+            mem_mib: record.memory_mib.unwrap_or(0),
+            running,
+        };
+        usage.validate()?;
+        Ok(usage)
+    }
+
+    /// A line of the list of running jobs. One without a time limit is expected to end `unlimited`
+    /// after it started, and one that has passed its limit, now.
+    pub fn running(
+        &self,
+        record: &BatchRecord,
+        as_of: WallTime,
+        unlimited: Millis,
+    ) -> Result<RunningJob, Skip> {
+        let usage = self.usage(record, as_of)?;
+        if !usage.running {
+            return Err(Skip::StateNotCharged(record.state));
+        }
+        let limit = record.requested_wall.unwrap_or(unlimited);
+        let expected_end = record.end.unwrap_or(usage.start.after(limit));
+        Ok(RunningJob {
+            expected_end: expected_end.max(usage.end),
+            record: usage,
+        })
+    }
+
+    /// How long an ended job is charged for.
+    fn length(&self, record: &BatchRecord) -> Option<Millis> {
+        match self.wall {
+            WallRule::Held => record.held().or(record.wall),
+            WallRule::Span => record.span().or(record.wall),
+            WallRule::Stated => record.wall.or_else(|| record.span()),
+        }
+    }
+
+    /// Batch systems write an end, and some a start, for jobs that were cancelled in the queue.
+    fn never_started(&self, record: &BatchRecord, start: Option<WallTime>) -> bool {
+        let nothing = start.is_none() || self.length(record) == Some(Millis(0));
+        let stopped = matches!(
+            record.state,
+            JobState::Cancelled | JobState::Deadline | JobState::Revoked
+        );
+        stopped && nothing
+    }
+}

@@ -1,0 +1,105 @@
+//! The formats, by name and by their looks.
+//!
+//! Invariant: [`Format::detect`] answers only where the beginning of a file fits one format, and
+//! `None` is an answer: a file that is read as what it is not charges somebody for nothing.
+
+mod detect;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use detect::DETECT_BYTES_MAX;
+use serde::{Deserialize, Serialize};
+
+/// A format of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// Slurm, `sacct -P` (`--parsable2`) with any list of fields.
+    SlurmSacct,
+    /// Slurm, the file of `jobcomp/filetxt`.
+    SlurmJobcomp,
+    /// Slurm, the environment that `jobcomp/script` hands to its script, one `KEY=value` a line and
+    /// a blank or `--` line after each job.
+    SlurmScript,
+    /// Slurm, `squeue -h -o` with [`crate::slurm::SQUEUE_FORMAT`].
+    SlurmSqueue,
+    /// PBS, Torque and OpenPBS accounting logs.
+    Pbs,
+    /// Grid Engine's `accounting` file, times in seconds or milliseconds.
+    GridEngine,
+    /// LSF's `lsb.acct`.
+    Lsf,
+    /// HTCondor, `condor_history -json` or `-jsonl`.
+    HtcondorJson,
+    /// HTCondor, `condor_history -long`, or a history file itself.
+    HtcondorAds,
+    /// HTCondor, the lines of 10 or 11 fields by `|` that APEL's parser is fed with.
+    HtcondorFields,
+    /// OGF Usage Records in XML.
+    OgfUsageRecord,
+    /// APEL individual-job messages.
+    ApelJob,
+}
+
+/// Each format and its name on a command line.
+const NAMES: [(Format, &str); 12] = [
+    (Format::SlurmSacct, "slurm-sacct"),
+    (Format::SlurmJobcomp, "slurm-jobcomp"),
+    (Format::SlurmScript, "slurm-script"),
+    (Format::SlurmSqueue, "slurm-squeue"),
+    (Format::Pbs, "pbs"),
+    (Format::GridEngine, "grid-engine"),
+    (Format::Lsf, "lsf"),
+    (Format::HtcondorJson, "htcondor-json"),
+    (Format::HtcondorAds, "htcondor-ads"),
+    (Format::HtcondorFields, "htcondor-fields"),
+    (Format::OgfUsageRecord, "ogf-usage-record"),
+    (Format::ApelJob, "apel-job"),
+];
+
+impl Format {
+    /// Every format.
+    pub fn all() -> impl Iterator<Item = Self> {
+        NAMES.iter().map(|(format, _)| *format)
+    }
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        let named = NAMES.iter().find(|(format, _)| *format == self);
+        named.map_or("", |(_, name)| name)
+    }
+
+    /// Whether the wall-clock time it states leaves out the time in which a job held nothing
+    /// (suspended, or between two runs), so that it says more than start and end do.
+    pub const fn states_held_time(self) -> bool {
+        match self {
+            Self::SlurmSacct | Self::SlurmSqueue => true,
+            Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,
+            Self::OgfUsageRecord | Self::ApelJob => true,
+            Self::SlurmJobcomp | Self::SlurmScript => false,
+            // Their wall-clock times lag behind by an interval of polling.
+            Self::Pbs | Self::GridEngine | Self::Lsf => false,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No format has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no such format; there are {}", NAMES.map(|(_, name)| name).join(", "))]
+pub struct UnknownFormat;
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let named = NAMES.iter().find(|(_, known)| *known == name);
+        named.map(|(format, _)| *format).ok_or(UnknownFormat)
+    }
+}

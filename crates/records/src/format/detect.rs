@@ -1,0 +1,127 @@
+//! Which format the beginning of a file is in.
+//!
+//! Invariant: an answer rests on something that only this format has: a header, a key that the
+//! format always writes, or the whole shape of a line. Comments and blank lines are passed over.
+//!
+//! `sacct` without its header line cannot be told from other lists by `|`, and is not.
+
+use super::Format;
+use crate::{apel, lsf};
+
+/// How much of a file is looked at: the first line of a record-wide log, and more.
+pub const DETECT_BYTES_MAX: usize = 64 << 10;
+
+/// Columns of which a header of `sacct` has at least one besides the job's id.
+const SACCT_COLUMNS: [&str; 8] = [
+    "state",
+    "start",
+    "end",
+    "submit",
+    "user",
+    "account",
+    "elapsed",
+    "elapsedraw",
+];
+
+impl Format {
+    /// The format of a file that begins (uncompressed) with these bytes, if it is plain to see.
+    pub fn detect(beginning: &[u8]) -> Option<Self> {
+        let beginning = &beginning[..beginning.len().min(DETECT_BYTES_MAX)];
+        let text = String::from_utf8_lossy(beginning);
+        let text = text.trim_start_matches('\u{feff}').trim_start();
+        if text.starts_with('<') {
+            let tags = ["JobUsageRecord", "UsageRecord", "UsageRecords"];
+            let has = |tag: &&str| {
+                text.match_indices(*tag)
+                    .any(|(at, _)| text[..at].ends_with(['<', ':']))
+            };
+            return tags.iter().any(has).then_some(Self::OgfUsageRecord);
+        }
+        if text.starts_with(['{', '[']) {
+            let has = |name: &str| text.contains(name);
+            let is_ad = has("\"ClusterId\"") || has("\"ProcId\"") || has("\"GlobalJobId\"");
+            return is_ad.then_some(Self::HtcondorJson);
+        }
+        let bare = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', ';', '-']);
+        let mut lines = text.lines().filter(bare);
+        let first = lines.next()?;
+        of_line(first).or_else(|| {
+            // Blocks of lines are told by their first few.
+            let block: Vec<&str> = text.lines().take(400).collect();
+            of_block(first, &block)
+        })
+    }
+}
+
+fn of_line(line: &str) -> Option<Format> {
+    if line.starts_with(apel::HEADER) {
+        return Some(Format::ApelJob);
+    }
+    if lsf::begins_event(line) {
+        return Some(Format::Lsf);
+    }
+    if line.starts_with("JobId=") && line.contains(" UserId=") && line.contains(" EndTime=") {
+        return Some(Format::SlurmJobcomp);
+    }
+    of_pbs(line).or_else(|| of_bars(line)).or_else(|| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let numbers = [5, 7, 8, 9, 10, 11, 12];
+        let is_number = |at: &usize| {
+            let field = fields.get(*at).copied().unwrap_or_default();
+            !field.is_empty() && field.parse::<i64>().is_ok()
+        };
+        (fields.len() >= 43 && numbers.iter().all(is_number)).then_some(Format::GridEngine)
+    })
+}
+
+/// `12/21/2024 17:58:09;Q;…;`, perhaps with a file's name before it.
+fn of_pbs(line: &str) -> Option<Format> {
+    let mut parts = line.splitn(4, ';');
+    let (time, event) = (parts.next()?, parts.next()?);
+    parts.next()?;
+    let time = time.as_bytes();
+    let time = time.get(time.len().checked_sub(19)?..)?;
+    let shape = b"00/00/0000 00:00:00";
+    let fits = time.iter().zip(shape).all(|(byte, like)| match like {
+        b'0' => byte.is_ascii_digit(),
+        other => byte == other,
+    });
+    (fits && (1..=2).contains(&event.len())).then_some(Format::Pbs)
+}
+
+fn of_bars(line: &str) -> Option<Format> {
+    let fields: Vec<&str> = line.trim_end().split('|').collect();
+    let lower: Vec<String> = fields.iter().map(|field| field.to_lowercase()).collect();
+    let has = |name: &str| lower.iter().any(|field| field == name);
+    if (has("jobid") || has("jobidraw")) && SACCT_COLUMNS.iter().any(|name| has(name)) {
+        return Some(Format::SlurmSacct);
+    }
+    let number = |at: usize| {
+        let field = fields.get(at).copied().unwrap_or_default();
+        crate::value::decimal(field, 0)
+    };
+    let fields_only = matches!(fields.len(), 10 | 11)
+        && (2..10).all(|at| number(at).is_some())
+        && number(5) <= number(6);
+    if fields_only {
+        return Some(Format::HtcondorFields);
+    }
+    let is_state = |text: &&str| crate::JobState::parse(text).is_some();
+    let squeue = fields.len() >= 20 && number(0).is_some() && number(6).is_some();
+    (squeue && fields.get(5).is_some_and(is_state)).then_some(Format::SlurmSqueue)
+}
+
+fn of_block(first: &str, block: &[&str]) -> Option<Format> {
+    let starts = |prefix: &str| block.iter().any(|line| line.starts_with(prefix));
+    if starts("JOBID=") && starts("JOBSTATE=") {
+        return Some(Format::SlurmScript);
+    }
+    let is_pair = first.split_once(" = ").is_some();
+    if (is_pair || first.starts_with("*** ")) && starts("ClusterId = ") && starts("ProcId = ") {
+        return Some(Format::HtcondorAds);
+    }
+    if starts("LocalJobId:") && starts("EndTime:") {
+        return Some(Format::ApelJob);
+    }
+    None
+}

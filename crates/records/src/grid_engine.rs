@@ -1,0 +1,127 @@
+//! Grid Engine's `accounting` file, of Sun's and its descendants: fields by `:`.
+//!
+//! Invariant: fields go by their place, which all dialects share up to `maxvmem`; times are in
+//! seconds, or in milliseconds where they could not be seconds (Univa). A record of a task of a
+//! parallel job on another host is a step: the job's own record counts all of its slots.
+//!
+//! Source: `man accounting` of Grid Engine 8.1 and Univa 8.2.
+
+use fairmesh_model::{JobKey, Millis, WallTime};
+
+use crate::error::Reason;
+use crate::fields;
+use crate::format::Format;
+use crate::reader::{Ignored, LineFormat, Options};
+use crate::record::{BatchRecord, Exit};
+use crate::state::JobState;
+use crate::value;
+
+/// Fields up to `maxvmem`, the last that is read.
+const FIELDS_MIN: usize = 43;
+
+/// In seconds this lies in the year 5138, in milliseconds in 1973.
+const SECONDS_MAX: u64 = 100_000_000_000;
+
+/// The value of `failed` after which the job runs once more.
+const FAILED_RESCHEDULING: i64 = 25;
+
+pub(crate) struct GridEngineLine(pub(crate) Options);
+
+impl LineFormat for GridEngineLine {
+    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
+        if line.starts_with('#') {
+            return Ok(Err(Ignored::Decoration));
+        }
+        let row: Vec<&str> = line.split(':').collect();
+        if row.len() < FIELDS_MIN {
+            let found = row.len();
+            return Err(Reason::Shape(format!(
+                "{found} fields, where at least {FIELDS_MIN} are expected"
+            )));
+        }
+        if given(row[41]).is_some() {
+            return Ok(Err(Ignored::Step));
+        }
+        let (failed, code) = (
+            integer("failed", row[11])?,
+            integer("exit_status", row[12])?,
+        );
+        let state = match (failed, code) {
+            (FAILED_RESCHEDULING, _) => JobState::Requeued,
+            (0, code) => JobState::of_exit(code),
+            _ => JobState::Failed,
+        };
+        let mut record = BatchRecord::new(Format::GridEngine, self.key(&row)?, state);
+        record.submit = moment("submission_time", row[8])?;
+        record.start = moment("start_time", row[9])?;
+        record.end = moment("end_time", row[10])?;
+        record.wall = length("ru_wallclock", row[13])?;
+        record.cpu_time = length("cpu", row[36])?;
+        record.origin.group = fields::name(row[2]);
+        record.origin.user = fields::name(row[3]);
+        let account = Some(row[6]).filter(|account| *account != "sge");
+        record.origin.account = given(row[31]).or(account).and_then(fields::name);
+        record.name = fields::name(row[4]);
+        record.queue = fields::name(row[0]);
+        record.hosts = fields::name(row[1]);
+        record.exit = Some(Exit {
+            code,
+            // The shell's way of naming a signal.
+            signal: u32::try_from(code - 128).unwrap_or(0),
+        });
+        let slots = row[34].parse().ok();
+        record.cpus = Some(slots.ok_or_else(|| Reason::field("slots", row[34], "a number"))?);
+        record.memory_kib_s = value::scaled(row[37], 1 << 20);
+        record.virtual_peak_bytes = value::bytes(row[42], 1);
+        record.memory_peak_bytes = value::bytes(row[16], 1 << 10).filter(|bytes| *bytes > 0);
+        record.checked().map(Ok)
+    }
+}
+
+impl GridEngineLine {
+    /// A task of an array is a job of its own.
+    fn key(&self, row: &[&str]) -> Result<JobKey, Reason> {
+        let number = |field, text: &str| {
+            let number: Option<u64> = text.parse().ok();
+            number.ok_or_else(|| Reason::field(field, text, "a number"))
+        };
+        let job = number("job_number", row[5])?;
+        let job = match number("task_number", row[35])? {
+            0 => job.to_string(),
+            task => format!("{job}.{task}"),
+        };
+        Ok(JobKey {
+            cluster: self.0.cluster.clone(),
+            job,
+            instance: 0,
+        })
+    }
+}
+
+fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty() && *text != "NONE")
+}
+
+fn integer(field: &str, text: &str) -> Result<i64, Reason> {
+    let number: Result<i32, _> = text.parse();
+    number
+        .map(i64::from)
+        .map_err(|_| Reason::field(field, text, "a number"))
+}
+
+/// A time of a job that never started is 0.
+fn moment(field: &str, text: &str) -> Result<Option<WallTime>, Reason> {
+    let wrong = || Reason::field(field, text, "a time since the epoch");
+    let number = value::decimal(text, 0).ok_or_else(wrong)?;
+    Ok(match number {
+        0 => None,
+        1..SECONDS_MAX => Some(WallTime::from_unix_secs(number)),
+        _ => Some(WallTime(number)),
+    })
+}
+
+fn length(field: &str, text: &str) -> Result<Option<Millis>, Reason> {
+    let millis = value::decimal(text, 3);
+    let millis = millis.ok_or_else(|| Reason::field(field, text, "a number of seconds"))?;
+    Ok(Some(Millis(millis)))
+}

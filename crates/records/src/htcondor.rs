@@ -1,0 +1,14 @@
+//! HTCondor's history: ads as JSON, ads as `Name = value` lines, and lines of fields.
+//!
+//! Invariant: an ad is read the same whichever way it is written, names without regard to case. An
+//! attribute that is an expression and not a value is as good as absent.
+//!
+//! A job may run several times: it has one ad in the end, with its first start and the wall-clock
+//! time of all runs together, which is what it held its slot for.
+
+mod ad;
+mod json;
+mod text;
+
+pub(crate) use json::AdObjects;
+pub(crate) use text::{AdLines, FieldLine};

@@ -1,0 +1,127 @@
+//! One job ad as a record.
+//!
+//! Invariant: what was provisioned goes before what was requested. Memory is in MiB, disk and
+//! measured sizes in KiB, times in seconds since the epoch.
+//!
+//! Source: HTCondor's manual, "Job ClassAd Attributes".
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{JobKey, Millis};
+
+use crate::error::Reason;
+use crate::fields;
+use crate::format::Format;
+use crate::reader::Options;
+use crate::record::{BatchRecord, Exit};
+use crate::state::JobState;
+use crate::value;
+use crate::zone::Zone;
+
+/// An ad: values without quotation marks, by lower-case name.
+pub(crate) type Ad = BTreeMap<String, String>;
+
+pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<BatchRecord, Reason> {
+    let whole = |name: &str| number(ad, name, 0);
+    let must = |name: &str| whole(name).ok_or_else(|| Reason::missing(name));
+    let (cluster, process) = (must("ClusterId")?, must("ProcId")?);
+    let key = JobKey {
+        cluster: text(ad, "ScheddName").unwrap_or_else(|| options.cluster.clone()),
+        job: format!("{cluster}.{process}"),
+        instance: whole("QDate").unwrap_or(0),
+    };
+    let mut record = BatchRecord::new(format, key, state(must("JobStatus")?, ad)?);
+    let utc = Zone::utc();
+    let moment = |name: &str| {
+        let seconds = whole(name).unwrap_or(0).to_string();
+        fields::time(&utc, name, &seconds, None)
+    };
+    record.submit = moment("QDate")?;
+    record.start = moment("JobStartDate")?.or(moment("JobCurrentStartDate")?);
+    if record.state.has_ended() {
+        record.end = moment("CompletionDate")?.or(moment("EnteredCurrentStatus")?);
+        record.wall = number(ad, "RemoteWallClockTime", 3).map(Millis);
+    }
+    let cpu = [
+        number(ad, "RemoteUserCpu", 3),
+        number(ad, "RemoteSysCpu", 3),
+    ];
+    if let [Some(user), Some(system)] = cpu {
+        record.cpu_time = Some(Millis(user.saturating_add(system)));
+    }
+    whose(ad, &mut record);
+    resources(ad, &mut record)?;
+    let signal = whole("ExitSignal").and_then(|signal| u32::try_from(signal).ok());
+    let code = text(ad, "ExitCode").and_then(|code| code.parse().ok());
+    if code.is_some() || signal.is_some() {
+        record.exit = Some(Exit {
+            code: code.unwrap_or(0),
+            signal: signal.unwrap_or(0),
+        });
+    }
+    record.checked()
+}
+
+fn state(status: u64, ad: &Ad) -> Result<JobState, Reason> {
+    Ok(match status {
+        1 | 5 => JobState::Pending,
+        2 | 6 => JobState::Running,
+        3 => JobState::Cancelled,
+        4 => {
+            let failed = number(ad, "ExitCode", 0).is_none_or(|code| code != 0);
+            match text(ad, "ExitCode") {
+                Some(_) if failed => JobState::Failed,
+                None if text(ad, "ExitSignal").is_some() => JobState::Failed,
+                _ => JobState::Completed,
+            }
+        }
+        7 => JobState::Suspended,
+        other => return Err(Reason::UnknownState(format!("JobStatus {other}"))),
+    })
+}
+
+fn whose(ad: &Ad, record: &mut BatchRecord) {
+    record.origin.user = text(ad, "Owner").or_else(|| {
+        let user = text(ad, "User")?;
+        Some(user.split('@').next().unwrap_or_default().to_owned())
+    });
+    record.origin.account = text(ad, "AcctGroup").or_else(|| text(ad, "AccountingGroup"));
+    record.origin.subject = text(ad, "x509UserProxySubject");
+    record.fqans = text(ad, "x509UserProxyFirstFQAN").into_iter().collect();
+    record.grid_job = text(ad, "GlobalJobId");
+    record.name = text(ad, "JobBatchName");
+    record.queue = text(ad, "QueueName");
+    record.hosts = text(ad, "LastRemoteHost");
+    record.machine = text(ad, "MachineAttrMachineType0");
+    record.requested_wall = number(ad, "MaxWallTimeMins", 0)
+        .map(|minutes| Millis::from_secs(minutes.saturating_mul(60)));
+}
+
+fn resources(ad: &Ad, record: &mut BatchRecord) -> Result<(), Reason> {
+    let held = |provisioned: &str, requested: &str| {
+        number(ad, provisioned, 0).or_else(|| number(ad, requested, 0))
+    };
+    let narrow =
+        |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
+    record.cpus = narrow("RequestCpus", held("CpusProvisioned", "RequestCpus"))?;
+    record.gpus = narrow("RequestGpus", held("GpusProvisioned", "RequestGpus"))?;
+    record.memory_mib = held("MemoryProvisioned", "RequestMemory");
+    record.requested_memory_mib = number(ad, "RequestMemory", 0);
+    let kib = |name: &str| number(ad, name, 0).map(|kib| kib.saturating_mul(1 << 10));
+    record.disk_mib = held("DiskProvisioned", "RequestDisk").map(|kib| kib >> 10);
+    record.memory_peak_bytes = kib("ResidentSetSize");
+    record.virtual_peak_bytes = kib("ImageSize");
+    // A job of the parallel universe counts its hosts, any other has one.
+    record.nodes = narrow("CurrentHosts", number(ad, "MaxHosts", 0))?;
+    Ok(())
+}
+
+fn text(ad: &Ad, name: &str) -> Option<String> {
+    let value = ad.get(&name.to_ascii_lowercase())?;
+    let is_none = value.is_empty() || value.eq_ignore_ascii_case("undefined") || value == "null";
+    (!is_none).then(|| value.clone())
+}
+
+fn number(ad: &Ad, name: &str, scale: i32) -> Option<u64> {
+    value::decimal(&text(ad, name)?, scale)
+}

@@ -1,0 +1,143 @@
+//! Ads as lines (`condor_history -long`, or a history file), and the lines of fields by `|` that
+//! APEL's parser is fed with.
+//!
+//! Invariant: an ad ends at a blank line or at the banner of a history file (`*** Offset = …`).
+//! Fields by `|` have no header: 10 of them, or 11 with a factor for the CPU time, which is not
+//! applied here.
+
+use fairmesh_model::{JobKey, Millis};
+
+use super::ad::{self, Ad};
+use crate::error::{Reason, quoted};
+use crate::fields;
+use crate::format::Format;
+use crate::reader::{Found, Gathered, Ignored, LineFormat, Options, Parser};
+use crate::record::BatchRecord;
+use crate::state::JobState;
+use crate::value;
+use crate::zone::Zone;
+
+pub(crate) struct AdLines {
+    options: Options,
+    gathered: Gathered,
+}
+
+impl AdLines {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            gathered: Gathered::default(),
+        }
+    }
+
+    fn finish(&mut self, found: &mut Found) {
+        let (first, text) = self.gathered.take();
+        let record = text.and_then(|text| {
+            let ad = parse(&text)?;
+            ad::record(&ad, Format::HtcondorAds, &self.options)
+        });
+        found.record(first, record);
+    }
+}
+
+fn parse(text: &str) -> Result<Ad, Reason> {
+    let pair = |line: &str| {
+        let pair = line.split_once('=');
+        let pair = pair.map(|(name, value)| (name.trim().to_ascii_lowercase(), unquoted(value)));
+        pair.ok_or_else(|| Reason::Shape(format!("`{}` is not `Name = value`", quoted(line))))
+    };
+    text.lines().map(pair).collect()
+}
+
+/// A string without its quotation marks; any other value as it is.
+fn unquoted(value: &str) -> String {
+    let value = value.trim();
+    let inner = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    inner.map_or_else(
+        || value.to_owned(),
+        |inner| inner.replace("\\\"", "\"").replace("\\\\", "\\"),
+    )
+}
+
+impl Parser for AdLines {
+    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
+        let is_end = line.trim().is_empty() || line.starts_with("***");
+        match (is_end, self.gathered.is_empty()) {
+            (false, _) => self.gathered.push(line, number),
+            (true, false) => self.finish(found),
+            (true, true) => found.ignore(Ignored::Decoration),
+        }
+    }
+
+    fn end(&mut self, _number: u64, found: &mut Found) {
+        if !self.gathered.is_empty() && !self.options.growing {
+            self.finish(found);
+        }
+    }
+
+    fn lost(&mut self) {
+        self.gathered = Gathered::default();
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.gathered.is_empty()
+    }
+}
+
+pub(crate) struct FieldLine(pub(crate) Options);
+
+impl LineFormat for FieldLine {
+    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
+        let row: Vec<&str> = line.split('|').collect();
+        let (
+            10 | 11,
+            [
+                job,
+                user,
+                wall,
+                user_cpu,
+                system_cpu,
+                start,
+                end,
+                resident,
+                image,
+                cpus,
+            ],
+        ) = (row.len(), *row.first_chunk::<10>().unwrap_or(&[""; 10]))
+        else {
+            let found = row.len();
+            return Err(Reason::Shape(format!(
+                "{found} fields, where 10 or 11 are expected"
+            )));
+        };
+        if job.trim().is_empty() {
+            return Err(Reason::missing("the job id"));
+        }
+        let key = JobKey {
+            cluster: self.0.cluster.clone(),
+            job: job.trim().to_owned(),
+            instance: 0,
+        };
+        let mut record = BatchRecord::new(Format::HtcondorFields, key, JobState::Completed);
+        let utc = Zone::utc();
+        let seconds = |field: &str, text: &str| {
+            let millis = value::decimal(text, 3);
+            millis.ok_or_else(|| Reason::field(field, text, "a number of seconds"))
+        };
+        let cpu = [
+            seconds("RemoteUserCpu", user_cpu)?,
+            seconds("RemoteSysCpu", system_cpu)?,
+        ];
+        record.wall = Some(Millis(seconds("RemoteWallClockTime", wall)?));
+        record.cpu_time = Some(Millis(cpu[0].saturating_add(cpu[1])));
+        record.start = fields::time(&utc, "JobStartDate", start, None)?;
+        record.end = fields::time(&utc, "EnteredCurrentStatus", end, None)?;
+        record.origin.user = fields::name(user);
+        record.cpus = fields::count("RequestCpus", cpus)?;
+        record.memory_peak_bytes = value::bytes(resident, 1 << 10);
+        record.virtual_peak_bytes = value::bytes(image, 1 << 10);
+        record.checked().map(Ok)
+    }
+}

@@ -1,0 +1,43 @@
+//! Job records of batch systems and Grids.
+//!
+//! Every format that sites keep their accounting in becomes one type, [`BatchRecord`]; [`Records`]
+//! reads a stream of them, and [`ChargeRule`] makes of one what a node takes
+//! ([`fairmesh_model::UsageRecord`]) or says why it is not charged.
+//!
+//! Invariant: a bad line is an error that names it and stops nothing; no input makes a parser panic
+//! or hold more than [`RECORD_BYTES_MAX`] bytes of it. What a source does not say is `None`, never
+//! a guess.
+//!
+//! Deliberately not here: files, decompression, clocks and the machine's time zone (all of them are
+//! the caller's), whose account a record belongs to, and what it costs.
+#![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
+
+pub mod blah;
+pub mod charge;
+pub mod format;
+pub mod reader;
+pub mod record;
+pub mod slurm;
+pub mod state;
+pub mod zone;
+
+mod apel;
+mod error;
+mod fields;
+mod grid_engine;
+mod htcondor;
+mod lines;
+mod lsf;
+mod ogf;
+mod pbs;
+mod value;
+
+pub use blah::{GridIdentities, GridIdentity};
+pub use charge::{ChargeRule, Skip, WallRule};
+pub use error::{Reason, RecordError};
+pub use format::Format;
+pub use lines::RECORD_BYTES_MAX;
+pub use reader::{Cursor, Ignored, Options, Records};
+pub use record::{BatchRecord, Exit};
+pub use state::JobState;
+pub use zone::Zone;

@@ -1,0 +1,220 @@
+//! One usage record, its elements by their path.
+//!
+//! Invariant: a field is taken from its own place only (`UserIdentity/LocalUserId`), and the first
+//! of several wins; durations are ISO 8601 without months and years, whose lengths nobody knows.
+
+use fairmesh_model::{JobKey, Millis, WallTime};
+use jiff::{Span, SpanRelativeTo};
+use quick_xml::escape::resolve_xml_entity;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
+
+use crate::error::{Reason, quoted};
+use crate::fields;
+use crate::format::Format;
+use crate::reader::Options;
+use crate::record::BatchRecord;
+use crate::state::JobState;
+use crate::value;
+use crate::zone::Zone;
+
+/// How deep elements may lie in each other; a record's own are three deep.
+const DEPTH_MAX: usize = 32;
+
+/// An element: its path without prefixes, its attributes likewise, its text.
+#[derive(Debug, Default)]
+struct Element {
+    path: String,
+    attributes: Vec<(String, String)>,
+    text: String,
+}
+
+pub(super) fn parse(text: &str, options: &Options) -> Result<BatchRecord, Reason> {
+    let elements = elements(text)?;
+    let find = |path: &str| {
+        let found = elements.iter().find(|element| element.path == path);
+        found
+            .map(|element| element.text.trim())
+            .filter(|text| !text.is_empty())
+    };
+    let name = |path: &str| find(path).map(str::to_owned);
+    let identity = elements
+        .iter()
+        .find(|element| element.path == "RecordIdentity");
+    let record_id = identity.and_then(|element| element.attribute("recordId"));
+    let job = find("JobIdentity/LocalJobId")
+        .or(find("JobIdentity/GlobalJobId"))
+        .or(record_id);
+    let key = JobKey {
+        cluster: find("MachineName").unwrap_or(&options.cluster).to_owned(),
+        job: job
+            .ok_or_else(|| Reason::missing("JobIdentity"))?
+            .to_owned(),
+        instance: 0,
+    };
+    let state = find("Status").map_or(Ok(JobState::Completed), status)?;
+    let mut record = BatchRecord::new(Format::OgfUsageRecord, key, state);
+    record.start = moment("StartTime", find("StartTime"))?;
+    record.end = moment("EndTime", find("EndTime"))?;
+    record.submit = moment("SubmitTime", find("SubmitTime"))?;
+    if record.end.is_none() && state.has_ended() {
+        return Err(Reason::missing("EndTime"));
+    }
+    record.wall = find("WallDuration")
+        .map(|text| duration("WallDuration", text))
+        .transpose()?;
+    record.cpu_time = cpu_time(&elements)?;
+    record.grid_job = name("JobIdentity/GlobalJobId");
+    record.name = name("JobName");
+    record.origin.user = name("UserIdentity/LocalUserId");
+    record.origin.group = name("UserIdentity/LocalGroup").or(name("UserIdentity/Group"));
+    record.origin.subject = name("UserIdentity/GlobalUserName");
+    record.origin.account = name("ProjectName");
+    record.queue = name("Queue");
+    record.hosts = name("Host");
+    record.cpus = fields::count("Processors", find("Processors").unwrap_or_default())?;
+    record.nodes = fields::count("NodeCount", find("NodeCount").unwrap_or_default())?;
+    record.memory_peak_bytes = memory(&elements)?;
+    record.checked()
+}
+
+impl Element {
+    fn attribute(&self, name: &str) -> Option<&str> {
+        let found = self.attributes.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// The words of GFD.98, section 4.3.
+fn status(text: &str) -> Result<JobState, Reason> {
+    Ok(match text.to_ascii_lowercase().as_str() {
+        "completed" => JobState::Completed,
+        "failed" => JobState::Failed,
+        "aborted" => JobState::Cancelled,
+        "started" => JobState::Running,
+        "suspended" => JobState::Suspended,
+        "held" | "queued" => JobState::Pending,
+        // ARC and others write an exit code.
+        code => match code.parse() {
+            Ok(code) => JobState::of_exit(code),
+            Err(_) => return Err(Reason::UnknownState(quoted(text))),
+        },
+    })
+}
+
+fn moment(field: &str, text: Option<&str>) -> Result<Option<WallTime>, Reason> {
+    let Some(text) = text else { return Ok(None) };
+    let moment = Zone::utc().parse(text, None);
+    moment
+        .map(Some)
+        .ok_or_else(|| Reason::field(field, text, "a time"))
+}
+
+fn duration(field: &str, text: &str) -> Result<Millis, Reason> {
+    let wrong = || Reason::field(field, text, "an ISO 8601 duration");
+    let span: Span = text.parse().map_err(|_| wrong())?;
+    let length = span.to_duration(SpanRelativeTo::days_are_24_hours());
+    let millis = length.map_err(|_| wrong())?.as_millis();
+    u64::try_from(millis).map(Millis).map_err(|_| wrong())
+}
+
+/// User and system time where they are told apart, else the one that is given.
+fn cpu_time(elements: &[Element]) -> Result<Option<Millis>, Reason> {
+    let all = elements
+        .iter()
+        .filter(|element| element.path == "CpuDuration");
+    let (mut parts, mut whole) = (None, None);
+    for element in all {
+        let length = duration("CpuDuration", element.text.trim())?;
+        match element.attribute("usageType") {
+            Some("user" | "system") => {
+                let sum: Millis = parts.unwrap_or_default();
+                parts = Some(Millis(sum.0.saturating_add(length.0)));
+            }
+            _ => whole = whole.or(Some(length)),
+        }
+    }
+    Ok(whole.or(parts))
+}
+
+/// The most memory of any element that says so; in bytes unless it has a unit.
+fn memory(elements: &[Element]) -> Result<Option<u64>, Reason> {
+    let mut most = None;
+    for element in elements.iter().filter(|element| element.path == "Memory") {
+        if matches!(element.attribute("type"), Some("virtual" | "swap")) {
+            continue;
+        }
+        let unit = element.attribute("storageUnit").unwrap_or("B");
+        let text = format!("{}{}", element.text.trim(), unit);
+        let bytes = value::bytes(&text, 1);
+        let bytes = bytes.ok_or_else(|| Reason::field("Memory", &text, "an amount"))?;
+        most = most.max(Some(bytes));
+    }
+    Ok(most)
+}
+
+/// The elements below the record, in their order.
+fn elements(text: &str) -> Result<Vec<Element>, Reason> {
+    let shape = |what: &dyn std::fmt::Display| Reason::Shape(format!("not XML: {what}"));
+    let mut reader = Reader::from_str(text);
+    let mut open: Vec<Element> = Vec::new();
+    let mut done = Vec::new();
+    loop {
+        match reader.read_event().map_err(|error| shape(&error))? {
+            Event::Start(tag) if open.len() < DEPTH_MAX => open.push(element(&tag, &open)?),
+            Event::Start(_) => return Err(shape(&"elements lie too deep in each other")),
+            Event::Empty(tag) => done.push(element(&tag, &open)?),
+            Event::End(_) => {
+                let element = open.pop().ok_or_else(|| shape(&"a tag too many"))?;
+                done.push(element);
+            }
+            Event::Text(part) => add(&mut open, &part),
+            Event::CData(part) => add(&mut open, &part),
+            Event::GeneralRef(reference) => {
+                let number = reference
+                    .resolve_char_ref()
+                    .map_err(|error| shape(&error))?;
+                if let Some(character) = number {
+                    add(&mut open, character.encode_utf8(&mut [0; 4]));
+                } else {
+                    let known = resolve_xml_entity(&reference);
+                    add(&mut open, known.ok_or_else(|| shape(&"an unknown entity"))?);
+                }
+            }
+            Event::Eof if open.is_empty() => return Ok(done),
+            Event::Eof => return Err(shape(&"an element is never closed")),
+            _ => {}
+        }
+    }
+}
+
+fn add(open: &mut [Element], text: &str) {
+    if let Some(element) = open.last_mut() {
+        element.text.push_str(text);
+    }
+}
+
+/// The record itself has an empty path, its children's paths are their names.
+fn element(tag: &BytesStart<'_>, open: &[Element]) -> Result<Element, Reason> {
+    let name = tag.local_name().as_ref().to_owned();
+    let path = match open {
+        [] => String::new(),
+        [_] => name,
+        [.., parent] => format!("{}/{name}", parent.path),
+    };
+    let mut attributes = Vec::new();
+    for attribute in tag.attributes() {
+        let wrong = || Reason::Shape("not XML: a bad attribute".to_owned());
+        let attribute = attribute.map_err(|_| wrong())?;
+        let value = attribute
+            .normalized_value(XmlVersion::Implicit1_0)
+            .map_err(|_| wrong())?;
+        let key = attribute.key.local_name().as_ref().to_owned();
+        attributes.push((key, value.into_owned()));
+    }
+    Ok(Element {
+        path,
+        attributes,
+        text: String::new(),
+    })
+}

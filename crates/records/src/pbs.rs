@@ -1,0 +1,245 @@
+//! Accounting logs of PBS, Torque and OpenPBS: `time;event;job;attributes`.
+//!
+//! Invariant: only the end of a run is a record (`E`, and `R` for one that was requeued); every
+//! other event is ignored and counted. CPUs are those that were assigned, from whichever attribute
+//! of the three dialects names them best.
+//!
+//! Source: the Programmer's Guide of OpenPBS, "Accounting Log"; Torque's manual, "Job accounting".
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::JobKey;
+
+use crate::error::{Reason, quoted};
+use crate::fields;
+use crate::format::Format;
+use crate::reader::{Ignored, LineFormat, Options};
+use crate::record::{BatchRecord, Exit};
+use crate::state::JobState;
+use crate::value;
+use crate::zone::Zone;
+
+/// Bytes of `12/21/2024 17:58:09`, which a file name (`20150327:`) may stand before.
+const TIME_BYTES: usize = 19;
+
+/// The project of jobs that have none.
+const NO_PROJECT: &str = "_pbs_project_default";
+
+pub(crate) struct PbsLine(pub(crate) Options);
+
+impl LineFormat for PbsLine {
+    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
+        if line.starts_with(['#', ';']) {
+            return Ok(Err(Ignored::Decoration));
+        }
+        let parts: Vec<&str> = line.splitn(4, ';').collect();
+        let [time, event, job, attributes] = parts[..] else {
+            return Err(Reason::Shape("not `time;event;job;attributes`".to_owned()));
+        };
+        let written = time.len().checked_sub(TIME_BYTES);
+        let time = written.and_then(|at| time.get(at..)).unwrap_or(time);
+        let time = self.0.zone.parse_as("%m/%d/%Y %H:%M:%S", time);
+        let time =
+            time.ok_or_else(|| Reason::field("the time", parts[0], "mm/dd/yyyy hh:mm:ss"))?;
+        let run = Attributes::new(attributes);
+        let state = match event {
+            "E" => run.exit_state()?,
+            "R" if run.get("start").is_some() => JobState::Requeued,
+            _ => return Ok(Err(Ignored::OtherEvent)),
+        };
+        if job.trim().is_empty() {
+            return Err(Reason::missing("the job id"));
+        }
+        let key = JobKey {
+            cluster: self.0.cluster.clone(),
+            job: job.trim().to_owned(),
+            instance: 0,
+        };
+        let mut record = BatchRecord::new(Format::Pbs, key, state);
+        let utc = Zone::utc();
+        let moment = |name: &str| fields::time(&utc, name, run.get(name).unwrap_or_default(), None);
+        record.submit = moment("ctime")?.or(moment("qtime")?);
+        record.eligible = moment("etime")?;
+        record.start = Some(moment("start")?.ok_or_else(|| Reason::missing("start"))?);
+        record.end = match (moment("end")?, state) {
+            (None, JobState::Requeued) => Some(time),
+            (end, _) => Some(end.ok_or_else(|| Reason::missing("end"))?),
+        };
+        run.whose(&mut record);
+        run.times(&mut record)?;
+        run.resources(&mut record)?;
+        record.checked().map(Ok)
+    }
+}
+
+struct Attributes<'a>(BTreeMap<&'a str, String>);
+
+impl<'a> Attributes<'a> {
+    /// Words of `key=value`; a word without a key belongs to the value before it.
+    fn new(text: &'a str) -> Self {
+        let mut pairs: BTreeMap<&str, String> = BTreeMap::new();
+        let mut last = None;
+        for word in text.split_whitespace() {
+            match (word.split_once('='), last) {
+                (Some((key, value)), _) => {
+                    // The server writes whose the job is before anything that its owner chose.
+                    pairs.entry(key).or_insert_with(|| value.to_owned());
+                    last = Some(key);
+                }
+                (None, Some(key)) => {
+                    if let Some(value) = pairs.get_mut(key) {
+                        value.push(' ');
+                        value.push_str(word);
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+        Self(pairs)
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        let value = self.0.get(key)?.trim_matches('"');
+        (!value.is_empty()).then_some(value)
+    }
+
+    fn exit(&self) -> Result<Option<i64>, Reason> {
+        let Some(text) = self.get("Exit_status") else {
+            return Ok(None);
+        };
+        let status: i32 = text
+            .parse()
+            .map_err(|_| Reason::field("Exit_status", text, "a number"))?;
+        Ok(Some(status.into()))
+    }
+
+    fn exit_state(&self) -> Result<JobState, Reason> {
+        Ok(self.exit()?.map_or(JobState::Completed, JobState::of_exit))
+    }
+
+    fn whose(&self, record: &mut BatchRecord) {
+        let name = |key: &str| self.get(key).map(str::to_owned);
+        record.origin.user = name("user");
+        record.origin.group = name("group");
+        record.origin.account =
+            name("account").or(name("project").filter(|project| project != NO_PROJECT));
+        record.name = name("jobname");
+        record.queue = name("queue");
+        record.hosts = name("exec_host");
+    }
+
+    fn times(&self, record: &mut BatchRecord) -> Result<(), Reason> {
+        let length = |key: &str| fields::length(key, self.get(key).unwrap_or_default());
+        record.wall = length("resources_used.walltime")?;
+        record.cpu_time = length("resources_used.cput")?;
+        record.requested_wall = length("Resource_List.walltime")?;
+        // Above 256 it was a signal.
+        record.exit = self.exit()?.map(|code| match u32::try_from(code - 256) {
+            Ok(signal) if signal > 0 => Exit { code, signal },
+            _ => Exit { code, signal: 0 },
+        });
+        Ok(())
+    }
+
+    fn resources(&self, record: &mut BatchRecord) -> Result<(), Reason> {
+        let hosts = self.get("exec_host").map(ExecHost::parse).transpose()?;
+        let slots = hosts.as_ref().map(|hosts| hosts.slots);
+        let assigned = |resource| self.assigned(resource);
+        let cpus = assigned("ncpus")
+            .or(self.number("total_execution_slots"))
+            .or(slots)
+            .or(self.number("resources_used.ncpus"))
+            .or(self.spec("ppn"))
+            .or(self.number("Resource_List.ncpus"));
+        let nodes = self
+            .number("unique_node_count")
+            .or(hosts.map(|hosts| hosts.names.len() as u64))
+            .or(self.number("Resource_List.nodect"));
+        let gpus = assigned("ngpus")
+            .or(self.number("Resource_List.ngpus"))
+            .or(self.spec("gpus"));
+        let narrow =
+            |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
+        record.cpus = narrow("CPUs", cpus)?;
+        record.nodes = narrow("nodes", nodes)?;
+        record.gpus = narrow("GPUs", gpus)?;
+        let size = |key: &str| self.get(key).and_then(|text| value::bytes(text, 1));
+        let per_cpu =
+            size("Resource_List.pmem").map(|bytes| bytes.saturating_mul(cpus.unwrap_or(1)));
+        let asked = size("Resource_List.mem").or(per_cpu);
+        let held = assigned("mem").or(size("resource_assigned.mem")).or(asked);
+        record.requested_memory_mib = asked.map(|bytes| bytes >> 20);
+        record.memory_mib = held.map(|bytes| bytes >> 20);
+        record.memory_peak_bytes = size("resources_used.mem");
+        record.virtual_peak_bytes = size("resources_used.vmem");
+        let disk = size("Resource_List.file").or(size("Resource_List.scratch_local"));
+        record.disk_mib = disk.map(|bytes| bytes >> 20);
+        Ok(())
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        self.get(key)?.parse().ok()
+    }
+
+    /// What `exec_vnode=(n1:ncpus=2:mem=4gb)+(…)` holds of a resource, over all chunks.
+    fn assigned(&self, resource: &str) -> Option<u64> {
+        let amounts = self.get("exec_vnode")?.split(['(', ')', '+', ':']);
+        let amounts = amounts.filter_map(|part| part.strip_prefix(resource)?.strip_prefix('='));
+        let mut total = None;
+        for amount in amounts {
+            let amount = value::bytes(amount, 1)?;
+            total = Some(total.unwrap_or(0_u64).checked_add(amount)?);
+        }
+        total
+    }
+
+    /// What `nodes=2:ppn=8+1:ppn=4` asks for of a property, over all nodes.
+    fn spec(&self, property: &str) -> Option<u64> {
+        let mut total = None;
+        for chunk in self.get("Resource_List.nodes")?.split('+') {
+            let mut parts = chunk.split(':');
+            let nodes: u64 = parts.next()?.parse().unwrap_or(1);
+            let each = parts.find_map(|part| part.strip_prefix(property)?.strip_prefix('='));
+            if let Some(each) = each.and_then(|each| each.parse::<u64>().ok()) {
+                total = Some(
+                    total
+                        .unwrap_or(0_u64)
+                        .checked_add(nodes.checked_mul(each)?)?,
+                );
+            }
+        }
+        total
+    }
+}
+
+/// `host/slots` by `+`, the slots being `5`, `0-3,7` or `0*4`.
+struct ExecHost<'a> {
+    names: BTreeSet<&'a str>,
+    slots: u64,
+}
+
+impl<'a> ExecHost<'a> {
+    fn parse(text: &'a str) -> Result<Self, Reason> {
+        let mut hosts = Self {
+            names: BTreeSet::new(),
+            slots: 0,
+        };
+        for part in text.split('+') {
+            let (name, slots) = part.split_once('/').unwrap_or((part, "0"));
+            let count = match slots.split_once('*') {
+                Some((_, times)) => times.parse().ok(),
+                None => value::ranges(slots),
+            };
+            let sum = count.and_then(|count: u64| hosts.slots.checked_add(count));
+            hosts.slots = sum.ok_or_else(|| Reason::field("exec_host", part, "host/slots"))?;
+            hosts.names.insert(name);
+        }
+        if hosts.names.contains("") {
+            return Err(Reason::Shape(format!(
+                "exec_host `{}` names no host",
+                quoted(text)
+            )));
+        }
+        Ok(hosts)
+    }
+}

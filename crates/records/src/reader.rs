@@ -1,0 +1,299 @@
+//! A stream of records out of a stream of bytes, whatever the format.
+//!
+//! Invariant: every line ends up in a record, in an error, or in the counts of what was ignored;
+//! after an error the next call reads on; and a reader that starts at a [`Cursor`] gives what this
+//! one would have given from there.
+//!
+//! Deliberately not here: opening, unpacking and following files.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::BufRead;
+
+use serde::{Deserialize, Serialize};
+
+use crate::apel::ApelBlocks;
+use crate::error::{Reason, RecordError};
+use crate::format::Format;
+use crate::grid_engine::GridEngineLine;
+use crate::htcondor::{AdLines, AdObjects, FieldLine};
+use crate::lines::{Line, Lines, RECORD_BYTES_MAX};
+use crate::lsf::LsfLines;
+use crate::ogf::UsageRecordPieces;
+use crate::pbs::PbsLine;
+use crate::record::BatchRecord;
+use crate::slurm;
+use crate::zone::Zone;
+
+/// What the input does not say about itself.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The cluster, for formats (or lines) that name none.
+    pub cluster: String,
+    /// The zone of local times.
+    pub zone: Zone,
+    /// `sacct` without a header line: the fields of its `--format`, by `,` or `|`.
+    pub columns: Option<String>,
+    /// Whether the input may still grow: a last line without its end is then left alone.
+    pub growing: bool,
+}
+
+/// Where to go on: kept together with what was counted, it makes reading resumable.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cursor {
+    /// Bytes (after decompression) that need not be read again.
+    pub bytes: u64,
+    /// Lines within them.
+    pub lines: u64,
+    /// The columns that the header line named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<String>,
+}
+
+/// Lines that are no records and no errors either, by why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ignored {
+    /// Blank lines, comments, headers, rulers.
+    Decoration,
+    /// Steps of a job: the job's own line has it all.
+    Step,
+    /// Events other than the end of a run (PBS's `Q` and `S`, LSF's `JOB_NEW`).
+    OtherEvent,
+}
+
+/// Reads records one by one. After an error about a record, the next call reads the next one; after
+/// an error of the input itself, there is nothing more.
+pub struct Records<R> {
+    lines: Lines<R>,
+    parser: Box<dyn Parser>,
+    found: Found,
+    cursor: Cursor,
+    /// Where the record that is open began, if that is behind the cursor: bytes and lines.
+    open_at: Option<(u64, u64)>,
+    ended: bool,
+}
+
+/// What a parser makes of a line.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    ready: VecDeque<Result<BatchRecord, RecordError>>,
+    ignored: BTreeMap<Ignored, u64>,
+    begun: Option<usize>,
+}
+
+impl Found {
+    /// A record begins where this much of the line precedes it, and all before is given out.
+    pub(crate) fn begin(&mut self, before: &str) {
+        self.begun = Some(before.bytes().filter(u8::is_ascii).count());
+    }
+
+    pub(crate) fn record(&mut self, line: u64, record: Result<BatchRecord, Reason>) {
+        self.ready
+            .push_back(record.map_err(|reason| RecordError { line, reason }));
+    }
+
+    pub(crate) fn ignore(&mut self, why: Ignored) {
+        *self.ignored.entry(why).or_default() += 1;
+    }
+}
+
+/// A format's reader of lines. The line has no end, and is valid UTF-8 but for what was replaced.
+pub(crate) trait Parser: Send {
+    /// Takes the line of this number.
+    fn line(&mut self, line: &str, number: u64, found: &mut Found);
+
+    /// The input has ended.
+    fn end(&mut self, _number: u64, _found: &mut Found) {}
+
+    /// A line was too long, and whatever it belonged to is lost.
+    fn lost(&mut self) {}
+
+    /// Whether everything taken so far has been given out, so that reading can go on from here.
+    fn is_at_rest(&self) -> bool {
+        true
+    }
+
+    /// The columns that a header named.
+    fn columns(&self) -> Option<String> {
+        None
+    }
+}
+
+impl<R: BufRead> Records<R> {
+    /// Reads from the beginning.
+    pub fn new(input: R, format: Format, options: &Options) -> Self {
+        Self::resume(input, format, options, Cursor::default())
+    }
+
+    /// Reads on from a cursor; `input` begins at [`Cursor::bytes`].
+    pub fn resume(input: R, format: Format, options: &Options, cursor: Cursor) -> Self {
+        let mut options = options.clone();
+        options.columns = cursor.columns.clone().or(options.columns);
+        let lines = Lines::new(input, cursor.bytes, cursor.lines, options.growing);
+        Self {
+            lines: match format {
+                Format::HtcondorJson => lines.in_pieces(b'}'),
+                Format::OgfUsageRecord => lines.in_pieces(b'>'),
+                _ => lines,
+            },
+            parser: parser(format, options),
+            found: Found::default(),
+            cursor,
+            open_at: None,
+            ended: false,
+        }
+    }
+
+    /// Where to go on after the records given out so far.
+    pub fn cursor(&self) -> &Cursor {
+        &self.cursor
+    }
+
+    /// Lines that were passed over, by why.
+    pub fn ignored(&self) -> &BTreeMap<Ignored, u64> {
+        &self.found.ignored
+    }
+
+    /// Bytes read, for a progress bar.
+    pub fn bytes_read(&self) -> u64 {
+        self.lines.position
+    }
+
+    fn step(&mut self) {
+        match self.lines.read() {
+            Ok(Line::Whole) => {
+                let number = self.lines.number;
+                let mut text = String::from_utf8_lossy(self.lines.text());
+                if number == 1 && text.starts_with('\u{feff}') {
+                    text = text[3..].to_owned().into();
+                }
+                self.parser.line(&text, number, &mut self.found);
+                if let Some(ascii_before) = self.found.begun.take() {
+                    self.open_at = Some(self.lines.within(ascii_before));
+                }
+            }
+            Ok(Line::TooLong) => {
+                self.parser.lost();
+                self.found.record(self.lines.number, Err(Reason::TooLong));
+            }
+            Ok(Line::End) => {
+                self.ended = true;
+                self.parser.end(self.lines.number, &mut self.found);
+            }
+            Err(error) => {
+                self.ended = true;
+                self.found.record(self.lines.number, Err(error.into()));
+            }
+        }
+    }
+
+    /// One line may give several records: the cursor moves when the last of them is given out.
+    fn move_cursor(&mut self) {
+        if !self.found.ready.is_empty() {
+            return;
+        }
+        if self.parser.is_at_rest() {
+            self.open_at = Some((self.lines.position, self.lines.lines_before()));
+        }
+        if let Some((bytes, lines)) = self.open_at.take() {
+            (self.cursor.bytes, self.cursor.lines) = (bytes, lines);
+            self.cursor.columns = self.parser.columns();
+        }
+    }
+}
+
+impl<R: BufRead> Iterator for Records<R> {
+    type Item = Result<BatchRecord, RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.found.ready.is_empty() && !self.ended {
+            self.step();
+            self.move_cursor();
+        }
+        let item = self.found.ready.pop_front();
+        self.move_cursor();
+        item
+    }
+}
+
+fn parser(format: Format, options: Options) -> Box<dyn Parser> {
+    match format {
+        Format::SlurmSacct => Box::new(slurm::SacctLines::new(options)),
+        Format::SlurmJobcomp => Box::new(EachLine(slurm::JobcompLine(options))),
+        Format::SlurmScript => Box::new(slurm::ScriptBlocks::new(options)),
+        Format::SlurmSqueue => Box::new(EachLine(slurm::SqueueLine(options))),
+        Format::Pbs => Box::new(EachLine(PbsLine(options))),
+        Format::GridEngine => Box::new(EachLine(GridEngineLine(options))),
+        Format::Lsf => Box::new(LsfLines::new(options)),
+        Format::HtcondorJson => Box::new(AdObjects::new(options)),
+        Format::HtcondorAds => Box::new(AdLines::new(options)),
+        Format::HtcondorFields => Box::new(EachLine(FieldLine(options))),
+        Format::OgfUsageRecord => Box::new(UsageRecordPieces::new(options)),
+        Format::ApelJob => Box::new(ApelBlocks::new(options)),
+    }
+}
+
+/// A format whose records are lines that know nothing of each other.
+pub(crate) trait LineFormat: Send {
+    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason>;
+}
+
+pub(crate) struct EachLine<F>(pub(crate) F);
+
+impl<F: LineFormat> Parser for EachLine<F> {
+    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
+        if line.trim().is_empty() {
+            return found.ignore(Ignored::Decoration);
+        }
+        match self.0.record(line) {
+            Ok(Ok(record)) => found.record(number, Ok(record)),
+            Ok(Err(why)) => found.ignore(why),
+            Err(reason) => found.record(number, Err(reason)),
+        }
+    }
+}
+
+/// Lines of one record that is not complete yet, of bounded size.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) text: String,
+    /// Number of the first line; 0 where there is none.
+    pub(crate) first: u64,
+    too_long: bool,
+}
+
+impl Gathered {
+    /// Adds a line, unless the record has become too long, which is reported by [`Self::take`].
+    pub(crate) fn push(&mut self, line: &str, number: u64) {
+        if self.first == 0 {
+            self.first = number;
+        }
+        self.push_piece(line);
+        self.push_piece("\n");
+    }
+
+    /// Adds text to a record that has begun.
+    pub(crate) fn push_piece(&mut self, piece: &str) {
+        self.too_long |= self.text.len() + piece.len() > RECORD_BYTES_MAX;
+        if self.too_long {
+            self.text = String::new();
+        } else {
+            self.text.push_str(piece);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == 0
+    }
+
+    /// What was gathered, with its first line's number.
+    pub(crate) fn take(&mut self) -> (u64, Result<String, Reason>) {
+        let taken = std::mem::take(self);
+        let text = if taken.too_long {
+            Err(Reason::TooLong)
+        } else {
+            Ok(taken.text)
+        };
+        (taken.first, text)
+    }
+}

@@ -1,0 +1,196 @@
+//! One job, as its batch system or Grid recorded it.
+//!
+//! Invariant: what the source does not say is `None` or empty; times are UTC, lengths milliseconds,
+//! and sizes bytes or MiB whatever the source counts in. A job's key is the same from every source
+//! of one batch system, so that a job reported by two of them is one job.
+//!
+//! Deliberately not here: whether it is charged ([`crate::ChargeRule`]).
+
+use fairmesh_model::{JobKey, Millis, Origin, WallTime};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Reason;
+use crate::format::Format;
+use crate::state::JobState;
+
+/// How the job's script or its batch system left it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code; some systems have codes of their own below zero and above 255.
+    pub code: i64,
+    /// The signal that ended it, 0 for none.
+    #[serde(default)]
+    pub signal: u32,
+}
+
+/// A record of accounting, or a line of a list of jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchRecord {
+    /// What it was read from.
+    pub format: Format,
+    /// Which job, and which run of it. Slurm gives a requeued run a new submit time, which is the
+    /// instance; elsewhere it is the start of the run, or the submit time where it never started.
+    #[serde(flatten)]
+    pub key: JobKey,
+    /// The job id as users see it, where it is not the key's: `4103947_7`, `12+1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The job's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whose: local user, account or project, local group, Grid identity.
+    #[serde(flatten)]
+    pub origin: Origin,
+    /// Numeric user id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u64>,
+    /// Numeric group id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u64>,
+    /// Groups and roles within virtual organisations (VOMS FQANs), the first being the primary one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fqans: Vec<String>,
+    /// The job's id in the Grid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grid_job: Option<String>,
+    /// Queue or partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Quality of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<String>,
+    /// When it was submitted (this run of it, in Slurm).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submit: Option<WallTime>,
+    /// From when on it could have started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eligible: Option<WallTime>,
+    /// When it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<WallTime>,
+    /// When it ended; for a running job, when it is expected to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<WallTime>,
+    /// Wall-clock time as the source states it, which need not be `end - start`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall: Option<Millis>,
+    /// Wall-clock time asked for. `None` for no limit, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_wall: Option<Millis>,
+    /// CPU time used, user and system, over all CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_time: Option<Millis>,
+    /// CPUs held; for a job that waits, asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Nodes held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// GPUs held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// Memory held by the whole job, MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Memory asked for by the whole job, MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_memory_mib: Option<u64>,
+    /// Scratch disk held, MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mib: Option<u64>,
+    /// Most real memory used, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_peak_bytes: Option<u64>,
+    /// Most virtual memory used, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_peak_bytes: Option<u64>,
+    /// Memory used, summed over CPU time, KiB-seconds (Grid Engine).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_kib_s: Option<u64>,
+    /// In which state the record left it.
+    pub state: JobState,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// The hosts it ran on, as the source lists them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<String>,
+    /// Kind of machine or node, where the source names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Priority in the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u64>,
+}
+
+impl BatchRecord {
+    /// A record that says nothing yet but which job it is about.
+    pub fn new(format: Format, key: JobKey, state: JobState) -> Self {
+        Self {
+            format,
+            key,
+            label: None,
+            name: None,
+            origin: Origin::default(),
+            uid: None,
+            gid: None,
+            fqans: Vec::new(),
+            grid_job: None,
+            queue: None,
+            qos: None,
+            submit: None,
+            eligible: None,
+            start: None,
+            end: None,
+            wall: None,
+            requested_wall: None,
+            cpu_time: None,
+            cpus: None,
+            nodes: None,
+            gpus: None,
+            memory_mib: None,
+            requested_memory_mib: None,
+            disk_mib: None,
+            memory_peak_bytes: None,
+            virtual_peak_bytes: None,
+            memory_kib_s: None,
+            state,
+            exit: None,
+            hosts: None,
+            machine: None,
+            priority: None,
+        }
+    }
+
+    /// How long it waited; zero if it started before it was submitted, by what its clocks said.
+    pub fn waited(&self) -> Option<Millis> {
+        Some(self.start?.since(self.submit?))
+    }
+
+    /// From its start to its end.
+    pub fn span(&self) -> Option<Millis> {
+        Some(self.end?.since(self.start?))
+    }
+
+    /// How long it held its resources: what the source states where that leaves out the time in
+    /// which a job was suspended or waited for its next run, else from start to end.
+    pub fn held(&self) -> Option<Millis> {
+        let stated = self.wall.filter(|_| self.format.states_held_time());
+        stated.or_else(|| self.span())
+    }
+
+    /// Refuses an end before the start; the key's instance follows from the times, unless the
+    /// source has a better one.
+    pub(crate) fn checked(mut self) -> Result<Self, Reason> {
+        if let (Some(start), Some(end)) = (self.start, self.end)
+            && end < start
+        {
+            return Err(Reason::Backwards);
+        }
+        if self.key.instance == 0 {
+            let run = self.start.or(self.submit);
+            self.key.instance = run.map_or(0, |moment| moment.0 / 1_000);
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,32 @@
+//! Slurm: `sacct`, `squeue`, and the two job completion plug-ins that need no database.
+//!
+//! Invariant: one run of a job has one key from all four, the raw job id and the submit time:
+//! Slurm gives a requeued job a new submit time, an array task its own raw id when it starts, and
+//! each component of a heterogeneous job its own. Seen on Slurm 22.05.
+//!
+//! Deliberately not here: running the commands. Run them with [`TIME_FORMAT`] in the environment,
+//! and no time zone is needed.
+
+mod job_id;
+mod jobcomp;
+mod sacct;
+mod script;
+mod squeue;
+#[cfg(test)]
+mod tests;
+mod tres;
+
+pub use job_id::array_tasks;
+pub use sacct::SACCT_FORMAT;
+pub use script::script_record;
+pub use squeue::SQUEUE_FORMAT;
+pub use tres::Tres;
+
+pub(crate) use jobcomp::JobcompLine;
+pub(crate) use sacct::SacctLines;
+pub(crate) use script::ScriptBlocks;
+pub(crate) use squeue::SqueueLine;
+
+/// A variable of the environment of `sacct` and `squeue`, and its value: times in seconds since the
+/// epoch, which need no zone and come once even when clocks are put back.
+pub const TIME_FORMAT: (&str, &str) = ("SLURM_TIME_FORMAT", "%s");

@@ -1,0 +1,273 @@
+//! `sacct -P`, with whatever fields it was asked for.
+//!
+//! Invariant: fields are known by the name in the header line (or in the `--format` that the caller
+//! repeats), never by their place. A separator within the one field of free text is undone; where
+//! two fields could hold it, the line is refused.
+
+use fairmesh_model::{JobKey, Millis};
+
+use super::job_id::{self, Part};
+use super::tres::{self, Tres};
+use crate::error::Reason;
+use crate::fields::{self, given};
+use crate::format::Format;
+use crate::reader::{Found, Ignored, Options, Parser};
+use crate::record::BatchRecord;
+use crate::value;
+
+/// What to ask `sacct -a -X -P -D -o` for. `-D` shows the earlier runs of requeued jobs, too; the
+/// job's name stands last, so that a `|` in it does no harm.
+pub const SACCT_FORMAT: &str = "jobidraw,jobid,cluster,account,user,uid,group,gid,partition,qos,\
+    state,exitcode,submit,eligible,start,end,elapsedraw,timelimitraw,nnodes,ncpus,reqcpus,reqmem,\
+    alloctres,reqtres,nodelist,priority,jobname";
+
+/// Fields that users fill as they like.
+const FREE_TEXT: [&str; 9] = [
+    "jobname",
+    "comment",
+    "admincomment",
+    "systemcomment",
+    "submitline",
+    "workdir",
+    "wckey",
+    "constraints",
+    "container",
+];
+
+/// Above this, Slurm's old "memory per node" is a memory per CPU with its flag misread.
+const PER_CPU_FLAG_MIB: u64 = 0x8000_0000;
+
+pub(crate) struct SacctLines {
+    options: Options,
+    /// Lower-case names, in the order of the line.
+    columns: Vec<String>,
+}
+
+impl SacctLines {
+    pub(crate) fn new(options: Options) -> Self {
+        let columns = options.columns.as_deref().map(names).unwrap_or_default();
+        Self { options, columns }
+    }
+
+    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
+        if self.columns.is_empty() {
+            return Err(Reason::NoColumns);
+        }
+        let row = Row::new(&self.columns, line)?;
+        let raw = row.given("jobidraw").or_else(|| row.given("jobid"));
+        let raw = raw.ok_or_else(|| Reason::missing("JobID"))?;
+        let label = row.given("jobid").unwrap_or(raw);
+        for id in [raw, label] {
+            let parsed = job_id::parse(id);
+            let (_, part) = parsed.ok_or_else(|| Reason::field("JobID", id, "a job id"))?;
+            if part == Part::Step {
+                return Ok(Err(Ignored::Step));
+            }
+        }
+        let state = row.given("state").ok_or_else(|| Reason::missing("State"))?;
+        let key = JobKey {
+            cluster: row
+                .given("cluster")
+                .unwrap_or(&self.options.cluster)
+                .to_owned(),
+            job: raw.to_owned(),
+            instance: 0,
+        };
+        let mut record = BatchRecord::new(Format::SlurmSacct, key, fields::state(state)?);
+        self.times(&row, &mut record)?;
+        fields::set_instance(&mut record);
+        fields::set_label(&mut record, label.to_owned());
+        whose(&row, &mut record)?;
+        resources(&row, &mut record)?;
+        record.checked().map(Ok)
+    }
+
+    fn times(&self, row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
+        let time =
+            |field, not_before| fields::time(&self.options.zone, field, row.get(field), not_before);
+        record.wall = match row.given("elapsedraw") {
+            Some(seconds) => fields::length("ElapsedRaw", seconds)?,
+            None => fields::length("Elapsed", row.get("elapsed"))?,
+        };
+        record.submit = time("submit", None)?;
+        record.eligible = time("eligible", record.submit)?;
+        record.start = time("start", record.submit)?;
+        let elapsed = record.wall.unwrap_or(Millis(0));
+        record.end = time("end", record.start.map(|start| start.after(elapsed)))?;
+        record.requested_wall = match row.given("timelimitraw") {
+            Some(limit) => fields::minutes("TimelimitRaw", limit)?,
+            None => fields::length("Timelimit", row.get("timelimit"))?,
+        };
+        record.cpu_time = fields::length("TotalCPU", row.get("totalcpu"))?;
+        Ok(())
+    }
+}
+
+impl Parser for SacctLines {
+    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
+        if line.trim().is_empty() {
+            return found.ignore(Ignored::Decoration);
+        }
+        if is_header(line) {
+            self.columns = names(line);
+            return found.ignore(Ignored::Decoration);
+        }
+        match self.record(line) {
+            Ok(Ok(record)) => found.record(number, Ok(record)),
+            Ok(Err(why)) => found.ignore(why),
+            Err(reason) => found.record(number, Err(reason)),
+        }
+    }
+
+    fn columns(&self) -> Option<String> {
+        (!self.columns.is_empty()).then(|| self.columns.join("|"))
+    }
+}
+
+/// A line of names, one of them the job's id. A job has a number there, whatever it is called.
+fn is_header(line: &str) -> bool {
+    let names = || line.trim_end().split('|');
+    let is_id =
+        |name: &str| name.eq_ignore_ascii_case("jobid") || name.eq_ignore_ascii_case("jobidraw");
+    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphabetic());
+    names().any(is_id) && names().all(is_name)
+}
+
+/// The names of a header line, or of a `--format` with its widths (`jobname%40`).
+fn names(text: &str) -> Vec<String> {
+    let separator = if text.contains('|') { '|' } else { ',' };
+    let text = text.trim().trim_end_matches(separator);
+    let name = |name: &str| name.split('%').next().unwrap_or("").trim().to_lowercase();
+    text.split(separator).map(name).collect()
+}
+
+/// A line's fields by name.
+struct Row<'a> {
+    columns: &'a [String],
+    values: Vec<&'a str>,
+    /// Fields that a column of free text took, because it held separators.
+    extra: usize,
+    free: usize,
+}
+
+impl<'a> Row<'a> {
+    fn new(columns: &'a [String], line: &'a str) -> Result<Self, Reason> {
+        let mut values: Vec<&str> = line.split('|').collect();
+        // `sacct -p` ends each line with a separator.
+        if values.len() == columns.len() + 1 && values.last() == Some(&"") {
+            values.pop();
+        }
+        let shape = |found: usize| {
+            let columns = columns.len();
+            Reason::Shape(format!("{found} fields, where {columns} are expected"))
+        };
+        let extra = values
+            .len()
+            .checked_sub(columns.len())
+            .ok_or_else(|| shape(values.len()))?;
+        let is_free = |name: &String| FREE_TEXT.contains(&name.as_str());
+        let free = columns.iter().position(is_free).unwrap_or(columns.len());
+        if extra > 0 && columns.iter().filter(|name| is_free(name)).count() != 1 {
+            return Err(shape(values.len()));
+        }
+        Ok(Self {
+            columns,
+            values,
+            extra,
+            free,
+        })
+    }
+
+    fn get(&self, name: &str) -> &'a str {
+        let Some(at) = self.columns.iter().position(|column| column == name) else {
+            return "";
+        };
+        let at = if at > self.free { at + self.extra } else { at };
+        self.values.get(at).copied().unwrap_or_default()
+    }
+
+    fn given(&self, name: &str) -> Option<&'a str> {
+        given(self.get(name))
+    }
+
+    /// Free text, with the separators that were in it.
+    fn text(&self, name: &str) -> Option<String> {
+        let at = self.columns.iter().position(|column| column == name)?;
+        let text = match at.cmp(&self.free) {
+            std::cmp::Ordering::Equal => self.values.get(at..=at + self.extra)?.join("|"),
+            _ => self.get(name).to_owned(),
+        };
+        fields::name(&text)
+    }
+}
+
+fn whose(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
+    record.origin.user = fields::name(row.get("user"));
+    record.origin.account = fields::name(row.get("account"));
+    record.origin.group = fields::name(row.get("group"));
+    record.uid = fields::number("UID", row.get("uid"))?;
+    record.gid = fields::number("GID", row.get("gid"))?;
+    record.name = row.text("jobname");
+    record.queue = fields::name(row.get("partition"));
+    record.qos = fields::name(row.get("qos"));
+    record.exit = fields::exit("ExitCode", row.get("exitcode"))?;
+    record.priority = fields::number("Priority", row.get("priority"))?;
+    let assigned = |hosts: &&str| *hosts != "None assigned";
+    record.hosts = row.given("nodelist").filter(assigned).map(str::to_owned);
+    Ok(())
+}
+
+fn resources(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
+    let held = Tres::parse("AllocTRES", row.given("alloctres").unwrap_or_default())?;
+    let asked = Tres::parse("ReqTRES", row.given("reqtres").unwrap_or_default())?;
+    let started = record.start.is_some();
+    let number = |field: &str| fields::number(field, row.get(field));
+    let narrow =
+        |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
+    let allocated = number("ncpus")?.or(number("alloccpus")?).or(held.cpus);
+    let requested = number("reqcpus")?.or(asked.cpus);
+    let cpus = if started {
+        allocated
+    } else {
+        allocated.filter(|cpus| *cpus > 0).or(requested)
+    };
+    record.cpus = narrow("NCPUS", cpus)?;
+    let nodes = number("nnodes")?.or(number("allocnodes")?).or(held.nodes);
+    record.nodes = narrow("NNodes", nodes)?;
+    // Older Slurms do not track GPUs, and name them in what was asked for only.
+    let gres = ["allocgres", "reqgres"].map(|field| row.given(field).and_then(tres::gres_gpus));
+    let gpus = held.gpus.or(gres[0]).or(gres[1]).or(asked.gpus);
+    record.gpus = narrow("gres/gpu", gpus)?;
+    record.requested_memory_mib = requested_memory_mib(row, record)?.or(asked.memory_mib);
+    // Where allocations are tracked, a job without memory in its own holds none; where they are
+    // not, it holds what it asked for.
+    record.memory_mib = if row.given("alloctres").is_some() {
+        held.memory_mib
+    } else {
+        record.requested_memory_mib
+    };
+    let peak = row.given("maxrss").and_then(|text| value::bytes(text, 1));
+    record.memory_peak_bytes = peak;
+    Ok(())
+}
+
+/// `ReqMem`: of the job (`4G`), of a node (`4Gn`) or of a CPU (`4Gc`, before Slurm 21.08).
+fn requested_memory_mib(row: &Row<'_>, record: &BatchRecord) -> Result<Option<u64>, Reason> {
+    let Some(text) = row.given("reqmem") else {
+        return Ok(None);
+    };
+    let cpus = u64::from(record.cpus.unwrap_or(1));
+    let nodes = u64::from(record.nodes.unwrap_or(1));
+    let (amount, times) = match text.as_bytes().last() {
+        Some(b'c') => (&text[..text.len() - 1], cpus),
+        Some(b'n') => (&text[..text.len() - 1], nodes),
+        _ => (text, 1),
+    };
+    let bytes = value::bytes(amount, 1 << 20);
+    let mib = bytes.ok_or_else(|| Reason::field("ReqMem", text, "an amount of memory"))? >> 20;
+    let total = match mib.checked_sub(PER_CPU_FLAG_MIB) {
+        Some(per_cpu) if text.ends_with('n') => per_cpu.saturating_mul(cpus),
+        _ => mib.saturating_mul(times),
+    };
+    Ok(Some(total))
+}

@@ -1,0 +1,388 @@
+//! What the recorded samples do not show of each format: other dialects, bad neighbours, layouts.
+
+use fairmesh_model::{Millis, WallTime};
+use fairmesh_records::{
+    BatchRecord, ChargeRule, Format, JobState, Options, Records, Skip, WallRule, Zone,
+};
+
+const LATER: WallTime = WallTime::from_unix_secs(2_000_000_000);
+
+fn options() -> Options {
+    Options {
+        cluster: "c".to_owned(),
+        ..Options::default()
+    }
+}
+
+fn read(format: Format, text: &str) -> Vec<Result<BatchRecord, String>> {
+    let records = Records::new(text.as_bytes(), format, &options());
+    records
+        .map(|result| result.map_err(|error| error.to_string()))
+        .collect()
+}
+
+fn good(format: Format, text: &str) -> Vec<BatchRecord> {
+    let records = read(format, text);
+    let good = |record: Result<_, String>| record.unwrap_or_else(|error| panic!("{error}"));
+    records.into_iter().map(good).collect()
+}
+
+/// The jobs read, and `!` for each error.
+fn jobs(format: Format, text: &str) -> Vec<String> {
+    let job = |result: Result<BatchRecord, String>| result.map_or("!".to_owned(), |r| r.key.job);
+    read(format, text).into_iter().map(job).collect()
+}
+
+const AD: &str = r#"{
+  "ClusterId": 12,
+  "ProcId": 3,
+  "GlobalJobId": "schedd#12.3#1700000000",
+  "Owner": "alice",
+  "AcctGroup": "group_atlas",
+  "x509userproxysubject": "/O=Grid/CN=Alice {x} \"q\"",
+  "QDate": 1700000000,
+  "JobStartDate": 1700000100,
+  "CompletionDate": 1700004000,
+  "RemoteWallClockTime": 3600.0,
+  "RemoteUserCpu": 3.5e3,
+  "RemoteSysCpu": 1,
+  "JobStatus": 4,
+  "ExitCode": 0,
+  "RequestCpus": 8,
+  "CpusProvisioned": 4,
+  "RequestMemory": "ifThenElse(a, b, c)",
+  "MemoryProvisioned": 2048,
+  "RequestGpus": 1,
+  "DiskProvisioned": 2097152,
+  "Nested": { "a": "}" }
+}"#;
+
+#[test]
+fn htcondor_as_json_in_any_layout() {
+    let one_line = AD.replace('\n', "");
+    for text in [
+        format!("[\n{AD}\n,\n{AD}\n]\n"),
+        format!("[{one_line},{one_line}]"),
+        format!("{one_line}\n{one_line}\n"),
+    ] {
+        assert_eq!(Format::detect(text.as_bytes()), Some(Format::HtcondorJson));
+        let records = good(Format::HtcondorJson, &text);
+        assert_eq!(records.len(), 2);
+        for record in &records {
+            assert_eq!(
+                (record.key.job.as_str(), record.key.instance),
+                ("12.3", 1_700_000_000)
+            );
+            assert_eq!(
+                record.origin.subject.as_deref(),
+                Some("/O=Grid/CN=Alice {x} \"q\"")
+            );
+            assert_eq!(record.origin.account.as_deref(), Some("group_atlas"));
+            assert_eq!((record.cpus, record.gpus), (Some(4), Some(1)));
+            assert_eq!(
+                (record.memory_mib, record.disk_mib),
+                (Some(2_048), Some(2_048))
+            );
+            assert_eq!(record.cpu_time, Some(Millis(3_501_000)));
+            assert_eq!(record.state, JobState::Completed);
+            // Between its runs it held nothing.
+            let usage = ChargeRule::default().usage(record, LATER).expect("charged");
+            assert_eq!(usage.end.since(usage.start), Millis::from_secs(3_600));
+        }
+    }
+}
+
+#[test]
+fn an_ad_that_is_left_open_swallows_no_other() {
+    let cut = &AD[..AD.find("\"JobStatus\"").unwrap()];
+    let text = format!("{AD}\n{cut}\n{AD}\nnonsense\n{AD}\n");
+    assert_eq!(
+        jobs(Format::HtcondorJson, &text),
+        ["12.3", "!", "12.3", "!", "12.3"]
+    );
+    let errors: Vec<_> = read(Format::HtcondorJson, &text)
+        .into_iter()
+        .filter_map(Result::err)
+        .collect();
+    let first_line_of_cut = AD.lines().count() + 1;
+    assert!(
+        errors[0].starts_with(&format!("line {first_line_of_cut}: not a JSON")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn htcondor_as_lines() {
+    let ad = "ClusterId = 7\nProcId = 0\nOwner = \"bob\"\nQDate = 1700000000\n\
+        JobStartDate = 1700000100\nEnteredCurrentStatus = 1700000200\nJobStatus = 3\n\
+        RemoteWallClockTime = 1.000000000000000E+02\nRequestCpus = 2\nExitSignal = 9\n";
+    let never = "ClusterId = 8\nProcId = 0\nOwner = \"bob\"\nQDate = 1700000000\nJobStatus = 3\n\
+        EnteredCurrentStatus = 1700000200\nRequestCpus = 2\nRemoteWallClockTime = 0.0\n";
+    let banner = "*** Offset = 0 ClusterId = 7 ProcId = 0 Owner = \"bob\" CompletionDate = 0\n";
+    let text = format!("{ad}{banner}{never}{banner}garbage\n{banner}{ad}");
+    assert_eq!(Format::detect(text.as_bytes()), Some(Format::HtcondorAds));
+    assert_eq!(jobs(Format::HtcondorAds, &text), ["7.0", "8.0", "!", "7.0"]);
+    let records = good(Format::HtcondorAds, &format!("{ad}\n{never}"));
+    let rule = ChargeRule::default();
+    let usage = rule.usage(&records[0], LATER).expect("it ran");
+    assert_eq!(
+        (usage.cores, usage.end.since(usage.start)),
+        (2, Millis::from_secs(100))
+    );
+    assert_eq!(
+        rule.usage(&records[1], LATER),
+        Err(Skip::CancelledBeforeStart)
+    );
+}
+
+const APEL: &str = "APEL-individual-job-message: v0.3\nSite: X\nSubmitHost: ce:2811/q\n\
+    MachineName: pbs.x.org\nQueue: q\nLocalJobId: 31564.pbs\nLocalUserId: u1\n\
+    GlobalUserName: /C=whatever/DC=test/CN=me\nFQAN: /atlas/Role=NULL\nWallDuration: 234256\n\
+    CpuDuration: 2345\nProcessors: 2\nNodeCount: 0\nStartTime: 1318840264\nEndTime: 1318842264\n\
+    MemoryReal: 1000\nMemoryVirtual: 2000\n%%\n";
+
+#[test]
+fn apel_messages() {
+    assert_eq!(Format::detect(APEL.as_bytes()), Some(Format::ApelJob));
+    let record = &good(Format::ApelJob, APEL)[0];
+    assert_eq!(
+        (record.key.cluster.as_str(), record.key.job.as_str()),
+        ("pbs.x.org", "31564.pbs")
+    );
+    assert_eq!(
+        record.origin.subject.as_deref(),
+        Some("/C=whatever/DC=test/CN=me")
+    );
+    assert_eq!(record.fqans, ["/atlas/Role=NULL"]);
+    assert_eq!((record.cpus, record.nodes), (Some(2), None));
+    assert_eq!(record.memory_peak_bytes, Some(1_024_000));
+    assert_eq!(record.held(), Some(Millis::from_secs(234_256)));
+    let bad = APEL.replace("EndTime: 1318842264", "EndTime: soon");
+    let nameless = APEL.replace("LocalJobId", "Job");
+    let text = format!("{bad}{APEL}{nameless}{APEL}");
+    assert_eq!(
+        jobs(Format::ApelJob, &text),
+        ["!", "31564.pbs", "!", "31564.pbs"]
+    );
+}
+
+#[test]
+fn pbs_counts_what_was_assigned() {
+    let line = |attributes: &str| {
+        format!(
+            "01/02/2024 03:04:05;E;1[7].srv;user=u group=g account=\"acc\" jobname=n ctime=100 \
+             start=200 end=300 {attributes}\n"
+        )
+    };
+    let record = |attributes: &str| good(Format::Pbs, &line(attributes)).remove(0);
+    let counts = |attributes: &str| {
+        let record = record(attributes);
+        (record.cpus, record.nodes, record.gpus, record.memory_mib)
+    };
+    assert_eq!(
+        counts(
+            "exec_host=a/0*4+b/1*4 exec_vnode=(a:ncpus=4:mem=4gb:ngpus=1)+(b:ncpus=4:ngpus=1:mem=4gb)"
+        ),
+        (Some(8), Some(2), Some(2), Some(8_192))
+    );
+    assert_eq!(
+        counts("exec_host=a/0-3,6+b/1*4"),
+        (Some(9), Some(2), None, None)
+    );
+    assert_eq!(
+        counts("Resource_List.nodes=2:ppn=8:gpus=1+1:ppn=4 Resource_List.pmem=1gb"),
+        (Some(20), None, Some(2), Some(20_480))
+    );
+    assert_eq!(
+        record("Exit_status=271").exit.map(|exit| exit.signal),
+        Some(15)
+    );
+    assert_eq!(record("Exit_status=-11").state, JobState::Failed);
+    assert_eq!(
+        record("Exit_status=0").origin.account.as_deref(),
+        Some("acc")
+    );
+    assert!(read(Format::Pbs, &line("exec_host=a/x"))[0].is_err());
+    assert!(read(Format::Pbs, &line("Exit_status=zero"))[0].is_err());
+}
+
+#[test]
+fn a_rerun_of_pbs_is_another_run_of_its_job() {
+    let first =
+        "01/02/2024 03:04:05;R;1.srv;user=u ctime=1704164400 start=1704164600 exec_host=a/0\n";
+    let second = "01/02/2024 04:04:05;E;1.srv;user=u ctime=1704164400 start=1704167000 end=1704168245 exec_host=a/0\n";
+    let early = "01/02/2024 03:00:05;R;2.srv;user=u ctime=1704164400\n";
+    let records = good(Format::Pbs, &format!("{early}{first}{second}"));
+    assert_eq!(records.len(), 2);
+    assert_eq!(records[0].state, JobState::Requeued);
+    assert_eq!(
+        records[0].end,
+        Some(WallTime::from_unix_secs(1_704_164_645))
+    );
+    assert_eq!(records[0].key.job, records[1].key.job);
+    assert_ne!(records[0].key.instance, records[1].key.instance);
+}
+
+const LSF: &str = "\"JOB_FINISH\" \"10.1\" 1000 7 0 0 2 100 0 0 200 \"u\" \"q\" \"\" \"\" \"\" \
+    \"h\" \"/\" \"\" \"\" \"\" \"f\" 0 2 \"h1\" \"h1\" 32 1.0 \"name\" \"COMMAND\" 1.5 0.5 \
+    1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 \"\" \"proj\" 35072 2 \"\" \"\" 3 2048 0 \"\" \"\" \"\" \
+    \"\" 0 \"\" 16 \"\" -1 \"\" \"\" \"\" \"\" -1 \"\" \"\" 0 \"\" 0 \"\" \"\" 0 0";
+
+#[test]
+fn lsf_commands_may_span_lines_and_may_be_broken() {
+    let spanning = LSF.replace("COMMAND", "#!/bin/sh\n\"\"quoted\"\" \"\"JOB\"\"\nexit 137");
+    let broken = LSF.replace("COMMAND\"", "COMMAND");
+    let started = "\"JOB_START\" \"10.1\" 1000 7 4 0\n";
+    let text = format!("{spanning}\n{started}{broken}\n{LSF}\n");
+    assert_eq!(Format::detect(text.as_bytes()), Some(Format::Lsf));
+    assert_eq!(jobs(Format::Lsf, &text), ["7[3]", "!", "7[3]"]);
+    let record = good(Format::Lsf, &spanning).remove(0);
+    assert_eq!(record.state, JobState::OutOfMemory);
+    assert_eq!(record.exit.map(|exit| exit.code), Some(137));
+    assert_eq!((record.cpus, record.nodes), (Some(2), Some(1)));
+    assert_eq!(record.origin.account.as_deref(), Some("proj"));
+    assert_eq!(record.cpu_time, Some(Millis(2_000)));
+}
+
+#[test]
+fn grid_engine_tasks_reruns_and_slaves() {
+    let line = |failed: &str, task: &str, slave: &str| {
+        format!(
+            "q:h:g:u:n:1:sge:0:100:200:300:{failed}:0:100:0:0:0.0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:\
+             proj:d:mpi:4:{task}:1:1:0:c:0:{slave}:5:0:0\n"
+        )
+    };
+    let text = [
+        "# a comment\n".to_owned(),
+        line("0", "0", "NONE"),
+        line("25", "2", "NONE"),
+        line("0", "0", "1.node"),
+        line("x", "0", "NONE"),
+    ]
+    .concat();
+    assert_eq!(Format::detect(text.as_bytes()), Some(Format::GridEngine));
+    assert_eq!(jobs(Format::GridEngine, &text), ["1", "1.2", "!"]);
+    let rerun = good(Format::GridEngine, &line("25", "2", "NONE")).remove(0);
+    assert_eq!(rerun.state, JobState::Requeued);
+    assert_eq!(rerun.origin.account.as_deref(), Some("proj"));
+    assert_eq!(rerun.cpus, Some(4));
+}
+
+const USAGE: &str = "<u:JobUsageRecord xmlns:u=\"x\"><u:RecordIdentity u:recordId=\"r1\"/>\
+    <u:JobIdentity><u:LocalJobId>j&amp;1</u:LocalJobId></u:JobIdentity>\
+    <u:UserIdentity><u:LocalUserId>u</u:LocalUserId></u:UserIdentity><u:Status>aborted</u:Status>\
+    <u:CpuDuration u:usageType=\"user\">PT1H</u:CpuDuration>\
+    <u:CpuDuration u:usageType=\"system\">PT1.5S</u:CpuDuration>\
+    <u:Memory u:storageUnit=\"MB\" u:metric=\"max\">100</u:Memory><u:Processors>4</u:Processors>\
+    <u:WallDuration>P1DT2H</u:WallDuration><u:StartTime>2024-01-01T00:00:00+01:00</u:StartTime>\
+    <u:EndTime>2024-01-02T02:00:00+01:00</u:EndTime></u:JobUsageRecord>";
+
+#[test]
+fn usage_records_fail_alone() {
+    let record = good(Format::OgfUsageRecord, USAGE).remove(0);
+    assert_eq!(
+        (record.key.job.as_str(), record.key.cluster.as_str()),
+        ("j&1", "c")
+    );
+    assert_eq!(record.state, JobState::Cancelled);
+    assert_eq!(record.cpu_time, Some(Millis(3_601_500)));
+    assert_eq!(record.memory_peak_bytes, Some(100 << 20));
+    assert_eq!(
+        (record.wall, record.cpus),
+        (Some(Millis::from_secs(93_600)), Some(4))
+    );
+
+    let misnested = USAGE.replace("</u:Status>", "");
+    let open = USAGE.replace("</u:JobUsageRecord>", "");
+    let year = USAGE.replace("P1DT2H", "P1Y");
+    let entity = USAGE.replace("&amp;", "&evil;");
+    let comment = "<!-- <u:JobUsageRecord> -->";
+    let text = format!(
+        "<?xml version=\"1.0\"?>\n<u:UsageRecords>{misnested}{USAGE}{comment}{year}\n{entity}{open}\
+         {USAGE}</u:UsageRecords>\n"
+    );
+    assert_eq!(
+        Format::detect(text.as_bytes()),
+        Some(Format::OgfUsageRecord)
+    );
+    assert_eq!(
+        jobs(Format::OgfUsageRecord, &text),
+        ["!", "j&1", "!", "!", "!", "j&1"]
+    );
+}
+
+#[test]
+fn each_format_is_recognised_and_no_stranger() {
+    let squeue = "8|2_1|u|0|g|RUNNING|2|1|1|2|NONE|0:02|UNLIMITED|main|17|normal|N/A|4G|n1|a\n";
+    for (text, format) in [
+        ("JobID|User|State\n1|u|COMPLETED\n", Format::SlurmSacct),
+        ("JobIDRaw|Elapsed|\n", Format::SlurmSacct),
+        (squeue, Format::SlurmSqueue),
+        ("ACCOUNT=a\nJOBID=1\nJOBSTATE=FAILED\n", Format::SlurmScript),
+        ("\n\nJobId=1 UserId=u(0) EndTime=x\n", Format::SlurmJobcomp),
+        ("; a comment\n#\n01/02/2024 03:04:05;Q;1;\n", Format::Pbs),
+    ] {
+        assert_eq!(Format::detect(text.as_bytes()), Some(format), "{text}");
+    }
+    for stranger in [
+        "",
+        "\n",
+        "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18\n",
+        "{\"cluster\":\"c\",\"job\":\"1\",\"start_ms\":0}\n",
+        "root:x:0:0:root:/root:/bin/sh\n",
+        "<html><body></body></html>",
+        "a|b|c\n",
+    ] {
+        assert_eq!(Format::detect(stranger.as_bytes()), None, "{stranger}");
+    }
+}
+
+#[test]
+fn the_rule_chooses_states_and_lengths() {
+    let text = "JobID|User|State|Submit|Start|End|Elapsed|NCPUS\n\
+        1|u|PREEMPTED|100|200|300|00:00:40|2\n\
+        2|u|FAILED|100|200|200|00:00:00|2\n\
+        3|u|TIMEOUT|100|200|300|00:01:40|\n";
+    let records = good(Format::SlurmSacct, text);
+    let length = |rule: &ChargeRule| {
+        let usage = rule.usage(&records[0], LATER).expect("charged");
+        usage.end.since(usage.start).0 / 1_000
+    };
+    let mut rule = ChargeRule::default();
+    assert_eq!(length(&rule), 40);
+    rule.wall = WallRule::Span;
+    assert_eq!(length(&rule), 100);
+    assert!(
+        rule.usage(&records[1], LATER).is_ok(),
+        "it ran, if for no second"
+    );
+    assert_eq!(rule.usage(&records[2], LATER), Err(Skip::NoCpus));
+    rule.states.remove(&JobState::Preempted);
+    let skip = rule.usage(&records[0], LATER).expect_err("left out");
+    assert_eq!(skip, Skip::StateNotCharged(JobState::Preempted));
+    assert_eq!(
+        skip.to_string(),
+        "jobs in the state PREEMPTED are not charged here"
+    );
+}
+
+/// The hour that comes twice: the job's length says which of the two its end is.
+#[test]
+fn a_local_end_fits_the_time_that_passed() {
+    let zone = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a zone");
+    let options = Options {
+        zone: Zone::new(zone),
+        ..options()
+    };
+    let text = "JobID|User|State|Submit|Start|End|Elapsed|NCPUS\n\
+        1|u|FAILED|2026-10-25T01:00:00|2026-10-25T01:30:00|2026-10-25T02:30:00|01:00:00|2\n\
+        2|u|FAILED|2026-10-25T01:00:00|2026-10-25T01:30:00|2026-10-25T02:30:00|02:00:00|2\n";
+    let records = Records::new(text.as_bytes(), Format::SlurmSacct, &options);
+    let spans: Vec<_> = records
+        .map(|record| record.expect("a job").span())
+        .collect();
+    assert_eq!(
+        spans,
+        [3_600, 7_200].map(|seconds| Some(Millis::from_secs(seconds)))
+    );
+}
