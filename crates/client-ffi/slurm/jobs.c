@@ -1,0 +1,166 @@
+/*
+ * jobs.c - factors of the table, written into Slurm's pending jobs. See jobs.h.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "jobs.h"
+
+#include "src/slurmctld/locks.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "people.h"
+
+/* The shortest pause between two holds of the write lock, so that others get at it. */
+#define PAUSE_US_MIN 1000
+
+/* Jobs to change, found under the read lock. Ids, because a record may go between two locks. */
+struct found {
+	const fairmesh_table *table;
+	const struct parameters *parameters;
+	struct tally *tally;
+	uint32_t *ids;
+	size_t count;
+	size_t room;
+	/* The last job's user and account, and what came of them: the next is often of the same. */
+	const job_record_t *last;
+	bool has_site_factor;
+	uint32_t site_factor;
+};
+
+static long now_us(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000L + now.tv_nsec / 1000;
+}
+
+bool job_site_factor(const fairmesh_table *table, const struct parameters *parameters,
+		     const job_record_t *job, uint32_t *site_factor)
+{
+	const char *user = people_name(job->user_id);
+	uint32_t factor;
+	if (!user)
+		return false;
+	switch (fairmesh_table_factor(table, user, job->account, &factor, NULL)) {
+	case FAIRMESH_OK:
+		break;
+	case FAIRMESH_NOT_KNOWN:
+		factor = 0;
+		break;
+	default:
+		return false;
+	}
+	*site_factor = (uint32_t)(NICE_OFFSET + parameters_points(parameters, factor));
+	return true;
+}
+
+/* A held job's priority is zero; one that an administrator has set is not recomputed by Slurm. */
+static bool may_change(const job_record_t *job)
+{
+	return IS_JOB_PENDING(job) && job->priority && !job->direct_set_prio && job->details;
+}
+
+static void keep(struct found *found, uint32_t id)
+{
+	if (found->count == found->room) {
+		size_t room = found->room ? 2 * found->room : 1024;
+		uint32_t *larger = realloc(found->ids, room * sizeof(*larger));
+		if (!larger)
+			return; /* the next pass finds it again */
+		found->ids = larger;
+		found->room = room;
+	}
+	found->ids[found->count++] = id;
+}
+
+/* As job_site_factor(), within one hold of a lock. */
+static bool wanted(struct found *found, const job_record_t *job, uint32_t *site_factor)
+{
+	const job_record_t *last = found->last;
+	if (!last || last->user_id != job->user_id || xstrcmp(last->account, job->account))
+		found->has_site_factor = job_site_factor(found->table, found->parameters, job,
+							 &found->site_factor);
+	found->last = job;
+	*site_factor = found->site_factor;
+	return found->has_site_factor;
+}
+
+static int look_at(void *record, void *argument)
+{
+	const job_record_t *job = record;
+	struct found *found = argument;
+	uint32_t site_factor;
+	if (job->magic != JOB_MAGIC) {
+		found->tally->is_broken = true;
+		return SLURM_ERROR;
+	}
+	if (!may_change(job))
+		return SLURM_SUCCESS;
+	found->tally->pending++;
+	if (wanted(found, job, &site_factor) && site_factor != job->site_factor)
+		keep(found, job->job_id);
+	return SLURM_SUCCESS;
+}
+
+static void find(struct found *found)
+{
+	slurmctld_lock_t reading = { .conf = READ_LOCK, .job = READ_LOCK };
+	lock_slurmctld(reading);
+	long began = now_us();
+	if (job_list)
+		list_for_each_ro(job_list, look_at, found);
+	found->tally->scan_us = now_us() - began;
+	unlock_slurmctld(reading);
+}
+
+/* Changes some jobs in one hold; gives its length. */
+static long change(struct found *found, size_t first, size_t end)
+{
+	slurmctld_lock_t writing = { .conf = READ_LOCK, .job = WRITE_LOCK, .node = READ_LOCK,
+				     .part = READ_LOCK, .fed = READ_LOCK };
+	size_t changed = 0;
+	uint32_t site_factor;
+	lock_slurmctld(writing);
+	long began = now_us();
+	found->last = NULL;
+	for (size_t i = first; i < end; i++) {
+		job_record_t *job = find_job_record(found->ids[i]);
+		if (!job || !may_change(job) || !wanted(found, job, &site_factor) ||
+		    job->site_factor == site_factor)
+			continue;
+		job->site_factor = site_factor;
+		set_job_prio(job);
+		changed++;
+	}
+	/* Without it clients go on with the list of jobs that they hold. */
+	if (changed)
+		last_job_update = time(NULL);
+	long held_us = now_us() - began;
+	unlock_slurmctld(writing);
+	found->tally->changed += changed;
+	return held_us;
+}
+
+void jobs_apply(const fairmesh_table *table, const struct parameters *parameters,
+		const atomic_bool *stopping, struct tally *tally)
+{
+	struct found found = { .table = table, .parameters = parameters, .tally = tally };
+	*tally = (struct tally){ 0 };
+	find(&found);
+	tally->differing = found.count;
+	size_t batch = parameters->batch;
+	for (size_t first = 0; first < found.count && !*stopping && !tally->is_broken;
+	     first += batch) {
+		size_t end = first + batch < found.count ? first + batch : found.count;
+		long held_us = change(&found, first, end);
+		tally->holds++;
+		if (held_us > tally->longest_us)
+			tally->longest_us = held_us;
+		if (end < found.count)
+			usleep(held_us > PAUSE_US_MIN ? held_us : PAUSE_US_MIN);
+	}
+	free(found.ids);
+}

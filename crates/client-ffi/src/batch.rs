@@ -1,0 +1,40 @@
+//! One blocking look-up of any number of names, on a connection of its own.
+//!
+//! Invariant: all names are answered for, or none: the factors are handed out at the end. It takes no
+//! longer than two timeouts for each [`CHUNK_ROWS`] names.
+//!
+//! Deliberately not here: keeping anything for the next call. A scheduler that asks every second
+//! wants a [`crate::refresh::FreshTable`].
+
+use std::path::Path;
+use std::time::Duration;
+
+use fairmesh_client::{Client, ClientError};
+
+use crate::refresh::raw_factors;
+use crate::table::who;
+
+/// Rows in one request: with the longest names that there may be, they fit in one frame.
+pub const CHUNK_ROWS: usize = 4_000;
+
+/// The factors of users and accounts (an empty account is none), in their order;
+/// [`fairmesh_client::protocol::UNKNOWN`] where the node knows no such account.
+pub fn look_up(
+    socket: &Path,
+    names: &[(&str, &str)],
+    timeout: Duration,
+) -> Result<Vec<u32>, ClientError> {
+    let mut client = Client::connect(socket, timeout)?;
+    let mut factors = Vec::with_capacity(names.len());
+    for chunk in names.chunks(CHUNK_ROWS) {
+        let accounts: Vec<_> = chunk
+            .iter()
+            .map(|(user, account)| who(user, account))
+            .collect();
+        let before = factors.len();
+        factors.extend(raw_factors(&client.lookup(&accounts)?));
+        // The protocol holds an answer to be whole, but not to be of the length that was asked for.
+        factors.resize(before + chunk.len(), fairmesh_client::protocol::UNKNOWN);
+    }
+    Ok(factors)
+}

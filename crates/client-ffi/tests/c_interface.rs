@@ -1,0 +1,196 @@
+//! The C interface as a scheduler sees it: the table behind it against a fake node, and the example
+//! program, compiled against the header and the static library.
+
+mod fake;
+
+use std::ffi::{CString, c_char};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use fairmesh_client_ffi::batch::look_up;
+use fairmesh_client_ffi::refresh::{FreshTable, Source};
+use fairmesh_client_ffi::table::{Found, Refused};
+
+use fake::{FakeNode, hang_up};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn open(node: &FakeNode, interval: Duration) -> FreshTable {
+    let source = Source {
+        socket: node.socket(),
+        interval,
+        timeout: Duration::from_secs(2),
+    };
+    FreshTable::open(source, PATIENCE).expect("a thread")
+}
+
+/// Waits until the table says so.
+fn await_word(fresh: &FreshTable, user: &str, account: &str, expected: Result<Found, Refused>) {
+    let began = Instant::now();
+    let mut seen = 0;
+    while fresh.table().look_up(user, account) != expected {
+        let error = fresh.table().error();
+        assert!(began.elapsed() < PATIENCE, "never {expected:?}: {error}");
+        seen = fresh.table().wait(seen, Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_new_name_is_asked_for_at_once_and_a_change_is_noticed() {
+    let node = FakeNode::new(&[("ann/physics", 7), ("ann/", 8)]);
+    // With this interval, only the news can have made the table ask.
+    let patient = open(&node, PATIENCE * 10);
+    await_word(&patient, "ann", "physics", Ok(Found::Factor(7)));
+    await_word(&patient, "ann", "", Ok(Found::Factor(8)));
+    await_word(&patient, "bob", "physics", Ok(Found::NotKnown));
+
+    let quick = open(&node, Duration::from_millis(20));
+    await_word(&quick, "ann", "physics", Ok(Found::Factor(7)));
+    node.set("ann/physics", 9);
+    await_word(&quick, "ann", "physics", Ok(Found::Factor(9)));
+    assert_eq!(
+        patient.table().look_up("ann", "physics"),
+        Ok(Found::Factor(7))
+    );
+}
+
+#[test]
+fn more_names_than_one_request_takes_are_all_answered_for() {
+    let node = FakeNode::new(&[("ann/0", 1), ("ann/8999", 2)]);
+    let fresh = open(&node, Duration::from_millis(20));
+    for account in 0..9_000 {
+        let _ = fresh.table().look_up("ann", &account.to_string());
+    }
+    await_word(&fresh, "ann", "8999", Ok(Found::Factor(2)));
+    await_word(&fresh, "ann", "0", Ok(Found::Factor(1)));
+
+    let accounts: Vec<String> = (0..9_000).map(|account| account.to_string()).collect();
+    let names: Vec<_> = accounts.iter().map(|it| ("ann", it.as_str())).collect();
+    let factors = look_up(&node.socket(), &names, PATIENCE).expect("answered");
+    assert_eq!((factors[0], factors[1], factors[8_999]), (1, u32::MAX, 2));
+}
+
+#[test]
+fn a_node_that_comes_late_is_found() {
+    let node = FakeNode::away();
+    let fresh = open(&node, Duration::from_millis(20));
+    let began = Instant::now();
+    while fresh.table().error().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "no error came");
+        fresh.table().wait(0, Duration::from_millis(10));
+    }
+    assert_eq!(fresh.table().look_up("ann", ""), Ok(Found::NotYet));
+    assert_eq!(fresh.table().freshness().answered, None);
+    node.set("ann/", 5);
+    node.listen();
+    await_word(&fresh, "ann", "", Ok(Found::Factor(5)));
+    assert!(fresh.table().error().is_empty());
+}
+
+#[test]
+fn null_and_nonsense_are_bad_arguments() {
+    use fairmesh_client_ffi::ffi::*;
+    let null = std::ptr::null::<c_char>();
+    let latin = CString::new([0xff_u8]).expect("no zero in it");
+    // The functions promise to take null; that is what is tried here.
+    let codes = call_with_nothing(null, latin.as_ptr());
+    assert_eq!(codes, [BAD_ARGUMENT; 4]);
+}
+
+#[allow(unsafe_code)]
+fn call_with_nothing(null: *const c_char, latin: *const c_char) -> [i32; 4] {
+    use fairmesh_client_ffi::ffi::*;
+    let node = FakeNode::away();
+    let socket = CString::new(node.socket().to_str().expect("UTF-8")).expect("no zero in it");
+    let nobody = Name {
+        user: null,
+        account: null,
+    };
+    let mut factor = 0;
+    let no_table = std::ptr::null();
+    let no_text = std::ptr::null_mut();
+    // SAFETY: every pointer is null, or to a C string or a variable that outlives the call.
+    unsafe {
+        assert!(fairmesh_table_open(null, 1, 1, 1).is_null());
+        assert!(fairmesh_table_open(socket.as_ptr(), 0, 1, 1).is_null());
+        fairmesh_table_close(std::ptr::null_mut());
+        fairmesh_table_wake(no_table);
+        let table = fairmesh_table_open(socket.as_ptr(), 1, 1, 1_000);
+        let latin =
+            fairmesh_table_factor(table, latin, null, &raw mut factor, std::ptr::null_mut());
+        fairmesh_table_close(table);
+        let row = &raw const nobody;
+        let path = socket.as_ptr();
+        [
+            latin,
+            fairmesh_table_add(no_table, null, null),
+            fairmesh_table_state(no_table, std::ptr::null_mut()),
+            fairmesh_lookup(path, row, 1, 9, &raw mut factor, no_text, 0),
+        ]
+    }
+}
+
+/// The youngest static library beside this test's program: cargo has built it for this test.
+fn static_library() -> PathBuf {
+    let test = std::env::current_exe().expect("a program has a path");
+    let folder = test.parent().expect("it lies in a folder");
+    let entries = folder.read_dir().expect("a readable folder").flatten();
+    let libraries = entries.filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("libfairmesh_client_ffi") && name.ends_with(".a")
+    });
+    let built = |entry: &std::fs::DirEntry| entry.metadata().and_then(|it| it.modified()).ok();
+    let youngest = libraries.max_by_key(built);
+    youngest
+        .expect("cargo builds all kinds of a library")
+        .path()
+}
+
+fn example(folder: &Path) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join("lookup");
+    let output = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-Wno-sign-compare", "-I"])
+        .arg(here.join("include"))
+        .arg("-o")
+        .args([&program, &here.join("examples/lookup.c"), &static_library()])
+        .args(["-lpthread", "-ldl", "-lm"])
+        .output()
+        .expect("a C compiler, which Rust needs too");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    program
+}
+
+fn ask(program: &Path, socket: &Path, names: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.arg(socket).args(names);
+    command.output().expect("it was just compiled")
+}
+
+#[test]
+fn the_example_in_c_prints_factors_and_says_what_is_wrong() {
+    let node = FakeNode::new(&[("ann/physics", 750_000_000), ("carol/", 1)]);
+    let program = example(node.socket().parent().expect("it is in a folder"));
+    let names = ["ann:physics", "bob:physics", "carol"];
+    let output = ask(&program, &node.socket(), &names);
+    let words = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        words,
+        "ann physics 750000000\nbob physics unknown\ncarol - 1\n"
+    );
+
+    // A broken socket is an error and no signal, which would end the scheduler.
+    let rude = node.socket().with_file_name("rude.sock");
+    hang_up(&rude);
+    for socket in [rude, node.socket().with_file_name("none.sock")] {
+        for _ in 0..20 {
+            let output = ask(&program, &socket, &names);
+            let words = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            assert!(words.starts_with("no factors: "), "{words}");
+        }
+    }
+}
