@@ -34,7 +34,7 @@ pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 
 /// Steps between two checks that cost more.
-const DEEP_EVERY: u64 = 48;
+const DEEP_EVERY: u64 = 96;
 
 /// How often views are compared while the Grid is to become one.
 const LOOK_EVERY: Millis = Millis(500);

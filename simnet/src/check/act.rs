@@ -14,19 +14,11 @@ use crate::swarm::{Fault, Offer, running_jobs};
 use crate::vo::{START, site_config, site_id};
 use crate::world::StepKind;
 
-/// Whether feeds wait while a site has no charter of a VO. A site that has lost its charter counts by
-/// its own windows, which are other spans by the VO's.
-const FEEDS_WAIT_FOR_CHARTER: bool = false;
-
-/// Whether nodes may start with a configuration that leaves out a VO, and mount it later. What they
-/// have stored of it is then not read.
-const RESTARTS_WHILE_LEFT: bool = true;
-
 impl Run {
     pub(super) fn act(&mut self, planned: Planned) {
         match planned {
             Planned::Report(node) => {
-                let (now, mounted) = (self.true_wall(), self.fed(node));
+                let (now, mounted) = (self.true_wall(), self.mounted(node));
                 let offers = self.feeds.report(node, now, &mounted);
                 self.report(node, &offers);
             }
@@ -36,7 +28,6 @@ impl Run {
             Planned::Start(node) => self.start(node),
             Planned::MakeRoom(node) => {
                 self.stats.fault("room made");
-                self.mount_before_start(node);
                 self.stored(node, |run| run.world.make_room(node));
             }
             Planned::ClockRight(node) => self.world.clock_correct(node),
@@ -51,20 +42,6 @@ impl Run {
 
     pub(super) fn true_wall(&self) -> WallTime {
         START.after(Millis(self.world.now().0))
-    }
-
-    /// VOs whose jobs a node's feed reports now.
-    pub(super) fn fed(&self, node: usize) -> Vec<usize> {
-        let mounted = self.mounted(node);
-        let Some(site) = self.world.site(node).filter(|_| FEEDS_WAIT_FOR_CHARTER) else {
-            return mounted;
-        };
-        let status = site.vo_status(self.world.now_at(node));
-        let known = |vo: &usize| {
-            let mut of = status.iter().filter(|status| status.vo == self.ids[*vo]);
-            of.any(|status| status.charter_version > 0)
-        };
-        mounted.into_iter().filter(known).collect()
     }
 
     /// VOs that a node mounts now, by their numbers.
@@ -96,7 +73,7 @@ impl Run {
     }
 
     fn running(&mut self, node: usize) {
-        let (now, mounted) = (self.true_wall(), self.fed(node));
+        let (now, mounted) = (self.true_wall(), self.mounted(node));
         let listed = self.feeds.running(node, now, &mounted);
         if !self.world.node(node).is_up() {
             return;
@@ -229,19 +206,8 @@ impl Run {
 
     pub(super) fn start(&mut self, node: usize) {
         if !self.world.node(node).is_up() {
-            self.mount_before_start(node);
             // A full disk keeps it down until there is room.
             self.stored(node, |run| run.world.start(node).unwrap_or(()));
-        }
-    }
-
-    /// A node that is down gets all its VOs back before it starts.
-    pub(super) fn mount_before_start(&mut self, node: usize) {
-        let left = self.departed.iter().any(|(of, _)| *of == node);
-        if left && !RESTARTS_WHILE_LEFT && !self.world.node(node).is_up() {
-            self.departed.retain(|(of, _)| *of != node);
-            let config = self.config_without(node, &[]);
-            self.world.node_mut(node).config = config;
         }
     }
 

@@ -127,9 +127,6 @@ impl Run {
     pub(super) fn heal(&mut self) {
         self.facts.borrow_mut().is_calm = true;
         self.schedule.clear();
-        for node in 0..self.options.sites {
-            self.mount_before_start(node);
-        }
         let before: Vec<(u32, u32)> = self.stores();
         self.world.heal();
         for (node, (set_aside, life)) in before.into_iter().enumerate() {
@@ -178,7 +175,7 @@ impl Run {
     }
 
     fn tell_the_rest(&mut self, node: usize) {
-        let (now, mounted) = (self.true_wall(), self.fed(node));
+        let (now, mounted) = (self.true_wall(), self.mounted(node));
         self.feeds.end_all(node, now);
         let _ = self.world.running(node, Vec::new());
         self.look(Some(node), StepKind::Running, false);

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{StreamId, VoId};
+use fairmesh_site::gossip::wire::LONG_STREAM_BATCHES;
 use fairmesh_site::{BatchId, Table, Write};
 
 use super::{Invariant, Seen, Violation};
@@ -19,10 +20,6 @@ const UNMAPPED_MAX: usize = 10_000;
 /// Checkpoints' worth of batches that a site keeps of its own streams: two (`usage::CHECKPOINTS_KEPT`)
 /// and the ones towards the next. What peers had to give back is bounded as theirs.
 const CHECKPOINTS_KEPT: u64 = 3;
-
-/// The same for the streams of others. Checkpoints are pushed and never asked for, so a node lets go
-/// of their batches only with luck: this bounds how many pushes in a row may be lost.
-const CHECKPOINTS_MISSED: u64 = 16;
 
 /// Batches beside those: one publication may be cut into several.
 const BATCHES_SLACK: u64 = 16;
@@ -57,12 +54,13 @@ impl Limits {
         }
         for ((_, stream), count) in &batches {
             let is_own = stream.site == place.id && seen.whole[node];
-            let checkpoints = if is_own {
-                CHECKPOINTS_KEPT
+            // Checkpoints of others are pushed, and asked for once there is much to let go of.
+            let asked = if is_own {
+                0
             } else {
-                CHECKPOINTS_MISSED
+                LONG_STREAM_BATCHES as u64
             };
-            let kept = every * checkpoints + BATCHES_SLACK;
+            let kept = every * CHECKPOINTS_KEPT + asked + BATCHES_SLACK;
             if *count > kept {
                 let message = format!(
                     "stores {count} batches of one stream of site {}; {kept} is the limit",

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Batches that all nodes together take in one run, about.
-const BATCHES_TAKEN: u64 = 10_000;
+const BATCHES_TAKEN: u64 = 4_000;
 
 /// Longest and shortest safety phase.
 const MINUTES: (u64, u64) = (60, 2 * 24 * 60);
