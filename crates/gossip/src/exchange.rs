@@ -9,20 +9,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairmesh_model::{
-    ContentHash, Incarnation, Millis, MonoTime, Now, Seq, SiteId, VoId, WallTime,
-};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
 mod answer;
 mod clocks;
+mod held;
 
-use crate::digest::{DigestFrame, Vector};
+use crate::digest::Vector;
 use crate::replica::Replica;
-use crate::wire::{Item, Probe, Pull, PullAnswer, Request, Response, SEALS_ASKED_MAX, Summary};
+use crate::wire::{Item, Probe, PullAnswer, Request, Response, SEALS_ASKED_MAX, Summary};
 use clocks::Clocks;
+use held::{pull, summaries};
 
 /// Number of a request, unique in one node's life.
 pub type RequestId = u64;
@@ -111,6 +111,7 @@ struct Peer {
     agreed_on: BTreeSet<VoId>,
     /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
     pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,
+    confirmations: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +142,10 @@ struct Parts {
 /// Most requests that wait for one peer; what does not fit comes up again in a later exchange. Holds
 /// a checkpoint of the most seals, asked [`SEALS_ASKED_MAX`] at a time, and some pulls beside it.
 const QUEUE_MAX: usize = 512;
+
+/// Most probes in a connection beyond those by the clock: where two nodes never come to agree, the
+/// clock's are enough.
+const CONFIRMATIONS_MAX: u8 = 16;
 
 /// Most streams of one VO in a peer's digest: bounds what a peer can make us remember by sending
 /// difference after difference. Twice what fits into one request.
@@ -234,6 +239,18 @@ impl Gossip {
                 unless: None,
             },
         );
+    }
+
+    /// Somebody waits for an agreement with `peer`: probe it again as soon as what is under way is
+    /// over, a bounded number of times in a connection.
+    pub fn confirm(&mut self, peer: SiteId) {
+        let Some(state) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        if state.confirmations < CONFIRMATIONS_MAX {
+            state.confirmations += 1;
+            self.enqueue(peer, Asked::Probe);
+        }
     }
 
     /// A checkpoint of `peer` names these seals, which we lack.
@@ -540,44 +557,4 @@ impl Gossip {
             .map(|arrival| (vo, arrival))
             .collect()
     }
-}
-
-/// What we hold of a VO, in the parts that are to be compared; the vector as a difference from `base`.
-fn pull(
-    vo: VoId,
-    replica: &Replica,
-    parts: Parts,
-    vector: Option<&Vector>,
-    base: Option<&Vector>,
-) -> Pull {
-    let with_usage = |rows: fn(&Replica) -> Vec<(SiteId, Incarnation, Seq)>| {
-        vector.map(|_| rows(replica)).unwrap_or_default()
-    };
-    Pull {
-        vo,
-        documents: parts.documents.then(|| replica.document_hashes()),
-        usage: vector.map(|vector| match base {
-            Some(base) => DigestFrame::since(base, vector),
-            None => DigestFrame::full(vector),
-        }),
-        forks: with_usage(Replica::forks),
-        long: with_usage(Replica::long_streams),
-        heads: parts.heads.then(|| replica.heads()),
-        sheets: parts.sheets.then(|| replica.sheet_versions()),
-    }
-}
-
-/// The replica of `vo`, if `peer` may see it.
-fn shared(replicas: &Replicas, vo: VoId, peer: SiteId) -> Option<&Replica> {
-    replicas.get(&vo).filter(|replica| replica.serves(peer))
-}
-
-/// Summaries of all VOs that `peer` may see, or that we ourselves know nothing of yet.
-fn summaries(replicas: &Replicas, peer: SiteId) -> Vec<(VoId, Summary)> {
-    let visible = |replica: &Replica| replica.serves(peer) || !replica.is_founded();
-    replicas
-        .iter()
-        .filter(|(_, replica)| visible(replica))
-        .map(|(vo, replica)| (*vo, replica.summary()))
-        .collect()
 }

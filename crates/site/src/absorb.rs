@@ -69,6 +69,11 @@ impl Site {
         }
         self.watch_peer(now, from);
         self.note_landed(now.mono, from);
+        let carried = |vo: &&VoId| self.ledger.has_carried(**vo);
+        let mut waits = self.replicas.keys().filter(carried);
+        if waits.any(|vo| !self.gossip.agreed_on(from, *vo)) {
+            self.gossip.confirm(from);
+        }
     }
 
     /// Takes a document that somebody hands in here, and pushes it to all members.

@@ -5,7 +5,8 @@
 
 use fairmesh_model::{ContentHash, Now, SiteId, VoId};
 
-use super::{Asked, Gossip, Parts, Replicas, STREAMS_MAX, shared, summaries};
+use super::held::{shared, summaries};
+use super::{Asked, Gossip, Parts, Replicas, STREAMS_MAX};
 use crate::digest::vector_hash;
 use crate::wire::{Probe, Pull, PullAnswer, Request, Response, Summary};
 

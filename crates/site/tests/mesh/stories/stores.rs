@@ -145,3 +145,21 @@ fn a_lost_store_counts_nothing_twice_though_only_an_absent_site_had_its_last_bat
         assert_no_fork(&mesh);
     });
 }
+
+#[test]
+fn what_a_lost_store_had_not_published_is_everywhere_three_sync_intervals_later() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 6), Ledger::default());
+        (0..20).for_each(|round| drop(ledger.report(&mut mesh, round % 6)));
+        mesh.run(SETTLE);
+        mesh.cut(1);
+        (0..5).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        let journal = journal_of(&mesh, 0);
+        mesh.restart_on(0, journal);
+        mesh.run(SETTLE);
+        mesh.heal();
+        let timing = mesh.nodes[0].config.timing;
+        mesh.run(Millis(timing.publish.0 + 3 * timing.sync.0));
+        assert_converged(&mut mesh, &ledger);
+    });
+}
