@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::policy_cmd::PolicyDocument;
-use crate::{ask, demo, emulate, init, policy_cmd, run};
+use crate::{ask, demo, emulate, init, policy_cmd, run, slurm};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Grid-wide fairshare without a server in the middle.
@@ -34,6 +34,7 @@ enum Command {
     Netcheck(ask::netcheck::NetcheckArgs),
     Emulate(emulate::EmulateArgs),
     Policy(policy_cmd::PolicyArgs),
+    Slurm(slurm::SlurmArgs),
     /// Print completions for a shell.
     Completions {
         /// Which shell.
@@ -85,6 +86,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Policy(args) => {
             tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish))
         }
+        Command::Slurm(args) => slurm::run(&args, &mut out).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "fairmesh", &mut out);
             Ok(Exit::Success)
@@ -110,7 +112,7 @@ fn log_filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
         let quiet = std::env::args()
             .nth(1)
-            .is_none_or(|command| command != "run");
+            .is_none_or(|command| !matches!(command.as_str(), "run" | "slurm"));
         if quiet {
             "error".into()
         } else {

@@ -24,3 +24,4 @@ pub mod init;
 pub mod output;
 pub mod policy_cmd;
 pub mod run;
+pub mod slurm;

@@ -7,8 +7,10 @@ pub mod decoders;
 
 mod http;
 mod process;
+mod slurm;
 mod vo;
 
 pub use http::{Answer, request};
 pub use process::{Node, Site};
+pub use slurm::{Accounts, Slurm, Started, await_that};
 pub use vo::{Vo, records};

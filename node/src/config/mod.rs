@@ -33,6 +33,8 @@ pub use shares::{UnreadableTree, only_shares};
 pub use text::{FileError, Source};
 pub use writers::{Writer, uids};
 
+use crate::slurm::settings::{SlurmSettings, checked};
+
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
 
@@ -67,6 +69,8 @@ pub struct Config {
     pub window: WindowLength,
     /// How often.
     pub timing: Timing,
+    /// How the node and Slurm work together, if they do.
+    pub slurm: Option<SlurmSettings>,
 }
 
 /// A peer whose address the operator wrote down.
@@ -150,6 +154,11 @@ impl Config {
             identity: sections::identity(source, &raw.identity, &vos)?,
             history: raw.history.rule(source, window)?,
             timing: sections::timing(source, &raw.timing)?,
+            slurm: raw
+                .slurm
+                .as_ref()
+                .map(|raw| checked(source, raw, base, &data_dir))
+                .transpose()?,
             data_dir,
             vos,
             policy,

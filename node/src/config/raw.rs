@@ -12,6 +12,7 @@ use toml::Spanned;
 
 use super::history::RawHistory;
 use super::quantity::RawDuration;
+use crate::slurm::settings::RawSlurm;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -35,6 +36,8 @@ pub(super) struct RawConfig {
     pub(super) history: RawHistory,
     #[serde(default)]
     pub(super) timing: RawTiming,
+    /// Whether and how the node and a Slurm beside it work together.
+    pub(super) slurm: Option<RawSlurm>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -57,6 +57,7 @@ impl Config {
         // Local usage is stored by window: other windows need another ledger.
         note(restart, old.window != new.window, "history.window");
         note(live, old.timing != new.timing, "timing");
+        note(restart, old.slurm != new.slurm, "slurm");
         reload
     }
 }

@@ -199,7 +199,10 @@ mod tests {
             let no_file = |_: &Path| anyhow::bail!("no file");
             Config::parse(text, Path::new("/etc/fairmesh/fairmesh.toml"), &no_file)
         };
-        let shown = config(&shown).unwrap_or_else(|error| panic!("{error:#}"));
+        let mut shown = config(&shown).unwrap_or_else(|error| panic!("{error:#}"));
+        // Without the table there is no Slurm; with an empty one it has these.
+        let slurm = crate::slurm::settings::SlurmSettings::defaults(&shown.data_dir);
+        assert_eq!(shown.slurm.take(), Some(slurm));
         assert_eq!(shown, config(&plain).expect("valid"));
     }
 }

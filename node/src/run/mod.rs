@@ -25,6 +25,7 @@ use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
 use crate::output::Exit;
 use crate::serve::ViewSource;
+use crate::slurm;
 
 /// Run a node until SIGTERM; SIGHUP reads the configuration again.
 #[derive(Debug, Args)]
@@ -104,9 +105,11 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         config.name,
         words(&running.listening)
     ));
+    let slurm = slurm::beside(&config);
     notify(&[sd_notify::NotifyState::Ready]);
     let served = serve(config, running, &settings_sender).await;
     notify(&[sd_notify::NotifyState::Stopping]);
+    slurm.end().await;
     stop_sender.send_replace(true);
     servers.end().await?;
     served

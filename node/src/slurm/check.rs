@@ -1,0 +1,154 @@
+//! `fairmesh slurm check`: who of the cluster's users and accounts maps where, and who nowhere.
+//!
+//! The names are slurmdbd's where it runs, and those of the queue elsewhere. Invariant: the answer is
+//! the node's own, by the rules that it counts with. Exit 1 if somebody maps nowhere.
+//! Deliberately not here: the rules (`[[identity]]`), which this is to help writing.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use fairmesh_client::{Client, LOOKUP_BATCH_MAX, Names, Who};
+
+use super::Place;
+use super::cluster::{Cluster, Finished};
+use super::runner::Runner;
+use super::{follow, queue};
+use crate::ask::Control;
+use crate::control::answer::{Answer, PriorityBody};
+use crate::control::clean;
+use crate::output::{Align, Exit, OutputArgs, Table};
+
+/// How long the node may take over a batch.
+const LOOKUP_MAX: Duration = Duration::from_secs(10);
+
+/// Finished jobs that are read where no database knows the accounts.
+const FINISHED_MAX: usize = 100_000;
+
+/// Say which users and accounts map where.
+#[derive(Debug, clap::Args)]
+pub(super) struct CheckArgs {
+    /// Only those who map nowhere
+    #[arg(long)]
+    nowhere: bool,
+    /// The form of the table.
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If Slurm or the node is away.
+pub(super) async fn run(
+    args: &CheckArgs,
+    place: &Place,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let people = tokio::task::block_in_place(|| people(place))?;
+    let known = tokio::task::block_in_place(|| known(place, &people))?;
+    let control = Control::new(place.control.clone());
+    let mut table = Table::new(&[
+        ("User", Align::Left),
+        ("Account", Align::Left),
+        ("Counts for", Align::Left),
+        ("Entry", Align::Left),
+    ]);
+    let mut nowhere = 0_usize;
+    for ((user, account), known) in people.iter().zip(known) {
+        nowhere += usize::from(!known);
+        let shown = |name: &Option<String>| clean(name.as_deref().unwrap_or("-"));
+        let (who, what) = (clean(user), shown(account));
+        if !known {
+            table.row([
+                who,
+                what,
+                "nowhere: no identity rule holds".to_owned(),
+                String::new(),
+            ]);
+        } else if !args.nowhere {
+            let parameters = [
+                ("user", Some(user.as_str())),
+                ("account", account.as_deref()),
+            ];
+            let (answer, _): (Answer<PriorityBody>, _) =
+                control.get("/v1/priority", &parameters).await?;
+            let (counts, entry) = (clean(&answer.body.account), clean(&answer.body.entry));
+            table.row([who, what, counts, entry]);
+        }
+    }
+    table.write(out, &args.output)?;
+    eprintln!(
+        "{} users and accounts, {nowhere} map nowhere{}",
+        people.len(),
+        if nowhere > 0 {
+            ": add an [[identity]] rule, or leave them to be counted at the root"
+        } else {
+            ""
+        }
+    );
+    Ok(if nowhere == 0 {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
+}
+
+type Person = (String, Option<String>);
+
+/// Everybody whom the cluster knows.
+fn people(place: &Place) -> anyhow::Result<Vec<Person>> {
+    let runner = Runner::new(&place.settings);
+    let cluster = Cluster::ask(&runner)?;
+    let mut people = BTreeSet::new();
+    if cluster.has_slurmdbd() {
+        let name = cluster.value("ClusterName").unwrap_or_default();
+        let of_cluster = format!("cluster={name}");
+        let arguments = ["-nP", "show", "assoc", &of_cluster, "format=User,Account"];
+        for line in runner.ask("sacctmgr", &arguments)?.lines() {
+            match line.split_once('|') {
+                Some((user, account)) if !user.is_empty() => {
+                    people.insert((user.to_owned(), Some(account.to_owned())));
+                }
+                _ => {}
+            }
+        }
+    }
+    let (jobs, _) = queue::read(&runner, true)?;
+    people.extend(jobs.into_iter().map(|job| (job.user, job.account)));
+    if let Ok(Finished::File(path)) = cluster.finished(&place.settings) {
+        let read = follow::read(
+            &path,
+            None,
+            &fairmesh_records::Options::default(),
+            FINISHED_MAX,
+        );
+        let read = read.with_context(|| format!("cannot read {}", path.display()))?;
+        let whose = read.records.into_iter().map(|record| record.origin);
+        people.extend(whose.filter_map(|origin| Some((origin.user?, origin.account))));
+    }
+    Ok(people.into_iter().collect())
+}
+
+/// Of each, whether the node knows them.
+fn known(place: &Place, people: &[Person]) -> anyhow::Result<Vec<bool>> {
+    let mut client = Client::connect(&place.lookup, LOOKUP_MAX)?;
+    let mut known = Vec::new();
+    for batch in people.chunks(LOOKUP_BATCH_MAX) {
+        let who: Vec<Who<'_>> = batch
+            .iter()
+            .map(|(user, account)| {
+                Who::Names(Names {
+                    user: Some(user),
+                    account: account.as_deref(),
+                    group: None,
+                    subject: None,
+                })
+            })
+            .collect();
+        let answer = client.lookup(&who)?;
+        known.extend(answer.factors().map(|factor| factor.is_some()));
+    }
+    Ok(known)
+}

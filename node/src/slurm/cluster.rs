@@ -1,0 +1,112 @@
+//! What a cluster says of itself: `scontrol show config`, as far as Fairmesh needs it.
+//!
+//! Invariant: a value that Slurm prints as `(null)` is no value. Deliberately not here: what is
+//! wrong with a cluster (`setup`).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::runner::{Runner, SlurmError};
+use super::settings::{SlurmSettings, UsageSource};
+
+/// A cluster's configuration, key by key.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cluster {
+    values: BTreeMap<String, String>,
+}
+
+/// Where finished jobs are read from, once that is decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Finished {
+    /// slurmdbd.
+    Sacct,
+    /// The file of `jobcomp/filetxt`.
+    File(PathBuf),
+    /// The hook's spool.
+    Spool(PathBuf),
+}
+
+impl Cluster {
+    /// Asks slurmctld.
+    pub(super) fn ask(runner: &Runner) -> Result<Self, SlurmError> {
+        Ok(Self::parse(&runner.ask("scontrol", &["show", "config"])?))
+    }
+
+    pub(super) fn parse(text: &str) -> Self {
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        let values = pairs
+            .map(|(key, value)| (key.trim().to_ascii_lowercase(), value.trim()))
+            .filter(|(_, value)| !matches!(*value, "" | "(null)" | "N/A"))
+            .map(|(key, value)| (key, value.to_owned()))
+            .collect();
+        Self { values }
+    }
+
+    /// The value of a key, whatever the case of its letters.
+    pub(super) fn value(&self, key: &str) -> Option<&str> {
+        self.values
+            .get(&key.to_ascii_lowercase())
+            .map(String::as_str)
+    }
+
+    /// The name that records carry.
+    pub(super) fn name(&self, settings: &SlurmSettings) -> String {
+        let own = settings.cluster.as_deref().or(self.value("ClusterName"));
+        own.unwrap_or("slurm").to_owned()
+    }
+
+    /// Whether slurmdbd keeps the accounts.
+    pub(super) fn has_slurmdbd(&self) -> bool {
+        self.value("AccountingStorageType") == Some("accounting_storage/slurmdbd")
+    }
+
+    /// Where finished jobs are to be read from, or what is missing.
+    pub(super) fn finished(&self, settings: &SlurmSettings) -> Result<Finished, String> {
+        let file = || {
+            let said = self.value("JobCompLoc").map(PathBuf::from);
+            settings.jobcomp_file.clone().or(said)
+        };
+        let spool = || Finished::Spool(settings.spool.clone());
+        match settings.usage {
+            UsageSource::Sacct => Ok(Finished::Sacct),
+            UsageSource::Hook => Ok(spool()),
+            UsageSource::Filetxt => file().map(Finished::File).ok_or_else(|| {
+                "JobCompLoc is not set: name the file in slurm.jobcomp_file".to_owned()
+            }),
+            UsageSource::Auto if self.has_slurmdbd() => Ok(Finished::Sacct),
+            UsageSource::Auto => match self.value("JobCompType") {
+                Some("jobcomp/filetxt") => file().map(Finished::File).ok_or_else(|| {
+                    "JobCompType is jobcomp/filetxt and JobCompLoc names no file".to_owned()
+                }),
+                Some("jobcomp/script") => Ok(spool()),
+                _ => Err(
+                    "the cluster has neither slurmdbd nor JobCompType=jobcomp/filetxt or \
+                          jobcomp/script: only jobs that are still in the queue are seen"
+                        .to_owned(),
+                ),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_follows_the_cluster() {
+        let settings = SlurmSettings::defaults(std::path::Path::new("/d"));
+        let source = |text: &str| Cluster::parse(text).finished(&settings);
+        let filetxt = "JobCompType = jobcomp/filetxt\nJobCompLoc = /var/log/slurm/jobcomp\n";
+        let file = Finished::File("/var/log/slurm/jobcomp".into());
+        assert_eq!(source(filetxt), Ok(file));
+        let both = format!("{filetxt}AccountingStorageType = accounting_storage/slurmdbd\n");
+        assert_eq!(source(&both), Ok(Finished::Sacct));
+        let script = "JobCompType = jobcomp/script\nJobCompLoc = /etc/slurm/hook\n";
+        assert_eq!(
+            source(script),
+            Ok(Finished::Spool("/var/spool/fairmesh".into()))
+        );
+        assert!(source("JobCompType = jobcomp/none\nJobCompLoc = (null)\n").is_err());
+    }
+}

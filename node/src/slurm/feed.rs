@@ -1,0 +1,429 @@
+//! `fairmesh slurm feed`: what runs and what has run on the cluster, reported to the node.
+//!
+//! A round reads what has finished from where the cluster keeps it, and the queue; it reports the
+//! finished jobs, then the running ones as instalments with the end that their limits allow, and only
+//! then moves its cursor. Invariants: one run of a job has one key whichever source names it, so the
+//! node counts it once; nothing is forgotten before the node has acknowledged it.
+//!
+//! Deliberately not here: reading the sources (`sacct`, `follow`, `hook`, `queue`).
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use fairmesh_model::{JobKey, Millis, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_records::{BatchRecord, ChargeRule, Options, Skip, Zone};
+use serde::Serialize;
+use tokio::runtime::Handle;
+
+use super::cluster::{Cluster, Finished};
+use super::cursor::Cursor;
+use super::queue::{self, Job, State};
+use super::runner::Runner;
+use super::settings::SlurmSettings;
+use super::stop::Stop;
+use super::{follow, hook, sacct};
+use crate::ask::Control;
+use crate::control::answer::{Answer, ReportBody};
+use crate::output::Exit;
+
+/// Records in one request to the node.
+const BATCH_RECORDS: usize = 5_000;
+
+/// After so long, that something is away is said once more.
+const REMIND: Duration = Duration::from_secs(600);
+
+/// Lines that are said one by one in a round.
+const LINES_MAX: usize = 10;
+
+/// What a round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    /// Finished jobs that were reported.
+    pub(super) finished: u64,
+    /// Of these, what the node had not known.
+    pub(super) counted: u64,
+    /// Running jobs that were reported.
+    pub(super) running: u64,
+    /// Records that the node refused.
+    pub(super) refused: u64,
+}
+
+/// The state between two rounds.
+#[derive(Debug)]
+pub(super) struct Feed {
+    runner: Runner,
+    control: Control,
+    settings: SlurmSettings,
+    cursor: Option<Cursor>,
+    /// What was said of the cluster's lack of a source, so that it is said once.
+    lacks: Option<String>,
+}
+
+/// Where to be in the source once the node has acknowledged.
+struct Taken {
+    records: Vec<BatchRecord>,
+    bad: Vec<String>,
+    cursor: Cursor,
+    files: Vec<PathBuf>,
+    more: bool,
+}
+
+impl Feed {
+    /// From the cluster of the settings to the node.
+    pub(super) fn new(settings: SlurmSettings, control: Control) -> Self {
+        Self {
+            runner: Runner::new(&settings),
+            control,
+            settings,
+            cursor: None,
+            lacks: None,
+        }
+    }
+
+    /// Rounds until told to stop.
+    pub(super) fn run(&mut self, stop: &Stop) {
+        let interval = Duration::from_millis(self.settings.feed_interval.0);
+        let mut trouble: Option<(Instant, String)> = None;
+        while !stop.is_told() {
+            match self.round(stop) {
+                Ok(done) => {
+                    if trouble.take().is_some() {
+                        tracing::info!("slurm feed: all is well again");
+                    }
+                    if done.counted > 0 || done.refused > 0 {
+                        tracing::info!(
+                            finished = done.finished,
+                            counted = done.counted,
+                            running = done.running,
+                            refused = done.refused,
+                            "slurm feed"
+                        );
+                    }
+                }
+                Err(error) => {
+                    let said = format!("{error:#}");
+                    let news = trouble
+                        .as_ref()
+                        .is_none_or(|(at, was)| *was != said || at.elapsed() > REMIND);
+                    if news {
+                        tracing::warn!(
+                            "slurm feed: {said}; what is not reported now will be later"
+                        );
+                        trouble = Some((Instant::now(), said));
+                    }
+                }
+            }
+            if stop.wait(interval) {
+                return;
+            }
+        }
+    }
+
+    /// One round, or what it would report.
+    ///
+    /// # Errors
+    /// If Slurm or the node is away.
+    pub(super) fn once(&mut self, dry: bool, out: &mut dyn Write) -> anyhow::Result<Exit> {
+        if dry {
+            let (finished, running) = self.look()?;
+            out.write_all(&lines(&finished)?)?;
+            out.write_all(&lines(&running)?)?;
+            return Ok(Exit::Success);
+        }
+        let done = self.round(&Stop::default())?;
+        writeln!(
+            out,
+            "{} finished jobs reported, {} of them news; {} running; {} refused",
+            done.finished, done.counted, done.running, done.refused
+        )?;
+        Ok(match done.refused {
+            0 => Exit::Success,
+            _ => Exit::Failure,
+        })
+    }
+
+    fn look(&mut self) -> anyhow::Result<(Vec<UsageRecord>, Vec<RunningJob>)> {
+        let cluster = Cluster::ask(&self.runner)?;
+        let name = cluster.name(&self.settings);
+        let cursor = Cursor::load(&self.settings.state_file)?;
+        let source = self.source(&cluster);
+        let taken = self.take(source.as_ref(), &name, &cursor)?;
+        let (jobs, _) = queue::read(&self.runner, true)?;
+        let finished = finished(&taken, &jobs, &name, source.is_none());
+        Ok((finished, running(&jobs, &name)))
+    }
+
+    /// Reports everything that is new.
+    pub(super) fn round(&mut self, stop: &Stop) -> anyhow::Result<Done> {
+        let cluster = Cluster::ask(&self.runner)?;
+        let name = cluster.name(&self.settings);
+        let source = self.source(&cluster);
+        let mut cursor = match self.cursor.take() {
+            Some(cursor) => cursor,
+            None => Cursor::load(&self.settings.state_file)
+                .with_context(|| format!("cannot read {}", self.settings.state_file.display()))?,
+        };
+        let (mut done, mut queue) = (Done::default(), None);
+        loop {
+            let before = cursor.clone();
+            let taken = self.take(source.as_ref(), &name, &cursor)?;
+            // The queue is read behind the source, so that what has just finished is still in it.
+            if queue.is_none() {
+                let (jobs, bad) = queue::read(&self.runner, true)?;
+                complain("a row of squeue makes no sense", &bad);
+                note_suspended(&mut cursor, &jobs);
+                queue = Some(jobs);
+            }
+            let jobs = queue.as_deref().unwrap_or_default();
+            let known = Taken {
+                cursor: Cursor {
+                    suspended: cursor.suspended.clone(),
+                    ..taken.cursor
+                },
+                ..taken
+            };
+            complain("a record makes no sense", &known.bad);
+            self.report(&finished(&known, jobs, &name, source.is_none()), &mut done)?;
+            cursor = known.cursor;
+            if cursor != before {
+                cursor.store(&self.settings.state_file)?;
+            }
+            for file in &known.files {
+                std::fs::remove_file(file)
+                    .with_context(|| format!("cannot remove {}", file.display()))?;
+            }
+            if !known.more || stop.is_told() {
+                break;
+            }
+        }
+        let running = running(queue.as_deref().unwrap_or_default(), &name);
+        let answer: Answer<ReportBody> = self.post("/v1/running", lines(&running)?)?;
+        done.running = answer.body.read;
+        done.refused += answer.body.refused;
+        complain_of(&answer.body);
+        self.cursor = Some(cursor);
+        Ok(done)
+    }
+
+    fn source(&mut self, cluster: &Cluster) -> Option<Finished> {
+        match cluster.finished(&self.settings) {
+            Ok(source) => Some(source),
+            Err(lack) => {
+                if self.lacks.as_ref() != Some(&lack) {
+                    tracing::warn!("slurm feed: {lack}; `fairmesh slurm setup` says what to do");
+                    self.lacks = Some(lack);
+                }
+                None
+            }
+        }
+    }
+
+    /// What has finished since the cursor.
+    fn take(
+        &self,
+        source: Option<&Finished>,
+        cluster: &str,
+        cursor: &Cursor,
+    ) -> anyhow::Result<Taken> {
+        let options = Options {
+            cluster: cluster.to_owned(),
+            // slurmctld writes local times, and runs where its file can be read.
+            zone: Zone::new(jiff::tz::TimeZone::system()),
+            growing: matches!(source, Some(Finished::File(_))),
+            ..Options::default()
+        };
+        let mut taken = Taken {
+            records: Vec::new(),
+            bad: Vec::new(),
+            cursor: cursor.clone(),
+            files: Vec::new(),
+            more: false,
+        };
+        match source {
+            None => {}
+            Some(Finished::Sacct) => {
+                let (runner, overlap) = (&self.runner, self.settings.overlap.0 / 1_000);
+                let from = cursor.sacct_until;
+                let read = sacct::read(runner, from, overlap, now().0 / 1_000, &options)?;
+                taken.cursor.sacct_until = Some(read.until);
+                (taken.records, taken.bad, taken.more) = (read.records, read.bad, read.more);
+            }
+            Some(Finished::File(path)) => {
+                let read = follow::read(path, cursor.file.as_ref(), &options, BATCH_RECORDS);
+                let read = read.with_context(|| format!("cannot read {}", path.display()))?;
+                taken.cursor.file = Some(read.next);
+                (taken.records, taken.bad, taken.more) = (read.records, read.bad, read.more);
+            }
+            Some(Finished::Spool(path)) => {
+                let read = hook::read(path, BATCH_RECORDS)
+                    .with_context(|| format!("cannot read the spool {}", path.display()))?;
+                (taken.records, taken.bad, taken.more) = (read.records, read.bad, read.more);
+                taken.files = read.files;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn report(&self, records: &[UsageRecord], done: &mut Done) -> anyhow::Result<()> {
+        for batch in records.chunks(BATCH_RECORDS) {
+            let answer: Answer<ReportBody> = self.post("/v1/records", lines(batch)?)?;
+            done.finished += answer.body.read;
+            done.counted += answer.body.counted;
+            done.refused += answer.body.refused;
+            complain_of(&answer.body);
+        }
+        Ok(())
+    }
+
+    fn post(&self, path: &str, body: Vec<u8>) -> anyhow::Result<Answer<ReportBody>> {
+        Ok(Handle::current().block_on(self.control.post(path, body))?)
+    }
+}
+
+/// The usage of what has ended: from the source, or, where the cluster has none, from the queue.
+fn finished(taken: &Taken, jobs: &[Job], cluster: &str, without_source: bool) -> Vec<UsageRecord> {
+    let rule = ChargeRule::default();
+    let ended = jobs.iter().filter(|job| job.state == State::Ended);
+    let ended: BTreeMap<String, &Job> = ended.map(|job| (mark(job.id, job.submit), job)).collect();
+    let mut usage = Vec::new();
+    let mut odd = Vec::new();
+    for record in taken
+        .records
+        .iter()
+        .filter(|record| record.state.has_ended())
+    {
+        match rule.usage(record, now()) {
+            Ok(mut charged) => {
+                cluster.clone_into(&mut charged.key.cluster);
+                if record.wall.is_none() {
+                    let name = format!("{}-{}", record.key.job, record.key.instance);
+                    without_suspension(&mut charged, ended.get(&name), &taken.cursor, &name);
+                }
+                usage.push(charged);
+            }
+            Err(Skip::NotStarted | Skip::CancelledBeforeStart) => {}
+            Err(why) => odd.push(format!("job {}: {why}", record.key.job)),
+        }
+    }
+    complain("a finished job is not charged", &odd);
+    if without_source {
+        let ran = ended.values().filter(|job| job.used > 0);
+        usage.extend(ran.filter_map(|job| charge(job, cluster, false)));
+    }
+    usage
+}
+
+/// Takes the time out for which the job was stopped, as far as the queue shows or has shown it.
+fn without_suspension(
+    charged: &mut UsageRecord,
+    ended: Option<&&Job>,
+    cursor: &Cursor,
+    name: &str,
+) {
+    let span = charged.end.since(charged.start);
+    let held = match ended {
+        Some(job) if job.start.map(WallTime::from_unix_secs) == Some(charged.start) => {
+            span.min(Millis::from_secs(job.used))
+        }
+        _ => {
+            let stopped = cursor.suspended.get(name).copied().unwrap_or(0);
+            Millis(span.0.saturating_sub(stopped.saturating_mul(1_000)))
+        }
+    };
+    charged.end = charged.start.after(held);
+}
+
+/// Remembers for how long running jobs have been stopped, and forgets those that are gone for good.
+fn note_suspended(cursor: &mut Cursor, jobs: &[Job]) {
+    let now_s = now().0 / 1_000;
+    for job in jobs.iter().filter(|job| job.state == State::Running) {
+        let Some(start) = job.start else { continue };
+        let stopped = now_s.saturating_sub(start.saturating_add(job.used));
+        // A second is lost in rounding and in asking.
+        if stopped > 1 {
+            cursor.suspended.insert(mark(job.id, job.submit), stopped);
+        }
+    }
+    while cursor.suspended.len() > SUSPENDED_MAX {
+        cursor.suspended.pop_first();
+    }
+}
+
+/// Most stopped jobs that are remembered: bounds the cursor's file.
+const SUSPENDED_MAX: usize = 10_000;
+
+/// The running jobs, each with the end that its limit allows.
+fn running(jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
+    let running = jobs.iter().filter(|job| job.state == State::Running);
+    running
+        .filter_map(|job| {
+            let record = charge(job, cluster, true)?;
+            // Without a limit nothing is known, so nothing more is expected.
+            let left = job.limit.unwrap_or(0).max(job.used);
+            let expected_end = record.start.after(Millis::from_secs(left)).max(record.end);
+            Some(RunningJob {
+                record,
+                expected_end,
+            })
+        })
+        .collect()
+}
+
+fn charge(job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
+    let start = WallTime::from_unix_secs(job.start?);
+    Some(UsageRecord {
+        key: JobKey {
+            cluster: cluster.to_owned(),
+            job: job.id.to_string(),
+            instance: job.submit,
+        },
+        origin: Origin {
+            user: Some(job.user.clone()),
+            account: job.account.clone(),
+            group: job.group.clone(),
+            subject: None,
+        },
+        start,
+        end: start.after(Millis::from_secs(job.used)),
+        cores: job.cpus,
+        gpus: job.gpus,
+        mem_mib: job.mem_mib,
+        running,
+    })
+}
+
+fn mark(job: u64, submit: u64) -> String {
+    format!("{job}-{submit}")
+}
+
+fn lines(items: &[impl Serialize]) -> anyhow::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    for item in items {
+        serde_json::to_writer(&mut body, item)?;
+        body.push(b'\n');
+    }
+    Ok(body)
+}
+
+fn complain(what: &str, lines: &[String]) {
+    for line in lines.iter().take(LINES_MAX) {
+        tracing::warn!("slurm feed: {what}: {line}");
+    }
+    if lines.len() > LINES_MAX {
+        tracing::warn!(more = lines.len() - LINES_MAX, "slurm feed: {what}");
+    }
+}
+
+fn complain_of(report: &ReportBody) {
+    let reasons = report.refusals.iter().map(|refusal| refusal.reason.clone());
+    complain("the node refused", &reasons.collect::<Vec<_>>());
+}
+
+fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since.map_or(0, |since| since.as_millis());
+    WallTime(u64::try_from(millis).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,242 @@
+//! What `squeue` says, row by row.
+//!
+//! One call gives the whole queue: waiting, running, and what ended within `MinJobAge`, with the time
+//! that each job really ran (a suspended job's clock stands still). Invariant: a row that is not as
+//! expected is an error of that row alone. Deliberately not here: what is done with the rows.
+
+use super::runner::{Runner, SlurmError};
+
+/// The columns, in the order of [`row`]; `:|` ends each at its own length.
+const COLUMNS: &str = "JobID:|,JobArrayID:|,State:|,Reason:|,PriorityLong:|,NumCPUs:|,SubmitTime:|,\
+                       StartTime:|,TimeUsed:|,TimeLimit:|,tres-alloc:|,Account:|,GroupName:|,UserName:|";
+
+/// What a job is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Waiting.
+    Pending,
+    /// Running, or stopped with its resources held.
+    Running,
+    /// On its way out: its last word is not spoken.
+    Leaving,
+    /// Ended.
+    Ended,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Job {
+    /// Slurm's number, which no other job of the queue has.
+    pub(super) id: u64,
+    /// The words that `scontrol` takes for what waits of it: `12`, or `12_[3-9]`.
+    pub(super) target: String,
+    /// What it is doing.
+    pub(super) state: State,
+    /// Held by its user or an administrator.
+    pub(super) held: bool,
+    /// CPUs allocated or asked for.
+    pub(super) cpus: u32,
+    /// GPUs allocated.
+    pub(super) gpus: u32,
+    /// Memory allocated, MiB.
+    pub(super) mem_mib: u64,
+    /// When this run of it was submitted, in seconds since 1970: a requeued job has a new one.
+    pub(super) submit: u64,
+    /// When it started, in seconds since 1970.
+    pub(super) start: Option<u64>,
+    /// How long it has run, in seconds, without the time that it was suspended.
+    pub(super) used: u64,
+    /// How long it may run, in seconds.
+    pub(super) limit: Option<u64>,
+    /// The account; none where none was given.
+    pub(super) account: Option<String>,
+    /// The user's group.
+    pub(super) group: Option<String>,
+    /// The user.
+    pub(super) user: String,
+}
+
+/// Reads the queue; `all` with what has ended lately. Also gives the rows that made no sense.
+pub(super) fn read(runner: &Runner, all: bool) -> Result<(Vec<Job>, Vec<String>), SlurmError> {
+    let states = if all {
+        "all"
+    } else {
+        "PENDING,RUNNING,SUSPENDED"
+    };
+    let text = runner.ask("squeue", &["-h", "-a", "-t", states, "-O", COLUMNS])?;
+    let (mut jobs, mut bad) = (Vec::new(), Vec::new());
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        match row(line) {
+            Some(job) => jobs.push(job),
+            None => bad.push(crate::control::clean(line)),
+        }
+    }
+    Ok((jobs, bad))
+}
+
+fn row(line: &str) -> Option<Job> {
+    let mut words = line.splitn(14, '|').map(str::trim);
+    let id = words.next()?.parse().ok()?;
+    let target = words.next()?;
+    let state = match words.next()? {
+        "PENDING" => State::Pending,
+        "RUNNING" | "SUSPENDED" | "CONFIGURING" | "RESIZING" | "SIGNALING" | "STOPPED" => {
+            State::Running
+        }
+        "COMPLETED" | "CANCELLED" | "FAILED" | "TIMEOUT" | "NODE_FAIL" | "PREEMPTED"
+        | "BOOT_FAIL" | "DEADLINE" | "OUT_OF_MEMORY" => State::Ended,
+        _ => State::Leaving,
+    };
+    let reason = words.next()?;
+    let priority = words.next()?;
+    let cpus = words.next()?.parse().ok()?;
+    let submit = words.next()?.parse().ok()?;
+    let start = words.next()?.parse().ok();
+    let used = seconds(words.next()?).unwrap_or(0);
+    let limit = seconds(words.next()?);
+    let (gpus, mem_mib) = resources(words.next()?);
+    let account = words.next()?;
+    let group = words.next()?;
+    let user = words.next()?.strip_suffix('|')?.trim();
+    Some(Job {
+        id,
+        target: waiting_part(target),
+        state,
+        held: reason.starts_with("JobHeld") || (state == State::Pending && priority == "0"),
+        cpus,
+        gpus,
+        mem_mib,
+        submit,
+        start,
+        used,
+        limit,
+        account: name(account),
+        group: name(group),
+        user: user.to_owned(),
+    })
+}
+
+fn name(text: &str) -> Option<String> {
+    (!matches!(text, "" | "(null)" | "N/A")).then(|| text.to_owned())
+}
+
+/// `12_[3-9%2]` says that two may run at once, which `scontrol` does not take.
+fn waiting_part(target: &str) -> String {
+    match target.split_once('%') {
+        Some((tasks, _)) => format!("{tasks}]"),
+        None => target.to_owned(),
+    }
+}
+
+/// `1-02:03:04`, `02:03`; nothing for UNLIMITED and the like.
+pub(super) fn seconds(text: &str) -> Option<u64> {
+    let (days, rest) = match text.split_once('-') {
+        Some((days, rest)) => (days.parse::<u64>().ok()?, rest),
+        None => (0, text),
+    };
+    let mut sum: u64 = 0;
+    let mut parts = 0;
+    for part in rest.split(':') {
+        sum = sum.checked_mul(60)?.checked_add(part.parse().ok()?)?;
+        parts += 1;
+    }
+    (2..=3)
+        .contains(&parts)
+        .then(|| sum.checked_add(days.checked_mul(86_400)?))?
+}
+
+/// GPUs and MiB of `cpu=4,mem=100000M,node=1,gres/gpu=2`.
+pub(super) fn resources(tres: &str) -> (u32, u64) {
+    let (mut gpus, mut mem_mib) = (0, 0);
+    for part in tres.split(',') {
+        match part.split_once('=') {
+            // `gres/gpu:a100=2` repeats what `gres/gpu` has counted.
+            Some(("gres/gpu", count)) => gpus = count.parse().unwrap_or(0),
+            Some(("mem", size)) => mem_mib = mebibytes(size).unwrap_or(0),
+            _ => {}
+        }
+    }
+    (gpus, mem_mib)
+}
+
+/// `1500M`, `2G`, `1.50G`; Slurm rounds to two decimals.
+fn mebibytes(size: &str) -> Option<u64> {
+    let at = size.find(|c: char| c.is_ascii_alphabetic());
+    let (number, unit) = size.split_at(at.unwrap_or(size.len()));
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let decimals: String = format!("{decimals:0<2}").chars().take(2).collect();
+    let hundredths = whole.parse::<u64>().ok()? * 100 + decimals.parse::<u64>().ok()?;
+    let kib = match unit.chars().next().unwrap_or('M') {
+        'K' => 1,
+        'M' => 1 << 10,
+        'G' => 1 << 20,
+        'T' => 1 << 30,
+        'P' => 1 << 40,
+        _ => return None,
+    };
+    Some(hundredths.checked_mul(kib)? / 100 / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_a_job() {
+        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|vo1|users|ann|";
+        let job = row(line).expect("a job");
+        assert_eq!((job.id, job.target.as_str()), (17, "13_1"));
+        assert_eq!(job.state, State::Running);
+        assert_eq!(job.start, Some(1_795_238_184));
+        assert_eq!((job.used, job.limit), (86_403, Some(300)));
+        assert_eq!((job.cpus, job.gpus, job.mem_mib), (2, 1, 1_536));
+        assert_eq!(
+            (job.account.as_deref(), job.user.as_str()),
+            (Some("vo1"), "ann")
+        );
+    }
+
+    #[test]
+    fn held_jobs_and_arrays_are_seen() {
+        let held =
+            "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|0:00|UNLIMITED|N/A|(null)|users|bob|";
+        let job = row(held).expect("a job");
+        assert!(job.held && job.start.is_none() && job.limit.is_none() && job.account.is_none());
+        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|0:00|5:00|N/A|vo1|users|bob|";
+        let job = row(array).expect("a job");
+        assert!(!job.held);
+        assert_eq!(job.target, "13_[3-9]");
+        // A suspended job has priority 0 and is not held.
+        let suspended =
+            "11|11|SUSPENDED|None|0|2|1795238053|1795238054|0:02|UNLIMITED|cpu=2|vo2|users|bob|";
+        let job = row(suspended).expect("a job");
+        assert!(!job.held && job.state == State::Running && job.used == 2);
+    }
+
+    #[test]
+    fn rows_of_another_shape_are_refused() {
+        for line in [
+            "",
+            "x",
+            "1|1|PENDING",
+            "x|1|PENDING|None|0|1|5|N/A|0:00|5:00||a|g|b|",
+        ] {
+            assert_eq!(row(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_time_are_slurms() {
+        for (text, expected) in [
+            ("0:00", Some(0)),
+            ("5:00", Some(300)),
+            ("1:00:00", Some(3_600)),
+            ("2-01:00:01", Some(176_401)),
+            ("UNLIMITED", None),
+            ("N/A", None),
+            ("", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a cluster lacks to be scheduled by Fairmesh, one finding at a time, each with its mend.
+//!
+//! Invariant: what depends on the cluster's configuration is decided from it alone, so that tests can
+//! show each finding; what depends on this machine is asked at the end.
+//! Deliberately not here: mending.
+
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use super::super::Place;
+use super::super::cluster::{Cluster, Finished};
+use super::super::runner::SlurmError;
+use super::super::settings::SlurmSettings;
+use crate::config::{Config, uids};
+use crate::control::own_uid;
+
+/// What is missing, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) problem: String,
+    pub(super) mend: String,
+}
+
+fn finding(problem: impl Into<String>, mend: impl Into<String>) -> Finding {
+    Finding {
+        problem: problem.into(),
+        mend: mend.into(),
+    }
+}
+
+/// Everything that is missing.
+pub(super) fn of(place: &Place, cluster: Result<Cluster, SlurmError>, file: &Path) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match cluster {
+        Err(error) => {
+            let mend = "start slurmctld, or name Slurm's configuration in slurm.slurm_conf";
+            findings.push(finding(error.to_string(), mend));
+        }
+        Ok(cluster) => {
+            findings.extend(of_priorities(&cluster, &place.settings));
+            findings.extend(of_usage(&cluster, &place.settings));
+            findings.extend(of_rights(&cluster, file));
+        }
+    }
+    for socket in [&place.lookup, &place.control] {
+        if let Err(error) = UnixStream::connect(socket) {
+            let problem = format!("no node answers on {} ({error})", socket.display());
+            findings.push(finding(problem, "start it: systemctl start fairmesh"));
+        }
+    }
+    findings
+}
+
+fn of_priorities(cluster: &Cluster, settings: &SlurmSettings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let restart = "in slurm.conf, then restart slurmctld";
+    let kind = cluster.value("PriorityType").unwrap_or("priority/basic");
+    if kind != "priority/multifactor" {
+        findings.push(finding(
+            format!("PriorityType is {kind}, which knows no site factor"),
+            format!("write PriorityType=priority/multifactor {restart}"),
+        ));
+    }
+    let weight = |name: &str| -> u64 {
+        let value = cluster.value(&format!("PriorityWeight{name}"));
+        value.and_then(|value| value.parse().ok()).unwrap_or(0)
+    };
+    if weight("FairShare") > 0 {
+        findings.push(finding(
+            "PriorityWeightFairshare is above 0: Slurm's own fairshare, which sees this cluster \
+             only, counts beside Fairmesh",
+            format!("write PriorityWeightFairshare=0 {restart}"),
+        ));
+    }
+    let others = ["Age", "Assoc", "JobSize", "Partition", "QOS"].map(weight);
+    let others: u64 = others.iter().sum();
+    if others > u64::from(settings.range) {
+        findings.push(finding(
+            format!(
+                "the other weights add up to {others}, slurm.range is {}",
+                settings.range
+            ),
+            "raise slurm.range in fairmesh.toml, or lower the PriorityWeights",
+        ));
+    }
+    if let Some(plugin) = cluster.value("PrioritySiteFactorPlugin") {
+        findings.push(finding(
+            format!("PrioritySiteFactorPlugin={plugin} sets the site factors, too"),
+            "use either the plug-in or `fairmesh slurm sync`, never both",
+        ));
+    }
+    findings
+}
+
+fn of_usage(cluster: &Cluster, settings: &SlurmSettings) -> Vec<Finding> {
+    match cluster.finished(settings) {
+        Err(lack) => vec![finding(
+            lack,
+            "write JobCompType=jobcomp/filetxt and JobCompLoc=/var/log/slurm/jobcomp.log in \
+             slurm.conf, then restart slurmctld",
+        )],
+        Ok(Finished::Sacct) => Vec::new(),
+        Ok(Finished::File(path)) => match File::open(&path) {
+            Ok(_) => Vec::new(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => vec![finding(
+                format!("{} cannot be read ({error})", path.display()),
+                "run `fairmesh slurm run` as slurmctld's user, or grant its group to read it",
+            )],
+        },
+        Ok(Finished::Spool(path)) if path.is_dir() => Vec::new(),
+        Ok(Finished::Spool(path)) => vec![finding(
+            format!("the hook's spool {} is no folder", path.display()),
+            format!("install -d -o slurm -g slurm -m 0750 {}", path.display()),
+        )],
+    }
+}
+
+/// Slurm takes site factors from root, from its own user and, with slurmdbd, from operators.
+fn of_rights(cluster: &Cluster, file: &Path) -> Vec<Finding> {
+    let slurm_user = cluster.value("SlurmUser").unwrap_or_default();
+    let number = slurm_user
+        .rsplit_once('(')
+        .map(|(_, rest)| rest.trim_end_matches(')'));
+    let slurm_uid: Option<u32> = number.and_then(|number| number.parse().ok());
+    let mut findings = Vec::new();
+    if let Ok(own) = own_uid()
+        && own != 0
+        && Some(own) != slurm_uid
+        && !cluster.has_slurmdbd()
+    {
+        findings.push(finding(
+            format!("user {own} may not set site factors"),
+            format!("run `fairmesh slurm run` as {slurm_user}"),
+        ));
+    }
+    let writers = Config::load(file).map(|config| uids(&config.sockets.writers).0);
+    if let (Ok(writers), Some(uid)) = (writers, slurm_uid)
+        && uid != 0
+        && !writers.contains(&uid)
+    {
+        let name = slurm_user.split('(').next().unwrap_or(slurm_user);
+        findings.push(finding(
+            format!("Slurm's user {name} may not report usage to the node"),
+            format!("write writers = [\"root\", \"{name}\"] under [sockets], and reload the node"),
+        ));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        let settings = SlurmSettings::defaults(Path::new("/d"));
+        let cluster = Cluster::parse(text);
+        let mut findings = of_priorities(&cluster, &settings);
+        findings.extend(of_usage(&cluster, &settings));
+        findings
+            .into_iter()
+            .map(|finding| finding.problem)
+            .collect()
+    }
+
+    const GOOD: &str = "PriorityType = priority/multifactor\nPriorityWeightAge = 1000\n\
+                        AccountingStorageType = accounting_storage/slurmdbd\n";
+
+    #[test]
+    fn a_good_cluster_lacks_nothing() {
+        assert!(problems(GOOD).is_empty());
+    }
+
+    #[test]
+    fn each_lack_is_found() {
+        for (line, words) in [
+            ("PriorityType = priority/basic\n", "knows no site factor"),
+            ("PriorityWeightFairShare = 10\n", "own fairshare"),
+            ("PriorityWeightQOS = 1500000000\n", "the other weights"),
+            ("PrioritySiteFactorPlugin = site_factor/x\n", "too"),
+            (
+                "AccountingStorageType = accounting_storage/none\n",
+                "neither slurmdbd",
+            ),
+        ] {
+            let found = problems(&format!("{GOOD}{line}"));
+            assert_eq!(found.len(), 1, "{line}: {found:?}");
+            assert!(found[0].contains(words), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `fairmesh slurm setup`: the lines and files that Slurm needs, and what a running cluster lacks.
+//!
+//! Invariant: nothing outside of `--write`'s folder is changed; an administrator copies what he has
+//! read. Exit 1 if something is missing, so that a configuration manager can ask.
+//! Deliberately not here: what is looked for (`findings`).
+
+mod findings;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::Place;
+use super::cluster::{Cluster, Finished};
+use super::runner::Runner;
+use super::settings::UsageSource;
+use crate::output::Exit;
+
+/// Print what Slurm needs, and what a running cluster lacks.
+#[derive(Debug, clap::Args)]
+pub(super) struct SetupArgs {
+    /// Write the files into this folder, too
+    #[arg(long, value_name = "DIR")]
+    write: Option<PathBuf>,
+    /// The user that slurmctld runs as
+    #[arg(long, default_value = "slurm")]
+    slurm_user: String,
+}
+
+/// A file to be copied, and where to.
+struct Part {
+    name: &'static str,
+    place: String,
+    text: String,
+    mode: u32,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the configuration is wrong, or a file cannot be written.
+pub(super) fn run(args: &SetupArgs, config: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let place = Place::load(config)?;
+    let runner = Runner::new(&place.settings);
+    let cluster = Cluster::ask(&runner);
+    let parts = parts(args, config, &place, cluster.as_ref().ok())?;
+    for part in &parts {
+        match &args.write {
+            None => writeln!(out, "==> {} <==\n{}", part.place, part.text)?,
+            Some(folder) => {
+                let path = folder.join(part.name);
+                write_part(&path, part)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+                writeln!(out, "{}: copy to {}", path.display(), part.place)?;
+            }
+        }
+    }
+    let findings = findings::of(&place, cluster, config);
+    for finding in &findings {
+        writeln!(out, "missing: {}; {}", finding.problem, finding.mend)?;
+    }
+    if findings.is_empty() {
+        writeln!(out, "nothing is missing")?;
+        return Ok(Exit::Success);
+    }
+    Ok(Exit::Failure)
+}
+
+fn write_part(path: &Path, part: &Part) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, &part.text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(part.mode))
+}
+
+fn parts(
+    args: &SetupArgs,
+    config: &Path,
+    place: &Place,
+    cluster: Option<&Cluster>,
+) -> anyhow::Result<Vec<Part>> {
+    let program = std::env::current_exe().context("where this program is")?;
+    let (program, config) = (program.display(), fs::canonicalize(config)?);
+    let (config, spool) = (config.display(), place.settings.spool.display());
+    let has_slurmdbd = cluster.is_some_and(Cluster::has_slurmdbd);
+    let with_hook = place.settings.usage == UsageSource::Hook && !has_slurmdbd;
+    let hook = "/etc/slurm/fairmesh-jobcomp";
+    let mut parts = vec![Part {
+        name: "slurm.conf",
+        place: "slurm.conf: add these lines, then restart slurmctld".to_owned(),
+        text: slurm_conf(place, cluster, with_hook.then_some(hook)),
+        mode: 0o644,
+    }];
+    if with_hook {
+        parts.push(Part {
+            name: "fairmesh-jobcomp",
+            place: hook.to_owned(),
+            text: format!("#!/bin/sh\nexec {program} slurm hook --spool {spool}\n"),
+            mode: 0o755,
+        });
+    }
+    parts.push(Part {
+        name: "fairmesh-slurm.service",
+        place: "/etc/systemd/system/fairmesh-slurm.service".to_owned(),
+        text: include_str!("fairmesh-slurm.service")
+            .replace("{USER}", &args.slurm_user)
+            .replace("{PROGRAM}", &program.to_string())
+            .replace("{CONFIG}", &config.to_string())
+            .replace("{SPOOL}", &spool.to_string()),
+        mode: 0o644,
+    });
+    Ok(parts)
+}
+
+fn slurm_conf(place: &Place, cluster: Option<&Cluster>, hook: Option<&str>) -> String {
+    let mut text =
+        "# Fairmesh sets the site factor; Slurm's own fairshare would count a second time.\n\
+                    PriorityType=priority/multifactor\nPriorityWeightFairshare=0\n"
+            .to_owned();
+    // What the cluster does already is left as it is.
+    let source = cluster.and_then(|cluster| cluster.finished(&place.settings).ok());
+    let lines = match (hook, source) {
+        (Some(hook), _) => format!("JobCompType=jobcomp/script\nJobCompLoc={hook}\n"),
+        (None, Some(Finished::Sacct)) => "# Finished jobs are read with sacct.\n".to_owned(),
+        (None, Some(Finished::File(path) | Finished::Spool(path))) => {
+            format!("# Finished jobs are read from {}.\n", path.display())
+        }
+        (None, None) => {
+            "JobCompType=jobcomp/filetxt\nJobCompLoc=/var/log/slurm/jobcomp.log\n".to_owned()
+        }
+    };
+    text.push_str(&lines);
+    text
+}
