@@ -113,7 +113,9 @@ impl Meshes {
         sessions: &Sessions,
     ) -> &BTreeSet<usize> {
         let topic = &mut self.topics[topic];
-        while let Some(stale) = topic.stale.pop_first() {
+        // Each once: who is left by one with too many may come back to it, and be left again. What
+        // this leaves to do is done the next time, as heartbeats would.
+        for stale in std::mem::take(&mut topic.stale) {
             topic.mend(stale, self.degree, sessions, &mut self.random);
         }
         &topic.neighbours[node]
