@@ -49,6 +49,7 @@ fn test(only: Option<&str>) -> Result<(), String> {
         return Err(format!("--only takes one of {}", names.join(", ")));
     }
     setup::install_packages();
+    setup::fetch_slurm_source();
     steps::run(&chosen)
 }
 

@@ -9,7 +9,22 @@ use std::process::{Command, Stdio};
 /// What the build and the tests need beside a Rust toolchain.
 const PACKAGES: &[&str] = &[
     "build-essential", // the linker, and the C compiler for `ring`
+    // A real Slurm for `tests/tests/slurm.rs` and `plugin.rs`, which skip themselves without it.
+    "slurmctld",
+    "slurmd",
+    "slurm-client",
+    "slurm-wlm-basic-plugins",
+    "libslurm-dev",
+    "munge",
+    "slurmdbd",
+    "slurm-wlm-mysql-plugin",
+    "mariadb-server",
+    "libnss-wrapper",
+    "dpkg-dev", // unpacks Slurm's source, which the plug-in is compiled against
 ];
+
+/// Where `tests/tests/plugin.rs` looks for Slurm's source.
+const SLURM_SOURCE: [&str; 2] = ["crates/client-ffi/slurm/get-source.sh", "target/slurm-src"];
 
 /// Installs what is missing where this is root on Debian or a child of it; elsewhere says what it
 /// skips.
@@ -43,6 +58,21 @@ pub(crate) fn install_packages() {
     }
 }
 
+/// Fetches the source of the Slurm that is installed, where that can be done.
+pub(crate) fn fetch_slurm_source() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let fetched = Command::new("sh")
+        .args(SLURM_SOURCE)
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !fetched {
+        println!("set-up: Slurm's source cannot be had; the plug-in's tests will skip themselves");
+    }
+}
+
 fn is_installed(package: &str) -> bool {
     stdout_of("dpkg-query", &["-W", "-f=${db:Status-Status}", package]) == "installed"
 }
@@ -56,6 +86,8 @@ fn apt_get(args: &[&str]) -> bool {
         .arg("-qq")
         .args(args)
         .env("DEBIAN_FRONTEND", "noninteractive")
+        // Installed daemons are for the tests to start, in folders of their own.
+        .env("RUNLEVEL", "1")
         .stdin(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())

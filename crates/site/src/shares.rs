@@ -116,8 +116,8 @@ impl Shares {
         }
     }
 
-    /// Moves the windows on, a bounded number of entries at a time. False where the clock has jumped
-    /// back by so much that the tree must be built anew: windows never move back.
+    /// Moves the windows on, a bounded number of entries at a time. False where the clock has gone
+    /// back across a window's end: the tree must be built anew, as windows never move back.
     #[must_use]
     pub(crate) fn advance(&mut self, now: WallTime, entries_max: usize) -> bool {
         let references: Vec<Window> = self
@@ -125,9 +125,8 @@ impl Shares {
             .iter()
             .map(|length| length.window_at(now))
             .collect();
-        // A clock that is set back a little, across a window's end, is waited for.
         let mut places = references.iter().zip(&self.references);
-        if places.any(|(next, last)| next.0.saturating_add(1) < last.0) {
+        if places.any(|(next, last)| next < last) {
             return false;
         }
         let moved = references

@@ -75,6 +75,8 @@ pub struct Site {
     pub(crate) tree_is_stale: bool,
     pub(crate) allow_is_stale: bool,
     pub(crate) started: Now,
+    /// When peers are asked again how far our earlier lives got.
+    pub(crate) ask_witnesses_at: MonoTime,
     /// What our own clock says, right or wrong.
     pub(crate) own_clock: WallTime,
     forgotten_on_day: u32,
@@ -117,6 +119,7 @@ impl Site {
             tree_is_stale: true,
             allow_is_stale: true,
             started: now,
+            ask_witnesses_at: now.mono,
             own_clock: now.wall,
             forgotten_on_day: 0,
         }

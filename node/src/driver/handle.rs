@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_site::{Reply, Reported, Site, SiteConfig, View};
+use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Command;
@@ -71,6 +72,14 @@ impl NodeHandle {
     pub async fn reconfigure(&self, config: SiteConfig) -> Result<(), Gone> {
         self.commands
             .send(Command::Reconfigure(Box::new(config)))
+            .await
+            .map_err(|_| Gone)
+    }
+
+    /// Takes other addresses of peers.
+    pub async fn know_peers(&self, peers: Vec<(SiteId, Vec<Multiaddr>)>) -> Result<(), Gone> {
+        self.network
+            .send(NetworkCommand::Configured(peers))
             .await
             .map_err(|_| Gone)
     }

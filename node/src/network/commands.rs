@@ -28,6 +28,12 @@ impl Driver {
                 self.admit();
             }
             NetworkCommand::Peers(addresses) => self.set_chartered(addresses),
+            NetworkCommand::Configured(peers) => {
+                let given =
+                    |(site, addresses): (SiteId, Vec<_>)| (site, address::given(site, addresses));
+                let peers = peers.into_iter().map(given).collect();
+                self.dialer.set_configured(peers, Instant::now());
+            }
             NetworkCommand::Subscribe { topic, members } => self.subscribe(topic, &members),
             NetworkCommand::Unsubscribe(topic) => {
                 self.swarm.behaviour_mut().gossip.unsubscribe(topic)

@@ -109,13 +109,21 @@ impl Dialer {
         now: Instant,
     ) {
         let before = std::mem::replace(&mut self.chartered, addresses);
-        let changed: Vec<SiteId> = self
-            .chartered
-            .iter()
-            .filter(|(site, addresses)| before.get(site) != Some(*addresses))
-            .map(|(site, _)| *site)
-            .collect();
-        for site in changed {
+        self.hasten_all(changed(&before, &self.chartered), now);
+    }
+
+    /// Replaces the configured addresses, likewise.
+    pub(crate) fn set_configured(
+        &mut self,
+        addresses: BTreeMap<SiteId, Vec<Multiaddr>>,
+        now: Instant,
+    ) {
+        let before = std::mem::replace(&mut self.configured, addresses);
+        self.hasten_all(changed(&before, &self.configured), now);
+    }
+
+    fn hasten_all(&mut self, sites: Vec<SiteId>, now: Instant) {
+        for site in sites {
             self.hasten(site, now);
         }
     }
@@ -259,6 +267,16 @@ impl Dialer {
         }
         all
     }
+}
+
+/// Whose addresses are new.
+fn changed(
+    before: &BTreeMap<SiteId, Vec<Multiaddr>>,
+    after: &BTreeMap<SiteId, Vec<Multiaddr>>,
+) -> Vec<SiteId> {
+    let is_new =
+        |(site, addresses): &(&SiteId, &Vec<Multiaddr>)| before.get(site) != Some(*addresses);
+    after.iter().filter(is_new).map(|(site, _)| *site).collect()
 }
 
 #[cfg(test)]

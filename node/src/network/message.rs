@@ -18,6 +18,8 @@ pub enum NetworkCommand {
     /// Replaces all addresses learnt from charters, as libp2p multiaddresses. Text that is none is
     /// logged and skipped.
     Peers(BTreeMap<SiteId, Vec<String>>),
+    /// Replaces the addresses of peers that the configuration names; who has new ones is dialled.
+    Configured(Vec<(SiteId, Vec<Multiaddr>)>),
     /// Takes part in a VO's gossip, or changes who belongs to it. Gossip of the topic goes to
     /// `members` and is taken from `members` only, whoever else is connected.
     Subscribe {

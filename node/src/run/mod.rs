@@ -218,6 +218,7 @@ async fn reload(
     let applied = Config::diff(current, &new).applied;
     let needs_restart = Config::diff(started, &new).needs_restart;
     handle.reconfigure(new.to_site_config()).await?;
+    handle.know_peers(new.peer_addresses()).await?;
     settings.send_replace(ControlSettings {
         name: started.name.clone(),
         ..settings_of(&new)

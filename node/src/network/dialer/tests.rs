@@ -136,6 +136,17 @@ fn a_new_address_in_a_charter_is_tried_at_once() {
 }
 
 #[test]
+fn a_new_address_in_the_configuration_replaces_the_old_one_at_once() {
+    let mut now = Instant::now();
+    let mut dialer = dialer(1, now);
+    fail_for(&mut dialer, &mut now, Duration::from_secs(60));
+    dialer.set_configured([(site(1), vec![address(7)])].into(), now);
+    assert_eq!(dialer.next_turn(), Some(now));
+    let (_, addresses) = dialer.take_due(now).unwrap();
+    assert_eq!(addresses, [address(7)]);
+}
+
+#[test]
 fn a_start_with_many_peers_goes_in_groups() {
     let now = Instant::now();
     let mut dialer = dialer(200, now);
