@@ -50,14 +50,41 @@ impl Gossip {
     ) -> Vec<(VoId, Summary)> {
         let mine = summaries(replicas, from);
         for (vo, summary) in theirs {
-            let Some(replica) = shared(replicas, *vo, from) else {
-                continue;
-            };
-            self.note_divergence(&replica.summary(), summary);
+            match replicas.get(vo) {
+                Some(replica) if replica.serves(from) => {
+                    self.note_divergence(&replica.summary(), summary);
+                }
+                Some(replica) if replica.is_founded() => {
+                    self.hear_stranger(from, *vo, replica.summary(), summary);
+                }
+                _ => {}
+            }
         }
         mine.into_iter()
             .filter(|(vo, _)| theirs.iter().any(|(asked, _)| asked == vo))
             .collect()
+    }
+
+    /// Somebody whom our charter does not list holds other documents of a VO. A newer charter may list
+    /// him, and he may be the only one who has it: documents prove themselves, so ask for them.
+    fn hear_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
+        let shown = ContentHash::of(&theirs.documents);
+        if mine.documents == theirs.documents || !self.is_news(from, vo, (mine, shown)) {
+            return;
+        }
+        let parts = Parts {
+            documents: true,
+            ..Parts::default()
+        };
+        self.enqueue(
+            from,
+            Asked::Pull {
+                vo,
+                parts,
+                sent: None,
+                unless: None,
+            },
+        );
     }
 
     fn answer_pull(&mut self, from: SiteId, pull: &Pull, replicas: &Replicas) -> Response {

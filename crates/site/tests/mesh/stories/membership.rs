@@ -129,3 +129,21 @@ fn a_vo_that_was_left_is_remembered_over_a_restart() {
         assert_no_fork(&mesh);
     });
 }
+
+#[test]
+fn a_charter_that_lists_a_site_again_may_be_handed_in_at_that_site() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 4), Ledger::default());
+        (0..8).for_each(|round| drop(ledger.report(&mut mesh, round % 4)));
+        mesh.run(SETTLE);
+        let second = charter_without(&mesh.charter, 3);
+        assert!(mesh.publish(0, second.bytes()).is_ok());
+        mesh.run(SETTLE);
+        let mut third = next_charter(&second);
+        third.sites.clone_from(&mesh.charter.claimed().sites);
+        assert!(mesh.publish(3, second.bytes()).is_ok());
+        assert!(mesh.publish(3, sign_charter(third).bytes()).is_ok());
+        mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
+    });
+}
