@@ -12,5 +12,5 @@ mod vo;
 
 pub use http::{Answer, request};
 pub use process::{Node, Site};
-pub use slurm::{Accounts, Slurm, Started, await_that};
+pub use slurm::{Accounts, Slurm, Started, await_that, free_ports};
 pub use vo::{Vo, records};

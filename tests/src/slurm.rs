@@ -1,13 +1,14 @@
 //! A throw-away Slurm for a test, made by the script `mini-slurm.sh` of the tools beside this
 //! repository, or of the folder that `FAIRMESH_TOOLS` names.
 //!
-//! Invariant: a Slurm that is dropped is stopped; its ports are the system's choice. Where the script,
+//! Invariant: a Slurm that is dropped is stopped; its ports were free a moment ago. Where the script,
 //! the packages or the rights are missing, there is none, and the reason is said.
 //! Deliberately not here: nodes (`process`), and what a test is about.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -82,29 +83,33 @@ impl Slurm {
             script,
             folder: folder.to_owned(),
         };
-        let mut start = Command::new(&slurm.script);
-        start
-            .arg("start")
-            .arg(folder)
-            .args(["--nodes", "1", "--cluster", name]);
-        start.args([
-            "--cpus",
-            &cpus.to_string(),
-            "--port",
-            &free_port()?.to_string(),
-        ]);
-        start.arg("--extra").arg(&extra);
-        if with_slurmdbd {
-            start.arg("--dbd");
+        let cpus = cpus.to_string();
+        let mut complaint = String::new();
+        // Somebody may take one of the ports between the look and the start.
+        for _ in 0..3 {
+            let port = free_ports()?.to_string();
+            let mut start = Command::new(&slurm.script);
+            start.arg("start").arg(folder).arg("--extra").arg(&extra);
+            start.args(["--nodes", "1", "--cluster", name]);
+            start.args(["--cpus", &cpus, "--port", &port]);
+            if with_slurmdbd {
+                start.arg("--dbd");
+            }
+            let output = start.output()?;
+            if output.status.success() {
+                return Ok(Some(slurm));
+            }
+            complaint = format!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+            Command::new(&slurm.script)
+                .arg("stop")
+                .arg(folder)
+                .output()?;
         }
-        let output = start.output()?;
-        ensure!(
-            output.status.success(),
-            "mini-slurm: {}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(Some(slurm))
+        bail!("mini-slurm: {complaint}")
     }
 
     /// Its configuration.
@@ -308,12 +313,17 @@ fn script(with_slurmdbd: bool) -> Option<PathBuf> {
     None
 }
 
-/// A port with room for Slurm's others behind it.
-fn free_port() -> anyhow::Result<u16> {
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        if port < 65_000 {
-            return Ok(port);
+/// Ports that a mini-Slurm takes (P, P + 1 and P + 11), below those that the system hands out to
+/// everybody who asks for any, as far as one can see free.
+pub fn free_ports() -> anyhow::Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..200 {
+        let step = std::process::id().wrapping_mul(7) + NEXT.fetch_add(1, Ordering::Relaxed);
+        let first = u16::try_from(20_000 + step % 500 * 20)?;
+        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if [first, first + 1, first + 11].into_iter().all(is_free) {
+            return Ok(first);
         }
     }
+    bail!("no free ports")
 }

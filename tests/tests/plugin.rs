@@ -6,7 +6,6 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -321,7 +320,7 @@ impl Bench {
             script: self.script.clone(),
             folder,
         };
-        let port = free_ports()?.to_string();
+        let port = fairmesh_tests::free_ports()?.to_string();
         let extra = extra.to_str().context("UTF-8")?;
         let plugin = self.plugin.to_str().context("UTF-8")?;
         let mut options = vec!["--cpus", "1", "--nodes", "1", "--port", &port];
@@ -329,19 +328,6 @@ impl Bench {
         slurm.script("start", &options)?;
         Ok(slurm)
     }
-}
-
-/// Twelve ports in a row, as far as one can see; `mini-slurm.sh` takes P, P+1 and P+11.
-fn free_ports() -> anyhow::Result<u16> {
-    for _ in 0..100 {
-        let first = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let needed = [Some(first), first.checked_add(1), first.checked_add(11)];
-        let bound = |port: Option<u16>| TcpListener::bind(("127.0.0.1", port?)).ok();
-        if needed.into_iter().all(|port| bound(port).is_some()) {
-            return Ok(first);
-        }
-    }
-    bail!("no free ports")
 }
 
 /// A running mini-Slurm. Stopped when dropped.
