@@ -25,7 +25,7 @@ mod ratio;
 pub use charging::{Resources, charge, split_amount, split_counters};
 pub use deviation::{Deviation, DeviationVector, Level};
 pub use explain::{Explanation, explain};
-pub use history::WeightTable;
+pub use history::{OLD_DAYS, WeightTable};
 pub use order::{RankedEntry, Ranking};
 pub use projection::{Context, JobPriority, Priority, Projection};
 pub use tree::{

@@ -7,6 +7,8 @@
 //! Invariant: what is queued for a peer is bounded by the VOs shared with it, and all of it is
 //! forgotten when the peer goes.
 
+mod agreement;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime};
@@ -18,6 +20,7 @@ mod answer;
 mod clocks;
 mod held;
 
+use self::agreement::Found;
 use crate::digest::Vector;
 use crate::replica::Replica;
 use crate::wire::{Item, Probe, PullAnswer, Request, Response, SEALS_ASKED_MAX, Summary};
@@ -86,6 +89,15 @@ pub struct GossipStats {
     pub divergences: u64,
 }
 
+/// What an answer brought.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// To be absorbed in this order.
+    pub arrivals: Vec<(VoId, Arrival)>,
+    /// The VO of which the peer has nothing to tell beyond this, if it said so.
+    pub last_of: Option<VoId>,
+}
+
 /// Our side of the anti-entropy with all peers.
 #[derive(Debug)]
 pub struct Gossip {
@@ -107,11 +119,9 @@ struct Peer {
     /// The vectors that it last sent us, for its digests.
     received: BTreeMap<VoId, Vector>,
     agreed_at: Option<MonoTime>,
-    /// VOs of which the peer was found to hold the same documents and batches.
-    agreed_on: BTreeSet<VoId>,
+    found: Found,
     /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
     pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,
-    confirmations: u8,
 }
 
 impl Peer {
@@ -148,10 +158,6 @@ struct Parts {
 /// Most requests that wait for one peer; what does not fit comes up again in a later exchange. Holds
 /// a checkpoint of the most seals, asked [`SEALS_ASKED_MAX`] at a time, and some pulls beside it.
 const QUEUE_MAX: usize = 512;
-
-/// Most probes in a connection beyond those by the clock: where two nodes never come to agree, the
-/// clock's are enough.
-const CONFIRMATIONS_MAX: u8 = 16;
 
 /// Most streams of one VO in a peer's digest: bounds what a peer can make us remember by sending
 /// difference after difference. Twice what fits into one request.
@@ -193,12 +199,6 @@ impl Gossip {
         self.peers.get(&peer)?.agreed_at
     }
 
-    /// Whether `peer` was found to hold what we hold of `vo`, since it connected.
-    pub fn agreed_on(&self, peer: SiteId, vo: VoId) -> bool {
-        let peer = self.peers.get(&peer);
-        peer.is_some_and(|peer| peer.agreed_on.contains(&vo))
-    }
-
     /// A peer can be reached: probe it at once.
     pub fn connected(&mut self, peer: SiteId) {
         let state = self.peers.entry(peer).or_default();
@@ -223,13 +223,6 @@ impl Gossip {
         self.clocks.of(peer, now)
     }
 
-    /// Whether there are peers, and each of them was found to hold what we hold of `vo` since it
-    /// connected, among those that `counts`.
-    pub fn all_agreed_on(&self, vo: VoId, counts: impl Fn(SiteId) -> bool) -> bool {
-        let mut peers = self.peers.iter().filter(|(id, _)| counts(**id)).peekable();
-        peers.peek().is_some() && peers.all(|(_, peer)| peer.agreed_on.contains(&vo))
-    }
-
     /// Something from `peer` showed that it holds more of `vo` than we do.
     pub fn suspect_behind(&mut self, peer: SiteId, vo: VoId) {
         let parts = Parts {
@@ -245,18 +238,6 @@ impl Gossip {
                 unless: None,
             },
         );
-    }
-
-    /// Somebody waits for an agreement with `peer`: probe it again as soon as what is under way is
-    /// over, a bounded number of times in a connection.
-    pub fn confirm(&mut self, peer: SiteId) {
-        let Some(state) = self.peers.get_mut(&peer) else {
-            return;
-        };
-        if state.confirmations < CONFIRMATIONS_MAX {
-            state.confirmations += 1;
-            self.enqueue(peer, Asked::Probe);
-        }
     }
 
     /// A checkpoint of `peer` names these seals, which we lack.
@@ -310,19 +291,19 @@ impl Gossip {
         id: RequestId,
         answer: Option<&[u8]>,
         replicas: &Replicas,
-    ) -> Vec<(VoId, Arrival)> {
+    ) -> Answer {
         let Some(peer) = self.peers.get_mut(&from) else {
-            return Vec::new();
+            return Answer::default();
         };
         let Some((_, _, asked)) = peer.under_way.take_if(|(under_way, ..)| *under_way == id) else {
-            return Vec::new();
+            return Answer::default();
         };
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
         match (asked, response) {
             (Asked::Probe, Some(Response::Probe(theirs))) => {
                 self.clocks.hear(from, theirs.at, now.mono);
                 self.compare(now.mono, from, &theirs.vos, replicas);
-                Vec::new()
+                Answer::default()
             }
             (
                 Asked::Pull {
@@ -337,8 +318,9 @@ impl Gossip {
                 self.take_seals(from, vo, hashes, seals)
             }
             _ => {
+                peer.found.unanswered();
                 self.stats.failures += 1;
-                Vec::new()
+                Answer::default()
             }
         }
     }
@@ -350,7 +332,7 @@ impl Gossip {
         vo: VoId,
         asked: Vec<ContentHash>,
         seals: Vec<ByteBuf>,
-    ) -> Vec<(VoId, Arrival)> {
+    ) -> Answer {
         let came: BTreeSet<ContentHash> = seals.iter().map(|seal| ContentHash::of(seal)).collect();
         let before = asked.len();
         let hashes: Vec<ContentHash> = asked
@@ -360,10 +342,11 @@ impl Gossip {
         if !hashes.is_empty() && hashes.len() < before {
             self.enqueue(from, Asked::Seals { vo, hashes });
         }
-        seals
-            .into_iter()
-            .map(|seal| (vo, Arrival::Seal(seal)))
-            .collect()
+        let seals = seals.into_iter().map(|seal| (vo, Arrival::Seal(seal)));
+        Answer {
+            arrivals: seals.collect(),
+            last_of: None,
+        }
     }
 
     fn enqueue(&mut self, peer: SiteId, asked: Asked) {
@@ -395,6 +378,7 @@ impl Gossip {
             {
                 // What the peer holds of us is unknown now: say it in full the next time.
                 peer.acknowledged.clear();
+                peer.found.unanswered();
                 self.stats.failures += 1;
             }
         }
@@ -500,8 +484,9 @@ impl Gossip {
             // In-flight sheets come and go; what is counted is agreed upon without them.
             let agreed_here = !parts.documents && !parts.usage && !parts.heads;
             agreed &= agreed_here;
-            if let Some(peer) = self.peers.get_mut(&from).filter(|_| agreed_here) {
-                peer.agreed_on.insert(*vo);
+            if let Some(peer) = self.peers.get_mut(&from) {
+                peer.found
+                    .compared(*vo, agreed_here, !parts.usage && !diverged);
             }
             if parts != Parts::default() {
                 self.enqueue(
@@ -538,7 +523,7 @@ impl Gossip {
         parts: Parts,
         (sent, before): (Option<Vector>, Option<Summary>),
         answer: PullAnswer,
-    ) -> Vec<(VoId, Arrival)> {
+    ) -> Answer {
         let again = Asked::Pull {
             vo,
             parts,
@@ -549,8 +534,9 @@ impl Gossip {
         if answer.need_full {
             peer.acknowledged.remove(&vo);
             self.enqueue(from, again);
-            return Vec::new();
+            return Answer::default();
         }
+        let last_of = (sent.is_some() && !answer.more).then_some(vo);
         if let Some(sent) = sent {
             peer.acknowledged.insert(vo, sent);
         }
@@ -565,12 +551,15 @@ impl Gossip {
             Item::Batch(bytes) => Arrival::Batch(bytes),
         });
         let sheets = answer.sheets.into_iter().map(Arrival::Sheet);
-        charters
+        let arrivals = charters
             .chain(policies)
             .chain(forks)
             .chain(items)
             .chain(sheets)
-            .map(|arrival| (vo, arrival))
-            .collect()
+            .map(|arrival| (vo, arrival));
+        Answer {
+            arrivals: arrivals.collect(),
+            last_of,
+        }
     }
 }

@@ -21,5 +21,5 @@ mod exchange;
 mod replica;
 
 pub use digest::Vector;
-pub use exchange::{Arrival, Gossip, GossipStats, Intervals, Outgoing, RequestId};
+pub use exchange::{Answer, Arrival, Gossip, GossipStats, Intervals, Outgoing, RequestId};
 pub use replica::{Absorbed, Refusal, Replica};

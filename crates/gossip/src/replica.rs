@@ -214,25 +214,15 @@ impl Replica {
 
     /// In-flight sheets that count now.
     pub fn sheets(&self) -> impl Iterator<Item = (SiteId, &[(AccountPath, CoreMillis)])> {
-        self.sheets
-            .sheets()
-            .map(|sheet| (sheet.body().site, sheet.body().rows.as_slice()))
+        self.sheets.counted()
     }
 
-    /// Drops sheets signed before `before`. Returns the changes of expected charge by site.
-    pub fn drop_sheets_before(
+    /// Counts the sheets signed at `since` or later. Returns the changes of expected charge by site.
+    pub fn count_sheets_since(
         &mut self,
-        before: WallTime,
+        since: WallTime,
     ) -> Vec<(SiteId, Vec<(AccountPath, i128)>)> {
-        let bodies = self.sheets.sheets().map(|sheet| sheet.body());
-        let silent: Vec<SiteId> = bodies
-            .filter(|sheet| sheet.at < before)
-            .map(|sheet| sheet.site)
-            .collect();
-        silent
-            .into_iter()
-            .map(|site| (site, self.sheets.drop_sheet(site)))
-            .collect()
+        self.sheets.count_since(since)
     }
 
     /// Whether the document would be one of this VO, and of which kind.
@@ -289,11 +279,13 @@ impl Replica {
     /// its usage with it.
     fn drop_strangers(&mut self) {
         let Some(usage) = &mut self.usage else { return };
-        let counted: BTreeSet<SiteId> = usage.streams().map(|held| held.stream.site).collect();
-        for site in counted {
+        let streams = usage.streams().map(|held| held.stream.site);
+        let sheets = self.sheets.sheets().map(|sheet| sheet.body().site);
+        let heard: BTreeSet<SiteId> = streams.chain(sheets).collect();
+        for site in heard {
             if !self.members.contains(&site) && site != self.own {
                 usage.drop_site(site);
-                self.sheets.drop_sheet(site);
+                self.sheets.drop_site(site);
                 self.heard.remove(&site);
             }
         }

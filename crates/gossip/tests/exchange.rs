@@ -104,10 +104,10 @@ fn talk(asker: &mut Node, peer: &mut Node, now: u64) -> Vec<(Outgoing, Vec<u8>)>
             .gossip
             .answer(at(now), asker.id, &out.bytes, &peer.replicas)
             .to_bytes();
-        let arrivals =
-            asker
-                .gossip
-                .answered(at(now), peer.id, out.id, Some(&answer), &asker.replicas);
+        let arrivals = asker
+            .gossip
+            .answered(at(now), peer.id, out.id, Some(&answer), &asker.replicas)
+            .arrivals;
         for (vo, arrival) in arrivals {
             if let fairmesh_gossip::Arrival::Batch(bytes) = arrival {
                 let replica = asker.replicas.get_mut(&vo).expect("held");
@@ -202,6 +202,7 @@ fn what_waits_for_a_peer_is_bounded() {
         assert!(
             a.gossip
                 .answered(at(0), b.id, out.id, None, &a.replicas)
+                .arrivals
                 .is_empty()
         );
         requests += 1;

@@ -9,14 +9,14 @@ use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Refusal, Replica};
 use fairmesh_model::documents::BATCH_BYTES_MAX;
 use fairmesh_model::{
-    Checkpoint, ContentHash, Counters, Document, Millis, MonoTime, Now, Seq, SiteId, Verified,
-    VoId, WallTime, cbor,
+    Checkpoint, ContentHash, Counters, Document, Millis, Now, Seq, SiteId, Verified, VoId,
+    WallTime, cbor,
 };
 use fairmesh_usage::CellChange;
 
 use crate::event::{Effect, PushToken, Reply, Ticket, Verdict};
 use crate::notice::Notice;
-use crate::rise::rises;
+use crate::rise::{merges_young, rises};
 use crate::site::Site;
 use crate::store::{Table, Write, hash_key, pruned_rows, sheet_key, stream_key};
 
@@ -29,6 +29,30 @@ const SETTLE_WITNESSES: usize = 8;
 
 /// Time after its start in which a site waits for so many.
 const SETTLE_WITHIN: Millis = Millis::from_secs(3_600);
+
+/// What something from a peer was worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Worth {
+    New,
+    /// A checkpoint whose seals have to be asked for.
+    Incomplete,
+    Known,
+    /// What comes before it is not here.
+    Early,
+    Refused,
+    Lie,
+}
+
+impl Worth {
+    /// Whether a push of it is passed on.
+    const fn verdict(self) -> Verdict {
+        match self {
+            Self::New | Self::Incomplete => Verdict::Accept,
+            Self::Known | Self::Early | Self::Refused => Verdict::Ignore,
+            Self::Lie => Verdict::Reject,
+        }
+    }
+}
 
 impl Site {
     /// Judges and absorbs a push.
@@ -54,7 +78,7 @@ impl Site {
                     Push::Policy(bytes) => Arrival::Policy(bytes),
                     Push::Fork(a, b) => Arrival::Fork(a, b),
                 };
-                self.absorb(now, from, vo, arrival, true)
+                self.absorb(now, from, vo, arrival, true).verdict()
             }
         };
         self.effects.push(Effect::Judge { token, verdict });
@@ -62,16 +86,24 @@ impl Site {
 
     /// Takes the answer to one of our requests.
     pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        for (vo, arrival) in self.gossip.answered(now, from, id, bytes, &self.replicas) {
+        let answer = self.gossip.answered(now, from, id, bytes, &self.replicas);
+        let mut is_whole = true;
+        for (vo, arrival) in answer.arrivals {
+            let is_usage = matches!(arrival, Arrival::Batch(_) | Arrival::Checkpoint(_));
             // What follows a batch that was refused is a gap too, and asking for it at once would
             // bring the same answer, for ever: the next exchange does.
-            self.absorb(now, from, vo, arrival, false);
+            let worth = self.absorb(now, from, vo, arrival, false);
+            is_whole &= !is_usage || matches!(worth, Worth::New | Worth::Known);
+        }
+        if let Some(vo) = answer.last_of.filter(|_| is_whole) {
+            self.gossip.absorbed_all(from, vo);
         }
         self.watch_peer(now, from);
         self.note_landed(now.mono, from);
-        let carried = |vo: &&VoId| self.ledger.has_carried(**vo);
-        let mut waits = self.replicas.keys().filter(carried);
-        if waits.any(|vo| !self.gossip.agreed_on(from, *vo)) {
+        let mut waits = self.replicas.iter().filter(|(vo, replica)| {
+            self.ledger.has_carried(**vo) && replica.serves(from) && replica.serves(self.id)
+        });
+        if waits.any(|(vo, _)| !self.gossip.has_told_all(from, *vo)) {
             self.gossip.confirm(from);
         }
     }
@@ -123,27 +155,28 @@ impl Site {
         vo: VoId,
         arrival: Arrival,
         pushed: bool,
-    ) -> Verdict {
+    ) -> Worth {
         if pushed && self.is_ahead(vo, &arrival) {
             self.gossip.suspect_behind(from, vo);
-            return Verdict::Ignore;
+            return Worth::Early;
         }
         match self.absorb_result(now, from, vo, arrival) {
-            Ok(Absorbed::Known) => Verdict::Ignore,
+            Ok(Absorbed::Known) => Worth::Known,
             Ok(Absorbed::Gap) => {
                 if pushed {
                     self.gossip.suspect_behind(from, vo);
                 }
-                Verdict::Ignore
+                Worth::Early
             }
-            Ok(_) => Verdict::Accept,
+            Ok(Absorbed::Wanted(_)) => Worth::Incomplete,
+            Ok(_) => Worth::New,
             Err(refusal) => {
                 self.note_clock(now, &refusal);
                 self.refused(vo, from, &refusal.to_string());
                 if refusal.is_lie() {
-                    Verdict::Reject
+                    Worth::Lie
                 } else {
-                    Verdict::Ignore
+                    Worth::Refused
                 }
             }
         }
@@ -220,8 +253,8 @@ impl Site {
                 self.effects.push(Effect::Persist(vec![row]));
                 self.stats.batches_taken += 1;
                 self.watch_clock(now, stream.site, *at);
-                self.apply_changes(vo, changes);
-                self.move_horizon(now.mono, vo, *at);
+                self.apply_changes(now, vo, changes);
+                self.move_horizon(now, vo, *at);
             }
             Absorbed::Wanted(hashes) => self.gossip.want_seals(from, vo, hashes),
             Absorbed::Checkpoints {
@@ -233,11 +266,11 @@ impl Site {
                 let signed = adopted.iter().map(|checkpoint| checkpoint.body().at);
                 let signed = signed.max().unwrap_or_default();
                 if !changes.is_empty() {
-                    self.apply_changes(vo, changes);
+                    self.apply_changes(now, vo, changes);
                     // The batches behind a checkpoint are the next thing to ask for.
                     self.gossip.suspect_behind(from, vo);
                 }
-                self.move_horizon(now.mono, vo, signed);
+                self.move_horizon(now, vo, signed);
             }
             Absorbed::Forked { stream, proof, .. } => {
                 let key = stream_key(vo, *stream, Seq(0));
@@ -313,15 +346,15 @@ impl Site {
 
     /// Lets the share tree know of changed cells. Our own current ones were counted when they were
     /// reported; our own earlier ones may have been, if they were carried.
-    fn apply_changes(&mut self, vo: VoId, changes: &[CellChange]) {
+    fn apply_changes(&mut self, now: Now, vo: VoId, changes: &[CellChange]) {
         let current = self.stream_id();
         let length = match self.replicas.get(&vo).and_then(Replica::usage) {
             Some(usage) => usage.window_length(),
             None => return,
         };
         let over = |change: &CellChange| change.before.charge > 0 && self.is_retired(vo, change);
-        if changes.iter().any(over) {
-            // A site has declared a life over that still weighs here: sum up anew.
+        if changes.iter().any(over) || merges_young(changes, length, now.wall) {
+            // A life was declared over, or windows were merged, that weigh here: sum up anew.
             self.tree_is_stale = true;
         }
         let mut recovered = false;
@@ -341,6 +374,10 @@ impl Site {
             let carried = self
                 .ledger
                 .found_published(vo, incarnation, &key, rise.amount, length);
+            if !carried.is_zero() {
+                // It may have been carried in other spans of that day.
+                self.note_merged(now.wall, &[rise.span.day(length)]);
+            }
             self.shares.count_rise(vo, &rise, carried, true);
         }
         if recovered {
@@ -355,30 +392,33 @@ impl Site {
     /// Settles what earlier incarnations of ours counted and did not publish, once those who could
     /// have heard them have said how far they got. Who cannot be reached in our first hour is not
     /// waited for: what we counted would be missing everywhere else as long as he is away.
-    pub(crate) fn settle_carried(&mut self, now: MonoTime) {
+    pub(crate) fn settle_carried(&mut self, now: Now) {
         let vos: Vec<VoId> = self
             .replicas
             .keys()
             .copied()
             .filter(|vo| self.ledger.has_carried(*vo))
             .collect();
-        let is_over = now >= self.started.mono.after(SETTLE_WITHIN);
+        let is_over = now.mono >= self.started.mono.after(SETTLE_WITHIN);
         let mut waits = false;
         for vo in vos {
-            let Some(charter) = self.replicas[&vo].charter() else {
+            // Who is no member is not told what members hold.
+            let replica = &self.replicas[&vo];
+            let Some(charter) = replica.charter().filter(|_| replica.serves(self.id)) else {
                 continue;
             };
             let members = charter.sites.iter().map(|member| member.site);
             let others: Vec<SiteId> = members.filter(|site| *site != self.id).collect();
-            let (agreed, silent): (Vec<SiteId>, Vec<SiteId>) = others
+            let (told, silent): (Vec<SiteId>, Vec<SiteId>) = others
                 .iter()
-                .partition(|peer| self.gossip.agreed_on(**peer, vo));
+                .partition(|peer| self.gossip.has_told_all(**peer, vo));
             let enough = if is_over { 1 } else { SETTLE_WITNESSES };
-            if agreed.len() >= enough.min(others.len()) {
+            if told.len() >= enough.min(others.len()) {
                 let window = charter.window;
-                let writes = self.ledger.settle(vo, window);
-                self.effects.push(Effect::Persist(writes));
-            } else if now >= self.ask_witnesses_at {
+                let settled = self.ledger.settle(vo, window);
+                self.note_merged(now.wall, &settled.merged);
+                self.effects.push(Effect::Persist(settled.writes));
+            } else if now.mono >= self.ask_witnesses_at {
                 // Not one by one, as they are drawn: what is carried is missing everywhere else.
                 silent
                     .into_iter()
@@ -387,15 +427,15 @@ impl Site {
             }
         }
         if waits {
-            self.ask_witnesses_at = now.after(Millis(self.config.timing.sync.0 / 2));
+            self.ask_witnesses_at = now.mono.after(Millis(self.config.timing.sync.0 / 2));
         }
     }
 
-    /// Sheets of sites that have fallen silent no longer count.
-    pub(crate) fn drop_silent_sheets(&mut self, now: Now) {
-        let before = now.wall.before(self.config.timing.silence);
+    /// Sheets of sites that have fallen silent do not count.
+    pub(crate) fn weigh_silence(&mut self, now: Now) {
+        let since = now.wall.before(self.config.timing.silence);
         for (vo, replica) in &mut self.replicas {
-            for (site, changes) in replica.drop_sheets_before(before) {
+            for (site, changes) in replica.count_sheets_since(since) {
                 self.shares.change_in_flight(*vo, &changes, site == self.id);
             }
         }

@@ -23,6 +23,9 @@ pub(crate) struct Rules {
     pub(crate) horizon: WallTime,
     /// Days before this one are counted as days.
     pub(crate) whole_days_before: u32,
+    /// What a batch system whose clock is ahead says of later than this counts as of now: peers would
+    /// not believe a later window.
+    pub(crate) latest: WallTime,
 }
 
 /// What a report adds.
@@ -60,7 +63,11 @@ pub(crate) fn charge(record: &UsageRecord, mark: Option<JobMark>, rules: &Rules)
     let mut at = from;
     while at < until {
         let span = span_at(at, rules);
-        let end = span.end(rules.window).min(until);
+        let end = if at < rules.latest {
+            span.end(rules.window).min(until)
+        } else {
+            until
+        };
         let counters = held_until(record, end, rules).minus(held_until(record, at, rules));
         if span.end(rules.window) <= rules.horizon {
             charge.late = true;
@@ -91,7 +98,7 @@ fn push(parts: &mut Vec<(Span, Counters)>, span: Span, counters: Counters) {
 }
 
 fn span_at(at: WallTime, rules: &Rules) -> Span {
-    let window = rules.window.window_at(at);
+    let window = rules.window.window_at(at.min(rules.latest));
     let day = rules.window.day_of(window);
     if day < rules.whole_days_before {
         Span::Day(day)

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use fairmesh_fairshare::WeightTable;
 use fairmesh_gossip::Replica;
 use fairmesh_model::window::DAY_MS;
-use fairmesh_model::{Millis, MonoTime, SiteId, VoId, WallTime, WindowLength};
+use fairmesh_model::{Millis, Now, SiteId, VoId, WallTime, WindowLength};
 
 use crate::event::Effect;
 use crate::site::Site;
@@ -30,7 +30,7 @@ impl Site {
     }
 
     /// Forgets what is past, where something that was signed at `at` may have made it so.
-    pub(crate) fn move_horizon(&mut self, now: MonoTime, vo: VoId, at: WallTime) {
+    pub(crate) fn move_horizon(&mut self, now: Now, vo: VoId, at: WallTime) {
         let seen = self.days_signed.get(&vo).copied().unwrap_or_default();
         if day_of(at) <= seen {
             return;
@@ -38,7 +38,7 @@ impl Site {
         let Some(replica) = self.replicas.get(&vo) else {
             return;
         };
-        let is_trusted = now >= self.started.mono.after(TRUST_OWN_CLOCK_AFTER);
+        let is_trusted = now.mono >= self.started.mono.after(TRUST_OWN_CLOCK_AFTER);
         let Some(signed) = second_latest(replica, is_trusted).filter(|at| day_of(*at) > seen)
         else {
             return;
@@ -48,16 +48,21 @@ impl Site {
             return;
         };
         let weighed = WeightTable::new(charter.history, charter.window).horizon_windows();
+        let still_weighs = horizon(weighed, charter.window, now.wall);
         let horizon = horizon(weighed, charter.window, signed);
         let usage = self.replicas.get_mut(&vo).and_then(Replica::usage_mut);
         let Some(usage) = usage else { return };
-        usage.forget_ended_before(horizon);
+        let forgotten = usage.forget_ended_before(horizon);
         let window = usage.window_length();
         let writes = self
             .ledger
             .forget(Some(vo), |span| span.end(window) <= horizon);
         if !writes.is_empty() {
             self.effects.push(Effect::Persist(writes));
+        }
+        if horizon > still_weighs && !forgotten.is_empty() {
+            // By our own clock it would count for some time yet.
+            self.tree_is_stale = true;
         }
     }
 

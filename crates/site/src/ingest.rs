@@ -132,7 +132,7 @@ impl Site {
             report.reported.refused.push((index, no_charter(vo)));
             return false;
         }
-        let total = self.count(&account, &charge, rules.window, report);
+        let total = self.count(now.wall, &account, &charge, rules.window, report);
         report.marks.insert(key, charge.mark);
         if !is_mapped {
             self.note_unmapped(record, total, report);
@@ -146,6 +146,7 @@ impl Site {
 
     fn count(
         &mut self,
+        now: WallTime,
         account: &Account,
         charge: &Charge,
         window: WindowLength,
@@ -154,10 +155,10 @@ impl Site {
         let entry = self.shares.view.locate(account).entry;
         let mut total = Counters::default();
         for (span, counters) in &charge.parts {
-            report
-                .writes
-                .extend(self.ledger.add(account, *span, *counters, window));
-            self.shares.count_own(entry, *span, counters.charge);
+            let added = self.ledger.add(account, *span, *counters, window);
+            report.writes.extend(added.writes);
+            self.shares.count_own(entry, added.span, counters.charge);
+            self.note_merged(now, &added.merged);
             total = total.plus(*counters);
         }
         total
@@ -213,6 +214,7 @@ impl Site {
             mode,
             horizon,
             whole_days_before: today.saturating_sub(WINDOW_DAYS),
+            latest: now.after(self.config.timing.clock_tolerance),
         }
     }
 

@@ -9,10 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
-    AccountPath, Counters, Incarnation, MonoTime, SiteId, Span, VoId, Window, WindowLength,
+    AccountPath, Counters, Incarnation, MonoTime, SiteId, Span, VoId, WallTime, Window,
+    WindowLength,
 };
 
 use crate::identity::Account;
+use crate::rise::weighs_as_one;
 use crate::site::Site;
 use crate::store::{LedgerRow, Table, Write, ledger_key, ledger_value};
 
@@ -28,6 +30,26 @@ pub(crate) struct Ledger {
     held_back: BTreeMap<VoId, BTreeSet<CellKey>>,
     carried: BTreeMap<VoId, BTreeMap<(Incarnation, CellKey), Carried>>,
     afloat: BTreeMap<VoId, BTreeSet<CellKey>>,
+}
+
+/// What counting did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Added {
+    /// The rows to persist.
+    pub(crate) writes: Vec<Write>,
+    /// Where it was counted.
+    pub(crate) span: Span,
+    /// The day that took in its windows, if one did.
+    pub(crate) merged: Option<u32>,
+}
+
+/// What settling did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// The rows to persist.
+    pub(crate) writes: Vec<Write>,
+    /// Days that took in windows.
+    pub(crate) merged: Vec<u32>,
 }
 
 /// A cell of an earlier incarnation.
@@ -57,7 +79,7 @@ impl Ledger {
         self.incarnation
     }
 
-    /// Counts. Returns the rows to persist.
+    /// Counts.
     ///
     /// An account's day is counted either by the window or as a whole: what comes for a window of a
     /// merged day goes to the day, and a whole day takes in the windows that are left of it. Peers
@@ -68,7 +90,8 @@ impl Ledger {
         span: Span,
         amount: Counters,
         window: WindowLength,
-    ) -> Vec<Write> {
+    ) -> Added {
+        let asked = span;
         let day = Span::Day(span.day(window));
         let cells = self.counted.entry(account.vo).or_default();
         let is_merged = cells.contains_key(&(day, account.path.clone()));
@@ -98,11 +121,16 @@ impl Ledger {
         } else {
             Incarnation(0)
         };
+        let merged = (!gone.is_empty() || span != asked).then(|| span.day(window));
         let deleted = gone
             .into_iter()
             .map(|hour| Write::delete(Table::Ledger, ledger_key(account, incarnation, hour)));
         let set = Write::set(Table::Ledger, ledger_key(account, incarnation, span), row);
-        deleted.chain([set]).collect()
+        Added {
+            writes: deleted.chain([set]).collect(),
+            span,
+            merged,
+        }
     }
 
     /// Takes a row of the store. `published` is what the stream of that row's incarnation is known
@@ -141,6 +169,49 @@ impl Ledger {
                 Some((span, path, counters))
             })
             .collect()
+    }
+
+    /// Unpublished cells of spans that begin after `latest`.
+    pub(crate) fn unpublished_after(
+        &self,
+        vo: VoId,
+        latest: WallTime,
+        window: WindowLength,
+    ) -> Vec<CellKey> {
+        let cells = self.unpublished.get(&vo).into_iter().flatten();
+        cells
+            .filter(|(span, _)| span.start(window) > latest)
+            .cloned()
+            .collect()
+    }
+
+    /// Counts what of a cell is not `published` in another span. Returns the rows to persist, as one
+    /// change.
+    pub(crate) fn recount(
+        &mut self,
+        vo: VoId,
+        key: CellKey,
+        published: Counters,
+        span: Span,
+        window: WindowLength,
+    ) -> Vec<Write> {
+        let cells = self.counted.entry(Some(vo)).or_default();
+        let counted = cells.remove(&key).unwrap_or_default();
+        if let Some(unpublished) = self.unpublished.get_mut(&vo) {
+            unpublished.remove(&key);
+        }
+        let (from, path) = key;
+        let account = Account { vo: Some(vo), path };
+        let row = ledger_key(&account, self.incarnation, from);
+        let rest = if published.is_zero() {
+            Write::delete(Table::Ledger, row)
+        } else {
+            cells.insert((from, account.path.clone()), published);
+            let value = ledger_value(&account.path, published);
+            Write::set(Table::Ledger, row, value)
+        };
+        let added = self.add(&account, span, counted.minus(published), window);
+        [rest].into_iter().chain(added.writes).collect()
     }
 
     /// Puts a cell back that could not be published. It waits for the next batch.
@@ -205,21 +276,22 @@ impl Ledger {
         found
     }
 
-    /// Moves what is carried into the current incarnation. Returns the rows to persist, as one
-    /// change with whatever else the caller does.
-    pub(crate) fn settle(&mut self, vo: VoId, window: WindowLength) -> Vec<Write> {
-        let mut writes = Vec::new();
+    /// Moves what is carried into the current incarnation, to be persisted as one change.
+    pub(crate) fn settle(&mut self, vo: VoId, window: WindowLength) -> Settled {
+        let mut settled = Settled::default();
         for ((incarnation, (span, path)), carried) in self.carried.remove(&vo).unwrap_or_default() {
             let account = Account { vo: Some(vo), path };
-            writes.push(Write::delete(
+            settled.writes.push(Write::delete(
                 Table::Ledger,
                 ledger_key(&account, incarnation, span),
             ));
             if !carried.left.is_zero() {
-                writes.extend(self.add(&account, span, carried.left, window));
+                let added = self.add(&account, span, carried.left, window);
+                settled.writes.extend(added.writes);
+                settled.merged.extend(added.merged);
             }
         }
-        writes
+        settled
     }
 
     /// Everything that is counted here and that no earlier incarnation is known to have published.
@@ -341,6 +413,17 @@ impl Ledger {
 }
 
 impl Site {
+    /// Own windows were counted into their days: where they do not weigh alike yet, sum up anew.
+    pub(crate) fn note_merged<'a>(
+        &mut self,
+        now: WallTime,
+        days: impl IntoIterator<Item = &'a u32>,
+    ) {
+        if days.into_iter().any(|day| !weighs_as_one(*day, now)) {
+            self.tree_is_stale = true;
+        }
+    }
+
     /// Notes which of our published counters `peer` has just been found to hold, too.
     pub(crate) fn note_landed(&mut self, now: MonoTime, peer: SiteId) {
         if self.gossip.agreed_at(peer) != Some(now) {

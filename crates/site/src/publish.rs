@@ -61,7 +61,7 @@ impl OwnStream {
 impl Site {
     /// Publishes for every VO whose batch or heartbeat is due.
     pub(crate) fn publish_due(&mut self, now: Now) {
-        for vo in self.own_vos() {
+        for vo in self.publishing_vos(now.mono) {
             let stream = self.streams.entry(vo).or_default();
             if now.mono >= stream.due(self.ledger.has_unpublished(vo), &self.config.timing) {
                 self.publish(now, vo, Vec::new());
@@ -71,7 +71,7 @@ impl Site {
 
     /// Publishes everything that is pending, due or not.
     pub(crate) fn publish_all(&mut self, now: Now) {
-        for vo in self.own_vos() {
+        for vo in self.publishing_vos(now.mono) {
             if self.ledger.has_unpublished(vo) {
                 self.publish(now, vo, Vec::new());
             }
@@ -84,10 +84,28 @@ impl Site {
         self.replicas.iter().filter_map(counts).collect()
     }
 
+    /// The VOs for which a batch may be signed now. With a clock that is ahead one would be refused
+    /// until its time has come, and everything behind it: so not before a peer has said what time it
+    /// is. Nobody would have heard it anyway.
+    pub(crate) fn publishing_vos(&self, now: MonoTime) -> Vec<VoId> {
+        let mut vos = self.own_vos();
+        if self.gossip.peers_clock(now).is_none() {
+            vos.retain(|vo| self.is_alone(*vo));
+        }
+        vos
+    }
+
+    /// Whether no other site takes part in the VO.
+    fn is_alone(&self, vo: VoId) -> bool {
+        let charter = self.replicas.get(&vo).and_then(Replica::charter);
+        charter.is_some_and(|charter| charter.sites.iter().all(|member| member.site == self.id))
+    }
+
     /// Signs what is unpublished, and `extra` rows beside it, as one batch or more.
     pub(crate) fn publish(&mut self, now: Now, vo: VoId, extra: Vec<Row>) {
         let latest = now.wall.after(self.config.timing.clock_tolerance);
         self.ledger.retry_held_back(vo);
+        self.bring_into_present(now, vo);
         let mut rows = self.ledger.take_unpublished(vo);
         rows.extend(extra);
         rows.retain(|row| self.is_believable(vo, row, latest));
@@ -111,6 +129,30 @@ impl Site {
         stream.published_at = Some(now.mono);
         if stream.batches_since_checkpoint >= self.config.timing.checkpoint_batches {
             self.checkpoint(now, vo);
+        }
+    }
+
+    /// Counts as of now what was counted while our clock was ahead, and was not published: nobody
+    /// would believe it before its window has come, and nodes would disagree until then.
+    fn bring_into_present(&mut self, now: Now, vo: VoId) {
+        let usage = self.replicas.get(&vo).and_then(Replica::usage);
+        let (Some(peers), Some(usage)) = (self.gossip.peers_clock(now.mono), usage) else {
+            return;
+        };
+        // Where our own clock is behind, what seems ahead is not.
+        let latest = peers
+            .max(now.wall)
+            .after(self.config.timing.clock_tolerance);
+        let (stream, window) = (self.stream_id(), usage.window_length());
+        let present = Span::Window(window.window_at(now.wall));
+        let mut writes = Vec::new();
+        for key in self.ledger.unpublished_after(vo, latest, window) {
+            let published = usage.cell(stream, key.0, &key.1).unwrap_or_default();
+            writes.extend(self.ledger.recount(vo, key, published, present, window));
+        }
+        if !writes.is_empty() {
+            self.tree_is_stale = true;
+            self.effects.push(Effect::Persist(writes));
         }
     }
 
@@ -158,7 +200,7 @@ impl Site {
         };
         self.streams.entry(vo).or_default().batches_since_checkpoint += 1;
         self.stats.batches_published += 1;
-        self.move_horizon(now.mono, vo, now.wall);
+        self.move_horizon(now, vo, now.wall);
         let key = stream_key(vo, stream, seq.next());
         self.effects.push(Effect::Persist(vec![Write::set(
             Table::Batches,
@@ -306,7 +348,7 @@ impl Site {
     /// Once a day: windows of days long past are merged into the day.
     pub(crate) fn compact_days(&mut self, now: Now) {
         let stream = self.stream_id();
-        for vo in self.own_vos() {
+        for vo in self.publishing_vos(now.mono) {
             let rules = self.rules(Some(vo), now.wall);
             let today = rules.window.day_of(rules.window.window_at(now.wall));
             let before = today.saturating_sub(WINDOW_DAYS);
@@ -323,6 +365,8 @@ impl Site {
                 .unwrap_or_default();
             if !rows.is_empty() {
                 let writes = self.ledger.compact(vo, &rows, rules.window);
+                let days: Vec<u32> = rows.iter().map(|row| row.0.day(rules.window)).collect();
+                self.note_merged(now.wall, &days);
                 self.effects.push(Effect::Persist(writes));
                 self.publish(now, vo, rows);
                 self.checkpoint(now, vo);
@@ -342,8 +386,7 @@ impl Site {
             };
             let below = usage.retirable_below(stream);
             let is_member = |peer| charter.member(peer).is_some();
-            let alone = charter.sites.iter().all(|member| member.site == self.id);
-            let agreed = alone || self.gossip.all_agreed_on(vo, is_member);
+            let agreed = self.is_alone(vo) || self.gossip.all_have_told_all(vo, is_member);
             if below > usage.retired_below(self.id) && agreed && !self.ledger.has_carried(vo) {
                 self.streams.entry(vo).or_default().retire_below = below;
                 self.publish(now, vo, Vec::new());

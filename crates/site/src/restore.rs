@@ -100,7 +100,7 @@ impl Site {
         // Look-ups and reports must not meet a site that has forgotten its tree.
         site.rebuild_shares(now);
         for vo in site.replicas.keys().copied().collect::<Vec<_>>() {
-            site.move_horizon(now.mono, vo, WallTime(u64::MAX));
+            site.move_horizon(now, vo, WallTime(u64::MAX));
         }
         site
     }

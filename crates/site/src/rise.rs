@@ -8,7 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Counters, Span, StreamId, WindowLength};
+use fairmesh_fairshare::OLD_DAYS;
+use fairmesh_model::window::DAY_MS;
+use fairmesh_model::{AccountPath, Counters, Span, StreamId, WallTime, WindowLength};
 use fairmesh_usage::CellChange;
 
 /// New usage in a span.
@@ -53,4 +55,20 @@ pub(crate) fn rises(changes: &[CellChange], length: WindowLength) -> Vec<Rise> {
         }
     }
     rises
+}
+
+/// Whether windows of the day weigh what the day itself does, at `now`. They do on the day on which
+/// they are merged, unless the clock of whoever merged them was ahead.
+pub(crate) fn weighs_as_one(day: u32, now: WallTime) -> bool {
+    (now.0 / DAY_MS).saturating_sub(u64::from(day)) >= u64::from(OLD_DAYS)
+}
+
+/// Whether windows gave way to a day that does not weigh what they did: sums of weighted usage
+/// cannot follow by what rose alone.
+pub(crate) fn merges_young(changes: &[CellChange], length: WindowLength, now: WallTime) -> bool {
+    changes.iter().any(|change| {
+        matches!(change.span, Span::Window(_))
+            && change.after.charge < change.before.charge
+            && !weighs_as_one(change.span.day(length), now)
+    })
 }

@@ -170,7 +170,7 @@ impl Site {
         if self.shares.is_sweeping {
             return now;
         }
-        let publish = self.own_vos().into_iter().filter_map(|vo| {
+        let publish = self.publishing_vos(now).into_iter().filter_map(|vo| {
             let stream = self.streams.get(&vo)?;
             Some(stream.due(self.ledger.has_unpublished(vo), &self.config.timing))
         });
@@ -214,7 +214,7 @@ impl Site {
         if self.allow_is_stale {
             self.announce_peers();
         }
-        self.settle_carried(now.mono);
+        self.settle_carried(now);
         self.publish_due(now);
         for out in self.gossip.tick(self.stated(now), &self.replicas) {
             self.effects.push(Effect::Ask {
@@ -223,7 +223,7 @@ impl Site {
                 bytes: out.bytes,
             });
         }
-        self.drop_silent_sheets(now);
+        self.weigh_silence(now);
         self.keep_house(now);
         let entries_max = self.config.timing.sweep_entries;
         if !self.shares.advance(now.wall, entries_max) {

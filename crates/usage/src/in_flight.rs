@@ -1,21 +1,34 @@
 //! What running jobs are still expected to use: one register per site.
 //!
 //! Predictions shrink, so they are no counters. Lattice: per site the maximum of (incarnation,
-//! version, hash), the last writer wins, and only the site writes. Sheets of silent sites are
-//! dropped by the caller, who knows the time; the version stays, so that a peer who has not noticed
-//! the silence yet cannot bring the same sheet back.
+//! version, hash), the last writer wins, and only the site writes.
+//!
+//! Sheets of silent sites do not count. They stay: the caller, who knows the time, may have been
+//! wrong about it, and nodes that hold the same sheets must come to count the same ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_model::{
     AccountPath, ContentHash, CoreMillis, InFlightSheet, Incarnation, SiteId, Verified, VoId,
+    WallTime,
 };
 
 #[derive(Debug, Clone)]
 struct Register {
     version: (Incarnation, u64, ContentHash),
-    sheet: Option<Arc<Verified<InFlightSheet>>>,
+    sheet: Arc<Verified<InFlightSheet>>,
+    counts: bool,
+}
+
+impl Register {
+    fn counted_rows(&self) -> &[(AccountPath, CoreMillis)] {
+        if self.counts {
+            &self.sheet.body().rows
+        } else {
+            &[]
+        }
+    }
 }
 
 /// The in-flight sheets of one VO.
@@ -46,42 +59,62 @@ impl InFlight {
         if sheet.vo() != self.vo || known.is_some_and(|known| known.version >= version) {
             return None;
         }
-        let old = known
-            .and_then(|known| known.sheet.as_ref())
-            .map_or(&[][..], |old| &old.body().rows);
+        let old = known.map_or(&[][..], Register::counted_rows);
         let changes = differences(old, &body.rows);
         self.registers.insert(
             body.site,
             Register {
                 version,
-                sheet: Some(sheet.clone()),
+                sheet: sheet.clone(),
+                counts: true,
             },
         );
         Some(changes)
     }
 
-    /// Drops the sheet of a site that has fallen silent; only a newer one brings it back.
-    pub fn drop_sheet(&mut self, site: SiteId) -> Vec<(AccountPath, i128)> {
-        let dropped = self
-            .registers
-            .get_mut(&site)
-            .and_then(|register| register.sheet.take());
-        dropped.map_or_else(Vec::new, |old| differences(&old.body().rows, &[]))
+    /// Counts the sheets signed at `since` or later, and no others. Returns the changes of expected
+    /// charge by site.
+    pub fn count_since(&mut self, since: WallTime) -> Vec<(SiteId, Vec<(AccountPath, i128)>)> {
+        let mut changes = Vec::new();
+        for (site, register) in &mut self.registers {
+            let body = register.sheet.body();
+            let counts = body.at >= since;
+            if counts == register.counts {
+                continue;
+            }
+            register.counts = counts;
+            let change = if counts {
+                differences(&[], &body.rows)
+            } else {
+                differences(&body.rows, &[])
+            };
+            changes.push((*site, change));
+        }
+        changes
+    }
+
+    /// Lets go of the sheet of a site that counts no more.
+    pub fn drop_site(&mut self, site: SiteId) {
+        self.registers.remove(&site);
     }
 
     /// The sheet of a site.
     pub fn sheet(&self, site: SiteId) -> Option<&Arc<Verified<InFlightSheet>>> {
-        self.registers.get(&site)?.sheet.as_ref()
+        Some(&self.registers.get(&site)?.sheet)
     }
 
-    /// All sheets, by site.
+    /// All sheets, by site, those of silent sites among them.
     pub fn sheets(&self) -> impl Iterator<Item = &Arc<Verified<InFlightSheet>>> {
-        self.registers
-            .values()
-            .filter_map(|register| register.sheet.as_ref())
+        self.registers.values().map(|register| &register.sheet)
     }
 
-    /// The newest version known of each site, dropped or not: the digest that peers compare.
+    /// What is expected of each site whose sheet counts.
+    pub fn counted(&self) -> impl Iterator<Item = (SiteId, &[(AccountPath, CoreMillis)])> {
+        let counts = self.registers.iter().filter(|(_, held)| held.counts);
+        counts.map(|(site, held)| (*site, held.counted_rows()))
+    }
+
+    /// The newest version known of each site: the digest that peers compare.
     pub fn versions(&self) -> BTreeMap<SiteId, (Incarnation, u64)> {
         let version = |register: &Register| (register.version.0, register.version.1);
         self.registers
@@ -125,7 +158,7 @@ fn differences(
 
 #[cfg(test)]
 mod tests {
-    use fairmesh_model::{Role, Signed, SigningKey, WallTime};
+    use fairmesh_model::{Role, Signed, SigningKey};
 
     use super::*;
 
@@ -171,13 +204,31 @@ mod tests {
         assert_eq!(register.offer_sheet(first), None);
         assert_eq!(register.newer_than(&register.versions()), []);
 
-        let site = shrunk.body().site;
-        assert_eq!(
-            register.drop_sheet(site),
-            vec![(path("/a"), -3), (path("/b"), -4)]
-        );
         assert_eq!(register.offer_sheet(shrunk), None);
-        assert!(register.offer_sheet(sheet(2, 2, &[("/a", 1)])).is_some());
+    }
+
+    #[test]
+    fn a_sheet_that_is_too_old_counts_again_when_the_clock_is_set_right() {
+        let path = |text| AccountPath::parse(text).expect("valid");
+        let mut register = InFlight::new(VoId::from_bytes([1; 32]));
+        let held = sheet(1, 1, &[("/a", 3), ("/b", 4)]);
+        let site = held.body().site;
+        register.offer_sheet(held).expect("is new");
+        let (fell, rose) = (
+            vec![(path("/a"), -3), (path("/b"), -4)],
+            vec![(path("/a"), 3), (path("/b"), 4)],
+        );
+        assert_eq!(register.count_since(WallTime(0)), []);
+        assert_eq!(register.count_since(WallTime(1)), [(site, fell)]);
+        assert_eq!(register.counted().count(), 0);
+        assert_eq!(register.count_since(WallTime(1)), []);
+        assert_eq!(register.count_since(WallTime(0)), [(site, rose)]);
+        register.count_since(WallTime(1));
+        assert_eq!(
+            register.offer_sheet(sheet(1, 2, &[("/a", 1)])),
+            Some(vec![(path("/a"), 1)]),
+            "what did not count is not taken back"
+        );
     }
 
     #[test]

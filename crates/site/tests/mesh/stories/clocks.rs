@@ -72,3 +72,72 @@ fn a_site_alone_whose_clock_was_ahead_goes_on_when_it_is_set_right() {
         assert_converged(&mut mesh, &ledger);
     });
 }
+
+#[test]
+fn jobs_of_a_batch_system_whose_clock_is_ahead_count_as_of_now() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found_with(seed, 3, slow(), |_| {}), Ledger::default());
+        mesh.tick_ms = 60_000;
+        mesh.nodes[1].ahead_ms = HOUR.0 * 8;
+        mesh.run(HOUR);
+        (0..4).for_each(|_| drop(ledger.report(&mut mesh, 1)));
+        mesh.run(HOUR);
+        assert_converged(&mut mesh, &ledger);
+        mesh.nodes[1].ahead_ms = 0;
+        mesh.run(HOUR);
+        assert_converged(&mut mesh, &ledger);
+    });
+}
+
+/// A node that starts with a clock that is ahead and nobody to ask.
+fn start_alone(mesh: &mut Mesh, ahead: Millis) {
+    mesh.cut(1);
+    mesh.nodes[0].ahead_ms = ahead.0;
+    mesh.restart(0);
+}
+
+#[test]
+fn a_site_that_starts_alone_signs_nothing_until_it_knows_what_time_it_is() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found_with(seed, 3, slow(), |_| {}), Ledger::default());
+        mesh.tick_ms = 60_000;
+        (0..6).for_each(|round| drop(ledger.report(&mut mesh, round % 3)));
+        mesh.run(HOUR);
+        let hours = [8, 24 * 10, 24 * 365][mesh.dice.below(3) as usize];
+        start_alone(&mut mesh, HOUR.times(hours));
+        (0..4).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(HOUR);
+        mesh.nodes[0].ahead_ms = 0;
+        mesh.heal();
+        mesh.run(HOUR);
+        (0..3).for_each(|node| drop(ledger.report(&mut mesh, node)));
+        mesh.run(HOUR);
+        assert_converged(&mut mesh, &ledger);
+        assert_no_fork(&mesh);
+    });
+}
+
+#[test]
+fn hours_that_were_merged_too_early_weigh_the_same_everywhere() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found_with(seed, 3, slow(), |_| {}), Ledger::default());
+        mesh.tick_ms = 60_000;
+        let known = ledger.report(&mut mesh, 0);
+        mesh.run(HOUR);
+        start_alone(&mut mesh, DAY.times(10));
+        // The same hours again, of another job; by this clock they are long past.
+        let mut again = known.clone();
+        again.key.job = "again".to_owned();
+        mesh.report(0, std::slice::from_ref(&again))
+            .expect("acknowledged");
+        ledger.count(&again);
+        mesh.nodes[0].ahead_ms = 0;
+        mesh.heal();
+        mesh.run(HOUR);
+        assert_converged(&mut mesh, &ledger);
+        let before = mesh.nodes[1].site.view_digest(mesh.vo);
+        let config = mesh.nodes[1].config.clone();
+        mesh.handle(1, fairmesh_site::Event::Reconfigured(Box::new(config)));
+        assert_eq!(before, mesh.nodes[1].site.view_digest(mesh.vo));
+    });
+}

@@ -59,6 +59,8 @@ fn live(mesh: &mut Mesh, ledger: &mut Ledger, days: u64, restarts: bool) {
             }
             if restarts && hour % 8 == 3 {
                 mesh.restart(1);
+                // So that there is something to weigh in each life.
+                ledger.report(mesh, 1);
             }
             mesh.run(HOUR);
         }

@@ -83,3 +83,28 @@ fn a_restart_without_jobs_takes_back_what_was_expected() {
     mesh.run(Millis::from_secs(10));
     assert_eq!((expected(&mesh, 0), expected(&mesh, 1)), (0, 0));
 }
+
+#[test]
+fn a_clock_that_was_ahead_drops_no_sheet_for_good() {
+    let mut mesh = Mesh::found_with(1, 3, timing(), |charter| {
+        charter.usage_mode = UsageMode::Predictive;
+    });
+    run_jobs(&mut mesh, 2);
+    mesh.run(Millis::from_secs(10));
+    // Alone, so that nobody says what time it is.
+    mesh.cut(2);
+    mesh.nodes[2].ahead_ms = HOUR.0;
+    mesh.restart(2);
+    mesh.run(Millis::from_secs(10));
+    assert_eq!(expected(&mesh, 2), 0, "silent for an hour, it seems");
+    mesh.nodes[2].ahead_ms = 0;
+    mesh.heal();
+    mesh.run(Millis::from_secs(20));
+    for node in 0..3 {
+        assert_eq!(
+            expected(&mesh, node),
+            u128::from(20 * HOUR.0),
+            "node {node}"
+        );
+    }
+}
