@@ -116,28 +116,3 @@ fn a_site_that_starts_alone_signs_nothing_until_it_knows_what_time_it_is() {
         assert_no_fork(&mesh);
     });
 }
-
-#[test]
-fn hours_that_were_merged_too_early_weigh_the_same_everywhere() {
-    with_seeds(|seed| {
-        let (mut mesh, mut ledger) = (Mesh::found_with(seed, 3, slow(), |_| {}), Ledger::default());
-        mesh.tick_ms = 60_000;
-        let known = ledger.report(&mut mesh, 0);
-        mesh.run(HOUR);
-        start_alone(&mut mesh, DAY.times(10));
-        // The same hours again, of another job; by this clock they are long past.
-        let mut again = known.clone();
-        again.key.job = "again".to_owned();
-        mesh.report(0, std::slice::from_ref(&again))
-            .expect("acknowledged");
-        ledger.count(&again);
-        mesh.nodes[0].ahead_ms = 0;
-        mesh.heal();
-        mesh.run(HOUR);
-        assert_converged(&mut mesh, &ledger);
-        let before = mesh.nodes[1].site.view_digest(mesh.vo);
-        let config = mesh.nodes[1].config.clone();
-        mesh.handle(1, fairmesh_site::Event::Reconfigured(Box::new(config)));
-        assert_eq!(before, mesh.nodes[1].site.view_digest(mesh.vo));
-    });
-}

@@ -34,6 +34,50 @@ fn batch(mesh: &Mesh, claimed: usize, signer: usize, at: WallTime, charge: u64) 
     Push::Batch(ByteBuf::from(signed.bytes().to_vec())).to_bytes()
 }
 
+/// What a member may sign, though no honest one does: an hour, and today as a whole behind it.
+fn early_day(mesh: &Mesh) -> [Vec<u8>; 2] {
+    let (at, length) = (mesh.now(0).wall, WindowLength::HOUR);
+    let hour = length.window_at(at);
+    let sign = |seq: u64, previous, span: Span, charge: u64| {
+        let counters = Counters {
+            charge,
+            ..Counters::default()
+        };
+        let body = UsageBatch {
+            vo: mesh.vo,
+            site: site_id(2),
+            incarnation: Incarnation(1),
+            seq: Seq(seq),
+            previous,
+            at,
+            retired_below: Incarnation(0),
+            cells: PathCells::from_rows([(span, path("/g0/u0"), counters)]),
+        };
+        Signed::sign(body, &[&site_key(2)]).expect("well-formed")
+    };
+    let first = sign(1, None, Span::Window(hour), 7_000_000);
+    let day = Span::Day(length.day_of(hour));
+    let second = sign(2, Some(first.hash()), day, 7_000_001);
+    [first, second].map(|batch| Push::Batch(ByteBuf::from(batch.bytes().to_vec())).to_bytes())
+}
+
+#[test]
+fn hours_that_are_merged_too_early_weigh_the_same_for_whoever_heard_them_and_whoever_did_not() {
+    let mut mesh = Mesh::found(1, 3);
+    // The middle of the day, which the whole of it is weighed from, must lie behind us.
+    let day = mesh.now(0).wall.0 % DAY.0;
+    mesh.tick_ms = 600_000;
+    mesh.run(Millis(DAY.0 - day + HOUR.0 * 22));
+    for bytes in early_day(&mesh) {
+        assert_eq!(offer(&mut mesh, bytes), Verdict::Accept);
+    }
+    mesh.handle(0, Event::Tick);
+    let heard = mesh.nodes[0].site.view_digest(mesh.vo);
+    let config = mesh.nodes[0].config.clone();
+    mesh.handle(0, Event::Reconfigured(Box::new(config)));
+    assert_eq!(heard, mesh.nodes[0].site.view_digest(mesh.vo));
+}
+
 fn offer(mesh: &mut Mesh, bytes: Vec<u8>) -> Verdict {
     let (from, vo) = (site_id(1), mesh.vo);
     mesh.handle(
