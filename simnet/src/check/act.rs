@@ -238,7 +238,12 @@ impl Run {
         let held = held_on_disk(&self.world);
         let removed = self.removed.iter().any(|(site, _)| *site == node);
         if !keeps_journal || removed {
-            let survived = self.oracle.published.said(site_id(node), &held);
+            let mut survived = self.oracle.published.said(site_id(node), &held);
+            // Those who still hold what a site that is not listed has said let go of it when they
+            // hear of the charter.
+            for (_, vo) in self.removed.iter().filter(|(site, _)| *site == node) {
+                survived.remove(&self.ids[*vo]);
+            }
             self.oracle.lost(node, &survived, local);
             self.feeds.lost(node);
         }

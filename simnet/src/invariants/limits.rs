@@ -34,14 +34,19 @@ const DEEP_BETWEEN: u64 = 64;
 /// The checker.
 pub(super) struct Limits {
     passed: u64,
+    /// Who has lost a store: peers give streams back batch by batch.
+    has_lost: Vec<bool>,
 }
 
 impl Limits {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self { passed: 0 }
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            passed: 0,
+            has_lost: vec![false; nodes],
+        }
     }
 
-    fn check_store(seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
+    fn check_store(&self, seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
         let place = seen.world.node(node);
         let every = place.config.timing.checkpoint_batches;
         let mut batches: BTreeMap<(VoId, StreamId), u64> = BTreeMap::new();
@@ -53,7 +58,7 @@ impl Limits {
             }
         }
         for ((_, stream), count) in &batches {
-            let is_own = stream.site == place.id && seen.whole[node];
+            let is_own = stream.site == place.id && !self.has_lost[node];
             // Checkpoints of others are pushed, and asked for once there is much to let go of.
             let asked = if is_own {
                 0
@@ -63,8 +68,9 @@ impl Limits {
             let kept = every * CHECKPOINTS_KEPT + asked + BATCHES_SLACK;
             if *count > kept {
                 let message = format!(
-                    "stores {count} batches of one stream of site {}; {kept} is the limit",
-                    stream.site.short()
+                    "stores {count} batches of stream {}/{}; {kept} is the limit",
+                    stream.site.short(),
+                    stream.incarnation.0
                 );
                 return Err(Violation::at(node, message));
             }
@@ -100,9 +106,13 @@ impl Invariant for Limits {
                 return Err(Violation::at(node, message));
             }
             if seen.node.is_none() || self.passed.is_multiple_of(DEEP_BETWEEN) {
-                *checks += Self::check_store(seen, node)?;
+                *checks += self.check_store(seen, node)?;
             }
         }
         Ok(())
+    }
+
+    fn forgot(&mut self, node: usize, _keeps_side: bool) {
+        self.has_lost[node] = true;
     }
 }

@@ -6,12 +6,12 @@
 //! interval. They are as long as the slowest site's.
 //!
 //! Invariant checked: by their end there has been a moment at which all nodes that mount a VO held
-//! the same of it, and those that saw it from the same window computed the same. A clock that was
+//! the same documents and counters of it, and those that saw it from the same window computed the same. A clock that was
 //! ahead and is set right waits for its window to end, so windows may differ for that long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{ContentHash, Millis, MonoTime, VoId};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Seq, StreamId, VoId};
 
 use crate::world::World;
 
@@ -69,10 +69,14 @@ impl Liveness {
                 let now = world.now_at(node.index);
                 let status = site.vo_status(now).into_iter().find(|of| of.vo == *vo);
                 let Some(status) = status else { continue };
-                let held = (status.documents, status.streams, status.counters);
+                let held = Held {
+                    documents: status.documents,
+                    counters: status.counters,
+                    streams: status.streams,
+                };
                 match &first {
                     None => first = Some((node.index, held)),
-                    Some((who, before)) if *before != held => {
+                    Some((who, before)) if !before.says_the_same_as(&held) => {
                         return Some((node.index, tell(*who, *vo, before, &held)));
                     }
                     Some(_) => {}
@@ -96,11 +100,20 @@ impl Liveness {
     }
 }
 
-type Held = (
-    Option<ContentHash>,
-    BTreeMap<fairmesh_model::StreamId, fairmesh_model::Seq>,
-    Option<ContentHash>,
-);
+/// What a node holds of a VO.
+#[derive(Debug)]
+struct Held {
+    documents: Option<ContentHash>,
+    counters: Option<ContentHash>,
+    streams: BTreeMap<StreamId, Seq>,
+}
+
+impl Held {
+    /// Heartbeats, which change the vector and nothing else, are always on their way to somebody.
+    fn says_the_same_as(&self, other: &Self) -> bool {
+        self.documents == other.documents && self.counters == other.counters
+    }
+}
 
 /// One window stands for all references: the tree's histories move on together.
 fn window_of(site: &fairmesh_site::Site, _vo: VoId) -> Option<u32> {
@@ -136,17 +149,17 @@ fn apart(world: &World, vo: VoId, a: usize, b: usize) -> String {
 }
 
 fn tell(who: usize, vo: VoId, a: &Held, b: &Held) -> String {
-    let what = if a.0 != b.0 {
+    let what = if a.documents != b.documents {
         "other documents".to_owned()
-    } else if a.1 != b.1 {
-        let of = |seq: Option<&fairmesh_model::Seq>| seq.map_or(0, |seq| seq.0);
-        let streams: std::collections::BTreeSet<_> = a.1.keys().chain(b.1.keys()).collect();
+    } else if a.streams != b.streams {
+        let of = |seq: Option<&Seq>| seq.map_or(0, |seq| seq.0);
+        let streams: BTreeSet<_> = a.streams.keys().chain(b.streams.keys()).collect();
         let apart = streams
             .into_iter()
-            .filter(|stream| a.1.get(stream) != b.1.get(stream));
+            .filter(|stream| a.streams.get(stream) != b.streams.get(stream));
         let lines: Vec<String> = apart
             .map(|stream| {
-                let (theirs, ours) = (of(a.1.get(stream)), of(b.1.get(stream)));
+                let (theirs, ours) = (of(a.streams.get(stream)), of(b.streams.get(stream)));
                 format!("{} {theirs}/{ours}", stream.site.short())
             })
             .collect();
