@@ -95,10 +95,7 @@ impl Run<'_> {
             NodeTask::ClockJump { by_ms } => Action::ClockJump { node, by_ms },
             NodeTask::ClockDrift { ppm } => Action::ClockDrift { node, ppm },
             NodeTask::ClockCorrect => Action::ClockCorrect { node },
-            NodeTask::FlipBit => {
-                self.condition.forgot(node, true);
-                Action::FlipBit { node }
-            }
+            NodeTask::FlipBit => Action::FlipBit { node },
             NodeTask::FillDisk { room_bytes } => Action::FillDisk { node, room_bytes },
             NodeTask::MakeRoom => Action::MakeRoom { node },
             NodeTask::Wipe { keeps_side } => {

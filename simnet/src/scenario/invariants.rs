@@ -36,6 +36,8 @@ pub struct Invariants {
     oracle: Oracle,
     /// Nobody is said to have all of its own: disks may be lost.
     whole: Vec<bool>,
+    /// Stores that each node has set aside: damage is found at a start, not when it is done.
+    set_aside: Vec<u32>,
     checks: u64,
 }
 
@@ -51,7 +53,17 @@ impl Invariants {
                 .collect(),
             oracle: Oracle::new(sites),
             whole: vec![false; sites],
+            set_aside: vec![0; sites],
             checks: 0,
+        }
+    }
+
+    fn note_damage(&mut self, world: &World) {
+        for node in 0..self.set_aside.len() {
+            let set_aside = world.node(node).disk.set_aside();
+            if std::mem::replace(&mut self.set_aside[node], set_aside) < set_aside {
+                self.forgot(node, true);
+            }
         }
     }
 
@@ -73,6 +85,7 @@ impl Condition for Invariants {
     }
 
     fn step(&mut self, world: &World, step: &StepInfo) -> Result<(), String> {
+        self.note_damage(world);
         let facts: Facts = self.facts.take();
         let vos: Vec<_> = world.vos().into_iter().collect();
         let seen = Seen {
