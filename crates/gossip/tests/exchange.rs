@@ -56,6 +56,7 @@ fn beat(
         previous,
         at: WallTime(seq),
         retired_below: Incarnation(0),
+        settled_below: Incarnation(0),
         cells: PathCells::default(),
     };
     let signed = Signed::sign(body, &[&key(site)]).expect("well-formed");

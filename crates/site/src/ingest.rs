@@ -132,7 +132,7 @@ impl Site {
             report.reported.refused.push((index, no_charter(vo)));
             return false;
         }
-        let total = self.count(now.wall, &account, &charge, rules.window, report);
+        let total = self.count(now, &account, &charge, rules.window, report);
         report.marks.insert(key, charge.mark);
         if !is_mapped {
             self.note_unmapped(record, total, report);
@@ -146,7 +146,7 @@ impl Site {
 
     fn count(
         &mut self,
-        now: WallTime,
+        now: Now,
         account: &Account,
         charge: &Charge,
         window: WindowLength,
@@ -154,12 +154,20 @@ impl Site {
     ) -> Counters {
         let entry = self.shares.view.locate(account).entry;
         let mut total = Counters::default();
+        let untimed = account.vo.filter(|vo| !self.knows_time(now.mono, *vo));
         for (span, counters) in &charge.parts {
+            total = total.plus(*counters);
+            if let Some(vo) = untimed {
+                let path = &account.path;
+                let row = self.ledger.add_untimed(vo, path, *span, *counters);
+                report.writes.push(row);
+                self.shares.count_own(entry, *span, counters.charge);
+                continue;
+            }
             let added = self.ledger.add(account, *span, *counters, window);
             report.writes.extend(added.writes);
             self.shares.count_own(entry, added.span, counters.charge);
-            self.note_merged(now, &added.merged);
-            total = total.plus(*counters);
+            self.note_merged(now.wall, &added.merged);
         }
         total
     }

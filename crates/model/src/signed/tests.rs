@@ -20,6 +20,7 @@ fn batch(site: &SigningKey) -> UsageBatch {
         previous: None,
         at: WallTime(0),
         retired_below: Incarnation(0),
+        settled_below: Incarnation(0),
         cells: PathCells::default(),
     }
 }
