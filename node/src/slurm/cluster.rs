@@ -55,6 +55,11 @@ impl Cluster {
         own.unwrap_or("slurm").to_owned()
     }
 
+    /// Whether the plug-in does the work of `fairmesh slurm sync`.
+    pub(super) fn has_our_plugin(&self) -> bool {
+        self.value("PrioritySiteFactorPlugin") == Some("site_factor/fairmesh")
+    }
+
     /// Whether slurmdbd keeps the accounts.
     pub(super) fn has_slurmdbd(&self) -> bool {
         self.value("AccountingStorageType") == Some("accounting_storage/slurmdbd")

@@ -89,6 +89,8 @@ fn parts(
     let has_slurmdbd = cluster.is_some_and(Cluster::has_slurmdbd);
     let with_hook = place.settings.usage == UsageSource::Hook && !has_slurmdbd;
     let hook = "/etc/slurm/fairmesh-jobcomp";
+    let has_plugin = cluster.is_some_and(Cluster::has_our_plugin);
+    let command = if has_plugin { "feed" } else { "run" };
     let mut parts = vec![Part {
         name: "slurm.conf",
         place: "slurm.conf: add these lines, then restart slurmctld".to_owned(),
@@ -109,6 +111,7 @@ fn parts(
         text: include_str!("fairmesh-slurm.service")
             .replace("{USER}", &args.slurm_user)
             .replace("{PROGRAM}", &program.to_string())
+            .replace("{COMMAND}", command)
             .replace("{CONFIG}", &config.to_string())
             .replace("{SPOOL}", &spool.to_string()),
         mode: 0o644,
