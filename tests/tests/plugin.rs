@@ -175,7 +175,7 @@ fn ten_thousand_pending_jobs_are_changed_in_short_lock_holds() -> anyhow::Result
             let factors = slurm.site_factors()?;
             Ok(factors.len() >= count && factors.iter().all(|(_, factor)| *factor > 0))
         })?;
-        println!("{count} pending, in rest: {}", cluster.response(20)?);
+        println!("{count} pending, in rest: {}", cluster.response(100)?);
         let lines = cluster.changes()?.len();
         let done = AtomicBool::new(false);
         let changing = std::thread::scope(|scope| {
@@ -192,7 +192,7 @@ fn ten_thousand_pending_jobs_are_changed_in_short_lock_holds() -> anyhow::Result
     slurm.restart_slurmctld()?;
     println!(
         "10000 pending, without the plug-in: {}",
-        cluster.response(20)?
+        cluster.response(100)?
     );
     by_sync(&cluster, &site)
 }
@@ -413,8 +413,9 @@ impl Response {
             ("sdiag", &mut self.sdiag),
         ] {
             took.sort();
-            let middle = took.get(took.len() / 2);
-            let (times, longest) = (took.len(), took.last());
+            let times = took.len();
+            let middle = took.get(times / 2).copied().unwrap_or_default();
+            let longest = took.last().copied().unwrap_or_default();
             write!(
                 words,
                 "{program} {middle:.1?} (longest {longest:.1?} of {times}) "
