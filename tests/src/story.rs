@@ -92,7 +92,7 @@ pub fn yvonne_catches_up(twins: &Twins, after: u64, at_first: i64) -> anyhow::Re
     let one = jobs.iter().map(Started::charge).max().unwrap_or(0);
     let one = i64::try_from(one)?;
     let leads = leads(&jobs, at_first);
-    ensure!(at_first > 2 * one, "xavier was hardly ahead: {leads:?}");
+    ensure!(2 * at_first > 3 * one, "xavier was hardly ahead: {leads:?}");
     for (job, lead) in jobs.iter().zip(&leads) {
         ensure!(
             *lead <= one || job.account == "yvonne",
