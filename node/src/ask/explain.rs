@@ -18,6 +18,10 @@ const THIS_SITE: &str = "this site";
 /// A deviation below this, in percent, prints as 0.00.
 const ON_TARGET: f64 = 0.005;
 
+/// Where Slurm's order is not the node's.
+const NOT_YET: &str = "Slurm holds another order: its site factors are of an earlier round, or its \
+                       own weights (age, size, QOS and the like) decide.";
+
 /// Explain a priority in words, alone or against somebody else's
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ExplainArgs {
@@ -73,6 +77,10 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         return explain(&args.ask, &question, None, out).await;
     };
     let found = tokio::task::block_in_place(|| standing::of(&args.config, job))?;
+    let Some(found) = found else {
+        eprintln!("fairmesh: Slurm has no job {}", clean(job));
+        return Ok(Exit::Failure);
+    };
     let mut ask = args.ask.clone();
     ask.socket = Some(socket(args.ask.socket.as_deref(), &args.config)?);
     let question = Question::of_job(&found);
@@ -144,6 +152,10 @@ async fn explain(
             writeln!(out, "{}", heading(&answer.rests_on))?;
         }
         words(&answer.body, out)?;
+        let standing = answer.body.comparison.map(|it| it.standing);
+        if job.is_some() && standing.as_deref() == Some("before") {
+            writeln!(out, "{NOT_YET}")?;
+        }
     }
     Ok(Exit::Success)
 }

@@ -6,8 +6,6 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::Context as _;
-
 use super::Place;
 use super::runner::Runner;
 use crate::control::clean;
@@ -46,23 +44,24 @@ pub(crate) struct InQueue {
     waiting: usize,
 }
 
-/// Finds a job, by the configuration of the node beside its Slurm.
+/// Finds a job, by the configuration of the node beside its Slurm; none if there is no such job.
 ///
 /// # Errors
-/// If the configuration is wrong, Slurm is away, or it has no such job.
-pub(crate) fn of(config: &Path, job: &str) -> anyhow::Result<InQueue> {
+/// If the configuration is wrong, or Slurm is away.
+pub(crate) fn of(config: &Path, job: &str) -> anyhow::Result<Option<InQueue>> {
     let runner = Runner::new(&Place::load(config)?.settings);
     let text = runner.ask("squeue", &["-h", "-a", "-t", "all", "-O", COLUMNS])?;
     let jobs: Vec<Standing> = text.lines().filter_map(row).collect();
-    let found = find(&jobs, job);
-    let mut found = found.with_context(|| format!("Slurm has no job {}", clean(job)))?;
+    let Some(mut found) = find(&jobs, job) else {
+        return Ok(None);
+    };
     if found.job.is_pending() {
         let id = found.job.id.to_string();
         let factor = runner.ask("sprio", &["-h", "-j", &id, "-o", "%S"])?;
         let factor = factor.lines().next().map(|word| word.trim().to_owned());
         found.site_factor = factor.filter(|word| !word.is_empty());
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 fn row(line: &str) -> Option<Standing> {
@@ -82,7 +81,8 @@ fn row(line: &str) -> Option<Standing> {
 }
 
 fn find(jobs: &[Standing], wanted: &str) -> Option<InQueue> {
-    let job = jobs.iter().find(|job| job.is_called(wanted))?;
+    let exact = jobs.iter().find(|job| job.is_called(wanted));
+    let job = exact.or_else(|| jobs.iter().find(|job| job.may_hold(wanted)))?;
     let rival = |other: &&Standing| {
         let shared = other
             .partitions
@@ -90,7 +90,9 @@ fn find(jobs: &[Standing], wanted: &str) -> Option<InQueue> {
             .any(|it| job.partitions.contains(it));
         other.is_pending() && other.priority > 0 && shared
     };
-    let rivals = jobs.iter().filter(rival);
+    // Before a job that does not wait for its turn, nobody stands.
+    let in_turn = job.is_pending() && job.priority > 0;
+    let rivals = jobs.iter().filter(rival).filter(|_| in_turn);
     let ahead = |other: &&Standing| other.key() < job.key();
     let others = |other: &&Standing| (&other.user, &other.account) != (&job.user, &job.account);
     Some(InQueue {
@@ -108,13 +110,17 @@ fn find(jobs: &[Standing], wanted: &str) -> Option<InQueue> {
 }
 
 impl Standing {
-    /// `12_5` is also what waits as `12_[3-9]`.
     fn is_called(&self, wanted: &str) -> bool {
-        let base = |name: &str| name.split_once('_').map(|(base, _)| base.to_owned());
-        let task = base(wanted).is_some() && base(wanted) == base(&self.job);
-        self.job == wanted
-            || wanted.parse() == Ok(self.id)
-            || (task && self.is_pending() && self.job.contains('['))
+        self.job == wanted || wanted.parse() == Ok(self.id)
+    }
+
+    /// Whether a task such as `12_5` may be one of those that wait together as `12_[3-9]`.
+    fn may_hold(&self, wanted: &str) -> bool {
+        let array = |name: &str| name.split_once('_').map(|(array, _)| array.to_owned());
+        self.is_pending()
+            && self.job.contains('[')
+            && array(wanted).is_some()
+            && array(wanted) == array(&self.job)
     }
 
     fn is_pending(&self) -> bool {
@@ -212,5 +218,6 @@ mod tests {
     fn jobs_that_do_not_wait_for_their_turn_are_told_apart() {
         assert!(words("15").contains("is held (JobHeldUser)"));
         assert!(words("13_1").contains("is RUNNING"));
+        assert!(!words("15").contains("before"));
     }
 }
