@@ -17,7 +17,7 @@ use fairmesh_tests::slurm::{Accounts, Kind, Plugin, Slurm, await_that, plugin};
 use fairmesh_tests::story::{
     CORES_A, CORES_B, both_are_served_alike, queue_at_b, xavier_is_busy_at_a, yvonne_catches_up,
 };
-use fairmesh_tests::twins::{Make, Twins};
+use fairmesh_tests::twins::{Make, Side, Twins};
 use fairmesh_tests::{Node, Site, Vo, records};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
@@ -49,12 +49,29 @@ fn slurm_serves_whoever_used_less_of_the_grid() -> anyhow::Result<()> {
     else {
         return Ok(());
     };
+    the_unit_is_for_the_feed_alone(&twins.b)?;
     let (at_a, one) = xavier_is_busy_at_a(&twins)?;
     let (last, ahead) = both_are_served_alike(&twins, one / 2)?;
     // Healed, it turns.
     queue_at_b(&twins, 5, one)?;
     twins.heal()?;
     yvonne_catches_up(&twins, last, ahead + i64::try_from(at_a)?)
+}
+
+/// `setup` sees the plug-in, and leaves priorities to it.
+fn the_unit_is_for_the_feed_alone(side: &Side) -> anyhow::Result<()> {
+    let folder = side.site.folder().join("slurm-files");
+    let output = Command::new(PROGRAM)
+        .args(["slurm", "setup", "--write"])
+        .arg(&folder)
+        .arg("--config")
+        .arg(side.site.config())
+        .output()?;
+    let unit = fs::read_to_string(folder.join("fairmesh-slurm.service"))?;
+    ensure!(unit.contains(" slurm feed --config "), "{unit}");
+    let words = String::from_utf8_lossy(&output.stdout);
+    ensure!(!words.contains("PrioritySiteFactorPlugin"), "{words}");
+    Ok(())
 }
 
 #[test]
