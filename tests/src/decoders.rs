@@ -14,7 +14,7 @@ use fairmesh_model::{
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 19] = [
+pub const DECODERS: [(&str, Decoder); 20] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
@@ -45,6 +45,9 @@ pub const DECODERS: [(&str, Decoder); 19] = [
     }),
     ("running_job", |bytes| {
         serde_json::from_slice::<RunningJob>(bytes).is_ok()
+    }),
+    ("slurm_report", |bytes| {
+        serde_json::from_slice::<fairmesh::control::answer::SlurmReport>(bytes).is_ok()
     }),
     ("share_tree", |bytes| {
         std::str::from_utf8(bytes)

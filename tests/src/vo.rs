@@ -12,6 +12,7 @@ use fairmesh_model::{
 use crate::process::Node;
 
 /// A VO with one authority key.
+#[derive(Debug)]
 pub struct Vo {
     authority: SigningKey,
     charter: Signed<Charter>,

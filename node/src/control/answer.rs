@@ -7,12 +7,14 @@
 use serde::{Deserialize, Serialize};
 
 mod mesh;
+mod slurm;
 mod tree;
 
 pub use mesh::{
     DocumentBody, DocumentsBody, NodeBody, NoticeBody, PeerBody, PeersBody, PublishedBody,
     StatusBody, StreamBody, VoBody,
 };
+pub use slurm::{FeedReport, RoundsReport, SlurmHeard, SlurmReport, SyncReport};
 pub use tree::{
     CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,
     OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody, UnmappedBody,

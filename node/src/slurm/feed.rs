@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use fairmesh_model::{JobKey, Millis, Origin, RunningJob, UsageRecord, WallTime};
@@ -24,9 +24,10 @@ use super::queue::{self, Job, State};
 use super::runner::Runner;
 use super::settings::SlurmSettings;
 use super::stop::Stop;
+use super::tell::{now_ms, tell};
 use super::{follow, hook, sacct};
-use crate::ask::Control;
-use crate::control::answer::{Answer, ReportBody};
+use crate::ask::{AskError, Control};
+use crate::control::answer::{Answer, FeedReport, ReportBody, SlurmReport};
 use crate::output::Exit;
 
 /// Records in one request to the node.
@@ -45,6 +46,8 @@ pub(super) struct Done {
     pub(super) finished: u64,
     /// Of these, what the node had not known.
     pub(super) counted: u64,
+    /// Of these, what it had.
+    pub(super) known: u64,
     /// Running jobs that were reported.
     pub(super) running: u64,
     /// Records that the node refused.
@@ -58,6 +61,8 @@ pub(super) struct Feed {
     control: Control,
     settings: SlurmSettings,
     cursor: Option<Cursor>,
+    /// What was done, for the node's metrics.
+    told: FeedReport,
     /// What was said of the cluster's lack of a source, so that it is said once.
     lacks: Option<String>,
 }
@@ -79,6 +84,7 @@ impl Feed {
             control,
             settings,
             cursor: None,
+            told: FeedReport::default(),
             lacks: None,
         }
     }
@@ -88,8 +94,10 @@ impl Feed {
         let interval = Duration::from_millis(self.settings.feed_interval.0);
         let mut trouble: Option<(Instant, String)> = None;
         while !stop.is_told() {
+            let began = now_ms();
             match self.round(stop) {
                 Ok(done) => {
+                    self.count(&done, (!stop.is_told()).then_some(began));
                     if trouble.take().is_some() {
                         tracing::info!("slurm feed: all is well again");
                     }
@@ -104,6 +112,10 @@ impl Feed {
                     }
                 }
                 Err(error) => {
+                    let at_node = error.is::<AskError>();
+                    let rounds = &mut self.told.rounds;
+                    rounds.without_node += u64::from(at_node);
+                    rounds.without_slurm += u64::from(!at_node);
                     let said = format!("{error:#}");
                     let news = trouble
                         .as_ref()
@@ -116,10 +128,26 @@ impl Feed {
                     }
                 }
             }
+            let report = SlurmReport {
+                sync: None,
+                feed: Some(self.told),
+            };
+            tell(&self.control, &report);
             if stop.wait(interval) {
                 return;
             }
         }
+    }
+
+    /// `until_ms`: whatever had ended by then is acknowledged, if the round was not cut short.
+    fn count(&mut self, done: &Done, until_ms: Option<u64>) {
+        let told = &mut self.told;
+        told.rounds.done += 1;
+        told.counted += done.counted;
+        told.known += done.known;
+        told.refused += done.refused;
+        told.running = done.running;
+        told.until_ms = until_ms.or(told.until_ms);
     }
 
     /// One round, or what it would report.
@@ -272,6 +300,7 @@ impl Feed {
             let answer: Answer<ReportBody> = self.post("/v1/records", lines(batch)?)?;
             done.finished += answer.body.read;
             done.counted += answer.body.counted;
+            done.known += answer.body.known;
             done.refused += answer.body.refused;
             complain_of(&answer.body);
         }
@@ -423,7 +452,5 @@ fn complain_of(report: &ReportBody) {
 }
 
 fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let millis = since.map_or(0, |since| since.as_millis());
-    WallTime(u64::try_from(millis).unwrap_or(u64::MAX))
+    WallTime(now_ms())
 }
