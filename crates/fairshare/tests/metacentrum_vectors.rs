@@ -10,9 +10,7 @@ use std::path::PathBuf;
 use ethnum::U256;
 use fairmesh_fairshare::charging::{cheapest, suitable};
 use fairmesh_fairshare::{Job, Resources, Tariff, charge};
-use fairmesh_model::{
-    ChargingRule, Discounts, Factor, MachineClass, Millis, PriceList, Terms,
-};
+use fairmesh_model::{ChargingRule, Discounts, Factor, MachineClass, Millis, PriceList, Terms};
 use serde_json::Value;
 
 /// Vectors in the file; a file that lost some must not pass unnoticed.
@@ -85,7 +83,10 @@ fn check_penalty(vector: &Value) {
     };
     let seconds: u64 = text(vector, "walltime").parse().expect("whole seconds");
     if vector["penalty"].is_null() {
-        assert!(charge(tariff, &job, Millis(seconds * 1_000)).is_err(), "{id}");
+        assert!(
+            charge(tariff, &job, Millis(seconds * 1_000)).is_err(),
+            "{id}"
+        );
         return;
     }
     let (numerator, denominator) = fraction(&vector["penalty"]);

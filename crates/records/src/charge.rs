@@ -132,6 +132,7 @@ impl ChargeRule {
             cores,
             gpus: record.gpus.unwrap_or(0),
             mem_mib: record.memory_mib.unwrap_or(0),
+            placement: fairmesh_model::Placement::default(),
             running,
         };
         usage.validate()?;

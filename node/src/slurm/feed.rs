@@ -391,6 +391,7 @@ fn charge(job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
         cores: job.cpus,
         gpus: job.gpus,
         mem_mib: job.mem_mib,
+        placement: fairmesh_model::Placement::default(),
         running,
     })
 }

@@ -112,11 +112,7 @@ pub(super) fn penalty(
 
 /// SPEC of the machine that ran the job; where that is not known, of the slowest that could have:
 /// never more than the job owes.
-fn speed(
-    prices: &PriceList,
-    job: &Job<'_>,
-    counts: (bool, bool),
-) -> Result<Factor, ChargeError> {
+fn speed(prices: &PriceList, job: &Job<'_>, counts: (bool, bool)) -> Result<Factor, ChargeError> {
     match job.machine {
         Some(name) => {
             let class = prices.machines.get(name);

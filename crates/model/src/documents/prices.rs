@@ -92,7 +92,9 @@ impl PriceList {
                 ("SPEC", class.spec.millionths() == 0),
             ];
             if let Some((what, _)) = missing.iter().find(|(_, missing)| *missing) {
-                return Err(format!("machine class `{name}`: the {what} must be above 0"));
+                return Err(format!(
+                    "machine class `{name}`: the {what} must be above 0"
+                ));
             }
         }
         self.queues
@@ -211,13 +213,18 @@ mod tests {
         let named = |index: usize| format!("{index:0>64}");
         let list = |classes, queues| PriceList {
             machines: (0..classes).map(|index| (named(index), class)).collect(),
-            queues: (0..queues).map(|index| (named(index), Factor::MAX)).collect(),
+            queues: (0..queues)
+                .map(|index| (named(index), Factor::MAX))
+                .collect(),
         };
         let sign = |prices| Signed::sign(description(prices), &[&key()]);
         assert!(sign(list(MACHINE_CLASSES_MAX, QUEUES_MAX)).is_ok());
         for (classes, queues) in [(MACHINE_CLASSES_MAX + 1, 0), (0, QUEUES_MAX + 1)] {
             let refused = sign(list(classes, queues)).expect_err("one too many");
-            assert!(matches!(refused, DocumentError::Invalid { .. }), "{refused}");
+            assert!(
+                matches!(refused, DocumentError::Invalid { .. }),
+                "{refused}"
+            );
         }
     }
 
