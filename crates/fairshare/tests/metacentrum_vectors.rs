@@ -3,6 +3,10 @@
 //!
 //! The vectors lie outside the repository: `FAIRMESH_VECTORS` names their folder, or they are looked
 //! for beside the checkout. Without them this says so; rows of our own are in the crate.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test over files has to find them"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -22,7 +22,7 @@ impl Config {
             introducers: self.peers.iter().map(|peer| peer.site).collect(),
             local_history: self.history,
             local_window: self.window,
-            charging: fairmesh_site::Charging::default(),
+            charging: self.charging.clone(),
             timing: self.timing,
         }
     }

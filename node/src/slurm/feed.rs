@@ -152,7 +152,8 @@ impl Feed {
         let source = self.source(&cluster);
         let taken = self.take(source.as_ref(), &name, &cursor)?;
         let (jobs, _) = queue::read(&self.runner, true)?;
-        let finished = finished(&taken, &jobs, &name, source.is_none());
+        let rule = &self.settings.charge_rule;
+        let finished = finished(rule, &taken, &jobs, &name, source.is_none());
         Ok((finished, running(&jobs, &name)))
     }
 
@@ -186,7 +187,9 @@ impl Feed {
                 ..taken
             };
             complain("a record makes no sense", &known.bad);
-            self.report(&finished(&known, jobs, &name, source.is_none()), &mut done)?;
+            let rule = &self.settings.charge_rule;
+            let usage = finished(rule, &known, jobs, &name, source.is_none());
+            self.report(&usage, &mut done)?;
             cursor = known.cursor;
             if cursor != before {
                 cursor.store(&self.settings.state_file)?;
@@ -284,8 +287,13 @@ impl Feed {
 }
 
 /// The usage of what has ended: from the source, or, where the cluster has none, from the queue.
-fn finished(taken: &Taken, jobs: &[Job], cluster: &str, without_source: bool) -> Vec<UsageRecord> {
-    let rule = ChargeRule::default();
+fn finished(
+    rule: &ChargeRule,
+    taken: &Taken,
+    jobs: &[Job],
+    cluster: &str,
+    without_source: bool,
+) -> Vec<UsageRecord> {
     let ended = jobs.iter().filter(|job| job.state == State::Ended);
     let ended: BTreeMap<String, &Job> = ended.map(|job| (mark(job.id, job.submit), job)).collect();
     let mut usage = Vec::new();
@@ -304,7 +312,7 @@ fn finished(taken: &Taken, jobs: &[Job], cluster: &str, without_source: bool) ->
                 }
                 usage.push(charged);
             }
-            Err(Skip::NotStarted | Skip::CancelledBeforeStart) => {}
+            Err(Skip::NotStarted | Skip::CancelledBeforeStart | Skip::StateNotCharged(_)) => {}
             Err(why) => odd.push(format!("job {}: {why}", record.key.job)),
         }
     }
