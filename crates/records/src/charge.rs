@@ -171,26 +171,28 @@ impl ChargeRule {
 
     /// Where and on which terms it ran.
     fn placement(&self, record: &BatchRecord) -> Placement {
-        let (queue, qos) = (record.queue.as_ref(), record.qos.as_ref());
-        let listed = |names: &BTreeSet<String>| {
-            [queue, qos]
-                .into_iter()
-                .flatten()
-                .any(|name| names.contains(name))
-        };
         let host = || record.hosts.as_deref().and_then(first_host);
         Placement {
             nodes: record.nodes.unwrap_or(0),
             disk_mib: record.disk_mib.unwrap_or(0),
-            queue: queue.cloned(),
+            queue: record.queue.clone(),
             machine: record.machine.clone().or_else(host),
-            terms: if listed(&self.idle) {
-                Terms::Idle
-            } else if listed(&self.preemptible) {
-                Terms::Preemptible
-            } else {
-                Terms::Regular
-            },
+            terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
+        }
+    }
+
+    /// On which terms jobs of a queue and a quality of service run.
+    pub fn terms(&self, queue: Option<&str>, qos: Option<&str>) -> Terms {
+        let listed = |names: &BTreeSet<String>| {
+            let words = [queue, qos].into_iter().flatten();
+            words.into_iter().any(|word| names.contains(word))
+        };
+        if listed(&self.idle) {
+            Terms::Idle
+        } else if listed(&self.preemptible) {
+            Terms::Preemptible
+        } else {
+            Terms::Regular
         }
     }
 

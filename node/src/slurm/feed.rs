@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use fairmesh_model::{JobKey, Millis, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_model::{JobKey, Millis, Origin, Placement, RunningJob, UsageRecord, WallTime};
 use fairmesh_records::{BatchRecord, ChargeRule, Options, Skip, Zone};
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -154,7 +154,7 @@ impl Feed {
         let (jobs, _) = queue::read(&self.runner, true)?;
         let rule = &self.settings.charge_rule;
         let finished = finished(rule, &taken, &jobs, &name, source.is_none());
-        Ok((finished, running(&jobs, &name)))
+        Ok((finished, running(&self.settings.charge_rule, &jobs, &name)))
     }
 
     /// Reports everything that is new.
@@ -202,7 +202,8 @@ impl Feed {
                 break;
             }
         }
-        let running = running(queue.as_deref().unwrap_or_default(), &name);
+        let jobs = queue.as_deref().unwrap_or_default();
+        let running = running(&self.settings.charge_rule, jobs, &name);
         let answer: Answer<ReportBody> = self.post("/v1/running", lines(&running)?)?;
         done.running = answer.body.read;
         done.refused += answer.body.refused;
@@ -319,7 +320,7 @@ fn finished(
     complain("a finished job is not charged", &odd);
     if without_source {
         let ran = ended.values().filter(|job| job.used > 0);
-        usage.extend(ran.filter_map(|job| charge(job, cluster, false)));
+        usage.extend(ran.filter_map(|job| charge(rule, job, cluster, false)));
     }
     usage
 }
@@ -364,11 +365,11 @@ fn note_suspended(cursor: &mut Cursor, jobs: &[Job]) {
 const SUSPENDED_MAX: usize = 10_000;
 
 /// The running jobs, each with the end that its limit allows.
-fn running(jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
+fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
     let running = jobs.iter().filter(|job| job.state == State::Running);
     running
         .filter_map(|job| {
-            let record = charge(job, cluster, true)?;
+            let record = charge(rule, job, cluster, true)?;
             // Without a limit nothing is known, so nothing more is expected.
             let left = job.limit.unwrap_or(0).max(job.used);
             let expected_end = record.start.after(Millis::from_secs(left)).max(record.end);
@@ -380,7 +381,7 @@ fn running(jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
         .collect()
 }
 
-fn charge(job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
+fn charge(rule: &ChargeRule, job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
     let start = WallTime::from_unix_secs(job.start?);
     Some(UsageRecord {
         key: JobKey {
@@ -399,7 +400,13 @@ fn charge(job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
         cores: job.cpus,
         gpus: job.gpus,
         mem_mib: job.mem_mib,
-        placement: fairmesh_model::Placement::default(),
+        placement: Placement {
+            nodes: job.nodes,
+            disk_mib: 0,
+            queue: job.partition.clone(),
+            machine: job.host.clone(),
+            terms: rule.terms(job.partition.as_deref(), job.qos.as_deref()),
+        },
         running,
     })
 }
