@@ -192,3 +192,49 @@ const fn whole() -> Share {
 fn is_whole(share: &Share) -> bool {
     *share == Share::WHOLE
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cbor;
+
+    /// What charters say that were signed before there were penalties and discounts.
+    #[test]
+    fn rules_of_old_charters_keep_their_bytes() {
+        let cpu_time = cbor::to_vec(&ChargingRule::CpuTime);
+        assert_eq!(cpu_time, b"\x68cpu_time");
+        let weights = ChargingRule::Weights {
+            cpu: 1,
+            gpu: 2,
+            mem_gib: 3,
+            max: true,
+        };
+        let old = b"\xa1\x67weights\xa4\x63cpu\x01\x63gpu\x02\x63max\xf5\x67mem_gib\x03";
+        assert_eq!(cbor::to_vec(&weights), old);
+        assert_eq!(cbor::from_slice::<ChargingRule>(old, 64), Ok(weights));
+    }
+
+    #[test]
+    fn what_is_charged_in_full_is_not_written() {
+        assert_eq!(cbor::to_vec(&Discounts::NONE), b"\xa0");
+        let half = Discounts {
+            idle: Share::from_percent(50).expect("at most 100"),
+            ..Discounts::NONE
+        };
+        let bytes = cbor::to_vec(&half);
+        assert_eq!(cbor::from_slice::<Discounts>(&bytes, 64), Ok(half));
+        assert_eq!(half.of(Terms::Preemptible), Share::WHOLE);
+        assert!(half.of(Terms::Idle) < Share::WHOLE);
+    }
+
+    #[test]
+    fn a_penalty_that_charges_nobody_is_refused() {
+        let rule = |millionths| ChargingRule::Penalty {
+            gpu: true,
+            disk: true,
+            factor_max: Factor::from_millionths(millionths),
+        };
+        assert!(rule(0).validate().is_err());
+        assert!(rule(1).validate().is_ok());
+    }
+}
