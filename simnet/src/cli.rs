@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub mod charging;
 pub mod check;
 pub mod paper;
 pub mod replay;
@@ -34,6 +35,8 @@ enum Command {
     Paper(paper::Args),
     /// Replays recorded load under an old and a new policy: who gains, who loses, when.
     Whatif(whatif::Args),
+    /// Charges recorded jobs by CPU time and by MetaCentrum's penalty: who pays more, and for what.
+    Charging(charging::Args),
     /// Measures how far and how fast a change travels among 100, 300 and 1,000 sites.
     Scale(scale::Args),
 }
@@ -47,6 +50,7 @@ impl Cli {
             Command::Replay(args) => replay::run(args),
             Command::Paper(args) => paper::run(args),
             Command::Whatif(args) => whatif::run(args),
+            Command::Charging(args) => charging::run(args),
             Command::Scale(args) => scale::run(args),
         }
     }

@@ -46,6 +46,7 @@ impl Vo {
             history: HistoryRule::default(),
             usage_mode: UsageMode::Active,
             charging: ChargingRule::CpuTime,
+            discounts: fairmesh_model::Discounts::NONE,
             distance: Distance::Absolute,
         };
         let charter = Signed::sign(charter, &[&authority])?;

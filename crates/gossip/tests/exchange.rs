@@ -35,6 +35,7 @@ fn charter() -> Signed<Charter> {
         history: fairmesh_model::HistoryRule::default(),
         usage_mode: fairmesh_model::UsageMode::default(),
         charging: fairmesh_model::ChargingRule::default(),
+        discounts: fairmesh_model::Discounts::NONE,
         distance: fairmesh_model::Distance::default(),
     };
     Signed::sign(charter, &[&key(99)]).expect("well-formed")

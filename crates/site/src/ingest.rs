@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use fairmesh_gossip::Replica;
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, CoreMillis, Counters, InFlightSheet, Now, RunningJob,
-    UsageMode, UsageRecord, VoId, WallTime, WindowLength, cbor,
+    AccountPath, Charter, CoreMillis, Counters, InFlightSheet, Now, RunningJob, UsageMode,
+    UsageRecord, VoId, WallTime, WindowLength, cbor,
 };
 
 use fairmesh_usage::VoUsage;
 
-use crate::charge::{Charge, Rules, charge, held};
+use crate::charge::{Charge, Rules, charge, rate};
 use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
 use crate::site::{Site, Unmapped};
@@ -63,13 +63,17 @@ impl Site {
             let account = self.account_of(&job.record);
             let Some(vo) = account.vo else { continue };
             let remaining = job.expected_end.since(instalment.end);
-            let charging = self.rules(Some(vo), now.wall).charging;
+            // One that cannot be charged was refused above, unless it is known to have ended.
+            let rules = self.rules(Some(vo), now.wall);
+            let Ok(rate) = rate(&job.record, &rules, &self.config.charging) else {
+                continue;
+            };
             let row = expected
                 .entry(vo)
                 .or_default()
                 .entry(account.path)
                 .or_default();
-            *row = row.plus(CoreMillis(held(&job.record, remaining, &charging).charge));
+            *row = row.plus(CoreMillis(rate.counters(remaining).charge));
         }
         for (vo, rows) in expected {
             self.publish_sheet(
@@ -111,9 +115,7 @@ impl Site {
         report: &mut Reporting,
     ) -> bool {
         if let Err(why) = self.check(record) {
-            self.stats.records_refused += 1;
-            report.reported.refused.push((index, why));
-            return false;
+            return self.refuse(index, why, report);
         }
         let mapped = self.shares.view.account(&record.origin);
         let is_mapped = mapped.is_some();
@@ -122,16 +124,21 @@ impl Site {
         // Two reports of one job in one event: the second one sees what the first one did.
         let mark = report.marks.get(&key).copied().or(mark);
         let rules = self.rules(account.vo, now.wall);
-        let Some(charge) = charge(record, mark, &rules) else {
-            self.stats.records_known += 1;
-            report.reported.known += 1;
-            return true;
+        let unfounded = account.vo.filter(|vo| !self.is_founded(*vo));
+        let charged = charge(record, mark, &rules, &self.config.charging);
+        let charge = match (charged, unfounded) {
+            (Ok(None), _) => {
+                self.stats.records_known += 1;
+                report.reported.known += 1;
+                return true;
+            }
+            (_, Some(vo)) => return self.refuse(index, no_charter(vo), report),
+            (Err(why), None) => {
+                let why = format!("job `{}`: {why}", record.key.job);
+                return self.refuse(index, why, report);
+            }
+            (Ok(Some(charge)), None) => charge,
         };
-        if let Some(vo) = account.vo.filter(|vo| !self.is_founded(*vo)) {
-            self.stats.records_refused += 1;
-            report.reported.refused.push((index, no_charter(vo)));
-            return false;
-        }
         let total = self.count(now, &account, &charge, rules.window, report);
         report.marks.insert(key, charge.mark);
         if !is_mapped {
@@ -142,6 +149,12 @@ impl Site {
         report.reported.late += u64::from(charge.late);
         report.reported.charge = report.reported.charge.saturating_add(total.charge);
         true
+    }
+
+    fn refuse(&mut self, index: usize, why: String, report: &mut Reporting) -> bool {
+        self.stats.records_refused += 1;
+        report.reported.refused.push((index, why));
+        false
     }
 
     fn count(
@@ -204,20 +217,22 @@ impl Site {
     /// The rules that usage of a VO (or of the site itself) is counted under.
     pub(crate) fn rules(&self, vo: Option<VoId>, now: WallTime) -> Rules {
         let charter: Option<&Charter> = vo.and_then(|vo| self.replicas.get(&vo)?.charter());
-        let (charging, window, mode) = match charter {
-            Some(charter) => (charter.charging, charter.window, charter.usage_mode),
-            None => (
-                ChargingRule::default(),
-                self.config.local_window,
-                UsageMode::Active,
-            ),
-        };
+        let local = &self.config.charging;
+        let (charging, discounts) = charter
+            .map_or((local.local_rule, local.local_discounts), |charter| {
+                (charter.charging, charter.discounts)
+            });
+        let (window, mode) = charter
+            .map_or((self.config.local_window, UsageMode::Active), |charter| {
+                (charter.window, charter.usage_mode)
+            });
         // What is forgotten is late; by our own clock only where nobody else can tell.
         let usage = vo.and_then(|vo| self.replicas.get(&vo)?.usage());
         let horizon = usage.map_or_else(|| self.local_horizon(now), VoUsage::horizon);
         let today = window.day_of(window.window_at(now));
         Rules {
             charging,
+            discounts,
             window,
             mode,
             horizon,

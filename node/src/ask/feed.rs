@@ -178,6 +178,7 @@ fn convert(
         cores: u32::try_from(cores).map_err(|_| format!("{cores} processors are too many"))?,
         gpus: 0,
         mem_mib: memory_kb / 1_024,
+        placement: fairmesh_model::Placement::default(),
         running: false,
     })
 }

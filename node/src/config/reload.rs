@@ -56,6 +56,13 @@ impl Config {
         note(live, old.history != new.history, "history");
         // Local usage is stored by window: other windows need another ledger.
         note(restart, old.window != new.window, "history.window");
+        note(live, old.charging != new.charging, "charging");
+        // The Slurm feed holds a copy.
+        note(
+            restart,
+            old.charge_rule != new.charge_rule && new.slurm.is_none(),
+            "charging.states",
+        );
         note(live, old.timing != new.timing, "timing");
         note(restart, old.slurm != new.slurm, "slurm");
         reload

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use fairmesh_model::{JobKey, Millis, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_model::{JobKey, Millis, Origin, Placement, RunningJob, UsageRecord, WallTime};
 use fairmesh_records::{BatchRecord, ChargeRule, Options, Skip, Zone};
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -180,8 +180,9 @@ impl Feed {
         let source = self.source(&cluster);
         let taken = self.take(source.as_ref(), &name, &cursor)?;
         let (jobs, _) = queue::read(&self.runner, true)?;
-        let finished = finished(&taken, &jobs, &name, source.is_none());
-        Ok((finished, running(&jobs, &name)))
+        let rule = &self.settings.charge_rule;
+        let finished = finished(rule, &taken, &jobs, &name, source.is_none());
+        Ok((finished, running(&self.settings.charge_rule, &jobs, &name)))
     }
 
     /// Reports everything that is new.
@@ -214,7 +215,9 @@ impl Feed {
                 ..taken
             };
             complain("a record makes no sense", &known.bad);
-            self.report(&finished(&known, jobs, &name, source.is_none()), &mut done)?;
+            let rule = &self.settings.charge_rule;
+            let usage = finished(rule, &known, jobs, &name, source.is_none());
+            self.report(&usage, &mut done)?;
             cursor = known.cursor;
             if cursor != before {
                 cursor.store(&self.settings.state_file)?;
@@ -227,7 +230,8 @@ impl Feed {
                 break;
             }
         }
-        let running = running(queue.as_deref().unwrap_or_default(), &name);
+        let jobs = queue.as_deref().unwrap_or_default();
+        let running = running(&self.settings.charge_rule, jobs, &name);
         let answer: Answer<ReportBody> = self.post("/v1/running", lines(&running)?)?;
         done.running = answer.body.read;
         done.refused += answer.body.refused;
@@ -313,8 +317,13 @@ impl Feed {
 }
 
 /// The usage of what has ended: from the source, or, where the cluster has none, from the queue.
-fn finished(taken: &Taken, jobs: &[Job], cluster: &str, without_source: bool) -> Vec<UsageRecord> {
-    let rule = ChargeRule::default();
+fn finished(
+    rule: &ChargeRule,
+    taken: &Taken,
+    jobs: &[Job],
+    cluster: &str,
+    without_source: bool,
+) -> Vec<UsageRecord> {
     let ended = jobs.iter().filter(|job| job.state == State::Ended);
     let ended: BTreeMap<String, &Job> = ended.map(|job| (mark(job.id, job.submit), job)).collect();
     let mut usage = Vec::new();
@@ -333,14 +342,14 @@ fn finished(taken: &Taken, jobs: &[Job], cluster: &str, without_source: bool) ->
                 }
                 usage.push(charged);
             }
-            Err(Skip::NotStarted | Skip::CancelledBeforeStart) => {}
+            Err(Skip::NotStarted | Skip::CancelledBeforeStart | Skip::StateNotCharged(_)) => {}
             Err(why) => odd.push(format!("job {}: {why}", record.key.job)),
         }
     }
     complain("a finished job is not charged", &odd);
     if without_source {
         let ran = ended.values().filter(|job| job.used > 0);
-        usage.extend(ran.filter_map(|job| charge(job, cluster, false)));
+        usage.extend(ran.filter_map(|job| charge(rule, job, cluster, false)));
     }
     usage
 }
@@ -385,11 +394,11 @@ fn note_suspended(cursor: &mut Cursor, jobs: &[Job]) {
 const SUSPENDED_MAX: usize = 10_000;
 
 /// The running jobs, each with the end that its limit allows.
-fn running(jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
+fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
     let running = jobs.iter().filter(|job| job.state == State::Running);
     running
         .filter_map(|job| {
-            let record = charge(job, cluster, true)?;
+            let record = charge(rule, job, cluster, true)?;
             // Without a limit nothing is known, so nothing more is expected.
             let left = job.limit.unwrap_or(0).max(job.used);
             let expected_end = record.start.after(Millis::from_secs(left)).max(record.end);
@@ -401,7 +410,7 @@ fn running(jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
         .collect()
 }
 
-fn charge(job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
+fn charge(rule: &ChargeRule, job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
     let start = WallTime::from_unix_secs(job.start?);
     Some(UsageRecord {
         key: JobKey {
@@ -420,6 +429,13 @@ fn charge(job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
         cores: job.cpus,
         gpus: job.gpus,
         mem_mib: job.mem_mib,
+        placement: Placement {
+            nodes: job.nodes,
+            disk_mib: 0,
+            queue: job.partition.clone(),
+            machine: job.host.clone(),
+            terms: rule.terms(job.partition.as_deref(), job.qos.as_deref()),
+        },
         running,
     })
 }

@@ -149,6 +149,7 @@ fn record(
         cores: job.cores,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running,
     }
 }
@@ -201,6 +202,7 @@ fn site_config(vos: &[Vo], spec: &GridSpec) -> SiteConfig {
         introducers,
         local_history: HISTORY,
         local_window: WINDOW,
+        charging: fairmesh_site::Charging::default(),
         timing: timing(spec.view_age),
     }
 }

@@ -256,6 +256,7 @@ fn config(policy: &SitePolicy) -> SiteConfig {
         introducers: std::collections::BTreeSet::new(),
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,
+        charging: fairmesh_site::Charging::default(),
         timing: Timing::default(),
     }
 }
@@ -281,6 +282,7 @@ fn record(trace: &Trace, node: usize, finished: &Finished) -> UsageRecord {
         cores: finished.job.cores,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running: false,
     }
 }
