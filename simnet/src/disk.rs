@@ -21,7 +21,26 @@ const ROW_OVERHEAD_BYTES: u64 = 10;
 /// Rows of the side file's journal beyond which older changes of one row are dropped.
 const JOURNAL_COMPACT_AT: usize = 4_096;
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Rows = BTreeMap<RowKey, Vec<u8>>;
+
+/// A key, with its first bytes as a number before it: keys that are hashes, as those of jobs are,
+/// are told apart by it, without a look at the bytes wherever they are.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RowKey {
+    head: u64,
+    bytes: Vec<u8>,
+}
+
+impl RowKey {
+    fn new(bytes: Vec<u8>) -> Self {
+        let mut head = [0; 8];
+        let length = bytes.len().min(8);
+        head[..length].copy_from_slice(&bytes[..length]);
+        // Big-endian, so that the order is that of the bytes.
+        let head = u64::from_be_bytes(head);
+        Self { head, bytes }
+    }
+}
 
 /// Why a disk refused. Nothing of what was asked for was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,8 +146,8 @@ impl Disk {
             }
             let rows = tables.entry(table).or_default();
             match value {
-                Some(value) => rows.insert(key, value),
-                None => rows.remove(&key),
+                Some(value) => rows.insert(RowKey::new(key), value),
+                None => rows.remove(&RowKey::new(key)),
             };
         }
         Ok(())
@@ -139,7 +158,10 @@ impl Disk {
         if !self.damaged.is_empty() && self.damaged.contains(&(table, key.to_vec())) {
             return Err(DiskError::Damaged);
         }
-        let value = self.tables.get(&table).and_then(|rows| rows.get(key));
+        let value = self
+            .tables
+            .get(&table)
+            .and_then(|rows| rows.get(&RowKey::new(key.to_vec())));
         Ok(value.map(Vec::as_slice))
     }
 
@@ -160,7 +182,7 @@ impl Disk {
         tables
             .flat_map(|(of, rows)| {
                 rows.iter()
-                    .map(|(key, value)| (*of, key.clone(), value.clone()))
+                    .map(|(key, value)| (*of, key.bytes.clone(), value.clone()))
             })
             .collect()
     }
@@ -196,7 +218,7 @@ impl Disk {
             .iter()
             .flat_map(|(of, rows)| rows.keys().map(|key| (*of, key)));
         if let Some((table, key)) = keys.nth(index) {
-            self.damaged.insert((table, key.clone()));
+            self.damaged.insert((table, key.bytes.clone()));
         }
         true
     }
@@ -254,8 +276,8 @@ impl Disk {
         for write in &self.side.journal {
             let rows = tables.entry(write.table).or_default();
             match &write.value {
-                Some(value) => rows.insert(write.key.clone(), value.clone()),
-                None => rows.remove(&write.key),
+                Some(value) => rows.insert(RowKey::new(write.key.clone()), value.clone()),
+                None => rows.remove(&RowKey::new(write.key.clone())),
             };
         }
     }

@@ -44,6 +44,24 @@ fn bytes_survive_the_journey_unchanged() {
 }
 
 #[test]
+fn remembered_bytes_are_read_as_others_are() {
+    let bytes = Signed::sign(batch(&key(1)), &[&key(1)])
+        .expect("signs")
+        .bytes()
+        .to_vec();
+    let mut broken = bytes.clone();
+    broken.pop();
+    remember_documents();
+    for _ in 0..2 {
+        let read = Signed::<UsageBatch>::parse(&bytes).expect("parses");
+        assert_eq!(read.claimed(), &batch(&key(1)));
+        assert_eq!(read.bytes()[..], bytes[..]);
+        assert!(Signed::<UsageBatch>::parse(&broken).is_err());
+        assert!(Signed::<Checkpoint>::parse(&bytes).is_err(), "another kind");
+    }
+}
+
+#[test]
 fn a_threshold_counts_distinct_keys_of_the_role_only() {
     let (a, b, stranger) = (key(1), key(2), key(3));
     let mut signed = Signed::sign(batch(&a), &[&a, &stranger]).expect("signs");
