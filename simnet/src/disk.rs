@@ -23,22 +23,39 @@ const JOURNAL_COMPACT_AT: usize = 4_096;
 
 type Rows = BTreeMap<RowKey, Vec<u8>>;
 
-/// A key, with its first bytes as a number before it: keys that are hashes, as those of jobs are,
-/// are told apart by it, without a look at the bytes wherever they are.
+/// A key in four numbers, and what does not fit into them: keys that are hashes, as those of jobs
+/// are, need no look at bytes that are somewhere else. The order is that of the bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct RowKey {
-    head: u64,
-    bytes: Vec<u8>,
+    head: [u64; 4],
+    rest: Box<[u8]>,
+    length: usize,
 }
 
 impl RowKey {
-    fn new(bytes: Vec<u8>) -> Self {
-        let mut head = [0; 8];
-        let length = bytes.len().min(8);
-        head[..length].copy_from_slice(&bytes[..length]);
-        // Big-endian, so that the order is that of the bytes.
-        let head = u64::from_be_bytes(head);
-        Self { head, bytes }
+    const HEAD_BYTES: usize = 32;
+
+    fn new(key: &[u8]) -> Self {
+        let (head, rest) = key.split_at(key.len().min(Self::HEAD_BYTES));
+        let mut bytes = [0; Self::HEAD_BYTES];
+        bytes[..head.len()].copy_from_slice(head);
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_be_bytes(bytes.try_into().expect("eight"));
+        }
+        Self {
+            head: words,
+            rest: rest.into(),
+            length: key.len(),
+        }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let head = self.head.iter().flat_map(|word| word.to_be_bytes());
+        let mut bytes: Vec<u8> = head.collect();
+        bytes.truncate(self.length);
+        bytes.extend_from_slice(&self.rest);
+        bytes
     }
 }
 
@@ -146,8 +163,8 @@ impl Disk {
             }
             let rows = tables.entry(table).or_default();
             match value {
-                Some(value) => rows.insert(RowKey::new(key), value),
-                None => rows.remove(&RowKey::new(key)),
+                Some(value) => rows.insert(RowKey::new(&key), value),
+                None => rows.remove(&RowKey::new(&key)),
             };
         }
         Ok(())
@@ -161,7 +178,7 @@ impl Disk {
         let value = self
             .tables
             .get(&table)
-            .and_then(|rows| rows.get(&RowKey::new(key.to_vec())));
+            .and_then(|rows| rows.get(&RowKey::new(key)));
         Ok(value.map(Vec::as_slice))
     }
 
@@ -182,7 +199,7 @@ impl Disk {
         tables
             .flat_map(|(of, rows)| {
                 rows.iter()
-                    .map(|(key, value)| (*of, key.bytes.clone(), value.clone()))
+                    .map(|(key, value)| (*of, key.to_bytes(), value.clone()))
             })
             .collect()
     }
@@ -218,7 +235,7 @@ impl Disk {
             .iter()
             .flat_map(|(of, rows)| rows.keys().map(|key| (*of, key)));
         if let Some((table, key)) = keys.nth(index) {
-            self.damaged.insert((table, key.bytes.clone()));
+            self.damaged.insert((table, key.to_bytes()));
         }
         true
     }
@@ -276,8 +293,8 @@ impl Disk {
         for write in &self.side.journal {
             let rows = tables.entry(write.table).or_default();
             match &write.value {
-                Some(value) => rows.insert(RowKey::new(write.key.clone()), value.clone()),
-                None => rows.remove(&RowKey::new(write.key.clone())),
+                Some(value) => rows.insert(RowKey::new(&write.key), value.clone()),
+                None => rows.remove(&RowKey::new(&write.key)),
             };
         }
     }
@@ -303,6 +320,25 @@ mod tests {
 
     fn set(table: Table, key: u8, value: u8) -> Write {
         Write::set(table, vec![key], vec![value])
+    }
+
+    #[test]
+    fn keys_come_back_and_sort_as_their_bytes() {
+        let lengths = [0, 1, 2, 8, 31, 32, 33, 72];
+        let key = |length: usize, last: u8| {
+            let mut key = vec![0; length];
+            key.last_mut().into_iter().for_each(|byte| *byte = last);
+            key
+        };
+        let mut keys: Vec<Vec<u8>> = lengths
+            .into_iter()
+            .flat_map(|length| [0, 1, 255].map(|last| key(length, last)))
+            .collect();
+        let mut rows: Vec<RowKey> = keys.iter().map(|key| RowKey::new(key)).collect();
+        keys.sort();
+        rows.sort();
+        let back: Vec<Vec<u8>> = rows.iter().map(RowKey::to_bytes).collect();
+        assert_eq!(back, keys);
     }
 
     #[test]

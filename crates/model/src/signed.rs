@@ -12,18 +12,20 @@
 mod parsed;
 mod verdicts;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use coset::iana::Algorithm;
 use coset::{
-    CoseSign, CoseSignBuilder, CoseSignature, CoseSignatureBuilder, HeaderBuilder,
-    RegisteredLabelWithPrivate, TaggedCborSerializable,
+    CborSerializable, CoseSign, CoseSignBuilder, CoseSignature, CoseSignatureBuilder,
+    HeaderBuilder, ProtectedHeader, RegisteredLabelWithPrivate, TaggedCborSerializable,
 };
 use ed25519_dalek::Signer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_bytes::Bytes;
 
 use crate::cbor::{self, CborError};
 use crate::documents::Role;
@@ -229,7 +231,7 @@ impl<T: Document> Signed<T> {
         let good = |signature: &CoseSignature, key: KeyId| -> Option<()> {
             let expected = unsigned_signature(key);
             (signature.protected.header == expected.protected.header).then_some(())?;
-            let signed = self.envelope.tbs_data(&aad, signature);
+            let signed = to_be_signed(&self.envelope, signature, &aad);
             verdicts::is_good(key.as_bytes(), &signature.signature, &signed).then_some(())
         };
         let valid: BTreeSet<KeyId> = self
@@ -322,6 +324,23 @@ fn external_aad(kind: &str, vo: VoId) -> Vec<u8> {
     cbor::to_vec(&("fairmesh/1", kind, vo))
 }
 
+/// A protected header as it came, or as we encode it; nothing where it is empty.
+fn encoded(header: &ProtectedHeader) -> Cow<'_, [u8]> {
+    match &header.original_data {
+        Some(bytes) => Cow::Borrowed(bytes),
+        None if header.is_empty() => Cow::Borrowed(&[]),
+        None => Cow::Owned(header.clone().to_vec().expect("our own headers encode")),
+    }
+}
+
+/// The bytes that a signature is of: RFC 9052, section 4.4.
+fn to_be_signed(envelope: &CoseSign, signature: &CoseSignature, aad: &[u8]) -> Vec<u8> {
+    let (body, own) = (encoded(&envelope.protected), encoded(&signature.protected));
+    let payload = envelope.payload.as_deref().unwrap_or_default();
+    let parts = [&body, &own, aad, payload].map(Bytes::new);
+    cbor::to_vec(&("Signature", parts[0], parts[1], parts[2], parts[3]))
+}
+
 /// Adds the key's signature; false if it has signed already.
 fn add_signature(envelope: &mut CoseSign, key: &SigningKey, aad: &[u8]) -> bool {
     let id = key.key_id();
@@ -334,7 +353,7 @@ fn add_signature(envelope: &mut CoseSign, key: &SigningKey, aad: &[u8]) -> bool 
         return false;
     }
     let mut signature = unsigned_signature(id);
-    let to_sign = envelope.tbs_data(aad, &signature);
+    let to_sign = to_be_signed(envelope, &signature, aad);
     signature.signature = key.0.sign(&to_sign).to_bytes().to_vec();
     verdicts::made(id.as_bytes(), &signature.signature, &to_sign);
     envelope.signatures.push(signature);

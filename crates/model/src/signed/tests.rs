@@ -44,6 +44,21 @@ fn bytes_survive_the_journey_unchanged() {
 }
 
 #[test]
+fn what_is_signed_is_what_cose_says() {
+    let signed = Signed::sign(batch(&key(1)), &[&key(1), &key(2)]).expect("signs");
+    let built = CoseSignBuilder::new()
+        .payload(b"payload".to_vec())
+        .add_signature(unsigned_signature(key(3).key_id()))
+        .build();
+    for envelope in [&*signed.envelope, &built] {
+        for signature in &envelope.signatures {
+            let theirs = envelope.tbs_data(b"aad", signature);
+            assert_eq!(to_be_signed(envelope, signature, b"aad"), theirs);
+        }
+    }
+}
+
+#[test]
 fn remembered_bytes_are_read_as_others_are() {
     let bytes = Signed::sign(batch(&key(1)), &[&key(1)])
         .expect("signs")
