@@ -103,7 +103,8 @@ fn a_signature_for_one_thing_is_never_good_for_another() {
     let mut other = batch(&site);
     other.vo = VoId::from_bytes([2; 32]);
     let mut moved = Signed::sign(other, &[]).expect("parses");
-    moved.envelope.signatures = signed.envelope.signatures.clone();
+    let signatures = signed.envelope.signatures.clone();
+    Arc::make_mut(&mut moved.envelope).signatures = signatures;
     assert_eq!(moved.count_valid(&BTreeSet::from([site.key_id()])), 0);
     assert!(Signed::<Checkpoint>::parse(signed.bytes()).is_err());
 }
