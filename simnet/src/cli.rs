@@ -7,8 +7,26 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// As `print!`, but for readers that go away.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::cli::output::write(format_args!($($text)*))
+    };
+}
+
+/// As `println!`, but for readers that go away.
+macro_rules! sayln {
+    () => {
+        say!("\n")
+    };
+    ($($text:tt)*) => {
+        say!("{}\n", format_args!($($text)*))
+    };
+}
+
 pub mod charging;
 pub mod check;
+mod output;
 pub mod paper;
 pub mod replay;
 pub mod run;

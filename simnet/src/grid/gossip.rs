@@ -209,7 +209,7 @@ fn site_config(vos: &[Vo], spec: &GridSpec) -> SiteConfig {
 
 /// Everything at the pace of the refreshes; a batch goes out each time, whether there is news or not,
 /// so that none is ever due between a refresh's two reports.
-fn timing(view_age: Millis) -> Timing {
+pub(crate) fn timing(view_age: Millis) -> Timing {
     debug_assert!(view_age > LEAD);
     Timing {
         publish: view_age,
