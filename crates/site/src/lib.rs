@@ -17,6 +17,7 @@
 mod absorb;
 mod charge;
 mod config;
+mod estimate;
 mod event;
 mod horizon;
 mod identity;
@@ -33,6 +34,7 @@ mod store;
 mod view;
 
 pub use config::{SiteConfig, Timing};
+pub use estimate::Estimate;
 pub use event::{Channel, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
 pub use fairmesh_gossip as gossip;
 pub use identity::{Account, IdentityMap, Pattern, Rule};
