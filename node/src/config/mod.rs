@@ -14,6 +14,7 @@ pub mod site;
 pub mod text;
 
 mod raw;
+mod records;
 mod reload;
 mod sections;
 mod shares;
@@ -33,6 +34,7 @@ pub use shares::{UnreadableTree, only_shares};
 pub use text::{FileError, Source};
 pub use writers::{Writer, uids};
 
+use crate::record_log::Keep;
 use crate::slurm::settings::{SlurmSettings, checked};
 
 /// Where a node listens unless told otherwise.
@@ -69,6 +71,8 @@ pub struct Config {
     pub window: WindowLength,
     /// How often.
     pub timing: Timing,
+    /// How much of the jobs' own records is kept; `None` for nothing.
+    pub records: Option<Keep>,
     /// How the node and Slurm work together, if they do.
     pub slurm: Option<SlurmSettings>,
 }
@@ -154,6 +158,7 @@ impl Config {
             identity: sections::identity(source, &raw.identity, &vos)?,
             history: raw.history.rule(source, window)?,
             timing: sections::timing(source, &raw.timing)?,
+            records: records::checked(source, &raw.records)?,
             slurm: raw
                 .slurm
                 .as_ref()
