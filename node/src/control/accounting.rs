@@ -12,8 +12,9 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use fairmesh_model::{NAME_BYTES_MAX, UsageRecord, WallTime};
-use fairmesh_records::{BatchRecord, ChargeRule, RECORD_BYTES_MAX, Skip};
+use fairmesh_model::UsageRecord;
+use fairmesh_model::record::NAME_BYTES_MAX;
+use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
 use fairmesh_site::{Account, Estimate};
 use serde::Deserialize;
 
@@ -98,7 +99,7 @@ async fn hand_over(
     let rule = shared.options.settings.borrow().charge_rule.clone();
     let (mut kept, mut numbers, mut usage) = (Vec::new(), Vec::new(), Vec::new());
     for (number, record) in records {
-        match judge(&rule, &record, now) {
+        match rule.usage(&record, now) {
             Ok(charged) => {
                 usage.push(charged);
                 numbers.push(number);
@@ -124,11 +125,6 @@ async fn hand_over(
     let reported = shared.node().report(usage).await?;
     feed.add(&reported, &numbers);
     Ok(())
-}
-
-/// What the rule makes of a record. One that was a usage record keeps its own words.
-fn judge(rule: &ChargeRule, record: &BatchRecord, now: WallTime) -> Result<UsageRecord, Skip> {
-    rule.usage(record, now)
 }
 
 /// Whether a record that is not charged may be logged: what is charged was checked for that.
