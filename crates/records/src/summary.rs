@@ -229,6 +229,7 @@ pub fn date(day: u64) -> String {
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     by: Vec<Dimension>,
+    by_day: bool,
     /// Of a job, only what lies at or after the first and before the second counts.
     period: Option<(WallTime, WallTime)>,
     whole: Totals,
@@ -240,6 +241,7 @@ impl Summary {
     pub fn by(dimensions: &[Dimension]) -> Self {
         Self {
             by: dimensions.to_vec(),
+            by_day: dimensions.contains(&Dimension::Day),
             ..Self::default()
         }
     }
@@ -258,16 +260,20 @@ impl Summary {
         };
         let end = job.end.unwrap_or(start.after(held));
         let day = |moment: WallTime| moment.0 / DAY_MS;
-        self.count(job, end, |totals| totals.jobs = 1);
         let waited = job.submit.map_or(Millis(0), |submit| start.since(submit));
-        self.count(job, start, |totals| {
+        let mut parts = BTreeMap::new();
+        self.at(&mut parts, end, |totals| totals.jobs = 1);
+        self.at(&mut parts, start, |totals| {
             totals.started = 1;
             totals.wait_ms = u128::from(waited.0);
         });
         if let Some(submit) = job.submit.filter(|submit| day(*submit) == day(start)) {
-            self.count(job, submit, |totals| totals.submitted = 1);
+            self.at(&mut parts, submit, |totals| totals.submitted = 1);
         }
-        self.hold(job, start, start.after(held));
+        self.hold(&mut parts, job, start, start.after(held));
+        for (day, totals) in parts {
+            self.put(job, day, totals);
+        }
         true
     }
 
@@ -287,47 +293,51 @@ impl Summary {
         groups.map(|(names, totals)| (names.as_slice(), totals))
     }
 
-    fn hold(&mut self, job: &Job<'_>, start: WallTime, end: WallTime) {
+    /// Divides what the job held.
+    fn hold(
+        &self,
+        parts: &mut BTreeMap<u64, Totals>,
+        job: &Job<'_>,
+        start: WallTime,
+        end: WallTime,
+    ) {
         let (since, until) = self.period.unwrap_or((WallTime(0), WallTime(u64::MAX)));
         let (mut at, end) = (start.max(since), end.min(until));
-        let by_day = self.by.contains(&Dimension::Day);
         while at < end {
             let midnight = WallTime((at.0 / DAY_MS + 1).saturating_mul(DAY_MS));
-            let next = if by_day { end.min(midnight) } else { end };
+            let next = if self.by_day { end.min(midnight) } else { end };
             let length = u128::from(next.since(at).0);
-            self.put(
-                job,
-                at,
-                Totals {
-                    wall_ms: length,
-                    cpu_ms: length * u128::from(job.cpus),
-                    node_ms: length * u128::from(job.nodes),
-                    gpu_ms: length * u128::from(job.gpus),
-                    ..Totals::default()
-                },
-            );
+            self.at(parts, at, |totals| {
+                totals.wall_ms = length;
+                totals.cpu_ms = length * u128::from(job.cpus);
+                totals.node_ms = length * u128::from(job.nodes);
+                totals.gpu_ms = length * u128::from(job.gpus);
+            });
             at = next;
         }
     }
 
-    /// Counts something that happened at a moment, if that lies in the period.
-    fn count(&mut self, job: &Job<'_>, at: WallTime, set: impl FnOnce(&mut Totals)) {
+    /// Sets what happened from a moment on, if that lies in the period, on its day.
+    fn at(
+        &self,
+        parts: &mut BTreeMap<u64, Totals>,
+        moment: WallTime,
+        set: impl FnOnce(&mut Totals),
+    ) {
         let inside = self
             .period
-            .is_none_or(|(since, until)| since <= at && at < until);
+            .is_none_or(|(since, until)| since <= moment && moment < until);
         if inside {
-            let mut totals = Totals::default();
-            set(&mut totals);
-            self.put(job, at, totals);
+            let day = if self.by_day { moment.0 / DAY_MS } else { 0 };
+            set(parts.entry(day).or_default());
         }
     }
 
-    fn put(&mut self, job: &Job<'_>, at: WallTime, totals: Totals) {
+    fn put(&mut self, job: &Job<'_>, day: u64, totals: Totals) {
         self.whole = self.whole.plus(totals);
         if self.by.is_empty() {
             return;
         }
-        let day = at.0 / DAY_MS;
         let mut names: Vec<String> = self.by.iter().map(|of| job.name(*of, day)).collect();
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&names) {
             names.iter_mut().for_each(String::clear);
