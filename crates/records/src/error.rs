@@ -76,7 +76,11 @@ impl Reason {
 
 /// What a library says of the input, which it may quote: safe to print.
 pub(crate) fn quoted_line(text: &str) -> String {
-    text.chars().take(200).collect::<String>().escape_debug().to_string()
+    text.chars()
+        .take(200)
+        .collect::<String>()
+        .escape_debug()
+        .to_string()
 }
 
 /// A piece of the input that is safe to print.

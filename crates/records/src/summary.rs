@@ -83,7 +83,9 @@ impl FromStr for Dimension {
 
     fn from_str(name: &str) -> Result<Self, UnknownDimension> {
         let named = NAMES.iter().find(|(_, known)| *known == name);
-        named.map(|(dimension, _)| *dimension).ok_or(UnknownDimension)
+        named
+            .map(|(dimension, _)| *dimension)
+            .ok_or(UnknownDimension)
     }
 }
 

@@ -99,7 +99,10 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     let by: Vec<String> = args.by.iter().map(ToString::to_string).collect();
     let by = (!by.is_empty()).then(|| by.join(","));
     let limit = args.limit.map(|limit| limit.to_string());
-    let (since, until) = (moment(args.since.as_deref())?, moment(args.until.as_deref())?);
+    let (since, until) = (
+        moment(args.since.as_deref())?,
+        moment(args.until.as_deref())?,
+    );
     let parameters = [
         ("since", since.as_deref()),
         ("until", until.as_deref()),
@@ -117,7 +120,10 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     if args.totals || by.is_some() {
         return sums(args, &parameters, out).await;
     }
-    let asked = args.ask.control().get::<ListBody>("/v1/accounting", &parameters);
+    let asked = args
+        .ask
+        .control()
+        .get::<ListBody>("/v1/accounting", &parameters);
     let Some((list, text)) = unless_refused(asked.await.map_err(Into::into))? else {
         return Ok(Exit::Failure);
     };
@@ -129,7 +135,10 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
     table(args, &list.rests_on, &header, &rows, out)?;
     if list.more {
-        eprintln!("only the newest {} are shown: see --limit, --since and --until", rows.len());
+        eprintln!(
+            "only the newest {} are shown: see --limit, --since and --until",
+            rows.len()
+        );
     }
     Ok(Exit::Success)
 }
@@ -139,7 +148,10 @@ async fn sums(
     parameters: &[(&str, Option<&str>)],
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
-    let asked = args.ask.get::<SummaryBody>("/v1/accounting", parameters, out).await;
+    let asked = args
+        .ask
+        .get::<SummaryBody>("/v1/accounting", parameters, out)
+        .await;
     let Some((answer, done)) = unless_refused(asked)? else {
         return Ok(Exit::Failure);
     };

@@ -40,7 +40,9 @@ pub(super) fn rows(summary: &SummaryBody) -> Vec<Vec<String>> {
         row
     };
     let groups = summary.groups.iter();
-    groups.map(|group| row(&group.names, &group.totals)).collect()
+    groups
+        .map(|group| row(&group.names, &group.totals))
+        .collect()
 }
 
 fn cells(totals: &TotalsBody) -> Vec<String> {

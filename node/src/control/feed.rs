@@ -103,7 +103,8 @@ impl<T: DeserializeOwned> Feed<T> {
     pub(super) fn finish(&mut self) {
         let (items, report) = (&mut self.items, &mut self.report);
         let longest = self.lines.bytes_max();
-        self.lines.finish(|line| take_line(line, longest, items, report));
+        self.lines
+            .finish(|line| take_line(line, longest, items, report));
     }
 }
 

@@ -176,7 +176,10 @@ fn router(shared: Arc<Shared>) -> Router {
             access::answer_in_time,
         ));
     // Who may do what there depends on the parameters.
-    let both = Router::new().route("/v1/accounting", get(accounting::get).post(accounting::post));
+    let both = Router::new().route(
+        "/v1/accounting",
+        get(accounting::get).post(accounting::post),
+    );
     reads
         .merge(writes)
         .merge(both)

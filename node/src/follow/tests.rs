@@ -45,9 +45,10 @@ impl Followed {
             ..Options::default()
         };
         let portion = {
-        let format = Format::SlurmJobcomp;
-        read(&self.path, self.at.as_ref(), format, &options, most)
-    }.expect("read");
+            let format = Format::SlurmJobcomp;
+            read(&self.path, self.at.as_ref(), format, &options, most)
+        }
+        .expect("read");
         assert!(portion.bad.is_empty());
         self.at = Some(portion.next);
         let jobs = portion.records.into_iter();
@@ -114,7 +115,10 @@ fn a_bad_line_is_given_with_its_number_and_text() {
     let portion = read(&file.path, None, Format::SlurmJobcomp, &options, 10).expect("read");
     assert_eq!(portion.records.len(), 2);
     let bad = &portion.bad[0];
-    assert_eq!((bad.line, bad.text.as_slice()), (2, &b"JobId=x nonsense"[..]));
+    assert_eq!(
+        (bad.line, bad.text.as_slice()),
+        (2, &b"JobId=x nonsense"[..])
+    );
     file.at = Some(portion.next);
     assert_eq!(file.jobs(10), [""; 0]);
 }

@@ -83,9 +83,11 @@ pub fn find(
 ) -> Result<bool, LogError> {
     let (condition, values) = filter.condition();
     let newest = format!("SELECT id FROM records WHERE {condition} ORDER BY moment DESC, id DESC");
-    let count = format!("SELECT count(*) FROM ({newest} LIMIT {})", u64::from(most) + 1);
-    let found: i64 =
-        connection.query_row(&count, params_from_iter(&values), |row| row.get(0))?;
+    let count = format!(
+        "SELECT count(*) FROM ({newest} LIMIT {})",
+        u64::from(most) + 1
+    );
+    let found: i64 = connection.query_row(&count, params_from_iter(&values), |row| row.get(0))?;
     let query = format!(
         "SELECT record, vo, path FROM records WHERE id IN ({newest} LIMIT {most}) \
          ORDER BY moment, id"

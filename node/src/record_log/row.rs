@@ -29,12 +29,20 @@ pub(super) const UPSERT: &str = "
         AND (excluded.record <> record OR excluded.vo IS NOT vo OR excluded.path IS NOT path)";
 
 /// Writes an entry with [`UPSERT`]; `now` dates what has no time of its own.
-pub(super) fn write(statement: &mut Statement<'_>, entry: &Entry, now: u64) -> rusqlite::Result<()> {
+pub(super) fn write(
+    statement: &mut Statement<'_>,
+    entry: &Entry,
+    now: u64,
+) -> rusqlite::Result<()> {
     let record = &entry.record;
     let json = serde_json::to_string(record)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let is_over = record.state.has_ended();
-    let at = record.end.filter(|_| is_over).or(record.start).or(record.submit);
+    let at = record
+        .end
+        .filter(|_| is_over)
+        .or(record.start)
+        .or(record.submit);
     let held = record.held().or(record.wall).filter(|_| is_over);
     statement.execute(params![
         record.key.cluster,

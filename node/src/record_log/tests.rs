@@ -81,10 +81,16 @@ async fn records_are_found_by_name_and_period_the_newest_first_to_stay() {
         until: Some(WallTime(4 * HOUR)),
         ..Filter::default()
     };
-    assert_eq!(found(&log, &period, 10), (vec!["3 COMPLETED".to_owned()], false));
+    assert_eq!(
+        found(&log, &period, 10),
+        (vec!["3 COMPLETED".to_owned()], false)
+    );
     let reader = log.reader().expect("a reader");
     let sums = summarise(&reader, &Filter::default(), &[Dimension::User]).expect("sums");
-    let users: Vec<_> = sums.groups().map(|(names, sum)| (&names[0], sum.cpu_ms)).collect();
+    let users: Vec<_> = sums
+        .groups()
+        .map(|(names, sum)| (&names[0], sum.cpu_ms))
+        .collect();
     let six = u128::from(6 * HOUR);
     assert_eq!(users, [(&"ann".to_owned(), six), (&"bob".to_owned(), six)]);
     let mut text = String::new();
@@ -94,7 +100,10 @@ async fn records_are_found_by_name_and_period_the_newest_first_to_stay() {
     })
     .expect("found");
     let json: serde_json::Value = serde_json::from_str(&text).expect("an object");
-    assert_eq!((&json["vo"], &json["path"]), (&"physics".into(), &"/cms".into()));
+    assert_eq!(
+        (&json["vo"], &json["path"]),
+        (&"physics".into(), &"/cms".into())
+    );
 }
 
 #[tokio::test]
@@ -107,12 +116,11 @@ async fn what_is_too_old_or_too_much_goes_in_steps() {
     let mut connection = schema::open_or_set_aside(&folder.path().join(FILE)).expect("opens");
     let count = |connection: &Connection| -> i64 {
         let query = "SELECT count(*) FROM records";
-        connection.query_row(query, [], |row| row.get(0)).expect("a count")
+        connection
+            .query_row(query, [], |row| row.get(0))
+            .expect("a count")
     };
-    let small = Keep {
-        bytes: 1,
-        ..all()
-    };
+    let small = Keep { bytes: 1, ..all() };
     assert!(writer::step(&mut connection, small).expect("a step"));
     assert_eq!(count(&connection), 2_000);
     // Every job ended in 1970.
@@ -131,7 +139,9 @@ async fn a_file_that_is_no_log_is_set_aside() {
         .await
         .expect("written");
     assert_eq!(found(&log, &Filter::default(), 10).0.len(), 1);
-    let names = std::fs::read_dir(folder.path()).expect("a folder").flatten();
+    let names = std::fs::read_dir(folder.path())
+        .expect("a folder")
+        .flatten();
     let kept = names.filter(|entry| entry.file_name().to_string_lossy().contains("unreadable"));
     assert_eq!(kept.count(), 1);
 }

@@ -95,7 +95,8 @@ fn write(connection: &mut Connection, entries: &[Entry]) -> rusqlite::Result<()>
 /// whether there is more to do.
 pub(super) fn step(connection: &mut Connection, keep: Keep) -> rusqlite::Result<bool> {
     let before = signed(now().saturating_sub(keep.age.0));
-    let oldest = format!("SELECT id FROM records WHERE moment < ?1 ORDER BY moment LIMIT {STEP_ROWS}");
+    let oldest =
+        format!("SELECT id FROM records WHERE moment < ?1 ORDER BY moment LIMIT {STEP_ROWS}");
     let forget = format!("DELETE FROM records WHERE id IN ({oldest})");
     let mut forgotten = connection.execute(&forget, [before])?;
     if forgotten == 0 && bytes_in_use(connection)? > keep.bytes {
@@ -112,8 +113,7 @@ pub(super) fn step(connection: &mut Connection, keep: Keep) -> rusqlite::Result<
 
 /// Bytes of pages that hold something.
 fn bytes_in_use(connection: &Connection) -> rusqlite::Result<u64> {
-    let number =
-        |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
     Ok(u64::try_from(pages.saturating_mul(number("page_size")?)).unwrap_or(0))
 }

@@ -102,14 +102,8 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let (settings_sender, settings) = watch::channel(settings_of(&config));
     let (stop_sender, stop) = watch::channel(false);
     let records = open_records(&config).await?;
-    let servers = Servers::start(
-        &config,
-        &running,
-        site,
-        (settings, records.clone()),
-        &stop,
-    )
-    .await?;
+    let servers =
+        Servers::start(&config, &running, site, (settings, records.clone()), &stop).await?;
     say(&format!(
         "fairmesh: site {} ({site}) listens on {}",
         config.name,
@@ -280,7 +274,11 @@ fn settings_of(config: &Config) -> ControlSettings {
         name: config.name.clone(),
         writers,
         timing: config.to_site_config().timing,
-        vos: config.vos.iter().map(|(alias, vo)| (*vo, alias.clone())).collect(),
+        vos: config
+            .vos
+            .iter()
+            .map(|(alias, vo)| (*vo, alias.clone()))
+            .collect(),
         charge_rule: ChargeRule::default(),
     }
 }

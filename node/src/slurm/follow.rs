@@ -33,7 +33,9 @@ pub(super) fn read(
     let bad = read.bad.into_iter();
     Ok(Portion {
         records: read.records,
-        bad: bad.map(|bad| format!("line {}: {}", bad.line, bad.why)).collect(),
+        bad: bad
+            .map(|bad| format!("line {}: {}", bad.line, bad.why))
+            .collect(),
         next: read.next,
         more: read.more,
     })

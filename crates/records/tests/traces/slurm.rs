@@ -243,7 +243,11 @@ fn phillips_has_open_xdmods_totals_and_days() {
     let per_day = expected["per_day"].as_object().expect("series");
     for (name, series) in per_day {
         for (date, amount) in series.as_object().expect("days") {
-            let ours = days.get(date.as_str()).copied().copied().unwrap_or_default();
+            let ours = days
+                .get(date.as_str())
+                .copied()
+                .copied()
+                .unwrap_or_default();
             let expected = format!("{:.4}", amount.as_f64().expect("a number"));
             assert_eq!(shown(name, &ours), expected, "{name} on {date}");
         }

@@ -140,7 +140,8 @@ impl Followed {
         let known: Option<Progress> = state::load(&cursor)
             .with_context(|| format!("cannot read the cursor {}", cursor.display()))?;
         let mut progress = known.unwrap_or_default();
-        if progress.place.is_none() || format.is_some_and(|format| Some(format) != progress.format) {
+        if progress.place.is_none() || format.is_some_and(|format| Some(format) != progress.format)
+        {
             progress.format = format;
         }
         // Better to fail now than behind the first batch.
@@ -187,7 +188,9 @@ impl Followed {
             job.tally.report.read += count;
             let mut next = self.progress.clone();
             next.place = Some(read.next);
-            if !read.more && let Some(later) = later {
+            if !read.more
+                && let Some(later) = later
+            {
                 next = Progress {
                     log: Some(later),
                     format: next.format,
@@ -211,8 +214,20 @@ impl Followed {
             return Ok((Some(self.path.clone()), None));
         }
         let is_log = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let ends = [".gz", ".zst", ".xz", ".bz2", ".rejects", ".fairmesh-cursor", ".new"];
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let ends = [
+                ".gz",
+                ".zst",
+                ".xz",
+                ".bz2",
+                ".rejects",
+                ".fairmesh-cursor",
+                ".new",
+            ];
             path.is_file() && !name.starts_with('.') && !ends.iter().any(|end| name.ends_with(end))
         };
         let entries = std::fs::read_dir(&self.path)
@@ -250,7 +265,8 @@ fn batch(
 fn recognise(log: &Path) -> anyhow::Result<Option<Format>> {
     let mut beginning = Vec::new();
     let file = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
-    file.take(DETECT_BYTES_MAX as u64).read_to_end(&mut beginning)?;
+    file.take(DETECT_BYTES_MAX as u64)
+        .read_to_end(&mut beginning)?;
     match recognised(&beginning) {
         Some(Kind::Records(format)) => Ok(Some(format)),
         None if !beginning.contains(&b'\n') => Ok(None),

@@ -70,7 +70,12 @@ pub struct ReportArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// What a dry run's table is grouped by: day, user, account, group, vo, state, queue, cluster
-    #[arg(long, value_delimiter = ',', value_name = "FIELDS", requires = "dry_run")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "FIELDS",
+        requires = "dry_run"
+    )]
     pub by: Vec<Dimension>,
     /// Where refused lines are kept [default: <file>.rejects; with --dry-run none]
     #[arg(long, value_name = "FILE")]
@@ -180,7 +185,12 @@ impl Reporting {
     }
 
     /// With its Grid identity, if there is one.
-    fn prepared(&mut self, mut entry: Box<Entry>, file: &str, line: u64) -> anyhow::Result<Box<Entry>> {
+    fn prepared(
+        &mut self,
+        mut entry: Box<Entry>,
+        file: &str,
+        line: u64,
+    ) -> anyhow::Result<Box<Entry>> {
         let record = &mut entry.record;
         if record.key.cluster.is_empty() {
             bail!(
@@ -216,7 +226,12 @@ fn read_identities(files: &[PathBuf]) -> anyhow::Result<GridIdentities> {
     for file in files {
         let (input, _, _) = source::unpacked(file, Arc::default())?;
         for error in identities.read(input) {
-            eprintln!("fairmesh: {}:{}: {}", file.display(), error.line, error.reason);
+            eprintln!(
+                "fairmesh: {}:{}: {}",
+                file.display(),
+                error.line,
+                error.reason
+            );
         }
     }
     Ok(identities)

@@ -92,7 +92,10 @@ mod tests {
         let path = rejects.path.expect("made");
         assert_eq!(path, folder.path().join("jobs.log.rejects"));
         let kept = std::fs::read(path).expect("read");
-        assert_eq!(kept, b"# jobs.log:7: no job\nnonsense\n# jobs.log:9: no job\n\xff\n");
+        assert_eq!(
+            kept,
+            b"# jobs.log:7: no job\nnonsense\n# jobs.log:9: no job\n\xff\n"
+        );
     }
 
     #[test]

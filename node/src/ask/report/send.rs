@@ -83,7 +83,8 @@ impl Way {
             tally.refuse(&refusal.reason, from.file, *line);
             let place = format!("{}:{line}", from.file);
             let text = serde_json::to_vec(item)?;
-            from.rejects.keep(&place, &crate::control::clean(&refusal.reason), &text);
+            from.rejects
+                .keep(&place, &crate::control::clean(&refusal.reason), &text);
         }
         tally.report.refused += answer.body.report.refused.saturating_sub(listed);
         Ok(())

@@ -69,9 +69,8 @@ fn convert(
         ..Origin::default()
     };
     let cores = job.cores();
-    let count = |cores: u64| {
-        u32::try_from(cores).map_err(|_| format!("{cores} processors are too many"))
-    };
+    let count =
+        |cores: u64| u32::try_from(cores).map_err(|_| format!("{cores} processors are too many"));
     record.cpus = cores.map(count).transpose()?;
     record.submit = Some(at(job.submit_s));
     if let Some(end_s) = job.end_s() {

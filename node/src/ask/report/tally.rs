@@ -143,9 +143,15 @@ impl Tally {
 
     fn write_words(&self, out: &mut dyn Write, dry_run: bool) -> std::io::Result<()> {
         for file in &self.files {
-            let packed = file.packed.map_or_else(String::new, |packed| format!(" in {packed}"));
+            let packed = file
+                .packed
+                .map_or_else(String::new, |packed| format!(" in {packed}"));
             let (name, format) = (&file.file, file.format);
-            writeln!(out, "{name}: {format}{packed}, {}", count(file.read, "record"))?;
+            writeln!(
+                out,
+                "{name}: {format}{packed}, {}",
+                count(file.read, "record")
+            )?;
         }
         let (report, skipped) = (&self.report, self.skipped.values().sum::<u64>());
         writeln!(
@@ -170,7 +176,11 @@ impl Tally {
             writeln!(out, "not charged {count}: {why}")?;
         }
         if self.ignored > 0 {
-            writeln!(out, "passed over {}: no records", count(self.ignored, "line"))?;
+            writeln!(
+                out,
+                "passed over {}: no records",
+                count(self.ignored, "line")
+            )?;
         }
         if self.identified > 0 {
             writeln!(out, "given a Grid identity: {}", self.identified)?;

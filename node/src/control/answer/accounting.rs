@@ -107,7 +107,10 @@ impl From<&fairmesh_records::Summary> for SummaryBody {
             groups: summary
                 .groups()
                 .map(|(names, totals)| GroupBody {
-                    names: names.iter().map(|name| crate::control::clean(name)).collect(),
+                    names: names
+                        .iter()
+                        .map(|name| crate::control::clean(name))
+                        .collect(),
                     totals: (*totals).into(),
                 })
                 .collect(),
