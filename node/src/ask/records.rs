@@ -120,10 +120,8 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     if args.totals || by.is_some() {
         return sums(args, &parameters, out).await;
     }
-    let asked = args
-        .ask
-        .control()
-        .get::<ListBody>("/v1/accounting", &parameters);
+    let control = args.ask.control();
+    let asked = control.get::<ListBody>("/v1/accounting", &parameters);
     let Some((list, text)) = unless_refused(asked.await.map_err(Into::into))? else {
         return Ok(Exit::Failure);
     };

@@ -49,7 +49,6 @@ use tokio::sync::watch;
 pub use access::own_uid;
 pub use connections::ControlServer;
 pub use text::clean;
-pub(crate) use text::not_a_record;
 
 use crate::driver::NodeHandle;
 use crate::lookup::{BindError, LookupStats};

@@ -36,7 +36,7 @@ pub(super) struct Tally {
     pub(super) summary: Option<Summary>,
     pub(super) files: Vec<FileBody>,
     /// By reason: how many, and the first place.
-    reasons: BTreeMap<String, (u64, String)>,
+    pub(super) reasons: BTreeMap<String, (u64, String)>,
 }
 
 /// A file that was read.
