@@ -31,6 +31,7 @@ enum Command {
     Explain(ask::explain::ExplainArgs),
     Usage(ask::usage::UsageArgs),
     Report(ask::report::ReportArgs),
+    Records(ask::records::RecordsArgs),
     Netcheck(ask::netcheck::NetcheckArgs),
     Emulate(emulate::EmulateArgs),
     Policy(policy_cmd::PolicyArgs),
@@ -81,6 +82,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Explain(args) => ask::explain::run(&args, &mut out).await,
         Command::Usage(args) => ask::usage::run(&args, &mut out).await,
         Command::Report(args) => ask::report::run(&args, &mut out).await,
+        Command::Records(args) => ask::records::run(&args, &mut out).await,
         Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
         Command::Emulate(args) => emulate::run(&args, &mut out),
         Command::Policy(args) => {

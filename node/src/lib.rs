@@ -10,11 +10,13 @@ pub mod store;
 mod slots;
 
 pub mod lookup;
+pub mod record_log;
 pub mod serve;
 
 pub mod ask;
 pub mod cli;
 pub mod control;
+pub mod follow;
 pub mod metrics;
 
 pub mod config;

@@ -75,6 +75,16 @@ impl<R: BufRead> SwfReader<R> {
         &self.header
     }
 
+    /// The line that was read last, without its end; empty where it was too long.
+    pub fn last_line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// Its number, from 1.
+    pub fn line_number(&self) -> u64 {
+        self.line_number
+    }
+
     /// Reads one line into the buffer, without its end. Of a line that is too long nothing is kept
     /// but the fact.
     fn read_line(&mut self) -> io::Result<Line> {

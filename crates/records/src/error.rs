@@ -74,6 +74,15 @@ impl Reason {
     }
 }
 
+/// What a library says of the input, which it may quote: safe to print.
+pub(crate) fn quoted_line(text: &str) -> String {
+    text.chars()
+        .take(200)
+        .collect::<String>()
+        .escape_debug()
+        .to_string()
+}
+
 /// A piece of the input that is safe to print.
 pub(crate) fn quoted(text: &str) -> String {
     let mut short: String = text.chars().take(QUOTED_CHARS_MAX).collect();

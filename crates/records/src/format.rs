@@ -40,10 +40,12 @@ pub enum Format {
     OgfUsageRecord,
     /// APEL individual-job messages.
     ApelJob,
+    /// Fairmesh's own: JSON lines of [`fairmesh_model::UsageRecord`] or of [`crate::BatchRecord`].
+    Json,
 }
 
 /// Each format and its name on a command line.
-const NAMES: [(Format, &str); 12] = [
+const NAMES: [(Format, &str); 13] = [
     (Format::SlurmSacct, "slurm-sacct"),
     (Format::SlurmJobcomp, "slurm-jobcomp"),
     (Format::SlurmScript, "slurm-script"),
@@ -56,6 +58,7 @@ const NAMES: [(Format, &str); 12] = [
     (Format::HtcondorFields, "htcondor-fields"),
     (Format::OgfUsageRecord, "ogf-usage-record"),
     (Format::ApelJob, "apel-job"),
+    (Format::Json, "jsonl"),
 ];
 
 impl Format {
@@ -77,7 +80,7 @@ impl Format {
             Self::SlurmSacct | Self::SlurmSqueue => true,
             Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,
             Self::OgfUsageRecord | Self::ApelJob => true,
-            Self::SlurmJobcomp | Self::SlurmScript => false,
+            Self::SlurmJobcomp | Self::SlurmScript | Self::Json => false,
             // Their wall-clock times lag behind by an interval of polling.
             Self::Pbs | Self::GridEngine | Self::Lsf => false,
         }

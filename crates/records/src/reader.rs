@@ -16,6 +16,7 @@ use crate::error::{Reason, RecordError};
 use crate::format::Format;
 use crate::grid_engine::GridEngineLine;
 use crate::htcondor::{AdLines, AdObjects, FieldLine};
+use crate::json::JsonLine;
 use crate::lines::{Line, Lines, RECORD_BYTES_MAX};
 use crate::lsf::LsfLines;
 use crate::ogf::UsageRecordPieces;
@@ -154,6 +155,12 @@ impl<R: BufRead> Records<R> {
         &self.found.ignored
     }
 
+    /// The line (or, of a format that is read in pieces, the piece) that was read last: for an error
+    /// about one line, that line. Empty where it was too long.
+    pub fn last_line(&self) -> &[u8] {
+        self.lines.text()
+    }
+
     /// Bytes read, for a progress bar.
     pub fn bytes_read(&self) -> u64 {
         self.lines.position
@@ -230,6 +237,7 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
         Format::HtcondorFields => Box::new(EachLine(FieldLine(options))),
         Format::OgfUsageRecord => Box::new(UsageRecordPieces::new(options)),
         Format::ApelJob => Box::new(ApelBlocks::new(options)),
+        Format::Json => Box::new(EachLine(JsonLine)),
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Deliberately not here: whether it is charged ([`crate::ChargeRule`]).
 
-use fairmesh_model::{JobKey, Millis, Origin, WallTime};
+use fairmesh_model::{JobKey, Millis, Origin, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Reason;
@@ -160,6 +160,27 @@ impl BatchRecord {
             machine: None,
             priority: None,
         }
+    }
+
+    /// What a usage record says, which is less: no submission, no queue, and how it ended only as
+    /// far as it did. Its key is taken as it is.
+    pub fn of_usage(usage: &UsageRecord) -> Self {
+        let state = if usage.running {
+            JobState::Running
+        } else {
+            JobState::Completed
+        };
+        let mut record = Self::new(Format::Json, usage.key.clone(), state);
+        record.origin = usage.origin.clone();
+        record.start = Some(usage.start);
+        record.end = Some(usage.end).filter(|_| !usage.running);
+        // An instalment says until when it goes by its length: its end is not known.
+        let so_far = usage.end.since(usage.start);
+        record.wall = Some(so_far).filter(|_| usage.running);
+        record.cpus = Some(usage.cores);
+        record.gpus = Some(usage.gpus).filter(|gpus| *gpus > 0);
+        record.memory_mib = Some(usage.mem_mib).filter(|memory| *memory > 0);
+        record
     }
 
     /// How long it waited; zero if it started before it was submitted, by what its clocks said.

@@ -323,6 +323,10 @@ fn each_format_is_recognised_and_no_stranger() {
         ("ACCOUNT=a\nJOBID=1\nJOBSTATE=FAILED\n", Format::SlurmScript),
         ("\n\nJobId=1 UserId=u(0) EndTime=x\n", Format::SlurmJobcomp),
         ("; a comment\n#\n01/02/2024 03:04:05;Q;1;\n", Format::Pbs),
+        (
+            "{\"cluster\":\"c\",\"job\":\"1\",\"start_ms\":0}\n",
+            Format::Json,
+        ),
     ] {
         assert_eq!(Format::detect(text.as_bytes()), Some(format), "{text}");
     }
@@ -330,7 +334,7 @@ fn each_format_is_recognised_and_no_stranger() {
         "",
         "\n",
         "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18\n",
-        "{\"cluster\":\"c\",\"job\":\"1\",\"start_ms\":0}\n",
+        "{\"colour\":\"c\",\"job\":\"1\"}\n",
         "root:x:0:0:root:/root:/bin/sh\n",
         "<html><body></body></html>",
         "a|b|c\n",
@@ -429,5 +433,37 @@ fn a_local_end_fits_the_time_that_passed() {
     assert_eq!(
         spans,
         [3_600, 7_200].map(|seconds| Some(Millis::from_secs(seconds)))
+    );
+}
+
+// ---- Our own lines. ----
+
+#[test]
+fn our_own_lines_are_usage_records_or_whole_ones_and_keep_their_key() {
+    let usage = r#"{"cluster":"c","job":"1","user":"u","start_ms":1000,"end_ms":3000,"cores":2}"#;
+    let record = &good(Format::Json, usage)[0];
+    assert_eq!(
+        (record.key.instance, record.state),
+        (0, JobState::Completed)
+    );
+    assert_eq!((record.cpus, record.held()), (Some(2), Some(Millis(2_000))));
+    let running = usage.replace('}', ",\"running\":true}");
+    let record = &good(Format::Json, &running)[0];
+    let later = WallTime::from_unix_secs(100);
+    let charged = ChargeRule::default().usage(record, later).expect("charged");
+    assert!(charged.running && charged.end == WallTime(3_000));
+    let whole = serde_json::to_string(record).expect("JSON");
+    assert_eq!(&good(Format::Json, &whole)[0], record);
+    let errors: Vec<_> = read(Format::Json, "{}\nx\n")
+        .into_iter()
+        .map(|line| line.expect_err("refused").to_string())
+        .collect();
+    assert!(
+        errors[0].starts_with("line 1: not a record: missing field"),
+        "{errors:?}"
+    );
+    assert!(
+        errors[1].starts_with("line 2: not a record: expected value"),
+        "{errors:?}"
     );
 }

@@ -205,11 +205,11 @@ impl Site {
 
     /// Whether the charter of a VO is here: without it nobody can say in which windows, and by which
     /// rule, its usage counts.
-    fn is_founded(&self, vo: VoId) -> bool {
+    pub(crate) fn is_founded(&self, vo: VoId) -> bool {
         self.replicas.get(&vo).is_some_and(Replica::is_founded)
     }
 
-    fn check(&self, record: &UsageRecord) -> Result<(), String> {
+    pub(crate) fn check(&self, record: &UsageRecord) -> Result<(), String> {
         record.validate().map_err(|error| error.to_string())?;
         // By our own clock, though it may be wrong: the batch system goes by the same one. Peers are
         // told when it is time.
@@ -304,7 +304,7 @@ impl Site {
     }
 }
 
-fn no_charter(vo: VoId) -> String {
+pub(crate) fn no_charter(vo: VoId) -> String {
     format!(
         "the charter of VO {} has not come yet: report the job again when `status` shows it",
         vo.short()

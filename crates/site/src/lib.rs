@@ -18,6 +18,7 @@ mod absorb;
 mod charge;
 mod config;
 mod describe;
+mod estimate;
 mod event;
 mod horizon;
 mod identity;
@@ -34,6 +35,7 @@ mod store;
 mod view;
 
 pub use config::{Charging, SiteConfig, Timing};
+pub use estimate::Estimate;
 pub use event::{Channel, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
 pub use fairmesh_gossip as gossip;
 pub use identity::{Account, IdentityMap, Pattern, Rule};

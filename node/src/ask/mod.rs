@@ -14,6 +14,7 @@ pub mod explain;
 pub mod netcheck;
 pub mod peers;
 pub mod prio;
+pub mod records;
 pub mod report;
 pub mod share;
 pub mod status;
@@ -21,8 +22,9 @@ pub mod usage;
 
 mod client;
 mod columns;
-mod feed;
+
 mod number;
+mod totals;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -15,6 +15,7 @@ pub mod site;
 pub mod text;
 
 mod raw;
+mod records;
 mod reload;
 mod sections;
 mod shares;
@@ -36,6 +37,7 @@ pub use shares::{UnreadableTree, only_shares};
 pub use text::{FileError, Source};
 pub use writers::{Writer, uids};
 
+use crate::record_log::Keep;
 use crate::slurm::settings::{SlurmSettings, checked};
 
 /// Where a node listens unless told otherwise.
@@ -76,6 +78,8 @@ pub struct Config {
     pub charge_rule: ChargeRule,
     /// How often.
     pub timing: Timing,
+    /// How much of the jobs' own records is kept; `None` for nothing.
+    pub records: Option<Keep>,
     /// How the node and Slurm work together, if they do.
     pub slurm: Option<SlurmSettings>,
 }
@@ -163,6 +167,7 @@ impl Config {
             history: raw.history.rule(source, window)?,
             charging: charging::charging(source, &raw.charging, &raw.machine)?,
             timing: sections::timing(source, &raw.timing)?,
+            records: records::checked(source, &raw.records)?,
             slurm: raw
                 .slurm
                 .as_ref()

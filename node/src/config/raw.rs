@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::charging::{RawCharging, RawMachine};
 use super::history::RawHistory;
 use super::quantity::RawDuration;
+use super::records::RawRecords;
 use crate::slurm::settings::RawSlurm;
 
 /// The whole file.
@@ -43,6 +44,9 @@ pub(super) struct RawConfig {
     pub(super) machine: Vec<RawMachine>,
     #[serde(default)]
     pub(super) timing: RawTiming,
+    /// How much of the jobs' own records is kept.
+    #[serde(default)]
+    pub(super) records: RawRecords,
     /// Whether and how the node and a Slurm beside it work together.
     pub(super) slurm: Option<RawSlurm>,
 }

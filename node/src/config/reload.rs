@@ -64,6 +64,10 @@ impl Config {
             "charging.states",
         );
         note(live, old.timing != new.timing, "timing");
+        let kept = |config: &Self| config.records.is_some();
+        note(restart, kept(old) != kept(new), "records.enabled");
+        let both = kept(old) && kept(new);
+        note(live, both && old.records != new.records, "records");
         note(restart, old.slurm != new.slurm, "slurm");
         reload
     }

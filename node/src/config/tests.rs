@@ -56,6 +56,11 @@ fn mistakes_are_shown_where_they_are() {
             "`timing.publish`: `10x` is not a length of time",
         ),
         (
+            "[records]\nkeep_size = \"4GB\"\n",
+            "4:13",
+            "`records.keep_size`: `4GB` is not a size of 16 MiB or more",
+        ),
+        (
             "[timing]\nheartbeat = \"1s\"\n",
             "4:13",
             "heartbeat is shorter than publish",
@@ -184,4 +189,20 @@ fn every_example_is_valid() {
         }
     }
     assert!(examples >= 3, "{examples} examples in {}", folder.display());
+}
+
+#[test]
+fn records_are_kept_for_400_days_unless_told_otherwise() {
+    let kept = config(MINIMAL).expect("valid").records;
+    assert_eq!(kept, Some(Keep::default()));
+    let text = format!("{MINIMAL}[records]\nkeep = \"7d\"\nkeep_size = \"1GiB\"\n");
+    let short = config(&text).expect("valid");
+    let keep = short.records.expect("kept");
+    assert_eq!((keep.age.0, keep.bytes), (7 * 86_400_000, 1 << 30));
+    let none = config(&format!("{MINIMAL}[records]\nenabled = false\n")).expect("valid");
+    assert_eq!(none.records, None);
+    let applied = Config::diff(&config(MINIMAL).expect("valid"), &short).applied;
+    assert_eq!(applied, ["records"]);
+    let restart = Config::diff(&short, &none).needs_restart;
+    assert_eq!(restart, ["records.enabled"]);
 }

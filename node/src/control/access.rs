@@ -46,23 +46,26 @@ pub(super) async fn require_writer(
     request: Request,
     next: Next,
 ) -> Response {
-    let own_uid = match own_uid() {
-        Ok(uid) => uid,
-        Err(error) => return ApiError::internal(error).into_response(),
-    };
-    let allowed = may_write(peer, own_uid, &shared.options.settings.borrow());
-    if !allowed {
-        let path = request.uri().path().to_owned();
-        tracing::info!(uid = peer.uid, path, "a write was refused: reads only");
-        let who = peer
-            .uid
-            .map_or_else(|| "an unknown user".to_owned(), |uid| format!("user {uid}"));
-        let error = format!("{who} may only read from this socket");
-        return ApiError::new(StatusCode::FORBIDDEN, error)
-            .hint("root, the node's own user and those in sockets.writers of its configuration may write")
-            .into_response();
+    match check_writer(&shared, peer, request.uri().path()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
     }
-    next.run(request).await
+}
+
+/// Whether the peer may do at `path` what only writers may.
+pub(super) fn check_writer(shared: &Shared, peer: Peer, path: &str) -> Result<(), ApiError> {
+    let own_uid = own_uid().map_err(ApiError::internal)?;
+    if may_write(peer, own_uid, &shared.options.settings.borrow()) {
+        return Ok(());
+    }
+    tracing::info!(uid = peer.uid, path, "refused: only writers may do this");
+    let who = peer
+        .uid
+        .map_or_else(|| "an unknown user".to_owned(), |uid| format!("user {uid}"));
+    let error = format!("{who} may only read from this socket");
+    Err(ApiError::new(StatusCode::FORBIDDEN, error).hint(
+        "root, the node's own user and those in sockets.writers of its configuration may write",
+    ))
 }
 
 /// Gives up on an answer that takes too long.
@@ -97,6 +100,7 @@ mod tests {
             name: "site".to_owned(),
             writers: BTreeSet::from([990]),
             timing: Timing::default(),
+            ..ControlSettings::default()
         };
         for (uid, expected) in [
             (Some(0), true),

@@ -6,10 +6,12 @@
 
 use serde::{Deserialize, Serialize};
 
+mod accounting;
 mod mesh;
 mod slurm;
 mod tree;
 
+pub use accounting::{AccountCharge, AccountingBody, GroupBody, SummaryBody, TotalsBody};
 pub use mesh::{
     DocumentBody, DocumentsBody, NodeBody, NoticeBody, PeerBody, PeersBody, PublishedBody,
     StatusBody, StreamBody, VoBody,

@@ -1,15 +1,16 @@
 //! Lines of a body that comes in pieces.
 //!
-//! Invariant: at most one line of [`LINE_BYTES_MAX`] bytes is held; of a longer one nothing but the
-//! fact. Lines are numbered from 1, blank ones counted too, as an editor numbers them.
+//! Invariant: at most one line is held, of [`LINE_BYTES_MAX`] bytes or as many as its reader allows;
+//! of a longer one nothing but the fact. Lines are numbered from 1, blank ones counted too, as an editor numbers them.
 //! Deliberately not here: what a line says.
 
 /// Longest line: a record with names of the longest kind takes about 3 KB.
 pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Takes pieces, gives lines.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lines {
+    bytes_max: usize,
     held: Vec<u8>,
     too_long: bool,
     number: u64,
@@ -24,7 +25,28 @@ pub(super) struct Line<'a> {
     pub(super) text: Option<&'a [u8]>,
 }
 
+impl Default for Lines {
+    fn default() -> Self {
+        Self::of(LINE_BYTES_MAX)
+    }
+}
+
 impl Lines {
+    /// Lines of up to so many bytes.
+    pub(super) const fn of(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            held: Vec::new(),
+            too_long: false,
+            number: 0,
+        }
+    }
+
+    /// The longest line, bytes.
+    pub(super) const fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Takes a piece and calls `each` with every line that ends in it.
     pub(super) fn push(&mut self, mut piece: &[u8], mut each: impl FnMut(Line<'_>)) {
         while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
@@ -43,7 +65,7 @@ impl Lines {
     }
 
     fn hold(&mut self, part: &[u8]) {
-        self.too_long |= self.held.len() + part.len() > LINE_BYTES_MAX;
+        self.too_long |= self.held.len() + part.len() > self.bytes_max;
         if self.too_long {
             self.held.clear();
         } else {

@@ -16,10 +16,13 @@ mod access;
 mod connections;
 mod error;
 mod extract;
+mod feed;
 mod lines;
+mod log;
 mod rests_on;
 mod text;
 
+mod accounting;
 mod documents;
 mod explain;
 mod health;
@@ -31,7 +34,7 @@ mod slurm;
 mod status;
 mod usage;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,22 +42,23 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use fairmesh_model::SiteId;
+use fairmesh_model::{SiteId, VoId};
+use fairmesh_records::ChargeRule;
 use fairmesh_site::Timing;
 use tokio::sync::watch;
 
 pub use access::own_uid;
 pub use connections::ControlServer;
 pub use text::clean;
-pub(crate) use text::not_a_record;
 
 use crate::driver::NodeHandle;
 use crate::lookup::{BindError, LookupStats};
+use crate::record_log::RecordLog;
 pub(crate) use error::ApiError;
 use slurm::SlurmLoops;
 
 /// What an operator may change while the node runs: a reload sends a new one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ControlSettings {
     /// What people call the site.
     pub name: String,
@@ -62,6 +66,10 @@ pub struct ControlSettings {
     pub writers: BTreeSet<u32>,
     /// The site's intervals, to judge what is late.
     pub timing: Timing,
+    /// What the owner calls the VOs: in the record log.
+    pub vos: BTreeMap<VoId, String>,
+    /// Which jobs are charged, and for how long.
+    pub charge_rule: ChargeRule,
 }
 
 /// Limits of the server.
@@ -110,6 +118,8 @@ pub struct ControlOptions {
     pub settings: watch::Receiver<ControlSettings>,
     /// Counters of `lookup.sock`, for the metrics.
     pub lookups: Option<Arc<LookupStats>>,
+    /// Where job records are kept, if they are.
+    pub records: Option<Arc<RecordLog>>,
     /// Limits.
     pub limits: ControlLimits,
 }
@@ -169,12 +179,18 @@ fn router(shared: Arc<Shared>) -> Router {
             Arc::clone(&shared),
             access::answer_in_time,
         ));
+    // Who may do what there depends on the parameters.
+    let both = Router::new().route(
+        "/v1/accounting",
+        get(accounting::get).post(accounting::post),
+    );
     reads
         .merge(writes)
+        .merge(both)
         .fallback(async || {
             ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
-                "/v1/status, peers, shares, priority, explain, usage, unmapped, documents, metrics; \
-                 POST /v1/records, running, documents, slurm",
+                "/v1/status, peers, shares, priority, explain, usage, unmapped, accounting, documents, \
+                 metrics; POST /v1/accounting, records, running, documents, slurm",
             )
         })
         .method_not_allowed_fallback(async || {
@@ -182,7 +198,10 @@ fn router(shared: Arc<Shared>) -> Router {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "this path does not take this method",
             )
-            .hint("GET reads; POST goes to /v1/records, /v1/running, /v1/documents and /v1/slurm")
+            .hint(
+                "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/documents and \
+                 /v1/slurm",
+            )
         })
         .with_state(shared)
 }

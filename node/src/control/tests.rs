@@ -46,8 +46,7 @@ impl World {
         let running = start(options).await.expect("starts");
         let (settings, receiver) = watch::channel(ControlSettings {
             name: "here".to_owned(),
-            writers: BTreeSet::new(),
-            timing: Timing::default(),
+            ..ControlSettings::default()
         });
         let path = dir.path().join("control.sock");
         let options = ControlOptions {
@@ -56,6 +55,7 @@ impl World {
             listening: running.listening.iter().map(ToString::to_string).collect(),
             settings: receiver,
             lookups: None,
+            records: None,
             limits: ControlLimits {
                 body_idle_max: Duration::from_secs(5),
                 ..ControlLimits::default()

@@ -25,7 +25,7 @@ fn visible(c: char) -> char {
 }
 
 /// Why a line is no JSON record. That it is line 1 of itself would only confuse.
-pub(crate) fn not_a_record(error: &serde_json::Error) -> String {
+pub(super) fn not_a_record(error: &serde_json::Error) -> String {
     let why = error.to_string();
     let why = why.split(" at line ").next().unwrap_or(&why);
     match error.is_data() {

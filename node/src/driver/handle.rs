@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
-use fairmesh_site::{Reply, Reported, Site, SiteConfig, View};
+use fairmesh_site::{Estimate, Reply, Reported, Site, SiteConfig, View};
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -31,6 +31,14 @@ impl NodeHandle {
             unreachable!("a report is answered by a report")
         };
         Ok(reported)
+    }
+
+    /// What a report of these would count, each by itself; nothing is counted.
+    pub async fn estimate(&self, records: Vec<UsageRecord>) -> Result<Vec<Estimate>, Gone> {
+        let (reply, replied) = oneshot::channel();
+        let command = Command::Estimate(records, reply);
+        self.commands.send(command).await.map_err(|_| Gone)?;
+        replied.await.map_err(|_| Gone)
     }
 
     /// Replaces the list of running jobs.

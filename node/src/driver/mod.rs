@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairmesh_model::{ContentHash, Now, RunningJob, SiteId, UsageRecord};
-use fairmesh_site::{BatchId, Event, JobMark, Reply, Site, Table, View, job_key};
+use fairmesh_site::{BatchId, Estimate, Event, JobMark, Reply, Site, Table, View, job_key};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::network::{NetworkEvent, NetworkHandle};
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Report(Vec<UsageRecord>, oneshot::Sender<Reply>),
     Running(Vec<RunningJob>, oneshot::Sender<Reply>),
     Publish(Vec<u8>, oneshot::Sender<Reply>),
+    Estimate(Vec<UsageRecord>, oneshot::Sender<Vec<Estimate>>),
     Ask(Question),
     Reconfigure(Box<fairmesh_site::SiteConfig>),
     Stop(oneshot::Sender<()>),
@@ -225,6 +226,14 @@ impl Driver {
                 ticket: self.expect_reply(reply),
                 bytes,
             }),
+            Command::Estimate(records, reply) => {
+                let now = self.clock.now();
+                let estimate =
+                    |record: &UsageRecord| self.site.estimate(now, record, self.mark_of(record));
+                // Nobody waits any more: then the answer is not needed.
+                let _ = reply.send(records.iter().map(estimate).collect());
+                None
+            }
             Command::Ask(question) => {
                 question(&self.site, self.clock.now());
                 None

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use fairmesh_records::ChargeRule;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -24,6 +25,7 @@ use crate::init::load_key;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
 use crate::output::Exit;
+use crate::record_log::RecordLog;
 use crate::serve::ViewSource;
 use crate::slurm;
 
@@ -99,7 +101,9 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     tracing::info!(%site, name = config.name, "the node runs");
     let (settings_sender, settings) = watch::channel(settings_of(&config));
     let (stop_sender, stop) = watch::channel(false);
-    let servers = Servers::start(&config, &running, site, settings, &stop).await?;
+    let records = open_records(&config).await?;
+    let servers =
+        Servers::start(&config, &running, site, (settings, records.clone()), &stop).await?;
     say(&format!(
         "fairmesh: site {} ({site}) listens on {}",
         config.name,
@@ -107,12 +111,22 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     ));
     let slurm = slurm::beside(&config);
     notify(&[sd_notify::NotifyState::Ready]);
-    let served = serve(config, running, &settings_sender).await;
+    let served = serve(config, running, &settings_sender, records.as_deref()).await;
     notify(&[sd_notify::NotifyState::Stopping]);
     slurm.end().await;
     stop_sender.send_replace(true);
     servers.end().await?;
     served
+}
+
+/// The log of job records, if one is kept. Opening it waits for the disk.
+async fn open_records(config: &Config) -> anyhow::Result<Option<Arc<RecordLog>>> {
+    let Some(keep) = config.records else {
+        return Ok(None);
+    };
+    let folder = config.data_dir.clone();
+    let opened = tokio::task::spawn_blocking(move || RecordLog::open(&folder, keep)).await?;
+    Ok(Some(Arc::new(opened?)))
 }
 
 /// The two sockets.
@@ -126,7 +140,7 @@ impl Servers {
         config: &Config,
         running: &Running,
         site: fairmesh_model::SiteId,
-        settings: watch::Receiver<ControlSettings>,
+        (settings, records): (watch::Receiver<ControlSettings>, Option<Arc<RecordLog>>),
         stop: &watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
         for socket in [&config.sockets.lookup, &config.sockets.control] {
@@ -146,6 +160,7 @@ impl Servers {
             listening: running.listening.iter().map(ToString::to_string).collect(),
             settings,
             lookups: Some(lookup.stats()),
+            records,
             limits: ControlLimits::default(),
         };
         let control = control::bind(&config.sockets.control, options).await?;
@@ -167,6 +182,7 @@ async fn serve(
     started: Config,
     running: Running,
     settings: &watch::Sender<ControlSettings>,
+    records: Option<&RecordLog>,
 ) -> anyhow::Result<Exit> {
     let Running {
         handle, mut driver, ..
@@ -187,7 +203,12 @@ async fn serve(
             _ = hang_up.recv() => {
                 notify(&[sd_notify::NotifyState::Reloading]);
                 match reload(&started, &current, &handle, settings).await {
-                    Ok(reloaded) => current = reloaded,
+                    Ok(reloaded) => {
+                        if let (Some(log), Some(keep)) = (records, reloaded.records) {
+                            log.keep(keep);
+                        }
+                        current = reloaded;
+                    }
                     Err(error) => say(&format!("reload: rejected, nothing changed: {error:#}")),
                 }
                 notify(&[sd_notify::NotifyState::Ready]);
@@ -253,6 +274,12 @@ fn settings_of(config: &Config) -> ControlSettings {
         name: config.name.clone(),
         writers,
         timing: config.to_site_config().timing,
+        vos: config
+            .vos
+            .iter()
+            .map(|(alias, vo)| (*vo, alias.clone()))
+            .collect(),
+        charge_rule: ChargeRule::default(),
     }
 }
 

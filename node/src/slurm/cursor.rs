@@ -10,8 +10,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
-use fairmesh_records::Cursor as Position;
 use serde::{Deserialize, Serialize};
+
+pub(super) use crate::follow::FilePosition;
 
 /// How far the feed has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,15 +25,6 @@ pub(super) struct Cursor {
     /// is known: `jobcomp/filetxt` does not say it.
     #[serde(default)]
     pub(super) suspended: BTreeMap<String, u64>,
-}
-
-/// A place in a file that may be renamed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FilePosition {
-    /// Which file, whatever its name.
-    pub(super) inode: u64,
-    /// How far.
-    pub(super) position: Position,
 }
 
 impl Cursor {

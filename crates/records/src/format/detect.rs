@@ -40,7 +40,9 @@ impl Format {
         if text.starts_with(['{', '[']) {
             let has = |name: &str| text.contains(name);
             let is_ad = has("\"ClusterId\"") || has("\"ProcId\"") || has("\"GlobalJobId\"");
-            return is_ad.then_some(Self::HtcondorJson);
+            let is_ours = has("\"cluster\"") && has("\"job\"") && text.starts_with('{');
+            let ours = is_ours.then_some(Self::Json);
+            return is_ad.then_some(Self::HtcondorJson).or(ours);
         }
         let bare = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', ';', '-']);
         let mut lines = text.lines().filter(bare);

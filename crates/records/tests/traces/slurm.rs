@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 
 use fairmesh_model::WallTime;
+use fairmesh_records::summary::hours;
 use fairmesh_records::{
-    BatchRecord, ChargeRule, Format, JobState, Options, Records, Skip, slurm::array_tasks,
+    BatchRecord, ChargeRule, Dimension, Format, Job, JobState, Options, Records, Skip, Summary,
+    Totals, slurm::array_tasks,
 };
 use flate2::bufread::GzDecoder;
 use serde_json::Value;
@@ -178,47 +180,20 @@ fn names_beyond_ascii() {
 
 // ---- Open XDMoD's totals. ----
 
-const DAY_S: u64 = 86_400;
-
-/// What each day holds, in seconds times what was held.
-type Series = BTreeMap<&'static str, BTreeMap<u64, u64>>;
-
-/// Divides a job over UTC days, by XDMoD's rule.
-fn add(job: &BatchRecord, series: &mut Series) {
-    let mut count = |name, day, amount| {
-        *series.entry(name).or_default().entry(day).or_default() += amount;
-    };
-    let start = seconds(job.start).expect("it started");
-    let end = seconds(job.end).expect("it ended");
-    let submit = seconds(job.submit).expect("it was submitted");
-    count("job_count", end / DAY_S, 1);
-    // XDMoD sees a submission only on days on which the job also ran.
-    if submit / DAY_S == start / DAY_S {
-        count("submitted_job_count", submit / DAY_S, 1);
-    }
-    count("started_job_count", start / DAY_S, 1);
-    let wait = job.waited().expect("both times").0 / 1_000;
-    count("total_waitduration_hours", start / DAY_S, wait);
-    let mut at = start;
-    while at < end {
-        let until = end.min((at / DAY_S + 1) * DAY_S);
-        let (day, length) = (at / DAY_S, until - at);
-        let times = |held: Option<u32>| length * u64::from(held.unwrap_or(0));
-        count("total_wallduration_hours", day, length);
-        count("total_cpu_hours", day, times(job.cpus));
-        count("total_node_hours", day, times(job.nodes));
-        count("total_gpu_hours", day, times(job.gpus));
-        at = until;
-    }
-}
-
 /// Hours to four decimals; counts as they are.
-fn rounded(name: &str, amount: u64) -> String {
-    if name.ends_with("_count") {
-        return format!("{amount}.0000");
-    }
-    let units = (amount * 10_000 + 1_800) / 3_600;
-    format!("{}.{:04}", units / 10_000, units % 10_000)
+fn shown(name: &str, totals: &Totals) -> String {
+    let ms = match name {
+        "job_count" => return format!("{}.0000", totals.jobs),
+        "started_job_count" => return format!("{}.0000", totals.started),
+        "submitted_job_count" => return format!("{}.0000", totals.submitted),
+        "total_cpu_hours" => totals.cpu_ms,
+        "total_gpu_hours" => totals.gpu_ms,
+        "total_node_hours" => totals.node_ms,
+        "total_wallduration_hours" => totals.wall_ms,
+        "total_waitduration_hours" => totals.wait_ms,
+        other => panic!("no test for {other}"),
+    };
+    hours(ms)
 }
 
 #[test]
@@ -232,7 +207,7 @@ fn phillips_has_open_xdmods_totals_and_days() {
         .expect("gzip");
     let options = with_columns(COLUMNS);
     let rule = ChargeRule::default();
-    let (mut series, mut skipped, mut cpus) = (Series::new(), 0, Vec::new());
+    let (mut summary, mut skipped, mut cpus) = (Summary::by(&[Dimension::Day]), 0, Vec::new());
     for job in Records::new(unpacked.as_slice(), Format::SlurmSacct, &options) {
         let job = job.unwrap_or_else(|error| panic!("{error}"));
         match rule.usage(&job, LATER) {
@@ -240,9 +215,12 @@ fn phillips_has_open_xdmods_totals_and_days() {
                 assert_eq!(Some(usage.end.since(usage.start)), job.wall);
                 assert_eq!(job.span(), job.wall, "{:?}", job.key);
                 cpus.push(usage.cores);
-                add(&job, &mut series);
+                assert!(summary.add(&Job::of(&job, None)));
             }
-            Err(Skip::CancelledBeforeStart) => skipped += 1,
+            Err(Skip::CancelledBeforeStart) => {
+                assert!(!summary.add(&Job::of(&job, None)));
+                skipped += 1;
+            }
             Err(other) => panic!("{:?}: {other}", job.key),
         }
     }
@@ -250,22 +228,28 @@ fn phillips_has_open_xdmods_totals_and_days() {
     let expected = json(&folder.join("xdmod-phillips.expected.json"));
     let totals = expected["totals"].as_object().expect("totals");
     for (name, total) in totals {
-        let shown = format!("{:.4}", total.as_f64().expect("a number"));
+        let expected = format!("{:.4}", total.as_f64().expect("a number"));
         let ours = match name.as_str() {
             "max_processors" => format!("{}.0000", cpus.iter().max().unwrap()),
             "min_processors" => format!("{}.0000", cpus.iter().min().unwrap()),
-            name => rounded(name, series[name].values().sum()),
+            name => shown(name, &summary.whole()),
         };
-        assert_eq!(ours, shown, "{name}");
+        assert_eq!(ours, expected, "{name}");
     }
+    let days: BTreeMap<&str, &Totals> = summary
+        .groups()
+        .map(|(names, totals)| (names[0].as_str(), totals))
+        .collect();
     let per_day = expected["per_day"].as_object().expect("series");
-    for (name, days) in per_day {
-        for (date, amount) in days.as_object().expect("days") {
-            let midnight: jiff::Timestamp = format!("{date}T00:00:00Z").parse().expect("a date");
-            let day = u64::try_from(midnight.as_second()).unwrap() / DAY_S;
-            let ours = series[name.as_str()].get(&day).copied().unwrap_or(0);
-            let shown = format!("{:.4}", amount.as_f64().expect("a number"));
-            assert_eq!(rounded(name, ours), shown, "{name} on {date}");
+    for (name, series) in per_day {
+        for (date, amount) in series.as_object().expect("days") {
+            let ours = days
+                .get(date.as_str())
+                .copied()
+                .copied()
+                .unwrap_or_default();
+            let expected = format!("{:.4}", amount.as_f64().expect("a number"));
+            assert_eq!(shown(name, &ours), expected, "{name} on {date}");
         }
     }
 }

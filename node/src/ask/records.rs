@@ -1,0 +1,227 @@
+//! `fairmesh records`: the job records that the node keeps, listed or summed.
+//!
+//! Without `--by` and `--totals` single jobs are listed, the newest last, for those who may write on
+//! the control socket. Sums count what lies between `--since` and `--until`: of a job that began
+//! earlier or ended later, the part in between.
+//!
+//! Invariant: all forms show the same cells in the same order; `--json` prints the node's own JSON.
+
+use std::io::Write;
+
+use fairmesh_model::WallTime;
+use fairmesh_records::{BatchRecord, Dimension};
+use serde::{Deserialize, Serialize};
+
+use super::{AskArgs, heading, totals, unless_refused};
+use crate::config::quantity::{parse_duration, parse_moment};
+use crate::control::answer::{RestsOn, SummaryBody};
+use crate::control::clean;
+use crate::output::{Exit, timestamp};
+
+/// Columns of a list.
+const COLUMNS: [&str; 14] = [
+    "Cluster", "Job", "User", "Account", "VO", "Path", "Queue", "State", "CPUs", "Nodes", "GPUs",
+    "Submit", "Start", "End",
+];
+
+/// Show the job records that the node keeps, or what they come to
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct RecordsArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Jobs that were there since then: 2026-11-01, 2026-11-01T12:00:00Z, or 7d for a week ago
+    #[arg(long, value_name = "T")]
+    pub since: Option<String>,
+    /// Jobs that were there before then
+    #[arg(long, value_name = "T")]
+    pub until: Option<String>,
+    /// Of this local user
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Of this batch account
+    #[arg(long)]
+    pub account: Option<String>,
+    /// Of this local group
+    #[arg(long)]
+    pub group: Option<String>,
+    /// Of this VO, by the alias in the node's configuration
+    #[arg(long)]
+    pub vo: Option<String>,
+    /// In this state: COMPLETED, FAILED, TIMEOUT …
+    #[arg(long)]
+    pub state: Option<String>,
+    /// Of this queue or partition
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// Of this cluster
+    #[arg(long)]
+    pub cluster: Option<String>,
+    /// Sums by these: day, user, account, group, vo, state, queue, cluster
+    #[arg(long, value_delimiter = ',', value_name = "FIELDS")]
+    pub by: Vec<Dimension>,
+    /// One sum of all
+    #[arg(long, conflicts_with = "by")]
+    pub totals: bool,
+    /// Most jobs to list: the newest [default: 1000]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
+    /// Comma-separated values, with a header
+    #[arg(long, conflicts_with_all = ["json", "parsable"])]
+    pub csv: bool,
+}
+
+/// `fairmesh.records/1`.
+#[derive(Debug, Deserialize)]
+struct ListBody {
+    #[serde(flatten)]
+    rests_on: RestsOn,
+    records: Vec<RowBody>,
+    more: bool,
+}
+
+/// A record and whom it was charged to.
+#[derive(Debug, Serialize, Deserialize)]
+struct RowBody {
+    #[serde(flatten)]
+    record: BatchRecord,
+    #[serde(default)]
+    vo: Option<String>,
+    #[serde(default)]
+    path: Option<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the node cannot be asked, keeps no records, or does not show them to this user.
+pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let by: Vec<String> = args.by.iter().map(ToString::to_string).collect();
+    let by = (!by.is_empty()).then(|| by.join(","));
+    let limit = args.limit.map(|limit| limit.to_string());
+    let (since, until) = (
+        moment(args.since.as_deref())?,
+        moment(args.until.as_deref())?,
+    );
+    let parameters = [
+        ("since", since.as_deref()),
+        ("until", until.as_deref()),
+        ("user", args.user.as_deref()),
+        ("account", args.account.as_deref()),
+        ("group", args.group.as_deref()),
+        ("vo", args.vo.as_deref()),
+        ("state", args.state.as_deref()),
+        ("queue", args.queue.as_deref()),
+        ("cluster", args.cluster.as_deref()),
+        ("by", by.as_deref()),
+        ("totals", args.totals.then_some("true")),
+        ("limit", limit.as_deref()),
+    ];
+    if args.totals || by.is_some() {
+        return sums(args, &parameters, out).await;
+    }
+    let control = args.ask.control();
+    let asked = control.get::<ListBody>("/v1/accounting", &parameters);
+    let Some((list, text)) = unless_refused(asked.await.map_err(Into::into))? else {
+        return Ok(Exit::Failure);
+    };
+    if args.ask.output.json {
+        writeln!(out, "{text}")?;
+        return Ok(Exit::Success);
+    }
+    let header = COLUMNS.map(str::to_owned);
+    let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
+    table(args, &list.rests_on, &header, &rows, out)?;
+    if list.more {
+        eprintln!(
+            "only the newest {} are shown: see --limit, --since and --until",
+            rows.len()
+        );
+    }
+    Ok(Exit::Success)
+}
+
+async fn sums(
+    args: &RecordsArgs,
+    parameters: &[(&str, Option<&str>)],
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let asked = args
+        .ask
+        .get::<SummaryBody>("/v1/accounting", parameters, out)
+        .await;
+    let Some((answer, done)) = unless_refused(asked)? else {
+        return Ok(Exit::Failure);
+    };
+    if !done {
+        let (header, rows) = (totals::header(&answer.body), totals::rows(&answer.body));
+        table(args, &answer.rests_on, &header, &rows, out)?;
+    }
+    Ok(Exit::Success)
+}
+
+fn table(
+    args: &RecordsArgs,
+    rests_on: &RestsOn,
+    header: &[String],
+    rows: &[Vec<String>],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let format = &args.ask.output;
+    if args.csv {
+        let mut csv = csv::Writer::from_writer(out);
+        if !format.noheader {
+            csv.write_record(header)?;
+        }
+        for row in rows {
+            csv.write_record(row)?;
+        }
+        csv.flush()?;
+        return Ok(());
+    }
+    if !format.parsable && !format.noheader {
+        writeln!(out, "{}", heading(rests_on))?;
+    }
+    totals::write_columns(out, format, header, rows)?;
+    Ok(())
+}
+
+fn row(row: &RowBody) -> Vec<String> {
+    let record = &row.record;
+    let word = |word: &Option<String>| word.as_deref().map(clean).unwrap_or_default();
+    let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+    let time = |time: Option<WallTime>| time.map_or_else(String::new, timestamp);
+    vec![
+        clean(&record.key.cluster),
+        clean(record.label.as_deref().unwrap_or(&record.key.job)),
+        word(&record.origin.user),
+        word(&record.origin.account),
+        word(&row.vo),
+        word(&row.path),
+        word(&record.queue),
+        record.state.name().to_owned(),
+        number(record.cpus),
+        number(record.nodes),
+        number(record.gpus),
+        time(record.submit),
+        time(record.start),
+        time(record.end),
+    ]
+}
+
+/// A moment as the node reads it; `7d` is so long ago.
+fn moment(text: Option<&str>) -> anyhow::Result<Option<String>> {
+    let Some(text) = text else { return Ok(None) };
+    if parse_moment(text).is_some() {
+        return Ok(Some(text.to_owned()));
+    }
+    let ago = parse_duration(text).ok_or_else(|| {
+        let text = text.escape_debug();
+        anyhow::anyhow!(
+            "`{text}` is no moment: write 2026-11-01, 2026-11-01T12:00:00Z, or 7d for a week ago"
+        )
+    })?;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
+    Ok(Some(timestamp(WallTime(now).before(ago))))
+}

@@ -1,0 +1,287 @@
+//! `fairmesh report --follow`: files and folders that grow, reported as they do.
+//!
+//! Of a folder the log with the lowest name that was not read to its end is followed, until there is a
+//! later one (PBS begins one a day, named by its date).
+//!
+//! Invariant: the cursor moves only behind what the node has acknowledged, and is durable before
+//! anything further is read; a node that is away is waited for. A kill at any moment makes at most one
+//! batch come twice, which counts nothing twice.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use fairmesh_records::format::DETECT_BYTES_MAX;
+use fairmesh_records::{Format, GridIdentities};
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::rejects::Rejects;
+use super::send::BATCH_RECORDS;
+use super::source::{Entry, Kind, recognised};
+use super::tally::FileBody;
+use super::{ReportArgs, Reporting, read_identities};
+use crate::control::clean;
+use crate::follow::{self, FilePosition, state};
+
+/// Time between two looks at the files.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What is remembered of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Progress {
+    /// In a folder, which log.
+    #[serde(default)]
+    log: Option<PathBuf>,
+    format: Option<Format>,
+    place: Option<FilePosition>,
+}
+
+struct Followed {
+    path: PathBuf,
+    name: String,
+    cursor: PathBuf,
+    progress: Progress,
+    rejects: Rejects,
+    read: u64,
+}
+
+pub(super) async fn run(args: &ReportArgs, job: &mut Reporting) -> anyhow::Result<()> {
+    let mut files = args
+        .files
+        .iter()
+        .map(|file| Followed::new(args, job.kind, file))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut identities = modified(&args.identities);
+    let mut trouble = String::new();
+    loop {
+        let newest = modified(&args.identities);
+        if newest != identities {
+            job.identities = read_identities(&args.identities).unwrap_or_else(|error| {
+                eprintln!("fairmesh: {error:#}");
+                GridIdentities::default()
+            });
+            identities = newest;
+        }
+        let round = async {
+            for file in &mut files {
+                file.round(job).await?;
+            }
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            done = round => tell(done, &mut trouble)?,
+        }
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+    for file in files {
+        job.tally.files.push(FileBody {
+            file: file.name,
+            format: file.progress.format.map_or("?", Format::name),
+            packed: None,
+            read: file.read,
+            rejects: file.rejects.path.map(|path| path.display().to_string()),
+        });
+    }
+    Ok(())
+}
+
+/// Says a trouble once, and that it is over. What waiting will not mend is an error.
+fn tell(done: anyhow::Result<()>, trouble: &mut String) -> anyhow::Result<()> {
+    let Err(error) = done else {
+        if !trouble.is_empty() {
+            eprintln!("fairmesh: all is well again");
+            trouble.clear();
+        }
+        return Ok(());
+    };
+    if error.downcast_ref::<Hopeless>().is_some() {
+        return Err(error);
+    }
+    let said = format!("{error:#}");
+    if *trouble != said {
+        eprintln!("fairmesh: {said}; trying again");
+        *trouble = said;
+    }
+    Ok(())
+}
+
+/// Waiting does not mend it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Hopeless(String);
+
+impl Followed {
+    fn new(args: &ReportArgs, kind: Option<Kind>, path: &Path) -> anyhow::Result<Self> {
+        let format = match kind {
+            Some(Kind::Swf) => bail!("SWF logs are finished works and cannot be followed"),
+            Some(Kind::Records(format)) => Some(format),
+            None => None,
+        };
+        if path == Path::new("-") {
+            bail!("standard input cannot be followed");
+        }
+        if args.cursor.is_some() && args.files.len() > 1 {
+            bail!("--cursor is for one file; without it each file has its own");
+        }
+        let beside = || PathBuf::from(format!("{}.fairmesh-cursor", path.display()));
+        let cursor = args.cursor.clone().unwrap_or_else(beside);
+        let known: Option<Progress> = state::load(&cursor)
+            .with_context(|| format!("cannot read the cursor {}", cursor.display()))?;
+        let mut progress = known.unwrap_or_default();
+        if progress.place.is_none() || format.is_some_and(|format| Some(format) != progress.format)
+        {
+            progress.format = format;
+        }
+        // Better to fail now than behind the first batch.
+        state::store(&cursor, &progress).context("give --cursor a place that can be written")?;
+        Ok(Self {
+            path: path.to_owned(),
+            name: clean(&path.display().to_string()),
+            cursor,
+            progress,
+            rejects: Rejects::of(path, args.rejects.as_deref(), true, true),
+            read: 0,
+        })
+    }
+
+    /// Reports everything that is new.
+    async fn round(&mut self, job: &mut Reporting) -> anyhow::Result<()> {
+        loop {
+            let (log, later) = self.log()?;
+            let Some(log) = log else { return Ok(()) };
+            if self.progress.format.is_none() {
+                self.progress.format = recognise(&log)?;
+            }
+            let Some(format) = self.progress.format else {
+                return Ok(());
+            };
+            let place = self.progress.place.as_ref();
+            let read = follow::read(&log, place, format, &job.options, BATCH_RECORDS);
+            let mut read = read.with_context(|| format!("cannot read {}", log.display()))?;
+            let name = clean(&log.display().to_string());
+            let lines_before = place.map_or(0, |place| place.position.lines);
+            let batch = batch(job, std::mem::take(&mut read.records), &name, lines_before)?;
+            let count = (batch.len() + read.bad.len()) as u64;
+            {
+                let mut batch = batch;
+                job.send(&mut batch, &name, &mut self.rejects).await?;
+            }
+            for bad in &read.bad {
+                job.tally.refuse(&bad.why, &name, bad.line);
+                let place = format!("{name}:{}", bad.line);
+                eprintln!("fairmesh: {place}: {}", clean(&bad.why));
+                self.rejects.keep(&place, &clean(&bad.why), &bad.text);
+            }
+            self.read += count;
+            job.tally.report.read += count;
+            let mut next = self.progress.clone();
+            next.place = Some(read.next);
+            if !read.more
+                && let Some(later) = later
+            {
+                next = Progress {
+                    log: Some(later),
+                    format: next.format,
+                    place: None,
+                };
+                read.more = true;
+            }
+            if next != self.progress {
+                state::store(&self.cursor, &next)?;
+                self.progress = next;
+            }
+            if !read.more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The log to read, and, in a folder, the one behind it.
+    fn log(&self) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
+        if !self.path.is_dir() {
+            return Ok((Some(self.path.clone()), None));
+        }
+        let is_log = |path: &PathBuf| {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let ends = [
+                ".gz",
+                ".zst",
+                ".xz",
+                ".bz2",
+                ".rejects",
+                ".fairmesh-cursor",
+                ".new",
+            ];
+            path.is_file() && !name.starts_with('.') && !ends.iter().any(|end| name.ends_with(end))
+        };
+        let entries = std::fs::read_dir(&self.path)
+            .with_context(|| format!("cannot read {}", self.path.display()))?;
+        let logs = entries.flatten().map(|entry| entry.path());
+        let mut logs: Vec<PathBuf> = logs.filter(is_log).collect();
+        logs.sort();
+        let at = |path: &PathBuf| Some(path) >= self.progress.log.as_ref();
+        let mut rest = logs.into_iter().filter(at);
+        Ok((rest.next(), rest.next()))
+    }
+}
+
+/// The records, made ready. Their lines are counted on from those before; where records have several
+/// lines that is near enough to find them.
+fn batch(
+    job: &mut Reporting,
+    records: Vec<fairmesh_records::BatchRecord>,
+    name: &str,
+    lines_before: u64,
+) -> anyhow::Result<Vec<(u64, Box<Entry>)>> {
+    let numbered = records.into_iter().zip(lines_before + 1..);
+    let entry = |(record, line)| {
+        let entry = Box::new(Entry {
+            record,
+            usage: None,
+        });
+        let entry = job.prepared(entry, name, line);
+        Ok((line, entry.map_err(|error| Hopeless(error.to_string()))?))
+    };
+    numbered.map(entry).collect()
+}
+
+/// The format of a log; `None` while it is empty.
+fn recognise(log: &Path) -> anyhow::Result<Option<Format>> {
+    let mut beginning = Vec::new();
+    let file = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
+    file.take(DETECT_BYTES_MAX as u64)
+        .read_to_end(&mut beginning)?;
+    match recognised(&beginning) {
+        Some(Kind::Records(format)) => Ok(Some(format)),
+        None if !beginning.contains(&b'\n') => Ok(None),
+        _ => {
+            let log = log.display();
+            let why = format!("{log}: the format cannot be told from its beginning: give --format");
+            Err(Hopeless(why).into())
+        }
+    }
+}
+
+fn modified(files: &[PathBuf]) -> Vec<Option<(SystemTime, u64)>> {
+    let of = |file: &PathBuf| {
+        let metadata = std::fs::metadata(file).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    files.iter().map(of).collect()
+}

@@ -1,0 +1,261 @@
+//! `fairmesh report FILE…`: the records of files, counted once by the node.
+//!
+//! The format is told by the beginning of a file, and so is its packing. A line that cannot be read is
+//! told with its place and kept (`rejects`); it stops nothing. Exit 0 where every line was counted,
+//! known, or rightly not charged; 1 where one was refused. Reporting the same file twice changes
+//! nothing, so after a failure the whole file can be sent again.
+//!
+//! Deliberately not here: parsing (`fairmesh-records`), charging (the node).
+
+mod follow;
+mod rejects;
+mod send;
+mod source;
+mod swf;
+mod tally;
+
+use std::io::{IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use fairmesh_records::{Dimension, GridIdentities, Options, Summary, Zone};
+use indicatif::{ProgressBar, ProgressDrawTarget};
+
+use self::rejects::Rejects;
+use self::send::{BATCH_RECORDS, Origin, Way};
+use self::source::{Entry, Kind, Source};
+use self::tally::{FileBody, Tally};
+use super::AskArgs;
+use crate::control::clean;
+use crate::output::Exit;
+
+/// Work that takes longer shows how far it is.
+const PROGRESS_AFTER: Duration = Duration::from_secs(2);
+
+/// Report job records from files of batch systems, packed or not
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ReportArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// The files; "-" is standard input. With --follow, also folders of logs whose names sort by age
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// The format: auto, swf, jsonl, slurm-sacct, slurm-jobcomp, slurm-script, slurm-squeue, pbs,
+    /// grid-engine, lsf, htcondor-json, htcondor-ads, htcondor-fields, ogf-usage-record or apel-job
+    #[arg(long, default_value = "auto", hide_default_value = true)]
+    pub format: String,
+    /// The cluster's name, for records that do not say it [default for SWF: the file's name]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// The time zone of local times, as in Europe/Prague [default: this machine's]
+    #[arg(long, value_name = "ZONE")]
+    pub tz: Option<String>,
+    /// The fields of a `sacct` list without its header line, by commas
+    #[arg(long, value_name = "FIELDS")]
+    pub columns: Option<String>,
+    /// BLAH logs that say whose Grid jobs the jobs were
+    #[arg(long, value_name = "BLAH-LOG")]
+    pub identities: Vec<PathBuf>,
+    /// Go on as the files grow and are rotated, until SIGTERM or SIGINT
+    #[arg(long, conflicts_with = "dry_run")]
+    pub follow: bool,
+    /// Where --follow keeps how far it is [default: <file>.fairmesh-cursor]
+    #[arg(long, value_name = "FILE", requires = "follow")]
+    pub cursor: Option<PathBuf>,
+    /// Record nothing: show what the jobs come to, and what would be charged to whom
+    #[arg(long)]
+    pub dry_run: bool,
+    /// What a dry run's table is grouped by: day, user, account, group, vo, state, queue, cluster
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "FIELDS",
+        requires = "dry_run"
+    )]
+    pub by: Vec<Dimension>,
+    /// Where refused lines are kept [default: <file>.rejects; with --dry-run none]
+    #[arg(long, value_name = "FILE")]
+    pub rejects: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If a file cannot be opened or recognised, or the node cannot be asked.
+pub async fn run(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut job = Reporting::new(args)?;
+    if args.follow {
+        follow::run(args, &mut job).await?;
+    } else {
+        for file in &args.files {
+            job.file(args, file).await?;
+        }
+    }
+    let refused = job.tally.report.refused;
+    job.tally.write(out, &args.ask.output, args.dry_run)?;
+    Ok(if refused == 0 {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
+}
+
+/// All that a report needs and gathers.
+struct Reporting {
+    kind: Option<Kind>,
+    options: Options,
+    identities: GridIdentities,
+    way: Way,
+    tally: Tally,
+}
+
+impl Reporting {
+    fn new(args: &ReportArgs) -> anyhow::Result<Self> {
+        let zone = match &args.tz {
+            None => jiff::tz::TimeZone::system(),
+            Some(name) => jiff::tz::TimeZone::get(name)
+                .with_context(|| format!("no time zone `{}`", name.escape_debug()))?,
+        };
+        let by = if args.by.is_empty() {
+            vec![Dimension::Account, Dimension::User]
+        } else {
+            args.by.clone()
+        };
+        Ok(Self {
+            kind: Kind::parse(&args.format)?,
+            options: Options {
+                cluster: args.cluster.clone().unwrap_or_default(),
+                zone: Zone::new(zone),
+                columns: args.columns.clone(),
+                growing: args.follow,
+            },
+            identities: read_identities(&args.identities)?,
+            way: Way {
+                control: Some(args.ask.control()),
+                dry_run: args.dry_run,
+            },
+            tally: Tally {
+                summary: args.dry_run.then(|| Summary::by(&by)),
+                ..Tally::default()
+            },
+        })
+    }
+
+    async fn file(&mut self, args: &ReportArgs, file: &Path) -> anyhow::Result<()> {
+        let position = Arc::new(AtomicU64::new(0));
+        let mut source = Source::open(file, self.kind, &self.options, Arc::clone(&position))?;
+        let name = clean(&file.display().to_string());
+        let wanted = !args.dry_run;
+        let mut rejects = Rejects::of(file, args.rejects.as_deref(), wanted, args.files.len() > 1);
+        let mut progress = Progress::new(source.bytes);
+        let (mut batch, mut read) = (Vec::new(), 0);
+        for (line, item) in source.by_ref() {
+            read += 1;
+            match item {
+                Ok(entry) => {
+                    let entry = self.prepared(entry, &name, line)?;
+                    batch.push((line, entry));
+                }
+                Err((why, text)) => {
+                    self.tally.refuse(&why, &name, line);
+                    rejects.keep(&format!("{name}:{line}"), &clean(&why), &text);
+                }
+            }
+            if batch.len() >= BATCH_RECORDS {
+                self.send(&mut batch, &name, &mut rejects).await?;
+                progress.show(position.load(Ordering::Relaxed));
+            }
+        }
+        self.send(&mut batch, &name, &mut rejects).await?;
+        progress.bar.finish_and_clear();
+        self.tally.report.read += read;
+        self.tally.ignored += source.ignored();
+        self.tally.files.push(FileBody {
+            file: name,
+            format: source.kind.name(),
+            packed: source.packed,
+            read,
+            rejects: rejects.path.map(|path| path.display().to_string()),
+        });
+        Ok(())
+    }
+
+    /// With its Grid identity, if there is one.
+    fn prepared(
+        &mut self,
+        mut entry: Box<Entry>,
+        file: &str,
+        line: u64,
+    ) -> anyhow::Result<Box<Entry>> {
+        let record = &mut entry.record;
+        if record.key.cluster.is_empty() {
+            bail!(
+                "{file}:{line}: the record does not say which cluster the job ran on: give its name \
+                 with --cluster, always the same (a job of another cluster is another job)"
+            );
+        }
+        if !self.identities.is_empty() && self.identities.join(record) {
+            self.tally.identified += 1;
+            if let Some(usage) = &mut entry.usage {
+                usage.origin.subject.clone_from(&record.origin.subject);
+            }
+        }
+        Ok(entry)
+    }
+
+    async fn send(
+        &mut self,
+        batch: &mut Vec<(u64, Box<Entry>)>,
+        file: &str,
+        rejects: &mut Rejects,
+    ) -> anyhow::Result<()> {
+        let mut from = Origin { file, rejects };
+        self.way.send(batch, &mut from, &mut self.tally).await?;
+        batch.clear();
+        Ok(())
+    }
+}
+
+/// Reads BLAH's logs; lines that make no sense are told.
+fn read_identities(files: &[PathBuf]) -> anyhow::Result<GridIdentities> {
+    let mut identities = GridIdentities::default();
+    for file in files {
+        let (input, _, _) = source::unpacked(file, Arc::default())?;
+        for error in identities.read(input) {
+            eprintln!(
+                "fairmesh: {}:{}: {}",
+                file.display(),
+                error.line,
+                error.reason
+            );
+        }
+    }
+    Ok(identities)
+}
+
+/// A bar that appears only if it is worth it.
+struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+}
+
+impl Progress {
+    fn new(bytes: u64) -> Self {
+        Self {
+            bar: ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden()),
+            started: Instant::now(),
+        }
+    }
+
+    fn show(&mut self, position: u64) {
+        let due = self.bar.is_hidden() && self.started.elapsed() > PROGRESS_AFTER;
+        if due && std::io::stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_position(position);
+    }
+}

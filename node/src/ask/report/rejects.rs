@@ -1,0 +1,108 @@
+//! The lines that could not be counted, kept so that they can be looked at and sent again.
+//!
+//! Before each line stands where it was and why, behind `#`: `grep -v '^#'` gives the lines alone.
+//! The file is made with the first of them. Without `--rejects` it is `<file>.rejects`, beside the
+//! file or, where that folder is not ours to write, in the current one; standard input has none, and
+//! neither has a dry run.
+//!
+//! Invariant: that rejects cannot be kept is said once, and never stops the rest.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+pub(super) struct Rejects {
+    places: Vec<PathBuf>,
+    append: bool,
+    file: Option<File>,
+    /// Where they are.
+    pub(super) path: Option<PathBuf>,
+}
+
+impl Rejects {
+    /// Of this file; `given` is where the user wants them. `append` keeps those that are there.
+    pub(super) fn of(file: &Path, given: Option<&Path>, wanted: bool, append: bool) -> Self {
+        let places = match given {
+            Some(given) => vec![given.to_owned()],
+            None if !wanted || file == Path::new("-") => Vec::new(),
+            None => {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                let here = PathBuf::from(format!("{name}.rejects"));
+                vec![PathBuf::from(format!("{}.rejects", file.display())), here]
+            }
+        };
+        Self {
+            places,
+            append,
+            file: None,
+            path: None,
+        }
+    }
+
+    /// Keeps a line. `why` is one line.
+    pub(super) fn keep(&mut self, place: &str, why: &str, text: &[u8]) {
+        if self.file.is_none() && !self.places.is_empty() {
+            self.open();
+        }
+        let Some(file) = &mut self.file else { return };
+        let mut lines = format!("# {place}: {why}\n").into_bytes();
+        lines.extend_from_slice(text);
+        if !text.is_empty() {
+            lines.push(b'\n');
+        }
+        if let Err(error) = file.write_all(&lines) {
+            eprintln!("fairmesh: rejected lines can no longer be kept: {error}");
+            (self.file, self.places) = (None, Vec::new());
+        }
+    }
+
+    fn open(&mut self) {
+        let mut options = File::options();
+        options.create(true).write(true);
+        options.append(self.append).truncate(!self.append);
+        let mut trouble = None;
+        for place in std::mem::take(&mut self.places) {
+            match options.open(&place) {
+                Ok(file) => {
+                    (self.file, self.path) = (Some(file), Some(place));
+                    return;
+                }
+                Err(error) => trouble = Some((place, error)),
+            }
+        }
+        if let Some((place, error)) = trouble {
+            let place = place.display();
+            eprintln!("fairmesh: rejected lines are not kept: {place}: {error}; give --rejects");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_made_with_the_first_line_and_says_where_it_was() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("jobs.log");
+        let mut rejects = Rejects::of(&log, None, true, false);
+        assert!(rejects.path.is_none());
+        rejects.keep("jobs.log:7", "no job", b"nonsense");
+        rejects.keep("jobs.log:9", "no job", b"\xff");
+        let path = rejects.path.expect("made");
+        assert_eq!(path, folder.path().join("jobs.log.rejects"));
+        let kept = std::fs::read(path).expect("read");
+        assert_eq!(
+            kept,
+            b"# jobs.log:7: no job\nnonsense\n# jobs.log:9: no job\n\xff\n"
+        );
+    }
+
+    #[test]
+    fn a_dry_run_keeps_none_unless_told_where() {
+        let log = Path::new("/nowhere/jobs.log");
+        let mut rejects = Rejects::of(log, None, false, false);
+        rejects.keep("x:1", "y", b"z");
+        assert!(rejects.path.is_none());
+    }
+}

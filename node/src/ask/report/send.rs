@@ -1,0 +1,131 @@
+//! Records on their way to the node, some thousand at once.
+//!
+//! Invariant: what the node refuses is refused at the place where it was read. A batch that was not
+//! acknowledged may be sent again: nothing counts twice.
+
+use fairmesh_model::WallTime;
+use fairmesh_records::{BatchRecord, ChargeRule, Job, Skip};
+use serde::Serialize;
+
+use super::super::{AskError, Control};
+use super::rejects::Rejects;
+use super::source::Entry;
+use super::tally::Tally;
+use crate::control::answer::{AccountingBody, Answer};
+
+/// Records in one request.
+pub(super) const BATCH_RECORDS: usize = 5_000;
+
+/// To whom, and whether in earnest.
+pub(super) struct Way {
+    /// Nobody: a dry run where no node answers.
+    pub(super) control: Option<Control>,
+    pub(super) dry_run: bool,
+}
+
+/// Where records come from, and where the refused ones go.
+pub(super) struct Origin<'a> {
+    pub(super) file: &'a str,
+    pub(super) rejects: &'a mut Rejects,
+}
+
+impl Way {
+    /// Sends a batch, or says what it would do.
+    ///
+    /// # Errors
+    /// If the node cannot be asked. Nothing of the batch is in the tally then.
+    pub(super) async fn send(
+        &mut self,
+        batch: &[(u64, Box<Entry>)],
+        from: &mut Origin<'_>,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        if self.dry_run {
+            return self.estimate(batch, from, tally).await;
+        }
+        let is_usage = |entry: &Entry| entry.usage.is_some();
+        let plain = batch.iter().filter(|(_, entry)| is_usage(entry));
+        let plain: Vec<_> = plain
+            .filter_map(|(line, entry)| Some((*line, entry.usage.as_ref()?)))
+            .collect();
+        let full = batch.iter().filter(|(_, entry)| !is_usage(entry));
+        let full: Vec<_> = full.map(|(line, entry)| (*line, &entry.record)).collect();
+        self.post("/v1/records", &plain, from, tally).await?;
+        self.post("/v1/accounting", &full, from, tally).await?;
+        Ok(())
+    }
+
+    async fn post(
+        &self,
+        path: &str,
+        items: &[(u64, impl Serialize)],
+        from: &mut Origin<'_>,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        let Some(control) = self.control.as_ref().filter(|_| !items.is_empty()) else {
+            return Ok(());
+        };
+        let mut body = Vec::new();
+        for (_, item) in items {
+            serde_json::to_writer(&mut body, item)?;
+            body.push(b'\n');
+        }
+        let answer: Answer<AccountingBody> = control.post(path, body).await?;
+        tally.add(&answer.body);
+        let mut listed = 0;
+        for refusal in &answer.body.report.refusals {
+            listed += 1;
+            let index = usize::try_from(refusal.line).unwrap_or(0).saturating_sub(1);
+            let Some((line, item)) = items.get(index) else {
+                tally.refuse(&refusal.reason, from.file, refusal.line);
+                continue;
+            };
+            tally.refuse(&refusal.reason, from.file, *line);
+            let place = format!("{}:{line}", from.file);
+            let text = serde_json::to_vec(item)?;
+            from.rejects
+                .keep(&place, &crate::control::clean(&refusal.reason), &text);
+        }
+        tally.report.refused += answer.body.report.refused.saturating_sub(listed);
+        Ok(())
+    }
+
+    async fn estimate(
+        &mut self,
+        batch: &[(u64, Box<Entry>)],
+        from: &mut Origin<'_>,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        if let Some(summary) = &mut tally.summary {
+            for (_, entry) in batch {
+                summary.add(&Job::of(&entry.record, None));
+            }
+        }
+        if self.control.is_some() {
+            let items = batch.iter().map(|(line, entry)| (*line, &entry.record));
+            let items: Vec<(u64, &BatchRecord)> = items.collect();
+            let path = "/v1/accounting?dry_run=true";
+            let Err(error) = self.post(path, &items, from, tally).await else {
+                return Ok(());
+            };
+            let away = matches!(error.downcast_ref(), Some(AskError::Unreachable { .. }));
+            if !away {
+                return Err(error);
+            }
+            eprintln!("no node answers, so no identity rules are tried and nothing is priced");
+            self.control = None;
+        }
+        let rule = ChargeRule::default();
+        for (line, entry) in batch {
+            match rule.usage(&entry.record, WallTime(u64::MAX)) {
+                Ok(_) => tally.report.counted += 1,
+                Err(Skip::Invalid(why)) => {
+                    let why = why.to_string();
+                    tally.refuse(&why, from.file, *line);
+                }
+                Err(skip) => tally.skip(skip.name(), 1),
+            }
+        }
+        Ok(())
+    }
+}

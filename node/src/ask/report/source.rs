@@ -1,0 +1,274 @@
+//! Files of records: unpacked and recognised by their own first bytes.
+//!
+//! Invariant: a bad line is an item of its own and stops nothing; a file whose format cannot be told
+//! is an error and not a guess. Deliberately not here: sending (`send`), growing files (`follow`).
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, bail};
+use fairmesh_model::UsageRecord;
+use fairmesh_records::format::DETECT_BYTES_MAX;
+use fairmesh_records::{BatchRecord, Format, Options, Records};
+use flate2::bufread::MultiGzDecoder;
+
+use super::swf::SwfJobs;
+
+/// How a file is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One of the formats of `fairmesh-records`.
+    Records(Format),
+    /// Standard Workload Format.
+    Swf,
+}
+
+impl Kind {
+    /// By its name on the command line; `None` for `auto`.
+    pub(super) fn parse(name: &str) -> anyhow::Result<Option<Self>> {
+        Ok(match name {
+            "auto" => None,
+            "swf" => Some(Self::Swf),
+            name => Some(Self::Records(name.parse().map_err(|_| {
+                anyhow::anyhow!("no format `{}`; there are {}", name.escape_debug(), names())
+            })?)),
+        })
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Records(format) => format.name(),
+            Self::Swf => "swf",
+        }
+    }
+}
+
+/// All formats.
+fn names() -> String {
+    let formats = Format::all().map(Format::name);
+    let all: Vec<&str> = ["auto"].into_iter().chain(formats).chain(["swf"]).collect();
+    all.join(", ")
+}
+
+/// A job, in the words that the node is to hear.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) record: BatchRecord,
+    /// The usage record that it was read from, if it was one: sent as it is.
+    pub(super) usage: Option<UsageRecord>,
+}
+
+/// What was found at a line: a job, or why there is none and what stands there.
+pub(super) type Item = (u64, Result<Box<Entry>, (String, Vec<u8>)>);
+
+/// A file that is open.
+pub(super) struct Source {
+    reader: Reader,
+    /// What it was recognised as.
+    pub(super) kind: Kind,
+    /// What it was packed with.
+    pub(super) packed: Option<&'static str>,
+    /// Its size as it lies on disk; 0 where that is not known.
+    pub(super) bytes: u64,
+}
+
+enum Reader {
+    Records(Box<Records<Box<dyn BufRead>>>),
+    Swf(Box<SwfJobs<Box<dyn BufRead>>>),
+}
+
+struct Counting<R> {
+    inner: R,
+    position: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.position.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// A file as it is inside, what it was packed with, and its size outside. `-` is standard input.
+pub(super) fn unpacked(
+    path: &Path,
+    position: Arc<AtomicU64>,
+) -> anyhow::Result<(Box<dyn BufRead>, Option<&'static str>, u64)> {
+    let cannot = || format!("cannot read {}", path.display());
+    let (raw, bytes): (Box<dyn Read>, u64) = if path == Path::new("-") {
+        (Box::new(io::stdin()), 0)
+    } else {
+        let file = File::open(path).with_context(cannot)?;
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        (Box::new(file), bytes)
+    };
+    let mut input = BufReader::new(Counting {
+        inner: raw,
+        position,
+    });
+    let magic = input.fill_buf().with_context(cannot)?;
+    let (is_gzip, is_zstd) = (
+        magic.starts_with(&[0x1f, 0x8b]),
+        magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]),
+    );
+    Ok(if is_gzip {
+        let inside = BufReader::new(MultiGzDecoder::new(input));
+        (Box::new(inside), Some("gzip"), bytes)
+    } else if is_zstd {
+        let decoder = zstd::Decoder::with_buffer(input).with_context(cannot)?;
+        (Box::new(BufReader::new(decoder)), Some("zstd"), bytes)
+    } else {
+        (Box::new(input), None, bytes)
+    })
+}
+
+impl Source {
+    /// Opens a file; `kind` is what it is, unless its beginning is to tell.
+    pub(super) fn open(
+        path: &Path,
+        kind: Option<Kind>,
+        options: &Options,
+        position: Arc<AtomicU64>,
+    ) -> anyhow::Result<Self> {
+        let (mut input, packed, bytes) = unpacked(path, position)?;
+        let mut beginning = Vec::new();
+        let looked_at = input.by_ref().take(DETECT_BYTES_MAX as u64);
+        // What fails here fails again behind it, where it is an item.
+        let broke = { looked_at }.read_to_end(&mut beginning).err();
+        let Some(kind) = kind.or_else(|| recognised(&beginning)) else {
+            if let Some(error) = broke {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+            if beginning.trim_ascii().is_empty() {
+                return Ok(Self::empty(packed, bytes));
+            }
+            bail!(
+                "{}: the format cannot be told from its beginning: give --format ({}){}",
+                path.display(),
+                names(),
+                "; a list of `sacct` without its header line needs --format slurm-sacct --columns"
+            );
+        };
+        let whole: Box<dyn BufRead> = Box::new(BufReader::new(Cursor::new(beginning).chain(input)));
+        let reader = match kind {
+            Kind::Records(format) => {
+                Reader::Records(Box::new(Records::new(whole, format, options)))
+            }
+            Kind::Swf => {
+                let cluster = if options.cluster.is_empty() {
+                    stem(path)
+                } else {
+                    options.cluster.clone()
+                };
+                Reader::Swf(Box::new(SwfJobs::new(whole, cluster)))
+            }
+        };
+        Ok(Self {
+            reader,
+            kind,
+            packed,
+            bytes,
+        })
+    }
+
+    fn empty(packed: Option<&'static str>, bytes: u64) -> Self {
+        let kind = Kind::Records(Format::Json);
+        let nothing: Box<dyn BufRead> = Box::new(io::empty());
+        let records = Records::new(nothing, Format::Json, &Options::default());
+        Self {
+            reader: Reader::Records(Box::new(records)),
+            kind,
+            packed,
+            bytes,
+        }
+    }
+
+    /// How many lines were passed over.
+    pub(super) fn ignored(&self) -> u64 {
+        match &self.reader {
+            Reader::Records(records) => records.ignored().values().sum(),
+            Reader::Swf(_) => 0,
+        }
+    }
+}
+
+impl Iterator for Source {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        let records = match &mut self.reader {
+            Reader::Swf(jobs) => return jobs.next(),
+            Reader::Records(records) => records,
+        };
+        Some(match records.next()? {
+            Ok(record) => {
+                let usage = usage(&record, records.last_line());
+                let line = records.cursor().lines;
+                (line, Ok(Box::new(Entry { record, usage })))
+            }
+            Err(error) => {
+                let text = records.last_line().to_vec();
+                (error.line, Err((error.reason.to_string(), text)))
+            }
+        })
+    }
+}
+
+/// The usage record that `line` is, if the record was read from one.
+pub(super) fn usage(record: &BatchRecord, line: &[u8]) -> Option<UsageRecord> {
+    let is_ours = record.format == Format::Json;
+    is_ours.then(|| serde_json::from_slice(line).ok())?
+}
+
+/// What a beginning is plainly of.
+pub(super) fn recognised(beginning: &[u8]) -> Option<Kind> {
+    let format = Format::detect(beginning).map(Kind::Records);
+    format.or_else(|| is_swf(beginning).then_some(Kind::Swf))
+}
+
+/// Eighteen numbers on the first line that is no comment.
+fn is_swf(beginning: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(beginning);
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with(';'));
+    let is_number = |word: &str| word.parse::<i64>().is_ok() || word.parse::<f64>().is_ok();
+    first.is_some_and(|line| {
+        let words: Vec<&str> = line.split_whitespace().take(18).collect();
+        words.len() == 18 && words.into_iter().all(is_number)
+    })
+}
+
+/// The file's name up to the first dot.
+fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.split('.').next().filter(|stem| !stem.is_empty());
+    stem.unwrap_or("swf").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_of_18_numbers_are_swf() {
+        let numbers = "1 0 -1 60 1 0.5 -1 1 60 -1 1 3 2 -1 -1 7 -1 -1";
+        let log = format!("; UnixStartTime: 1131000000\n\n  {numbers}\n");
+        assert_eq!(recognised(log.as_bytes()), Some(Kind::Swf));
+        assert_eq!(recognised(b"1 2 3\n"), None);
+        assert_eq!(recognised(b""), None);
+    }
+
+    #[test]
+    fn every_format_has_a_name_on_the_command_line() {
+        for format in Format::all() {
+            let kind = Kind::parse(format.name()).expect("known");
+            assert_eq!(kind, Some(Kind::Records(format)));
+        }
+        assert_eq!(Kind::parse("auto").expect("known"), None);
+        assert!(Kind::parse("punch-cards").is_err());
+    }
+}

@@ -1,0 +1,245 @@
+//! What became of a report, and how it is told.
+//!
+//! Invariant: every record that was read is in exactly one of counted, known, skipped and refused;
+//! with a dry run, in what it would have been. Reasons are counted, and the first place of each kept.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use fairmesh_records::Summary;
+use serde::Serialize;
+
+use super::super::number::core_hours;
+use super::super::{count, totals};
+use crate::control::answer::{AccountCharge, AccountingBody, Refusal, ReportBody, SummaryBody};
+use crate::control::clean;
+use crate::output::{OutputArgs, write_json};
+
+/// Refused lines that `--json` lists.
+const REFUSALS_MAX: usize = 100;
+
+/// Reasons that are listed one by one.
+const REASONS_MAX: usize = 20;
+
+/// The sums of a report.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) report: ReportBody,
+    pub(super) charge: u128,
+    pub(super) skipped: BTreeMap<String, u64>,
+    pub(super) logged: u64,
+    pub(super) ignored: u64,
+    /// Records that got a Grid identity.
+    pub(super) identified: u64,
+    pub(super) accounts: BTreeMap<(Option<String>, String, bool), (u64, u128)>,
+    /// With a dry run: what the jobs come to.
+    pub(super) summary: Option<Summary>,
+    pub(super) files: Vec<FileBody>,
+    /// By reason: how many, and the first place.
+    pub(super) reasons: BTreeMap<String, (u64, String)>,
+}
+
+/// A file that was read.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct FileBody {
+    pub(super) file: String,
+    pub(super) format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) packed: Option<&'static str>,
+    pub(super) read: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rejects: Option<String>,
+}
+
+/// `fairmesh.report/1` as the command gives it: the node's words on all requests, and its own.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    accounting: AccountingBody,
+    dry_run: bool,
+    ignored: u64,
+    identified: u64,
+    files: Vec<FileBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<SummaryBody>,
+}
+
+impl Tally {
+    /// Adds what the node said, but for its refusals, which have places of their own.
+    pub(super) fn add(&mut self, told: &AccountingBody) {
+        self.report.counted += told.report.counted;
+        self.report.known += told.report.known;
+        self.report.unmapped += told.report.unmapped;
+        self.report.late += told.report.late;
+        self.charge += told.report.charge_core_ms.parse::<u128>().unwrap_or(0);
+        self.logged += told.logged;
+        for (why, count) in &told.skipped {
+            self.skip(why, *count);
+        }
+        for account in &told.accounts {
+            let key = (account.vo.clone(), account.path.clone(), account.mapped);
+            let (records, charge) = self.accounts.entry(key).or_default();
+            *records += account.records;
+            *charge += account.charge_core_ms.parse::<u128>().unwrap_or(0);
+        }
+    }
+
+    pub(super) fn skip(&mut self, why: &str, count: u64) {
+        *self.skipped.entry(why.to_owned()).or_default() += count;
+    }
+
+    pub(super) fn refuse(&mut self, why: &str, file: &str, line: u64) {
+        self.report.refused += 1;
+        let why = clean(why);
+        let place = format!("{file}:{line}");
+        if self.report.refusals.len() < REFUSALS_MAX {
+            let reason = format!("{place}: {why}");
+            self.report.refusals.push(Refusal { line, reason });
+        }
+        let known = self.reasons.len() < REASONS_MAX || self.reasons.contains_key(&why);
+        let why = if known {
+            why
+        } else {
+            "other reasons".to_owned()
+        };
+        self.reasons.entry(why).or_insert((0, place)).0 += 1;
+    }
+
+    pub(super) fn write(
+        mut self,
+        out: &mut dyn Write,
+        format: &OutputArgs,
+        dry_run: bool,
+    ) -> anyhow::Result<()> {
+        self.report.charge_core_ms = self.charge.to_string();
+        if format.json {
+            return self.write_json(out, dry_run);
+        }
+        self.write_words(out, dry_run)?;
+        if let Some(summary) = self.summary.as_ref().map(SummaryBody::from) {
+            writeln!(out)?;
+            totals::write(out, format, &summary)?;
+        }
+        if !self.accounts.is_empty() {
+            writeln!(out)?;
+            self.write_accounts(out, format)?;
+        }
+        for (why, (count, first)) in &self.reasons {
+            eprintln!("refused {count}: {why} (first at {first})");
+        }
+        for file in &self.files {
+            if let Some(rejects) = &file.rejects {
+                eprintln!("the refused lines of {} are in {rejects}", file.file);
+            }
+        }
+        if self.report.late > 0 {
+            eprintln!("late: older than any history, so they charge nothing");
+        }
+        if self.report.unmapped > 0 && !dry_run {
+            eprintln!("`fairmesh usage --unmapped` lists whom no identity rule maps");
+        }
+        Ok(())
+    }
+
+    fn write_words(&self, out: &mut dyn Write, dry_run: bool) -> std::io::Result<()> {
+        for file in &self.files {
+            let packed = file
+                .packed
+                .map_or_else(String::new, |packed| format!(" in {packed}"));
+            let (name, format) = (&file.file, file.format);
+            writeln!(
+                out,
+                "{name}: {format}{packed}, {}",
+                count(file.read, "record")
+            )?;
+        }
+        let (report, skipped) = (&self.report, self.skipped.values().sum::<u64>());
+        writeln!(
+            out,
+            "read {}, {} {}, known {}, not charged {skipped}, unmapped {}, late {}, refused {}; \
+             {} core-hours {}",
+            report.read,
+            if dry_run { "to be counted" } else { "counted" },
+            report.counted,
+            report.known,
+            report.unmapped,
+            report.late,
+            report.refused,
+            core_hours(&report.charge_core_ms),
+            if dry_run {
+                "would be charged; nothing was recorded"
+            } else {
+                "charged"
+            },
+        )?;
+        for (why, count) in &self.skipped {
+            writeln!(out, "not charged {count}: {why}")?;
+        }
+        if self.ignored > 0 {
+            writeln!(
+                out,
+                "passed over {}: no records",
+                count(self.ignored, "line")
+            )?;
+        }
+        if self.identified > 0 {
+            writeln!(out, "given a Grid identity: {}", self.identified)?;
+        }
+        let whole = self.summary.as_ref().map(SummaryBody::from);
+        if let Some(whole) = whole.map(|summary| summary.totals) {
+            writeln!(
+                out,
+                "{}: {} CPU-hours, {} wall-hours, {} node-hours, {} GPU-hours, {} wait-hours",
+                count(whole.jobs, "job"),
+                whole.cpu_hours,
+                whole.wall_hours,
+                whole.node_hours,
+                whole.gpu_hours,
+                whole.wait_hours
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_accounts(&self, out: &mut dyn Write, format: &OutputArgs) -> std::io::Result<()> {
+        let header = ["VO", "Account", "Records", "CoreHours", "ByRule"].map(str::to_owned);
+        let rows = self.accounts.iter();
+        let rows: Vec<Vec<String>> = rows
+            .map(|((vo, path, mapped), (records, charge))| {
+                vec![
+                    vo.as_deref().map_or_else(|| "local".to_owned(), clean),
+                    clean(path),
+                    records.to_string(),
+                    core_hours(&charge.to_string()),
+                    if *mapped { "yes" } else { "no" }.to_owned(),
+                ]
+            })
+            .collect();
+        totals::write_columns(out, format, &header, &rows)
+    }
+
+    fn write_json(self, out: &mut dyn Write, dry_run: bool) -> anyhow::Result<()> {
+        let accounts = self.accounts.into_iter();
+        let accounts = accounts.map(|((vo, path, mapped), (records, charge))| AccountCharge {
+            vo,
+            path,
+            mapped,
+            records,
+            charge_core_ms: charge.to_string(),
+        });
+        let told = Told {
+            accounting: AccountingBody {
+                report: self.report,
+                skipped: self.skipped,
+                logged: self.logged,
+                accounts: accounts.collect(),
+            },
+            dry_run,
+            ignored: self.ignored,
+            identified: self.identified,
+            files: self.files,
+            summary: self.summary.as_ref().map(SummaryBody::from),
+        };
+        write_json(out, "fairmesh.report/1", &told)
+    }
+}

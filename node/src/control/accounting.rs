@@ -1,0 +1,202 @@
+//! `POST /v1/accounting[?dry_run=true]`: job records as batch systems wrote them, one JSON object a
+//! line; and `GET /v1/accounting`: those that are kept, or what they come to.
+//!
+//! Invariant: a batch of records is in the record log, durably, before any of it is charged; a node
+//! that dies in between has logged what it has not counted, and the same batch, sent again, is counted
+//! once and logged once. A dry run changes nothing. Single records are given to writers only, sums to
+//! everybody who may read.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use fairmesh_model::UsageRecord;
+use fairmesh_model::record::NAME_BYTES_MAX;
+use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
+use fairmesh_site::{Account, Estimate};
+use serde::Deserialize;
+
+use super::access::{Peer, check_writer};
+use super::answer::{AccountCharge, AccountingBody};
+use super::error::ApiError;
+use super::extract::Params;
+use super::feed::{Feed, Pieces};
+use super::lines::Lines;
+use super::rests_on::{answer, rests_on};
+use super::text::clean;
+use super::{Shared, State, log};
+use crate::record_log::LogError;
+
+mod list;
+
+pub(super) use list::get;
+
+/// Records that are logged and charged at once: each batch costs a sync of the log and one of the
+/// store.
+const BATCH_RECORDS: usize = 1_000;
+
+/// Most accounts that a dry run lists: bounds its answer. The records of more are added up in one.
+const ACCOUNTS_MAX: usize = 100_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PostQuery {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What was not charged, and what would be.
+#[derive(Default)]
+struct Outcome {
+    skipped: BTreeMap<String, u64>,
+    logged: u64,
+    accounts: BTreeMap<(Account, bool), (u64, u128)>,
+}
+
+pub(super) async fn post(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    Params(query): Params<PostQuery>,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    if !query.dry_run {
+        check_writer(&shared, peer, "/v1/accounting")?;
+    }
+    let mut feed = Feed::<BatchRecord>::of(Lines::of(RECORD_BYTES_MAX));
+    let mut outcome = Outcome::default();
+    let mut pieces = Pieces::new(body, shared.options.limits.body_idle_max);
+    while let Some(piece) = pieces.next(&feed.report).await? {
+        feed.take(&piece);
+        while feed.items.len() >= BATCH_RECORDS {
+            hand_over(&shared, query.dry_run, &mut feed, &mut outcome).await?;
+        }
+    }
+    feed.finish();
+    while !feed.items.is_empty() {
+        hand_over(&shared, query.dry_run, &mut feed, &mut outcome).await?;
+    }
+    let rests_on = shared.node().ask(rests_on).await?;
+    let body = AccountingBody {
+        report: feed.into_report(),
+        skipped: outcome.skipped,
+        logged: outcome.logged,
+        accounts: charges(&shared, outcome.accounts),
+    };
+    Ok(answer("report", rests_on, body))
+}
+
+async fn hand_over(
+    shared: &Shared,
+    dry_run: bool,
+    feed: &mut Feed<BatchRecord>,
+    outcome: &mut Outcome,
+) -> Result<(), ApiError> {
+    let end = feed.items.len().min(BATCH_RECORDS);
+    let records: Vec<(u64, BatchRecord)> = feed.items.drain(..end).collect();
+    let now = shared.node().ask(|_, now| now.wall).await?;
+    let rule = shared.options.settings.borrow().charge_rule.clone();
+    let (mut kept, mut numbers, mut usage) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, record) in records {
+        match rule.usage(&record, now) {
+            Ok(charged) => {
+                usage.push(charged);
+                numbers.push(number);
+            }
+            Err(Skip::Invalid(why)) => {
+                feed.refuse(number, &why.to_string());
+                continue;
+            }
+            Err(skip) => {
+                *outcome.skipped.entry(skip.name().to_owned()).or_default() += 1;
+                // A job that waits has no record yet.
+                if skip == Skip::NotStarted || !has_good_key(&record) {
+                    continue;
+                }
+            }
+        }
+        kept.push(record);
+    }
+    if dry_run {
+        return estimate(shared, &numbers, usage, feed, outcome).await;
+    }
+    outcome.logged += log::keep(shared, kept, true).await.map_err(unlogged)?;
+    let reported = shared.node().report(usage).await?;
+    feed.add(&reported, &numbers);
+    Ok(())
+}
+
+/// Whether a record that is not charged may be logged: what is charged was checked for that.
+fn has_good_key(record: &BatchRecord) -> bool {
+    let good = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len());
+    good(&record.key.cluster) && good(&record.key.job)
+}
+
+async fn estimate(
+    shared: &Shared,
+    numbers: &[u64],
+    usage: Vec<UsageRecord>,
+    feed: &mut Feed<BatchRecord>,
+    outcome: &mut Outcome,
+) -> Result<(), ApiError> {
+    let estimates = shared.node().estimate(usage).await?;
+    for (number, estimate) in numbers.iter().zip(estimates) {
+        let (account, mapped, counters, late) = match estimate {
+            Estimate::Known => {
+                feed.report.known += 1;
+                continue;
+            }
+            Estimate::Refused(why) => {
+                feed.refuse(*number, &why);
+                continue;
+            }
+            Estimate::Counted {
+                account,
+                mapped,
+                counters,
+                late,
+            } => (account, mapped, counters, late),
+        };
+        feed.report.counted += 1;
+        feed.report.late += u64::from(late);
+        feed.report.unmapped += u64::from(!mapped);
+        feed.charge = feed.charge.saturating_add(counters.charge);
+        let accounts = &mut outcome.accounts;
+        let key = (account, mapped);
+        let key = if accounts.len() < ACCOUNTS_MAX || accounts.contains_key(&key) {
+            key
+        } else {
+            (fairmesh_site::IdentityMap::nowhere(), true)
+        };
+        let (records, charge) = accounts.entry(key).or_default();
+        *records += 1;
+        *charge = charge.saturating_add(u128::from(counters.charge));
+    }
+    Ok(())
+}
+
+fn charges(
+    shared: &Shared,
+    accounts: BTreeMap<(Account, bool), (u64, u128)>,
+) -> Vec<AccountCharge> {
+    let settings = shared.options.settings.borrow();
+    let name = |vo: fairmesh_model::VoId| settings.vos.get(&vo).cloned().unwrap_or(vo.to_string());
+    let rows = accounts.into_iter();
+    rows.map(|((account, mapped), (records, charge))| AccountCharge {
+        vo: account.vo.map(name),
+        path: clean(&account.path.to_string()),
+        mapped,
+        records,
+        charge_core_ms: charge.to_string(),
+    })
+    .collect()
+}
+
+fn unlogged(error: LogError) -> ApiError {
+    tracing::error!(%error, "job records cannot be logged, so they were not counted either");
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error).hint(
+        "nothing of this batch was counted: send it again when the disk has room, or do without the \
+         log ([records] enabled = false)",
+    )
+}

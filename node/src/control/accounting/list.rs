@@ -1,0 +1,182 @@
+//! `GET /v1/accounting`: job records of the log, or what they come to.
+//!
+//! Parameters: `since` and `until` (`2026-11-01`, `2026-11-01T12:00:00Z`), `user`, `account`, `group`,
+//! `vo`, `state`, `queue`, `cluster`; `by` (`day,user`) or `totals=true` for sums; `limit`.
+//!
+//! Invariant: records are streamed as they are read, and never held all at once; the newest `limit` of
+//! them are given, and `more` at the end says whether there were others.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use fairmesh_model::WallTime;
+use fairmesh_records::{Dimension, JobState};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use crate::config::quantity::parse_moment;
+use crate::control::access::{Peer, check_writer};
+use crate::control::answer::{Answer, SummaryBody};
+use crate::control::error::ApiError;
+use crate::control::extract::Params;
+use crate::control::rests_on::{answer, rests_on};
+use crate::control::{Shared, State};
+use crate::record_log::{Filter, RecordLog, find, summarise};
+
+/// Records that are given unless `limit` says otherwise.
+const RECORDS_DEFAULT: u32 = 1_000;
+
+/// Most records of one answer, some 300 MB: more are asked for period by period.
+const RECORDS_MAX: u32 = 500_000;
+
+/// Bytes that are sent at once, and how many such pieces may wait for a slow reader.
+const PIECE_BYTES: usize = 64 << 10;
+const PIECES_MAX: usize = 4;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::control) struct Query {
+    since: Option<String>,
+    until: Option<String>,
+    user: Option<String>,
+    account: Option<String>,
+    group: Option<String>,
+    vo: Option<String>,
+    state: Option<String>,
+    queue: Option<String>,
+    cluster: Option<String>,
+    by: Option<String>,
+    #[serde(default)]
+    totals: bool,
+    limit: Option<u32>,
+}
+
+pub(in crate::control) async fn get(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    Params(query): Params<Query>,
+) -> Result<Response, ApiError> {
+    let log = shared.options.records.clone().ok_or_else(|| {
+        ApiError::not_found("this node keeps no job records")
+            .hint("set `enabled = true` in [records] of its configuration, and start it again")
+    })?;
+    let filter = filter(&query)?;
+    if query.totals || query.by.is_some() {
+        return sums(&shared, log, filter, query.by.as_deref()).await;
+    }
+    check_writer(&shared, peer, "/v1/accounting").map_err(|error| {
+        error.hint(
+            "single jobs are shown to those who may write (sockets.writers); sums are for \
+             everybody: add totals=true or by=",
+        )
+    })?;
+    let most = query.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX);
+    records(&shared, log, filter, most).await
+}
+
+fn filter(query: &Query) -> Result<Filter, ApiError> {
+    let time = |text: &Option<String>| -> Result<Option<WallTime>, ApiError> {
+        let Some(text) = text else { return Ok(None) };
+        let moment = parse_moment(text);
+        moment.map(Some).ok_or_else(|| {
+            ApiError::bad_request(format!("`{text}` is no moment since 1970"))
+                .hint("write 2026-11-01, or 2026-11-01T12:00:00Z")
+        })
+    };
+    let state = query.state.as_deref().map(|state| {
+        let known = JobState::parse(state).map(|state| state.name().to_owned());
+        known.ok_or_else(|| ApiError::bad_request(format!("there is no state `{state}`")))
+    });
+    Ok(Filter {
+        since: time(&query.since)?,
+        until: time(&query.until)?,
+        user: query.user.clone(),
+        account: query.account.clone(),
+        group: query.group.clone(),
+        vo: query.vo.clone(),
+        state: state.transpose()?,
+        queue: query.queue.clone(),
+        cluster: query.cluster.clone(),
+    })
+}
+
+async fn sums(
+    shared: &Shared,
+    log: Arc<RecordLog>,
+    filter: Filter,
+    by: Option<&str>,
+) -> Result<Response, ApiError> {
+    let names = by.unwrap_or_default().split(',').map(str::trim);
+    let by: Vec<Dimension> = names
+        .filter(|name| !name.is_empty())
+        .map(|name| name.parse::<Dimension>().map_err(ApiError::bad_request))
+        .collect::<Result<_, _>>()?;
+    let summed = tokio::task::spawn_blocking(move || {
+        Ok::<_, crate::record_log::LogError>(summarise(&log.reader()?, &filter, &by)?)
+    });
+    let summary = summed.await.map_err(ApiError::internal)?;
+    let summary = summary.map_err(ApiError::internal)?;
+    let rests_on = shared.node().ask(rests_on).await?;
+    Ok(answer("accounting", rests_on, SummaryBody::from(&summary)).into_response())
+}
+
+async fn records(
+    shared: &Shared,
+    log: Arc<RecordLog>,
+    filter: Filter,
+    most: u32,
+) -> Result<Response, ApiError> {
+    #[derive(serde::Serialize)]
+    struct Nothing {}
+    let head = Answer {
+        schema: "fairmesh.records/1".to_owned(),
+        rests_on: shared.node().ask(rests_on).await?,
+        body: Nothing {},
+    };
+    let head = serde_json::to_string(&head).map_err(ApiError::internal)?;
+    let (pieces, mut sent) = mpsc::channel(PIECES_MAX);
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = write(&log, &filter, most, &head, &pieces) {
+            tracing::error!(%error, "job records could not be listed");
+            // The reader sees that the answer broke off.
+            let _ = pieces.blocking_send(Err(io::Error::other(error.to_string())));
+        }
+    });
+    let stream = futures::stream::poll_fn(move |context| sent.poll_recv(context));
+    let kind = [(CONTENT_TYPE, "application/json")];
+    Ok((kind, Body::from_stream(stream)).into_response())
+}
+
+type Pieces = mpsc::Sender<io::Result<Bytes>>;
+
+fn write(
+    log: &RecordLog,
+    filter: &Filter,
+    most: u32,
+    head: &str,
+    pieces: &Pieces,
+) -> Result<(), crate::record_log::LogError> {
+    let mut piece = head.strip_suffix('}').unwrap_or(head).to_owned();
+    piece.push_str(",\"records\":[");
+    let mut first = true;
+    let more = find(&log.reader()?, filter, most, |found| {
+        if !std::mem::take(&mut first) {
+            piece.push(',');
+        }
+        piece.push_str(&found.json);
+        piece.len() < PIECE_BYTES || send(&mut piece, pieces)
+    })?;
+    piece.push_str(&format!("],\"more\":{more}}}"));
+    send(&mut piece, pieces);
+    Ok(())
+}
+
+/// Waits until the reader has room; false where it has gone.
+fn send(piece: &mut String, pieces: &Pieces) -> bool {
+    let bytes = Bytes::from(std::mem::take(piece));
+    pieces.blocking_send(Ok(bytes)).is_ok()
+}

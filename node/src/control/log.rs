@@ -1,0 +1,40 @@
+//! Handing records to the record log, with whom they are charged to.
+//!
+//! Invariant: where no log is kept this succeeds and does nothing.
+
+use fairmesh_records::BatchRecord;
+
+use super::Shared;
+use crate::record_log::{Entry, LogError};
+
+/// Logs records; durable when this returns. `full` says that they are the batch system's own.
+pub(super) async fn keep(
+    shared: &Shared,
+    records: Vec<BatchRecord>,
+    full: bool,
+) -> Result<u64, LogError> {
+    let Some(log) = &shared.options.records else {
+        return Ok(0);
+    };
+    let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
+    if records.is_empty() {
+        return Ok(0);
+    }
+    let view = shared.node().view();
+    let entries = {
+        let settings = shared.options.settings.borrow();
+        let entry = |record: BatchRecord| {
+            let account = view.account(&record.origin);
+            let vo = account.as_ref().and_then(|account| account.vo);
+            Entry {
+                vo: vo.map(|vo| settings.vos.get(&vo).cloned().unwrap_or(vo.to_string())),
+                path: account.map(|account| account.path.to_string()),
+                record,
+                full,
+            }
+        };
+        records.into_iter().map(entry).collect()
+    };
+    log.append(entries).await?;
+    Ok(count)
+}

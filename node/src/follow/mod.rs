@@ -1,0 +1,117 @@
+//! A file of records, followed while it grows and is rotated.
+//!
+//! Invariant: a line is given once it is whole, and the place moves behind it with it. When the file
+//! has been renamed, or copied and emptied, the rest of the old one is read before the new one; when
+//! it has been replaced by another that leaves no trace of it, the new one is read from its beginning
+//! and the loss is said.
+//! Deliberately not here: keeping the place durably until the node has acknowledged (`state` writes
+//! the file, the caller says when), reading lines (`fairmesh-records`).
+
+pub mod state;
+
+mod place;
+
+use std::fs::File;
+use std::io::{self, BufReader, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use fairmesh_records::{BatchRecord, Format, Options, Records};
+
+pub use place::{Beginning, FilePosition};
+
+/// What was read.
+pub struct Portion {
+    /// The records.
+    pub records: Vec<BatchRecord>,
+    /// Lines that made no sense.
+    pub bad: Vec<Bad>,
+    /// Where to go on.
+    pub next: FilePosition,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
+/// A line that made no sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bad {
+    /// Counted from 1, in the file that was read.
+    pub line: u64,
+    /// Why.
+    pub why: String,
+    /// The line itself; of a record of several lines, the one at which it was given up.
+    pub text: Vec<u8>,
+}
+
+/// Reads up to `most` records on from `from`.
+///
+/// # Errors
+/// If the file cannot be read. Nothing is lost by trying again.
+pub fn read(
+    path: &Path,
+    from: Option<&FilePosition>,
+    format: Format,
+    options: &Options,
+    most: usize,
+) -> io::Result<Portion> {
+    let mut newest = File::open(path)?;
+    let (inode, is_empty) = (newest.metadata()?.ino(), newest.metadata()?.len() == 0);
+    let Some(from) = from else {
+        return portion(newest, inode, None, format, options, most);
+    };
+    if from.inode == inode && from.fits(&mut newest)? {
+        return portion(newest, inode, Some(from), format, options, most);
+    }
+    if let Some((old, old_inode)) = from.find_beside(path) {
+        let mut rest = portion(old, old_inode, Some(from), format, options, most)?;
+        // Some batch systems write to the old file until they are told of the new one.
+        let has_news = rest.more || !rest.records.is_empty() || !rest.bad.is_empty();
+        if has_news || is_empty {
+            rest.more = has_news;
+            return Ok(rest);
+        }
+    } else if from.position.bytes > 0 {
+        tracing::warn!(
+            file = %path.display(),
+            "the file that was followed is gone; what was not read of it is lost unless \
+             `fairmesh report` is given it"
+        );
+    }
+    portion(newest, inode, None, format, options, most)
+}
+
+fn portion(
+    mut file: File,
+    inode: u64,
+    from: Option<&FilePosition>,
+    format: Format,
+    options: &Options,
+    most: usize,
+) -> io::Result<Portion> {
+    let start = from.map(|from| from.position.clone()).unwrap_or_default();
+    file.seek(SeekFrom::Start(start.bytes))?;
+    let mut lines = Records::resume(BufReader::new(&file), format, options, start);
+    let (mut records, mut bad) = (Vec::new(), Vec::new());
+    while records.len() + bad.len() < most {
+        match lines.next() {
+            Some(Ok(record)) => records.push(record),
+            Some(Err(error)) => bad.push(Bad {
+                line: error.line,
+                why: error.reason.to_string(),
+                text: lines.last_line().to_owned(),
+            }),
+            None => break,
+        }
+    }
+    let position = lines.cursor().clone();
+    drop(lines);
+    Ok(Portion {
+        more: records.len() + bad.len() >= most,
+        records,
+        bad,
+        next: FilePosition::of(&mut file, inode, position)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

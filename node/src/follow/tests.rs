@@ -1,0 +1,124 @@
+//! A log that grows, and every way in which logs are rotated.
+
+use std::fs;
+use std::io::Write as _;
+
+use super::*;
+
+fn line(job: u64) -> String {
+    format!(
+        "JobId={job} UserId=ann(7) GroupId=ann(7) Name=wrap JobState=COMPLETED Partition=main \
+         TimeLimit=5 StartTime=2026-11-21T05:13:46 EndTime=2026-11-21T05:13:48 NodeList=n1 \
+         NodeCnt=1 ProcCnt=8 WorkDir=/ ReservationName= Tres=cpu=8,node=1 Account=vo1 QOS= WcKey= \
+         Cluster=unknown SubmitTime=2026-11-21T05:13:43 EligibleTime=2026-11-21T05:13:43 \
+         DerivedExitCode=0:0 ExitCode=0:0 \n"
+    )
+}
+
+struct Followed {
+    _folder: tempfile::TempDir,
+    path: std::path::PathBuf,
+    at: Option<FilePosition>,
+}
+
+impl Followed {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobcomp.log");
+        Self {
+            _folder: folder,
+            path,
+            at: None,
+        }
+    }
+
+    fn write(&self, text: &str) {
+        let file = File::options().create(true).append(true).open(&self.path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .expect("written");
+    }
+
+    fn jobs(&mut self, most: usize) -> Vec<String> {
+        let options = Options {
+            cluster: "c".to_owned(),
+            growing: true,
+            ..Options::default()
+        };
+        let portion = {
+            let format = Format::SlurmJobcomp;
+            read(&self.path, self.at.as_ref(), format, &options, most)
+        }
+        .expect("read");
+        assert!(portion.bad.is_empty());
+        self.at = Some(portion.next);
+        let jobs = portion.records.into_iter();
+        jobs.map(|record| record.key.job).collect()
+    }
+}
+
+#[test]
+fn a_line_is_read_once_it_is_whole() {
+    let mut file = Followed::new();
+    let second = line(2);
+    file.write(&line(1));
+    file.write(&second[..40]);
+    assert_eq!(file.jobs(10), ["1"]);
+    assert_eq!(file.jobs(10), [""; 0]);
+    file.write(&second[40..]);
+    assert_eq!(file.jobs(10), ["2"]);
+}
+
+#[test]
+fn a_renamed_file_is_read_to_its_end_first() {
+    let mut file = Followed::new();
+    file.write(&line(1));
+    assert_eq!(file.jobs(10), ["1"]);
+    file.write(&line(2));
+    fs::rename(&file.path, file.path.with_extension("log.1")).expect("renamed");
+    file.write(&line(3));
+    assert_eq!(file.jobs(10), ["2"]);
+    assert_eq!(file.jobs(10), ["3"]);
+    assert_eq!(file.jobs(10), [""; 0]);
+}
+
+#[test]
+fn an_emptied_file_begins_anew_and_portions_are_bounded() {
+    let mut file = Followed::new();
+    file.write(&(line(1) + &line(2) + &line(3)));
+    assert_eq!(file.jobs(2), ["1", "2"]);
+    assert_eq!(file.jobs(2), ["3"]);
+    File::create(&file.path).expect("emptied");
+    file.write(&line(4));
+    assert_eq!(file.jobs(2), ["4"]);
+}
+
+#[test]
+fn a_file_that_was_copied_and_emptied_is_read_to_its_end_first() {
+    let mut file = Followed::new();
+    file.write(&line(1));
+    assert_eq!(file.jobs(10), ["1"]);
+    file.write(&line(2));
+    fs::copy(&file.path, file.path.with_extension("log.1")).expect("copied");
+    File::create(&file.path).expect("emptied");
+    // As long as what was there before: only its beginning tells it apart.
+    file.write(&(line(3) + &line(4)));
+    assert_eq!(file.jobs(10), ["2"]);
+    assert_eq!(file.jobs(10), ["3", "4"]);
+    assert_eq!(file.jobs(10), [""; 0]);
+}
+
+#[test]
+fn a_bad_line_is_given_with_its_number_and_text() {
+    let mut file = Followed::new();
+    file.write(&(line(1) + "JobId=x nonsense\n" + &line(2)));
+    let options = Options::default();
+    let portion = read(&file.path, None, Format::SlurmJobcomp, &options, 10).expect("read");
+    assert_eq!(portion.records.len(), 2);
+    let bad = &portion.bad[0];
+    assert_eq!(
+        (bad.line, bad.text.as_slice()),
+        (2, &b"JobId=x nonsense"[..])
+    );
+    file.at = Some(portion.next);
+    assert_eq!(file.jobs(10), [""; 0]);
+}

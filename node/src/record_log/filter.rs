@@ -1,0 +1,139 @@
+//! Which records, and what they come to.
+//!
+//! Invariant: a record is in a period if the job was there at some moment of it, from its start (or
+//! submission) to its end; sums count only what lies in the period. Names are compared whole.
+
+use fairmesh_model::WallTime;
+use fairmesh_records::{BatchRecord, Dimension, Summary};
+use rusqlite::{Connection, params_from_iter, types::Value};
+
+use super::{LogError, row, signed};
+
+/// Which records are wanted; what is `None` does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// There at or after.
+    pub since: Option<WallTime>,
+    /// There before.
+    pub until: Option<WallTime>,
+    /// Local user.
+    pub user: Option<String>,
+    /// Batch account or project.
+    pub account: Option<String>,
+    /// Local group.
+    pub group: Option<String>,
+    /// VO, by alias.
+    pub vo: Option<String>,
+    /// State, by Slurm's long name.
+    pub state: Option<String>,
+    /// Queue or partition.
+    pub queue: Option<String>,
+    /// Cluster.
+    pub cluster: Option<String>,
+}
+
+/// A record that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The record's JSON, with `vo` and `path` added: an object on one line.
+    pub json: String,
+}
+
+impl Filter {
+    fn condition(&self) -> (String, Vec<Value>) {
+        let (mut words, mut values) = (vec!["1".to_owned()], Vec::new());
+        if let Some(since) = self.since {
+            // The end; of a job that has not ended it is not known, so it is still there.
+            words.push("(moment >= ? OR is_over = 0)".to_owned());
+            values.push(Value::Integer(signed(since.0)));
+        }
+        if let Some(until) = self.until {
+            words.push("coalesce(started, submitted, moment) < ?".to_owned());
+            values.push(Value::Integer(signed(until.0)));
+        }
+        let names = [
+            ("user", &self.user),
+            ("account", &self.account),
+            ("local_group", &self.group),
+            ("vo", &self.vo),
+            ("state", &self.state),
+            ("queue", &self.queue),
+            ("cluster", &self.cluster),
+        ];
+        for (column, name) in names {
+            if let Some(name) = name {
+                words.push(format!("{column} = ?"));
+                values.push(Value::Text(name.clone()));
+            }
+        }
+        (words.join(" AND "), values)
+    }
+}
+
+/// Gives `each` the newest `most` of the records, the oldest of them first, until it says no. Says
+/// whether there were more. Blocks on the disk.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn find(
+    connection: &Connection,
+    filter: &Filter,
+    most: u32,
+    mut each: impl FnMut(Found) -> bool,
+) -> Result<bool, LogError> {
+    let (condition, values) = filter.condition();
+    let newest = format!("SELECT id FROM records WHERE {condition} ORDER BY moment DESC, id DESC");
+    let count = format!(
+        "SELECT count(*) FROM ({newest} LIMIT {})",
+        u64::from(most) + 1
+    );
+    let found: i64 = connection.query_row(&count, params_from_iter(&values), |row| row.get(0))?;
+    let query = format!(
+        "SELECT record, vo, path FROM records WHERE id IN ({newest} LIMIT {most}) \
+         ORDER BY moment, id"
+    );
+    let mut statement = connection.prepare(&query)?;
+    let mut rows = statement.query(params_from_iter(&values))?;
+    while let Some(found) = rows.next()? {
+        let text = |column: usize| -> rusqlite::Result<Option<&str>> {
+            Ok(found.get_ref(column)?.as_str_or_null()?)
+        };
+        let json = row::with_account(text(0)?.unwrap_or("{}"), text(1)?, text(2)?);
+        if !each(Found { json }) {
+            break;
+        }
+    }
+    Ok(found > i64::from(most))
+}
+
+/// The sums of the records. Blocks on the disk.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn summarise(
+    connection: &Connection,
+    filter: &Filter,
+    by: &[Dimension],
+) -> Result<Summary, LogError> {
+    let (condition, values) = filter.condition();
+    let since = filter.since.unwrap_or(WallTime(0));
+    let until = filter.until.unwrap_or(WallTime(u64::MAX));
+    let mut summary = Summary::by(by).within(since, until);
+    let columns = row::JOB_COLUMNS;
+    let query = format!("SELECT {columns} FROM records WHERE {condition} AND is_over = 1");
+    let mut statement = connection.prepare(&query)?;
+    let mut rows = statement.query(params_from_iter(&values))?;
+    while let Some(found) = rows.next()? {
+        row::with_job(found, |job| {
+            summary.add(job);
+        })?;
+    }
+    Ok(summary)
+}
+
+impl Found {
+    /// The record itself; `None` if a later release wrote it in another way.
+    pub fn record(&self) -> Option<BatchRecord> {
+        row::record(&self.json)
+    }
+}

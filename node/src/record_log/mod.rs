@@ -1,0 +1,169 @@
+//! The record log: the job records that this site was told, one row a job, in SQLite beside the
+//! node's store.
+//!
+//! A thread of its own writes: one transaction a batch, durable before the batch is acknowledged.
+//! Readers have connections of their own and see the last whole batch. The log is bounded by age and
+//! by size, and what is too old goes in small steps between batches.
+//!
+//! Invariants: one row for each run of a job, the fullest word on it, whichever came first; the log is
+//! never needed to count usage, so one that cannot be read is set aside and said so; nothing of it
+//! leaves the site unless somebody exports it.
+//! Deliberately not here: charging, and what a record means (`fairmesh-records`).
+
+mod filter;
+mod row;
+mod schema;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use fairmesh_model::{Millis, WallTime};
+use fairmesh_records::BatchRecord;
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+pub use filter::{Filter, Found, find, summarise};
+
+/// The log's file in the node's data folder.
+pub const FILE: &str = "records.sqlite";
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Jobs that ended (or were last heard of) longer ago are forgotten.
+    pub age: Millis,
+    /// With more than so many bytes of rows the oldest are forgotten.
+    pub bytes: u64,
+}
+
+impl Default for Keep {
+    /// 400 days, so that a year can be compared with the one before; and 4 GiB, which are some five
+    /// million jobs.
+    fn default() -> Self {
+        Self {
+            age: Millis::from_secs(400 * 86_400),
+            bytes: 4 << 30,
+        }
+    }
+}
+
+/// A record, and whom it was charged to.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The record.
+    pub record: BatchRecord,
+    /// The VO, by the owner's alias or else by its id; `None` for the site's own accounts.
+    pub vo: Option<String>,
+    /// The account's path; `None` where no rule maps it.
+    pub path: Option<String>,
+    /// Whether the record is the batch system's own, and not only what was charged.
+    pub full: bool,
+}
+
+/// The log cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The database failed: the disk, or its file. Nothing of the batch was written.
+    #[error("the record log failed: {0}")]
+    Database(#[from] rusqlite::Error),
+    /// A file could not be set aside.
+    #[error("{path}: {why}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// The thread that writes has ended.
+    #[error("the record log is closed")]
+    Closed,
+}
+
+enum Command {
+    Append(Vec<Entry>, oneshot::Sender<Result<(), LogError>>),
+    Keep(Keep),
+    Stop,
+}
+
+/// The way to the log. Cheap to share behind an `Arc`.
+#[derive(Debug)]
+pub struct RecordLog {
+    path: PathBuf,
+    commands: mpsc::Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RecordLog {
+    /// Opens the log in the node's data folder, or begins one. A file that cannot be read is renamed
+    /// and said so. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If none can be made.
+    pub fn open(data_dir: &Path, keep: Keep) -> Result<Self, LogError> {
+        let path = data_dir.join(FILE);
+        let connection = schema::open_or_set_aside(&path)?;
+        let (commands, received) = mpsc::channel();
+        let mut writer = writer::Writer::new(path.clone(), connection, keep);
+        let thread = std::thread::Builder::new()
+            .name("record-log".to_owned())
+            .spawn(move || writer.run(&received))
+            .map_err(|why| LogError::File {
+                path: path.clone(),
+                why,
+            })?;
+        Ok(Self {
+            path,
+            commands,
+            thread: Some(thread),
+        })
+    }
+
+    /// Writes a batch; it is durable when this returns.
+    ///
+    /// # Errors
+    /// If it could not be written: then none of it was.
+    pub async fn append(&self, entries: Vec<Entry>) -> Result<(), LogError> {
+        let (done, written) = oneshot::channel();
+        let command = Command::Append(entries, done);
+        self.commands.send(command).map_err(|_| LogError::Closed)?;
+        written.await.map_err(|_| LogError::Closed)?
+    }
+
+    /// Takes other bounds, from the next step of pruning on.
+    pub fn keep(&self, keep: Keep) {
+        // A log that is closed keeps everything.
+        let _ = self.commands.send(Command::Keep(keep));
+    }
+
+    /// A connection that only reads, for a thread that may block.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn reader(&self) -> Result<Connection, LogError> {
+        Ok(schema::reader(&self.path)?)
+    }
+}
+
+impl Drop for RecordLog {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the writer was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Times and counts as the database keeps them: what is beyond 2^63 is no time of ours.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn moment(ms: i64) -> WallTime {
+    WallTime(u64::try_from(ms).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

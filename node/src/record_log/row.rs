@@ -1,0 +1,120 @@
+//! A record as a row, and back.
+//!
+//! Invariant: the columns only repeat what the JSON of the record says, for filters and sums; the
+//! JSON is what is given out. Deliberately not here: which rows.
+
+use fairmesh_model::Millis;
+use fairmesh_records::{BatchRecord, Job, JobState};
+use rusqlite::{Row, Statement, params};
+
+use super::{Entry, moment, signed};
+
+/// Writes a row. What is there stays if it says more: an end outweighs an instalment, and the batch
+/// system's own record what was only charged.
+pub(super) const UPSERT: &str = "
+    INSERT INTO records (cluster, job, instance, moment, submitted, started, ended, held, user,
+        account, local_group, subject, vo, path, queue, state, is_over, is_full, cpus, nodes, gpus,
+        record)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+        ?20, ?21, ?22)
+    ON CONFLICT (cluster, job, instance) DO UPDATE SET
+        moment = excluded.moment, submitted = excluded.submitted, started = excluded.started,
+        ended = excluded.ended, held = excluded.held, user = excluded.user,
+        account = excluded.account, local_group = excluded.local_group,
+        subject = excluded.subject, vo = excluded.vo, path = excluded.path,
+        queue = excluded.queue, state = excluded.state, is_over = excluded.is_over,
+        is_full = excluded.is_full, cpus = excluded.cpus, nodes = excluded.nodes,
+        gpus = excluded.gpus, record = excluded.record
+    WHERE (excluded.is_over, excluded.is_full) >= (is_over, is_full)
+        AND (excluded.record <> record OR excluded.vo IS NOT vo OR excluded.path IS NOT path)";
+
+/// Writes an entry with [`UPSERT`]; `now` dates what has no time of its own.
+pub(super) fn write(
+    statement: &mut Statement<'_>,
+    entry: &Entry,
+    now: u64,
+) -> rusqlite::Result<()> {
+    let record = &entry.record;
+    let json = serde_json::to_string(record)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    let is_over = record.state.has_ended();
+    let at = record
+        .end
+        .filter(|_| is_over)
+        .or(record.start)
+        .or(record.submit);
+    let held = record.held().or(record.wall).filter(|_| is_over);
+    statement.execute(params![
+        record.key.cluster,
+        record.key.job,
+        record.key.instance.cast_signed(),
+        signed(at.map_or(now, |at| at.0)),
+        record.submit.map(|time| signed(time.0)),
+        record.start.map(|time| signed(time.0)),
+        record.end.map(|time| signed(time.0)),
+        held.map(|held| signed(held.0)),
+        record.origin.user,
+        record.origin.account,
+        record.origin.group,
+        record.origin.subject,
+        entry.vo,
+        entry.path,
+        record.queue,
+        record.state.name(),
+        is_over,
+        entry.full,
+        record.cpus.unwrap_or(0),
+        record.nodes.unwrap_or(0),
+        record.gpus.unwrap_or(0),
+        json,
+    ])?;
+    Ok(())
+}
+
+/// Columns that [`with_job`] reads, in its order.
+pub(super) const JOB_COLUMNS: &str = "user, account, local_group, vo, queue, cluster, state, \
+    submitted, started, ended, held, cpus, nodes, gpus";
+
+/// Hands a row of [`JOB_COLUMNS`] on, without a copy of its names.
+pub(super) fn with_job(row: &Row<'_>, take: impl FnOnce(&Job<'_>)) -> rusqlite::Result<()> {
+    let text = |column: usize| -> rusqlite::Result<Option<&str>> {
+        Ok(row.get_ref(column)?.as_str_or_null()?)
+    };
+    let time = |column: usize| -> rusqlite::Result<Option<i64>> { row.get(column) };
+    let state = text(6)?.and_then(JobState::parse);
+    take(&Job {
+        user: text(0)?,
+        account: text(1)?,
+        group: text(2)?,
+        vo: text(3)?,
+        queue: text(4)?,
+        cluster: text(5)?.unwrap_or_default(),
+        state: state.unwrap_or(JobState::Failed),
+        submit: time(7)?.map(moment),
+        start: time(8)?.map(moment),
+        end: time(9)?.map(moment),
+        held: time(10)?.map(|held| Millis(moment(held).0)),
+        cpus: row.get(11)?,
+        nodes: row.get(12)?,
+        gpus: row.get(13)?,
+    });
+    Ok(())
+}
+
+/// The record's JSON with whom it was charged to: an object again.
+pub(super) fn with_account(record: &str, vo: Option<&str>, path: Option<&str>) -> String {
+    let mut json = record.strip_suffix('}').unwrap_or(record).to_owned();
+    for (name, value) in [("vo", vo), ("path", path)] {
+        if let Some(value) = value {
+            let value = serde_json::Value::from(value);
+            json.push_str(&format!(",\"{name}\":{value}"));
+        }
+    }
+    json.push('}');
+    json
+}
+
+/// Reads a record back.
+pub(super) fn record(json: &str) -> Option<BatchRecord> {
+    serde_json::from_str(json).ok()
+}

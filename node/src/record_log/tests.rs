@@ -1,0 +1,147 @@
+//! One row a job, found and summed, bounded, and set aside when it cannot be read.
+
+use fairmesh_model::{JobKey, Origin};
+use fairmesh_records::{Dimension, Format, JobState};
+
+use super::*;
+
+const HOUR: u64 = 3_600_000;
+
+fn entry(job: u64, state: JobState, full: bool) -> Entry {
+    let key = JobKey {
+        cluster: "c".to_owned(),
+        job: job.to_string(),
+        instance: 7,
+    };
+    let mut record = BatchRecord::new(Format::SlurmSacct, key, state);
+    record.origin = Origin {
+        user: Some(if job.is_multiple_of(2) { "ann" } else { "bob" }.to_owned()),
+        ..Origin::default()
+    };
+    record.start = Some(WallTime(job * HOUR));
+    record.end = Some(WallTime((job + 1) * HOUR)).filter(|_| state.has_ended());
+    record.cpus = Some(2);
+    Entry {
+        record,
+        vo: Some("physics".to_owned()),
+        path: Some("/cms".to_owned()),
+        full,
+    }
+}
+
+fn all() -> Keep {
+    Keep {
+        age: Millis(u64::MAX),
+        ..Keep::default()
+    }
+}
+
+fn found(log: &RecordLog, filter: &Filter, most: u32) -> (Vec<String>, bool) {
+    let mut jobs = Vec::new();
+    let reader = log.reader().expect("a reader");
+    let more = find(&reader, filter, most, |found| {
+        let record = found.record().expect("a record");
+        jobs.push(format!("{} {}", record.key.job, record.state.name()));
+        true
+    });
+    (jobs, more.expect("found"))
+}
+
+#[tokio::test]
+async fn the_fullest_word_on_a_job_is_kept_whatever_comes_when() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let running = || entry(1, JobState::Running, true);
+    let ended = || entry(1, JobState::Failed, true);
+    let charged = || entry(1, JobState::Completed, false);
+    for batch in [vec![running(), ended(), charged()], vec![running()]] {
+        log.append(batch).await.expect("written");
+        let (jobs, more) = found(&log, &Filter::default(), 10);
+        assert_eq!((jobs, more), (vec!["1 FAILED".to_owned()], false));
+    }
+    drop(log);
+    let again = RecordLog::open(folder.path(), all()).expect("opens");
+    assert_eq!(found(&again, &Filter::default(), 10).0, ["1 FAILED"]);
+}
+
+#[tokio::test]
+async fn records_are_found_by_name_and_period_the_newest_first_to_stay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let jobs = (1..=6).map(|job| entry(job, JobState::Completed, true));
+    log.append(jobs.collect()).await.expect("written");
+    let ann = Filter {
+        user: Some("ann".to_owned()),
+        ..Filter::default()
+    };
+    assert_eq!(found(&log, &ann, 2).0, ["4 COMPLETED", "6 COMPLETED"]);
+    assert!(found(&log, &ann, 2).1);
+    let period = Filter {
+        since: Some(WallTime(3 * HOUR + 1)),
+        until: Some(WallTime(4 * HOUR)),
+        ..Filter::default()
+    };
+    assert_eq!(
+        found(&log, &period, 10),
+        (vec!["3 COMPLETED".to_owned()], false)
+    );
+    let reader = log.reader().expect("a reader");
+    let sums = summarise(&reader, &Filter::default(), &[Dimension::User]).expect("sums");
+    let users: Vec<_> = sums
+        .groups()
+        .map(|(names, sum)| (&names[0], sum.cpu_ms))
+        .collect();
+    let six = u128::from(6 * HOUR);
+    assert_eq!(users, [(&"ann".to_owned(), six), (&"bob".to_owned(), six)]);
+    let mut text = String::new();
+    find(&reader, &ann, 1, |found| {
+        text = found.json;
+        true
+    })
+    .expect("found");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("an object");
+    assert_eq!(
+        (&json["vo"], &json["path"]),
+        (&"physics".into(), &"/cms".into())
+    );
+}
+
+#[tokio::test]
+async fn what_is_too_old_or_too_much_goes_in_steps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let jobs = (1..=3_000).map(|job| entry(job, JobState::Completed, true));
+    log.append(jobs.collect()).await.expect("written");
+    drop(log);
+    let mut connection = schema::open_or_set_aside(&folder.path().join(FILE)).expect("opens");
+    let count = |connection: &Connection| -> i64 {
+        let query = "SELECT count(*) FROM records";
+        connection
+            .query_row(query, [], |row| row.get(0))
+            .expect("a count")
+    };
+    let small = Keep { bytes: 1, ..all() };
+    assert!(writer::step(&mut connection, small).expect("a step"));
+    assert_eq!(count(&connection), 2_000);
+    // Every job ended in 1970.
+    let young = Keep::default();
+    while writer::step(&mut connection, young).expect("a step") {}
+    assert_eq!(count(&connection), 0);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_log_is_set_aside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(FILE);
+    std::fs::write(&path, "no database, and longer than nothing".repeat(100)).expect("written");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    log.append(vec![entry(1, JobState::Completed, true)])
+        .await
+        .expect("written");
+    assert_eq!(found(&log, &Filter::default(), 10).0.len(), 1);
+    let names = std::fs::read_dir(folder.path())
+        .expect("a folder")
+        .flatten();
+    let kept = names.filter(|entry| entry.file_name().to_string_lossy().contains("unreadable"));
+    assert_eq!(kept.count(), 1);
+}
