@@ -49,8 +49,8 @@ impl Cluster {
             .lines()
             .map(|line| line.split('#').next().unwrap_or(line));
         let pairs = lines.filter_map(|line| line.trim().split_once('='));
-        let told = pairs.filter(|(key, _)| key.trim().eq_ignore_ascii_case(SILENT));
-        if let Some((_, value)) = told.last()
+        let mut told = pairs.filter(|(key, _)| key.trim().eq_ignore_ascii_case(SILENT));
+        if let Some((_, value)) = told.next_back()
             && self.value(SILENT).is_none()
             && value.trim() != "site_factor/none"
         {
