@@ -1,8 +1,11 @@
 //! Whatever the bytes, no parser panics; every reader comes to its end, and one that goes on from a
 //! cursor gives what the first would have given.
 
+use fairmesh_model::{Millis, WallTime};
+use fairmesh_records::export::{self, ApelSite, Summaries};
 use fairmesh_records::{
-    Cursor, Format, GridIdentities, Options, RECORD_BYTES_MAX, Records, slurm::array_tasks,
+    ChargeRule, Cursor, Format, GridIdentities, Options, RECORD_BYTES_MAX, Records,
+    slurm::array_tasks,
 };
 use proptest::prelude::*;
 
@@ -78,6 +81,13 @@ fn options(growing: bool) -> Options {
     }
 }
 
+fn site() -> ApelSite {
+    ApelSite {
+        name: "s".to_owned(),
+        infrastructure: "local".to_owned(),
+    }
+}
+
 fn outcomes(bytes: &[u8], format: Format, cursor: Cursor, growing: bool) -> Vec<String> {
     let records = Records::resume(bytes, format, &options(growing), cursor);
     records
@@ -104,6 +114,28 @@ proptest! {
             let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
             let most = bytes.len() + lines + 2;
             prop_assert!(outcomes(&bytes, format, Cursor::default(), false).len() <= most);
+        }
+    }
+
+    /// Whatever a parser gives can be charged and written out, and what is written can be read.
+    #[test]
+    fn no_record_makes_charging_or_export_panic(bytes in soup(), as_of in any::<u64>()) {
+        for format in Format::all() {
+            let mut summaries = Summaries::default();
+            for record in Records::new(bytes.as_slice(), format, &options(false)).flatten() {
+                let _ = ChargeRule::default().usage(&record, WallTime(as_of));
+                let _ = ChargeRule::default().running(&record, WallTime(as_of), Millis(as_of));
+                let _ = summaries.add(&record);
+                let _ = export::apel_job(&record, &site());
+                if let Ok(xml) = export::usage_record(&record, WallTime(0)) {
+                    let format = Format::OgfUsageRecord;
+                    let mut again = Records::new(xml.as_bytes(), format, &options(false));
+                    let job = again.next().and_then(Result::ok);
+                    let named = !record.key.job.trim().is_empty();
+                    prop_assert!(job.is_some() || !named, "{xml}");
+                }
+            }
+            prop_assert!(Summaries::parse(&summaries.message(&site())).is_ok());
         }
     }
 

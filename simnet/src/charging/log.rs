@@ -19,7 +19,7 @@ const NODES: usize = 18;
 /// What charging asks of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoggedJob {
-    /// Seconds from start to end.
+    /// Seconds from start to end; 0 if it did not run.
     pub run_s: u64,
     /// Cores of all nodes.
     pub cores: u64,
@@ -40,7 +40,8 @@ impl LoggedJob {
         let nodes: BTreeSet<&str> = listed.split(',').filter(|node| !node.is_empty()).collect();
         let nodes = u32::try_from(nodes.len().max(1)).ok()?;
         Some(Self {
-            run_s: number(RUN)?,
+            // -1 is "not known", here of jobs that never started.
+            run_s: u64::try_from(columns.get(RUN)?.parse::<i64>().ok()?).unwrap_or(0),
             cores: number(CORES)?,
             mem_mib: number(MEMORY)?.div_ceil(1 << 20) * u64::from(nodes),
             nodes,

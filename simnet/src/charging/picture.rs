@@ -20,18 +20,23 @@ pub fn by_user(of: &Comparison) -> Summary {
     users.truncate(USERS);
     users.sort_by(|a, b| change(b.1).total_cmp(&change(a.1)));
     let gib = |sums: &Sums| sums.memory as f64 / 1_024.0 / sums.cpu_time.max(1) as f64;
-    let name = |(user, sums): &(&u64, &Sums)| format!("u{user} {:.1}", gib(sums));
+    let name = |(user, _): &(&u64, &Sums)| format!("u{user}");
+    let dearer = users.iter().filter(|(_, sums)| change(sums) > 0.0);
+    let dearer: Vec<String> = dearer
+        .map(|(user, sums)| format!("u{user} for {:.0}", gib(sums)))
+        .collect();
     summary(
         "charging-users",
         "Who pays more by the penalty than by CPU time",
-        "user, and the GiB that he asked for per core",
+        "user",
         &of.total,
         users.iter().map(name).zip(users.iter().map(|user| *user.1)),
         &format!(
             "MetaCentrum 2013, zewura and zegox: the {USERS} of {} users whose part changes most. \
-             A machine has 6.3 or 7.5 GiB for each core; who asks for more keeps cores from others \
-             and pays for them.",
-            of.users.len()
+             A machine has 6.3 or 7.5 GiB for each core; {} asked for more, and so kept cores from \
+             others.",
+            of.users.len(),
+            dearer.join(", ")
         ),
     )
 }
@@ -88,7 +93,7 @@ fn summary(
 }
 
 /// Percent of all charges, by CPU time and by the penalty.
-pub fn parts(sums: &Sums, total: &Sums) -> (f64, f64) {
+pub(super) fn parts(sums: &Sums, total: &Sums) -> (f64, f64) {
     let percent = |part: u128, whole: u128| 100.0 * part as f64 / whole.max(1) as f64;
     (
         percent(sums.cpu_time, total.cpu_time),

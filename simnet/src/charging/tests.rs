@@ -38,12 +38,12 @@ fn a_small_log_adds_up() {
     assert_eq!(comparison.users[&1].penalty, 4_000_000);
     let heavy = comparison.users[&2];
     assert_eq!((heavy.jobs, heavy.cpu_time), (2, 3_000_000));
-    let one_node = 1_000_000 * 12 * (89 << 10) / (94_035_968_u128 >> 10);
-    assert_eq!(heavy.penalty, one_node + one_node * 2 + 1);
+    let nodes = |nodes: u128| nodes * 1_000_000 * 12 * (89 << 10) / (94_035_968_u128 >> 10);
+    assert_eq!(heavy.penalty, nodes(1) + nodes(2));
     assert_eq!(comparison.memory[0].jobs, 1);
     assert_eq!(comparison.memory[6].jobs, 2);
     assert_eq!(comparison.misfits, (1, 1_000_000));
-    assert_eq!((comparison.not_run, comparison.unreadable), (1, 2));
+    assert_eq!((comparison.not_run, comparison.unreadable), (2, 1));
     assert!(by_user(&comparison).to_svg().is_ok());
     assert!(by_memory(&comparison).to_svg().is_ok());
 }
