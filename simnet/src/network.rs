@@ -103,8 +103,8 @@ pub(crate) struct Parcel {
     pub(crate) session: u64,
     pub(crate) content: Content,
     pub(crate) payload: Payload,
-    /// Played back by an adversary.
-    pub(crate) is_replay: bool,
+    /// Played back by an adversary: how many stores had been lost when it was heard first.
+    pub(crate) replay_after: Option<u64>,
 }
 
 /// An end of a session that will have to look again.

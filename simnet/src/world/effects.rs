@@ -199,7 +199,7 @@ impl World {
                 session,
                 content,
                 payload: payload.clone(),
-                is_replay: false,
+                replay_after: None,
             };
             self.queue.push(at, Queued::Deliver(Box::new(parcel)));
         }

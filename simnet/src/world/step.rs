@@ -226,10 +226,25 @@ impl World {
         Some((Some(node), StepKind::Failed))
     }
 
+    /// How many stores were lost, or replaced by older ones.
+    fn store_losses(&self) -> u64 {
+        let kinds = [
+            FaultKind::Wipe,
+            FaultKind::BackupRestored,
+            FaultKind::SetAside,
+        ];
+        kinds.iter().map(|kind| self.faults.of(*kind)).sum()
+    }
+
     fn deliver(&mut self, parcel: Parcel) -> Option<(Option<usize>, StepKind)> {
         let (from, to) = (parcel.from, parcel.to);
         self.nodes[to].site()?;
-        if parcel.is_replay {
+        if let Some(losses) = parcel.replay_after {
+            // What a store had said before it was lost may count twice if it is heard later
+            // (docs/counting.md, "What cannot be known").
+            if losses != self.store_losses() {
+                return None;
+            }
             self.faults.count(FaultKind::Replay);
         } else {
             if self.network.sessions[to].get(&from) != Some(&parcel.session) {
@@ -244,7 +259,7 @@ impl World {
             }
             if let Some(at) = self.network.links.replay(from, to, self.now_ms) {
                 let again = Parcel {
-                    is_replay: true,
+                    replay_after: Some(self.store_losses()),
                     ..parcel.clone()
                 };
                 self.queue.push(at, Queued::Deliver(Box::new(again)));
@@ -312,7 +327,7 @@ impl World {
             Content::Answer { id, life } => {
                 let place = &mut self.nodes[to];
                 let is_awaited = place.life == life && place.asks.get(&id) == Some(&from);
-                if !is_awaited && !parcel.is_replay {
+                if !is_awaited && parcel.replay_after.is_none() {
                     return None;
                 }
                 if is_awaited {
