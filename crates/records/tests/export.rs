@@ -133,6 +133,8 @@ const OGF_STATES: &[JobState] = &[
 ];
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn a_usage_record_reads_back(records in prop::collection::vec(record(Format::OgfUsageRecord, OGF_STATES), 0..4)) {
         let mut xml = USAGE_RECORDS_OPEN.to_owned();

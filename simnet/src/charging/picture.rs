@@ -23,7 +23,7 @@ pub fn by_user(of: &Comparison) -> Summary {
     let name = |(user, _): &(&u64, &Sums)| format!("u{user}");
     let dearer = users.iter().filter(|(_, sums)| change(sums) > 0.0);
     let dearer: Vec<String> = dearer
-        .map(|(user, sums)| format!("u{user} for {:.0}", gib(sums)))
+        .map(|(user, sums)| format!("u{user} ({:.0} GiB)", gib(sums)))
         .collect();
     summary(
         "charging-users",
@@ -33,8 +33,8 @@ pub fn by_user(of: &Comparison) -> Summary {
         users.iter().map(name).zip(users.iter().map(|user| *user.1)),
         &format!(
             "MetaCentrum 2013, zewura and zegox: the {USERS} of {} users whose part changes most. \
-             A machine has 6.3 or 7.5 GiB for each core; {} asked for more, and so kept cores from \
-             others.",
+             A machine has 6.3 or 7.5 GiB for each core. Who asked for more kept cores from others: \
+             {}.",
             of.users.len(),
             dearer.join(", ")
         ),
