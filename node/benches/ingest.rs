@@ -88,6 +88,7 @@ fn job(number: u64, now: fairmesh_model::WallTime) -> UsageRecord {
         cores: 4,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running: false,
     }
 }
@@ -127,6 +128,7 @@ async fn node(folder: &tempfile::TempDir, clock: Arc<SystemClock>) -> NodeHandle
             introducers: BTreeSet::new(),
             local_history: HistoryRule::default(),
             local_window: WindowLength::HOUR,
+            charging: fairmesh_site::Charging::default(),
             timing: Timing::default(),
         },
         secret: [7; 32],

@@ -7,7 +7,26 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// As `print!`, but for readers that go away.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::cli::output::write(format_args!($($text)*))
+    };
+}
+
+/// As `println!`, but for readers that go away.
+macro_rules! sayln {
+    () => {
+        say!("\n")
+    };
+    ($($text:tt)*) => {
+        say!("{}\n", format_args!($($text)*))
+    };
+}
+
+pub mod charging;
 pub mod check;
+mod output;
 pub mod paper;
 pub mod replay;
 pub mod run;
@@ -34,6 +53,8 @@ enum Command {
     Paper(paper::Args),
     /// Replays recorded load under an old and a new policy: who gains, who loses, when.
     Whatif(whatif::Args),
+    /// Charges recorded jobs by CPU time and by MetaCentrum's penalty: who pays more, and for what.
+    Charging(charging::Args),
     /// Measures how far and how fast a change travels among 100, 300 and 1,000 sites.
     Scale(scale::Args),
 }
@@ -47,6 +68,7 @@ impl Cli {
             Command::Replay(args) => replay::run(args),
             Command::Paper(args) => paper::run(args),
             Command::Whatif(args) => whatif::run(args),
+            Command::Charging(args) => charging::run(args),
             Command::Scale(args) => scale::run(args),
         }
     }

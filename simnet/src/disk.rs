@@ -21,7 +21,43 @@ const ROW_OVERHEAD_BYTES: u64 = 10;
 /// Rows of the side file's journal beyond which older changes of one row are dropped.
 const JOURNAL_COMPACT_AT: usize = 4_096;
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Rows = BTreeMap<RowKey, Vec<u8>>;
+
+/// A key in four numbers, and what does not fit into them: keys that are hashes, as those of jobs
+/// are, need no look at bytes that are somewhere else. The order is that of the bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RowKey {
+    head: [u64; 4],
+    rest: Box<[u8]>,
+    length: usize,
+}
+
+impl RowKey {
+    const HEAD_BYTES: usize = 32;
+
+    fn new(key: &[u8]) -> Self {
+        let (head, rest) = key.split_at(key.len().min(Self::HEAD_BYTES));
+        let mut bytes = [0; Self::HEAD_BYTES];
+        bytes[..head.len()].copy_from_slice(head);
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_be_bytes(bytes.try_into().expect("eight"));
+        }
+        Self {
+            head: words,
+            rest: rest.into(),
+            length: key.len(),
+        }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let head = self.head.iter().flat_map(|word| word.to_be_bytes());
+        let mut bytes: Vec<u8> = head.collect();
+        bytes.truncate(self.length);
+        bytes.extend_from_slice(&self.rest);
+        bytes
+    }
+}
 
 /// Why a disk refused. Nothing of what was asked for was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,8 +163,8 @@ impl Disk {
             }
             let rows = tables.entry(table).or_default();
             match value {
-                Some(value) => rows.insert(key, value),
-                None => rows.remove(&key),
+                Some(value) => rows.insert(RowKey::new(&key), value),
+                None => rows.remove(&RowKey::new(&key)),
             };
         }
         Ok(())
@@ -139,7 +175,10 @@ impl Disk {
         if !self.damaged.is_empty() && self.damaged.contains(&(table, key.to_vec())) {
             return Err(DiskError::Damaged);
         }
-        let value = self.tables.get(&table).and_then(|rows| rows.get(key));
+        let value = self
+            .tables
+            .get(&table)
+            .and_then(|rows| rows.get(&RowKey::new(key)));
         Ok(value.map(Vec::as_slice))
     }
 
@@ -160,7 +199,7 @@ impl Disk {
         tables
             .flat_map(|(of, rows)| {
                 rows.iter()
-                    .map(|(key, value)| (*of, key.clone(), value.clone()))
+                    .map(|(key, value)| (*of, key.to_bytes(), value.clone()))
             })
             .collect()
     }
@@ -196,7 +235,7 @@ impl Disk {
             .iter()
             .flat_map(|(of, rows)| rows.keys().map(|key| (*of, key)));
         if let Some((table, key)) = keys.nth(index) {
-            self.damaged.insert((table, key.clone()));
+            self.damaged.insert((table, key.to_bytes()));
         }
         true
     }
@@ -254,8 +293,8 @@ impl Disk {
         for write in &self.side.journal {
             let rows = tables.entry(write.table).or_default();
             match &write.value {
-                Some(value) => rows.insert(write.key.clone(), value.clone()),
-                None => rows.remove(&write.key),
+                Some(value) => rows.insert(RowKey::new(&write.key), value.clone()),
+                None => rows.remove(&RowKey::new(&write.key)),
             };
         }
     }
@@ -281,6 +320,25 @@ mod tests {
 
     fn set(table: Table, key: u8, value: u8) -> Write {
         Write::set(table, vec![key], vec![value])
+    }
+
+    #[test]
+    fn keys_come_back_and_sort_as_their_bytes() {
+        let lengths = [0, 1, 2, 8, 31, 32, 33, 72];
+        let key = |length: usize, last: u8| {
+            let mut key = vec![0; length];
+            key.last_mut().into_iter().for_each(|byte| *byte = last);
+            key
+        };
+        let mut keys: Vec<Vec<u8>> = lengths
+            .into_iter()
+            .flat_map(|length| [0, 1, 255].map(|last| key(length, last)))
+            .collect();
+        let mut rows: Vec<RowKey> = keys.iter().map(|key| RowKey::new(key)).collect();
+        keys.sort();
+        rows.sort();
+        let back: Vec<Vec<u8>> = rows.iter().map(RowKey::to_bytes).collect();
+        assert_eq!(back, keys);
     }
 
     #[test]

@@ -30,6 +30,7 @@ use fairmesh_model::{HistoryRule, Millis, UsageMode, WallTime, WindowLength};
 use crate::vo::START;
 
 pub use gossip::Gossip;
+pub(crate) use gossip::timing;
 pub use rank::rank;
 pub use usage_table::UsageTable;
 

@@ -23,6 +23,7 @@
 //! | [`central`] | the all-knowing scheduler that gossip is measured against |
 //! | [`paper`] | the FSGrid paper's evaluation: runs, measures, checks, figures |
 //! | [`whatif`] | recorded load under an old and a new policy |
+//! | [`charging`] | recorded jobs under two rules of charging |
 //! | [`scale`] | how far and how fast a change travels among a thousand sites |
 //! | [`figures`] | one figure as a table and as a picture |
 //! | [`cli`] | the commands |
@@ -50,6 +51,7 @@ pub mod scenario;
 pub mod swarm;
 
 pub mod central;
+pub mod charging;
 pub mod figures;
 pub mod grid;
 pub mod paper;

@@ -4,6 +4,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Many sites in one process allocate all the time: a run takes a third longer with glibc's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     simnet::cli::Cli::parse().run().unwrap_or_else(|error| {
         eprintln!("simnet: {error:#}");

@@ -1,8 +1,10 @@
 //! How far and how fast a change travels in a large Grid, and what it costs.
 //!
 //! A Grid of N members of one VO with calm links of 10 to 50 ms, connections to 16 others and the
-//! node's mesh of about four neighbours comes to rest. Then one site reports one job, and later many
-//! sites one each. Hops are counted from neighbour to neighbour, by whichever way a change comes.
+//! node's mesh of about four neighbours comes to rest. Then one site reports one job, later many
+//! sites one each, and last one site many jobs that change many cells: what is sent beside the cells,
+//! a signature above all, is most of a batch of one cell and little of a batch of many. Hops are
+//! counted from neighbour to neighbour, by whichever way a change comes.
 //!
 //! Heartbeats come once a day here, so that what is measured is the change: in the idle traffic they
 //! are added by calculation, one a minute from each site, as many copies as the change had.
@@ -25,7 +27,8 @@ use crate::network::{LinkSpec, NetworkSpec};
 use crate::vo::{DAY, OwnerSpec, Vo, VoSpec};
 use crate::world::{World, WorldSpec};
 use probe::Probe;
-pub use spread::Spread;
+use spread::Reports;
+pub use spread::{CELLS_MAX, Spread};
 
 /// Bytes of a page of memory, as Linux counts them on the machines that we know.
 const PAGE_BYTES: u64 = 4_096;
@@ -37,6 +40,8 @@ pub struct ScaleSpec {
     pub sites: usize,
     /// How many of them report at once in the burst.
     pub burst: usize,
+    /// Cells that one site changes at once, at most [`CELLS_MAX`].
+    pub cells: usize,
     /// The seed.
     pub seed: u64,
 }
@@ -52,6 +57,8 @@ pub struct Measured {
     pub single: Spread,
     /// Many jobs at once.
     pub burst: Spread,
+    /// Many cells of one site at once.
+    pub bulk: Spread,
     /// Bytes that a node receives in a minute in which nothing happens and nobody has a heartbeat.
     pub idle_bytes_per_node_minute: f64,
     /// What heartbeats, one a minute from each site, would add to it.
@@ -69,7 +76,8 @@ pub struct Measured {
 impl Measured {
     /// Whether everybody held everything.
     pub fn is_complete(&self) -> bool {
-        self.single.reached == self.sites && self.burst.reached == self.sites
+        let all = [&self.single, &self.burst, &self.bulk];
+        all.into_iter().all(|spread| spread.reached == self.sites)
     }
 
     /// The design's goal for hops: 2 × log2(N).
@@ -93,12 +101,14 @@ pub fn measure(spec: &ScaleSpec) -> Measured {
     let before = spread::received_bytes(&world);
     world.run_for(Millis(60_000));
     let idle = (spread::received_bytes(&world) - before) as f64 / spec.sites as f64;
-    let single = spread::spread(&mut world, &vo, &probe, &[spec.sites / 2], idle);
-    world.run_for(Millis(60_000));
-    let many: Vec<usize> = (0..spec.burst.clamp(1, spec.sites)).collect();
-    let apart = spec.sites / many.len();
-    let many: Vec<usize> = many.iter().map(|number| number * apart).collect();
-    let burst = spread::spread(&mut world, &vo, &probe, &many, idle);
+    let middle = spec.sites / 2;
+    let mut spread = |reports: Reports| spread::spread(&mut world, &vo, &probe, reports, idle);
+    let single = spread(Reports::of_sites(&[middle]));
+    let count = spec.burst.clamp(1, spec.sites);
+    let apart = spec.sites / count;
+    let many: Vec<usize> = (0..count).map(|number| number * apart).collect();
+    let burst = spread(Reports::of_sites(&many));
+    let bulk = spread(Reports::of_cells(middle, spec.cells.min(CELLS_MAX)));
     let rows = |node: usize| -> u64 {
         let rows = world.node(node).disk.rows();
         let bytes = rows.iter().map(|(_, key, value)| key.len() + value.len());
@@ -113,9 +123,10 @@ pub fn measure(spec: &ScaleSpec) -> Measured {
             * spread::heartbeat_bytes(&single),
         single,
         burst,
+        bulk,
         idle_bytes_per_node_minute: idle,
         resident_bytes_per_node: resident as f64 / spec.sites as f64,
-        rows_bytes_per_node: rows(spec.sites / 2) as f64,
+        rows_bytes_per_node: rows(middle) as f64,
         steps: world.steps(),
         wall_s: began.elapsed().as_secs_f64(),
     }
@@ -155,11 +166,25 @@ fn resident_bytes() -> u64 {
         * PAGE_BYTES
 }
 
+/// The corners of a curve that stays what it is until it changes, drawn to `end`.
+fn steps(curve: &[(f64, f64)], end: f64) -> Vec<(f64, f64)> {
+    let mut corners = Vec::new();
+    for (x, y) in curve {
+        let before = corners.last().map(|(_, before)| (*x, *before));
+        corners.extend(before);
+        corners.push((*x, *y));
+    }
+    let last = corners.last().map(|(_, last)| (end, *last));
+    corners.extend(last);
+    corners
+}
+
 /// How many sites hold one job's change after how many milliseconds, by size of the Grid.
 pub fn figure(all: &[Measured]) -> Figure {
+    let last_ms = all.iter().map(|measured| measured.single.last_ms).max();
     let series = all.iter().enumerate().map(|(group, measured)| Series {
         name: format!("{} sites", measured.sites),
-        points: measured.single.curve.clone(),
+        points: steps(&measured.single.curve, last_ms.unwrap_or(0) as f64),
         target: None,
         colour_group: group,
     });
@@ -185,6 +210,7 @@ mod tests {
         let spec = ScaleSpec {
             sites: 40,
             burst: 4,
+            cells: 100,
             seed: 1,
         };
         let measured = measure(&spec);
@@ -192,7 +218,9 @@ mod tests {
         assert!(f64::from(measured.single.hops_max) <= measured.hops_goal());
         assert!(measured.single.copies_per_node >= 1.0);
         assert!(measured.single.cell_bytes < measured.single.batch_bytes);
-        assert_eq!(measured.burst.jobs, 4);
+        assert_eq!((measured.burst.jobs, measured.burst.cells), (4, 4));
+        assert_eq!((measured.bulk.jobs, measured.bulk.cells), (100, 100));
+        assert!(measured.bulk.against_cells() < measured.single.against_cells());
         let again = measure(&spec);
         assert_eq!(again.single, measured.single);
         figure(&[measured]).to_svg().expect("it can be drawn");

@@ -210,6 +210,7 @@ fn first_charter(spec: &VoSpec, authority: &SigningKey) -> Charter {
         history: spec.history,
         usage_mode: spec.usage_mode,
         charging: spec.charging,
+        discounts: fairmesh_model::Discounts::NONE,
         distance: spec.distance,
     }
 }
@@ -297,6 +298,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         introducers,
         local_history: owner.local_history,
         local_window: owner.local_window,
+        charging: fairmesh_site::Charging::default(),
         timing: owner.timing,
     }
 }
@@ -326,6 +328,7 @@ pub fn job(
         cores,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running: false,
     }
 }

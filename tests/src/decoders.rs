@@ -7,14 +7,16 @@
 use fairmesh_model::documents::{BATCH_BYTES_MAX, SEAL_BYTES_MAX};
 use fairmesh_model::{
     AccountPath, Charter, Checkpoint, Document, InFlightSheet, RunningJob, Seal, Share,
-    SharePolicy, Signed, UsageBatch, UsageRecord, cbor, cells,
+    SharePolicy, Signed, SiteDescription, UsageBatch, UsageRecord, WallTime, cbor, cells,
 };
+use fairmesh_records::export::{self, Summaries};
+use fairmesh_records::{ChargeRule, Format, GridIdentities, Options, Records};
 
 /// A decoder: takes bytes, says whether it liked them.
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 19] = [
+pub const DECODERS: [(&str, Decoder); 36] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
@@ -46,6 +48,9 @@ pub const DECODERS: [(&str, Decoder); 19] = [
     ("running_job", |bytes| {
         serde_json::from_slice::<RunningJob>(bytes).is_ok()
     }),
+    ("slurm_report", |bytes| {
+        serde_json::from_slice::<fairmesh::control::answer::SlurmReport>(bytes).is_ok()
+    }),
     ("share_tree", |bytes| {
         std::str::from_utf8(bytes)
             .is_ok_and(|text| fairmesh_policy::parse_tree(text, "fuzz.toml").is_ok())
@@ -62,6 +67,49 @@ pub const DECODERS: [(&str, Decoder); 19] = [
             .take(1_000)
             .all(|record| record.is_ok())
     }),
+    ("site_description", |bytes| signed::<SiteDescription>(bytes)),
+    ("charging_config", |bytes| {
+        std::str::from_utf8(bytes)
+            .is_ok_and(|text| node_config(&format!("[site]\nname = \"fuzz\"\n{text}")))
+    }),
+    ("records_blah", |bytes| {
+        let mut kept = GridIdentities::default();
+        kept.read(bytes).is_empty() && !kept.is_empty()
+    }),
+    ("apel_summary", |bytes| {
+        std::str::from_utf8(bytes)
+            .is_ok_and(|text| Summaries::parse(text).is_ok_and(|read| read.rows().count() > 0))
+    }),
+    ("records_slurm_sacct", |bytes| {
+        records(bytes, Format::SlurmSacct)
+    }),
+    ("records_slurm_jobcomp", |bytes| {
+        records(bytes, Format::SlurmJobcomp)
+    }),
+    ("records_slurm_script", |bytes| {
+        records(bytes, Format::SlurmScript)
+    }),
+    ("records_slurm_squeue", |bytes| {
+        records(bytes, Format::SlurmSqueue)
+    }),
+    ("records_pbs", |bytes| records(bytes, Format::Pbs)),
+    ("records_grid_engine", |bytes| {
+        records(bytes, Format::GridEngine)
+    }),
+    ("records_lsf", |bytes| records(bytes, Format::Lsf)),
+    ("records_htcondor_json", |bytes| {
+        records(bytes, Format::HtcondorJson)
+    }),
+    ("records_htcondor_ads", |bytes| {
+        records(bytes, Format::HtcondorAds)
+    }),
+    ("records_htcondor_fields", |bytes| {
+        records(bytes, Format::HtcondorFields)
+    }),
+    ("records_ogf_usage_record", |bytes| {
+        records(bytes, Format::OgfUsageRecord)
+    }),
+    ("records_apel_job", |bytes| records(bytes, Format::ApelJob)),
 ];
 
 /// Runs the decoder of that name.
@@ -82,6 +130,28 @@ fn signed<T: Document>(bytes: &[u8]) -> bool {
     };
     let keys = signed.signers().collect();
     signed.count_valid(&keys) > 0
+}
+
+/// Reads records of a format; what was read is charged and written out again, which must not panic
+/// either. Likes bytes that hold records and nothing wrong.
+fn records(bytes: &[u8], format: Format) -> bool {
+    let options = Options {
+        cluster: "fuzz".to_owned(),
+        ..Options::default()
+    };
+    let rule = ChargeRule::default();
+    let (mut good, mut bad) = (0, 0);
+    for result in Records::new(bytes, format, &options) {
+        let Ok(record) = result else {
+            bad += 1;
+            continue;
+        };
+        good += 1;
+        let _ = rule.usage(&record, WallTime(u64::MAX / 2));
+        let _ = export::usage_record(&record, WallTime(0));
+        let _ = Summaries::default().add(&record);
+    }
+    good > 0 && bad == 0
 }
 
 fn node_config(text: &str) -> bool {

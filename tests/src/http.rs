@@ -15,6 +15,8 @@ pub struct Answer {
     pub status: u16,
     /// The body, if it is JSON.
     pub body: Value,
+    /// The body, whatever it is.
+    pub text: String,
 }
 
 /// Sends one request and reads the answer to its end.
@@ -43,6 +45,7 @@ pub fn request(socket: &Path, method: &str, target: &str, body: &[u8]) -> anyhow
     Ok(Answer {
         status,
         body: serde_json::from_str(&body).unwrap_or(Value::Null),
+        text: body,
     })
 }
 

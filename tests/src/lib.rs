@@ -4,13 +4,14 @@
 //! are the system's choice. Deliberately not here: what a test is about.
 
 pub mod decoders;
+pub mod slurm;
+pub mod story;
+pub mod twins;
 
 mod http;
 mod process;
-mod slurm;
 mod vo;
 
 pub use http::{Answer, request};
 pub use process::{Node, Site};
-pub use slurm::{Accounts, Slurm, Started, await_that, free_ports};
 pub use vo::{Vo, records};

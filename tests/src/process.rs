@@ -11,9 +11,10 @@ use fairmesh_model::SiteId;
 use crate::http::{Answer, request};
 
 /// How long a node may take to start, or a state to be reached.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A site's folder: key, configuration, state.
+#[derive(Debug)]
 pub struct Site {
     program: PathBuf,
     folder: PathBuf,
@@ -22,6 +23,7 @@ pub struct Site {
 }
 
 /// A running node. Killed when dropped.
+#[derive(Debug)]
 pub struct Node {
     child: Child,
     socket: PathBuf,
@@ -54,6 +56,16 @@ impl Site {
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The program that its node runs.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.folder.join("fairmesh.toml")
     }
 
     /// The folder of the node's state.

@@ -12,6 +12,7 @@ use fairmesh_model::{
 use crate::process::Node;
 
 /// A VO with one authority key.
+#[derive(Debug)]
 pub struct Vo {
     authority: SigningKey,
     charter: Signed<Charter>,
@@ -45,6 +46,7 @@ impl Vo {
             history: HistoryRule::default(),
             usage_mode: UsageMode::Active,
             charging: ChargingRule::CpuTime,
+            discounts: fairmesh_model::Discounts::NONE,
             distance: Distance::Absolute,
         };
         let charter = Signed::sign(charter, &[&authority])?;

@@ -112,6 +112,7 @@ fn batch() -> Vec<u8> {
         previous: None,
         at: WallTime(0),
         retired_below: Incarnation(0),
+        settled_below: Incarnation(0),
         cells: PathCells::default(),
     };
     Signed::sign(batch, &[&key()])

@@ -6,346 +6,227 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
-use fairmesh_model::SiteId;
-use fairmesh_tests::{Accounts, Node, Site, Slurm, Started, Vo, await_that};
+use fairmesh_tests::slurm::{Accounts, Kind, Slurm, await_that};
+use fairmesh_tests::story::{
+    CORES_A, CORES_B, both_are_served_alike, queue_at_b, xavier_is_busy_at_a, yvonne_catches_up,
+};
+use fairmesh_tests::twins::{Make, Side, Twins, configure};
+use fairmesh_tests::{Node, Site, Vo};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
 
-/// Cores of a job at B, which is all of B.
-const CORES: u32 = 2;
+const ACCOUNTS: [&str; 2] = ["xavier", "yvonne"];
 
-/// How long a job at B sleeps.
-const SECONDS: u32 = 2;
+const SECOND: Duration = Duration::from_secs(1);
 
-/// Most core-seconds that one job at B is charged: starting and ending take up to a second.
-const JOB_MAX: i64 = (CORES as i64) * (SECONDS as i64 + 1);
-
-struct Grid {
-    a: Slurm,
-    b: Slurm,
-    a_node: Option<Node>,
-    b_node: Node,
-    a_site: Site,
-    b_site: Site,
-    vo: Vo,
-    _folder: tempfile::TempDir,
-}
-
-/// Two Slurms, and two nodes that do not know each other's address yet: a mesh that is cut.
-fn grid(accounts: Accounts<'_>) -> anyhow::Result<Option<Grid>> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path();
-    let Some(a) = Slurm::start(&path.join("slurm-a"), "alpha", 8, accounts)? else {
-        return Ok(None);
-    };
-    let Some(b) = Slurm::start(&path.join("slurm-b"), "beta", CORES, accounts)? else {
-        return Ok(None);
-    };
-    if accounts == Accounts::Slurmdbd {
-        introduce(&a)?;
-        introduce(&b)?;
-    }
-    let a_site = Site::init(PROGRAM, &path.join("a"), "a")?;
-    let b_site = Site::init(PROGRAM, &path.join("b"), "b")?;
-    let vo = Vo::found(
-        "physics",
-        &[(a_site.id, "a"), (b_site.id, "b")],
-        &["xavier", "yvonne"],
-    )?;
-    configure(&a_site, "a", &[], &vo, Some(&a))?;
-    configure(&b_site, "b", &[], &vo, Some(&b))?;
-    let (a_node, b_node) = (a_site.start()?, b_site.start()?);
-    vo.publish(&a_node)?;
-    vo.publish(&b_node)?;
-    Ok(Some(Grid {
-        a,
-        b,
-        a_node: Some(a_node),
-        b_node,
-        a_site,
-        b_site,
-        vo,
-        _folder: folder,
-    }))
-}
-
-/// slurmdbd has to know an account before a job may name it.
-fn introduce(slurm: &Slurm) -> anyhow::Result<()> {
-    slurm.run("sacctmgr", &["-i", "add", "account", "xavier,yvonne"])?;
-    slurm.run(
-        "sacctmgr",
-        &["-i", "add", "user", "root", "account=xavier,yvonne"],
-    )?;
-    Ok(())
-}
-
-/// A node beside a Slurm: every account of the cluster is an entry of the VO.
-fn configure(
-    site: &Site,
-    name: &str,
-    peers: &[(SiteId, &str)],
-    vo: &Vo,
-    slurm: Option<&Slurm>,
-) -> anyhow::Result<()> {
-    let peers: Vec<String> = peers
-        .iter()
-        .map(|(id, at)| format!("\"{id}@{at}\""))
-        .collect();
-    let slurm = slurm.map_or_else(String::new, |slurm| {
-        format!(
-            "[slurm]\nslurm_conf = \"{}\"\ninterval = \"300ms\"\nfeed_interval = \"300ms\"\n",
-            slurm.conf().display()
-        )
-    });
-    let text = format!(
-        "[site]\nname = \"{name}\"\n\
-         [network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\npeers = [{}]\n\
-         [timing]\npublish = \"100ms\"\nsync = \"300ms\"\nheartbeat = \"2s\"\n\
-         [vos]\nphysics = \"{}\"\n\
-         [[identity]]\naccount = \"*\"\nvo = \"physics\"\npath = \"/{{account}}\"\n\
-         [shares]\n\"/physics\" = {{ share = 100, mount = \"physics\" }}\n{slurm}",
-        peers.join(", "),
-        vo.id()
-    );
-    std::fs::write(site.folder().join("fairmesh.toml"), text)?;
-    Ok(())
-}
-
-impl Grid {
-    /// A comes back with B's address; B, where jobs wait, just goes on.
-    fn heal(&mut self) -> anyhow::Result<()> {
-        if let Some(node) = self.a_node.take() {
-            ensure!(node.stop()?.success());
-        }
-        let b = (self.b_site.id, self.b_node.address.as_str());
-        configure(&self.a_site, "a", &[b], &self.vo, Some(&self.a))?;
-        self.a_node = Some(self.a_site.start()?);
-        Ok(())
-    }
-
-    /// xavier is busy at A alone; gives his core-seconds once A's node has counted them.
-    fn xavier_is_busy_at_a(&self) -> anyhow::Result<u64> {
-        self.a.submit("xavier", 8, 2, &[])?;
-        self.a.await_idle()?;
-        let jobs = self.a.started()?;
-        let used: u64 = jobs.iter().map(|job| job.used * job.cores).sum();
-        let node = self.a_node.as_ref().context("A runs")?;
-        node.await_usage("physics", "xavier", used * 1_000)?;
-        Ok(used)
-    }
-
-    /// Queues as many equal jobs of each at B, in turn, while nothing may start.
-    fn queue_at_b(&self, each: u32) -> anyhow::Result<()> {
-        self.b.open(false)?;
-        for _ in 0..each {
-            self.b.submit("xavier", CORES, SECONDS, &[])?;
-            self.b.submit("yvonne", CORES, SECONDS, &[])?;
-        }
-        let all = usize::try_from(each * 2)?;
-        await_that("site factors", || {
-            let priorities = self.b.priorities()?;
-            Ok(priorities
-                .iter()
-                .filter(|(_, priority)| *priority > 1)
-                .count()
-                == all)
-        })
-    }
-
-    /// Waits until `count` jobs have ended at B since `after`, and gives them.
-    fn ended_at_b(&self, after: u64, count: usize) -> anyhow::Result<Vec<Started>> {
-        let mut jobs = Vec::new();
-        await_that("jobs that end", || {
-            jobs = self.b.started()?;
-            jobs.retain(|job| job.id > after && job.ended);
-            Ok(jobs.len() >= count)
-        })?;
-        Ok(jobs)
-    }
-}
-
-/// Core-seconds by which xavier is ahead of yvonne, before each job and after the last.
-fn lead(jobs: &[Started], at_first: u64) -> Vec<i64> {
-    let mut lead = vec![i64::try_from(at_first).unwrap_or(i64::MAX)];
-    for job in jobs {
-        let used = i64::try_from(job.used * job.cores).unwrap_or(i64::MAX);
-        let sign = if job.account == "xavier" { 1 } else { -1 };
-        lead.push(lead[lead.len() - 1] + sign * used);
-    }
-    lead
-}
-
-/// yvonne's jobs start while she is behind by more than a job; then both stay even within one.
-fn yvonne_catches_up(grid: &Grid, after: u64, at_first: u64) -> anyhow::Result<()> {
-    await_that("yvonne before xavier", || {
-        let priorities = grid.b.priorities()?;
-        let of = |account: &str| {
-            let rows = priorities.iter().filter(move |(who, _)| who == account);
-            rows.map(|(_, priority)| *priority).collect::<Vec<_>>()
-        };
-        let (xavier, yvonne) = (of("xavier"), of("yvonne"));
-        Ok(yvonne.iter().min() > xavier.iter().max() && !xavier.is_empty())
+/// Two clusters whose priorities the nodes set.
+fn twins(accounts: Accounts<'_>) -> anyhow::Result<Option<Twins>> {
+    Twins::start(Make {
+        program: PROGRAM,
+        accounts,
+        plugin: None,
+        cpus: [CORES_A, CORES_B],
+        feed_apart: false,
     })
-    .with_context(|| {
-        let usage = grid.b_node.usage("physics", "xavier");
-        let log = std::fs::read_to_string(grid.b_site.folder().join("log"));
-        format!(
-            "{:?}, xavier's usage {usage:?}, {}",
-            grid.b.priorities(),
-            log.unwrap_or_default()
-        )
-    })?;
-    grid.b.open(true)?;
-    let enough = usize::try_from(at_first)? / usize::try_from(CORES * SECONDS)? + 2;
-    let jobs = grid.ended_at_b(after, enough)?;
-    let lead = lead(&jobs, at_first);
-    for (job, lead) in jobs.iter().zip(&lead) {
-        ensure!(
-            *lead <= JOB_MAX || job.account == "yvonne",
-            "xavier was ahead by {lead} core-seconds and was served: {jobs:?}"
-        );
-    }
-    let even = lead.iter().position(|lead| lead.abs() <= JOB_MAX);
-    let even = even.unwrap_or(lead.len());
-    ensure!(even < lead.len(), "never even: {lead:?}");
-    for lead in &lead[even..] {
-        ensure!(lead.abs() <= 2 * JOB_MAX, "even, and then apart: {lead}");
-    }
-    Ok(())
 }
 
 #[test]
 fn slurm_serves_whoever_used_less_of_the_grid() -> anyhow::Result<()> {
-    let Some(mut grid) = grid(Accounts::Filetxt)? else {
+    let Some(mut twins) = twins(Accounts::Filetxt)? else {
         return Ok(());
     };
-    let at_a = grid.xavier_is_busy_at_a()?;
-    // The mesh is cut: B knows nothing of A, and serves both alike.
-    grid.queue_at_b(2)?;
-    grid.b.open(true)?;
-    let jobs = grid.ended_at_b(0, 4)?;
-    for lead in lead(&jobs, 0) {
-        ensure!(lead.abs() <= 2 * JOB_MAX, "not alike while cut: {jobs:?}");
-    }
-    let (last, ahead) = (jobs.iter().map(|job| job.id).max(), lead(&jobs, at_a));
+    let (at_a, one) = xavier_is_busy_at_a(&twins)?;
+    let (last, ahead) = both_are_served_alike(&twins, one / 2)?;
     // Healed, it turns.
-    grid.queue_at_b(8)?;
-    grid.heal()?;
-    let ahead = u64::try_from(ahead[jobs.len()])?;
-    yvonne_catches_up(&grid, last.unwrap_or(0), ahead)
+    queue_at_b(&twins, 5, one)?;
+    twins.heal()?;
+    yvonne_catches_up(&twins, last, ahead + i64::try_from(at_a)?)
 }
 
 #[test]
 fn with_slurmdbd_it_is_the_same() -> anyhow::Result<()> {
-    let Some(mut grid) = grid(Accounts::Slurmdbd)? else {
+    let Some(mut twins) = twins(Accounts::Slurmdbd)? else {
         return Ok(());
     };
-    let at_a = grid.xavier_is_busy_at_a()?;
-    grid.heal()?;
-    grid.queue_at_b(8)?;
-    yvonne_catches_up(&grid, 0, at_a)
+    let (at_a, one) = xavier_is_busy_at_a(&twins)?;
+    twins.heal()?;
+    queue_at_b(&twins, 5, one)?;
+    yvonne_catches_up(&twins, 0, i64::try_from(at_a)?)?;
+    the_loops_are_watched(&twins.b)
 }
 
-/// Waits until a node's usage is what slurmdbd has accounted, when that has heard of everything.
-fn await_equal(slurm: &Slurm, node: &Node, account: &str) -> anyhow::Result<()> {
-    let (mut accounted, mut counted) = (0, 0);
-    let equal = await_that("equal usage", || {
-        accounted = slurm.accounted(account)?.unwrap_or(0) * 1_000;
-        counted = node.usage("physics", account)?;
-        Ok(accounted > 0 && accounted == counted)
-    });
-    equal.with_context(|| format!("{account}: {accounted} in sacct, {counted} in the mesh"))
+/// The node's metrics hold those of its loops.
+fn the_loops_are_watched(side: &Side) -> anyhow::Result<()> {
+    let text = side.node()?.http("GET", "/v1/metrics", b"")?.text;
+    let value = |name: &str| -> anyhow::Result<f64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let value = line.with_context(|| format!("no {name} in {text}"))?;
+        Ok(value.trim().parse()?)
+    };
+    for above_zero in [
+        "fairmesh_slurm_rounds_total{loop=\"sync\"}",
+        "fairmesh_slurm_rounds_total{loop=\"feed\"}",
+        "fairmesh_slurm_updates_total{outcome=\"set\"}",
+        "fairmesh_slurm_jobs{state=\"waiting\"}",
+        "fairmesh_slurm_records_total{outcome=\"counted\"}",
+        "fairmesh_slurm_running_jobs",
+    ] {
+        ensure!(value(above_zero)? > 0.0, "{above_zero} is 0: {text}");
+    }
+    for age in [
+        "fairmesh_slurm_factors_age_seconds",
+        "fairmesh_slurm_cursor_lag_seconds",
+    ] {
+        ensure!(value(age)? < 60.0, "{age}: {text}");
+    }
+    Ok(())
+}
+
+/// Waits until every node's usage is what the slurmdbds of both clusters have accounted, in sum.
+fn await_equal(twins: &Twins) -> anyhow::Result<()> {
+    for account in ACCOUNTS {
+        let (mut accounted, mut counted) = (Vec::new(), Vec::new());
+        let equal = await_that("equal usage", || {
+            accounted.clear();
+            counted.clear();
+            for side in [&twins.a, &twins.b] {
+                accounted.push(side.slurm.accounted(account)?.unwrap_or(0) * 1_000);
+                counted.push(side.node()?.usage("physics", account)?);
+            }
+            let sum = accounted.iter().sum::<u64>();
+            Ok(accounted.iter().all(|of| *of > 0) && counted.iter().all(|known| *known == sum))
+        });
+        equal.with_context(|| format!("{account}: {accounted:?} in sacct, nodes: {counted:?}"))?;
+        println!("{account}: {accounted:?} core-ms in sacct at A and B, {counted:?} at the nodes");
+    }
+    Ok(())
+}
+
+/// Jobs of all kinds, some of which run for as long as nobody ends them.
+struct Jobs {
+    requeued: String,
+    cancelled: String,
+    stopped: String,
+    held: String,
+}
+
+impl Jobs {
+    fn submit(slurm: &Slurm) -> anyhow::Result<Self> {
+        slurm.submit("yvonne", 1, SECOND, &["--array=1-5%2"])?;
+        Ok(Self {
+            requeued: slurm.submit("xavier", 2, 120 * SECOND, &["--requeue"])?,
+            cancelled: slurm.submit("xavier", 2, 120 * SECOND, &[])?,
+            stopped: slurm.submit("yvonne", 1, 6 * SECOND, &[])?,
+            held: slurm.submit("yvonne", 1, SECOND, &["-H"])?,
+        })
+    }
+
+    /// Waits until all that can run have been seen to.
+    fn run(slurm: &Slurm) -> anyhow::Result<()> {
+        await_that("jobs that run", || {
+            let jobs = slurm.started()?;
+            Ok(jobs.iter().filter(|job| job.used >= 1).count() >= 4)
+        })
+    }
+
+    fn disturb(&self, slurm: &Slurm) -> anyhow::Result<()> {
+        slurm.run("scontrol", &["suspend", &self.stopped])?;
+        slurm.run("scontrol", &["requeue", &self.requeued])?;
+        slurm.restart_slurmctld()
+    }
+
+    fn end(&self, slurm: &Slurm) -> anyhow::Result<()> {
+        slurm.run("scancel", &[&self.cancelled, &self.held, &self.requeued])?;
+        slurm.run("scontrol", &["resume", &self.stopped])?;
+        slurm.await_idle()
+    }
+}
+
+/// The feed of a side begins anew without its cursor, and has read everything once more.
+fn read_all_again(side: &mut Side) -> anyhow::Result<()> {
+    match side.feed.take() {
+        Some(feed) => drop(feed),
+        None => side.stop_node()?,
+    }
+    let until = |side: &Side| {
+        let cursor: serde_json::Value = serde_json::from_slice(&std::fs::read(side.cursor())?)?;
+        cursor["sacct_until"]
+            .as_u64()
+            .context("how far it has come")
+    };
+    let before = until(side)?;
+    std::fs::remove_file(side.cursor())?;
+    if side.node().is_err() {
+        side.start_node()?;
+    } else {
+        side.start_feed()?;
+    }
+    await_that("a cursor as far as the old one", || {
+        Ok(until(side)? >= before)
+    })
 }
 
 #[test]
-fn the_mesh_counts_what_slurm_accounts_to_the_core_second() -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path();
-    let Some(slurm) = Slurm::start(&path.join("slurm"), "alpha", 8, Accounts::Slurmdbd)? else {
+fn the_mesh_counts_what_both_slurms_account_to_the_core_second() -> anyhow::Result<()> {
+    let made = Twins::start(Make {
+        program: PROGRAM,
+        accounts: Accounts::Slurmdbd,
+        plugin: None,
+        cpus: [8, 8],
+        feed_apart: true,
+    })?;
+    let Some(mut twins) = made else {
         return Ok(());
     };
-    introduce(&slurm)?;
-    let (a_site, b_site) = (
-        Site::init(PROGRAM, &path.join("a"), "a")?,
-        Site::init(PROGRAM, &path.join("b"), "b")?,
-    );
-    let vo = Vo::found(
-        "physics",
-        &[(a_site.id, "a"), (b_site.id, "b")],
-        &["xavier", "yvonne"],
-    )?;
-    configure(&b_site, "b", &[], &vo, None)?;
-    let b_node = b_site.start()?;
-    configure(
-        &a_site,
-        "a",
-        &[(b_site.id, &b_node.address)],
-        &vo,
-        Some(&slurm),
-    )?;
-    let a_node = a_site.start()?;
-    vo.publish(&a_node)?;
-    vo.publish(&b_node)?;
+    twins.heal()?;
+    let at_a = Jobs::submit(&twins.a.slurm)?;
+    let at_b = Jobs::submit(&twins.b.slurm)?;
+    Jobs::run(&twins.a.slurm)?;
+    Jobs::run(&twins.b.slurm)?;
+    // kill -9 of A's node, and with it of its feed, and of B's feed, while jobs run and end.
+    twins.a.kill_node()?;
+    drop(twins.b.feed.take());
+    at_a.disturb(&twins.a.slurm)?;
+    at_b.disturb(&twins.b.slurm)?;
+    twins.a.start_node()?;
+    at_a.end(&twins.a.slurm)?;
+    twins.b.start_feed()?;
+    at_b.end(&twins.b.slurm)?;
+    await_equal(&twins)?;
+    // Everything is reported once more, and nothing counts.
+    read_all_again(&mut twins.a)?;
+    read_all_again(&mut twins.b)?;
+    await_equal(&twins)
+}
 
-    let array = slurm.submit("yvonne", 1, 1, &["--array=1-5%2"])?;
-    let requeued = slurm.submit("xavier", 2, 60, &["--requeue"])?;
-    let cancelled = slurm.submit("xavier", 2, 60, &[])?;
-    let stopped = slurm.submit("yvonne", 1, 4, &[])?;
-    let never = slurm.submit("yvonne", 1, 1, &["-H"])?;
-    await_that("jobs that run", || {
-        Ok(slurm.started()?.iter().filter(|job| job.used >= 1).count() >= 4)
-    })?;
-    // kill -9 of the node, and with it of the feed, while jobs run and end.
-    a_node.kill()?;
-    slurm.run("scontrol", &["suspend", &stopped])?;
-    slurm.run("scontrol", &["requeue", &requeued])?;
-    slurm.restart_slurmctld()?;
-    let a_node = a_site.start()?;
-    slurm.run("scancel", &[&cancelled, &never, &requeued])?;
-    slurm.run("scontrol", &["resume", &stopped])?;
-    slurm.await_idle()?;
-    ensure!(array.parse::<u64>().is_ok());
-    for account in ["xavier", "yvonne"] {
-        for node in [&a_node, &b_node] {
-            await_equal(&slurm, node, account)?;
-        }
-    }
-    // The feed begins anew without its cursor: everything is reported once more, and nothing counts.
-    let before = (
-        a_node.usage("physics", "xavier")?,
-        a_node.usage("physics", "yvonne")?,
-    );
-    ensure!(a_node.stop()?.success());
-    std::fs::remove_file(a_site.data().join("slurm-feed.json"))?;
-    let a_node = a_site.start()?;
-    await_that("a new cursor", || {
-        Ok(Path::new(&a_site.data()).join("slurm-feed.json").exists())
-    })?;
-    let after = (
-        a_node.usage("physics", "xavier")?,
-        a_node.usage("physics", "yvonne")?,
-    );
-    ensure!(before == after, "{before:?} became {after:?}");
-    Ok(())
+/// One cluster of eight cores without slurmdbd.
+fn alone(folder: &Path, accounts: Accounts<'_>) -> anyhow::Result<Option<Slurm>> {
+    let kind = Kind {
+        name: "alpha",
+        cpus: 8,
+        accounts,
+        conf: "",
+        plugins: None,
+    };
+    Slurm::start(&folder.join("slurm"), kind)
 }
 
 /// Without slurmdbd: what Slurm shows of its jobs is what the node counts, and a reset leaves nothing.
 fn without_slurmdbd(slurm: &Slurm, folder: &Path, more: &str) -> anyhow::Result<()> {
     let site = Site::init(PROGRAM, &folder.join("a"), "a")?;
-    let vo = Vo::found("physics", &[(site.id, "a")], &["xavier", "yvonne"])?;
-    configure(&site, "a", &[], &vo, Some(slurm))?;
-    let file = site.folder().join("fairmesh.toml");
-    std::fs::write(&file, std::fs::read_to_string(&file)? + more)?;
+    let vo = Vo::found("physics", &[(site.id, "a")], &ACCOUNTS)?;
+    configure(&site, "a", &[], &vo, slurm, more)?;
     let node = site.start()?;
     vo.publish(&node)?;
-    slurm.submit("yvonne", 1, 1, &["--array=1-3%2"])?;
-    let cancelled = slurm.submit("xavier", 2, 60, &[])?;
-    let stopped = slurm.submit("yvonne", 2, 3, &[])?;
+    slurm.submit("yvonne", 1, SECOND, &["--array=1-3%2"])?;
+    let cancelled = slurm.submit("xavier", 2, 60 * SECOND, &[])?;
+    let stopped = slurm.submit("yvonne", 2, 5 * SECOND, &[])?;
     await_that("jobs that run", || {
-        Ok(slurm.started()?.iter().filter(|job| job.used >= 1).count() >= 4)
+        let jobs = slurm.started()?;
+        Ok(jobs.iter().filter(|job| job.used >= 1).count() >= 4)
     })?;
     slurm.run("scontrol", &["suspend", &stopped])?;
     // The last jobs end while the node is away.
@@ -360,10 +241,10 @@ fn without_slurmdbd(slurm: &Slurm, folder: &Path, more: &str) -> anyhow::Result<
     slurm.run("scontrol", &["resume", &stopped])?;
     slurm.await_idle()?;
     let node = site.start()?;
-    for account in ["xavier", "yvonne"] {
+    for account in ACCOUNTS {
         let jobs = slurm.started()?;
         let jobs = jobs.iter().filter(|job| job.account == account);
-        let used: u64 = jobs.map(|job| job.used * job.cores).sum();
+        let used: u64 = jobs.map(|job| job.charge()).sum();
         ensure!(used > 0, "{account} has used nothing");
         node.await_usage("physics", account, used * 1_000)?;
     }
@@ -372,22 +253,24 @@ fn without_slurmdbd(slurm: &Slurm, folder: &Path, more: &str) -> anyhow::Result<
 
 fn reset_leaves_nothing(slurm: &Slurm, site: &Site, node: Node) -> anyhow::Result<()> {
     slurm.open(false)?;
-    let held = slurm.submit("yvonne", 1, 1, &["-H"])?;
-    slurm.submit("xavier", 1, 1, &[])?;
-    slurm.submit("yvonne", 1, 1, &["--array=1-3"])?;
+    let held = slurm.submit("yvonne", 1, SECOND, &["-H"])?;
+    slurm.submit("xavier", 1, SECOND, &[])?;
+    slurm.submit("yvonne", 1, SECOND, &["--array=1-3"])?;
     let set = |wanted: usize| {
         let priorities = slurm.priorities()?;
-        Ok(priorities
-            .iter()
-            .filter(|(_, priority)| *priority > 1)
-            .count()
-            == wanted)
+        let set = priorities.iter().filter(|(_, priority)| *priority > 1);
+        Ok(set.count() == wanted)
     };
     await_that("site factors", || set(2))?;
+    await_that("both in what an operator sees", || {
+        let shown = slurm.site_factors()?;
+        Ok(shown.iter().filter(|(_, factor)| *factor > 0).count() == 2)
+    })
+    .with_context(|| format!("{:?}", slurm.run("sprio", &["-l"])))?;
     node.kill()?;
     let output = std::process::Command::new(PROGRAM)
         .args(["slurm", "sync", "--reset", "--config"])
-        .arg(site.folder().join("fairmesh.toml"))
+        .arg(site.config())
         .output()?;
     ensure!(
         output.status.success(),
@@ -403,7 +286,7 @@ fn reset_leaves_nothing(slurm: &Slurm, site: &Site, node: Node) -> anyhow::Resul
 #[test]
 fn finished_jobs_come_from_the_file_of_jobcomp() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    match Slurm::start(&folder.path().join("slurm"), "alpha", 8, Accounts::Filetxt)? {
+    match alone(folder.path(), Accounts::Filetxt)? {
         Some(slurm) => without_slurmdbd(&slurm, folder.path(), ""),
         None => Ok(()),
     }
@@ -420,15 +303,11 @@ fn finished_jobs_come_from_the_hook() -> anyhow::Result<()> {
     );
     std::fs::write(&hook, text)?;
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755))?;
-    let accounts = Accounts::Script(&hook);
-    let Some(slurm) = Slurm::start(&folder.path().join("slurm"), "alpha", 8, accounts)? else {
+    let Some(slurm) = alone(folder.path(), Accounts::Script(&hook))? else {
         return Ok(());
     };
-    without_slurmdbd(
-        &slurm,
-        folder.path(),
-        &format!("spool = \"{}\"\n", spool.display()),
-    )?;
+    let more = format!("spool = \"{}\"\n", spool.display());
+    without_slurmdbd(&slurm, folder.path(), &more)?;
     ensure!(
         std::fs::read_dir(&spool)?.count() == 0,
         "records are left in the spool"

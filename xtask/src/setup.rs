@@ -23,7 +23,7 @@ const PACKAGES: &[&str] = &[
     "dpkg-dev", // unpacks Slurm's source, which the plug-in is compiled against
 ];
 
-/// Where `tests/tests/plugin.rs` looks for Slurm's source.
+/// Where the tests of the plug-in look for Slurm's source.
 const SLURM_SOURCE: [&str; 2] = ["crates/client-ffi/slurm/get-source.sh", "target/slurm-src"];
 
 /// Installs what is missing where this is root on Debian or a child of it; elsewhere says what it

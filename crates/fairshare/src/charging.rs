@@ -1,105 +1,207 @@
-//! What a job is charged, and how the charge is spread over the windows in which it ran.
+//! What a job is charged: a rate in exact fractions, which any length of wall-clock time turns into
+//! counters.
 //!
-//! Invariants: sums saturate, they never wrap; the parts of a split add up to the whole, to the
-//! unit, and depend only on the job's times and the window length.
-//! Deliberately not here: rules that need to know machines and queues. Source: FSGrid, section 4.3
-//! (CPU time); Slurm's TRES billing weights.
+//! Invariants: nothing is rounded but the counters of a whole length of time, which are rounded
+//! down, so that the counters of two moments differ by what was used between them, to the unit; sums
+//! saturate, they never wrap; a job that no declared machine could run is an error and never free.
+//! Deliberately not here: which document the rule, the discounts and the price list come from.
+//! Source: FSGrid, section 4.3 (CPU time); Slurm's TRES billing weights; MetaCentrum's penalty.
 
-use fairmesh_model::{ChargingRule, Counters, Millis, WallTime, Window, WindowLength};
+mod penalty;
+mod split;
 
-/// What a job held, all the time it ran.
+use ethnum::U256;
+use fairmesh_model::{
+    ChargingRule, Counters, Discounts, Factor, Millis, Placement, PriceList, Share, Terms,
+    UsageRecord,
+};
+
+pub use penalty::{cheapest, suitable};
+pub use split::{split_amount, split_counters};
+
+/// What a job held, all the time it ran, of all its nodes together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
     /// Cores.
     pub cores: u64,
     /// GPUs.
     pub gpus: u64,
-    /// Memory in MiB, of all its nodes together.
+    /// Memory in MiB.
     pub mem_mib: u64,
+    /// Scratch disk in MiB.
+    pub disk_mib: u64,
+    /// Nodes that it is spread over evenly; 0 counts as 1.
+    pub nodes: u32,
 }
 
-/// The counters of holding `held` for `wall`, under `rule`. `jobs` is 0: the caller knows whether
-/// this is a job's last instalment. Fractions of a core-ms are cut.
-pub fn charge(rule: &ChargingRule, held: Resources, wall: Millis) -> Counters {
-    let for_wall = |amount: u64| u128::from(amount) * u128::from(wall.0);
-    let charge = match *rule {
-        ChargingRule::CpuTime => for_wall(held.cores),
+impl From<&UsageRecord> for Resources {
+    fn from(record: &UsageRecord) -> Self {
+        Self {
+            cores: u64::from(record.cores),
+            gpus: u64::from(record.gpus),
+            mem_mib: record.mem_mib,
+            disk_mib: record.placement.disk_mib,
+            nodes: record.placement.nodes,
+        }
+    }
+}
+
+/// What a job held, and where and on which terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Job<'a> {
+    /// What it held.
+    pub held: Resources,
+    /// Its queue.
+    pub queue: Option<&'a str>,
+    /// The class of the machine that ran it, as the price list names it.
+    pub machine: Option<&'a str>,
+    /// On which terms it ran.
+    pub terms: Terms,
+}
+
+impl<'a> Job<'a> {
+    /// The job of a report; `machine` is the class of what the report names.
+    pub fn of(record: &'a UsageRecord, machine: Option<&'a str>) -> Self {
+        let Placement { queue, terms, .. } = &record.placement;
+        Self {
+            held: Resources::from(record),
+            queue: queue.as_deref(),
+            machine,
+            terms: *terms,
+        }
+    }
+}
+
+/// What charges are made by: a VO's rule and discounts, and the price list of the site.
+#[derive(Debug, Clone, Copy)]
+pub struct Tariff<'a> {
+    /// The rule.
+    pub rule: &'a ChargingRule,
+    /// What use on other than the usual terms is charged.
+    pub discounts: &'a Discounts,
+    /// Machines and queues.
+    pub prices: &'a PriceList,
+}
+
+/// Why a job cannot be charged. Nothing was counted; the report or the price list is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChargeError {
+    /// The rule asks for machine classes, and the site has none.
+    #[error("the VO charges by machine, and this site's price list names none: add [[machine]]")]
+    NoMachines,
+    /// No class has what one node of the job asked for.
+    #[error("no machine class of this site has {0}: is the price list complete?")]
+    FitsNowhere(String),
+    /// The job has more nodes than all the classes that could run one of them.
+    #[error("{nodes} nodes are more than the {machines} machines that could run one of them")]
+    TooFewMachines {
+        /// Nodes of the job.
+        nodes: u32,
+        /// Machines of the classes that fit.
+        machines: u64,
+    },
+    /// It ran on a machine of a class that is not on the price list.
+    #[error("machine `{0}` is of no class on this site's price list")]
+    UnknownMachine(String),
+    /// SPEC × queue cost is more than the charter allows.
+    #[error("SPEC {spec} × queue cost {queue_cost} is above the {factor_max} that the VO allows")]
+    FactorAboveMax {
+        /// SPEC of the machine that ran the job.
+        spec: Factor,
+        /// Cost of its queue.
+        queue_cost: Factor,
+        /// The charter's limit.
+        factor_max: Factor,
+    },
+}
+
+/// What a job is charged in a millisecond, as an exact fraction of a core-millisecond, and what it
+/// holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    held: Resources,
+    /// Below 2^190, so that no wall-clock time makes it overflow.
+    numerator: U256,
+    /// Above 0.
+    denominator: U256,
+}
+
+impl Rate {
+    /// The counters of `wall`. `jobs` is 0: the caller knows whether the job has ended. Fractions of
+    /// a core-ms are cut, and what is too large for a counter stays at its largest value.
+    pub fn counters(&self, wall: Millis) -> Counters {
+        let for_wall = |amount: u64| u128::from(amount) * u128::from(wall.0);
+        let charge = self.numerator * U256::from(wall.0) / self.denominator;
+        Counters {
+            charge: u64::try_from(charge).unwrap_or(u64::MAX),
+            cpu_ms: saturate(for_wall(self.held.cores)),
+            gpu_ms: saturate(for_wall(self.held.gpus)),
+            mem_mib_s: saturate(for_wall(self.held.mem_mib) / 1_000),
+            jobs: 0,
+        }
+    }
+
+    fn discounted(self, share: Share) -> Self {
+        if share == Share::WHOLE {
+            return self;
+        }
+        Self {
+            numerator: self.numerator * U256::from(share.units()),
+            denominator: self.denominator * U256::from(Share::ONE),
+            ..self
+        }
+    }
+}
+
+/// What `job` is charged in a millisecond.
+///
+/// # Errors
+/// Only by the penalty rule: where the price list does not say what the job costs.
+pub fn rate(tariff: Tariff<'_>, job: &Job<'_>) -> Result<Rate, ChargeError> {
+    let held = job.held;
+    let (numerator, denominator) = match *tariff.rule {
+        ChargingRule::CpuTime => (U256::from(held.cores), U256::ONE),
         ChargingRule::Weights {
             cpu,
             gpu,
             mem_gib,
             max,
         } => {
-            let term = |weight: u32, amount: u64| u128::from(weight) * u128::from(amount);
+            let term = |weight: u32, amount: u64| U256::from(weight) * U256::from(amount);
             // In 1,024ths of a thousandth of a core, so that MiB need no division.
             let terms = [
                 term(cpu, held.cores) << 10,
                 term(gpu, held.gpus) << 10,
                 term(mem_gib, held.mem_mib),
             ];
-            let cores = if max {
-                terms.into_iter().fold(0, u128::max)
+            let join = if max {
+                |a: U256, b: U256| a.max(b)
             } else {
-                terms.into_iter().fold(0, u128::saturating_add)
+                |a: U256, b: U256| a + b
             };
-            cores.saturating_mul(u128::from(wall.0)) / (1_000 << 10)
+            let sum = terms.into_iter().fold(U256::ZERO, join);
+            (sum, U256::from(1_000_u32 << 10))
         }
+        ChargingRule::Penalty {
+            gpu,
+            disk,
+            factor_max,
+        } => penalty::penalty(tariff.prices, job, (gpu, disk), factor_max)?,
     };
-    Counters {
-        charge: saturate(charge),
-        cpu_ms: saturate(for_wall(held.cores)),
-        gpu_ms: saturate(for_wall(held.gpus)),
-        mem_mib_s: saturate(for_wall(held.mem_mib) / 1_000),
-        jobs: 0,
-    }
+    let rate = Rate {
+        held,
+        numerator,
+        denominator,
+    };
+    Ok(rate.discounted(tariff.discounts.of(job.terms)))
 }
 
-/// Spreads `amount` over the windows from `start` to `end` (excluded) by overlap. What had been
-/// used by the end of each window is rounded down, and the last one gets the rest; parts of zero are
-/// yielded too. A job without duration falls in the window of its start.
-pub fn split_amount(
-    amount: u64,
-    start: WallTime,
-    end: WallTime,
-    length: WindowLength,
-) -> impl Iterator<Item = (Window, u64)> {
-    let duration = end.since(start).0;
-    let last = length.window_at(WallTime(end.0.saturating_sub(1).max(start.0)));
-    let mut before = 0;
-    (length.window_at(start).0..=last.0).map(move |index| {
-        let window = Window(index);
-        let elapsed = length.end_of(window).since(start).0.min(duration);
-        let until = if window == last {
-            amount
-        } else {
-            saturate(u128::from(amount) * u128::from(elapsed) / u128::from(duration.max(1)))
-        };
-        let part = until - before;
-        before = until;
-        (window, part)
-    })
-}
-
-/// Spreads every column of `counters` as [`split_amount`] does, except `jobs`: a job is counted in
-/// the window in which it ended.
-pub fn split_counters(
-    counters: Counters,
-    start: WallTime,
-    end: WallTime,
-    length: WindowLength,
-) -> impl Iterator<Item = (Window, Counters)> {
-    let [charge, cpu, gpu, mem, _] = counters.to_columns();
-    let last = length.window_at(WallTime(end.0.saturating_sub(1).max(start.0)));
-    let column = move |amount| split_amount(amount, start, end, length).map(|(_, part)| part);
-    split_amount(charge, start, end, length)
-        .zip(column(cpu).zip(column(gpu)).zip(column(mem)))
-        .map(move |((window, charge), ((cpu, gpu), mem))| {
-            let jobs = if window == last { counters.jobs } else { 0 };
-            (
-                window,
-                Counters::from_columns([charge, cpu, gpu, mem, jobs]),
-            )
-        })
+/// The counters of a job that ran for `wall`.
+///
+/// # Errors
+/// As [`rate`].
+pub fn charge(tariff: Tariff<'_>, job: &Job<'_>, wall: Millis) -> Result<Counters, ChargeError> {
+    Ok(rate(tariff, job)?.counters(wall))
 }
 
 fn saturate(amount: u128) -> u64 {
@@ -107,103 +209,4 @@ fn saturate(amount: u128) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn charges_by_rows() {
-        let weights = |max| ChargingRule::Weights {
-            cpu: 1_000,
-            gpu: 4_000,
-            mem_gib: 250,
-            max,
-        };
-        let held = Resources {
-            cores: 4,
-            gpus: 1,
-            mem_mib: 32_768,
-        };
-        // rule, what is held, milliseconds, core-ms
-        let rows = [
-            (ChargingRule::CpuTime, held, 1_000, 4_000),
-            (weights(false), held, 1_000, 16_000),
-            (weights(true), held, 1_000, 8_000),
-            (weights(false), Resources::default(), 1_000, 0),
-            (weights(false), held, 0, 0),
-            (
-                ChargingRule::Weights {
-                    cpu: 1,
-                    gpu: 0,
-                    mem_gib: 0,
-                    max: false,
-                },
-                held,
-                499,
-                1,
-            ),
-            (
-                ChargingRule::CpuTime,
-                Resources {
-                    cores: u64::MAX,
-                    ..held
-                },
-                2,
-                u64::MAX,
-            ),
-            (
-                weights(false),
-                Resources {
-                    cores: u64::MAX,
-                    gpus: u64::MAX,
-                    mem_mib: u64::MAX,
-                },
-                u64::MAX,
-                u64::MAX,
-            ),
-        ];
-        for (rule, held, wall, expected) in rows {
-            assert_eq!(
-                charge(&rule, held, Millis(wall)).charge,
-                expected,
-                "{rule:?} {held:?} {wall}"
-            );
-        }
-        let counters = charge(&ChargingRule::CpuTime, held, Millis(1_500));
-        assert_eq!(
-            (counters.gpu_ms, counters.mem_mib_s, counters.jobs),
-            (1_500, 49_152, 0)
-        );
-    }
-
-    #[test]
-    fn a_job_is_split_by_overlap_and_counted_where_it_ended() {
-        let hour = 3_600_000;
-        let counters = Counters {
-            charge: 1_001,
-            jobs: 1,
-            ..Counters::default()
-        };
-        let (start, end) = (WallTime(hour / 2), WallTime(2 * hour));
-        let parts: Vec<_> = split_counters(counters, start, end, WindowLength::HOUR).collect();
-        let charges: Vec<_> = parts
-            .iter()
-            .map(|(window, part)| (window.0, part.charge, part.jobs))
-            .collect();
-        assert_eq!(charges, [(0, 333, 0), (1, 668, 1)]);
-        let instant: Vec<_> = split_amount(7, end, end, WindowLength::HOUR).collect();
-        assert_eq!(instant, [(Window(2), 7)]);
-        let backwards: Vec<_> = split_amount(7, end, start, WindowLength::HOUR).collect();
-        assert_eq!(backwards, [(Window(2), 7)]);
-    }
-
-    proptest! {
-        #[test]
-        fn the_parts_are_the_whole(amount in any::<u64>(), start in 0u64..1_000_000_000, duration in 0u64..500_000_000) {
-            let (start, end) = (WallTime(start), WallTime(start + duration));
-            let parts: Vec<_> = split_amount(amount, start, end, WindowLength::HOUR).collect();
-            prop_assert_eq!(parts.iter().map(|(_, part)| u128::from(*part)).sum::<u128>(), u128::from(amount));
-            prop_assert!(parts.windows(2).all(|pair| pair[0].0.0 + 1 == pair[1].0.0));
-        }
-    }
-}
+mod tests;

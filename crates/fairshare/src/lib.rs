@@ -22,7 +22,9 @@ pub mod tree;
 mod digit;
 mod ratio;
 
-pub use charging::{Resources, charge, split_amount, split_counters};
+pub use charging::{
+    ChargeError, Job, Rate, Resources, Tariff, charge, rate, split_amount, split_counters,
+};
 pub use deviation::{Deviation, DeviationVector, Level};
 pub use explain::{Explanation, explain};
 pub use history::{OLD_DAYS, WeightTable};

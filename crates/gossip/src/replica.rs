@@ -10,8 +10,8 @@ use std::sync::Arc;
 use fairmesh_model::documents::SEAL_BYTES_MAX;
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Checkpoint, ContentHash, CoreMillis, Document,
-    DocumentError, InFlightSheet, Millis, Role, Seal, SealRef, Seq, SharePolicy, Signed, SiteId,
-    StreamId, UsageBatch, Verified, VoId, WallTime, cbor,
+    DocumentError, Factor, InFlightSheet, Millis, Role, Seal, SealRef, Seq, SharePolicy, Signed,
+    SiteId, StreamId, UsageBatch, Verified, VoId, WallTime, cbor,
 };
 use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::{
@@ -529,6 +529,18 @@ fn charge_cores(rule: &ChargingRule, cores: u32) -> u32 {
             let per_core =
                 u64::from(*cpu) + u64::from(*gpu) + u64::from(*mem_gib) * MEM_GIB_PER_CORE_MAX;
             u32::try_from(u64::from(cores) * per_core.max(1_000) / 1_000).unwrap_or(u32::MAX)
+        }
+        // One job may take all CPUs of a machine, another all its memory, and so on; each is
+        // charged the whole machine at most.
+        ChargingRule::Penalty {
+            gpu,
+            disk,
+            factor_max,
+        } => {
+            let jobs = 2 + u128::from(*gpu) + u128::from(*disk);
+            let dearest = jobs * u128::from(factor_max.millionths().max(Factor::UNITS));
+            let charged = u128::from(cores) * dearest / u128::from(Factor::UNITS);
+            u32::try_from(charged).unwrap_or(u32::MAX)
         }
     }
 }

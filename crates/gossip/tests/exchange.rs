@@ -35,6 +35,7 @@ fn charter() -> Signed<Charter> {
         history: fairmesh_model::HistoryRule::default(),
         usage_mode: fairmesh_model::UsageMode::default(),
         charging: fairmesh_model::ChargingRule::default(),
+        discounts: fairmesh_model::Discounts::NONE,
         distance: fairmesh_model::Distance::default(),
     };
     Signed::sign(charter, &[&key(99)]).expect("well-formed")
@@ -56,6 +57,7 @@ fn beat(
         previous,
         at: WallTime(seq),
         retired_below: Incarnation(0),
+        settled_below: Incarnation(0),
         cells: PathCells::default(),
     };
     let signed = Signed::sign(body, &[&key(site)]).expect("well-formed");

@@ -7,6 +7,8 @@
 //!
 //! Deliberately not here: floating point and undefined values; no document has a use for them.
 
+mod sort;
+
 use ciborium::Value;
 use ciborium_ll::{Decoder, Header};
 use serde::Serialize;
@@ -75,14 +77,19 @@ pub fn from_slice<T: DeserializeOwned>(bytes: &[u8], bytes_max: usize) -> Result
 /// # Panics
 /// If `value` has a form that no document of ours has (floats, or an error in its own serializer).
 pub fn to_vec(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = encode(value);
+    if sort::sort_maps(&mut bytes).is_some() {
+        return bytes;
+    }
+    // Something whose length its serializer did not say.
     let mut value = Value::serialized(value).expect("our documents serialize without errors");
     sort_maps(&mut value);
     encode(&value)
 }
 
-fn encode(value: &Value) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    ciborium::into_writer(value, &mut bytes).expect("a vector takes all bytes");
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(128);
+    ciborium::into_writer(value, &mut bytes).expect("our documents serialize without errors");
     bytes
 }
 

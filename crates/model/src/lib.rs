@@ -10,6 +10,7 @@
 //! anything that knows a clock, a disk or a peer.
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
+pub mod factor;
 pub mod ids;
 pub mod path;
 pub mod time;
@@ -23,12 +24,14 @@ pub mod record;
 pub mod signed;
 
 pub use documents::{
-    ChargingRule, Charter, Checkpoint, Distance, HistoryRule, InFlightSheet, MemberSite, Role,
-    Seal, SealRef, ShareEntry, SharePolicy, UsageBatch, UsageMode,
+    ChargingRule, Charter, Checkpoint, Discounts, Distance, HistoryRule, InFlightSheet,
+    MachineClass, MemberSite, PriceList, Role, Seal, SealRef, ShareEntry, SharePolicy,
+    SiteDescription, Terms, UsageBatch, UsageMode,
 };
+pub use factor::Factor;
 pub use ids::{ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
 pub use path::AccountPath;
-pub use record::{JobKey, Origin, RunningJob, UsageRecord};
+pub use record::{JobKey, Origin, Placement, RunningJob, UsageRecord};
 pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::documents::Terms;
 use crate::time::{Millis, WallTime};
 
 /// Longest name (user, account, cluster, job id …) in a report, in bytes. Bounds what one record
@@ -64,12 +65,36 @@ pub struct UsageRecord {
     /// GPUs held.
     #[serde(default)]
     pub gpus: u32,
-    /// Memory held, MiB.
+    /// Memory held, MiB, of all nodes together.
     #[serde(default)]
     pub mem_mib: u64,
+    /// Where and on which terms it ran.
+    #[serde(flatten)]
+    pub placement: Placement,
     /// Whether the job still runs, so that this is an instalment and not the last word.
     #[serde(default)]
     pub running: bool,
+}
+
+/// Where and on which terms a job ran: what charging by machines and queues asks for. All of it may
+/// be left out.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Placement {
+    /// Nodes that its cores, GPUs, memory and disk are spread over evenly; 0 is read as 1.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nodes: u32,
+    /// Scratch disk held, MiB, of all nodes together.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disk_mib: u64,
+    /// Its queue or partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The machine that it ran on, or the class of it, as the site's price list names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// On which terms.
+    #[serde(default, skip_serializing_if = "Terms::is_regular")]
+    pub terms: Terms,
 }
 
 /// Why a report was refused. Nothing was counted; the feed is at fault.
@@ -125,6 +150,8 @@ impl UsageRecord {
             ("account", self.origin.account.as_ref()),
             ("group", self.origin.group.as_ref()),
             ("subject", self.origin.subject.as_ref()),
+            ("queue", self.placement.queue.as_ref()),
+            ("machine", self.placement.machine.as_ref()),
         ];
         for (field, name) in named {
             if name.is_some_and(|name| !good(name)) {
@@ -157,4 +184,8 @@ pub struct RunningJob {
     /// When it is expected to end (its start plus the requested wall-clock time).
     #[serde(rename = "expected_end_ms")]
     pub expected_end: WallTime,
+}
+
+fn is_zero<T: Default + PartialEq>(amount: &T) -> bool {
+    *amount == T::default()
 }

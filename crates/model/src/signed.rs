@@ -9,25 +9,29 @@
 //! Invariant: the bytes received are the bytes hashed, verified, stored and relayed; nothing is
 //! ever re-encoded on the way. A `Verified<T>` cannot be made without [`Signed::verify`].
 
+mod parsed;
 mod verdicts;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use coset::iana::Algorithm;
 use coset::{
-    CoseSign, CoseSignBuilder, CoseSignature, CoseSignatureBuilder, HeaderBuilder,
-    RegisteredLabelWithPrivate, TaggedCborSerializable,
+    CborSerializable, CoseSign, CoseSignBuilder, CoseSignature, CoseSignatureBuilder,
+    HeaderBuilder, ProtectedHeader, RegisteredLabelWithPrivate, TaggedCborSerializable,
 };
 use ed25519_dalek::Signer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_bytes::Bytes;
 
 use crate::cbor::{self, CborError};
 use crate::documents::Role;
 use crate::ids::{ContentHash, KeyId, SiteId, VoId};
 
+pub use parsed::remember_documents;
 pub use verdicts::remember_verdicts;
 
 /// Most signatures on one document: bounds the verification work that one input can cause.
@@ -35,7 +39,7 @@ pub use verdicts::remember_verdicts;
 pub const SIGNATURES_MAX: usize = 32;
 
 /// A kind of document that can be signed.
-pub trait Document: Serialize + DeserializeOwned {
+pub trait Document: Serialize + DeserializeOwned + Clone + 'static {
     /// Name of the kind, part of what is signed.
     const TYPE: &'static str;
     /// Largest envelope in bytes.
@@ -122,7 +126,7 @@ impl fmt::Debug for SigningKey {
 #[derive(Clone)]
 pub struct Signed<T> {
     bytes: Arc<[u8]>,
-    envelope: CoseSign,
+    envelope: Arc<CoseSign>,
     hash: ContentHash,
     claimed: T,
 }
@@ -131,17 +135,23 @@ impl<T: Document> Signed<T> {
     /// Signs `body` with every one of `keys`.
     pub fn sign(body: T, keys: &[&SigningKey]) -> Result<Self, DocumentError> {
         let payload = cbor::to_vec(&body);
-        let unsigned = CoseSignBuilder::new().payload(payload).build();
-        let bytes = to_bytes(unsigned);
-        let mut signed = Self::parse(&bytes)?;
+        let vo = body
+            .vo()
+            .unwrap_or_else(|| ContentHash::of(&payload).into());
+        let aad = external_aad(T::TYPE, vo);
+        let mut envelope = CoseSignBuilder::new().payload(payload).build();
         for key in keys {
-            signed.add_signature(key)?;
+            add_signature(&mut envelope, key, &aad);
         }
-        Ok(signed)
+        Self::parse(&to_bytes(envelope))
     }
 
     /// Takes bytes from anywhere. Checks form and size, not signatures.
     pub fn parse(bytes: &[u8]) -> Result<Self, DocumentError> {
+        parsed::once(bytes, || Self::parse_now(bytes))
+    }
+
+    fn parse_now(bytes: &[u8]) -> Result<Self, DocumentError> {
         let encoding = |error| DocumentError::Encoding {
             kind: T::TYPE,
             error,
@@ -173,7 +183,7 @@ impl<T: Document> Signed<T> {
         let hash = ContentHash::of(payload);
         Ok(Self {
             bytes: bytes.into(),
-            envelope,
+            envelope: Arc::new(envelope),
             hash,
             claimed,
         })
@@ -202,21 +212,10 @@ impl<T: Document> Signed<T> {
 
     /// Adds a signature, or does nothing where this key has signed already.
     pub fn add_signature(&mut self, key: &SigningKey) -> Result<(), DocumentError> {
-        let id = key.key_id();
-        if self.signers().any(|signer| signer == id) {
-            return Ok(());
+        let mut envelope = CoseSign::clone(&self.envelope);
+        if add_signature(&mut envelope, key, &external_aad(T::TYPE, self.vo())) {
+            *self = Self::parse(&to_bytes(envelope))?;
         }
-        let mut envelope = self.envelope.clone();
-        let mut signature = unsigned_signature(id);
-        let to_sign = CoseSign {
-            signatures: vec![signature.clone()],
-            ..envelope.clone()
-        }
-        .tbs_data(&self.external_aad(), &signature);
-        signature.signature = key.0.sign(&to_sign).to_bytes().to_vec();
-        verdicts::made(id.as_bytes(), &signature.signature, &to_sign);
-        envelope.signatures.push(signature);
-        *self = Self::parse(&to_bytes(envelope))?;
         Ok(())
     }
 
@@ -228,11 +227,11 @@ impl<T: Document> Signed<T> {
     /// How many distinct keys of `keys` have signed this payload for this VO and document type.
     /// The one place where signatures are counted.
     pub fn count_valid(&self, keys: &BTreeSet<KeyId>) -> usize {
-        let aad = self.external_aad();
+        let aad = external_aad(T::TYPE, self.vo());
         let good = |signature: &CoseSignature, key: KeyId| -> Option<()> {
             let expected = unsigned_signature(key);
             (signature.protected.header == expected.protected.header).then_some(())?;
-            let signed = self.envelope.tbs_data(&aad, signature);
+            let signed = to_be_signed(&self.envelope, signature, &aad);
             verdicts::is_good(key.as_bytes(), &signature.signature, &signed).then_some(())
         };
         let valid: BTreeSet<KeyId> = self
@@ -267,11 +266,6 @@ impl<T: Document> Signed<T> {
             vo,
             body: self.claimed,
         })
-    }
-
-    fn external_aad(&self) -> Vec<u8> {
-        let vo = self.vo();
-        cbor::to_vec(&("fairmesh/1", T::TYPE, vo))
     }
 }
 
@@ -324,6 +318,47 @@ impl<T> PartialEq for Verified<T> {
 }
 
 impl<T> Eq for Verified<T> {}
+
+/// What a signature is for, beside the payload.
+fn external_aad(kind: &str, vo: VoId) -> Vec<u8> {
+    cbor::to_vec(&("fairmesh/1", kind, vo))
+}
+
+/// A protected header as it came, or as we encode it; nothing where it is empty.
+fn encoded(header: &ProtectedHeader) -> Cow<'_, [u8]> {
+    match &header.original_data {
+        Some(bytes) => Cow::Borrowed(bytes),
+        None if header.is_empty() => Cow::Borrowed(&[]),
+        None => Cow::Owned(header.clone().to_vec().expect("our own headers encode")),
+    }
+}
+
+/// The bytes that a signature is of: RFC 9052, section 4.4.
+fn to_be_signed(envelope: &CoseSign, signature: &CoseSignature, aad: &[u8]) -> Vec<u8> {
+    let (body, own) = (encoded(&envelope.protected), encoded(&signature.protected));
+    let payload = envelope.payload.as_deref().unwrap_or_default();
+    let parts = [&body, &own, aad, payload].map(Bytes::new);
+    cbor::to_vec(&("Signature", parts[0], parts[1], parts[2], parts[3]))
+}
+
+/// Adds the key's signature; false if it has signed already.
+fn add_signature(envelope: &mut CoseSign, key: &SigningKey, aad: &[u8]) -> bool {
+    let id = key.key_id();
+    if envelope
+        .signatures
+        .iter()
+        .filter_map(signer)
+        .any(|signer| signer == id)
+    {
+        return false;
+    }
+    let mut signature = unsigned_signature(id);
+    let to_sign = to_be_signed(envelope, &signature, aad);
+    signature.signature = key.0.sign(&to_sign).to_bytes().to_vec();
+    verdicts::made(id.as_bytes(), &signature.signature, &to_sign);
+    envelope.signatures.push(signature);
+    true
+}
 
 fn unsigned_signature(key: KeyId) -> CoseSignature {
     let header = HeaderBuilder::new()

@@ -50,6 +50,7 @@ pub(crate) fn first_charter(authority: Role, policy: Role) -> Charter {
         history: HistoryRule::None { horizon: 24 },
         usage_mode: UsageMode::default(),
         charging: ChargingRule::default(),
+        discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::default(),
     }
 }

@@ -83,20 +83,22 @@ impl GridIdentity {
     /// The virtual organisation, its group and the role of the primary FQAN:
     /// `/atlas/ca/Role=pilot/Capability=NULL` is `atlas`, `/atlas/ca`, `Role=pilot`.
     pub fn vo(&self) -> Option<(&str, &str, Option<&str>)> {
-        let primary = self.fqans.first()?;
-        let group = primary
-            .find("/Role=")
-            .map_or(primary.as_str(), |at| &primary[..at]);
-        let group = group.find("/Capability=").map_or(group, |at| &group[..at]);
-        let vo = group.strip_prefix('/')?.split('/').next()?;
-        let role = primary.split('/').find(|part| part.starts_with("Role="));
-        Some((vo, group, role))
+        vo_of(self.fqans.first()?)
     }
 
     /// From when to when a local job of this id is this one.
     pub fn valid(&self) -> (WallTime, WallTime) {
         (self.time.before(VALID_BEFORE), self.time.after(VALID_AFTER))
     }
+}
+
+/// Virtual organisation, group and role of an FQAN.
+pub(crate) fn vo_of(fqan: &str) -> Option<(&str, &str, Option<&str>)> {
+    let group = fqan.find("/Role=").map_or(fqan, |at| &fqan[..at]);
+    let group = group.find("/Capability=").map_or(group, |at| &group[..at]);
+    let vo = group.strip_prefix('/')?.split('/').next()?;
+    let role = fqan.split('/').find(|part| part.starts_with("Role="));
+    Some((vo, group, role))
 }
 
 fn fqan(text: &str) -> Result<String, Reason> {

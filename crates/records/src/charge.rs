@@ -7,7 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::{Millis, RunningJob, UsageRecord, WallTime, record::RecordError};
+use fairmesh_model::{
+    Millis, Placement, RunningJob, Terms, UsageRecord, WallTime, record::RecordError,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::record::BatchRecord;
@@ -37,6 +39,10 @@ pub struct ChargeRule {
     pub wall: WallRule,
     /// CPUs of a job whose record names none; without it such a job is not charged.
     pub cpus_unless_stated: Option<u32>,
+    /// Queues and qualities of service whose jobs are preemptible, or fill gaps.
+    pub preemptible: BTreeSet<String>,
+    /// Queues and qualities of service whose jobs run on idle machines only.
+    pub idle: BTreeSet<String>,
 }
 
 impl Default for ChargeRule {
@@ -48,6 +54,8 @@ impl Default for ChargeRule {
                 .collect(),
             wall: WallRule::Held,
             cpus_unless_stated: None,
+            preemptible: BTreeSet::new(),
+            idle: BTreeSet::new(),
         }
     }
 }
@@ -124,6 +132,8 @@ impl ChargeRule {
             Some(0) | None if held > Millis(0) => return Err(Skip::NoCpus),
             cpus => cpus.unwrap_or(0),
         };
+        // What was asked for is kept from others, whether it is used or not.
+        let memory = record.memory_mib.or(record.requested_memory_mib);
         let usage = UsageRecord {
             key: record.key.clone(),
             origin: record.origin.clone(),
@@ -131,7 +141,8 @@ impl ChargeRule {
             end: start.after(held),
             cores,
             gpus: record.gpus.unwrap_or(0),
-            mem_mib: record.memory_mib.unwrap_or(0),
+            mem_mib: memory.unwrap_or(0),
+            placement: self.placement(record),
             running,
         };
         usage.validate()?;
@@ -158,6 +169,33 @@ impl ChargeRule {
         })
     }
 
+    /// Where and on which terms it ran.
+    fn placement(&self, record: &BatchRecord) -> Placement {
+        let host = || record.hosts.as_deref().and_then(first_host);
+        Placement {
+            nodes: record.nodes.unwrap_or(0),
+            disk_mib: record.disk_mib.unwrap_or(0),
+            queue: record.queue.clone(),
+            machine: record.machine.clone().or_else(host),
+            terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
+        }
+    }
+
+    /// On which terms jobs of a queue and a quality of service run.
+    pub fn terms(&self, queue: Option<&str>, qos: Option<&str>) -> Terms {
+        let listed = |names: &BTreeSet<String>| {
+            let words = [queue, qos].into_iter().flatten();
+            words.into_iter().any(|word| names.contains(word))
+        };
+        if listed(&self.idle) {
+            Terms::Idle
+        } else if listed(&self.preemptible) {
+            Terms::Preemptible
+        } else {
+            Terms::Regular
+        }
+    }
+
     /// How long an ended job is charged for.
     fn length(&self, record: &BatchRecord) -> Option<Millis> {
         match self.wall {
@@ -175,5 +213,44 @@ impl ChargeRule {
             JobState::Cancelled | JobState::Deadline | JobState::Revoked
         );
         stopped && nothing
+    }
+}
+
+/// The first of the hosts that a source lists: `n[3-7],m1` (Slurm), `n3/0*8+n4/0` (PBS), `16*n3`
+/// (LSF), `slot1@n3.example` (HTCondor).
+fn first_host(hosts: &str) -> Option<String> {
+    let first = match hosts.split_once('[') {
+        Some((prefix, ranges)) if !prefix.contains([',', '+', ' ']) => {
+            let number = ranges.split(['-', ',', ']']).next().unwrap_or_default();
+            format!("{prefix}{number}")
+        }
+        _ => {
+            let item = hosts.split([',', '+', ' ', ':']).next().unwrap_or_default();
+            let name = item.split('/').next().unwrap_or_default();
+            let name = name.rsplit(['@', '*']).next().unwrap_or_default();
+            name.to_owned()
+        }
+    };
+    (!first.is_empty()).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_the_hosts() {
+        for (hosts, first) in [
+            ("n1", "n1"),
+            ("n[03-07,9],m1", "n03"),
+            ("rack1n[3,5-7]", "rack1n3"),
+            ("m1,n[3-7]", "m1"),
+            ("n3/0*8+n4/0", "n3"),
+            ("16*n3", "n3"),
+            ("slot1_2@n3.example", "n3.example"),
+        ] {
+            assert_eq!(first_host(hosts).as_deref(), Some(first), "{hosts}");
+        }
+        assert_eq!(first_host(""), None);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Every format that sites keep their accounting in becomes one type, [`BatchRecord`]; [`Records`]
 //! reads a stream of them, and [`ChargeRule`] makes of one what a node takes
-//! ([`fairmesh_model::UsageRecord`]) or says why it is not charged.
+//! ([`fairmesh_model::UsageRecord`]) or says why it is not charged; [`export`] writes them in the
+//! formats of Grids.
 //!
 //! Invariant: a bad line is an error that names it and stops nothing; no input makes a parser panic
 //! or hold more than [`RECORD_BYTES_MAX`] bytes of it. What a source does not say is `None`, never
@@ -14,6 +15,7 @@
 
 pub mod blah;
 pub mod charge;
+pub mod export;
 pub mod format;
 pub mod reader;
 pub mod record;

@@ -99,7 +99,11 @@ fn words(number: &str, suffix: &str) -> Option<u64> {
 
 /// A decimal times a whole factor, rounded down: `0.000213` times 2^20 are 223.
 pub(crate) fn scaled(number: &str, factor: u64) -> Option<u64> {
-    // Nine digits behind the point are more than any log prints.
+    // Nine digits behind the point leave room for 18 in front of it in a whole number only.
+    if number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return number.parse::<u64>().ok()?.checked_mul(factor);
+    }
+    // They are more than any log prints.
     let billionths = u128::from(decimal(number, 9)?);
     u64::try_from(billionths * u128::from(factor) / 1_000_000_000).ok()
 }
@@ -144,6 +148,14 @@ mod tests {
         for wrong in ["", ".", "-1", "1.2.3", "0x1", "e5", "1e", "1 2"] {
             assert_eq!(decimal(wrong, 3), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn whole_numbers_are_read_up_to_the_largest() {
+        assert_eq!(bytes("20000000000", 1), Some(20_000_000_000));
+        assert_eq!(count("18446744073709551615"), Some(u64::MAX));
+        assert_eq!(bytes("18446744073709551615k", 1), None);
+        assert_eq!(bytes("", 1), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the recorded samples do not show of each format: other dialects, bad neighbours, layouts.
 
-use fairmesh_model::{Millis, WallTime};
+use std::collections::BTreeSet;
+
+use fairmesh_model::{Millis, Placement, Terms, UsageRecord, WallTime};
 use fairmesh_records::{
     BatchRecord, ChargeRule, Format, JobState, Options, Records, Skip, WallRule, Zone,
 };
@@ -368,6 +370,49 @@ fn the_rule_chooses_states_and_lengths() {
         skip.to_string(),
         "jobs in the state PREEMPTED are not charged here"
     );
+}
+
+#[test]
+fn queues_and_qualities_of_service_say_on_which_terms_a_job_ran() {
+    let text = "JobID|User|State|Submit|Start|End|NCPUS|NNodes|Partition|QOS|NodeList|ReqMem|AllocTRES\n\
+        1|u|COMPLETED|100|200|300|8|2|long|normal|fat[07-08]|4Gn|cpu=8,node=2\n\
+        2|u|COMPLETED|100|200|300|8|2|long|scavenge|fat1|8G|cpu=8,mem=6G,node=2\n\
+        3|u|COMPLETED|100|200|300|8|2|gaps|scavenge|fat1|8G|cpu=8,mem=6G,node=2\n";
+    let rule = ChargeRule {
+        preemptible: BTreeSet::from(["scavenge".to_owned()]),
+        idle: BTreeSet::from(["gaps".to_owned()]),
+        ..ChargeRule::default()
+    };
+    let usage: Vec<_> = good(Format::SlurmSacct, text)
+        .iter()
+        .map(|record| rule.usage(record, LATER).expect("charged"))
+        .collect();
+    let terms: Vec<_> = usage.iter().map(|usage| usage.placement.terms).collect();
+    assert_eq!(terms, [Terms::Regular, Terms::Preemptible, Terms::Idle]);
+    // Without an allocation what was asked for counts: 4 GiB on each of two nodes.
+    let memory: Vec<_> = usage.iter().map(|usage| usage.mem_mib >> 10).collect();
+    assert_eq!(memory, [8, 6, 6]);
+    let placement = &usage[0].placement;
+    assert_eq!(placement.machine.as_deref(), Some("fat07"));
+    assert_eq!(
+        (placement.nodes, placement.queue.as_deref()),
+        (2, Some("long"))
+    );
+    // On the wire it lies flat beside the rest, and what is usual is left out.
+    let json = serde_json::to_value(&usage[2]).expect("plain data");
+    assert_eq!(
+        (&json["machine"], &json["terms"]),
+        (&"fat1".into(), &"idle".into())
+    );
+    assert_eq!(
+        serde_json::from_value::<UsageRecord>(json).expect("reads"),
+        usage[2]
+    );
+    let old = r#"{"cluster":"c","job":"1","user":"u","start_ms":1,"end_ms":2,"cores":1}"#;
+    let old: UsageRecord = serde_json::from_str(old).expect("reads");
+    assert_eq!(old.placement, Placement::default());
+    let json = serde_json::to_string(&old).expect("plain data");
+    assert!(!json.contains("terms") && !json.contains("nodes"), "{json}");
 }
 
 /// The hour that comes twice: the job's length says which of the two its end is.

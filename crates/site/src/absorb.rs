@@ -9,8 +9,8 @@ use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Refusal, Replica};
 use fairmesh_model::documents::BATCH_BYTES_MAX;
 use fairmesh_model::{
-    Checkpoint, ContentHash, Counters, Document, Millis, Now, Seq, SiteId, Verified, VoId,
-    WallTime, cbor,
+    Checkpoint, ContentHash, Counters, Document, Millis, Now, Seq, SiteId, StreamId, Verified,
+    VoId, WallTime, cbor,
 };
 use fairmesh_usage::CellChange;
 
@@ -252,6 +252,7 @@ impl Site {
                 let row = Write::set(Table::Batches, key, bytes.to_vec());
                 self.effects.push(Effect::Persist(vec![row]));
                 self.stats.batches_taken += 1;
+                self.note_own(vo, *stream);
                 self.watch_clock(now, stream.site, *at);
                 self.apply_changes(now, vo, changes);
                 self.move_horizon(now, vo, *at);
@@ -263,6 +264,9 @@ impl Site {
                 changes,
             } => {
                 self.keep_checkpoints(vo, adopted, seals);
+                for checkpoint in adopted {
+                    self.note_own(vo, checkpoint.body().stream());
+                }
                 let signed = adopted.iter().map(|checkpoint| checkpoint.body().at);
                 let signed = signed.max().unwrap_or_default();
                 if !changes.is_empty() {
@@ -385,6 +389,18 @@ impl Site {
         }
     }
 
+    /// An earlier life of ours is found to have signed something.
+    fn note_own(&mut self, vo: VoId, stream: StreamId) {
+        let is_ours = stream.site == self.id && stream != self.stream_id();
+        let usage = self.replicas.get(&vo).and_then(Replica::usage);
+        let Some(usage) = usage.filter(|_| is_ours) else {
+            return;
+        };
+        let settled_below = usage.settled_below(self.id);
+        self.tree_is_stale |= self.ledger.placed(vo, stream.incarnation);
+        self.tree_is_stale |= self.ledger.settled_elsewhere(vo, settled_below);
+    }
+
     fn is_retired(&self, vo: VoId, change: &CellChange) -> bool {
         self.replicas[&vo].is_retired(change.stream)
     }
@@ -415,9 +431,7 @@ impl Site {
             let enough = if is_over { 1 } else { SETTLE_WITNESSES };
             if told.len() >= enough.min(others.len()) {
                 let window = charter.window;
-                let settled = self.ledger.settle(vo, window);
-                self.note_merged(now.wall, &settled.merged);
-                self.effects.push(Effect::Persist(settled.writes));
+                self.take_over(now, vo, window);
             } else if now.mono >= self.ask_witnesses_at {
                 // Not one by one, as they are drawn: what is carried is missing everywhere else.
                 silent

@@ -6,17 +6,19 @@
 //!
 //! Invariant: the parts of a charge add up to the whole, to the unit, however it is cut.
 
-use fairmesh_fairshare::Resources;
+use fairmesh_fairshare::{ChargeError, Job, Rate, Tariff};
 use fairmesh_model::{
-    ChargingRule, Counters, Millis, Span, UsageMode, UsageRecord, WallTime, WindowLength,
+    ChargingRule, Counters, Discounts, Millis, Span, UsageMode, UsageRecord, WallTime, WindowLength,
 };
 
+use crate::config::Charging;
 use crate::store::JobMark;
 
 /// The rules that an account's usage is counted under.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) charging: ChargingRule,
+    pub(crate) discounts: Discounts,
     pub(crate) window: WindowLength,
     pub(crate) mode: UsageMode,
     /// Spans that end at or before this are too old to count.
@@ -38,19 +40,28 @@ pub(crate) struct Charge {
 }
 
 /// What `record` adds to what `mark` says is charged already; `None` where it says nothing new.
-pub(crate) fn charge(record: &UsageRecord, mark: Option<JobMark>, rules: &Rules) -> Option<Charge> {
+///
+/// # Errors
+/// That nobody can say what the job costs: nothing is counted, and no mark is set.
+pub(crate) fn charge(
+    record: &UsageRecord,
+    mark: Option<JobMark>,
+    rules: &Rules,
+    site: &Charging,
+) -> Result<Option<Charge>, ChargeError> {
     let mark = mark.unwrap_or(JobMark {
         charged_until: record.start,
         ended: false,
     });
     if mark.ended || (record.running && rules.mode == UsageMode::Historical) {
-        return None;
+        return Ok(None);
     }
     let from = mark.charged_until.max(record.start);
     let until = record.end.max(from);
     if record.running && until == from {
-        return None;
+        return Ok(None);
     }
+    let rate = rate(record, rules, site)?;
     let mut charge = Charge {
         parts: Vec::new(),
         mark: JobMark {
@@ -68,7 +79,9 @@ pub(crate) fn charge(record: &UsageRecord, mark: Option<JobMark>, rules: &Rules)
         } else {
             until
         };
-        let counters = held_until(record, end, rules).minus(held_until(record, at, rules));
+        // Differences of what was used until then, so that nothing is lost to rounding.
+        let used = |until: WallTime| rate.counters(until.since(record.start));
+        let counters = used(end).minus(used(at));
         if span.end(rules.window) <= rules.horizon {
             charge.late = true;
         } else {
@@ -87,7 +100,7 @@ pub(crate) fn charge(record: &UsageRecord, mark: Option<JobMark>, rules: &Rules)
             },
         );
     }
-    Some(charge)
+    Ok(Some(charge))
 }
 
 fn push(parts: &mut Vec<(Span, Counters)>, span: Span, counters: Counters) {
@@ -107,18 +120,20 @@ fn span_at(at: WallTime, rules: &Rules) -> Span {
     }
 }
 
-/// What the job held from its start until `at`. Parts are differences of these, so that nothing
-/// is lost to rounding.
-fn held_until(record: &UsageRecord, at: WallTime, rules: &Rules) -> Counters {
-    held(record, at.since(record.start), &rules.charging)
-}
-
-/// What the job holds in `wall` time, and what that is charged.
-pub(crate) fn held(record: &UsageRecord, wall: Millis, rule: &ChargingRule) -> Counters {
-    let resources = Resources {
-        cores: u64::from(record.cores),
-        gpus: u64::from(record.gpus),
-        mem_mib: record.mem_mib,
+/// What the job is charged in a millisecond.
+///
+/// # Errors
+/// That nobody can say what the job costs.
+pub(crate) fn rate(
+    record: &UsageRecord,
+    rules: &Rules,
+    site: &Charging,
+) -> Result<Rate, ChargeError> {
+    let tariff = Tariff {
+        rule: &rules.charging,
+        discounts: &rules.discounts,
+        prices: &site.prices,
     };
-    fairmesh_fairshare::charge(rule, resources, wall)
+    let machine = site.class_of(record.placement.machine.as_deref());
+    fairmesh_fairshare::rate(tariff, &Job::of(record, machine))
 }

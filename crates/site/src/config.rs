@@ -1,11 +1,14 @@
 //! What an owner decides about a site. Valid by construction: the node checks files, not we.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use fairmesh_model::{HistoryRule, Millis, SiteId, VoId, WindowLength};
+use fairmesh_model::{
+    ChargingRule, Discounts, HistoryRule, Millis, PriceList, SiteId, VoId, WindowLength,
+};
 use fairmesh_policy::SitePolicy;
 
-use crate::identity::IdentityMap;
+use crate::identity::{IdentityMap, Pattern};
 
 /// A site's configuration.
 #[derive(Debug, Clone)]
@@ -23,8 +26,40 @@ pub struct SiteConfig {
     pub local_history: HistoryRule,
     /// Windows of local usage.
     pub local_window: WindowLength,
+    /// What jobs cost here.
+    pub charging: Charging,
     /// How often.
     pub timing: Timing,
+}
+
+/// What jobs cost at a site. A VO's charter says by which rule its own jobs are charged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Charging {
+    /// The rule of accounts that belong to no VO.
+    pub local_rule: ChargingRule,
+    /// The discounts of accounts that belong to no VO.
+    pub local_discounts: Discounts,
+    /// Machine classes and queue costs.
+    pub prices: Arc<PriceList>,
+    /// Which class a machine is of, by its name; the first pattern that holds decides.
+    pub hosts: Vec<(Pattern, String)>,
+}
+
+impl Charging {
+    /// The class of a machine that a report names, by the class's own name or by the machine's.
+    /// `None` where nothing was said about machines, or nothing can be known of them.
+    pub fn class_of<'a>(&'a self, machine: Option<&'a str>) -> Option<&'a str> {
+        let machine = machine?;
+        if self.prices.machines.contains_key(machine) {
+            return Some(machine);
+        }
+        let known = self.hosts.iter().find(|(host, _)| host.holds(machine));
+        match known {
+            Some((_, class)) => Some(class),
+            // Without patterns names of machines mean nothing here; with them, this one is a gap.
+            None => (!self.hosts.is_empty()).then_some(machine),
+        }
+    }
 }
 
 /// Intervals of a site.

@@ -40,12 +40,16 @@ impl Site {
         let mapped = account.is_some();
         let account = account.unwrap_or_else(IdentityMap::nowhere);
         let rules = self.rules(account.vo, now.wall);
-        let Some(charge) = charge(record, mark, &rules) else {
-            return Estimate::Known;
+        let unfounded = account.vo.filter(|vo| !self.is_founded(*vo));
+        let charged = charge(record, mark, &rules, &self.config.charging);
+        let charge = match (charged, unfounded) {
+            (Ok(None), _) => return Estimate::Known,
+            (_, Some(vo)) => return Estimate::Refused(crate::ingest::no_charter(vo)),
+            (Err(why), None) => {
+                return Estimate::Refused(format!("job `{}`: {why}", record.key.job));
+            }
+            (Ok(Some(charge)), None) => charge,
         };
-        if let Some(vo) = account.vo.filter(|vo| !self.is_founded(*vo)) {
-            return Estimate::Refused(crate::ingest::no_charter(vo));
-        }
         let parts = charge.parts.iter();
         Estimate::Counted {
             account,

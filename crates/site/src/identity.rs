@@ -36,12 +36,16 @@ impl Pattern {
         }
     }
 
-    fn matches(&self, word: Option<&String>) -> bool {
-        match (self, word) {
-            (_, None) => false,
-            (Self::Exact(exact), Some(word)) => exact == word,
-            (Self::Prefix(prefix), Some(word)) => word.starts_with(prefix),
+    /// Whether `word` looks so.
+    pub fn holds(&self, word: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == word,
+            Self::Prefix(prefix) => word.starts_with(prefix),
         }
+    }
+
+    fn matches(&self, word: Option<&String>) -> bool {
+        word.is_some_and(|word| self.holds(word))
     }
 }
 

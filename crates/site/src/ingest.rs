@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use fairmesh_gossip::Replica;
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, CoreMillis, Counters, InFlightSheet, Now, RunningJob,
-    UsageMode, UsageRecord, VoId, WallTime, WindowLength, cbor,
+    AccountPath, Charter, CoreMillis, Counters, InFlightSheet, Now, Origin, RunningJob, Span,
+    UsageMode, UsageRecord, VoId, WallTime, cbor,
 };
 
 use fairmesh_usage::VoUsage;
 
-use crate::charge::{Charge, Rules, charge, held};
+use crate::charge::{Charge, Rules, charge, rate};
 use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
 use crate::site::{Site, Unmapped};
@@ -33,9 +33,12 @@ impl Site {
         records: &[(UsageRecord, Option<JobMark>)],
     ) {
         let mut report = Reporting::default();
+        let mut payers = Payers::new();
         for (index, (record, mark)) in records.iter().enumerate() {
-            self.take_record(now, index, record, *mark, &mut report);
+            let payer = self.payer_of(record, now.wall, &mut payers);
+            self.take_record(index, record, *mark, payer, &mut report);
         }
+        self.count(now, &payers, &mut report);
         self.finish_report(ticket, report);
     }
 
@@ -44,44 +47,50 @@ impl Site {
         &mut self,
         now: Now,
         ticket: Ticket,
-        jobs: &[(RunningJob, Option<JobMark>)],
+        mut jobs: Vec<(RunningJob, Option<JobMark>)>,
     ) {
         let mut report = Reporting::default();
-        let mut expected: BTreeMap<VoId, BTreeMap<AccountPath, CoreMillis>> = self
-            .replicas
-            .keys()
-            .map(|vo| (*vo, BTreeMap::new()))
-            .collect();
+        let mut payers = Payers::new();
+        for (job, _) in &mut jobs {
+            job.record.running = true;
+        }
         for (index, (job, mark)) in jobs.iter().enumerate() {
-            let instalment = UsageRecord {
-                running: true,
-                ..job.record.clone()
-            };
-            if !self.take_record(now, index, &instalment, *mark, &mut report) {
+            let record = &job.record;
+            let payer = self.payer_of(record, now.wall, &mut payers);
+            if !self.take_record(index, record, *mark, payer, &mut report) {
                 continue;
             }
-            let account = self.account_of(&job.record);
-            let Some(vo) = account.vo else { continue };
-            let remaining = job.expected_end.since(instalment.end);
-            let charging = self.rules(Some(vo), now.wall).charging;
-            let row = expected
-                .entry(vo)
-                .or_default()
-                .entry(account.path)
-                .or_default();
-            *row = row.plus(CoreMillis(held(&job.record, remaining, &charging).charge));
+            // One that cannot be charged was refused above, unless it is known to have ended.
+            let Ok(rate) = rate(record, &payer.rules, &self.config.charging) else {
+                continue;
+            };
+            let remaining = job.expected_end.since(record.end);
+            let charged = rate.counters(remaining).charge;
+            payer.expected = payer.expected.plus(CoreMillis(charged));
         }
-        for (vo, rows) in expected {
-            self.publish_sheet(
-                now,
-                vo,
-                rows.into_iter()
-                    .filter(|(_, amount)| *amount != CoreMillis(0))
-                    .collect(),
-                &mut report,
-            );
+        self.count(now, &payers, &mut report);
+        for (vo, rows) in self.expected_of(&payers) {
+            self.publish_sheet(now, vo, rows.into_iter().collect(), &mut report);
         }
         self.finish_report(ticket, report);
+    }
+
+    /// What is expected of running jobs, for every VO: nothing is news, too.
+    fn expected_of(
+        &self,
+        payers: &Payers<'_>,
+    ) -> BTreeMap<VoId, BTreeMap<AccountPath, CoreMillis>> {
+        let vos = self.replicas.keys();
+        let mut expected: BTreeMap<VoId, BTreeMap<AccountPath, CoreMillis>> =
+            vos.map(|vo| (*vo, BTreeMap::new())).collect();
+        let some = payers.values().filter(|of| of.expected != CoreMillis(0));
+        for payer in some {
+            let Some(vo) = payer.account.vo else { continue };
+            let rows = expected.entry(vo).or_default();
+            let row = rows.entry(payer.account.path.clone()).or_default();
+            *row = row.plus(payer.expected);
+        }
+        expected
     }
 
     fn finish_report(&mut self, ticket: Ticket, mut report: Reporting) {
@@ -101,40 +110,61 @@ impl Site {
         });
     }
 
-    /// Counts one record; false if it was refused.
+    /// Who pays for a job: looked up once for all jobs of an origin.
+    fn payer_of<'a, 'b>(
+        &self,
+        record: &'a UsageRecord,
+        now: WallTime,
+        payers: &'b mut Payers<'a>,
+    ) -> &'b mut Payer {
+        payers.entry(&record.origin).or_insert_with(|| {
+            let mapped = self.shares.view.account(&record.origin);
+            let is_mapped = mapped.is_some();
+            let account = mapped.unwrap_or_else(IdentityMap::nowhere);
+            Payer {
+                is_mapped,
+                is_founded: account.vo.is_none_or(|vo| self.is_founded(vo)),
+                rules: self.rules(account.vo, now),
+                account,
+                added: BTreeMap::new(),
+                expected: CoreMillis(0),
+            }
+        })
+    }
+
+    /// Adds what one record is charged to its payer's; false if it was refused.
     fn take_record(
         &mut self,
-        now: Now,
         index: usize,
         record: &UsageRecord,
         mark: Option<JobMark>,
+        payer: &mut Payer,
         report: &mut Reporting,
     ) -> bool {
         if let Err(why) = self.check(record) {
-            self.stats.records_refused += 1;
-            report.reported.refused.push((index, why));
-            return false;
+            return self.refuse(index, why, report);
         }
-        let mapped = self.shares.view.account(&record.origin);
-        let is_mapped = mapped.is_some();
-        let account = mapped.unwrap_or_else(IdentityMap::nowhere);
         let key = job_key(&record.key);
         // Two reports of one job in one event: the second one sees what the first one did.
         let mark = report.marks.get(&key).copied().or(mark);
-        let rules = self.rules(account.vo, now.wall);
-        let Some(charge) = charge(record, mark, &rules) else {
-            self.stats.records_known += 1;
-            report.reported.known += 1;
-            return true;
+        let unfounded = payer.account.vo.filter(|_| !payer.is_founded);
+        let charged = charge(record, mark, &payer.rules, &self.config.charging);
+        let charge = match (charged, unfounded) {
+            (Ok(None), _) => {
+                self.stats.records_known += 1;
+                report.reported.known += 1;
+                return true;
+            }
+            (_, Some(vo)) => return self.refuse(index, no_charter(vo), report),
+            (Err(why), None) => {
+                let why = format!("job `{}`: {why}", record.key.job);
+                return self.refuse(index, why, report);
+            }
+            (Ok(Some(charge)), None) => charge,
         };
-        if let Some(vo) = account.vo.filter(|vo| !self.is_founded(*vo)) {
-            self.stats.records_refused += 1;
-            report.reported.refused.push((index, no_charter(vo)));
-            return false;
-        }
-        let total = self.count(now.wall, &account, &charge, rules.window, report);
+        let total = payer.add(&charge);
         report.marks.insert(key, charge.mark);
-        if !is_mapped {
+        if !payer.is_mapped {
             self.note_unmapped(record, total, report);
         }
         self.stats.records_counted += 1;
@@ -144,24 +174,33 @@ impl Site {
         true
     }
 
-    fn count(
-        &mut self,
-        now: WallTime,
-        account: &Account,
-        charge: &Charge,
-        window: WindowLength,
-        report: &mut Reporting,
-    ) -> Counters {
-        let entry = self.shares.view.locate(account).entry;
-        let mut total = Counters::default();
-        for (span, counters) in &charge.parts {
-            let added = self.ledger.add(account, *span, *counters, window);
-            report.writes.extend(added.writes);
-            self.shares.count_own(entry, added.span, counters.charge);
-            self.note_merged(now, &added.merged);
-            total = total.plus(*counters);
+    fn refuse(&mut self, index: usize, why: String, report: &mut Reporting) -> bool {
+        self.stats.records_refused += 1;
+        report.reported.refused.push((index, why));
+        false
+    }
+
+    /// Counts what a report adds: each cell once, however many jobs are in it.
+    fn count(&mut self, now: Now, payers: &Payers<'_>, report: &mut Reporting) {
+        for payer in payers.values().filter(|payer| !payer.added.is_empty()) {
+            let account = &payer.account;
+            let entry = self.shares.view.locate(account).entry;
+            let untimed = account.vo.filter(|vo| !self.knows_time(now.mono, *vo));
+            for (span, counters) in &payer.added {
+                if let Some(vo) = untimed {
+                    let row = self.ledger.add_untimed(vo, &account.path, *span, *counters);
+                    report.writes.push(row);
+                    self.shares.count_own(entry, *span, counters.charge);
+                    continue;
+                }
+                let added = self
+                    .ledger
+                    .add(account, *span, *counters, payer.rules.window);
+                report.writes.extend(added.writes);
+                self.shares.count_own(entry, added.span, counters.charge);
+                self.note_merged(now.wall, &added.merged);
+            }
         }
-        total
     }
 
     /// Whether the charter of a VO is here: without it nobody can say in which windows, and by which
@@ -185,31 +224,25 @@ impl Site {
         Ok(())
     }
 
-    /// The account of a job; the root of the site's tree for those that map nowhere.
-    fn account_of(&self, record: &UsageRecord) -> Account {
-        self.shares
-            .view
-            .account(&record.origin)
-            .unwrap_or_else(IdentityMap::nowhere)
-    }
-
     /// The rules that usage of a VO (or of the site itself) is counted under.
     pub(crate) fn rules(&self, vo: Option<VoId>, now: WallTime) -> Rules {
         let charter: Option<&Charter> = vo.and_then(|vo| self.replicas.get(&vo)?.charter());
-        let (charging, window, mode) = match charter {
-            Some(charter) => (charter.charging, charter.window, charter.usage_mode),
-            None => (
-                ChargingRule::default(),
-                self.config.local_window,
-                UsageMode::Active,
-            ),
-        };
+        let local = &self.config.charging;
+        let (charging, discounts) = charter
+            .map_or((local.local_rule, local.local_discounts), |charter| {
+                (charter.charging, charter.discounts)
+            });
+        let (window, mode) = charter
+            .map_or((self.config.local_window, UsageMode::Active), |charter| {
+                (charter.window, charter.usage_mode)
+            });
         // What is forgotten is late; by our own clock only where nobody else can tell.
         let usage = vo.and_then(|vo| self.replicas.get(&vo)?.usage());
         let horizon = usage.map_or_else(|| self.local_horizon(now), VoUsage::horizon);
         let today = window.day_of(window.window_at(now));
         Rules {
             charging,
+            discounts,
             window,
             mode,
             horizon,
@@ -276,6 +309,33 @@ pub(crate) fn no_charter(vo: VoId) -> String {
         "the charter of VO {} has not come yet: report the job again when `status` shows it",
         vo.short()
     )
+}
+
+/// Who pays for the jobs of one origin, and what they add in one report.
+struct Payer {
+    account: Account,
+    is_mapped: bool,
+    /// Whether the charter of the VO that is charged is here, if one is.
+    is_founded: bool,
+    rules: Rules,
+    added: BTreeMap<Span, Counters>,
+    /// What those that run are still expected to use.
+    expected: CoreMillis,
+}
+
+type Payers<'a> = BTreeMap<&'a Origin, Payer>;
+
+impl Payer {
+    /// Adds a charge and returns its sum.
+    fn add(&mut self, charge: &Charge) -> Counters {
+        let mut total = Counters::default();
+        for (span, counters) in &charge.parts {
+            let sum = self.added.entry(*span).or_default();
+            *sum = sum.plus(*counters);
+            total = total.plus(*counters);
+        }
+        total
+    }
 }
 
 /// What is gathered while a report is read: one change of the store, and the answer behind it.

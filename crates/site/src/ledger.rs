@@ -3,8 +3,10 @@
 //! Invariant: a counter only grows within one incarnation, and every value that was ever published
 //! is at most the value kept here. What an earlier incarnation counted and did not publish is
 //! *carried*: it is settled into the current incarnation once a peer has said how far the earlier
-//! one really got, so that a restored backup counts nothing twice. What was published is *afloat*
-//! until a peer is known to hold it.
+//! one really got, so that a restored backup counts nothing twice. What was counted before the time
+//! was known is carried, too: a life signs nothing before it has been given its place in time, so
+//! where that life has signed anything it is no longer carried. What was published is *afloat* until
+//! a peer is known to hold it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +18,13 @@ use fairmesh_model::{
 use crate::identity::Account;
 use crate::rise::weighs_as_one;
 use crate::site::Site;
-use crate::store::{LedgerRow, Table, Write, ledger_key, ledger_value};
+use crate::store::{LedgerRow, Table, Write, ledger_key, ledger_value, untimed_key};
 
 /// A cell of the ledger.
 pub(crate) type CellKey = (Span, AccountPath);
+
+/// A cell of a life, and whether it was counted before the time was known.
+type CarriedKey = (Incarnation, bool, CellKey);
 
 /// Own counters of all VOs and of the local accounts.
 #[derive(Debug)]
@@ -28,7 +33,7 @@ pub(crate) struct Ledger {
     counted: BTreeMap<Option<VoId>, BTreeMap<CellKey, Counters>>,
     unpublished: BTreeMap<VoId, BTreeSet<CellKey>>,
     held_back: BTreeMap<VoId, BTreeSet<CellKey>>,
-    carried: BTreeMap<VoId, BTreeMap<(Incarnation, CellKey), Carried>>,
+    carried: BTreeMap<VoId, BTreeMap<CarriedKey, Carried>>,
     afloat: BTreeMap<VoId, BTreeSet<CellKey>>,
 }
 
@@ -50,10 +55,12 @@ pub(crate) struct Settled {
     pub(crate) writes: Vec<Write>,
     /// Days that took in windows.
     pub(crate) merged: Vec<u32>,
+    /// Whether anything was counted in another span than before.
+    pub(crate) moved: bool,
 }
 
 /// A cell of an earlier incarnation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Carried {
     /// The counters of its row.
     counted: Counters,
@@ -133,6 +140,26 @@ impl Ledger {
         }
     }
 
+    /// Counts while nobody has said what time it is. Returns the row to persist.
+    pub(crate) fn add_untimed(
+        &mut self,
+        vo: VoId,
+        path: &AccountPath,
+        span: Span,
+        amount: Counters,
+    ) -> Write {
+        let key = (self.incarnation, true, (span, path.clone()));
+        let carried = self.carried.entry(vo).or_default().entry(key).or_default();
+        carried.counted = carried.counted.plus(amount);
+        carried.left = carried.left.plus(amount);
+        let account = Account {
+            vo: Some(vo),
+            path: path.clone(),
+        };
+        let row = untimed_key(&account, self.incarnation, span);
+        Write::set(Table::Ledger, row, ledger_value(path, carried.counted))
+    }
+
     /// Takes a row of the store. `published` is what the stream of that row's incarnation is known
     /// to have said of the cell.
     pub(crate) fn restore(&mut self, row: LedgerRow, published: Counters) {
@@ -152,7 +179,7 @@ impl Ledger {
                 self.carried
                     .entry(vo)
                     .or_default()
-                    .insert((row.incarnation, key), carried);
+                    .insert((row.incarnation, row.is_untimed, key), carried);
             }
         }
     }
@@ -169,49 +196,6 @@ impl Ledger {
                 Some((span, path, counters))
             })
             .collect()
-    }
-
-    /// Unpublished cells of spans that begin after `latest`.
-    pub(crate) fn unpublished_after(
-        &self,
-        vo: VoId,
-        latest: WallTime,
-        window: WindowLength,
-    ) -> Vec<CellKey> {
-        let cells = self.unpublished.get(&vo).into_iter().flatten();
-        cells
-            .filter(|(span, _)| span.start(window) > latest)
-            .cloned()
-            .collect()
-    }
-
-    /// Counts what of a cell is not `published` in another span. Returns the rows to persist, as one
-    /// change.
-    pub(crate) fn recount(
-        &mut self,
-        vo: VoId,
-        key: CellKey,
-        published: Counters,
-        span: Span,
-        window: WindowLength,
-    ) -> Vec<Write> {
-        let cells = self.counted.entry(Some(vo)).or_default();
-        let counted = cells.remove(&key).unwrap_or_default();
-        if let Some(unpublished) = self.unpublished.get_mut(&vo) {
-            unpublished.remove(&key);
-        }
-        let (from, path) = key;
-        let account = Account { vo: Some(vo), path };
-        let row = ledger_key(&account, self.incarnation, from);
-        let rest = if published.is_zero() {
-            Write::delete(Table::Ledger, row)
-        } else {
-            cells.insert((from, account.path.clone()), published);
-            let value = ledger_value(&account.path, published);
-            Write::set(Table::Ledger, row, value)
-        };
-        let added = self.add(&account, span, counted.minus(published), window);
-        [rest].into_iter().chain(added.writes).collect()
     }
 
     /// Puts a cell back that could not be published. It waits for the next batch.
@@ -261,34 +245,101 @@ impl Ledger {
                 let day = Span::Day(key.0.day(window));
                 for span in [key.0, day] {
                     cells
-                        .get_mut(&(incarnation, (span, key.1.clone())))
+                        .get_mut(&(incarnation, false, (span, key.1.clone())))
                         .into_iter()
                         .for_each(&mut take);
                 }
             }
             Span::Day(day) => cells
                 .iter_mut()
-                .filter(|((of, (span, path)), _)| {
-                    *of == incarnation && *path == key.1 && span.day(window) == day
+                .filter(|((of, is_untimed, (span, path)), _)| {
+                    let is_his = *of == incarnation && !is_untimed && *path == key.1;
+                    is_his && span.day(window) == day
                 })
                 .for_each(|(_, carried)| take(carried)),
         }
         found
     }
 
-    /// Moves what is carried into the current incarnation, to be persisted as one change.
-    pub(crate) fn settle(&mut self, vo: VoId, window: WindowLength) -> Settled {
+    /// That life of ours has signed something, so what it had counted before it knew the time found
+    /// its place. Returns whether that was carried.
+    pub(crate) fn placed(&mut self, vo: VoId, incarnation: Incarnation) -> bool {
+        self.let_go(vo, |(of, is_untimed, _)| *of == incarnation && *is_untimed)
+    }
+
+    /// A later life of ours has taken over what the lives below `below` had left. Returns whether
+    /// that was carried.
+    pub(crate) fn settled_elsewhere(&mut self, vo: VoId, below: Incarnation) -> bool {
+        self.let_go(vo, |(of, ..)| *of < below)
+    }
+
+    fn let_go(&mut self, vo: VoId, which: impl Fn(&CarriedKey) -> bool) -> bool {
+        let cells = self.carried.get_mut(&vo).into_iter().flatten();
+        let gone = cells.filter(|(key, _)| which(key));
+        gone.fold(false, |was_carried, (_, carried)| {
+            let left = std::mem::take(&mut carried.left);
+            was_carried || !left.is_zero()
+        })
+    }
+
+    /// Whether this life has counted anything before it knew the time, and not placed it yet.
+    pub(crate) fn has_untimed(&self, vo: VoId) -> bool {
+        let first = (Span::Window(Window(0)), AccountPath::root());
+        let first = (self.incarnation, true, first);
+        let cells = self.carried.get(&vo);
+        let next = cells.and_then(|cells| cells.range(first..).next());
+        next.is_some_and(|((of, ..), _)| *of == self.incarnation)
+    }
+
+    /// Gives what this life has counted before it knew the time its place: in its span, or in the
+    /// last one that begins by `latest`. To be persisted as one change.
+    pub(crate) fn place(&mut self, vo: VoId, latest: WallTime, window: WindowLength) -> Settled {
+        let current = self.incarnation;
+        self.move_carried(vo, latest, window, |(of, is_untimed, _)| {
+            *of == current && *is_untimed
+        })
+    }
+
+    /// Moves what is carried into the current incarnation, as [`Ledger::place`] does.
+    pub(crate) fn settle(&mut self, vo: VoId, latest: WallTime, window: WindowLength) -> Settled {
+        self.move_carried(vo, latest, window, |_| true)
+    }
+
+    fn move_carried(
+        &mut self,
+        vo: VoId,
+        latest: WallTime,
+        window: WindowLength,
+        which: impl Fn(&CarriedKey) -> bool,
+    ) -> Settled {
         let mut settled = Settled::default();
-        for ((incarnation, (span, path)), carried) in self.carried.remove(&vo).unwrap_or_default() {
+        let Some(cells) = self.carried.remove(&vo) else {
+            return settled;
+        };
+        let (moves, stays): (BTreeMap<_, _>, _) =
+            cells.into_iter().partition(|(key, _)| which(key));
+        if !stays.is_empty() {
+            self.carried.insert(vo, stays);
+        }
+        for ((incarnation, is_untimed, (span, path)), carried) in moves {
             let account = Account { vo: Some(vo), path };
-            settled.writes.push(Write::delete(
-                Table::Ledger,
-                ledger_key(&account, incarnation, span),
-            ));
+            let row = if is_untimed {
+                untimed_key(&account, incarnation, span)
+            } else {
+                ledger_key(&account, incarnation, span)
+            };
+            settled.writes.push(Write::delete(Table::Ledger, row));
             if !carried.left.is_zero() {
-                let added = self.add(&account, span, carried.left, window);
+                let is_ahead = span.start(window) > latest;
+                let place = if is_ahead {
+                    Span::Window(window.window_at(latest))
+                } else {
+                    span
+                };
+                let added = self.add(&account, place, carried.left, window);
                 settled.writes.extend(added.writes);
                 settled.merged.extend(added.merged);
+                settled.moved |= is_ahead;
             }
         }
         settled
@@ -306,7 +357,7 @@ impl Ledger {
         let carried = self.carried.iter().flat_map(|(vo, cells)| {
             cells
                 .iter()
-                .map(|((_, (span, path)), carried)| (Some(*vo), *span, path, carried.left))
+                .map(|((_, _, (span, path)), carried)| (Some(*vo), *span, path, carried.left))
         });
         current.chain(carried)
     }
@@ -325,6 +376,12 @@ impl Ledger {
             let key = ledger_key(&Account { vo, path }, incarnation, *span);
             Write::set(Table::Ledger, key, value)
         };
+        let untimed = |vo: VoId, incarnation, (span, path): &CellKey, counters| {
+            let (vo, path) = (Some(vo), path.clone());
+            let value = ledger_value(&path, counters);
+            let key = untimed_key(&Account { vo, path }, incarnation, *span);
+            Write::set(Table::Ledger, key, value)
+        };
         let local = self.counted.get(&None).into_iter().flatten();
         let local = local.map(|(key, counters)| row(None, Incarnation(0), key, *counters));
         let alone = [&self.unpublished, &self.held_back, &self.afloat];
@@ -339,9 +396,15 @@ impl Ledger {
             Some(row(Some(vo), self.incarnation, key, *counters))
         });
         let carried = self.carried.iter().flat_map(|(vo, cells)| {
-            cells.iter().map(|((incarnation, key), carried)| {
-                row(Some(*vo), *incarnation, key, carried.counted)
-            })
+            cells
+                .iter()
+                .map(|((incarnation, is_untimed, key), carried)| {
+                    if *is_untimed {
+                        untimed(*vo, *incarnation, key, carried.counted)
+                    } else {
+                        row(Some(*vo), *incarnation, key, carried.counted)
+                    }
+                })
         });
         local.chain(current).chain(carried).collect()
     }
@@ -510,12 +573,13 @@ mod tests {
         let old = LedgerRow {
             account: account(Some(vo), "/ann"),
             incarnation: Incarnation(3),
+            is_untimed: false,
             span: Span::Window(Window(500_000)),
             counters: amount(5),
         };
         ledger.restore(old, amount(4));
         assert_eq!(alone(&ledger), [row(3, "/ann", 5)]);
-        ledger.settle(vo, HOUR);
+        ledger.settle(vo, WallTime(u64::MAX), HOUR);
         assert_eq!(alone(&ledger), [row(9, "/ann", 1)]);
     }
 }

@@ -17,6 +17,7 @@
 mod absorb;
 mod charge;
 mod config;
+mod describe;
 mod estimate;
 mod event;
 mod horizon;
@@ -33,7 +34,7 @@ mod site;
 mod store;
 mod view;
 
-pub use config::{SiteConfig, Timing};
+pub use config::{Charging, SiteConfig, Timing};
 pub use estimate::Estimate;
 pub use event::{Channel, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
 pub use fairmesh_gossip as gossip;

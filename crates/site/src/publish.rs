@@ -11,7 +11,7 @@ use fairmesh_gossip::{Absorbed, Refusal, Replica};
 use fairmesh_model::documents::{BATCH_BYTES_MAX, PathCells};
 use fairmesh_model::{
     AccountPath, Checkpoint, ContentHash, Counters, InFlightSheet, Incarnation, Millis, MonoTime,
-    Now, Seq, Signed, Span, StreamId, UsageBatch, VoId, WallTime,
+    Now, Seq, Signed, Span, StreamId, UsageBatch, VoId, WallTime, WindowLength,
 };
 use fairmesh_usage::Refused;
 use serde_bytes::ByteBuf;
@@ -19,6 +19,7 @@ use serde_bytes::ByteBuf;
 use crate::config::Timing;
 use crate::event::Effect;
 use crate::ingest::{Reporting, WINDOW_DAYS};
+use crate::ledger::Settled;
 use crate::notice::Notice;
 use crate::site::Site;
 use crate::store::{Table, Write, hash_key, pruned_rows, sheet_key, stream_key};
@@ -41,6 +42,8 @@ pub(crate) struct OwnStream {
     pub(crate) has_sheet: bool,
     /// What the next batch is to declare over, where that is more than was said.
     retire_below: Incarnation,
+    /// The same of what earlier lives had counted and not published.
+    settle_below: Incarnation,
 }
 
 impl OwnStream {
@@ -62,6 +65,7 @@ impl Site {
     /// Publishes for every VO whose batch or heartbeat is due.
     pub(crate) fn publish_due(&mut self, now: Now) {
         for vo in self.publishing_vos(now.mono) {
+            self.place_untimed(now, vo);
             let stream = self.streams.entry(vo).or_default();
             if now.mono >= stream.due(self.ledger.has_unpublished(vo), &self.config.timing) {
                 self.publish(now, vo, Vec::new());
@@ -89,10 +93,13 @@ impl Site {
     /// is. Nobody would have heard it anyway.
     pub(crate) fn publishing_vos(&self, now: MonoTime) -> Vec<VoId> {
         let mut vos = self.own_vos();
-        if self.gossip.peers_clock(now).is_none() {
-            vos.retain(|vo| self.is_alone(*vo));
-        }
+        vos.retain(|vo| self.knows_time(now, *vo));
         vos
+    }
+
+    /// Whether a peer has said what time it is, or there is nobody who could.
+    pub(crate) fn knows_time(&self, now: MonoTime, vo: VoId) -> bool {
+        self.gossip.peers_clock(now).is_some() || self.is_alone(vo)
     }
 
     /// Whether no other site takes part in the VO.
@@ -105,7 +112,6 @@ impl Site {
     pub(crate) fn publish(&mut self, now: Now, vo: VoId, extra: Vec<Row>) {
         let latest = now.wall.after(self.config.timing.clock_tolerance);
         self.ledger.retry_held_back(vo);
-        self.bring_into_present(now, vo);
         let mut rows = self.ledger.take_unpublished(vo);
         rows.extend(extra);
         rows.retain(|row| self.is_believable(vo, row, latest));
@@ -132,28 +138,36 @@ impl Site {
         }
     }
 
-    /// Counts as of now what was counted while our clock was ahead, and was not published: nobody
-    /// would believe it before its window has come, and nodes would disagree until then.
-    fn bring_into_present(&mut self, now: Now, vo: VoId) {
+    /// Gives what was counted before anybody had said what time it is its place, before this life's
+    /// first batch. Nobody would believe what lies ahead before its window has come, and nodes would
+    /// disagree until then.
+    fn place_untimed(&mut self, now: Now, vo: VoId) {
         let usage = self.replicas.get(&vo).and_then(Replica::usage);
-        let (Some(peers), Some(usage)) = (self.gossip.peers_clock(now.mono), usage) else {
+        let Some(usage) = usage.filter(|_| self.ledger.has_untimed(vo)) else {
             return;
         };
-        // Where our own clock is behind, what seems ahead is not.
-        let latest = peers
-            .max(now.wall)
-            .after(self.config.timing.clock_tolerance);
-        let (stream, window) = (self.stream_id(), usage.window_length());
-        let present = Span::Window(window.window_at(now.wall));
-        let mut writes = Vec::new();
-        for key in self.ledger.unpublished_after(vo, latest, window) {
-            let published = usage.cell(stream, key.0, &key.1).unwrap_or_default();
-            writes.extend(self.ledger.recount(vo, key, published, present, window));
+        let latest = now.wall.after(self.config.timing.clock_tolerance);
+        let placed = self.ledger.place(vo, latest, usage.window_length());
+        self.keep_settled(now, placed);
+    }
+
+    /// Counts what earlier lives had left as our own, and says so in the next batch: a backup of
+    /// theirs would count it again.
+    pub(crate) fn take_over(&mut self, now: Now, vo: VoId, window: WindowLength) {
+        let latest = now.wall.after(self.config.timing.clock_tolerance);
+        let settled = self.ledger.settle(vo, latest, window);
+        self.streams.entry(vo).or_default().settle_below = self.ledger.incarnation();
+        self.keep_settled(now, settled);
+    }
+
+    /// Keeps what moved within the ledger.
+    pub(crate) fn keep_settled(&mut self, now: Now, settled: Settled) {
+        if settled.writes.is_empty() {
+            return;
         }
-        if !writes.is_empty() {
-            self.tree_is_stale = true;
-            self.effects.push(Effect::Persist(writes));
-        }
+        self.note_merged(now.wall, &settled.merged);
+        self.tree_is_stale |= settled.moved;
+        self.effects.push(Effect::Persist(settled.writes));
     }
 
     /// Whether peers whose clocks are right would take the row. One that they would not, because this
@@ -173,6 +187,7 @@ impl Site {
         let (seq, head) = self.head_of(vo, stream);
         let own = self.streams.entry(vo).or_default();
         let retired_below = std::mem::take(&mut own.retire_below);
+        let settled_below = std::mem::take(&mut own.settle_below);
         let bytes = loop {
             let batch = UsageBatch {
                 vo,
@@ -182,6 +197,7 @@ impl Site {
                 previous: head,
                 at: now.wall,
                 retired_below,
+                settled_below,
                 cells: PathCells::from_rows(rows.clone()),
             };
             let signed = Signed::sign(batch, &[&self.key]).expect("our own batch is well-formed");

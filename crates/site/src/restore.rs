@@ -266,6 +266,18 @@ impl Site {
             site: self.id,
             incarnation: row.incarnation,
         };
+        if row.incarnation < usage.settled_below(self.id) {
+            return row.counters;
+        }
+        if row.is_untimed {
+            // A life places it before it signs anything.
+            let has_signed = usage.head(stream).is_some() || usage.is_retired(stream);
+            return if has_signed {
+                row.counters
+            } else {
+                Counters::default()
+            };
+        }
         let length = usage.window_length();
         let cell = |span| usage.cell(stream, span, &row.account.path);
         let day = Span::Day(row.span.day(length));

@@ -156,7 +156,7 @@ impl Site {
                 self.take_answer(now, from, id, bytes.as_deref())
             }
             Event::Report { ticket, records } => self.take_report(now, ticket, &records),
-            Event::Running { ticket, jobs } => self.take_running(now, ticket, &jobs),
+            Event::Running { ticket, jobs } => self.take_running(now, ticket, jobs),
             Event::Publish { ticket, bytes } => self.take_document(now, ticket, &bytes),
             Event::Reconfigured(config) => self.reconfigure(now, *config),
             Event::Stopping => self.publish_all(now),

@@ -215,11 +215,21 @@ pub(crate) fn ledger_key(account: &Account, incarnation: Incarnation, span: Span
     .concat()
 }
 
+/// Marks the key of a counter that was counted before the time was known. No incarnation is as high.
+const UNTIMED: u64 = 1 << 63;
+
+/// Key of one of our own counters that was counted before the time was known.
+pub(crate) fn untimed_key(account: &Account, incarnation: Incarnation, span: Span) -> Vec<u8> {
+    ledger_key(account, Incarnation(incarnation.0 | UNTIMED), span)
+}
+
 /// A counter as the store has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LedgerRow {
     pub(crate) account: Account,
     pub(crate) incarnation: Incarnation,
+    /// Whether it was counted before the time was known.
+    pub(crate) is_untimed: bool,
     pub(crate) span: Span,
     pub(crate) counters: Counters,
 }
@@ -244,6 +254,7 @@ pub(crate) fn parse_ledger_row(key: &[u8], value: &[u8]) -> Option<LedgerRow> {
         return None;
     }
     let vo: [u8; 32] = vo.try_into().ok()?;
+    let incarnation = u64::from_be_bytes(incarnation.try_into().ok()?);
     let mut counters = [0; 5];
     for (column, chunk) in counters.iter_mut().zip(columns.chunks_exact(8)) {
         *column = u64::from_be_bytes(chunk.try_into().ok()?);
@@ -253,7 +264,8 @@ pub(crate) fn parse_ledger_row(key: &[u8], value: &[u8]) -> Option<LedgerRow> {
             vo: (vo != [0; 32]).then(|| VoId::from_bytes(vo)),
             path: AccountPath::parse(std::str::from_utf8(path).ok()?).ok()?,
         },
-        incarnation: Incarnation(u64::from_be_bytes(incarnation.try_into().ok()?)),
+        incarnation: Incarnation(incarnation & !UNTIMED),
+        is_untimed: incarnation & UNTIMED != 0,
         span: Span::from_code(u64::from_be_bytes(span.try_into().ok()?))?,
         counters: Counters::from_columns(counters),
     })
@@ -275,16 +287,18 @@ mod tests {
             };
             let (incarnation, span) = (Incarnation(5), Span::Window(Window(7)));
             let key = ledger_key(&account, incarnation, span);
-            let row = LedgerRow {
-                account,
-                incarnation,
-                span,
-                counters,
-            };
-            assert_eq!(
-                parse_ledger_row(&key, &ledger_value(&path, counters)),
-                Some(row)
-            );
+            let untimed = untimed_key(&account, incarnation, span);
+            for (key, is_untimed) in [(&key, false), (&untimed, true)] {
+                let row = LedgerRow {
+                    account: account.clone(),
+                    incarnation,
+                    is_untimed,
+                    span,
+                    counters,
+                };
+                let value = ledger_value(&path, counters);
+                assert_eq!(parse_ledger_row(key, &value), Some(row));
+            }
             assert_eq!(
                 parse_ledger_row(&key, &ledger_value(&AccountPath::root(), counters)),
                 None

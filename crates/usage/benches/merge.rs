@@ -58,6 +58,7 @@ fn batch(site: u16, previous: Option<&Batch>) -> Batch {
         previous: previous.map(|batch| batch.hash()),
         at: WallTime(0),
         retired_below: Incarnation(0),
+        settled_below: Incarnation(0),
         cells: PathCells::from_rows(rows),
     };
     let role = Role::single(key.site_id());

@@ -293,9 +293,10 @@ impl VoUsage {
             let body = document.body();
             (stream.seq, stream.head, stream.newest_at) = (seq, Some(body.head), Some(body.at));
         }
-        let below = document.body().retired_below;
+        let (below, settled) = (document.body().retired_below, document.body().settled_below);
         stream.checkpoints.insert(seq, Retained { document, held });
         let mut changes = committed?;
+        self.settle_below(id.site, settled);
         changes.extend(self.retire_below(id.site, below));
         Ok(changes)
     }

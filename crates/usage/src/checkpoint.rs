@@ -51,6 +51,7 @@ impl VoUsage {
                 head,
                 at,
                 retired_below: self.retired_below(site).min(incarnation),
+                settled_below: self.settled_below(site).min(incarnation),
                 seals,
             },
             bytes,

@@ -30,6 +30,7 @@ pub const INCARNATIONS_MAX: usize = 1_024;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Retired {
     below: BTreeMap<SiteId, Incarnation>,
+    settled: BTreeMap<SiteId, Incarnation>,
     dropped: Vec<(StreamId, Pruned)>,
 }
 
@@ -37,6 +38,14 @@ impl VoUsage {
     /// The incarnation below which a site's lives are over; 0 where it never said so.
     pub fn retired_below(&self, site: SiteId) -> Incarnation {
         self.retired.below.get(&site).copied().unwrap_or_default()
+    }
+
+    /// The incarnation below which a later life of the site has taken over what was counted and not
+    /// published; 0 where it never said so. Changes no cell: it is for the site itself, should it
+    /// be given back a store of those lives.
+    pub fn settled_below(&self, site: SiteId) -> Incarnation {
+        let settled = self.retired.settled.get(&site);
+        settled.copied().unwrap_or_default()
     }
 
     /// Whether the stream belongs to a life that is over.
@@ -67,6 +76,13 @@ impl VoUsage {
         std::mem::take(&mut self.retired.dropped)
     }
 
+    /// Believes a site about what its lives below `below` had not published.
+    pub(crate) fn settle_below(&mut self, site: SiteId, below: Incarnation) {
+        if below > self.settled_below(site) {
+            self.retired.settled.insert(site, below);
+        }
+    }
+
     /// Believes a site that its lives below `below` are over.
     pub(crate) fn retire_below(&mut self, site: SiteId, below: Incarnation) -> Vec<CellChange> {
         if below <= self.retired_below(site) {
@@ -94,6 +110,12 @@ impl VoUsage {
         }
         for (site, below) in self.retired.below.clone() {
             other.retire_below(site, below);
+        }
+        for (site, below) in other.retired.settled.clone() {
+            self.settle_below(site, below);
+        }
+        for (site, below) in self.retired.settled.clone() {
+            other.settle_below(site, below);
         }
     }
 

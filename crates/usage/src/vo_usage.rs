@@ -237,8 +237,9 @@ impl VoUsage {
         let mut joining = Joining::default();
         self.join(id, &batch.body().cells, &mut joining);
         let mut changes = self.commit(id, joining, bound)?;
-        let below = batch.body().retired_below;
+        let (below, settled) = (batch.body().retired_below, batch.body().settled_below);
         self.streams.entry(id).or_default().append(batch);
+        self.settle_below(id.site, settled);
         changes.extend(self.retire_below(id.site, below));
         Ok(changes)
     }

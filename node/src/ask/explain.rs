@@ -1,18 +1,26 @@
-//! `fairmesh explain USER [--vs USER2]`: in words, why somebody is served when he is.
+//! `fairmesh explain USER [--vs USER2]`: in words, why somebody is served when he is; and
+//! `fairmesh explain --job ID`, why a job of Slurm's waits.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use super::number::{amount, core_hours, number, percent};
 use super::{AskArgs, heading, name_or_id, unless_refused};
+use crate::config::Config;
 use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
 use crate::control::clean;
 use crate::output::Exit;
+use crate::slurm::standing::{self, InQueue};
 
 /// What the top entries share.
 const THIS_SITE: &str = "this site";
 
 /// A deviation below this, in percent, prints as 0.00.
 const ON_TARGET: f64 = 0.005;
+
+/// Where Slurm's order is not the node's.
+const NOT_YET: &str = "Slurm holds another order: its site factors are of an earlier round, or its \
+                       own weights (age, size, QOS and the like) decide.";
 
 /// Explain a priority in words, alone or against somebody else's
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -21,7 +29,8 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub ask: AskArgs,
     /// The user, or the path of an entry of the share tree
-    pub user: String,
+    #[arg(required_unless_present = "job")]
+    pub user: Option<String>,
     /// The user's batch account
     #[arg(short = 'A', long)]
     pub account: Option<String>,
@@ -31,6 +40,31 @@ pub struct ExplainArgs {
     /// That user's batch account
     #[arg(long, value_name = "ACCOUNT", requires = "versus")]
     pub vs_account: Option<String>,
+    /// Explain why this job of Slurm's waits, against the next one of others before it
+    #[arg(long, value_name = "ID", conflicts_with_all = ["user", "account", "versus"])]
+    pub job: Option<String>,
+    /// The configuration of the node beside that Slurm
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "job",
+        default_value = "/etc/fairmesh/fairmesh.toml"
+    )]
+    pub config: PathBuf,
+}
+
+/// Who is explained, against whom.
+#[derive(Debug, Default)]
+struct Question {
+    who: Person,
+    versus: Person,
+}
+
+#[derive(Debug, Default)]
+struct Person {
+    user: Option<String>,
+    account: Option<String>,
+    group: Option<String>,
 }
 
 /// Runs the command.
@@ -38,24 +72,90 @@ pub struct ExplainArgs {
 /// # Errors
 /// If the node cannot be asked, or knows nobody by that name.
 pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let Some(job) = &args.job else {
+        let question = Question::of_args(args);
+        return explain(&args.ask, &question, None, out).await;
+    };
+    let found = tokio::task::block_in_place(|| standing::of(&args.config, job))?;
+    let Some(found) = found else {
+        eprintln!("fairmesh: Slurm has no job {}", clean(job));
+        return Ok(Exit::Failure);
+    };
+    let mut ask = args.ask.clone();
+    ask.socket = Some(socket(args.ask.socket.as_deref(), &args.config)?);
+    let question = Question::of_job(&found);
+    explain(&ask, &question, Some(&found), out).await
+}
+
+/// Where the node answers: as it is told, or as its configuration says.
+fn socket(told: Option<&Path>, config: &Path) -> anyhow::Result<PathBuf> {
+    match told {
+        Some(socket) => Ok(socket.to_owned()),
+        None => Ok(Config::load(config)?.sockets.control),
+    }
+}
+
+impl Question {
+    fn of_args(args: &ExplainArgs) -> Self {
+        let person = |user: &Option<String>, account: &Option<String>| Person {
+            user: user.clone(),
+            account: account.clone(),
+            group: None,
+        };
+        Self {
+            who: person(&args.user, &args.account),
+            versus: person(&args.versus, &args.vs_account),
+        }
+    }
+
+    fn of_job(found: &InQueue) -> Self {
+        let person = |job: &standing::Standing| Person {
+            user: Some(job.user.clone()),
+            account: job.account.clone(),
+            group: job.group.clone(),
+        };
+        Self {
+            who: person(&found.job),
+            versus: found.before.as_ref().map(person).unwrap_or_default(),
+        }
+    }
+}
+
+async fn explain(
+    ask: &AskArgs,
+    question: &Question,
+    job: Option<&InQueue>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let (who, versus) = (&question.who, &question.versus);
     let parameters = [
-        ("user", Some(args.user.as_str())),
-        ("account", args.account.as_deref()),
-        ("versus", args.versus.as_deref()),
-        ("versus_account", args.vs_account.as_deref()),
+        ("user", who.user.as_deref()),
+        ("account", who.account.as_deref()),
+        ("group", who.group.as_deref()),
+        ("versus", versus.user.as_deref()),
+        ("versus_account", versus.account.as_deref()),
+        ("versus_group", versus.group.as_deref()),
     ];
-    let asked = args
-        .ask
-        .get::<ExplainBody>("/v1/explain", &parameters, out)
-        .await;
+    let asked = ask.get::<ExplainBody>("/v1/explain", &parameters, out);
+    let asked = asked.await;
+    if !ask.output.json
+        && let Some(job) = job
+    {
+        // Slurm's half is worth having, whatever the node says.
+        job.words(out)?;
+    }
     let Some((answer, done)) = unless_refused(asked)? else {
         return Ok(Exit::Failure);
     };
     if !done {
-        if !args.ask.output.noheader {
+        if !ask.output.noheader {
             writeln!(out, "{}", heading(&answer.rests_on))?;
         }
         words(&answer.body, out)?;
+        let standing = answer.body.comparison.map(|it| it.standing);
+        if job.is_some() && standing.as_deref() == Some("before") {
+            writeln!(out, "{NOT_YET}")?;
+        }
     }
     Ok(Exit::Success)
 }

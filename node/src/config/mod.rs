@@ -8,6 +8,7 @@
 //! Deliberately not here: whether users exist, keys can be read or addresses be bound; that is for
 //! the moment of use (and for `check-config`, which asks).
 
+pub mod charging;
 pub mod history;
 pub mod quantity;
 pub mod site;
@@ -26,6 +27,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use fairmesh_model::{HistoryRule, SiteId, VoId, WindowLength};
 use fairmesh_policy::SitePolicy;
+use fairmesh_records::ChargeRule;
+use fairmesh_site::Charging;
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
@@ -69,6 +72,10 @@ pub struct Config {
     pub history: HistoryRule,
     /// Windows of local usage.
     pub window: WindowLength,
+    /// What jobs cost here.
+    pub charging: Charging,
+    /// Which jobs are charged, and for how long.
+    pub charge_rule: ChargeRule,
     /// How often.
     pub timing: Timing,
     /// How much of the jobs' own records is kept; `None` for nothing.
@@ -147,6 +154,7 @@ impl Config {
             .map_or_else(|| base.join("data"), |dir| base.join(dir));
         let vos = sections::vos(source, &raw.vos)?;
         let window = sections::window(source, &raw.history)?;
+        let charge_rule = charging::charge_rule(source, &raw.charging)?;
         let (policy, policy_file) = shares::read(source, &raw, base, &vos, read)?;
         Ok(Self {
             file: path.to_owned(),
@@ -157,13 +165,15 @@ impl Config {
             sockets: sections::sockets(source, &raw.sockets, base, &data_dir)?,
             identity: sections::identity(source, &raw.identity, &vos)?,
             history: raw.history.rule(source, window)?,
+            charging: charging::charging(source, &raw.charging, &raw.machine)?,
             timing: sections::timing(source, &raw.timing)?,
             records: records::checked(source, &raw.records)?,
             slurm: raw
                 .slurm
                 .as_ref()
-                .map(|raw| checked(source, raw, base, &data_dir))
+                .map(|raw| checked(source, raw, base, &data_dir, &charge_rule))
                 .transpose()?,
+            charge_rule,
             data_dir,
             vos,
             policy,

@@ -1,9 +1,9 @@
-//! Lengths of time, percentages, moments and modes as people write them in files.
+//! Lengths of time, percentages, factors, sizes, moments and modes as people write them in files.
 //!
 //! Invariant: a percentage is read from its digits, never through a float; a length of time is a
 //! whole number of milliseconds, above zero. Deliberately not here: the files.
 
-use fairmesh_model::{Millis, Share, WallTime, WindowLength};
+use fairmesh_model::{Factor, Millis, Share, WallTime, WindowLength};
 use jiff::{SpanRelativeTo, Timestamp};
 use serde::Deserialize;
 use toml::Spanned;
@@ -21,6 +21,18 @@ pub type RawDuration = Spanned<String>;
 #[serde(transparent)]
 pub struct RawPercent(Spanned<toml::Value>);
 
+/// A decimal number, without quotes.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+pub struct RawFactor(Spanned<toml::Value>);
+
+impl RawFactor {
+    /// Where it stands.
+    pub fn span(&self) -> std::ops::Range<usize> {
+        self.0.span()
+    }
+}
+
 /// A date or a date with time and zone, with or without quotes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
@@ -32,6 +44,22 @@ pub fn parse_duration(text: &str) -> Option<Millis> {
     let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
     let millis = u64::try_from(length.as_millis()).ok()?;
     (millis > 0 && length.subsec_nanos() % 1_000_000 == 0).then_some(Millis(millis))
+}
+
+/// Reads `512GiB`, `2 TiB`, `700M` (units are powers of 1,024, as memory is), in MiB, above zero.
+pub fn parse_mebibytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(at);
+    let shift = match unit.trim() {
+        "M" | "MiB" => 0,
+        "G" | "GiB" => 10,
+        "T" | "TiB" => 20,
+        "P" | "PiB" => 30,
+        _ => return None,
+    };
+    let mebibytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (mebibytes > 0).then_some(mebibytes)
 }
 
 /// Reads `2027-11-21` (the start of that day, UTC) or `2027-11-21T12:00:00Z`.
@@ -106,6 +134,33 @@ impl Source<'_> {
         })
     }
 
+    /// A factor.
+    pub fn factor(&self, key: &str, raw: &RawFactor) -> Result<Factor, FileError> {
+        let (span, help) = (raw.span(), "write a number without quotes, such as 1.25");
+        let wrong = |problem: String| {
+            self.error(Some(raw.span()), Some(key), problem)
+                .with_help(help)
+        };
+        let number = matches!(
+            raw.0.get_ref(),
+            toml::Value::Integer(_) | toml::Value::Float(_)
+        );
+        if !number {
+            return Err(wrong("not a number".to_owned()));
+        }
+        Factor::parse(self.written(span)).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// A size, in MiB.
+    pub fn mebibytes(&self, key: &str, raw: &Spanned<String>) -> Result<u64, FileError> {
+        parse_mebibytes(raw.get_ref()).ok_or_else(|| {
+            let problem = format!("`{}` is not a size", raw.get_ref());
+            let help = "write a whole number and a unit: \"900MiB\", \"512GiB\", \"2TiB\"";
+            self.error(Some(raw.span()), Some(key), problem)
+                .with_help(help)
+        })
+    }
+
     /// A moment.
     pub fn moment(&self, key: &str, raw: &RawMoment) -> Result<WallTime, FileError> {
         let text = match raw.0.get_ref() {
@@ -153,6 +208,16 @@ mod tests {
         }
         for text in ["", "10", "0s", "-1h", "10x", "1 month", "1us", "s"] {
             assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_a_unit() {
+        for (text, mebibytes) in [("512GiB", 512 << 10), ("2 TiB", 2 << 20), ("700M", 700)] {
+            assert_eq!(parse_mebibytes(text), Some(mebibytes), "{text}");
+        }
+        for text in ["", "512", "0GiB", "1.5GiB", "-1G", "512GB", "99999999999P"] {
+            assert_eq!(parse_mebibytes(text), None, "{text}");
         }
     }
 

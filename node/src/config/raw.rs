@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
+use super::charging::{RawCharging, RawMachine};
 use super::history::RawHistory;
 use super::quantity::RawDuration;
 use super::records::RawRecords;
@@ -35,6 +36,12 @@ pub(super) struct RawConfig {
     pub(super) identity: Vec<RawRule>,
     #[serde(default)]
     pub(super) history: RawHistory,
+    /// What jobs cost, and which are charged.
+    #[serde(default)]
+    pub(super) charging: RawCharging,
+    /// Machine classes.
+    #[serde(default)]
+    pub(super) machine: Vec<RawMachine>,
     #[serde(default)]
     pub(super) timing: RawTiming,
     /// How much of the jobs' own records is kept.

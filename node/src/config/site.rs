@@ -22,6 +22,7 @@ impl Config {
             introducers: self.peers.iter().map(|peer| peer.site).collect(),
             local_history: self.history,
             local_window: self.window,
+            charging: self.charging.clone(),
             timing: self.timing,
         }
     }

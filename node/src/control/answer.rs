@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 mod accounting;
 mod mesh;
+mod slurm;
 mod tree;
 
 pub use accounting::{AccountCharge, AccountingBody, GroupBody, SummaryBody, TotalsBody};
@@ -15,6 +16,7 @@ pub use mesh::{
     DocumentBody, DocumentsBody, NodeBody, NoticeBody, PeerBody, PeersBody, PublishedBody,
     StatusBody, StreamBody, VoBody,
 };
+pub use slurm::{FeedReport, RoundsReport, SlurmHeard, SlurmReport, SyncReport};
 pub use tree::{
     CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,
     OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody, UnmappedBody,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::State;
 use super::answer::{DocumentBody, DocumentsBody, PublishedBody};
 use super::error::ApiError;
-use super::extract::Params;
+use super::extract::{Params, whole};
 use super::rests_on::{answer, rests_on};
 use super::text::clean;
 use super::usage::find_vos;
@@ -60,22 +60,8 @@ pub(super) async fn post(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let read = axum::body::to_bytes(body, DOCUMENT_BYTES_MAX);
-    let read = tokio::time::timeout(shared.options.limits.body_idle_max, read).await;
-    let bytes = read
-        .map_err(|_| {
-            ApiError::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "the document did not arrive in time",
-            )
-        })?
-        .map_err(|error| {
-            ApiError::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the document could not be read whole: {error}"),
-            )
-            .hint(format!("a document has at most {DOCUMENT_BYTES_MAX} bytes"))
-        })?;
+    let idle_max = shared.options.limits.body_idle_max;
+    let bytes = whole(body, DOCUMENT_BYTES_MAX, idle_max).await?;
     let published = shared.node().publish(bytes.to_vec()).await?;
     let message = published.map_err(|why| {
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why)

@@ -1,4 +1,5 @@
-//! `GET /v1/explain?user=[&account=][&versus=][&versus_account=]`: why somebody stands there.
+//! `GET /v1/explain?user=[&account=][&group=][&versus=][&versus_account=][&versus_group=]`: why
+//! somebody stands there.
 //!
 //! `user` and `versus` are users of the batch system, or paths of the share tree (`/VO-A/P-A1`).
 //! Invariant: usage behind an entry is that of the scope in which it is compared: this site's at a
@@ -24,8 +25,10 @@ use super::{Shared, State};
 pub(super) struct Query {
     user: String,
     account: Option<String>,
+    group: Option<String>,
     versus: Option<String>,
     versus_account: Option<String>,
+    versus_group: Option<String>,
 }
 
 pub(super) async fn get(
@@ -33,9 +36,16 @@ pub(super) async fn get(
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let moment = Moment::take(&shared).await?;
-    let entry = find(&moment.view, &wanted(query.user, query.account))?.entry;
+    let entry = find(
+        &moment.view,
+        &wanted(query.user, query.account, query.group),
+    )?
+    .entry;
     let versus = match query.versus {
-        Some(versus) => Some(find(&moment.view, &wanted(versus, query.versus_account))?.entry),
+        Some(versus) => {
+            let versus = wanted(versus, query.versus_account, query.versus_group);
+            Some(find(&moment.view, &versus)?.entry)
+        }
         None => None,
     };
     let explained = explain(&moment.snapshot, entry, versus);
@@ -56,7 +66,7 @@ pub(super) async fn get(
     Ok(answer("explain", moment.rests_on, body))
 }
 
-fn wanted(user: String, account: Option<String>) -> Wanted {
+fn wanted(user: String, account: Option<String>, group: Option<String>) -> Wanted {
     if user.starts_with('/') {
         return Wanted {
             path: Some(user),
@@ -68,6 +78,7 @@ fn wanted(user: String, account: Option<String>) -> Wanted {
         origin: Origin {
             user: Some(user),
             account,
+            group,
             ..Origin::default()
         },
     }

@@ -1,6 +1,10 @@
-//! The parameters behind `?`, with our errors instead of the framework's.
+//! The parameters behind `?` and small bodies, with our errors instead of the framework's.
 
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use fairmesh_model::{AccountPath, Origin};
 use serde::Deserialize;
@@ -20,6 +24,24 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
             .map(|Query(value)| Self(value))
             .map_err(|rejection| ApiError::bad_request(rejection.body_text()))
     }
+}
+
+/// A body that is read whole, within limits of size and time.
+pub(super) async fn whole(
+    body: Body,
+    bytes_max: usize,
+    time_max: Duration,
+) -> Result<Bytes, ApiError> {
+    let read = tokio::time::timeout(time_max, axum::body::to_bytes(body, bytes_max)).await;
+    let read = read.map_err(|_| {
+        let error = "the body did not arrive in time";
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, error)
+    })?;
+    read.map_err(|error| {
+        let error = format!("the body could not be read whole: {error}");
+        let hint = format!("it has at most {bytes_max} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error).hint(hint)
+    })
 }
 
 /// No parameters.

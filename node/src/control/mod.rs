@@ -30,6 +30,7 @@ mod peers;
 mod priority;
 mod records;
 mod shares;
+mod slurm;
 mod status;
 mod usage;
 
@@ -54,6 +55,7 @@ use crate::driver::NodeHandle;
 use crate::lookup::{BindError, LookupStats};
 use crate::record_log::RecordLog;
 pub(crate) use error::ApiError;
+use slurm::SlurmLoops;
 
 /// What an operator may change while the node runs: a reload sends a new one.
 #[derive(Debug, Clone, Default)]
@@ -126,6 +128,7 @@ pub struct ControlOptions {
 pub(crate) struct Shared {
     pub(crate) options: ControlOptions,
     pub(crate) started: Instant,
+    pub(crate) slurm: SlurmLoops,
 }
 
 /// The state of the router.
@@ -136,6 +139,7 @@ impl Shared {
         Self {
             options,
             started: Instant::now(),
+            slurm: SlurmLoops::default(),
         }
     }
 
@@ -156,6 +160,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/records", post(records::post_records))
         .route("/v1/running", post(records::post_running))
         .route("/v1/documents", post(documents::post))
+        .route("/v1/slurm", post(slurm::post))
         .route_layer(axum::middleware::from_fn_with_state(
             Arc::clone(&shared),
             access::require_writer,
@@ -185,7 +190,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .fallback(async || {
             ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
                 "/v1/status, peers, shares, priority, explain, usage, unmapped, accounting, documents, \
-                 metrics; POST /v1/accounting, records, running, documents",
+                 metrics; POST /v1/accounting, records, running, documents, slurm",
             )
         })
         .method_not_allowed_fallback(async || {
@@ -193,7 +198,10 @@ fn router(shared: Arc<Shared>) -> Router {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "this path does not take this method",
             )
-            .hint("GET reads; POST goes to /v1/accounting, /v1/records, /v1/running and /v1/documents")
+            .hint(
+                "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/documents \
+                 and /v1/slurm",
+            )
         })
         .with_state(shared)
 }

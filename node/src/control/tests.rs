@@ -114,6 +114,7 @@ fn site_config() -> SiteConfig {
             horizon: 24 * 365 * 100,
         },
         local_window: WindowLength::HOUR,
+        charging: fairmesh_site::Charging::default(),
         timing: Timing::default(),
     }
 }

@@ -279,6 +279,7 @@ fn site_config(
         introducers,
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,
+        charging: fairmesh_site::Charging::default(),
         timing,
     })
 }
@@ -332,6 +333,7 @@ fn charter(
         history: HistoryRule::default(),
         usage_mode: plan.usage_mode,
         charging: ChargingRule::CpuTime,
+        discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
     }
 }

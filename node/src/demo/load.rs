@@ -289,6 +289,7 @@ impl Feed {
             cores,
             gpus: 0,
             mem_mib: 0,
+            placement: fairmesh_model::Placement::default(),
             running,
         }
     }

@@ -38,6 +38,7 @@ fn charter(now: WallTime) -> Signed<Charter> {
         history: HistoryRule::default(),
         usage_mode: UsageMode::Active,
         charging: ChargingRule::CpuTime,
+        discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
     };
     Signed::sign(charter, &[&authority]).expect("a valid charter")
@@ -68,6 +69,7 @@ fn site_config(vo: VoId) -> SiteConfig {
         introducers: BTreeSet::new(),
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,
+        charging: fairmesh_site::Charging::default(),
         timing: Timing {
             publish: Millis::from_secs(3_600),
             ..Timing::default()
@@ -106,6 +108,7 @@ fn jobs(end: WallTime) -> Vec<UsageRecord> {
         cores: 1,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running: false,
     };
     (0..JOBS).map(job).collect()

@@ -5,6 +5,7 @@
 //! own, taken at each scrape. Deliberately not here: alerts and dashboards.
 
 mod registry;
+mod slurm;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use fairmesh_site::{Coverage, Site, SiteStats, gossip::GossipStats};
 
+use crate::control::answer::SlurmReport;
 use crate::control::{ApiError, Shared};
 use crate::network::NetworkStats;
 use registry::render;
@@ -29,6 +31,9 @@ pub(crate) struct Sample {
     pub(crate) unmapped: u64,
     pub(crate) entries: u64,
     pub(crate) lookups: Option<LookupSample>,
+    pub(crate) slurm: SlurmReport,
+    /// When the sample was taken, in milliseconds since the Unix epoch.
+    pub(crate) now_ms: u64,
 }
 
 /// A VO.
@@ -60,6 +65,7 @@ pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoRe
         rows: load(&stats.rows),
         refused: load(&stats.refused),
     });
+    sample.slurm = shared.slurm.heard();
     let text = render(&sample).map_err(ApiError::internal)?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
 }
@@ -81,6 +87,7 @@ fn take(site: &Site, now: fairmesh_model::Now) -> Sample {
         gossip: site.gossip_stats(),
         vos: site.vo_status(now).into_iter().map(vo).collect(),
         unmapped: u64::try_from(site.unmapped().count()).unwrap_or(u64::MAX),
+        now_ms: now.wall.0,
         entries: u64::try_from(site.view().reader().entries()).unwrap_or(u64::MAX),
         ..Sample::default()
     }

@@ -10,8 +10,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Sample;
 
-/// One label and its value.
-type Labels = Vec<(&'static str, String)>;
+/// Labels and their values.
+pub(super) type Labels = Vec<(&'static str, String)>;
 
 /// Writes `sample` as OpenMetrics.
 pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
@@ -20,6 +20,7 @@ pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
     gossip(&mut registry, sample);
     network(&mut registry, sample);
     vos(&mut registry, sample);
+    super::slurm::register(&mut registry, sample);
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -217,19 +218,19 @@ fn vos(registry: &mut Registry, sample: &Sample) {
     registry.register_with_unit("oldest_data_age", help, Unit::Seconds, oldest);
 }
 
-fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
+pub(super) fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
     let counter: Counter = Counter::default();
     counter.inc_by(value);
     registry.register(name, help, counter);
 }
 
-fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64) {
+pub(super) fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64) {
     let gauge: Gauge = Gauge::default();
     gauge.set(signed(value));
     registry.register(name, help, gauge);
 }
 
-fn counters(label: &'static str, values: &[(&str, u64)]) -> Family<Labels, Counter> {
+pub(super) fn counters(label: &'static str, values: &[(&str, u64)]) -> Family<Labels, Counter> {
     let family = Family::<Labels, Counter>::default();
     for (name, value) in values {
         family
@@ -239,7 +240,7 @@ fn counters(label: &'static str, values: &[(&str, u64)]) -> Family<Labels, Count
     family
 }
 
-fn signed(value: u64) -> i64 {
+pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 

@@ -6,12 +6,13 @@
 use std::fmt::Write;
 
 use fairmesh_model::{
-    ChargingRule, Charter, HistoryRule, MemberSite, Millis, SiteId, UsageMode, WindowLength,
+    Charter, Discounts, HistoryRule, MemberSite, Millis, SiteId, UsageMode, WindowLength,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::draft::{RawRole, quoted, role_lines};
+use crate::config::charging::{RawDiscounts, RawRule};
 use crate::config::history::RawHistory;
 use crate::config::quantity::{RawDuration, RawMoment};
 use crate::config::{FileError, Source};
@@ -27,8 +28,12 @@ const USAGE_MODE: &str = "\
 const CHARGING: &str = "\
 # \"cpu-time\", or weights in thousandths of a core, such as
 # { weights = { cpu = 1000, gpu = 8000, mem_gib = 250, max = true } }
-# where the largest term counts alone, or the sum of all (max = false).
+# where the largest term counts alone, or the sum of all (max = false); or
+# { penalty = { gpu = true, disk = true, factor_max = 4 } }
+# for the part of a machine that a job asked for, by the sites' [[machine]] classes; SPEC times the
+# cost of a queue may be up to factor_max.
 ";
+const DISCOUNTS: &str = "# Percent of the full charge for use on other than the usual terms.\n";
 const DISTANCE: &str = "# absolute, relative, or mix:K with K from 0 to 1.\n";
 const AUTHORITY: &str = "
 # Who signs charters: ids from `fairmesh policy keygen`, and how many must.
@@ -61,7 +66,8 @@ struct RawCharter {
     expires: RawMoment,
     window: Option<RawDuration>,
     usage_mode: Option<RawMode>,
-    charging: Option<RawCharging>,
+    charging: Option<RawRule>,
+    discounts: Option<RawDiscounts>,
     distance: Option<Spanned<String>>,
 }
 
@@ -71,19 +77,6 @@ enum RawMode {
     Historical,
     Active,
     Predictive,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-enum RawCharging {
-    CpuTime,
-    Weights {
-        cpu: u32,
-        gpu: u32,
-        mem_gib: u32,
-        #[serde(default)]
-        max: bool,
-    },
 }
 
 #[derive(Debug, Deserialize)]
@@ -127,20 +120,14 @@ pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
             None | Some(RawMode::Active) => UsageMode::Active,
             Some(RawMode::Predictive) => UsageMode::Predictive,
         },
-        charging: match charter.charging {
-            None | Some(RawCharging::CpuTime) => ChargingRule::CpuTime,
-            Some(RawCharging::Weights {
-                cpu,
-                gpu,
-                mem_gib,
-                max,
-            }) => ChargingRule::Weights {
-                cpu,
-                gpu,
-                mem_gib,
-                max,
-            },
-        },
+        charging: optional(&charter.charging, |raw| {
+            raw.rule(source, "charter.charging")
+        })?
+        .unwrap_or_default(),
+        discounts: optional(&charter.discounts, |raw| {
+            raw.discounts(source, "charter.discounts")
+        })?
+        .unwrap_or_default(),
         distance: optional(&charter.distance, |text| {
             parse_distance(text.get_ref())
                 .map_err(|help| source.error(Some(text.span()), Some("charter.distance"), help))
@@ -214,21 +201,15 @@ fn write_rules(text: &mut String, charter: &Charter) -> std::fmt::Result {
         UsageMode::Active => "active",
         UsageMode::Predictive => "predictive",
     };
-    let charging = match charter.charging {
-        ChargingRule::CpuTime => "\"cpu-time\"".to_owned(),
-        ChargingRule::Weights {
-            cpu,
-            gpu,
-            mem_gib,
-            max,
-        } => {
-            let weights = format!("cpu = {cpu}, gpu = {gpu}, mem_gib = {mem_gib}, max = {max}");
-            format!("{{ weights = {{ {weights} }} }}")
-        }
-    };
+    let charging = RawRule::text(&charter.charging);
     let distance = distance_text(charter.distance);
     writeln!(text, "{USAGE_MODE}usage_mode = \"{mode}\"")?;
     writeln!(text, "{CHARGING}charging = {charging}")?;
+    if charter.discounts != Discounts::NONE {
+        let Discounts { preemptible, idle } = charter.discounts;
+        let discounts = format!("preemptible = {preemptible}, idle = {idle}");
+        writeln!(text, "{DISCOUNTS}discounts = {{ {discounts} }}")?;
+    }
     writeln!(text, "{DISTANCE}distance = \"{distance}\"")
 }
 

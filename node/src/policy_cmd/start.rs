@@ -151,6 +151,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         history: Default::default(),
         usage_mode: Default::default(),
         charging: Default::default(),
+        discounts: Default::default(),
         distance: Default::default(),
     };
     let sites = "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cores = 1024\n\

@@ -197,6 +197,28 @@ fn what_show_prints_is_the_draft() {
 }
 
 #[test]
+fn a_charter_may_charge_by_machine_and_with_discounts() {
+    let desk = founded();
+    let rules = desk.read("1.toml").replace(
+        "charging = \"cpu-time\"",
+        "charging = { penalty = { disk = false, factor_max = 2.5 } }\n\
+         discounts = { preemptible = 50 }",
+    );
+    desk.write("1.toml", &rules);
+    desk.run("sign @1.toml --key @a");
+    let shown = desk.run("show @1.cbor");
+    for line in [
+        "charging = { penalty = { gpu = true, disk = false, factor_max = 2.5 } }",
+        "discounts = { preemptible = 50, idle = 100 }",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    desk.write("shown.toml", &shown);
+    desk.run("sign @shown.toml --key @a");
+    assert_eq!(shown, desk.run("show @shown.cbor"));
+}
+
+#[test]
 fn mistakes_in_drafts_are_shown_where_they_are() {
     let desk = founded();
     let good = desk.read("1.toml");

@@ -1,13 +1,18 @@
-//! What a cluster says of itself: `scontrol show config`, as far as Fairmesh needs it.
+//! What a cluster says of itself: `scontrol show config`, as far as Fairmesh needs it, and where that
+//! is silent, the file that it names.
 //!
 //! Invariant: a value that Slurm prints as `(null)` is no value. Deliberately not here: what is
 //! wrong with a cluster (`setup`).
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 
 use super::runner::{Runner, SlurmError};
 use super::settings::{SlurmSettings, UsageSource};
+
+/// What slurmctld always answers with `(null)`, whatever its configuration says.
+const SILENT: &str = "PrioritySiteFactorPlugin";
 
 /// A cluster's configuration, key by key.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +34,29 @@ pub(super) enum Finished {
 impl Cluster {
     /// Asks slurmctld.
     pub(super) fn ask(runner: &Runner) -> Result<Self, SlurmError> {
-        Ok(Self::parse(&runner.ask("scontrol", &["show", "config"])?))
+        let mut cluster = Self::parse(&runner.ask("scontrol", &["show", "config"])?);
+        let file = cluster.value("SLURM_CONF");
+        // Whoever may not read it learns no more than slurmctld says.
+        if let Some(text) = file.and_then(|file| fs::read_to_string(file).ok()) {
+            cluster.complete(&text);
+        }
+        Ok(cluster)
+    }
+
+    /// Takes from slurm.conf what slurmctld does not say.
+    fn complete(&mut self, slurm_conf: &str) {
+        let lines = slurm_conf
+            .lines()
+            .map(|line| line.split('#').next().unwrap_or(line));
+        let pairs = lines.filter_map(|line| line.trim().split_once('='));
+        let told = pairs.filter(|(key, _)| key.trim().eq_ignore_ascii_case(SILENT));
+        if let Some((_, value)) = told.last()
+            && self.value(SILENT).is_none()
+            && value.trim() != "site_factor/none"
+        {
+            let value = value.trim().to_owned();
+            self.values.insert(SILENT.to_ascii_lowercase(), value);
+        }
     }
 
     pub(super) fn parse(text: &str) -> Self {
@@ -53,6 +80,11 @@ impl Cluster {
     pub(super) fn name(&self, settings: &SlurmSettings) -> String {
         let own = settings.cluster.as_deref().or(self.value("ClusterName"));
         own.unwrap_or("slurm").to_owned()
+    }
+
+    /// Whether the plug-in does the work of `fairmesh slurm sync`.
+    pub(super) fn has_our_plugin(&self) -> bool {
+        self.value("PrioritySiteFactorPlugin") == Some("site_factor/fairmesh")
     }
 
     /// Whether slurmdbd keeps the accounts.
@@ -92,6 +124,20 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_slurmctld_does_not_say_is_in_its_file() {
+        let plugin = |slurm_conf: &str| {
+            let mut cluster = Cluster::parse("PrioritySiteFactorPlugin = (null)\n");
+            cluster.complete(slurm_conf);
+            cluster.has_our_plugin()
+        };
+        assert!(plugin(
+            "a=b\nprioritysitefactorplugin = site_factor/fairmesh # ours\n"
+        ));
+        assert!(!plugin("#PrioritySiteFactorPlugin=site_factor/fairmesh\n"));
+        assert!(!plugin("PrioritySiteFactorPlugin=site_factor/none\n"));
+    }
 
     #[test]
     fn the_source_follows_the_cluster() {

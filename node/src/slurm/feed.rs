@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use fairmesh_model::{JobKey, Millis, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_model::{JobKey, Millis, Origin, Placement, RunningJob, UsageRecord, WallTime};
 use fairmesh_records::{BatchRecord, ChargeRule, Options, Skip, Zone};
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -24,9 +24,10 @@ use super::queue::{self, Job, State};
 use super::runner::Runner;
 use super::settings::SlurmSettings;
 use super::stop::Stop;
+use super::tell::{now_ms, tell};
 use super::{follow, hook, sacct};
-use crate::ask::Control;
-use crate::control::answer::{Answer, ReportBody};
+use crate::ask::{AskError, Control};
+use crate::control::answer::{Answer, FeedReport, ReportBody, SlurmReport};
 use crate::output::Exit;
 
 /// Records in one request to the node.
@@ -45,6 +46,8 @@ pub(super) struct Done {
     pub(super) finished: u64,
     /// Of these, what the node had not known.
     pub(super) counted: u64,
+    /// Of these, what it had.
+    pub(super) known: u64,
     /// Running jobs that were reported.
     pub(super) running: u64,
     /// Records that the node refused.
@@ -58,6 +61,8 @@ pub(super) struct Feed {
     control: Control,
     settings: SlurmSettings,
     cursor: Option<Cursor>,
+    /// What was done, for the node's metrics.
+    told: FeedReport,
     /// What was said of the cluster's lack of a source, so that it is said once.
     lacks: Option<String>,
 }
@@ -79,6 +84,7 @@ impl Feed {
             control,
             settings,
             cursor: None,
+            told: FeedReport::default(),
             lacks: None,
         }
     }
@@ -88,8 +94,10 @@ impl Feed {
         let interval = Duration::from_millis(self.settings.feed_interval.0);
         let mut trouble: Option<(Instant, String)> = None;
         while !stop.is_told() {
+            let began = now_ms();
             match self.round(stop) {
                 Ok(done) => {
+                    self.count(&done, (!stop.is_told()).then_some(began));
                     if trouble.take().is_some() {
                         tracing::info!("slurm feed: all is well again");
                     }
@@ -104,6 +112,10 @@ impl Feed {
                     }
                 }
                 Err(error) => {
+                    let at_node = error.is::<AskError>();
+                    let rounds = &mut self.told.rounds;
+                    rounds.without_node += u64::from(at_node);
+                    rounds.without_slurm += u64::from(!at_node);
                     let said = format!("{error:#}");
                     let news = trouble
                         .as_ref()
@@ -116,10 +128,26 @@ impl Feed {
                     }
                 }
             }
+            let report = SlurmReport {
+                sync: None,
+                feed: Some(self.told),
+            };
+            tell(&self.control, &report);
             if stop.wait(interval) {
                 return;
             }
         }
+    }
+
+    /// `until_ms`: whatever had ended by then is acknowledged, if the round was not cut short.
+    fn count(&mut self, done: &Done, until_ms: Option<u64>) {
+        let told = &mut self.told;
+        told.rounds.done += 1;
+        told.counted += done.counted;
+        told.known += done.known;
+        told.refused += done.refused;
+        told.running = done.running;
+        told.until_ms = until_ms.or(told.until_ms);
     }
 
     /// One round, or what it would report.
@@ -152,8 +180,9 @@ impl Feed {
         let source = self.source(&cluster);
         let taken = self.take(source.as_ref(), &name, &cursor)?;
         let (jobs, _) = queue::read(&self.runner, true)?;
-        let finished = finished(&taken, &jobs, &name, source.is_none());
-        Ok((finished, running(&jobs, &name)))
+        let rule = &self.settings.charge_rule;
+        let finished = finished(rule, &taken, &jobs, &name, source.is_none());
+        Ok((finished, running(&self.settings.charge_rule, &jobs, &name)))
     }
 
     /// Reports everything that is new.
@@ -186,7 +215,9 @@ impl Feed {
                 ..taken
             };
             complain("a record makes no sense", &known.bad);
-            self.report(&finished(&known, jobs, &name, source.is_none()), &mut done)?;
+            let rule = &self.settings.charge_rule;
+            let usage = finished(rule, &known, jobs, &name, source.is_none());
+            self.report(&usage, &mut done)?;
             cursor = known.cursor;
             if cursor != before {
                 cursor.store(&self.settings.state_file)?;
@@ -199,7 +230,8 @@ impl Feed {
                 break;
             }
         }
-        let running = running(queue.as_deref().unwrap_or_default(), &name);
+        let jobs = queue.as_deref().unwrap_or_default();
+        let running = running(&self.settings.charge_rule, jobs, &name);
         let answer: Answer<ReportBody> = self.post("/v1/running", lines(&running)?)?;
         done.running = answer.body.read;
         done.refused += answer.body.refused;
@@ -272,6 +304,7 @@ impl Feed {
             let answer: Answer<ReportBody> = self.post("/v1/records", lines(batch)?)?;
             done.finished += answer.body.read;
             done.counted += answer.body.counted;
+            done.known += answer.body.known;
             done.refused += answer.body.refused;
             complain_of(&answer.body);
         }
@@ -284,8 +317,13 @@ impl Feed {
 }
 
 /// The usage of what has ended: from the source, or, where the cluster has none, from the queue.
-fn finished(taken: &Taken, jobs: &[Job], cluster: &str, without_source: bool) -> Vec<UsageRecord> {
-    let rule = ChargeRule::default();
+fn finished(
+    rule: &ChargeRule,
+    taken: &Taken,
+    jobs: &[Job],
+    cluster: &str,
+    without_source: bool,
+) -> Vec<UsageRecord> {
     let ended = jobs.iter().filter(|job| job.state == State::Ended);
     let ended: BTreeMap<String, &Job> = ended.map(|job| (mark(job.id, job.submit), job)).collect();
     let mut usage = Vec::new();
@@ -304,14 +342,14 @@ fn finished(taken: &Taken, jobs: &[Job], cluster: &str, without_source: bool) ->
                 }
                 usage.push(charged);
             }
-            Err(Skip::NotStarted | Skip::CancelledBeforeStart) => {}
+            Err(Skip::NotStarted | Skip::CancelledBeforeStart | Skip::StateNotCharged(_)) => {}
             Err(why) => odd.push(format!("job {}: {why}", record.key.job)),
         }
     }
     complain("a finished job is not charged", &odd);
     if without_source {
         let ran = ended.values().filter(|job| job.used > 0);
-        usage.extend(ran.filter_map(|job| charge(job, cluster, false)));
+        usage.extend(ran.filter_map(|job| charge(rule, job, cluster, false)));
     }
     usage
 }
@@ -356,11 +394,11 @@ fn note_suspended(cursor: &mut Cursor, jobs: &[Job]) {
 const SUSPENDED_MAX: usize = 10_000;
 
 /// The running jobs, each with the end that its limit allows.
-fn running(jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
+fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
     let running = jobs.iter().filter(|job| job.state == State::Running);
     running
         .filter_map(|job| {
-            let record = charge(job, cluster, true)?;
+            let record = charge(rule, job, cluster, true)?;
             // Without a limit nothing is known, so nothing more is expected.
             let left = job.limit.unwrap_or(0).max(job.used);
             let expected_end = record.start.after(Millis::from_secs(left)).max(record.end);
@@ -372,7 +410,7 @@ fn running(jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
         .collect()
 }
 
-fn charge(job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
+fn charge(rule: &ChargeRule, job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
     let start = WallTime::from_unix_secs(job.start?);
     Some(UsageRecord {
         key: JobKey {
@@ -391,6 +429,13 @@ fn charge(job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
         cores: job.cpus,
         gpus: job.gpus,
         mem_mib: job.mem_mib,
+        placement: Placement {
+            nodes: job.nodes,
+            disk_mib: 0,
+            queue: job.partition.clone(),
+            machine: job.host.clone(),
+            terms: rule.terms(job.partition.as_deref(), job.qos.as_deref()),
+        },
         running,
     })
 }
@@ -423,7 +468,5 @@ fn complain_of(report: &ReportBody) {
 }
 
 fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let millis = since.map_or(0, |since| since.as_millis());
-    WallTime(u64::try_from(millis).unwrap_or(u64::MAX))
+    WallTime(now_ms())
 }

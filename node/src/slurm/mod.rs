@@ -20,8 +20,10 @@ mod queue;
 mod runner;
 mod sacct;
 mod setup;
+pub(crate) mod standing;
 mod stop;
 mod sync;
+mod tell;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -115,7 +117,8 @@ impl Place {
     }
 
     fn sync(&self) -> Sync {
-        Sync::new(self.settings.clone(), self.lookup.clone())
+        let control = Control::new(self.control.clone());
+        Sync::new(self.settings.clone(), self.lookup.clone(), control)
     }
 
     fn feed(&self) -> Feed {

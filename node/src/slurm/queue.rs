@@ -8,7 +8,8 @@ use super::runner::{Runner, SlurmError};
 
 /// The columns, in the order of [`row`]; `:|` ends each at its own length.
 const COLUMNS: &str = "JobID:|,JobArrayID:|,State:|,Reason:|,PriorityLong:|,NumCPUs:|,SubmitTime:|,\
-                       StartTime:|,TimeUsed:|,TimeLimit:|,tres-alloc:|,Account:|,GroupName:|,UserName:|";
+                       StartTime:|,TimeUsed:|,TimeLimit:|,tres-alloc:|,NumNodes:|,Partition:|,QOS:|,\
+                       BatchHost:|,Account:|,GroupName:|,UserName:|";
 
 /// What a job is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,14 @@ pub(super) struct Job {
     pub(super) used: u64,
     /// How long it may run, in seconds.
     pub(super) limit: Option<u64>,
+    /// Nodes allocated; 0 where that is not known.
+    pub(super) nodes: u32,
+    /// Its partition.
+    pub(super) partition: Option<String>,
+    /// Its quality of service.
+    pub(super) qos: Option<String>,
+    /// The first of its nodes.
+    pub(super) host: Option<String>,
     /// The account; none where none was given.
     pub(super) account: Option<String>,
     /// The user's group.
@@ -75,7 +84,7 @@ pub(super) fn read(runner: &Runner, all: bool) -> Result<(Vec<Job>, Vec<String>)
 }
 
 fn row(line: &str) -> Option<Job> {
-    let mut words = line.splitn(14, '|').map(str::trim);
+    let mut words = line.splitn(18, '|').map(str::trim);
     let id = words.next()?.parse().ok()?;
     let target = words.next()?;
     let state = match words.next()? {
@@ -95,6 +104,11 @@ fn row(line: &str) -> Option<Job> {
     let used = seconds(words.next()?).unwrap_or(0);
     let limit = seconds(words.next()?);
     let (gpus, mem_mib) = resources(words.next()?);
+    // What waits may have a range of nodes.
+    let nodes = words.next()?.parse().unwrap_or(0);
+    let partition = words.next()?;
+    let qos = words.next()?;
+    let host = words.next()?;
     let account = words.next()?;
     let group = words.next()?;
     let user = words.next()?.strip_suffix('|')?.trim();
@@ -110,6 +124,10 @@ fn row(line: &str) -> Option<Job> {
         start,
         used,
         limit,
+        nodes,
+        partition: name(partition),
+        qos: name(qos),
+        host: name(host),
         account: name(account),
         group: name(group),
         user: user.to_owned(),
@@ -117,7 +135,7 @@ fn row(line: &str) -> Option<Job> {
 }
 
 fn name(text: &str) -> Option<String> {
-    (!matches!(text, "" | "(null)" | "N/A")).then(|| text.to_owned())
+    (!matches!(text, "" | "(null)" | "N/A" | "n/a")).then(|| text.to_owned())
 }
 
 /// `12_[3-9%2]` says that two may run at once, which `scontrol` does not take.
@@ -183,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_row_is_a_job() {
-        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|vo1|users|ann|";
+        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|";
         let job = row(line).expect("a job");
         assert_eq!((job.id, job.target.as_str()), (17, "13_1"));
         assert_eq!(job.state, State::Running);
@@ -194,21 +212,23 @@ mod tests {
             (job.account.as_deref(), job.user.as_str()),
             (Some("vo1"), "ann")
         );
+        assert_eq!(
+            (job.nodes, job.partition.as_deref(), job.host.as_deref()),
+            (2, Some("long"), Some("n7"))
+        );
     }
 
     #[test]
     fn held_jobs_and_arrays_are_seen() {
-        let held =
-            "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|0:00|UNLIMITED|N/A|(null)|users|bob|";
+        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob|";
         let job = row(held).expect("a job");
         assert!(job.held && job.start.is_none() && job.limit.is_none() && job.account.is_none());
-        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|0:00|5:00|N/A|vo1|users|bob|";
+        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob|";
         let job = row(array).expect("a job");
         assert!(!job.held);
         assert_eq!(job.target, "13_[3-9]");
         // A suspended job has priority 0 and is not held.
-        let suspended =
-            "11|11|SUSPENDED|None|0|2|1795238053|1795238054|0:02|UNLIMITED|cpu=2|vo2|users|bob|";
+        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob|";
         let job = row(suspended).expect("a job");
         assert!(!job.held && job.state == State::Running && job.used == 2);
     }
@@ -219,7 +239,7 @@ mod tests {
             "",
             "x",
             "1|1|PENDING",
-            "x|1|PENDING|None|0|1|5|N/A|0:00|5:00||a|g|b|",
+            "x|1|PENDING|None|0|1|5|N/A|0:00|5:00||1|p|q|n|a|g|b|",
         ] {
             assert_eq!(row(line), None, "{line}");
         }

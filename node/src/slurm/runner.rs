@@ -17,6 +17,9 @@ use crate::control::clean;
 /// How long a command may take: `sacct` over a long gap is the slowest.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
+/// What an update may take on top: ten times what it takes where slurmctld has two cores to itself.
+const UPDATE_MAX: Duration = Duration::from_millis(25);
+
 /// Most that a command may print: a million jobs of 250 bytes.
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;
 
@@ -35,10 +38,12 @@ pub(super) enum SlurmError {
         why: io::Error,
     },
     /// It did not end in time and was killed.
-    #[error("`{command}` did not end within {} s", ANSWER_MAX.as_secs())]
+    #[error("`{command}` did not end within {} s", most.as_secs())]
     Slow {
         /// The command.
         command: String,
+        /// What it was given.
+        most: Duration,
     },
     /// It ended with an error: mostly that slurmctld or slurmdbd is away.
     #[error("`{command}` failed: {why}")]
@@ -75,7 +80,7 @@ impl Runner {
 
     /// Runs a command to its end and gives what it printed.
     pub(super) fn ask(&self, command: &str, arguments: &[&str]) -> Result<String, SlurmError> {
-        let output = Running::of(self.spawn(command, arguments)?).finish(command)?;
+        let output = Running::of(self.spawn(command, arguments)?).finish(command, ANSWER_MAX)?;
         if output.good {
             return Ok(output.stdout);
         }
@@ -109,7 +114,9 @@ impl Runner {
             }
         }
         drop(stdin);
-        let output = running.finish("scontrol")?;
+        let updates = u32::try_from(lines.len()).unwrap_or(u32::MAX);
+        let most = ANSWER_MAX.saturating_add(UPDATE_MAX.saturating_mul(updates));
+        let output = running.finish("scontrol", most)?;
         let complaints = output.stderr.lines().map(str::trim);
         let complaints: Vec<String> = complaints
             .filter(|line| !line.is_empty())
@@ -180,8 +187,8 @@ impl Running {
     }
 
     /// Waits for the end, and kills what does not come to it.
-    fn finish(mut self, command: &str) -> Result<Output, SlurmError> {
-        let until = Instant::now() + ANSWER_MAX;
+    fn finish(mut self, command: &str, most: Duration) -> Result<Output, SlurmError> {
+        let until = Instant::now() + most;
         let left = || until.saturating_duration_since(Instant::now());
         let stdout = self.stdout.recv_timeout(left());
         let stderr = self.stderr.recv_timeout(left());
@@ -191,6 +198,7 @@ impl Running {
             let _ = self.child.wait();
             return Err(SlurmError::Slow {
                 command: command.to_owned(),
+                most,
             });
         };
         let ended = self.child.wait().map_err(|why| SlurmError::Missing {

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use fairmesh_model::Millis;
+use fairmesh_records::ChargeRule;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -90,6 +91,8 @@ pub struct SlurmSettings {
     pub spool: PathBuf,
     /// The feed's cursor.
     pub state_file: PathBuf,
+    /// Which jobs are charged: `[charging]` says so.
+    pub charge_rule: ChargeRule,
 }
 
 impl SlurmSettings {
@@ -110,6 +113,7 @@ impl SlurmSettings {
             jobcomp_file: None,
             spool: PathBuf::from(SPOOL_DEFAULT),
             state_file: data_dir.join("slurm-feed.json"),
+            charge_rule: ChargeRule::default(),
         }
     }
 }
@@ -120,6 +124,7 @@ pub(crate) fn checked(
     raw: &RawSlurm,
     base: &Path,
     data_dir: &Path,
+    charge_rule: &ChargeRule,
 ) -> Result<SlurmSettings, FileError> {
     let default = SlurmSettings::defaults(data_dir);
     let length = |name: &str, given: &Option<RawDuration>, default: Millis| {
@@ -149,6 +154,7 @@ pub(crate) fn checked(
         jobcomp_file: path(&raw.jobcomp_file),
         spool: path(&raw.spool).unwrap_or(default.spool),
         state_file: path(&raw.state_file).unwrap_or(default.state_file),
+        charge_rule: charge_rule.clone(),
     })
 }
 

@@ -17,6 +17,9 @@ use super::queue::{self, Job, State};
 use super::runner::{Runner, SlurmError};
 use super::settings::SlurmSettings;
 use super::stop::Stop;
+use super::tell::{now_ms, tell};
+use crate::ask::Control;
+use crate::control::answer::{SlurmReport, SyncReport};
 
 /// How long the node may take over a batch.
 const LOOKUP_MAX: Duration = Duration::from_secs(10);
@@ -63,7 +66,10 @@ pub(super) enum SyncError {
 pub(super) struct Sync {
     runner: Runner,
     lookup: PathBuf,
+    control: Control,
     settings: SlurmSettings,
+    /// What was done, for the node's metrics.
+    done: SyncReport,
     /// What Slurm is known to hold, by job.
     known: BTreeMap<u64, i64>,
     /// Rounds until that is read again; 0 for now.
@@ -72,12 +78,14 @@ pub(super) struct Sync {
 }
 
 impl Sync {
-    /// Between the node whose look-up socket is given and the cluster of the settings.
-    pub(super) fn new(settings: SlurmSettings, lookup: PathBuf) -> Self {
+    /// Between the node whose sockets are given and the cluster of the settings.
+    pub(super) fn new(settings: SlurmSettings, lookup: PathBuf, control: Control) -> Self {
         Self {
             runner: Runner::new(&settings),
             lookup,
+            control,
             settings,
+            done: SyncReport::default(),
             known: BTreeMap::new(),
             check_in: 0,
             last_good: Instant::now(),
@@ -96,9 +104,13 @@ impl Sync {
                         tracing::info!(away_s = away, "slurm sync: all is well again");
                     }
                     report(&round);
+                    self.count(&round);
                 }
                 Err(error) => {
                     let at_node = matches!(error, SyncError::Node(_));
+                    let rounds = &mut self.done.rounds;
+                    rounds.without_node += u64::from(at_node);
+                    rounds.without_slurm += u64::from(!at_node);
                     let news = trouble.is_none_or(|(since, was_node)| {
                         was_node != at_node || since.elapsed() > REMIND
                     });
@@ -110,10 +122,35 @@ impl Sync {
                     self.check_in = 0;
                 }
             }
+            let report = SlurmReport {
+                sync: Some(self.done),
+                feed: None,
+            };
+            tell(&self.control, &report);
             if stop.wait(interval) {
                 return;
             }
         }
+    }
+
+    fn count(&mut self, round: &Round) {
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let told = round.updates.len().saturating_sub(round.refused.len());
+        self.done = SyncReport {
+            set: self.done.set + count(told),
+            refused: self.done.refused + count(round.refused.len()),
+            waiting: count(round.waiting),
+            held: count(round.held),
+            unknown: count(round.unknown),
+            left: count(round.left),
+            // With updates left, some site factors are still older.
+            good_ms: match round.left {
+                0 => Some(now_ms()),
+                _ => self.done.good_ms,
+            },
+            ..self.done
+        };
+        self.done.rounds.done += 1;
     }
 
     fn complain(&self, error: &SyncError) {

@@ -148,16 +148,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 "seed {seed}: {} after {at} s: {}",
                 failure.invariant, failure.message
             );
-            bar.suspend(|| println!("{line}"));
+            bar.suspend(|| sayln!("{line}"));
         }
         outcome.failure.is_none() || args.keep_going
     });
     bar.finish_and_clear();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
+        sayln!("{}", serde_json::to_string_pretty(&summary)?);
     } else {
         print_summary(&summary);
-        println!("It took {:.1} s.", started.elapsed().as_secs_f64());
+        sayln!("It took {:.1} s.", started.elapsed().as_secs_f64());
     }
     let first = summary.failed.first();
     if let Some((seed, failure)) = first.filter(|_| !args.json) {
@@ -188,7 +188,7 @@ fn table(header: [&str; 2]) -> Table {
 }
 
 fn print_summary(summary: &Summary) {
-    println!(
+    sayln!(
         "{} seeds, {:.2} node-years, {} steps, {} failed.",
         summary.seeds,
         summary.node_years(),
@@ -200,12 +200,12 @@ fn print_summary(summary: &Summary) {
         let count = summary.checks.get(name).copied().unwrap_or(0);
         checks.add_row([name.to_owned(), count.to_string()]);
     }
-    println!("{checks}");
+    sayln!("{checks}");
     let mut faults = table(["Fault", "Times"]);
     for (kind, count) in &summary.faults {
         faults.add_row([kind.clone(), count.to_string()]);
     }
-    println!("{faults}");
+    sayln!("{faults}");
     for (from, times) in [
         (
             "the moment at which messages can flow",
@@ -214,7 +214,7 @@ fn print_summary(summary: &Summary) {
         ("the heal", &summary.healed_ms),
     ] {
         let of = |percent| percentile(times, percent).unwrap_or(0) as f64 / 1_000.0;
-        println!(
+        sayln!(
             "One view after {from}: p50 {:.1} s, p95 {:.1} s, p99 {:.1} s, max {:.1} s.",
             of(50),
             of(95),
@@ -223,22 +223,23 @@ fn print_summary(summary: &Summary) {
         );
     }
     if let Some(count) = summary.one_in() {
-        println!("Fewer than one seed in {count} fails, with 95 % confidence.");
+        sayln!("Fewer than one seed in {count} fails, with 95 % confidence.");
     }
 }
 
 fn print_failure(args: &Args, seed: u64, options: &Options, failure: &Failure) {
-    println!(
+    sayln!(
         "\nSeed {seed} fails `{}` after {} ms.",
-        failure.invariant, failure.at_ms
+        failure.invariant,
+        failure.at_ms
     );
     let node = failure
         .node
         .map_or("The Grid".to_owned(), |node| format!("Site {node}"));
-    println!("{node}: {}", failure.message);
-    println!("\nOptions:\n{}", options.to_toml());
-    println!("Last events:\n{}", failure.last_events.join("\n"));
-    println!("\nRun it again with\n  {}", args.again(seed));
+    sayln!("{node}: {}", failure.message);
+    sayln!("\nOptions:\n{}", options.to_toml());
+    sayln!("Last events:\n{}", failure.last_events.join("\n"));
+    sayln!("\nRun it again with\n  {}", args.again(seed));
 }
 
 /// Runs the seed once more, up to where it fails, and writes down what is there then.
@@ -264,16 +265,16 @@ fn write_report(
         story: Vec::new(),
     };
     report::write(&args.report, &told, run.world())?;
-    println!("The report is in {}.", args.report.display());
+    sayln!("The report is in {}.", args.report.display());
     Ok(())
 }
 
 fn print_shrunk(seed: u64, options: Options, failure: &Failure, runs: usize) {
     let options = shrink::shrink(Seed(seed), options, failure.invariant, runs);
-    println!("\nThis still fails it:\n{}", options.to_toml());
+    sayln!("\nThis still fails it:\n{}", options.to_toml());
     if let Some(failure) = Run::new(Seed(seed), options).finish().failure {
-        println!("After {} ms: {}", failure.at_ms, failure.message);
-        println!("{}", failure.last_events.join("\n"));
+        sayln!("After {} ms: {}", failure.at_ms, failure.message);
+        sayln!("{}", failure.last_events.join("\n"));
     }
 }
 
@@ -309,6 +310,6 @@ fn planted(args: &Args) -> anyhow::Result<ExitCode> {
         };
         rows.add_row([bug.name.to_owned(), bug.breaks.to_owned(), median]);
     }
-    println!("{rows}\nFound {found} of {}.", BUGS.len());
+    sayln!("{rows}\nFound {found} of {}.", BUGS.len());
     Ok(ExitCode::from(u8::from(found < BUGS.len())))
 }

@@ -51,14 +51,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     write_files(args, &outcome, &rows)?;
     if args.json {
         let report = text::Report::new(&outcome, &rows, &checks);
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        sayln!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{}", text::summary(&rows));
+        say!("{}", text::summary(&rows));
         print_checks(args, &checks);
         let seconds = began.elapsed().as_secs_f64();
         let (runs, jobs) = (outcome.runs.values().flatten().count(), outcome.jobs());
-        println!("{runs} runs with {jobs} jobs in {seconds:.0} s.");
-        println!("Figures and summary.csv are in {}.", args.out.display());
+        sayln!("{runs} runs with {jobs} jobs in {seconds:.0} s.");
+        sayln!("Figures and summary.csv are in {}.", args.out.display());
     }
     let all_hold = checks.iter().all(|check| check.holds);
     Ok(if all_hold {
@@ -71,12 +71,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn print_checks(args: &Args, checks: &[Check]) {
     if checks.is_empty() {
         let days = args.days.max(DAYS_CHECKED);
-        println!("Nothing was checked: that takes all figures and {days} days.");
+        sayln!("Nothing was checked: that takes all figures and {days} days.");
         return;
     }
-    println!("{}\n", text::checks(checks));
+    sayln!("{}\n", text::checks(checks));
     let held = checks.iter().filter(|check| check.holds).count();
-    println!("{held} of {} checks hold.", checks.len());
+    sayln!("{held} of {} checks hold.", checks.len());
 }
 
 fn numbers(args: &Args) -> Vec<u32> {

@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         invariants: Invariants::new(&scenario),
         show: &mut show,
     };
-    let mut tell = |line: &Line| println!("{}", self::text(line));
+    let mut tell = |line: &Line| sayln!("{}", self::text(line));
     let plan = Plan { until };
     let outcome = run_scenario(&scenario, Seed(args.seed), plan, &mut watched, &mut tell);
     print_end(&outcome.world);
@@ -124,16 +124,17 @@ fn replay_drawn(
     let place = failure
         .node
         .map_or_else(String::new, |node| format!(" at site {node}"));
-    println!(
+    sayln!(
         "{at}  {} is broken{place}: {}",
-        failure.invariant, failure.message
+        failure.invariant,
+        failure.message
     );
     ExitCode::FAILURE
 }
 
 fn print_end(world: &World) {
     let (steps, hash) = (world.steps(), world.trace_hash());
-    println!("{steps} steps, trace {hash:032x}");
+    sayln!("{steps} steps, trace {hash:032x}");
 }
 
 /// Prints events as they happen.
@@ -162,7 +163,7 @@ impl Show<'_> {
             if self.wants(entry) {
                 self.seen += 1;
                 if self.seen.is_multiple_of(self.args.every) {
-                    println!("{}", entry.line());
+                    sayln!("{}", entry.line());
                 }
             }
         }

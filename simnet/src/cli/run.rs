@@ -41,19 +41,19 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scenario = read(&args.scenario)?;
     if !args.json {
-        println!("{}\n{}\n", scenario.title, scenario.shows);
+        sayln!("{}\n{}\n", scenario.title, scenario.shows);
     }
     let mut all_good = true;
     for seed in args.seed..args.seed.saturating_add(args.seeds) {
         let mut lines = Vec::new();
         let mut tell = |line: &Line| {
             if !args.json {
-                println!("{}", text(line));
+                sayln!("{}", text(line));
             }
             lines.push(text(line));
         };
         if !args.json {
-            println!("seed {seed}");
+            sayln!("seed {seed}");
         }
         let outcome = run_scenario(
             &scenario,
@@ -63,8 +63,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             &mut tell,
         );
         match args.json {
-            true => println!("{}", to_json(&scenario, &outcome)),
-            false => println!("{}\n", summary(&outcome)),
+            true => sayln!("{}", to_json(&scenario, &outcome)),
+            false => sayln!("{}\n", summary(&outcome)),
         }
         if !outcome.is_good() {
             all_good = false;

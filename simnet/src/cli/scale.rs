@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use comfy_table::Table;
 
-use crate::scale::{Measured, ScaleSpec, Spread, figure, measure};
+use crate::scale::{CELLS_MAX, Measured, ScaleSpec, Spread, figure, measure};
 
 /// Options of `simnet scale`.
 #[derive(Debug, clap::Args)]
@@ -24,6 +24,9 @@ pub struct Args {
     /// Sites that report at once in the burst; a tenth of all unless given.
     #[arg(long)]
     burst: Option<usize>,
+    /// Cells that one site changes at once, for bytes against the minimum.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=CELLS_MAX as i64))]
+    cells: u16,
     /// Prints one JSON object for each size and nothing else.
     #[arg(long)]
     json: bool,
@@ -43,13 +46,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let spec = ScaleSpec {
             sites: *sites,
             burst: args.burst.unwrap_or(sites.div_ceil(10)),
+            cells: usize::from(args.cells),
             seed: args.seed,
         };
         let measured = measure(&spec);
         if args.json {
-            println!("{}", serde_json::to_string(&measured)?);
+            sayln!("{}", serde_json::to_string(&measured)?);
         } else {
-            println!("{}\n", table(&measured));
+            sayln!("{}", table(&measured));
+            for (name, value) in whole_rows(&measured) {
+                sayln!(" {name:<24} {value}");
+            }
+            sayln!();
         }
         all.push(measured);
     }
@@ -71,16 +79,13 @@ fn table(of: &Measured) -> Table {
     table.add_row([
         format!("{} sites, seed {}", of.sites, of.seed),
         "one job".to_owned(),
-        format!("{} jobs at once", of.burst.jobs),
+        format!("{} sites, one job each", of.burst.jobs),
+        format!("{} cells of one site", of.bulk.cells),
     ]);
-    let spreads = spread_rows(of, &of.single)
-        .into_iter()
-        .zip(spread_rows(of, &of.burst));
-    for ((name, one), (_, many)) in spreads {
-        table.add_row([name.to_owned(), one, many]);
-    }
-    for (name, value) in whole_rows(of) {
-        table.add_row([name.to_owned(), value, String::new()]);
+    let [single, burst, bulk] =
+        [&of.single, &of.burst, &of.bulk].map(|of_it| spread_rows(of, of_it));
+    for (((name, one), (_, many)), (_, cells)) in single.into_iter().zip(burst).zip(bulk) {
+        table.add_row([name.to_owned(), one, many, cells]);
     }
     table
 }
@@ -122,6 +127,13 @@ fn spread_rows(of: &Measured, spread: &Spread) -> Vec<(&'static str, String)> {
             format!("{} ({cells:.2} ×)", spread.cell_bytes),
         ),
         ("goal 2 × cells once", reached(cells <= 2.0).to_owned()),
+        (
+            "bytes a cell, once",
+            format!(
+                "{:.1}",
+                spread.cell_bytes as f64 / spread.cells.max(1) as f64
+            ),
+        ),
         (
             "entropy bound",
             format!("{:.1} bytes", spread.entropy_bytes),

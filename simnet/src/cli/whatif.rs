@@ -16,7 +16,9 @@ use fairmesh_policy::SitePolicy;
 use flate2::read::GzDecoder;
 
 use crate::scenario::Length;
-use crate::whatif::{Capacity, Comparison, compare, equal_shares, figure, read_policy, replay};
+use crate::whatif::{
+    Capacity, Comparison, Knowledge, Replayed, compare, equal_shares, figure, read_policy, replay,
+};
 
 /// Options of `simnet whatif`.
 #[derive(Debug, clap::Args)]
@@ -42,6 +44,10 @@ pub struct Args {
     /// Size of the clusters: how busy the load would keep them if it came evenly.
     #[arg(long, default_value_t = 95, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     utilisation_percent: u64,
+    /// One site is told everything at once, in place of a node for each cluster that gossips; for
+    /// large traces.
+    #[arg(long)]
+    all_knowing: bool,
     /// Shows so many that gain and so many that lose; all in JSON.
     #[arg(long, default_value_t = 10)]
     top: usize,
@@ -65,12 +71,24 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let capacity = Capacity {
         utilisation_percent: args.utilisation_percent,
     };
-    let old = replay(&trace, &old_policy, capacity);
-    let new = replay(&trace, &new_policy, capacity);
+    let knowledge = match args.all_knowing {
+        true => Knowledge::AllKnowing,
+        false => Knowledge::Grid,
+    };
+    let run = |policy: &SitePolicy| -> Replayed {
+        fairmesh_model::signed::remember_verdicts();
+        fairmesh_model::signed::remember_documents();
+        replay(&trace, policy, capacity, knowledge)
+    };
+    let (old, new) = std::thread::scope(|scope| {
+        let old = scope.spawn(|| run(&old_policy));
+        let new = run(&new_policy);
+        (old.join().expect("it has not panicked"), new)
+    });
     let comparison = compare(&trace, (&old_policy, &old), (&new_policy, &new));
     match args.json {
-        true => println!("{}", serde_json::to_string(&comparison)?),
-        false => print(&comparison, args.top),
+        true => sayln!("{}", serde_json::to_string(&comparison)?),
+        false => print(&comparison, args),
     }
     if let Some(out) = &args.out {
         std::fs::create_dir_all(out)?;
@@ -111,9 +129,10 @@ fn cut(args: &Args, trace: Trace) -> Trace {
     }
 }
 
-fn print(of: &Comparison, top: usize) {
+fn print(of: &Comparison, args: &Args) {
+    let top = args.top;
     let cores: Vec<String> = of.cores.iter().map(u32::to_string).collect();
-    println!(
+    sayln!(
         "{} jobs of {} accounts in {} days on {} cores ({} left out)",
         of.jobs,
         of.accounts.len(),
@@ -121,11 +140,16 @@ fn print(of: &Comparison, top: usize) {
         cores.join(" + "),
         of.skipped
     );
-    println!(
+    sayln!(
         "mean wait {:.2} h under the old policy, {:.2} h under the new one",
-        of.wait_hours.0, of.wait_hours.1
+        of.wait_hours.0,
+        of.wait_hours.1
     );
-    println!("one site knows everything at once; jobs count when they have ended\n");
+    let who = match args.all_knowing {
+        true => "one site knows everything at once",
+        false => "each cluster goes by its own node, and the nodes gossip",
+    };
+    sayln!("{who}; jobs count when they have ended\n");
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING).set_header([
         "account",
@@ -161,9 +185,9 @@ fn print(of: &Comparison, top: usize) {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    println!("{table}");
+    sayln!("{table}");
     if count > top * 2 {
-        println!("and {} between them (--top, --json)", count - top * 2);
+        sayln!("and {} between them (--top, --json)", count - top * 2);
     }
     let unlisted = of
         .accounts
@@ -171,7 +195,7 @@ fn print(of: &Comparison, top: usize) {
         .filter(|of| of.target_percent.1.is_none());
     let unlisted = unlisted.count();
     if unlisted > 0 {
-        println!("{unlisted} accounts have no entry of their own: they count as those above them");
+        sayln!("{unlisted} accounts have no entry of their own: they count as those above them");
     }
 }
 

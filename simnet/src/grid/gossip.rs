@@ -149,6 +149,7 @@ fn record(
         cores: job.cores,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running,
     }
 }
@@ -201,13 +202,14 @@ fn site_config(vos: &[Vo], spec: &GridSpec) -> SiteConfig {
         introducers,
         local_history: HISTORY,
         local_window: WINDOW,
+        charging: fairmesh_site::Charging::default(),
         timing: timing(spec.view_age),
     }
 }
 
 /// Everything at the pace of the refreshes; a batch goes out each time, whether there is news or not,
 /// so that none is ever due between a refresh's two reports.
-fn timing(view_age: Millis) -> Timing {
+pub(crate) fn timing(view_age: Millis) -> Timing {
     debug_assert!(view_age > LEAD);
     Timing {
         publish: view_age,

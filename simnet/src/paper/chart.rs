@@ -30,6 +30,8 @@ struct Plan {
     experiment: Experiment,
     title: &'static str,
     says: &'static str,
+    /// What its twin shows, where that is something else.
+    twin_says: Option<&'static str>,
     /// Below this entry only; all if it is `None`.
     below: Option<&'static str>,
     /// Shares of the last [`RECENT`] instead of all time.
@@ -136,7 +138,8 @@ fn seeds(outcome: &Outcome) -> String {
 fn setting(outcome: &Outcome) -> String {
     format!(
         "{} sites of 100 CPUs, VO-A 30 and VO-B 70 percent of each site; every leaf submits a \
-         single-CPU job of one hour ± 40 % each 15 s to a random site.",
+         single-CPU job of one hour ± 40 % each 15 s to a random one of \
+         its sites.",
         outcome.extent.sites,
     )
 }
@@ -165,6 +168,7 @@ fn plans() -> Vec<Plan> {
                 experiment: Experiment::new(Case::Steady, mode, Knowledge::Gossip(age)),
                 title,
                 says,
+                twin_says: None,
                 below: None,
                 is_recent: false,
             });
@@ -174,6 +178,9 @@ fn plans() -> Vec<Plan> {
     plans.extend(special_plans());
     plans
 }
+
+const TWIN_OF_HALF: &str = "P-A2 and P-A3 submit to sites 0 to 2 only. Usage of all sites counts at \
+     once, so they get their shares of the whole Grid.";
 
 fn special_plans() -> [Plan; 3] {
     let age = AGES_S[0];
@@ -185,6 +192,7 @@ fn special_plans() -> [Plan; 3] {
             title: "P-A2 and P-A3 on half of the sites",
             says: "P-A2 and P-A3 submit to sites 0 to 2 only. Each site goes by its own usage, so \
                    they get their shares of half of the Grid, and P-A1 all of VO-A elsewhere.",
+            twin_says: Some(TWIN_OF_HALF),
             below: Some("VO-A"),
             is_recent: true,
         },
@@ -194,6 +202,7 @@ fn special_plans() -> [Plan; 3] {
             title: "P-A2 and P-A3 on half of the sites",
             says: "P-A2 and P-A3 submit to sites 0 to 2 only. Usage of all sites counts, so they get \
                    all of VO-A there, and their shares of the whole Grid.",
+            twin_says: Some(TWIN_OF_HALF),
             below: Some("VO-A"),
             is_recent: true,
         },
@@ -204,6 +213,7 @@ fn special_plans() -> [Plan; 3] {
             says: "U-B12 submits its last job after 22.7 hours and has run out of work on the third \
                    day. Its siblings get 15 points each (dashed: 65 and 35), though their targets \
                    differ, and P-B1 keeps its 60.",
+            twin_says: None,
             below: Some("VO-B"),
             is_recent: true,
         },
@@ -248,6 +258,8 @@ impl Plan {
                 "The all-knowing scheduler on the same load: all usage, no delay.".to_owned()
             }
         };
+        let is_twin = experiment.knowledge == Knowledge::Central;
+        let says = self.twin_says.filter(|_| is_twin).unwrap_or(self.says);
         let shares = match self.is_recent {
             true => "Shares of core time in the last 12 hours",
             false => "Shares of core time since the beginning",
@@ -256,7 +268,7 @@ impl Plan {
             "Figure {}. {shares}, each in percent of the entry above; dashes are targets. {} {} {} \
              Usage mode: {}. Lines of seed {}.",
             self.number,
-            self.says,
+            says,
             knows,
             setting(outcome),
             experiment.mode_name(),

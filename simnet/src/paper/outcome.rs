@@ -90,8 +90,9 @@ impl Outcome {
         let next = AtomicUsize::new(0);
         let done = Mutex::new(BTreeMap::new());
         let work = || {
-            // Hundreds of thousands of batches, each checked by every site.
+            // Hundreds of thousands of batches, each read and checked by every site.
             fairmesh_model::signed::remember_verdicts();
+            fairmesh_model::signed::remember_documents();
             while let Some((experiment, seed)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let series = experiment.run(extent, Seed(*seed), on_day);
                 let mut done = done.lock().expect("no other thread has panicked");

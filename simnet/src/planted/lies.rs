@@ -111,6 +111,7 @@ impl Tamper for OneIncarnation {
             let batch = UsageBatch {
                 incarnation: first,
                 retired_below: Incarnation(0),
+                settled_below: Incarnation(0),
                 ..signed.claimed().clone()
             };
             if let Ok(signed) = Signed::sign(batch, &[&site_key(node)]) {

@@ -21,8 +21,10 @@ const MINUTES: u64 = 1;
 /// How a change spread.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Spread {
-    /// Jobs that were reported, one by each of so many sites.
+    /// Jobs that were reported.
     pub jobs: usize,
+    /// Cells that they changed.
+    pub cells: usize,
     /// Sites that held everything at the end.
     pub reached: usize,
     /// Until the last site held the last change, milliseconds.
@@ -68,26 +70,75 @@ struct Change {
     hops: BTreeMap<usize, u32>,
 }
 
-/// Lets each of `sites` report one job, and watches.
+/// Cells that [`Reports::of_cells`] can change: as many hours of the last three days as twelve users
+/// each have. Older ones would be counted by the day.
+pub const CELLS_MAX: usize = 3 * 24 * USERS;
+
+/// Users of [`VoSpec::small`](crate::vo::VoSpec::small).
+const USERS: usize = 12;
+
+/// What sites report at once.
+pub(super) struct Reports {
+    /// Sites, and for each job how many hours ago it ended, and whose it is.
+    jobs: Vec<(usize, Vec<(u64, usize)>)>,
+}
+
+impl Reports {
+    /// One job of each site, of the last hour.
+    pub(super) fn of_sites(sites: &[usize]) -> Self {
+        let jobs = sites.iter().map(|site| (*site, vec![(0, 6)]));
+        Self {
+            jobs: jobs.collect(),
+        }
+    }
+
+    /// So many jobs of one site that each change another cell.
+    pub(super) fn of_cells(site: usize, cells: usize) -> Self {
+        let jobs = (0..cells).map(|number| ((number / USERS) as u64, number % USERS));
+        Self {
+            jobs: vec![(site, jobs.collect())],
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.jobs.iter().map(|(_, jobs)| jobs.len()).sum()
+    }
+
+    /// Reports them; jobs are of half an hour, so that none lies in two windows.
+    fn make(self, world: &mut World) {
+        let now = WallTime(START.0 + world.now().0);
+        let began = WallTime(now.0 - now.0 % HOUR.0);
+        for (site, jobs) in self.jobs {
+            let record = |(hours, user): (u64, usize)| {
+                let start = began.before(HOUR.times(hours + 1));
+                let ran = (start, start.after(Millis(HOUR.0 / 2)));
+                let (group, name) = (format!("g{}", user / 4), format!("u{}", user % 4));
+                let job_name = format!("scale {now:?} {hours} {user}");
+                job(job_name, "grid", (&group, &name), ran, 16)
+            };
+            world.report(site, jobs.into_iter().map(record).collect());
+        }
+    }
+}
+
+/// Has jobs reported, and watches.
 pub(super) fn spread(
     world: &mut World,
     vo: &Vo,
     probe: &Probe,
-    sites: &[usize],
+    reports: Reports,
     idle_bytes: f64,
 ) -> Spread {
+    // At rest: batches leave at once.
+    world.run_for(Millis(60_000));
     let (bytes, pushes) = (received_bytes(world), received_pushes(world));
     let accepted = accepted_by_all(world);
     let began = world.now();
+    let jobs = reports.count();
     probe.begin();
-    for node in sites {
-        let end = WallTime(START.0 + began.0);
-        let ran = (end.before(HOUR), end);
-        let name = format!("scale {began:?}");
-        world.report(*node, vec![job(name, "grid", ("g1", "u2"), ran, 16)]);
-    }
+    reports.make(world);
     let (mut changes, mut result) = begun(probe.end(), vo.id);
-    result.jobs = sites.len();
+    result.jobs = jobs;
     let end = began.after(Millis(MINUTES * 60_000));
     let mut missing = vec![changes.len(); world.nodes().len()];
     for change in &changes {
@@ -155,6 +206,7 @@ fn begun(made: Vec<(usize, Vec<u8>)>, vo: VoId) -> (Vec<Change>, Spread) {
         spread.batch_bytes += push.len() as u64;
         spread.cell_bytes += cbor::to_vec(&batch.cells).len() as u64;
         for (_, _, counters) in batch.cells.rows() {
+            spread.cells += 1;
             let bits = [1_000.0, 12.0, 24.0, counters.charge as f64 / 1_000.0 + 1.0];
             spread.entropy_bytes += bits.iter().map(|of| of.log2()).sum::<f64>() / 8.0;
         }

@@ -236,6 +236,7 @@ fn record(
         cores,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running: false,
     }
 }

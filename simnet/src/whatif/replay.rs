@@ -1,24 +1,17 @@
 //! One trace under one policy.
 //!
-//! Invariant: schedulers know what had ended by the last full minute, anywhere, and the requested
-//! times; a run is a function of its arguments. Deliberately not here: what differs between runs.
+//! Invariant: schedulers know what had ended by the last full minute at their own cluster, what
+//! gossip has brought of the others' (or, if all is known, of those too), and the requested times; a
+//! run is a function of its arguments. Deliberately not here: what differs between runs.
 
 use std::collections::BTreeMap;
 
 use fairmesh_cluster::{AccountKey, Backfill, Cluster, Finished, SkipReason, Trace};
-use fairmesh_fairshare::EntryId;
-use fairmesh_model::{
-    HistoryRule, Incarnation, JobKey, Millis, MonoTime, Now, Origin, UsageRecord, WallTime,
-    WindowLength,
-};
+use fairmesh_model::{JobKey, UsageRecord, WallTime};
 use fairmesh_policy::SitePolicy;
-use fairmesh_site::{Event, IdentityMap, Pattern, Rule, Site, SiteConfig, Timing};
 
-use crate::grid::rank;
-use crate::vo::{DAY, site_key};
-
-/// How often schedulers are given new priorities.
-const REFRESH: Millis = Millis(60_000);
+use super::source::{Knowledge, Order, REFRESH, Source, origin, source};
+use crate::vo::DAY;
 
 /// How many cores the nodes have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,13 +69,19 @@ impl Capacity {
 }
 
 /// Replays a trace under a policy, to the end of its last job.
-pub fn replay(trace: &Trace, policy: &SitePolicy, capacity: Capacity) -> Replayed {
+pub fn replay(
+    trace: &Trace,
+    policy: &SitePolicy,
+    capacity: Capacity,
+    knowledge: Knowledge,
+) -> Replayed {
     let cores = capacity.cores(trace);
     let mut arrivals = trace.arrivals(&cores).peekable();
     let Some(first) = arrivals.peek().map(|arrival| arrival.at) else {
         return Replayed::nothing(trace, cores);
     };
-    let mut run = Run::new(trace, policy, &cores, first);
+    let source = source(knowledge, trace, policy, &cores, first);
+    let mut run = Run::new(trace, source, &cores, first);
     let skipped = trace.arrivals(&cores).skipped().clone();
     loop {
         let ends = run.clusters.iter().filter_map(Cluster::next_event);
@@ -90,6 +89,7 @@ pub fn replay(trace: &Trace, policy: &SitePolicy, capacity: Capacity) -> Replaye
         let Some(now) = ends.chain(arrives).min() else {
             break;
         };
+        run.source.advance(now);
         run.finish(now);
         while let Some(arrival) = arrivals.next_if(|arrival| arrival.at <= now) {
             run.submitted.insert((arrival.site, arrival.job.id.0), now);
@@ -115,29 +115,19 @@ struct Run<'a> {
     is_touched: Vec<bool>,
     submitted: BTreeMap<(usize, u64), WallTime>,
     accounts: BTreeMap<AccountKey, AccountUse>,
-    site: Site,
-    entries: Vec<(AccountKey, EntryId)>,
-    order: BTreeMap<AccountKey, u64>,
-    ended: Vec<UsageRecord>,
+    source: Box<dyn Source + 'a>,
+    /// By node, as of the last refresh; taken when it is first needed.
+    orders: Vec<Option<Order>>,
+    /// Jobs that have ended since the last refresh, by node.
+    ended: Vec<Vec<UsageRecord>>,
     refreshed: WallTime,
     jobs: u64,
 }
 
 impl<'a> Run<'a> {
-    fn new(trace: &'a Trace, policy: &SitePolicy, cores: &[u32], first: WallTime) -> Self {
-        let now = Now {
-            mono: MonoTime(0),
-            wall: first,
-        };
-        let mut site = Site::new(config(policy), site_key(0), Incarnation(1), 1, now);
-        site.handle(now, Event::Tick);
-        let view = site.view();
-        let accounts: Vec<AccountKey> = trace.accounts().into_iter().collect();
-        let entry = |account: &AccountKey| {
-            let entry = view.resolve(&origin(trace, account));
-            entry.expect("one rule is for everybody")
-        };
-        let entries: Vec<_> = accounts.iter().map(|of| (of.clone(), entry(of))).collect();
+    fn new(trace: &'a Trace, source: Box<dyn Source + 'a>, cores: &[u32], first: WallTime) -> Self {
+        let nodes = cores.len();
+        let accounts = trace.accounts().into_iter();
         Self {
             trace,
             first,
@@ -145,16 +135,14 @@ impl<'a> Run<'a> {
                 .iter()
                 .map(|cores| Cluster::new(*cores, Backfill::Easy))
                 .collect(),
-            is_touched: vec![false; cores.len()],
+            is_touched: vec![false; nodes],
             submitted: BTreeMap::new(),
             accounts: accounts
-                .into_iter()
                 .map(|account| (account, AccountUse::default()))
                 .collect(),
-            order: rank(view.reader(), entries.iter().cloned()),
-            entries,
-            site,
-            ended: Vec::new(),
+            source,
+            orders: vec![None; nodes],
+            ended: vec![Vec::new(); nodes],
             refreshed: first,
             jobs: 0,
         }
@@ -165,7 +153,7 @@ impl<'a> Run<'a> {
             for finished in self.clusters[node].finish(now) {
                 self.is_touched[node] = true;
                 self.jobs += 1;
-                self.ended.push(record(self.trace, node, &finished));
+                self.ended[node].push(record(self.trace, node, &finished));
             }
         }
         if now.since(self.refreshed) >= REFRESH {
@@ -175,17 +163,10 @@ impl<'a> Run<'a> {
 
     fn refresh(&mut self, now: WallTime) {
         self.refreshed = now;
-        let at = Now {
-            mono: MonoTime(now.since(self.first).0),
-            wall: now,
-        };
-        let records = std::mem::take(&mut self.ended);
-        let records = records.into_iter().map(|record| (record, None)).collect();
-        let ticket = 0;
-        // Nothing is kept: this site never starts again.
-        self.site.handle(at, Event::Report { ticket, records });
-        let view = self.site.view();
-        self.order = rank(view.reader(), self.entries.iter().cloned());
+        let nodes = self.ended.len();
+        let ended = std::mem::replace(&mut self.ended, vec![Vec::new(); nodes]);
+        self.source.tell(now, ended);
+        self.orders.fill(None);
     }
 
     fn schedule(&mut self, now: WallTime) {
@@ -193,7 +174,8 @@ impl<'a> Run<'a> {
             if !std::mem::take(&mut self.is_touched[node]) {
                 continue;
             }
-            for started in self.clusters[node].schedule(now, &self.order) {
+            let order = self.orders[node].get_or_insert_with(|| self.source.order(node));
+            for started in self.clusters[node].schedule(now, order) {
                 let submitted = self.submitted.remove(&(node, started.job.id.0));
                 let end = started.end();
                 let account = self.accounts.entry(started.job.account).or_default();
@@ -243,31 +225,6 @@ impl Replayed {
     }
 }
 
-fn config(policy: &SitePolicy) -> SiteConfig {
-    let everybody = Rule {
-        account: Some(Pattern::parse("*")),
-        path: "/{account}/{user}".to_owned(),
-        ..Rule::default()
-    };
-    SiteConfig {
-        policy: policy.clone(),
-        vos: BTreeMap::new(),
-        identity: IdentityMap::new(vec![everybody]),
-        introducers: std::collections::BTreeSet::new(),
-        local_history: HistoryRule::default(),
-        local_window: WindowLength::HOUR,
-        timing: Timing::default(),
-    }
-}
-
-fn origin(trace: &Trace, account: &AccountKey) -> Origin {
-    Origin {
-        user: account.path.name().map(str::to_owned),
-        account: Some(trace.vos[account.vo].clone()),
-        ..Origin::default()
-    }
-}
-
 fn record(trace: &Trace, node: usize, finished: &Finished) -> UsageRecord {
     UsageRecord {
         key: JobKey {
@@ -281,6 +238,7 @@ fn record(trace: &Trace, node: usize, finished: &Finished) -> UsageRecord {
         cores: finished.job.cores,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running: false,
     }
 }

@@ -29,18 +29,25 @@ fn trace() -> Trace {
     Trace::read(text.as_bytes(), TWO).expect("a valid log")
 }
 
-fn compared(trace: &Trace, new: &str) -> Comparison {
+fn compared(trace: &Trace, new: &str, knowledge: Knowledge) -> Comparison {
+    fairmesh_model::signed::remember_verdicts();
     let old = equal_shares(trace);
     let new = read_policy(new, "new.toml").expect("a valid policy");
-    let [before, after] = [&old, &new].map(|policy| replay(trace, policy, CAPACITY));
+    let [before, after] = [&old, &new].map(|policy| replay(trace, policy, CAPACITY, knowledge));
     compare(trace, (&old, &before), (&new, &after))
 }
 
 #[test]
 fn who_is_given_more_waits_less() {
+    for knowledge in [Knowledge::Grid, Knowledge::AllKnowing] {
+        assert_more_waits_less(knowledge);
+    }
+}
+
+fn assert_more_waits_less(knowledge: Knowledge) {
     let trace = trace();
     let new = "[shares]\n\"/VO-7\" = 100\n\"/VO-7/U-1\" = 90\n\"/VO-7/U-2\" = 10\n";
-    let comparison = compared(&trace, new);
+    let comparison = compared(&trace, new, knowledge);
     assert_eq!((comparison.jobs, comparison.skipped), (400, 0));
     let [winner, loser] = &comparison.accounts[..] else {
         panic!("two accounts: {comparison:?}");
@@ -61,7 +68,7 @@ fn who_is_given_more_waits_less() {
 fn the_same_policy_changes_nothing() {
     let trace = trace();
     let same = "[shares]\n\"/VO-7\" = 100\n\"/VO-7/U-1\" = 50\n\"/VO-7/U-2\" = 50\n";
-    let comparison = compared(&trace, same);
+    let comparison = compared(&trace, same, Knowledge::Grid);
     for account in &comparison.accounts {
         assert_eq!(account.gained().abs(), 0.0, "{account:?}");
         assert_eq!(account.wait_hours.0, account.wait_hours.1);
@@ -97,7 +104,11 @@ fn a_recorded_log_is_replayed_if_it_is_there() {
     let trace = Trace::read(BufReader::new(GzDecoder::new(input)), TWO).expect("a valid log");
     let first = trace.jobs[0].submit;
     let part = trace.slice(first, first.after(fairmesh_model::Millis(6 * 3_600_000)));
-    let comparison = compared(&part, "[shares]\n\"/VO-4\" = 90\n\"/VO-1\" = 10\n");
+    let comparison = compared(
+        &part,
+        "[shares]\n\"/VO-4\" = 90\n\"/VO-1\" = 10\n",
+        Knowledge::Grid,
+    );
     assert_eq!(comparison.jobs + comparison.skipped, part.jobs.len() as u64);
     assert!(
         comparison

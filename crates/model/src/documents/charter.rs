@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{ChargingRule, Distance, HistoryRule, UsageMode};
+use super::rules::{ChargingRule, Discounts, Distance, HistoryRule, UsageMode};
 use crate::ids::{ContentHash, KeyId, SiteId, VoId};
 use crate::record::NAME_BYTES_MAX;
 use crate::signed::{Document, SIGNATURES_MAX};
@@ -101,6 +101,9 @@ pub struct Charter {
     pub usage_mode: UsageMode,
     /// What a job is charged.
     pub charging: ChargingRule,
+    /// What use on other than the usual terms is charged.
+    #[serde(default, skip_serializing_if = "Discounts::are_none")]
+    pub discounts: Discounts,
     /// How a deviation is measured below this VO's mount.
     pub distance: Distance,
 }
@@ -182,13 +185,14 @@ impl Document for Charter {
         validate_name("VO", &self.name)?;
         self.authority.validate("authority")?;
         self.policy.validate("policy")?;
+        self.charging.validate()?;
         self.validate_sites()?;
         self.validate_history()
     }
 }
 
 /// Names that go into paths, tables and logs: short, visible, without slashes.
-fn validate_name(what: &str, name: &str) -> Result<(), String> {
+pub(super) fn validate_name(what: &str, name: &str) -> Result<(), String> {
     let good =
         !name.is_empty() && name.len() <= 64 && !name.chars().any(|c| c.is_control() || c == '/');
     if good {

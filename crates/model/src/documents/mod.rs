@@ -4,12 +4,14 @@
 //! `policy` crate to say, and whether a counter may be believed for the `usage` crate.
 
 mod charter;
+mod prices;
 mod rules;
 mod share_policy;
 mod usage;
 
 pub use charter::{CHARTER_SITES_MAX, Charter, MemberSite, Role};
-pub use rules::{ChargingRule, Distance, HistoryRule, UsageMode};
+pub use prices::{MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX, SiteDescription};
+pub use rules::{ChargingRule, Discounts, Distance, HistoryRule, Terms, UsageMode};
 pub use share_policy::{POLICY_ENTRIES_MAX, ShareEntry, SharePolicy};
 pub use usage::{
     BATCH_BYTES_MAX, Checkpoint, InFlightSheet, PathCells, SEAL_BYTES_MAX, Seal, SealRef,

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::factor::Factor;
 use crate::units::Share;
 
 /// How usage is weighed by its age. Raw amounts are kept, so a VO can change its rule without
@@ -93,4 +94,147 @@ pub enum ChargingRule {
         /// Whether the largest term counts alone, instead of the sum of all.
         max: bool,
     },
+    /// MetaCentrum's penalty: of the machine class that is cheapest for what the job asked for, the
+    /// part of a machine that it asked for (of CPUs, memory …, whichever is largest) in CPUs, ×
+    /// wall-clock × SPEC of the machine that ran it × cost of its queue. Classes and costs are each
+    /// site's own ([`super::PriceList`]).
+    Penalty {
+        /// Whether GPUs count, of jobs that ask for them.
+        gpu: bool,
+        /// Whether scratch disk counts, of jobs that ask for it.
+        disk: bool,
+        /// The most that SPEC × queue cost may come to. Without it a site could claim any charge
+        /// for its cores; a dearer job is refused where it ran.
+        factor_max: Factor,
+    },
+}
+
+impl ChargingRule {
+    /// Says what is wrong with the rule, if anything.
+    ///
+    /// # Errors
+    /// A penalty whose factor is 0, which would charge nobody.
+    pub fn validate(&self) -> Result<(), String> {
+        match self {
+            Self::Penalty { factor_max, .. } if factor_max.millionths() == 0 => {
+                Err("charging: factor_max is 0".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// On which terms a job ran.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Terms {
+    /// The usual ones.
+    #[default]
+    Regular,
+    /// It could be stopped for others' sake, or was started in a gap before their turn.
+    Preemptible,
+    /// On machines that would have stood idle.
+    Idle,
+}
+
+impl Terms {
+    /// Whether these are the usual terms.
+    pub fn is_regular(&self) -> bool {
+        *self == Self::Regular
+    }
+}
+
+/// What use on other than the usual terms is charged, of its full charge. Off by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Discounts {
+    /// Preemptible or backfilled use.
+    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    pub preemptible: Share,
+    /// Use of idle machines.
+    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    pub idle: Share,
+}
+
+impl Discounts {
+    /// Everything is charged in full.
+    pub const NONE: Self = Self {
+        preemptible: Share::WHOLE,
+        idle: Share::WHOLE,
+    };
+
+    /// What use on `terms` is charged, of its full charge.
+    pub const fn of(&self, terms: Terms) -> Share {
+        match terms {
+            Terms::Regular => Share::WHOLE,
+            Terms::Preemptible => self.preemptible,
+            Terms::Idle => self.idle,
+        }
+    }
+
+    /// Whether everything is charged in full.
+    pub fn are_none(&self) -> bool {
+        *self == Self::NONE
+    }
+}
+
+impl Default for Discounts {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+const fn whole() -> Share {
+    Share::WHOLE
+}
+
+fn is_whole(share: &Share) -> bool {
+    *share == Share::WHOLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cbor;
+
+    /// What charters say that were signed before there were penalties and discounts.
+    #[test]
+    fn rules_of_old_charters_keep_their_bytes() {
+        let cpu_time = cbor::to_vec(&ChargingRule::CpuTime);
+        assert_eq!(cpu_time, b"\x68cpu_time");
+        let weights = ChargingRule::Weights {
+            cpu: 1,
+            gpu: 2,
+            mem_gib: 3,
+            max: true,
+        };
+        let old = b"\xa1\x67weights\xa4\x63cpu\x01\x63gpu\x02\x63max\xf5\x67mem_gib\x03";
+        assert_eq!(cbor::to_vec(&weights), old);
+        assert_eq!(cbor::from_slice::<ChargingRule>(old, 64), Ok(weights));
+    }
+
+    #[test]
+    fn what_is_charged_in_full_is_not_written() {
+        assert_eq!(cbor::to_vec(&Discounts::NONE), b"\xa0");
+        let half = Discounts {
+            idle: Share::from_percent(50).expect("at most 100"),
+            ..Discounts::NONE
+        };
+        let bytes = cbor::to_vec(&half);
+        assert_eq!(cbor::from_slice::<Discounts>(&bytes, 64), Ok(half));
+        assert_eq!(half.of(Terms::Preemptible), Share::WHOLE);
+        assert!(half.of(Terms::Idle) < Share::WHOLE);
+    }
+
+    #[test]
+    fn a_penalty_that_charges_nobody_is_refused() {
+        let rule = |millionths| ChargingRule::Penalty {
+            gpu: true,
+            disk: true,
+            factor_max: Factor::from_millionths(millionths),
+        };
+        assert!(rule(0).validate().is_err());
+        assert!(rule(1).validate().is_ok());
+    }
 }

@@ -152,6 +152,10 @@ pub struct UsageBatch {
     /// whoever holds their streams lets go of them. Never above the batch's own life.
     #[serde(default, skip_serializing_if = "Incarnation::is_first")]
     pub retired_below: Incarnation,
+    /// What the site's lives below this one had counted and not published was taken over by this
+    /// life. A backup of theirs must not count it again. Never above the batch's own life.
+    #[serde(default, skip_serializing_if = "Incarnation::is_first")]
+    pub settled_below: Incarnation,
     /// Changed cells, absolute. None in a heartbeat.
     pub cells: PathCells,
 }
@@ -182,7 +186,7 @@ impl Document for UsageBatch {
                 if self.previous.is_some() { "" } else { "out" }
             ));
         }
-        check_retired(self.retired_below, self.incarnation)
+        check_lives(self.retired_below.max(self.settled_below), self.incarnation)
     }
 }
 
@@ -250,6 +254,9 @@ pub struct Checkpoint {
     /// The highest [`UsageBatch::retired_below`] that the stream has said.
     #[serde(default, skip_serializing_if = "Incarnation::is_first")]
     pub retired_below: Incarnation,
+    /// The highest [`UsageBatch::settled_below`] that the site has said.
+    #[serde(default, skip_serializing_if = "Incarnation::is_first")]
+    pub settled_below: Incarnation,
     /// Seals of all live spans, ascending.
     pub seals: Vec<SealRef>,
 }
@@ -281,14 +288,14 @@ impl Document for Checkpoint {
                 "more than {CHECKPOINT_SEALS_MAX} seals, or not ascending"
             ));
         }
-        check_retired(self.retired_below, self.incarnation)
+        check_lives(self.retired_below.max(self.settled_below), self.incarnation)
     }
 }
 
-/// A life cannot declare itself over.
-fn check_retired(below: Incarnation, own: Incarnation) -> Result<(), String> {
+/// A life speaks of earlier ones only.
+fn check_lives(below: Incarnation, own: Incarnation) -> Result<(), String> {
     if below > own {
-        return Err(format!("life {} retires lives below {}", own.0, below.0));
+        return Err(format!("life {} speaks of lives below {}", own.0, below.0));
     }
     Ok(())
 }

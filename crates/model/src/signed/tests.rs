@@ -20,6 +20,7 @@ fn batch(site: &SigningKey) -> UsageBatch {
         previous: None,
         at: WallTime(0),
         retired_below: Incarnation(0),
+        settled_below: Incarnation(0),
         cells: PathCells::default(),
     }
 }
@@ -41,6 +42,39 @@ fn bytes_survive_the_journey_unchanged() {
         .expect("verifies");
     assert_eq!(verified.bytes(), &bytes);
     assert_eq!(verified.body(), &batch(&key(1)));
+}
+
+#[test]
+fn what_is_signed_is_what_cose_says() {
+    let signed = Signed::sign(batch(&key(1)), &[&key(1), &key(2)]).expect("signs");
+    let built = CoseSignBuilder::new()
+        .payload(b"payload".to_vec())
+        .add_signature(unsigned_signature(key(3).key_id()))
+        .build();
+    for envelope in [&*signed.envelope, &built] {
+        for signature in &envelope.signatures {
+            let theirs = envelope.tbs_data(b"aad", signature);
+            assert_eq!(to_be_signed(envelope, signature, b"aad"), theirs);
+        }
+    }
+}
+
+#[test]
+fn remembered_bytes_are_read_as_others_are() {
+    let bytes = Signed::sign(batch(&key(1)), &[&key(1)])
+        .expect("signs")
+        .bytes()
+        .to_vec();
+    let mut broken = bytes.clone();
+    broken.pop();
+    remember_documents();
+    for _ in 0..2 {
+        let read = Signed::<UsageBatch>::parse(&bytes).expect("parses");
+        assert_eq!(read.claimed(), &batch(&key(1)));
+        assert_eq!(read.bytes()[..], bytes[..]);
+        assert!(Signed::<UsageBatch>::parse(&broken).is_err());
+        assert!(Signed::<Checkpoint>::parse(&bytes).is_err(), "another kind");
+    }
 }
 
 #[test]
@@ -70,7 +104,8 @@ fn a_signature_for_one_thing_is_never_good_for_another() {
     let mut other = batch(&site);
     other.vo = VoId::from_bytes([2; 32]);
     let mut moved = Signed::sign(other, &[]).expect("parses");
-    moved.envelope.signatures = signed.envelope.signatures.clone();
+    let signatures = signed.envelope.signatures.clone();
+    Arc::make_mut(&mut moved.envelope).signatures = signatures;
     assert_eq!(moved.count_valid(&BTreeSet::from([site.key_id()])), 0);
     assert!(Signed::<Checkpoint>::parse(signed.bytes()).is_err());
 }

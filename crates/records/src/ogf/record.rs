@@ -74,7 +74,8 @@ pub(super) fn parse(text: &str, options: &Options) -> Result<BatchRecord, Reason
     record.hosts = name("Host");
     record.cpus = fields::count("Processors", find("Processors").unwrap_or_default())?;
     record.nodes = fields::count("NodeCount", find("NodeCount").unwrap_or_default())?;
-    record.memory_peak_bytes = memory(&elements)?;
+    record.memory_peak_bytes = memory(&elements, |kind| !is_virtual(kind))?;
+    record.virtual_peak_bytes = memory(&elements, |kind| kind == Some("virtual"))?;
     record.checked()
 }
 
@@ -137,11 +138,18 @@ fn cpu_time(elements: &[Element]) -> Result<Option<Millis>, Reason> {
     Ok(whole.or(parts))
 }
 
-/// The most memory of any element that says so; in bytes unless it has a unit.
-fn memory(elements: &[Element]) -> Result<Option<u64>, Reason> {
+fn is_virtual(kind: Option<&str>) -> bool {
+    matches!(kind, Some("virtual" | "swap"))
+}
+
+/// The most memory of any element of a kind; in bytes unless it has a unit.
+fn memory(
+    elements: &[Element],
+    is_wanted: impl Fn(Option<&str>) -> bool,
+) -> Result<Option<u64>, Reason> {
     let mut most = None;
     for element in elements.iter().filter(|element| element.path == "Memory") {
-        if matches!(element.attribute("type"), Some("virtual" | "swap")) {
+        if !is_wanted(element.attribute("type")) {
             continue;
         }
         let unit = element.attribute("storageUnit").unwrap_or("B");

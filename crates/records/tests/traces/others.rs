@@ -5,7 +5,7 @@ use std::io::Read;
 
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_records::{
-    BatchRecord, ChargeRule, Format, Ignored, JobState, Records, Skip, WallRule,
+    BatchRecord, ChargeRule, Format, Ignored, JobState, Records, Skip, WallRule, export,
 };
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
@@ -133,6 +133,26 @@ fn a_whole_openpbs_log_has_its_totals() {
         ];
         let expected = names.map(|name| expected[name].as_u64().expect(name));
         assert_eq!(totals[user], expected, "{user}");
+    }
+}
+
+/// Every record of the samples, written out and read again, is the same record.
+#[test]
+fn usage_records_of_sgas_survive_export() {
+    let Some(folder) = folder() else { return };
+    for name in [
+        "sgas-cur.xml",
+        "sgas-ur1.xml",
+        "sgas-ur2.xml",
+        "sgas-ur_longhost.xml",
+    ] {
+        let records = good(Format::OgfUsageRecord, &text(&folder.join("ur").join(name)));
+        let mut xml = export::USAGE_RECORDS_OPEN.to_owned();
+        for record in &records {
+            xml += &export::usage_record(record, WallTime(0)).expect("complete");
+        }
+        xml += export::USAGE_RECORDS_CLOSE;
+        assert_eq!(good(Format::OgfUsageRecord, &xml), records, "{name}");
     }
 }
 

@@ -65,6 +65,7 @@ pub(crate) fn charter(name: &str, members: usize) -> Charter {
         },
         usage_mode: UsageMode::Active,
         charging: ChargingRule::CpuTime,
+        discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
     }
 }
@@ -171,6 +172,7 @@ pub(crate) fn config(
         introducers,
         local_history: HistoryRule::None { horizon: 30 * 24 },
         local_window: WindowLength::HOUR,
+        charging: fairmesh_site::Charging::default(),
         timing,
     }
 }
@@ -201,6 +203,7 @@ pub(crate) fn job(
         cores,
         gpus: 0,
         mem_mib: 0,
+        placement: fairmesh_model::Placement::default(),
         running: false,
     }
 }

@@ -59,6 +59,7 @@ pub(crate) struct Writer {
     pub(crate) own: VoUsage,
     pub(crate) batches: Vec<Batch>,
     pub(crate) retired_below: Incarnation,
+    pub(crate) settled_below: Incarnation,
     at: u64,
 }
 
@@ -75,6 +76,7 @@ impl Writer {
             own: empty(),
             batches: Vec::new(),
             retired_below: Incarnation(0),
+            settled_below: Incarnation(0),
             at: 0,
         }
     }
@@ -101,6 +103,7 @@ impl Writer {
             previous: self.batches.last().map(|batch| batch.hash()),
             at: WallTime(self.at + self.batches.len() as u64),
             retired_below: self.retired_below,
+            settled_below: self.settled_below,
             cells: PathCells::from_rows(rows),
         };
         verified(body, &SigningKey::from_secret(&[self.secret; 32]))

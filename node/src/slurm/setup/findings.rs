@@ -84,10 +84,15 @@ fn of_priorities(cluster: &Cluster, settings: &SlurmSettings) -> Vec<Finding> {
             "raise slurm.range in fairmesh.toml, or lower the PriorityWeights",
         ));
     }
-    if let Some(plugin) = cluster.value("PrioritySiteFactorPlugin") {
+    // Where the node leaves the loops to the unit, that is written for the plug-in.
+    let is_agreed = cluster.has_our_plugin() && !settings.with_node;
+    if let Some(plugin) = cluster.value("PrioritySiteFactorPlugin")
+        && !is_agreed
+    {
         findings.push(finding(
             format!("PrioritySiteFactorPlugin={plugin} sets the site factors, too"),
-            "use either the plug-in or `fairmesh slurm sync`, never both",
+            "use either the plug-in or `fairmesh slurm sync`, never both; with the plug-in write \
+             with_node = false under [slurm]",
         ));
     }
     findings
@@ -179,6 +184,7 @@ mod tests {
             ("PriorityWeightFairShare = 10\n", "own fairshare"),
             ("PriorityWeightQOS = 1500000000\n", "the other weights"),
             ("PrioritySiteFactorPlugin = site_factor/x\n", "too"),
+            ("PrioritySiteFactorPlugin = site_factor/fairmesh\n", "too"),
             (
                 "AccountingStorageType = accounting_storage/none\n",
                 "neither slurmdbd",

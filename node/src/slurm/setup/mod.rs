@@ -30,10 +30,11 @@ pub(super) struct SetupArgs {
     slurm_user: String,
 }
 
-/// A file to be copied, and where to.
+/// A file, and what to do with it.
 struct Part {
     name: &'static str,
     place: String,
+    todo: String,
     text: String,
     mode: u32,
 }
@@ -54,7 +55,7 @@ pub(super) fn run(args: &SetupArgs, config: &Path, out: &mut dyn Write) -> anyho
                 let path = folder.join(part.name);
                 write_part(&path, part)
                     .with_context(|| format!("cannot write {}", path.display()))?;
-                writeln!(out, "{}: copy to {}", path.display(), part.place)?;
+                writeln!(out, "{}: {}", path.display(), part.todo)?;
             }
         }
     }
@@ -89,9 +90,13 @@ fn parts(
     let has_slurmdbd = cluster.is_some_and(Cluster::has_slurmdbd);
     let with_hook = place.settings.usage == UsageSource::Hook && !has_slurmdbd;
     let hook = "/etc/slurm/fairmesh-jobcomp";
+    let unit = "/etc/systemd/system/fairmesh-slurm.service";
+    let has_plugin = cluster.is_some_and(Cluster::has_our_plugin);
+    let command = if has_plugin { "feed" } else { "run" };
     let mut parts = vec![Part {
         name: "slurm.conf",
         place: "slurm.conf: add these lines, then restart slurmctld".to_owned(),
+        todo: "add these lines to slurm.conf, then restart slurmctld".to_owned(),
         text: slurm_conf(place, cluster, with_hook.then_some(hook)),
         mode: 0o644,
     }];
@@ -99,16 +104,19 @@ fn parts(
         parts.push(Part {
             name: "fairmesh-jobcomp",
             place: hook.to_owned(),
+            todo: format!("copy to {hook}"),
             text: format!("#!/bin/sh\nexec {program} slurm hook --spool {spool}\n"),
             mode: 0o755,
         });
     }
     parts.push(Part {
         name: "fairmesh-slurm.service",
-        place: "/etc/systemd/system/fairmesh-slurm.service".to_owned(),
+        place: unit.to_owned(),
+        todo: format!("copy to {unit}"),
         text: include_str!("fairmesh-slurm.service")
             .replace("{USER}", &args.slurm_user)
             .replace("{PROGRAM}", &program.to_string())
+            .replace("{COMMAND}", command)
             .replace("{CONFIG}", &config.to_string())
             .replace("{SPOOL}", &spool.to_string()),
         mode: 0o644,

@@ -116,3 +116,25 @@ fn a_site_that_starts_alone_signs_nothing_until_it_knows_what_time_it_is() {
         assert_no_fork(&mesh);
     });
 }
+
+#[test]
+fn a_backup_from_before_the_time_was_known_counts_nothing_twice() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found_with(seed, 3, slow(), |_| {}), Ledger::default());
+        mesh.tick_ms = 60_000;
+        start_alone(&mut mesh, HOUR.times(8));
+        (0..4).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        let backup = mesh.nodes[0].rows.clone();
+        // A crash before the time is known, or the same life all along.
+        if seed % 2 == 0 {
+            mesh.restart(0);
+        }
+        mesh.nodes[0].ahead_ms = 0;
+        mesh.heal();
+        mesh.run(HOUR.times(2));
+        assert_converged(&mut mesh, &ledger);
+        mesh.restart_on(0, backup);
+        mesh.run(HOUR.times(2));
+        assert_converged(&mut mesh, &ledger);
+    });
+}

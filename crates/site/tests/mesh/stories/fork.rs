@@ -34,6 +34,7 @@ fn batch(
         previous: previous.map(Signed::hash),
         at: wall,
         retired_below: Incarnation(0),
+        settled_below: Incarnation(0),
         cells: PathCells::from_rows([(span, path("/g0/u0"), counters)]),
     };
     Signed::sign(body, &[&site_key(LIAR)]).expect("well-formed")

@@ -28,6 +28,7 @@ fn batch(mesh: &Mesh, claimed: usize, signer: usize, at: WallTime, charge: u64) 
         previous: None,
         at,
         retired_below: Incarnation(0),
+        settled_below: Incarnation(0),
         cells: PathCells::from_rows([(span, path("/g0/u0"), counters)]),
     };
     let signed = Signed::sign(body, &[&site_key(signer)]).expect("well-formed");
@@ -51,6 +52,7 @@ fn early_day(mesh: &Mesh) -> [Vec<u8>; 2] {
             previous,
             at,
             retired_below: Incarnation(0),
+            settled_below: Incarnation(0),
             cells: PathCells::from_rows([(span, path("/g0/u0"), counters)]),
         };
         Signed::sign(body, &[&site_key(2)]).expect("well-formed")

@@ -1,6 +1,7 @@
 //! The stories, one file each.
 
 mod agreement;
+mod charging;
 mod clocks;
 mod compaction;
 mod crashes;

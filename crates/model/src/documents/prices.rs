@@ -1,0 +1,269 @@
+//! What an owner says about his machines and queues, so that others can check what he charges:
+//! the price list, and the document in which he signs it.
+//!
+//! Invariant: every class has CPUs, memory and a speed; names are short and visible; the list is
+//! bounded. The list holds installed capacity, never what is free: a charge must not depend on
+//! where and when a scheduler started the job.
+//! Deliberately not here: what a job is charged (`fairmesh-fairshare`).
+//! Source: MetaCentrum's multi-resource fairshare (Klusáček and Rudová, 2014).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::charter::validate_name;
+use crate::factor::Factor;
+use crate::ids::{SiteId, VoId};
+use crate::signed::Document;
+use crate::time::WallTime;
+
+/// Most machine classes of one site: bounds the work of one charge and the signed description. The
+/// most mixed of clusters have some fifty kinds of machine.
+pub const MACHINE_CLASSES_MAX: usize = 256;
+
+/// Most queues with a cost of their own: bounds the signed description.
+pub const QUEUES_MAX: usize = 1_024;
+
+/// Machines of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineClass {
+    /// How many there are, at least 1.
+    pub count: u32,
+    /// CPUs of one, at least 1.
+    pub cpus: u32,
+    /// Memory of one that jobs may ask for, MiB, at least 1.
+    pub mem_mib: u64,
+    /// GPUs of one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gpus: u32,
+    /// Scratch disk of one that jobs may ask for, MiB.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disk_mib: u64,
+    /// SPEC: its speed relative to the VO's reference machine; walltime × SPEC is the same
+    /// whichever machine runs a job. Above 0.
+    pub spec: Factor,
+}
+
+/// Machine classes and queue costs of one site, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PriceList {
+    /// The classes.
+    #[serde(default)]
+    pub machines: BTreeMap<String, MachineClass>,
+    /// What a job of a queue is charged, times its charge elsewhere. A queue that is not listed
+    /// costs 1.
+    #[serde(default)]
+    pub queues: BTreeMap<String, Factor>,
+}
+
+impl PriceList {
+    /// What a job of `queue` costs.
+    pub fn queue_cost(&self, queue: Option<&str>) -> Factor {
+        let listed = queue.and_then(|queue| self.queues.get(queue));
+        listed.copied().unwrap_or_default()
+    }
+
+    /// CPUs of all machines together.
+    pub fn cpus(&self) -> u64 {
+        let of_class =
+            |class: &MachineClass| u64::from(class.count).saturating_mul(u64::from(class.cpus));
+        self.machines
+            .values()
+            .fold(0, |sum, class| sum.saturating_add(of_class(class)))
+    }
+
+    /// Says what is wrong with the list, if anything.
+    ///
+    /// # Errors
+    /// The first thing that is.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.machines.len() > MACHINE_CLASSES_MAX {
+            return Err(format!("more than {MACHINE_CLASSES_MAX} machine classes"));
+        }
+        if self.queues.len() > QUEUES_MAX {
+            return Err(format!("more than {QUEUES_MAX} queues"));
+        }
+        for (name, class) in &self.machines {
+            validate_name("machine class", name)?;
+            let missing = [
+                ("count", class.count == 0),
+                ("CPUs", class.cpus == 0),
+                ("memory", class.mem_mib == 0),
+                ("SPEC", class.spec.millionths() == 0),
+            ];
+            if let Some((what, _)) = missing.iter().find(|(_, missing)| *missing) {
+                return Err(format!(
+                    "machine class `{name}`: the {what} must be above 0"
+                ));
+            }
+        }
+        self.queues
+            .keys()
+            .try_for_each(|name| validate_name("queue", name))
+    }
+}
+
+/// A site's price list as a VO's members get it, signed by the site. The newest version replaces
+/// all others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteDescription {
+    /// The VO whose usage is charged so.
+    pub vo: VoId,
+    /// Whose machines and queues.
+    pub site: SiteId,
+    /// Rises with every change; gaps are allowed.
+    pub version: u64,
+    /// When it was signed, by the site's clock. Jobs that the site counted before were charged by
+    /// the version before.
+    pub at: WallTime,
+    /// The machines and queues.
+    pub prices: PriceList,
+}
+
+impl Document for SiteDescription {
+    const TYPE: &'static str = "site-description";
+    /// A full list takes some 115 KB.
+    const BYTES_MAX: usize = 128 << 10;
+
+    fn vo(&self) -> Option<VoId> {
+        Some(self.vo)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.version == 0 {
+            return Err("version 0".to_owned());
+        }
+        self.prices.validate()
+    }
+}
+
+fn is_zero<T: Default + PartialEq>(amount: &T) -> bool {
+    *amount == T::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cbor;
+    use crate::documents::Role;
+    use crate::signed::{DocumentError, Signed, SigningKey};
+
+    fn key() -> SigningKey {
+        SigningKey::from_secret(&[3; 32])
+    }
+
+    fn class() -> impl Strategy<Value = MachineClass> {
+        let shape = (1..u32::MAX, 1..u32::MAX, 1..u64::MAX);
+        (shape, any::<u32>(), any::<u64>(), 1..u32::MAX).prop_map(
+            |((count, cpus, mem_mib), gpus, disk_mib, spec)| MachineClass {
+                count,
+                cpus,
+                mem_mib,
+                gpus,
+                disk_mib,
+                spec: Factor::from_millionths(spec),
+            },
+        )
+    }
+
+    fn prices() -> impl Strategy<Value = PriceList> {
+        let cost = any::<u32>().prop_map(Factor::from_millionths);
+        (
+            proptest::collection::btree_map("[a-z]{1,8}", class(), 0..5),
+            proptest::collection::btree_map("[ -.0-~]{1,64}", cost, 0..5),
+        )
+            .prop_map(|(machines, queues)| PriceList { machines, queues })
+    }
+
+    fn description(prices: PriceList) -> SiteDescription {
+        SiteDescription {
+            vo: VoId::from_bytes([1; 32]),
+            site: key().site_id(),
+            version: 1,
+            at: WallTime(0),
+            prices,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_signed_is_what_is_read(prices in prices()) {
+            let body = description(prices);
+            let signed = Signed::sign(body.clone(), &[&key()]).expect("signs");
+            let read = Signed::<SiteDescription>::parse(signed.bytes()).expect("parses");
+            let role = Role::single(key().key_id());
+            let verified = read.verify(&[&role]).expect("verifies");
+            prop_assert_eq!(verified.body(), &body);
+            prop_assert_eq!(cbor::to_vec(verified.body()), cbor::to_vec(&body));
+        }
+    }
+
+    #[test]
+    fn the_fullest_list_fits_its_limit() {
+        let class = MachineClass {
+            count: u32::MAX,
+            cpus: u32::MAX,
+            mem_mib: u64::MAX,
+            gpus: u32::MAX,
+            disk_mib: u64::MAX,
+            spec: Factor::MAX,
+        };
+        let named = |index: usize| format!("{index:0>64}");
+        let list = |classes, queues| PriceList {
+            machines: (0..classes).map(|index| (named(index), class)).collect(),
+            queues: (0..queues)
+                .map(|index| (named(index), Factor::MAX))
+                .collect(),
+        };
+        let sign = |prices| Signed::sign(description(prices), &[&key()]);
+        assert!(sign(list(MACHINE_CLASSES_MAX, QUEUES_MAX)).is_ok());
+        for (classes, queues) in [(MACHINE_CLASSES_MAX + 1, 0), (0, QUEUES_MAX + 1)] {
+            let refused = sign(list(classes, queues)).expect_err("one too many");
+            assert!(
+                matches!(refused, DocumentError::Invalid { .. }),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_class_without_capacity_or_a_visible_name_is_refused() {
+        let good = MachineClass {
+            count: 1,
+            cpus: 8,
+            mem_mib: 16,
+            gpus: 0,
+            disk_mib: 0,
+            spec: Factor::ONE,
+        };
+        let rows = [
+            ("thin", good, None),
+            ("thin", MachineClass { count: 0, ..good }, Some("count")),
+            ("thin", MachineClass { cpus: 0, ..good }, Some("CPUs")),
+            ("thin", MachineClass { mem_mib: 0, ..good }, Some("memory")),
+            (
+                "thin",
+                MachineClass {
+                    spec: Factor::from_millionths(0),
+                    ..good
+                },
+                Some("SPEC"),
+            ),
+            ("", good, Some("empty")),
+            ("a/b", good, Some("machine class name")),
+        ];
+        for (name, class, problem) in rows {
+            let prices = PriceList {
+                machines: BTreeMap::from([(name.to_owned(), class)]),
+                queues: BTreeMap::new(),
+            };
+            match (prices.validate(), problem) {
+                (Ok(()), None) => {}
+                (Err(error), Some(problem)) => assert!(error.contains(problem), "{error}"),
+                (outcome, _) => panic!("{name} {class:?}: {outcome:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! `[charging]` and `[[machine]]`: what jobs cost at a site, and which jobs are charged; and the
+//! rule in a charter.
+//!
+//! Invariant: the price list that comes out is valid and can be signed as it is; factors are read
+//! from their digits, never through a float. Deliberately not here: charges (`fairshare`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairmesh_model::{ChargingRule, Discounts, Factor, MachineClass, PriceList, Share};
+use fairmesh_records::{ChargeRule, JobState, WallRule};
+use fairmesh_site::{Charging, Pattern};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::quantity::{RawFactor, RawPercent};
+use super::text::{FileError, Source};
+
+/// A rule of charging as it is written: `"cpu-time"`, `{ weights = … }` or `{ penalty = … }`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RawRule {
+    /// Cores × wall-clock.
+    CpuTime,
+    /// Weighted resources, in thousandths of a core.
+    Weights {
+        /// Of one core.
+        cpu: u32,
+        /// Of one GPU.
+        gpu: u32,
+        /// Of one GiB.
+        mem_gib: u32,
+        /// The largest term instead of the sum.
+        #[serde(default)]
+        max: bool,
+    },
+    /// The part of a machine that was asked for.
+    Penalty {
+        /// Whether GPUs count.
+        gpu: Option<bool>,
+        /// Whether scratch disk counts.
+        disk: Option<bool>,
+        /// The most that SPEC × queue cost may come to.
+        factor_max: RawFactor,
+    },
+}
+
+/// Discounts as they are written, in percent of the full charge.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawDiscounts {
+    /// Of preemptible and backfilled use.
+    pub preemptible: Option<RawPercent>,
+    /// Of idle machines.
+    pub idle: Option<RawPercent>,
+}
+
+/// `[charging]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCharging {
+    local: Option<RawRule>,
+    discounts: Option<RawDiscounts>,
+    /// Ended states that are charged.
+    states: Option<Vec<Spanned<String>>>,
+    wall: Option<WallRule>,
+    cpus_unless_stated: Option<u32>,
+    /// Queues and qualities of service.
+    #[serde(default)]
+    preemptible: BTreeSet<String>,
+    #[serde(default)]
+    idle: BTreeSet<String>,
+    /// Costs of queues.
+    #[serde(default)]
+    queues: BTreeMap<String, RawFactor>,
+}
+
+/// `[[machine]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawMachine {
+    class: Spanned<String>,
+    count: Spanned<u32>,
+    cpus: Spanned<u32>,
+    memory: Spanned<String>,
+    gpus: Option<u32>,
+    disk: Option<Spanned<String>>,
+    spec: Option<RawFactor>,
+    #[serde(default)]
+    hosts: Vec<Spanned<String>>,
+}
+
+impl RawRule {
+    /// The rule. `key` is where it stands.
+    pub fn rule(&self, source: Source<'_>, key: &str) -> Result<ChargingRule, FileError> {
+        Ok(match self {
+            Self::CpuTime => ChargingRule::CpuTime,
+            Self::Weights {
+                cpu,
+                gpu,
+                mem_gib,
+                max,
+            } => ChargingRule::Weights {
+                cpu: *cpu,
+                gpu: *gpu,
+                mem_gib: *mem_gib,
+                max: *max,
+            },
+            Self::Penalty {
+                gpu,
+                disk,
+                factor_max,
+            } => ChargingRule::Penalty {
+                gpu: gpu.unwrap_or(true),
+                disk: disk.unwrap_or(true),
+                factor_max: positive(source, &format!("{key}.penalty.factor_max"), factor_max)?,
+            },
+        })
+    }
+
+    /// The text of a rule, as a draft writes it.
+    pub fn text(rule: &ChargingRule) -> String {
+        match rule {
+            ChargingRule::CpuTime => "\"cpu-time\"".to_owned(),
+            ChargingRule::Weights {
+                cpu,
+                gpu,
+                mem_gib,
+                max,
+            } => {
+                let weights = format!("cpu = {cpu}, gpu = {gpu}, mem_gib = {mem_gib}, max = {max}");
+                format!("{{ weights = {{ {weights} }} }}")
+            }
+            ChargingRule::Penalty {
+                gpu,
+                disk,
+                factor_max,
+            } => {
+                let fields = format!("gpu = {gpu}, disk = {disk}, factor_max = {factor_max}");
+                format!("{{ penalty = {{ {fields} }} }}")
+            }
+        }
+    }
+}
+
+impl RawDiscounts {
+    /// The discounts. `key` is where they stand.
+    pub fn discounts(&self, source: Source<'_>, key: &str) -> Result<Discounts, FileError> {
+        let share = |name: &str, given: &Option<RawPercent>| {
+            given.as_ref().map_or(Ok(Share::WHOLE), |given| {
+                source.percent(&format!("{key}.{name}"), given)
+            })
+        };
+        Ok(Discounts {
+            preemptible: share("preemptible", &self.preemptible)?,
+            idle: share("idle", &self.idle)?,
+        })
+    }
+}
+
+/// What jobs cost, from both tables.
+pub(super) fn charging(
+    source: Source<'_>,
+    raw: &RawCharging,
+    machines: &[RawMachine],
+) -> Result<Charging, FileError> {
+    let mut prices = PriceList::default();
+    let mut hosts = Vec::new();
+    for (queue, cost) in &raw.queues {
+        let key = format!("charging.queues.{queue}");
+        let cost = source.factor(&key, cost)?;
+        prices.queues.insert(queue.clone(), cost);
+        valid(source, &prices, raw.queues[queue].span(), &key)?;
+    }
+    for machine in machines {
+        let (name, place) = (machine.class.get_ref().clone(), machine.class.span());
+        let class = class(source, machine)?;
+        if prices.machines.insert(name.clone(), class).is_some() {
+            let problem = format!("the class `{name}` is declared twice");
+            return Err(source.error(Some(place), Some("machine.class"), problem));
+        }
+        valid(source, &prices, place, "machine.class")?;
+        for host in &machine.hosts {
+            hosts.push((pattern(source, host)?, name.clone()));
+        }
+    }
+    let local_rule = raw.local.as_ref();
+    let discounts = raw.discounts.as_ref();
+    Ok(Charging {
+        local_rule: local_rule.map_or(Ok(ChargingRule::default()), |rule| {
+            rule.rule(source, "charging.local")
+        })?,
+        local_discounts: discounts.map_or(Ok(Discounts::NONE), |raw| {
+            raw.discounts(source, "charging.discounts")
+        })?,
+        prices: Arc::new(prices),
+        hosts,
+    })
+}
+
+/// Which jobs are charged, and for how long.
+pub(super) fn charge_rule(source: Source<'_>, raw: &RawCharging) -> Result<ChargeRule, FileError> {
+    let default = ChargeRule::default();
+    let states = match &raw.states {
+        None => default.states,
+        Some(states) => {
+            let ended = states.iter().map(|state| ended_state(source, state));
+            // Whoever runs is charged in instalments; a list of ends says nothing of them.
+            let running = JobState::all().filter(|state| state.is_running());
+            ended.chain(running.map(Ok)).collect::<Result<_, _>>()?
+        }
+    };
+    Ok(ChargeRule {
+        states,
+        wall: raw.wall.unwrap_or_default(),
+        cpus_unless_stated: raw.cpus_unless_stated,
+        preemptible: raw.preemptible.clone(),
+        idle: raw.idle.clone(),
+    })
+}
+
+fn ended_state(source: Source<'_>, text: &Spanned<String>) -> Result<JobState, FileError> {
+    let state = JobState::all().find(|state| state.name() == text.get_ref());
+    state.filter(|state| state.has_ended()).ok_or_else(|| {
+        let problem = format!("`{}` is no state in which a job ends", text.get_ref());
+        let ends = JobState::all().filter(|state| state.has_ended());
+        let names: Vec<_> = ends.map(JobState::name).collect();
+        source
+            .error(Some(text.span()), Some("charging.states"), problem)
+            .with_help(format!("there are {}", names.join(", ")))
+    })
+}
+
+fn class(source: Source<'_>, raw: &RawMachine) -> Result<MachineClass, FileError> {
+    let above_0 = |key: &str, given: &Spanned<u32>| match *given.get_ref() {
+        0 => Err(source.error(Some(given.span()), Some(key), "must be at least 1")),
+        amount => Ok(amount),
+    };
+    let spec = raw.spec.as_ref();
+    let disk = raw.disk.as_ref();
+    Ok(MachineClass {
+        count: above_0("machine.count", &raw.count)?,
+        cpus: above_0("machine.cpus", &raw.cpus)?,
+        mem_mib: source.mebibytes("machine.memory", &raw.memory)?,
+        gpus: raw.gpus.unwrap_or(0),
+        disk_mib: disk.map_or(Ok(0), |disk| source.mebibytes("machine.disk", disk))?,
+        spec: spec.map_or(Ok(Factor::ONE), |spec| {
+            positive(source, "machine.spec", spec)
+        })?,
+    })
+}
+
+fn positive(source: Source<'_>, key: &str, raw: &RawFactor) -> Result<Factor, FileError> {
+    match source.factor(key, raw)? {
+        factor if factor.millionths() == 0 => {
+            Err(source.error(Some(raw.span()), Some(key), "must be above 0"))
+        }
+        factor => Ok(factor),
+    }
+}
+
+fn pattern(source: Source<'_>, host: &Spanned<String>) -> Result<Pattern, FileError> {
+    let text = host.get_ref();
+    let inner = text.strip_suffix('*').unwrap_or(text);
+    if text.is_empty() || inner.contains(['*', '[', '?', ',']) {
+        let problem = format!("`{text}` is not a machine's name or the beginning of names");
+        let help = "write whole names, or beginnings followed by `*`: [\"fat*\", \"login1\"]";
+        let error = source.error(Some(host.span()), Some("machine.hosts"), problem);
+        return Err(error.with_help(help));
+    }
+    Ok(Pattern::parse(text))
+}
+
+/// What a price list may not hold is shown at the line that added it.
+fn valid(
+    source: Source<'_>,
+    prices: &PriceList,
+    place: std::ops::Range<usize>,
+    key: &str,
+) -> Result<(), FileError> {
+    prices
+        .validate()
+        .map_err(|problem| source.error(Some(place), Some(key), problem))
+}
+
+#[cfg(test)]
+mod tests;

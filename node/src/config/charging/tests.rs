@@ -1,0 +1,135 @@
+//! What can be written of charging, and mistakes with the place where they are.
+
+use super::*;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    #[serde(default)]
+    charging: RawCharging,
+    #[serde(default)]
+    machine: Vec<RawMachine>,
+}
+
+fn read(text: &str) -> Result<(Charging, ChargeRule), FileError> {
+    let source = Source {
+        file: "c.toml",
+        text,
+    };
+    let raw: RawFile = source.parse()?;
+    let rule = charge_rule(source, &raw.charging)?;
+    Ok((charging(source, &raw.charging, &raw.machine)?, rule))
+}
+
+const FAT: &str = "[[machine]]\nclass = \"fat\"\ncount = 4\ncpus = 32\nmemory = \"512GiB\"\n";
+
+#[test]
+fn nothing_written_charges_cpu_time_in_full() {
+    let (charging, rule) = read("").expect("valid");
+    assert_eq!(charging, Charging::default());
+    assert_eq!(rule, ChargeRule::default());
+}
+
+#[test]
+fn all_of_it_is_read_exactly() {
+    let text = format!(
+        "{FAT}gpus = 2\ndisk = \"1TiB\"\nspec = 1.1\nhosts = [\"fat*\", \"big1\"]\n\
+         [charging]\nlocal = {{ penalty = {{ disk = false, factor_max = 2.5 }} }}\n\
+         discounts = {{ preemptible = 50, idle = 12.5 }}\n\
+         states = [\"COMPLETED\", \"TIMEOUT\"]\nwall = \"span\"\ncpus_unless_stated = 1\n\
+         preemptible = [\"scavenge\"]\n[charging.queues]\nexpress = 2.5\nfree = 0\n"
+    );
+    let (charging, rule) = read(&text).expect("valid");
+    let factor = |text| Factor::parse(text).expect("a factor");
+    let fat = MachineClass {
+        count: 4,
+        cpus: 32,
+        mem_mib: 512 << 10,
+        gpus: 2,
+        disk_mib: 1 << 20,
+        spec: factor("1.1"),
+    };
+    assert_eq!(charging.prices.machines["fat"], fat);
+    assert_eq!(charging.prices.queue_cost(Some("express")), factor("2.5"));
+    assert_eq!(charging.prices.queue_cost(Some("free")), factor("0"));
+    assert_eq!(charging.prices.queue_cost(Some("other")), Factor::ONE);
+    assert_eq!(
+        charging.local_rule,
+        ChargingRule::Penalty {
+            gpu: true,
+            disk: false,
+            factor_max: factor("2.5")
+        }
+    );
+    assert_eq!(charging.local_discounts.idle.to_string(), "12.5");
+    for (machine, class) in [("fat7", "fat"), ("big1", "fat"), ("fat", "fat")] {
+        assert_eq!(charging.class_of(Some(machine)), Some(class));
+    }
+    // Nobody knows its class: the charge will say so, by its name.
+    assert_eq!(charging.class_of(Some("big12")), Some("big12"));
+    assert!(rule.states.contains(&JobState::Running));
+    assert!(rule.states.contains(&JobState::Timeout));
+    assert!(!rule.states.contains(&JobState::Failed));
+    assert_eq!(rule.wall, WallRule::Span);
+}
+
+#[test]
+fn mistakes_are_shown_with_file_line_and_key() {
+    let with = |line: &str| format!("{FAT}{line}\n");
+    for (text, place, words) in [
+        (with("spec = 0"), "6:8", "`machine.spec`: must be above 0"),
+        (
+            with("spec = 1e3"),
+            "6:8",
+            "`machine.spec`: `1e3` is not a factor",
+        ),
+        (with("spec = \"1\""), "6:8", "`machine.spec`: not a number"),
+        (with("spec = 0.1234567"), "6:8", "more than 6 decimals"),
+        (
+            with("disk = \"9 bananas\""),
+            "6:8",
+            "`machine.disk`: `9 bananas`",
+        ),
+        (with("hosts = [\"n[1-3]\"]"), "6:10", "`machine.hosts`"),
+        (with("colour = 1"), "6:1", "unknown field `colour`"),
+        (
+            format!("{FAT}{FAT}"),
+            "7:9",
+            "`machine.class`: the class `fat`",
+        ),
+        (
+            FAT.replace("cpus = 32", "cpus = 0"),
+            "4:8",
+            "`machine.cpus`",
+        ),
+        (
+            FAT.replace("\"fat\"", "\"a/b\""),
+            "2:9",
+            "machine class name",
+        ),
+        (
+            "[charging]\nstates = [\"COMPLETED\", \"RUNNING\"]\n".to_owned(),
+            "2:24",
+            "`charging.states`: `RUNNING`",
+        ),
+        (
+            "[charging.queues]\nq = -1\n".to_owned(),
+            "2:5",
+            "`charging.queues.q`",
+        ),
+        (
+            "[charging]\nlocal = { penalty = { factor_max = 0 } }\n".to_owned(),
+            "2:36",
+            "`charging.local.penalty.factor_max`: must be above 0",
+        ),
+        (
+            "[charging]\ndiscounts = { idle = 120 }\n".to_owned(),
+            "2:22",
+            "`charging.discounts.idle`",
+        ),
+    ] {
+        let error = read(&text).expect_err(&text).to_string();
+        assert!(error.starts_with(&format!("c.toml:{place}")), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -1,0 +1,71 @@
+//! What the loops with Slurm have done, as they tell the node.
+
+use serde::{Deserialize, Serialize};
+
+/// The body of `POST /v1/slurm`: either loop, or both. Counters begin with the loop's process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlurmReport {
+    /// Priorities into Slurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncReport>,
+    /// Usage out of Slurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feed: Option<FeedReport>,
+}
+
+/// How the rounds of a loop ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundsReport {
+    /// Rounds that came to their end.
+    pub done: u64,
+    /// Rounds in which Slurm was away, or its files.
+    pub without_slurm: u64,
+    /// Rounds in which the node was away.
+    pub without_node: u64,
+}
+
+/// `fairmesh slurm sync`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SyncReport {
+    /// Its rounds.
+    pub rounds: RoundsReport,
+    /// Site factors that were set.
+    pub set: u64,
+    /// Site factors that Slurm refused.
+    pub refused: u64,
+    /// Jobs that waited in the last round that came to its end.
+    pub waiting: u64,
+    /// Of these, held ones.
+    pub held: u64,
+    /// Of these, jobs of accounts that the node does not know.
+    pub unknown: u64,
+    /// Updates that were left to the next round.
+    pub left: u64,
+    /// When the site factors last were the node's, in milliseconds since the Unix epoch.
+    pub good_ms: Option<u64>,
+}
+
+/// `fairmesh slurm feed`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeedReport {
+    /// Its rounds.
+    pub rounds: RoundsReport,
+    /// Finished jobs that the node had not known.
+    pub counted: u64,
+    /// Finished jobs that it had.
+    pub known: u64,
+    /// Records that it refused.
+    pub refused: u64,
+    /// Running jobs in the last round that came to its end.
+    pub running: u64,
+    /// Whatever had ended by then is acknowledged, in milliseconds since the Unix epoch.
+    pub until_ms: Option<u64>,
+}
+
+/// `fairmesh.slurm/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SlurmHeard {}

@@ -1,0 +1,141 @@
+//! What the loops with Slurm have done, as far as they have told the node.
+//!
+//! Invariant: ages go on growing when a loop is silent, as they are counted from its last good round;
+//! what was never heard is not there. Deliberately not here: the loops (`crate::slurm`).
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Sample;
+use super::registry::{Labels, counters, gauge, signed};
+use crate::control::answer::{FeedReport, RoundsReport, SyncReport};
+
+/// Adds what was heard.
+pub(super) fn register(registry: &mut Registry, sample: &Sample) {
+    let heard = &sample.slurm;
+    let of_sync = heard.sync.map(|sync| ("sync", sync.rounds));
+    let of_feed = heard.feed.map(|feed| ("feed", feed.rounds));
+    let loops: Vec<_> = of_sync.into_iter().chain(of_feed).collect();
+    if loops.is_empty() {
+        return;
+    }
+    rounds(registry, &loops);
+    if let Some(sync) = &heard.sync {
+        of_the_sync(registry, sync, sample.now_ms);
+    }
+    if let Some(feed) = &heard.feed {
+        of_the_feed(registry, feed, sample.now_ms);
+    }
+}
+
+fn rounds(registry: &mut Registry, loops: &[(&str, RoundsReport)]) {
+    let done = Family::<Labels, Counter>::default();
+    let failed = Family::<Labels, Counter>::default();
+    for (name, rounds) in loops {
+        let label = ("loop", (*name).to_owned());
+        let labels = vec![label.clone()];
+        done.get_or_create(&labels).inc_by(rounds.done);
+        for (away, count) in [
+            ("slurm", rounds.without_slurm),
+            ("node", rounds.without_node),
+        ] {
+            let labels = vec![label.clone(), ("away", away.to_owned())];
+            failed.get_or_create(&labels).inc_by(count);
+        }
+    }
+    registry.register("slurm_rounds", "Rounds that came to their end", done);
+    let help = "Rounds that came to nothing, by what was away";
+    registry.register("slurm_rounds_failed", help, failed);
+}
+
+fn of_the_sync(registry: &mut Registry, sync: &SyncReport, now_ms: u64) {
+    let updates = counters("outcome", &[("set", sync.set), ("refused", sync.refused)]);
+    let help = "Site factors told to Slurm, by outcome";
+    registry.register("slurm_updates", help, updates);
+    let jobs = Family::<Labels, Gauge>::default();
+    for (state, count) in [
+        ("waiting", sync.waiting),
+        ("held", sync.held),
+        ("unknown", sync.unknown),
+        ("left", sync.left),
+    ] {
+        let labels = vec![("state", state.to_owned())];
+        jobs.get_or_create(&labels).set(signed(count));
+    }
+    let help =
+        "Jobs of the last round: waiting; of these held, of unknown accounts, left to the next";
+    registry.register("slurm_jobs", help, jobs);
+    let help = "Time since Slurm's site factors were last the node's";
+    age(registry, "slurm_factors_age", help, sync.good_ms, now_ms);
+}
+
+fn of_the_feed(registry: &mut Registry, feed: &FeedReport, now_ms: u64) {
+    let outcomes = [
+        ("counted", feed.counted),
+        ("known", feed.known),
+        ("refused", feed.refused),
+    ];
+    let records = counters("outcome", &outcomes);
+    let help = "Jobs reported, by what became of them: ended ones counted or known; refused";
+    registry.register("slurm_records", help, records);
+    let help = "Running jobs in the last report";
+    gauge(registry, "slurm_running_jobs", help, feed.running);
+    let help = "Time for which ended jobs may not have been reported yet";
+    age(registry, "slurm_cursor_lag", help, feed.until_ms, now_ms);
+}
+
+/// Seconds since a moment, if it ever was.
+fn age(registry: &mut Registry, name: &str, help: &str, since_ms: Option<u64>, now_ms: u64) {
+    if let Some(since) = since_ms {
+        let gauge = Gauge::<f64, AtomicU64>::default();
+        let millis = u32::try_from(now_ms.saturating_sub(since)).unwrap_or(u32::MAX);
+        gauge.set(f64::from(millis) / 1_000.0);
+        registry.register_with_unit(name, help, Unit::Seconds, gauge);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::registry::render;
+    use super::*;
+    use crate::control::answer::SlurmReport;
+
+    #[test]
+    fn what_was_heard_is_shown_and_ages_are_counted_from_now() {
+        let mut sample = Sample {
+            now_ms: 10_500,
+            ..Sample::default()
+        };
+        assert!(!render(&sample).expect("renders").contains("slurm"));
+        sample.slurm = SlurmReport {
+            sync: Some(SyncReport {
+                rounds: RoundsReport {
+                    done: 3,
+                    without_node: 2,
+                    ..RoundsReport::default()
+                },
+                set: 40,
+                good_ms: Some(3_000),
+                ..SyncReport::default()
+            }),
+            feed: None,
+        };
+        let text = render(&sample).expect("renders");
+        for line in [
+            "fairmesh_slurm_rounds_total{loop=\"sync\"} 3",
+            "fairmesh_slurm_rounds_failed_total{loop=\"sync\",away=\"node\"} 2",
+            "fairmesh_slurm_updates_total{outcome=\"set\"} 40",
+            "fairmesh_slurm_factors_age_seconds 7.5",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
+        assert!(
+            !text.contains("cursor_lag") && !text.contains("feed"),
+            "{text}"
+        );
+    }
+}
