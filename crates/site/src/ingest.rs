@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fairmesh_gossip::Replica;
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, CoreMillis, Counters, InFlightSheet, Now, Origin,
-    RunningJob, Span, UsageMode, UsageRecord, VoId, WallTime, cbor,
+    AccountPath, Charter, CoreMillis, Counters, InFlightSheet, Now, Origin, RunningJob, Span,
+    UsageMode, UsageRecord, VoId, WallTime, cbor,
 };
 
 use fairmesh_usage::VoUsage;

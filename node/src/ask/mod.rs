@@ -22,6 +22,7 @@ pub mod usage;
 
 mod client;
 mod columns;
+mod export;
 
 mod number;
 mod totals;

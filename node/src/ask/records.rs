@@ -9,14 +9,19 @@
 use std::io::Write;
 
 use fairmesh_model::WallTime;
+use fairmesh_records::export::ApelSite;
 use fairmesh_records::{BatchRecord, Dimension};
 use serde::{Deserialize, Serialize};
 
+use super::export::{self, Form};
 use super::{AskArgs, heading, totals, unless_refused};
 use crate::config::quantity::{parse_duration, parse_moment};
-use crate::control::answer::{RestsOn, SummaryBody};
+use crate::control::answer::{Answer, RestsOn, StatusBody, SummaryBody};
 use crate::control::clean;
 use crate::output::{Exit, timestamp};
+
+/// Most records of one export: as many as the node lists.
+const EXPORTED_MAX: u32 = 500_000;
 
 /// Columns of a list.
 const COLUMNS: [&str; 14] = [
@@ -69,6 +74,18 @@ pub struct RecordsArgs {
     /// Comma-separated values, with a header
     #[arg(long, conflicts_with_all = ["json", "parsable"])]
     pub csv: bool,
+    /// For a Grid: OGF Usage Records (XML)
+    #[arg(long, group = "export", conflicts_with_all = ["json", "parsable", "csv", "by", "totals"])]
+    pub ogf: bool,
+    /// For a Grid: an APEL message of single jobs
+    #[arg(long, group = "export", conflicts_with_all = ["json", "parsable", "csv", "by", "totals"])]
+    pub apel: bool,
+    /// For a Grid: an APEL message of summaries by month
+    #[arg(long, group = "export", conflicts_with_all = ["json", "parsable", "csv", "by", "totals"])]
+    pub apel_summary: bool,
+    /// The site's name in the Grid's own list, for APEL [default: the node's name]
+    #[arg(long, value_name = "NAME", requires = "export")]
+    pub site: Option<String>,
 }
 
 /// `fairmesh.records/1`.
@@ -98,7 +115,9 @@ struct RowBody {
 pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let by: Vec<String> = args.by.iter().map(ToString::to_string).collect();
     let by = (!by.is_empty()).then(|| by.join(","));
-    let limit = args.limit.map(|limit| limit.to_string());
+    // What is exported must be whole, or be known not to be.
+    let most = form(args).map(|_| EXPORTED_MAX);
+    let limit = args.limit.or(most).map(|limit| limit.to_string());
     let (since, until) = (
         moment(args.since.as_deref())?,
         moment(args.until.as_deref())?,
@@ -129,6 +148,9 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         writeln!(out, "{text}")?;
         return Ok(Exit::Success);
     }
+    if let Some(form) = form(args) {
+        return export(args, form, list, out).await;
+    }
     let header = COLUMNS.map(str::to_owned);
     let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
     table(args, &list.rests_on, &header, &rows, out)?;
@@ -139,6 +161,60 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         );
     }
     Ok(Exit::Success)
+}
+
+fn form(args: &RecordsArgs) -> Option<Form> {
+    let forms = [
+        (args.ogf, Form::Ogf),
+        (args.apel, Form::Apel),
+        (args.apel_summary, Form::ApelSummary),
+    ];
+    forms
+        .into_iter()
+        .find_map(|(wanted, form)| wanted.then_some(form))
+}
+
+/// Writes the jobs that ended in the period, so that month by month each is exported once.
+async fn export(
+    args: &RecordsArgs,
+    form: Form,
+    list: ListBody,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    if list.more {
+        anyhow::bail!(
+            "there are more records than one export holds: export by parts, with --since and --until"
+        );
+    }
+    let name = match &args.site {
+        Some(name) => name.clone(),
+        None => {
+            let control = args.ask.control();
+            let (status, _) = control.get::<Answer<StatusBody>>("/v1/status", &[]).await?;
+            status.body.node.name
+        }
+    };
+    let site = ApelSite {
+        name,
+        infrastructure: "grid".to_owned(),
+    };
+    let bound = |text: &Option<String>| -> anyhow::Result<Option<WallTime>> {
+        Ok(moment(text.as_deref())?.as_deref().and_then(parse_moment))
+    };
+    let (since, until) = (bound(&args.since)?, bound(&args.until)?);
+    let ended = |record: &BatchRecord| {
+        let end = record.end.filter(|_| record.state.has_ended());
+        end.is_some_and(|end| {
+            since.is_none_or(|since| since <= end) && until.is_none_or(|until| end < until)
+        })
+    };
+    let records = list.records.into_iter().map(|row| row.record);
+    let left_out = export::write(out, form, &site, records.filter(ended))?;
+    Ok(if left_out == 0 {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
 }
 
 async fn sums(

@@ -57,9 +57,9 @@ impl Config {
         // Local usage is stored by window: other windows need another ledger.
         note(restart, old.window != new.window, "history.window");
         note(live, old.charging != new.charging, "charging");
-        // The Slurm feed holds a copy.
+        // The Slurm feed holds a copy, and is told of below.
         note(
-            restart,
+            live,
             old.charge_rule != new.charge_rule && new.slurm.is_none(),
             "charging.states",
         );

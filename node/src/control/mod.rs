@@ -199,8 +199,8 @@ fn router(shared: Arc<Shared>) -> Router {
                 "this path does not take this method",
             )
             .hint(
-                "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/documents and \
-                 /v1/slurm",
+                "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/documents \
+                 and /v1/slurm",
             )
         })
         .with_state(shared)

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
-use fairmesh_records::ChargeRule;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -279,7 +278,7 @@ fn settings_of(config: &Config) -> ControlSettings {
             .iter()
             .map(|(alias, vo)| (*vo, alias.clone()))
             .collect(),
-        charge_rule: ChargeRule::default(),
+        charge_rule: config.charge_rule.clone(),
     }
 }
 

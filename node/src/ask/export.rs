@@ -1,0 +1,118 @@
+//! Job records on their way out of the site, in the formats that Grids take.
+//!
+//! Invariant: a record that a format has no words for is left out, counted and told with its reason,
+//! never bent to fit. Deliberately not here: sending, and the formats (`fairmesh-records`).
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fairmesh_model::WallTime;
+use fairmesh_records::BatchRecord;
+use fairmesh_records::export::{
+    ApelSite, Gap, Summaries, USAGE_RECORDS_CLOSE, USAGE_RECORDS_OPEN, apel_job, apel_job_header,
+    usage_record,
+};
+
+use crate::control::clean;
+
+/// Gaps that are told one by one.
+const TOLD_MAX: usize = 5;
+
+/// In which format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// OGF Usage Records.
+    Ogf,
+    /// APEL's messages of single jobs.
+    Apel,
+    /// APEL's summaries by month.
+    ApelSummary,
+}
+
+/// Writes the records; says how many were left out.
+///
+/// # Errors
+/// If they cannot be written.
+pub(super) fn write(
+    out: &mut dyn Write,
+    form: Form,
+    site: &ApelSite,
+    records: impl Iterator<Item = BatchRecord>,
+) -> anyhow::Result<u64> {
+    let mut gaps = Gaps::default();
+    match form {
+        Form::Ogf => {
+            let created = now();
+            out.write_all(USAGE_RECORDS_OPEN.as_bytes())?;
+            for record in records {
+                gaps.or_write(out, usage_record(&record, created))?;
+            }
+            out.write_all(USAGE_RECORDS_CLOSE.as_bytes())?;
+        }
+        Form::Apel => {
+            out.write_all(apel_job_header().as_bytes())?;
+            for record in records {
+                gaps.or_write(out, apel_job(&record, site))?;
+            }
+        }
+        Form::ApelSummary => {
+            let mut summaries = Summaries::default();
+            for record in records {
+                gaps.or_write(out, summaries.add(&record).map(|()| String::new()))?;
+            }
+            out.write_all(summaries.message(site).as_bytes())?;
+        }
+    }
+    Ok(gaps.tell())
+}
+
+/// What could not be told, by why.
+#[derive(Default)]
+struct Gaps {
+    count: u64,
+    first: Vec<String>,
+    kinds: BTreeMap<&'static str, u64>,
+}
+
+impl Gaps {
+    fn or_write(&mut self, out: &mut dyn Write, text: Result<String, Gap>) -> std::io::Result<()> {
+        let gap = match text {
+            Ok(text) => return out.write_all(text.as_bytes()),
+            Err(gap) => gap,
+        };
+        self.count += 1;
+        let kind = match &gap {
+            Gap::Missing { field, .. } => *field,
+            Gap::NotEnded(_) => "not ended",
+            Gap::Time { .. } => "no time of the calendar",
+            Gap::TooMany => "too many rows",
+        };
+        *self.kinds.entry(kind).or_default() += 1;
+        if self.first.len() < TOLD_MAX {
+            self.first.push(clean(&gap.to_string()));
+        }
+        Ok(())
+    }
+
+    fn tell(&self) -> u64 {
+        if self.count > 0 {
+            let kinds = self
+                .kinds
+                .iter()
+                .map(|(kind, count)| format!("{kind} {count}"));
+            let kinds = kinds.collect::<Vec<_>>().join(", ");
+            eprintln!("fairmesh: left out {}: {kinds}", self.count);
+            for gap in &self.first {
+                eprintln!("fairmesh: {gap}");
+            }
+        }
+        self.count
+    }
+}
+
+fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since.map_or(0, |since| since.as_millis());
+    WallTime(u64::try_from(millis).unwrap_or(u64::MAX))
+}
