@@ -116,7 +116,7 @@ async fn sums(
         .map(|name| name.parse::<Dimension>().map_err(ApiError::bad_request))
         .collect::<Result<_, _>>()?;
     let summed = tokio::task::spawn_blocking(move || {
-        Ok::<_, crate::record_log::LogError>(summarise(&log.reader()?, &filter, &by)?)
+        summarise(&log.reader()?, &filter, &by)
     });
     let summary = summed.await.map_err(ApiError::internal)?;
     let summary = summary.map_err(ApiError::internal)?;
