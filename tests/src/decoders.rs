@@ -16,7 +16,7 @@ use fairmesh_records::{ChargeRule, Format, GridIdentities, Options, Records};
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 36] = [
+pub const DECODERS: [(&str, Decoder); 37] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
@@ -96,6 +96,7 @@ pub const DECODERS: [(&str, Decoder); 36] = [
     ("records_grid_engine", |bytes| {
         records(bytes, Format::GridEngine)
     }),
+    ("records_json", |bytes| records(bytes, Format::Json)),
     ("records_lsf", |bytes| records(bytes, Format::Lsf)),
     ("records_htcondor_json", |bytes| {
         records(bytes, Format::HtcondorJson)

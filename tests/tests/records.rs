@@ -34,6 +34,9 @@ impl Place {
         let site = Site::init(PROGRAM, &folder.path().join("hpc1"), "hpc1")?;
         let vo = Vo::found(vo_name, &[(site.id, "hpc1")], users)?;
         site.configure("hpc1", &[], &[(vo_name, vo.id())])?;
+        // Open XDMoD's jobs are of 2016.
+        let config = site.folder().join("fairmesh.toml");
+        append(&config, "[records]\nkeep = \"20000d\"\n")?;
         let node = site.start()?;
         vo.publish(&node)?;
         Ok(Self {
@@ -217,6 +220,18 @@ fn open_xdmods_totals_come_out_of_the_log_and_of_a_dry_run() -> anyhow::Result<(
         csv.contains("4046,11767.9883,438.8203,1344.8686,506.9128,18829.9292"),
         "{csv}"
     );
+    let month = ["--since", "2016-12-01", "--until", "2017-01-01"];
+    let ogf = place.run(&[&["records", "--ogf"][..], &month].concat())?;
+    let ogf = String::from_utf8(ogf.stdout)?;
+    assert!(
+        ogf.matches("<urf:JobUsageRecord").count() > 3_000,
+        "{} bytes",
+        ogf.len()
+    );
+    // The sample has no CPU times, which APEL demands: nothing is made up.
+    let apel = place.run(&[&["records", "--apel", "--site", "X"][..], &month].concat())?;
+    assert_eq!(apel.status.code(), Some(1));
+    assert!(String::from_utf8(apel.stderr)?.contains("left out"));
     let list = place.json(&["records", "--limit", "10", "--user", "honbu"])?;
     assert_eq!(list["records"].as_array().map(Vec::len), Some(10));
     assert_eq!(

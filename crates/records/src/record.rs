@@ -162,8 +162,7 @@ impl BatchRecord {
         }
     }
 
-    /// What a usage record says, which is less: no submission, no queue, and how it ended only as
-    /// far as it did. Its key is taken as it is.
+    /// What a usage record says, which is less: no submission, and of its end only whether it came. Its key is taken as it is.
     pub fn of_usage(usage: &UsageRecord) -> Self {
         let state = if usage.running {
             JobState::Running
@@ -180,6 +179,11 @@ impl BatchRecord {
         record.cpus = Some(usage.cores);
         record.gpus = Some(usage.gpus).filter(|gpus| *gpus > 0);
         record.memory_mib = Some(usage.mem_mib).filter(|memory| *memory > 0);
+        let placement = &usage.placement;
+        record.nodes = Some(placement.nodes).filter(|nodes| *nodes > 0);
+        record.disk_mib = Some(placement.disk_mib).filter(|disk| *disk > 0);
+        record.queue.clone_from(&placement.queue);
+        record.machine.clone_from(&placement.machine);
         record
     }
 

@@ -21,6 +21,9 @@ const COLUMNS: [&str; 8] = [
 /// The table's header: capitalised dimensions, then the sums.
 pub(super) fn header(summary: &SummaryBody) -> Vec<String> {
     let capital = |name: &String| {
+        if name == "vo" {
+            return "VO".to_owned();
+        }
         let mut letters = name.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
         first.into_iter().chain(letters).collect::<String>()

@@ -18,7 +18,7 @@ use std::path::Path;
 
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 
-pub use place::{Beginning, FilePosition};
+pub use place::{Beginning, FilePosition, is_log_name};
 
 /// What was read.
 pub struct Portion {
@@ -63,11 +63,19 @@ pub fn read(
         return portion(newest, inode, Some(from), format, options, most);
     }
     if let Some((old, old_inode)) = from.find_beside(path) {
+        let done = old.metadata()?;
         let mut rest = portion(old, old_inode, Some(from), format, options, most)?;
         // Some batch systems write to the old file until they are told of the new one.
-        let has_news = rest.more || !rest.records.is_empty() || !rest.bad.is_empty();
-        if has_news || is_empty {
-            rest.more = has_news;
+        if rest.more || !rest.records.is_empty() || !rest.bad.is_empty() {
+            rest.more = true;
+            return Ok(rest);
+        }
+        if let Some((next, next_inode)) = place::next_beside(path, &done) {
+            let mut whole = portion(next, next_inode, None, format, options, most)?;
+            whole.more = true;
+            return Ok(whole);
+        }
+        if is_empty {
             return Ok(rest);
         }
     } else if from.position.bytes > 0 {

@@ -3,10 +3,10 @@
 //! Invariant: a place fits a file only if that begins as the file began in which the place was taken,
 //! so a number that the file system gave to another file is no proof. Deliberately not here: reading.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fairmesh_records::Cursor as Position;
 use serde::{Deserialize, Serialize};
@@ -62,24 +62,9 @@ impl FilePosition {
     /// The file beside `path` in which this is a place, which is where logs are rotated to: renamed,
     /// or copied before `path` was emptied. With its number.
     pub(super) fn find_beside(&self, path: &Path) -> Option<(File, u64)> {
-        let folder = path.parent()?;
-        let name = path.file_name()?.to_string_lossy().into_owned();
-        let folder = if folder.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            folder
-        };
         let mut copy = None;
-        for entry in fs::read_dir(folder).ok()?.flatten() {
-            let kin = entry.file_name().to_string_lossy().into_owned();
-            if !kin.starts_with(&name) || kin == name {
-                continue;
-            }
-            let Ok(metadata) = entry.metadata() else {
-                continue;
-            };
-            let candidate = || File::open(entry.path()).ok().filter(|_| metadata.is_file());
-            let Some(mut file) = candidate() else {
+        for (kin, metadata) in kin(path) {
+            let Ok(mut file) = File::open(kin) else {
                 continue;
             };
             if !self.fits(&mut file).unwrap_or(false) {
@@ -95,6 +80,50 @@ impl FilePosition {
         }
         copy
     }
+}
+
+/// The log beside `path` that was written to next after `done`, if there is one: while nobody looked
+/// more than one may have been rotated. With its number.
+pub(super) fn next_beside(path: &Path, done: &Metadata) -> Option<(File, u64)> {
+    let age = |metadata: &Metadata| (metadata.mtime(), metadata.mtime_nsec(), metadata.ino());
+    let newest = fs::metadata(path).map_or(0, |metadata| metadata.ino());
+    let later = kin(path)
+        .into_iter()
+        .filter(|(_, metadata)| metadata.ino() != newest && age(metadata) > age(done));
+    let (next, metadata) = later.min_by_key(|(_, metadata)| age(metadata))?;
+    Some((File::open(next).ok()?, metadata.ino()))
+}
+
+/// Whether a file of this name may be a log: not packed, not hidden, and none of our own.
+pub fn is_log_name(name: &str) -> bool {
+    let ends = [
+        ".gz",
+        ".zst",
+        ".xz",
+        ".bz2",
+        ".rejects",
+        ".fairmesh-cursor",
+        ".new",
+    ];
+    !name.starts_with('.') && !ends.iter().any(|end| name.ends_with(end))
+}
+
+/// The logs beside `path` whose names begin with its own.
+fn kin(path: &Path) -> Vec<(PathBuf, Metadata)> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let Ok(entries) = fs::read_dir(folder.unwrap_or(Path::new("."))) else {
+        return Vec::new();
+    };
+    let is_kin = |entry: &fs::DirEntry| {
+        let other = entry.file_name().to_string_lossy().into_owned();
+        other.starts_with(&*name) && other != name && is_log_name(&other)
+    };
+    let kin = entries.flatten().filter(is_kin);
+    let kin = kin.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
+    kin.filter(|(_, metadata)| metadata.is_file()).collect()
 }
 
 /// The hash of the first bytes; `None` for a file that has not as many.

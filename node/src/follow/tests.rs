@@ -122,3 +122,28 @@ fn a_bad_line_is_given_with_its_number_and_text() {
     file.at = Some(portion.next);
     assert_eq!(file.jobs(10), [""; 0]);
 }
+
+#[test]
+fn logs_that_were_rotated_while_nobody_looked_are_read_in_their_order() {
+    let mut file = Followed::new();
+    let beside = |file: &Followed, end: &str| file.path.with_extension(end);
+    let at = |path: &std::path::Path, second: u64| {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+        let log = File::options().append(true).open(path).expect("opened");
+        log.set_modified(time).expect("dated");
+    };
+    file.write(&line(1));
+    assert_eq!(file.jobs(10), ["1"]);
+    fs::rename(&file.path, beside(&file, "log.3")).expect("renamed");
+    for (end, job, second) in [("log.2", 2, 200), ("log.1", 3, 300)] {
+        file.write(&line(job));
+        at(&file.path, second);
+        fs::rename(&file.path, beside(&file, end)).expect("renamed");
+    }
+    at(&beside(&file, "log.3"), 100);
+    fs::write(beside(&file, "log.rejects"), "no log").expect("written");
+    file.write(&line(4));
+    for jobs in [vec!["2"], vec!["3"], vec!["4"], vec![]] {
+        assert_eq!(file.jobs(10), jobs);
+    }
+}

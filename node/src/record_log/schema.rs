@@ -3,6 +3,7 @@
 //! Invariant: a file that was opened has this schema; one of a newer release or with damage is
 //! renamed, never changed, and a new one begun. Deliberately not here: rows.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -78,6 +79,13 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 
 /// `None` for a file of another version.
 fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
+    // Job records are about people: nobody else on this machine reads them past the socket. SQLite
+    // gives its journals the mode of the file.
+    let mut options = std::fs::File::options();
+    options.create(true).append(true).mode(0o600);
+    if let Err(error) = options.open(path) {
+        tracing::debug!(%error, "SQLite will say what is wrong with the file");
+    }
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_MAX)?;
     // Before the first table, so that pruned pages can be given back.

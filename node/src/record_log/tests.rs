@@ -60,6 +60,9 @@ async fn the_fullest_word_on_a_job_is_kept_whatever_comes_when() {
         assert_eq!((jobs, more), (vec!["1 FAILED".to_owned()], false));
     }
     drop(log);
+    let metadata = std::fs::metadata(folder.path().join(FILE)).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions());
+    assert_eq!(mode & 0o777, 0o600, "job records are about people");
     let again = RecordLog::open(folder.path(), all()).expect("opens");
     assert_eq!(found(&again, &Filter::default(), 10).0, ["1 FAILED"]);
 }

@@ -214,21 +214,8 @@ impl Followed {
             return Ok((Some(self.path.clone()), None));
         }
         let is_log = |path: &PathBuf| {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let ends = [
-                ".gz",
-                ".zst",
-                ".xz",
-                ".bz2",
-                ".rejects",
-                ".fairmesh-cursor",
-                ".new",
-            ];
-            path.is_file() && !name.starts_with('.') && !ends.iter().any(|end| name.ends_with(end))
+            let name = path.file_name().unwrap_or_default();
+            path.is_file() && follow::is_log_name(&name.to_string_lossy())
         };
         let entries = std::fs::read_dir(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;

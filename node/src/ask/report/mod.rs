@@ -110,11 +110,21 @@ struct Reporting {
     options: Options,
     identities: GridIdentities,
     way: Way,
+    rejects: Option<Rejects>,
     tally: Tally,
 }
 
 impl Reporting {
     fn new(args: &ReportArgs) -> anyhow::Result<Self> {
+        let same = |file: &PathBuf, other: &Path| {
+            let (file, other) = (file.canonicalize(), other.canonicalize());
+            file.is_ok_and(|file| other.is_ok_and(|other| file == other))
+        };
+        if let Some(rejects) = &args.rejects
+            && args.files.iter().any(|file| same(file, rejects))
+        {
+            bail!("--rejects names a file that is to be read: it would be overwritten");
+        }
         let zone = match &args.tz {
             None => jiff::tz::TimeZone::system(),
             Some(name) => jiff::tz::TimeZone::get(name)
@@ -138,6 +148,7 @@ impl Reporting {
                 control: Some(args.ask.control()),
                 dry_run: args.dry_run,
             },
+            rejects: None,
             tally: Tally {
                 summary: args.dry_run.then(|| Summary::by(&by)),
                 ..Tally::default()
@@ -149,8 +160,9 @@ impl Reporting {
         let position = Arc::new(AtomicU64::new(0));
         let mut source = Source::open(file, self.kind, &self.options, Arc::clone(&position))?;
         let name = clean(&file.display().to_string());
-        let wanted = !args.dry_run;
-        let mut rejects = Rejects::of(file, args.rejects.as_deref(), wanted, args.files.len() > 1);
+        let shared = self.rejects.take();
+        let mut rejects = shared
+            .unwrap_or_else(|| Rejects::of(file, args.rejects.as_deref(), !args.dry_run, false));
         let mut progress = Progress::new(source.bytes);
         let (mut batch, mut read) = (Vec::new(), 0);
         for (line, item) in source.by_ref() {
@@ -179,8 +191,10 @@ impl Reporting {
             format: source.kind.name(),
             packed: source.packed,
             read,
-            rejects: rejects.path.map(|path| path.display().to_string()),
+            rejects: rejects.path.as_ref().map(|path| path.display().to_string()),
         });
+        // One file that was named for all of them.
+        self.rejects = Some(rejects).filter(|_| args.rejects.is_some());
         Ok(())
     }
 

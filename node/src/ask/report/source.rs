@@ -271,4 +271,38 @@ mod tests {
         assert_eq!(Kind::parse("auto").expect("known"), None);
         assert!(Kind::parse("punch-cards").is_err());
     }
+
+    #[test]
+    fn files_are_unpacked_by_their_first_bytes_however_many_parts_they_have() {
+        let line = |job: u64| {
+            format!(
+                "{{\"cluster\":\"c\",\"job\":\"{job}\",\"user\":\"u\",\"start_ms\":1,\"end_ms\":2,\"cores\":1}}\n"
+            )
+        };
+        let halves = [line(1), line(2) + "nonsense\n"];
+        let gzip = |half: &String| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), Default::default());
+            io::Write::write_all(&mut encoder, half.as_bytes()).expect("packed");
+            encoder.finish().expect("packed")
+        };
+        let zstd = |half: &String| zstd::encode_all(half.as_bytes(), 0).expect("packed");
+        let folder = tempfile::tempdir().expect("a folder");
+        for (packed, bytes) in [
+            (None, halves.concat().into_bytes()),
+            (Some("gzip"), halves.iter().flat_map(gzip).collect()),
+            (Some("zstd"), halves.iter().flat_map(zstd).collect()),
+        ] {
+            let path = folder.path().join("jobs");
+            std::fs::write(&path, bytes).expect("written");
+            let source = Source::open(&path, None, &Options::default(), Arc::default());
+            let source = source.expect("opened");
+            assert_eq!((source.packed, source.kind.name()), (packed, "jsonl"));
+            let items: Vec<Item> = source.collect();
+            let whole = |item: &Item| item.1.as_ref().is_ok_and(|entry| entry.usage.is_some());
+            assert!(whole(&items[0]) && whole(&items[1]), "{packed:?}");
+            let (line, bad) = &items[2];
+            let (_, text) = bad.as_ref().expect_err("nonsense");
+            assert_eq!((*line, text.as_slice()), (3, &b"nonsense"[..]));
+        }
+    }
 }

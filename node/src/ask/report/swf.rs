@@ -85,6 +85,5 @@ fn convert(
         .map(|(ms, cores)| Millis(ms.saturating_mul(cores)));
     record.requested_wall = job.requested_s.map(Millis::from_secs);
     record.queue = job.queue.map(|queue| format!("q{queue}"));
-    record.machine = job.partition.map(|partition| format!("p{partition}"));
     Ok(record)
 }

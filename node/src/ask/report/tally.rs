@@ -29,6 +29,8 @@ pub(super) struct Tally {
     pub(super) skipped: BTreeMap<String, u64>,
     pub(super) logged: u64,
     pub(super) ignored: u64,
+    /// Whether a node said what it charges.
+    pub(super) priced: bool,
     /// Records that got a Grid identity.
     pub(super) identified: u64,
     pub(super) accounts: BTreeMap<(Option<String>, String, bool), (u64, u128)>,
@@ -57,6 +59,8 @@ struct Told {
     #[serde(flatten)]
     accounting: AccountingBody,
     dry_run: bool,
+    /// Whether a node said what it charges; a dry run can do without one.
+    priced: bool,
     ignored: u64,
     identified: u64,
     files: Vec<FileBody>,
@@ -67,6 +71,7 @@ struct Told {
 impl Tally {
     /// Adds what the node said, but for its refusals, which have places of their own.
     pub(super) fn add(&mut self, told: &AccountingBody) {
+        self.priced = true;
         self.report.counted += told.report.counted;
         self.report.known += told.report.known;
         self.report.unmapped += told.report.unmapped;
@@ -105,6 +110,7 @@ impl Tally {
         self.reasons.entry(why).or_insert((0, place)).0 += 1;
     }
 
+    /// Tells it all. With `-P` only tables go to `out`, and the words to standard error.
     pub(super) fn write(
         mut self,
         out: &mut dyn Write,
@@ -115,12 +121,19 @@ impl Tally {
         if format.json {
             return self.write_json(out, dry_run);
         }
-        self.write_words(out, dry_run)?;
+        if format.parsable {
+            self.write_words(&mut std::io::stderr(), dry_run)?;
+        } else {
+            self.write_words(out, dry_run)?;
+        }
         if let Some(summary) = self.summary.as_ref().map(SummaryBody::from) {
-            writeln!(out)?;
+            if !format.parsable {
+                writeln!(out)?;
+            }
             totals::write(out, format, &summary)?;
         }
-        if !self.accounts.is_empty() {
+        // A second table would only confuse a script: `--json` has both.
+        if !self.accounts.is_empty() && !format.parsable {
             writeln!(out)?;
             self.write_accounts(out, format)?;
         }
@@ -156,8 +169,7 @@ impl Tally {
         let (report, skipped) = (&self.report, self.skipped.values().sum::<u64>());
         writeln!(
             out,
-            "read {}, {} {}, known {}, not charged {skipped}, unmapped {}, late {}, refused {}; \
-             {} core-hours {}",
+            "read {}, {} {}, known {}, not charged {skipped}, unmapped {}, late {}, refused {}; {}",
             report.read,
             if dry_run { "to be counted" } else { "counted" },
             report.counted,
@@ -165,12 +177,7 @@ impl Tally {
             report.unmapped,
             report.late,
             report.refused,
-            core_hours(&report.charge_core_ms),
-            if dry_run {
-                "would be charged; nothing was recorded"
-            } else {
-                "charged"
-            },
+            self.charged(dry_run),
         )?;
         for (why, count) in &self.skipped {
             writeln!(out, "not charged {count}: {why}")?;
@@ -199,6 +206,17 @@ impl Tally {
             )?;
         }
         Ok(())
+    }
+
+    fn charged(&self, dry_run: bool) -> String {
+        let charge = core_hours(&self.report.charge_core_ms);
+        match (dry_run, self.priced) {
+            (false, _) => format!("{charge} core-hours charged"),
+            (true, true) => {
+                format!("{charge} core-hours would be charged; nothing was recorded")
+            }
+            (true, false) => "not priced, as no node answers; nothing was recorded".to_owned(),
+        }
     }
 
     fn write_accounts(&self, out: &mut dyn Write, format: &OutputArgs) -> std::io::Result<()> {
@@ -235,6 +253,7 @@ impl Tally {
                 accounts: accounts.collect(),
             },
             dry_run,
+            priced: self.priced,
             ignored: self.ignored,
             identified: self.identified,
             files: self.files,
