@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use fairmesh_fairshare::Snapshot;
 use fairmesh_model::{
-    ContentHash, Counters, MonoTime, Now, Origin, Seq, SiteId, StreamId, VoId, WallTime, cbor,
+    ContentHash, Counters, MonoTime, Now, Origin, Seq, SiteId, StreamId, VoId, WallTime, Window,
+    cbor,
 };
 use fairmesh_policy::{CompiledTree, Warning};
 
@@ -233,6 +234,11 @@ impl Site {
             self.shares.reference(vo),
             rows,
         ))))
+    }
+
+    /// The window that the VO's sums are seen from: digests of views compare where it is the same.
+    pub fn reference(&self, vo: VoId) -> Option<Window> {
+        self.shares.reference(vo)
     }
 
     /// The rows of the store (of [`Table::Ledger`](crate::Table::Ledger)) of all own counters that

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{ContentHash, Millis, MonoTime, Seq, StreamId, VoId};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Seq, StreamId, VoId, Window};
 
 use crate::world::World;
 
@@ -58,7 +58,7 @@ impl Liveness {
     pub fn difference(world: &World, vos: &[VoId]) -> Option<(usize, String)> {
         for vo in vos {
             let mut first: Option<(usize, Held)> = None;
-            let mut views: BTreeMap<u32, (usize, Option<ContentHash>)> = BTreeMap::new();
+            let mut views: BTreeMap<Window, (usize, Option<ContentHash>)> = BTreeMap::new();
             for node in world.nodes() {
                 let Some(site) = node.site() else {
                     if node.config.vos.values().any(|of| of == vo) {
@@ -81,7 +81,7 @@ impl Liveness {
                     }
                     Some(_) => {}
                 }
-                let Some(window) = window_of(site, *vo) else {
+                let Some(window) = site.reference(*vo) else {
                     continue;
                 };
                 let view = (node.index, site.view_digest(*vo));
@@ -113,16 +113,6 @@ impl Held {
     fn says_the_same_as(&self, other: &Self) -> bool {
         self.documents == other.documents && self.counters == other.counters
     }
-}
-
-/// One window stands for all references: the tree's histories move on together.
-fn window_of(site: &fairmesh_site::Site, _vo: VoId) -> Option<u32> {
-    let references = site.view().reader().references();
-    let bytes: Vec<u32> = references.iter().map(|window| window.0).collect();
-    bytes
-        .iter()
-        .copied()
-        .reduce(|a, b| a.wrapping_mul(31).wrapping_add(b))
 }
 
 /// The first entry of which two nodes have other sums.

@@ -115,9 +115,7 @@ async fn sums(
         .filter(|name| !name.is_empty())
         .map(|name| name.parse::<Dimension>().map_err(ApiError::bad_request))
         .collect::<Result<_, _>>()?;
-    let summed = tokio::task::spawn_blocking(move || {
-        summarise(&log.reader()?, &filter, &by)
-    });
+    let summed = tokio::task::spawn_blocking(move || summarise(&log.reader()?, &filter, &by));
     let summary = summed.await.map_err(ApiError::internal)?;
     let summary = summary.map_err(ApiError::internal)?;
     let rests_on = shared.node().ask(rests_on).await?;
