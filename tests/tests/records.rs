@@ -263,16 +263,8 @@ fn append(path: &Path, text: &str) -> anyhow::Result<()> {
 struct Going(Child);
 
 impl Going {
-    fn start(place: &Place) -> anyhow::Result<Self> {
-        let words = [
-            "report",
-            "jobcomp.log",
-            "--follow",
-            "--cluster",
-            "c1",
-            "--tz",
-            "UTC",
-        ];
+    fn start(place: &Place, file: &str) -> anyhow::Result<Self> {
+        let words = ["report", file, "--follow", "--cluster", "c1", "--tz", "UTC"];
         Ok(Self(place.command(&words).spawn()?))
     }
 
@@ -296,7 +288,7 @@ fn a_log_is_followed_through_rotation_and_kills_and_bad_lines_are_kept() -> anyh
     let place = Place::start("physics", &["ann"])?;
     let log = place.path("jobcomp.log");
     append(&log, &(jobcomp(1) + &jobcomp(2)))?;
-    let going = Going::start(&place)?;
+    let going = Going::start(&place, "jobcomp.log")?;
     place.await_logged(2)?;
     append(&log, &(jobcomp(3) + "JobId=x that is no job\n"))?;
     std::fs::rename(&log, place.path("jobcomp.log.1"))?;
@@ -308,13 +300,34 @@ fn a_log_is_followed_through_rotation_and_kills_and_bad_lines_are_kept() -> anyh
     std::fs::copy(&log, place.path("jobcomp.log.2"))?;
     File::create(&log)?;
     append(&log, &(jobcomp(6) + &jobcomp(7) + &jobcomp(8)))?;
-    let going = Going::start(&place)?;
+    let going = Going::start(&place, "jobcomp.log")?;
     place.await_logged(8)?;
     place.node().await_usage("physics", "ann", 8 * 10_000)?;
     let rejects = std::fs::read_to_string(place.path("jobcomp.log.rejects"))?;
     assert!(rejects.contains("jobcomp.log:4: "), "{rejects}");
     assert!(rejects.contains("\nJobId=x that is no job\n"), "{rejects}");
     assert_eq!(going.terminate()?, Some(0), "the second refused nothing");
+    Ok(())
+}
+
+#[test]
+fn a_folder_of_daily_logs_is_followed_from_day_to_day() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let folder = place.path("accounting");
+    std::fs::create_dir(&folder)?;
+    append(&folder.join("20261120"), &jobcomp(1))?;
+    append(&folder.join("20261121"), &jobcomp(2))?;
+    let going = Going::start(&place, "accounting")?;
+    place.await_logged(2)?;
+    append(&folder.join("20261121"), &jobcomp(3))?;
+    append(&folder.join("20261122"), &jobcomp(4))?;
+    place.await_logged(4)?;
+    assert_eq!(going.terminate()?, Some(0));
+    append(&folder.join("20261122"), &jobcomp(5))?;
+    let again = Going::start(&place, "accounting")?;
+    place.await_logged(5)?;
+    place.node().await_usage("physics", "ann", 5 * 10_000)?;
+    assert_eq!(again.terminate()?, Some(0));
     Ok(())
 }
 

@@ -156,9 +156,10 @@ impl<'a> Job<'a> {
         (is_over && !(stopped && held == Millis(0))).then_some((start, held))
     }
 
-    fn name(&self, dimension: Dimension, day: u64) -> String {
-        let name = match dimension {
-            Dimension::Day => return date(day),
+    /// Adds the name of the group that it belongs to; nothing where that is not known.
+    fn push_name(&self, dimension: Dimension, day: u64, name: &mut String) {
+        let known = match dimension {
+            Dimension::Day => return name.push_str(&date(day)),
             Dimension::User => self.user,
             Dimension::Account => self.account,
             Dimension::Group => self.group,
@@ -167,7 +168,7 @@ impl<'a> Job<'a> {
             Dimension::Queue => self.queue,
             Dimension::Cluster => Some(self.cluster),
         };
-        name.unwrap_or_default().to_owned()
+        name.push_str(known.unwrap_or_default());
     }
 }
 
@@ -235,6 +236,7 @@ pub struct Summary {
     /// Of a job, only what lies at or after the first and before the second counts.
     period: Option<(WallTime, WallTime)>,
     whole: Totals,
+    names: Vec<String>,
     groups: BTreeMap<Vec<String>, Totals>,
 }
 
@@ -263,7 +265,7 @@ impl Summary {
         let end = job.end.unwrap_or(start.after(held));
         let day = |moment: WallTime| moment.0 / DAY_MS;
         let waited = job.submit.map_or(Millis(0), |submit| start.since(submit));
-        let mut parts = BTreeMap::new();
+        let mut parts = Vec::new();
         self.at(&mut parts, end, |totals| totals.jobs = 1);
         self.at(&mut parts, start, |totals| {
             totals.started = 1;
@@ -296,13 +298,7 @@ impl Summary {
     }
 
     /// Divides what the job held.
-    fn hold(
-        &self,
-        parts: &mut BTreeMap<u64, Totals>,
-        job: &Job<'_>,
-        start: WallTime,
-        end: WallTime,
-    ) {
+    fn hold(&self, parts: &mut Vec<(u64, Totals)>, job: &Job<'_>, start: WallTime, end: WallTime) {
         let (since, until) = self.period.unwrap_or((WallTime(0), WallTime(u64::MAX)));
         let (mut at, end) = (start.max(since), end.min(until));
         while at < end {
@@ -320,18 +316,19 @@ impl Summary {
     }
 
     /// Sets what happened from a moment on, if that lies in the period, on its day.
-    fn at(
-        &self,
-        parts: &mut BTreeMap<u64, Totals>,
-        moment: WallTime,
-        set: impl FnOnce(&mut Totals),
-    ) {
+    fn at(&self, parts: &mut Vec<(u64, Totals)>, moment: WallTime, set: impl FnOnce(&mut Totals)) {
         let inside = self
             .period
             .is_none_or(|(since, until)| since <= moment && moment < until);
         if inside {
             let day = if self.by_day { moment.0 / DAY_MS } else { 0 };
-            set(parts.entry(day).or_default());
+            // Days come in their order, so the one that is wanted is among the last.
+            let known = parts.iter().rposition(|(known, _)| *known == day);
+            let index = known.unwrap_or_else(|| {
+                parts.push((day, Totals::default()));
+                parts.len() - 1
+            });
+            set(&mut parts[index].1);
         }
     }
 
@@ -340,12 +337,22 @@ impl Summary {
         if self.by.is_empty() {
             return;
         }
-        let mut names: Vec<String> = self.by.iter().map(|of| job.name(*of, day)).collect();
-        if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&names) {
+        // The names of the job before are written over: most jobs belong to a group that is known.
+        let names = &mut self.names;
+        names.resize(self.by.len(), String::new());
+        for (name, of) in names.iter_mut().zip(&self.by) {
+            name.clear();
+            job.push_name(*of, day, name);
+        }
+        if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(names.as_slice()) {
             names.iter_mut().for_each(String::clear);
         }
-        let group = self.groups.entry(names).or_default();
-        *group = group.plus(totals);
+        match self.groups.get_mut(names.as_slice()) {
+            Some(group) => *group = group.plus(totals),
+            None => {
+                self.groups.insert(names.clone(), totals);
+            }
+        }
     }
 }
 
