@@ -70,7 +70,7 @@ struct Change {
     hops: BTreeMap<usize, u32>,
 }
 
-/// Cells that [`Reports::of_cells`] can change: as many hours of the last three days as twelve users
+/// Cells that `Reports::of_cells` can change: as many hours of the last three days as twelve users
 /// each have. Older ones would be counted by the day.
 pub const CELLS_MAX: usize = 3 * 24 * USERS;
 

@@ -63,7 +63,7 @@ pub struct ReportArgs {
     /// Go on as the files grow and are rotated, until SIGTERM or SIGINT
     #[arg(long, conflicts_with = "dry_run")]
     pub follow: bool,
-    /// Where --follow keeps how far it is [default: <file>.fairmesh-cursor]
+    /// Where --follow keeps how far it is [default: FILE.fairmesh-cursor]
     #[arg(long, value_name = "FILE", requires = "follow")]
     pub cursor: Option<PathBuf>,
     /// Record nothing: show what the jobs come to, and what would be charged to whom
@@ -77,7 +77,7 @@ pub struct ReportArgs {
         requires = "dry_run"
     )]
     pub by: Vec<Dimension>,
-    /// Where refused lines are kept [default: <file>.rejects; with --dry-run none]
+    /// Where refused lines are kept [default: FILE.rejects; with --dry-run none]
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
 }
