@@ -7,8 +7,6 @@
 //! Invariant: what is queued for a peer is bounded by the VOs shared with it, and all of it is
 //! forgotten when the peer goes.
 
-mod agreement;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime};
@@ -16,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
+mod agreement;
 mod answer;
 mod clocks;
 mod held;
@@ -67,6 +66,8 @@ pub enum Arrival {
     Seal(ByteBuf),
     /// Bytes of an in-flight sheet.
     Sheet(ByteBuf),
+    /// Bytes of a site's description.
+    Description(ByteBuf),
 }
 
 /// Counters for the metrics.
@@ -153,6 +154,7 @@ struct Parts {
     usage: bool,
     heads: bool,
     sheets: bool,
+    descriptions: bool,
 }
 
 /// Most requests that wait for one peer; what does not fit comes up again in a later exchange. Holds
@@ -480,8 +482,10 @@ impl Gossip {
                 usage: mine.usage != summary.usage,
                 heads: diverged,
                 sheets: mine.sheets != summary.sheets,
+                descriptions: mine.descriptions != summary.descriptions,
             };
-            // In-flight sheets come and go; what is counted is agreed upon without them.
+            // What is counted is agreed upon without in-flight sheets, which come and go, and without
+            // what machines cost.
             let agreed_here = !parts.documents && !parts.usage && !parts.heads;
             agreed &= agreed_here;
             if let Some(peer) = self.peers.get_mut(&from) {
@@ -551,11 +555,13 @@ impl Gossip {
             Item::Batch(bytes) => Arrival::Batch(bytes),
         });
         let sheets = answer.sheets.into_iter().map(Arrival::Sheet);
+        let descriptions = answer.descriptions.into_iter().map(Arrival::Description);
         let arrivals = charters
             .chain(policies)
             .chain(forks)
             .chain(items)
             .chain(sheets)
+            .chain(descriptions)
             .map(|arrival| (vo, arrival));
         Answer {
             arrivals: arrivals.collect(),

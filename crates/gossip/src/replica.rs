@@ -11,9 +11,9 @@ use fairmesh_model::documents::SEAL_BYTES_MAX;
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Checkpoint, ContentHash, CoreMillis, Document,
     DocumentError, Factor, InFlightSheet, Millis, Role, Seal, SealRef, Seq, SharePolicy, Signed,
-    SiteId, StreamId, UsageBatch, Verified, VoId, WallTime, cbor,
+    SiteDescription, SiteId, StreamId, UsageBatch, Verified, VoId, WallTime, cbor,
 };
-use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
+use fairmesh_policy::{Adopted, Descriptions, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::{
     Applied, Bound, CellChange, CheckpointOffer, ForkProof, InFlight, Pruned, Refused, Sealed,
     VoUsage,
@@ -110,6 +110,11 @@ pub enum Absorbed {
         /// Changes of expected charge by account, core-milliseconds.
         changes: Vec<(AccountPath, i128)>,
     },
+    /// What a site says about its machines and queues was taken.
+    Description {
+        /// Whose.
+        site: SiteId,
+    },
     /// A stream is proved to be forked.
     Forked {
         /// The stream.
@@ -132,6 +137,7 @@ pub struct Replica {
     members: BTreeSet<SiteId>,
     usage: Option<VoUsage>,
     sheets: InFlight,
+    descriptions: Descriptions,
     forks: BTreeMap<StreamId, Fork>,
     /// The most cores that any charter has declared for a site. A smaller capacity holds for what
     /// comes, not for what was counted: a node that starts again must come to the same sums.
@@ -157,6 +163,7 @@ impl Replica {
             members: BTreeSet::new(),
             usage: None,
             sheets: InFlight::new(vo),
+            descriptions: Descriptions::default(),
             forks: BTreeMap::new(),
             cores: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -215,6 +222,11 @@ impl Replica {
     /// In-flight sheets that count now.
     pub fn sheets(&self) -> impl Iterator<Item = (SiteId, &[(AccountPath, CoreMillis)])> {
         self.sheets.counted()
+    }
+
+    /// What sites say about their machines and queues.
+    pub fn descriptions(&self) -> &Descriptions {
+        &self.descriptions
     }
 
     /// Counts the sheets signed at `since` or later. Returns the changes of expected charge by site.
@@ -281,11 +293,13 @@ impl Replica {
         let Some(usage) = &mut self.usage else { return };
         let streams = usage.streams().map(|held| held.stream.site);
         let sheets = self.sheets.sheets().map(|sheet| sheet.body().site);
-        let heard: BTreeSet<SiteId> = streams.chain(sheets).collect();
+        let described = self.descriptions.iter().map(|said| said.body().site);
+        let heard: BTreeSet<SiteId> = streams.chain(sheets).chain(described).collect();
         for site in heard {
             if !self.members.contains(&site) && site != self.own {
                 usage.drop_site(site);
                 self.sheets.drop_site(site);
+                self.descriptions.drop_site(site);
                 self.heard.remove(&site);
             }
         }
@@ -500,6 +514,17 @@ impl Replica {
         Ok(match self.sheets.offer_sheet(verified) {
             Some(changes) => Absorbed::Sheet { site, changes },
             None => Absorbed::Known,
+        })
+    }
+
+    /// Takes what a site says about its machines and queues.
+    pub fn absorb_description(&mut self, bytes: &[u8]) -> Result<Absorbed, Refusal> {
+        let signed = Signed::<SiteDescription>::parse(bytes)?;
+        let site = signed.claimed().site;
+        let verified = self.verify_member(signed, site)?;
+        Ok(match self.descriptions.offer(verified) {
+            true => Absorbed::Description { site },
+            false => Absorbed::Known,
         })
     }
 

@@ -53,6 +53,8 @@ pub enum Push {
     Fork(ByteBuf, ByteBuf),
     /// A checkpoint, for those who hold all that it covers and can let go of it.
     Checkpoint(ByteBuf),
+    /// A site's description.
+    Description(ByteBuf),
 }
 
 /// What a node holds of one VO, as hashes that are equal when the holdings are.
@@ -71,6 +73,9 @@ pub struct Summary {
     /// arithmetic, which is a bug that must be noticed.
     #[serde(rename = "c", with = "serde_bytes")]
     pub counters: ShortHash,
+    /// Versions of the sites' descriptions.
+    #[serde(rename = "m", with = "serde_bytes")]
+    pub descriptions: ShortHash,
 }
 
 /// A request of one node to another.
@@ -126,6 +131,9 @@ pub struct Pull {
     /// Newest in-flight sheet of each site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sheets: Option<Vec<(SiteId, Incarnation, u64)>>,
+    /// Newest description of each site: version and hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub descriptions: Option<Vec<(SiteId, u64, ContentHash)>>,
 }
 
 /// The answer to a request.
@@ -170,6 +178,9 @@ pub struct PullAnswer {
     /// In-flight sheets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sheets: Vec<ByteBuf>,
+    /// Sites' descriptions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub descriptions: Vec<ByteBuf>,
     /// Whether there is more: ask again with the then newer digest.
     #[serde(default, skip_serializing_if = "is_false")]
     pub more: bool,

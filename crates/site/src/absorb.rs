@@ -18,7 +18,7 @@ use crate::event::{Effect, PushToken, Reply, Ticket, Verdict};
 use crate::notice::Notice;
 use crate::rise::{merges_young, rises};
 use crate::site::Site;
-use crate::store::{Table, Write, hash_key, pruned_rows, sheet_key, stream_key};
+use crate::store::{Table, Write, hash_key, pruned_rows, site_key, stream_key};
 
 /// Largest push: two batches of a fork proof, or a sheet or policy of the transport's own limit.
 const PUSH_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX + 1_024;
@@ -77,6 +77,7 @@ impl Site {
                     Push::Charter(bytes) => Arrival::Charter(bytes),
                     Push::Policy(bytes) => Arrival::Policy(bytes),
                     Push::Fork(a, b) => Arrival::Fork(a, b),
+                    Push::Description(bytes) => Arrival::Description(bytes),
                 };
                 self.absorb(now, from, vo, arrival, true).verdict()
             }
@@ -211,6 +212,7 @@ impl Site {
             Arrival::Checkpoint(bytes) => (replica.absorb_checkpoint(&bytes)?, bytes),
             Arrival::Seal(bytes) => (replica.absorb_seal(&bytes)?, bytes),
             Arrival::Sheet(bytes) => return self.absorb_sheet(vo, &bytes),
+            Arrival::Description(bytes) => (replica.absorb_description(&bytes)?, bytes),
             Arrival::Fork(a, b) => (replica.absorb_fork(&a, &b)?, a),
         };
         self.keep(now, from, vo, &absorbed, &bytes);
@@ -276,6 +278,7 @@ impl Site {
                 }
                 self.move_horizon(now, vo, signed);
             }
+            Absorbed::Description { site } => self.keep_description(vo, *site, bytes),
             Absorbed::Forked { stream, proof, .. } => {
                 let key = stream_key(vo, *stream, Seq(0));
                 let row = Write::set(Table::Forks, key, proof.clone());
@@ -337,7 +340,7 @@ impl Site {
             if *site != self.id {
                 self.effects.push(Effect::Persist(vec![Write::set(
                     Table::InFlight,
-                    sheet_key(vo, *site),
+                    site_key(vo, *site),
                     bytes.to_vec(),
                 )]));
             }
@@ -458,6 +461,7 @@ impl Site {
     fn document_adopted(&mut self, vo: VoId, what: &str, founded: bool) {
         self.tree_is_stale = true;
         self.allow_is_stale = true;
+        self.undescribed.insert(vo);
         self.ledger.retry_held_back(vo);
         self.notice(Notice::Adopted {
             vo,

@@ -1,11 +1,14 @@
-//! What a report would count, without counting it.
+//! What a report would count, without counting it, here or at another site.
 //!
 //! Invariant: nothing changes; what it says is what [`Site::handle`] would do with the same record at
 //! the same moment, but for records of one job that come together, of which each is judged alone.
 
-use fairmesh_model::{Counters, Now, UsageRecord};
+use std::collections::BTreeMap;
+
+use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId};
 
 use crate::charge::charge;
+use crate::config::Charging;
 use crate::identity::{Account, IdentityMap};
 use crate::site::Site;
 use crate::store::JobMark;
@@ -33,15 +36,48 @@ pub enum Estimate {
 impl Site {
     /// What `record` would count beyond what `mark` says is charged already.
     pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
+        let account = self.view().account(&record.origin);
+        self.estimate_by(now, (record, account), mark, &self.config.charging)
+    }
+
+    /// What `site` charges for the jobs by what it has told the members of their VOs about its
+    /// machines and queues, whatever is counted already. Whose jobs they are is decided here.
+    pub fn estimate_at(&self, now: Now, records: &[UsageRecord], site: SiteId) -> Vec<Estimate> {
+        let mut told: BTreeMap<VoId, Option<Charging>> = BTreeMap::new();
+        let mut estimate = |record: &UsageRecord| {
+            let refuse =
+                |why: String| Estimate::Refused(format!("job `{}`: {why}", record.key.job));
+            let account = self.view().account(&record.origin);
+            let Some(vo) = account.as_ref().and_then(|account| account.vo) else {
+                let why = "its account belongs to no VO, so no site has said what it costs";
+                return refuse(why.to_owned());
+            };
+            let charging = told.entry(vo).or_insert_with(|| self.charging_at(vo, site));
+            match charging {
+                Some(charging) => self.estimate_by(now, (record, account), None, charging),
+                None => refuse(format!(
+                    "site {site} has told VO {vo} nothing about its machines"
+                )),
+            }
+        };
+        records.iter().map(&mut estimate).collect()
+    }
+
+    fn estimate_by(
+        &self,
+        now: Now,
+        (record, account): (&UsageRecord, Option<Account>),
+        mark: Option<JobMark>,
+        charging: &Charging,
+    ) -> Estimate {
         if let Err(why) = self.check(record) {
             return Estimate::Refused(why);
         }
-        let account = self.view().account(&record.origin);
         let mapped = account.is_some();
         let account = account.unwrap_or_else(IdentityMap::nowhere);
         let rules = self.rules(account.vo, now.wall);
         let unfounded = account.vo.filter(|vo| !self.is_founded(*vo));
-        let charged = charge(record, mark, &rules, &self.config.charging);
+        let charged = charge(record, mark, &rules, charging);
         let charge = match (charged, unfounded) {
             (Ok(None), _) => return Estimate::Known,
             (_, Some(vo)) => return Estimate::Refused(crate::ingest::no_charter(vo)),

@@ -44,6 +44,14 @@ impl Pattern {
         }
     }
 
+    /// What [`Pattern::parse`] makes this of.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Exact(exact) => exact.clone(),
+            Self::Prefix(prefix) => format!("{prefix}*"),
+        }
+    }
+
     fn matches(&self, word: Option<&String>) -> bool {
         word.is_some_and(|word| self.holds(word))
     }

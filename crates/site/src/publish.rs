@@ -22,7 +22,7 @@ use crate::ingest::{Reporting, WINDOW_DAYS};
 use crate::ledger::Settled;
 use crate::notice::Notice;
 use crate::site::Site;
-use crate::store::{Table, Write, hash_key, pruned_rows, sheet_key, stream_key};
+use crate::store::{Table, Write, hash_key, pruned_rows, site_key, stream_key};
 
 /// One cell of a batch, absolute.
 type Row = (Span, AccountPath, Counters);
@@ -40,6 +40,8 @@ pub(crate) struct OwnStream {
     batches_since_checkpoint: u64,
     pub(crate) sheet_version: u64,
     pub(crate) has_sheet: bool,
+    /// When the site last signed what its machines cost.
+    pub(crate) described_at: Option<MonoTime>,
     /// What the next batch is to declare over, where that is more than was said.
     retire_below: Incarnation,
     /// The same of what earlier lives had counted and not published.
@@ -352,7 +354,7 @@ impl Site {
             .expect("our own sheet is newer than our own last one");
         report.writes.push(Write::set(
             Table::InFlight,
-            sheet_key(vo, self.id),
+            site_key(vo, self.id),
             bytes.clone(),
         ));
         report.behind.push(Effect::Push {

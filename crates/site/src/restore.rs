@@ -77,6 +77,14 @@ impl Site {
                 .map(|replica| replica.absorb_sheet(&value));
             site.expect_row("in-flight sheet", matches!(restored, Some(Ok(_))));
         }
+        for (row_key, value) in take(Table::Descriptions) {
+            let restored = vo_of(&row_key)
+                .and_then(|vo| site.replicas.get_mut(&vo))
+                .map(|replica| replica.absorb_description(&value));
+            // A site that is listed no more may be listed again.
+            let is_good = matches!(restored, Some(Ok(_) | Err(Refusal::NotMember(_))));
+            site.expect_row("site description", is_good);
+        }
         site.restore_unmapped(take(Table::Unmapped));
         let published = site
             .replicas

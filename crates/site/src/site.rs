@@ -69,6 +69,8 @@ pub struct Site {
     pub(crate) clocks_off: BTreeMap<SiteId, bool>,
     /// The latest day on which two sites of a VO have signed something.
     pub(crate) days_signed: BTreeMap<VoId, u64>,
+    /// VOs that may not hold what this site's machines cost now.
+    pub(crate) undescribed: BTreeSet<VoId>,
     pub(crate) notices: BTreeSet<Notice>,
     pub(crate) stats: SiteStats,
     pub(crate) effects: Vec<Effect>,
@@ -100,6 +102,7 @@ impl Site {
             .map(|vo| (*vo, Replica::new(*vo, id)))
             .collect();
         let shares = Shares::build(&config, &replicas, now.wall);
+        let undescribed = config.vos.values().copied().collect();
         Self {
             config,
             key,
@@ -113,6 +116,7 @@ impl Site {
             unmapped: BTreeMap::new(),
             clocks_off: BTreeMap::new(),
             days_signed: BTreeMap::new(),
+            undescribed,
             notices: BTreeSet::new(),
             stats: SiteStats::default(),
             effects: Vec::new(),
@@ -216,6 +220,7 @@ impl Site {
         }
         self.settle_carried(now);
         self.publish_due(now);
+        self.describe_due(now);
         for out in self.gossip.tick(self.stated(now), &self.replicas) {
             self.effects.push(Effect::Ask {
                 to: out.to,
@@ -285,6 +290,7 @@ impl Site {
         }
         self.tree_is_stale = true;
         self.allow_is_stale = true;
+        self.undescribed = self.replicas.keys().copied().collect();
         self.publish_due(now);
     }
 

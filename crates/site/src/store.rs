@@ -40,11 +40,13 @@ pub enum Table {
     Forks = 10,
     /// Highest policy versions seen.
     Policy = 11,
+    /// The newest description of each site, by VO.
+    Descriptions = 12,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Meta,
         Self::Documents,
         Self::Batches,
@@ -56,6 +58,7 @@ impl Table {
         Self::Unmapped,
         Self::Forks,
         Self::Policy,
+        Self::Descriptions,
     ];
 }
 
@@ -197,8 +200,8 @@ pub(crate) fn pruned_rows(
     batches.chain(checkpoints).chain(seals)
 }
 
-/// Key of a site's in-flight sheet.
-pub(crate) fn sheet_key(vo: VoId, site: SiteId) -> Vec<u8> {
+/// Key of a site's in-flight sheet, and of its description.
+pub(crate) fn site_key(vo: VoId, site: SiteId) -> Vec<u8> {
     [vo.as_bytes().as_slice(), site.as_bytes()].concat()
 }
 

@@ -165,7 +165,7 @@ pub(super) fn charging(
     machines: &[RawMachine],
 ) -> Result<Charging, FileError> {
     let mut prices = PriceList::default();
-    let mut hosts = Vec::new();
+    let (mut hosts, mut texts) = (Vec::new(), Vec::new());
     for (queue, cost) in &raw.queues {
         let key = format!("charging.queues.{queue}");
         let cost = source.factor(&key, cost)?;
@@ -182,6 +182,11 @@ pub(super) fn charging(
         valid(source, &prices, place, "machine.class")?;
         for host in &machine.hosts {
             hosts.push((pattern(source, host)?, name.clone()));
+            texts.push((host.get_ref().clone(), name.clone()));
+            let checked = prices.validate_hosts(&texts);
+            checked.map_err(|problem| {
+                source.error(Some(host.span()), Some("machine.hosts"), problem)
+            })?;
         }
     }
     let local_rule = raw.local.as_ref();

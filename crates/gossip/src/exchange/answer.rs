@@ -117,12 +117,17 @@ impl Gossip {
                 .sheets
                 .as_ref()
                 .is_some_and(|versions| replica.lacks_sheets(versions)),
+            descriptions: pull
+                .descriptions
+                .as_ref()
+                .is_some_and(|versions| replica.descriptions().is_behind(versions)),
         };
         let shown = ContentHash::of(&fairmesh_model::cbor::to_vec(&(
             theirs.as_ref().map(vector_hash),
             &pull.forks,
             &pull.documents,
             &pull.sheets,
+            &pull.descriptions,
         )));
         if behind != Parts::default() && self.is_news(from, pull.vo, (replica.summary(), shown)) {
             self.enqueue(

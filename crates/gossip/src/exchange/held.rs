@@ -34,6 +34,9 @@ pub(super) fn pull(
         long: with_usage(Replica::long_streams),
         heads: parts.heads.then(|| replica.heads()),
         sheets: parts.sheets.then(|| replica.sheet_versions()),
+        descriptions: parts
+            .descriptions
+            .then(|| replica.descriptions().versions()),
     }
 }
 

@@ -4,6 +4,7 @@
 //! left out and said so.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairmesh_model::documents::SEAL_BYTES_MAX;
 use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, StreamId, cbor};
@@ -35,6 +36,7 @@ impl Replica {
                 .as_ref()
                 .map(|usage| short(ContentHash::from_bytes(usage.state_digest())))
                 .unwrap_or_default(),
+            descriptions: short(self.descriptions.digest()),
         }
     }
 
@@ -157,16 +159,15 @@ impl Replica {
             self.answer_heads(heads, &mut answer);
         }
         if let Some(versions) = &pull.sheets {
-            let held = versions
-                .iter()
-                .map(|(site, incarnation, version)| (*site, (*incarnation, *version)))
-                .collect();
-            answer.sheets = self
-                .sheets
-                .newer_than(&held)
-                .iter()
-                .map(|sheet| ByteBuf::from(sheet.bytes().to_vec()))
-                .collect();
+            let held = versions.iter();
+            let held = held.map(|(site, incarnation, version)| (*site, (*incarnation, *version)));
+            let newer = self.sheets.newer_than(&held.collect());
+            let newer = newer.iter().map(|sheet| sheet.bytes());
+            answer.sheets = cut(newer, &mut answer.more);
+        }
+        if let Some(versions) = &pull.descriptions {
+            let newer = self.descriptions.newer_than(versions);
+            answer.descriptions = cut(newer.map(|said| said.bytes()), &mut answer.more);
         }
         answer
     }
@@ -288,4 +289,19 @@ impl Replica {
             })
             .collect();
     }
+}
+
+/// As many documents as fit into one frame; says in `more` whether any were left out.
+fn cut<'a>(documents: impl Iterator<Item = &'a Arc<[u8]>>, more: &mut bool) -> Vec<ByteBuf> {
+    let mut room = FRAME_BYTES_MAX;
+    let mut fit = Vec::new();
+    for bytes in documents {
+        let Some(rest) = room.checked_sub(bytes.len()) else {
+            *more = true;
+            break;
+        };
+        room = rest;
+        fit.push(ByteBuf::from(bytes.to_vec()));
+    }
+    fit
 }

@@ -10,7 +10,9 @@ mod share_policy;
 mod usage;
 
 pub use charter::{CHARTER_SITES_MAX, Charter, MemberSite, Role};
-pub use prices::{MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX, SiteDescription};
+pub use prices::{
+    HOSTS_MAX, MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX, SiteDescription,
+};
 pub use rules::{ChargingRule, Discounts, Distance, HistoryRule, Terms, UsageMode};
 pub use share_policy::{POLICY_ENTRIES_MAX, ShareEntry, SharePolicy};
 pub use usage::{

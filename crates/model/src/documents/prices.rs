@@ -24,6 +24,10 @@ pub const MACHINE_CLASSES_MAX: usize = 256;
 /// Most queues with a cost of their own: bounds the signed description.
 pub const QUEUES_MAX: usize = 1_024;
 
+/// Most patterns of machines' names: bounds the signed description. A cluster names its machines in
+/// rows, so a few patterns tell each class.
+pub const HOSTS_MAX: usize = 1_024;
+
 /// Machines of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineClass {
@@ -61,6 +65,23 @@ impl PriceList {
     pub fn queue_cost(&self, queue: Option<&str>) -> Factor {
         let listed = queue.and_then(|queue| self.queues.get(queue));
         listed.copied().unwrap_or_default()
+    }
+
+    /// Says what is wrong with patterns of machines' names, if anything: each with its class.
+    ///
+    /// # Errors
+    /// The first thing that is.
+    pub fn validate_hosts(&self, hosts: &[(String, String)]) -> Result<(), String> {
+        if hosts.len() > HOSTS_MAX {
+            return Err(format!("more than {HOSTS_MAX} patterns of machines' names"));
+        }
+        hosts.iter().try_for_each(|(pattern, class)| {
+            validate_name("machine", pattern)?;
+            match self.machines.contains_key(class) {
+                true => Ok(()),
+                false => Err(format!("machines `{pattern}` are of no class `{class}`")),
+            }
+        })
     }
 
     /// CPUs of all machines together.
@@ -118,12 +139,16 @@ pub struct SiteDescription {
     pub at: WallTime,
     /// The machines and queues.
     pub prices: PriceList,
+    /// Which class a machine is of, by its name: an exact name or a prefix and `*`, and the class.
+    /// The first that holds decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<(String, String)>,
 }
 
 impl Document for SiteDescription {
     const TYPE: &'static str = "site-description";
-    /// A full list takes some 115 KB.
-    const BYTES_MAX: usize = 128 << 10;
+    /// A full list takes some 250 KB.
+    const BYTES_MAX: usize = 256 << 10;
 
     fn vo(&self) -> Option<VoId> {
         Some(self.vo)
@@ -133,7 +158,8 @@ impl Document for SiteDescription {
         if self.version == 0 {
             return Err("version 0".to_owned());
         }
-        self.prices.validate()
+        self.prices.validate()?;
+        self.prices.validate_hosts(&self.hosts)
     }
 }
 
@@ -184,6 +210,7 @@ mod tests {
             version: 1,
             at: WallTime(0),
             prices,
+            hosts: Vec::new(),
         }
     }
 
@@ -217,10 +244,23 @@ mod tests {
                 .map(|index| (named(index), Factor::MAX))
                 .collect(),
         };
-        let sign = |prices| Signed::sign(description(prices), &[&key()]);
-        assert!(sign(list(MACHINE_CLASSES_MAX, QUEUES_MAX)).is_ok());
-        for (classes, queues) in [(MACHINE_CLASSES_MAX + 1, 0), (0, QUEUES_MAX + 1)] {
-            let refused = sign(list(classes, queues)).expect_err("one too many");
+        let sign = |classes, queues, hosts| {
+            let hosts = (0..hosts).map(|index| (named(index), named(0)));
+            let body = SiteDescription {
+                hosts: hosts.collect(),
+                ..description(list(classes, queues))
+            };
+            Signed::sign(body, &[&key()])
+        };
+        assert!(sign(MACHINE_CLASSES_MAX, QUEUES_MAX, HOSTS_MAX).is_ok());
+        let rows = [
+            (MACHINE_CLASSES_MAX + 1, 0, 0),
+            (0, QUEUES_MAX + 1, 0),
+            (1, 0, HOSTS_MAX + 1),
+            (0, 0, 1),
+        ];
+        for (classes, queues, hosts) in rows {
+            let refused = sign(classes, queues, hosts).expect_err("one too many, or no class");
             assert!(
                 matches!(refused, DocumentError::Invalid { .. }),
                 "{refused}"

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use fairmesh_model::{
     AccountPath, ChargingRule, ContentHash, Counters, Discounts, Factor, MachineClass, Millis,
-    Placement, PriceList, Role, RunningJob, Share, Terms, UsageMode, UsageRecord,
+    Placement, PriceList, RunningJob, Share, Terms, UsageMode, UsageRecord,
 };
-use fairmesh_site::{Charging, Event, Pattern, Reported};
+use fairmesh_site::{Charging, Estimate, Event, Pattern, Reported};
 use proptest::prelude::*;
 
 use crate::ledger::state;
@@ -62,7 +62,12 @@ fn discounts() -> Discounts {
 
 /// A site whose VO charges by `rule`.
 fn found(rule: ChargingRule, discounts: Discounts) -> Mesh {
-    let mut mesh = Mesh::found_with(1, 1, vo::timing(), |charter| {
+    found_at(1, rule, discounts)
+}
+
+/// So many sites, the first of which says what its machines cost.
+fn found_at(sites: usize, rule: ChargingRule, discounts: Discounts) -> Mesh {
+    let mut mesh = Mesh::found_with(1, sites, vo::timing(), |charter| {
         charter.charging = rule;
         charter.discounts = discounts;
         charter.usage_mode = UsageMode::Predictive;
@@ -191,31 +196,50 @@ fn a_machine_of_no_class_is_refused_by_its_name() {
     assert!(reported.refused[0].1.contains("`moon-1`"));
 }
 
+/// What a node says that the first site charges for a job.
+fn checked_at(mesh: &Mesh, node: usize, record: &UsageRecord) -> Result<u64, String> {
+    let (now, site) = (mesh.now(node), vo::site_id(0));
+    let records = std::slice::from_ref(record);
+    let mut estimates = mesh.nodes[node].site.estimate_at(now, records, site);
+    match estimates.pop() {
+        Some(Estimate::Counted { counters, .. }) => Ok(counters.charge),
+        Some(Estimate::Refused(why)) => Err(why),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn others_compute_the_same_charge_from_the_signed_description() {
-    let mut mesh = found(PENALTY, discounts());
+    let mut mesh = found_at(3, PENALTY, discounts());
+    mesh.run(Millis::from_secs(30));
     let record = a_job(3, 40_000, 1, on("fat", Terms::Preemptible));
     let reported = mesh.report(0, std::slice::from_ref(&record));
     let charged = reported.expect("acknowledged").charge;
-
-    let now = mesh.now(0);
-    let signed = mesh.nodes[0].site.describe(now, mesh.vo, 1);
-    let role = Role::single(vo::site_key(0).key_id());
-    let described = signed.verify(&[&role]).expect("signed by the site");
-    let charter = mesh.charter.claimed();
-    let tariff = fairmesh_fairshare::Tariff {
-        rule: &charter.charging,
-        discounts: &charter.discounts,
-        prices: &described.body().prices,
-    };
-    let job = fairmesh_fairshare::Job::of(&record, record.placement.machine.as_deref());
-    let ran = record.end.since(record.start);
-    let checked = fairmesh_fairshare::charge(tariff, &job, ran).expect("fits");
-    assert_eq!(checked.charge, charged);
+    assert_eq!(checked_at(&mesh, 2, &record), Ok(charged));
     // 3 of 61 CPUs, a GPU of 3 is dearest: 61/3 CPUs × SPEC 1.300007 × 1.100003 × 37 %.
     let per_hour = 61.0 / 3.0 * 1.300_007 * 1.100_003 * 0.37 * 3_600_000.0;
     let hours = charged as f64 / per_hour;
     assert!((hours - 9.0).abs() < 1e-6, "{hours}");
+
+    let named = |machine| UsageRecord {
+        placement: on(machine, Terms::Preemptible),
+        ..record.clone()
+    };
+    let of_host = checked_at(&mesh, 1, &named("thin-17"));
+    assert!(
+        of_host.is_ok_and(|charge| charge < charged),
+        "its class is slower"
+    );
+    let why = checked_at(&mesh, 1, &named("moon-1")).expect_err("no such machine");
+    assert!(why.contains("`moon-1`"), "{why}");
+}
+
+#[test]
+fn what_a_site_has_not_said_is_not_made_up() {
+    let mesh = Mesh::found(1, 2);
+    let record = a_job(1, 1, 0, Placement::default());
+    let why = checked_at(&mesh, 1, &record).expect_err("nothing was said");
+    assert!(why.contains("nothing about its machines"), "{why}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod charging;
 mod clocks;
 mod compaction;
 mod crashes;
+mod descriptions;
 mod fork;
 mod hostile;
 mod lives;
