@@ -22,9 +22,19 @@ pub struct Vo {
 impl Vo {
     /// Signs a charter for `sites`, and a policy in which `users` have equal shares.
     pub fn found(name: &str, sites: &[(SiteId, &str)], users: &[&str]) -> anyhow::Result<Self> {
+        Self::found_with(name, sites, users, |_| {})
+    }
+
+    /// The same, with another charter.
+    pub fn found_with(
+        name: &str,
+        sites: &[(SiteId, &str)],
+        users: &[&str],
+        change: impl FnOnce(&mut Charter),
+    ) -> anyhow::Result<Self> {
         let authority = SigningKey::from_secret(&[0xA5; 32]);
         let now = now();
-        let charter = Charter {
+        let mut charter = Charter {
             version: 1,
             vo: None,
             previous: None,
@@ -49,6 +59,7 @@ impl Vo {
             discounts: fairmesh_model::Discounts::NONE,
             distance: Distance::Absolute,
         };
+        change(&mut charter);
         let charter = Signed::sign(charter, &[&authority])?;
         let policy = Self::policy(&authority, &charter, 1, users)?;
         Ok(Self {

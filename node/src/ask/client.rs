@@ -78,17 +78,7 @@ impl Control {
         path: &str,
         parameters: &[(&str, Option<&str>)],
     ) -> Result<(T, String), AskError> {
-        let mut target = path.to_owned();
-        let given = parameters
-            .iter()
-            .filter_map(|(name, value)| Some((name, (*value)?)));
-        for (index, (name, value)) in given.enumerate() {
-            target.push(if index == 0 { '?' } else { '&' });
-            target.push_str(name);
-            target.push('=');
-            encode(&mut target, value);
-        }
-        let request = Request::get(target).body(Full::default());
+        let request = Request::get(target(path, parameters)).body(Full::default());
         self.ask(request).await
     }
 
@@ -98,7 +88,18 @@ impl Control {
         path: &str,
         body: Vec<u8>,
     ) -> Result<T, AskError> {
-        let request = Request::post(path).body(Full::new(Bytes::from(body)));
+        self.post_with(path, &[], body).await
+    }
+
+    /// Sends `body` to `path`, with those of `parameters` that have a value.
+    pub async fn post_with<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        parameters: &[(&str, Option<&str>)],
+        body: Vec<u8>,
+    ) -> Result<T, AskError> {
+        let body = Full::new(Bytes::from(body));
+        let request = Request::post(target(path, parameters)).body(body);
         Ok(self.ask(request).await?.0)
     }
 
@@ -171,6 +172,21 @@ fn refusal(status: StatusCode, body: &[u8]) -> AskError {
         error: clean(&told.error),
         hint: told.hint.as_deref().map(clean),
     }
+}
+
+/// A path with those of `parameters` that have a value.
+fn target(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let mut target = path.to_owned();
+    let given = parameters
+        .iter()
+        .filter_map(|(name, value)| Some((name, (*value)?)));
+    for (index, (name, value)) in given.enumerate() {
+        target.push(if index == 0 { '?' } else { '&' });
+        target.push_str(name);
+        target.push('=');
+        encode(&mut target, value);
+    }
+    target
 }
 
 /// Percent-encodes what a parameter must not hold.

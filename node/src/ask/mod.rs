@@ -13,6 +13,7 @@ pub mod documents;
 pub mod explain;
 pub mod netcheck;
 pub mod peers;
+pub mod prices;
 pub mod prio;
 pub mod records;
 pub mod report;

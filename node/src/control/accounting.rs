@@ -1,5 +1,5 @@
-//! `POST /v1/accounting[?dry_run=true]`: job records as batch systems wrote them, one JSON object a
-//! line; and `GET /v1/accounting`: those that are kept, or what they come to.
+//! `POST /v1/accounting[?dry_run=true[&at_site=]]`: job records as batch systems wrote them, one JSON
+//! object a line, and with `at_site` what that site charges for them by what it has signed; and `GET /v1/accounting`: those that are kept, or what they come to.
 //!
 //! Invariant: a batch of records is in the record log, durably, before any of it is charged; a node
 //! that dies in between has logged what it has not counted, and the same batch, sent again, is counted
@@ -12,10 +12,10 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use fairmesh_model::UsageRecord;
+use fairmesh_model::SiteId;
 use fairmesh_model::record::NAME_BYTES_MAX;
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
-use fairmesh_site::{Account, Estimate};
+use fairmesh_site::{Account, Estimate, Site};
 use serde::Deserialize;
 
 use super::access::{Peer, check_writer};
@@ -24,6 +24,7 @@ use super::error::ApiError;
 use super::extract::Params;
 use super::feed::{Feed, Pieces};
 use super::lines::Lines;
+use super::prices::find_site;
 use super::rests_on::{answer, rests_on};
 use super::text::clean;
 use super::{Shared, State, log};
@@ -45,6 +46,18 @@ const ACCOUNTS_MAX: usize = 100_000;
 pub(super) struct PostQuery {
     #[serde(default)]
     dry_run: bool,
+    at_site: Option<String>,
+}
+
+/// What becomes of records.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// They are kept and counted.
+    Count,
+    /// The answer says what they would count.
+    Estimate,
+    /// The answer says what another site charges for them.
+    Check(SiteId),
 }
 
 /// What was not charged, and what would be.
@@ -61,7 +74,8 @@ pub(super) async fn post(
     Params(query): Params<PostQuery>,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    if !query.dry_run {
+    let purpose = purpose(&shared, query).await?;
+    if matches!(purpose, Purpose::Count) {
         check_writer(&shared, peer, "/v1/accounting")?;
     }
     let mut feed = Feed::<BatchRecord>::of(Lines::of(RECORD_BYTES_MAX));
@@ -70,12 +84,12 @@ pub(super) async fn post(
     while let Some(piece) = pieces.next(&feed.report).await? {
         feed.take(&piece);
         while feed.items.len() >= BATCH_RECORDS {
-            hand_over(&shared, query.dry_run, &mut feed, &mut outcome).await?;
+            hand_over(&shared, purpose, &mut feed, &mut outcome).await?;
         }
     }
     feed.finish();
     while !feed.items.is_empty() {
-        hand_over(&shared, query.dry_run, &mut feed, &mut outcome).await?;
+        hand_over(&shared, purpose, &mut feed, &mut outcome).await?;
     }
     let rests_on = shared.node().ask(rests_on).await?;
     let body = AccountingBody {
@@ -87,9 +101,23 @@ pub(super) async fn post(
     Ok(answer("report", rests_on, body))
 }
 
+async fn purpose(shared: &Shared, query: PostQuery) -> Result<Purpose, ApiError> {
+    let Some(wanted) = query.at_site else {
+        let dry_run = query.dry_run.then_some(Purpose::Estimate);
+        return Ok(dry_run.unwrap_or(Purpose::Count));
+    };
+    if !query.dry_run {
+        let why = "what another site charges can be looked at, not counted";
+        let error = ApiError::new(StatusCode::BAD_REQUEST, why);
+        return Err(error.hint("with at_site goes dry_run=true"));
+    }
+    let found = shared.node().ask(move |site, _| find_site(site, &wanted));
+    Ok(Purpose::Check(found.await??))
+}
+
 async fn hand_over(
     shared: &Shared,
-    dry_run: bool,
+    purpose: Purpose,
     feed: &mut Feed<BatchRecord>,
     outcome: &mut Outcome,
 ) -> Result<(), ApiError> {
@@ -118,8 +146,21 @@ async fn hand_over(
         }
         kept.push(record);
     }
-    if dry_run {
-        return estimate(shared, &numbers, usage, feed, outcome).await;
+    let estimates = match purpose {
+        Purpose::Count => None,
+        Purpose::Estimate => {
+            let usage = std::mem::take(&mut usage);
+            Some(shared.node().estimate(usage).await?)
+        }
+        Purpose::Check(at) => {
+            let usage = std::mem::take(&mut usage);
+            let asked = move |site: &Site, now| site.estimate_at(now, &usage, at);
+            Some(shared.node().ask(asked).await?)
+        }
+    };
+    if let Some(estimates) = estimates {
+        estimated(&numbers, estimates, feed, outcome);
+        return Ok(());
     }
     outcome.logged += log::keep(shared, kept, true).await.map_err(unlogged)?;
     let reported = shared.node().report(usage).await?;
@@ -133,14 +174,12 @@ fn has_good_key(record: &BatchRecord) -> bool {
     good(&record.key.cluster) && good(&record.key.job)
 }
 
-async fn estimate(
-    shared: &Shared,
+fn estimated(
     numbers: &[u64],
-    usage: Vec<UsageRecord>,
+    estimates: Vec<Estimate>,
     feed: &mut Feed<BatchRecord>,
     outcome: &mut Outcome,
-) -> Result<(), ApiError> {
-    let estimates = shared.node().estimate(usage).await?;
+) {
     for (number, estimate) in numbers.iter().zip(estimates) {
         let (account, mapped, counters, late) = match estimate {
             Estimate::Known => {
@@ -173,7 +212,6 @@ async fn estimate(
         *records += 1;
         *charge = charge.saturating_add(u128::from(counters.charge));
     }
-    Ok(())
 }
 
 fn charges(

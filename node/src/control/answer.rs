@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 mod accounting;
 mod mesh;
+mod prices;
 mod slurm;
 mod tree;
 
@@ -16,6 +17,7 @@ pub use mesh::{
     DocumentBody, DocumentsBody, NodeBody, NoticeBody, PeerBody, PeersBody, PublishedBody,
     StatusBody, StreamBody, VoBody,
 };
+pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
 pub use slurm::{FeedReport, RoundsReport, SlurmHeard, SlurmReport, SyncReport};
 pub use tree::{
     CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,

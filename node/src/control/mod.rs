@@ -27,6 +27,7 @@ mod documents;
 mod explain;
 mod health;
 mod peers;
+mod prices;
 mod priority;
 mod records;
 mod shares;
@@ -169,6 +170,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/status", get(status::get))
         .route("/v1/peers", get(peers::get))
         .route("/v1/shares", get(shares::get))
+        .route("/v1/prices", get(prices::get))
         .route("/v1/priority", get(priority::get))
         .route("/v1/explain", get(explain::get))
         .route("/v1/usage", get(usage::get))
@@ -189,8 +191,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .merge(both)
         .fallback(async || {
             ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
-                "/v1/status, peers, shares, priority, explain, usage, unmapped, accounting, documents, \
-                 metrics; POST /v1/accounting, records, running, documents, slurm",
+                "/v1/status, peers, shares, prices, priority, explain, usage, unmapped, accounting, \
+                 documents, metrics; POST /v1/accounting, records, running, documents, slurm",
             )
         })
         .method_not_allowed_fallback(async || {

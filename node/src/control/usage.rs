@@ -20,7 +20,7 @@ use super::rests_on::{answer, rests_on, site_name};
 use super::text::clean;
 
 /// Digits of an id that are enough to name it.
-const ID_DIGITS_MIN: usize = 8;
+pub(super) const ID_DIGITS_MIN: usize = 8;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -77,6 +77,9 @@ pub struct ReportArgs {
         requires = "dry_run"
     )]
     pub by: Vec<Dimension>,
+    /// Charge as this site would, by what it has signed: its name or id
+    #[arg(long, value_name = "SITE", requires = "dry_run")]
+    pub at_site: Option<String>,
     /// Where refused lines are kept [default: FILE.rejects; with --dry-run none]
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
@@ -147,6 +150,7 @@ impl Reporting {
             way: Way {
                 control: Some(args.ask.control()),
                 dry_run: args.dry_run,
+                at_site: args.at_site.clone(),
             },
             rejects: None,
             tally: Tally {

@@ -21,6 +21,8 @@ pub(super) struct Way {
     /// Nobody: a dry run where no node answers.
     pub(super) control: Option<Control>,
     pub(super) dry_run: bool,
+    /// Whose price list a dry run goes by, if not the node's own.
+    pub(super) at_site: Option<String>,
 }
 
 /// Where records come from, and where the refused ones go.
@@ -50,14 +52,15 @@ impl Way {
             .collect();
         let full = batch.iter().filter(|(_, entry)| !is_usage(entry));
         let full: Vec<_> = full.map(|(line, entry)| (*line, &entry.record)).collect();
-        self.post("/v1/records", &plain, from, tally).await?;
-        self.post("/v1/accounting", &full, from, tally).await?;
+        self.post("/v1/records", &[], &plain, from, tally).await?;
+        self.post("/v1/accounting", &[], &full, from, tally).await?;
         Ok(())
     }
 
     async fn post(
         &self,
         path: &str,
+        parameters: &[(&str, Option<&str>)],
         items: &[(u64, impl Serialize)],
         from: &mut Origin<'_>,
         tally: &mut Tally,
@@ -70,7 +73,7 @@ impl Way {
             serde_json::to_writer(&mut body, item)?;
             body.push(b'\n');
         }
-        let answer: Answer<AccountingBody> = control.post(path, body).await?;
+        let answer: Answer<AccountingBody> = control.post_with(path, parameters, body).await?;
         tally.add(&answer.body);
         let mut listed = 0;
         for refusal in &answer.body.report.refusals {
@@ -104,12 +107,14 @@ impl Way {
         if self.control.is_some() {
             let items = batch.iter().map(|(line, entry)| (*line, &entry.record));
             let items: Vec<(u64, &BatchRecord)> = items.collect();
-            let path = "/v1/accounting?dry_run=true";
-            let Err(error) = self.post(path, &items, from, tally).await else {
+            let at_site = self.at_site.as_deref();
+            let parameters = [("dry_run", Some("true")), ("at_site", at_site)];
+            let sent = self.post("/v1/accounting", &parameters, &items, from, tally);
+            let Err(error) = sent.await else {
                 return Ok(());
             };
             let away = matches!(error.downcast_ref(), Some(AskError::Unreachable { .. }));
-            if !away {
+            if !away || at_site.is_some() {
                 return Err(error);
             }
             eprintln!("no node answers, so no identity rules are tried and nothing is priced");

@@ -1,0 +1,124 @@
+//! `fairmesh prices`: what each site's machines and queues cost, as it has signed.
+
+use std::io::Write;
+
+use fairmesh_model::WallTime;
+
+use super::{AskArgs, heading, name_or_id, unless_refused};
+use crate::control::answer::{PricesBody, SitePricesBody};
+use crate::output::{Align, Exit, Table, timestamp};
+
+/// Show what each site's machines and queues cost, as it has signed for its VOs
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct PricesArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Only what members of this VO are told: its name or id
+    #[arg(long)]
+    pub vo: Option<String>,
+    /// Only this site: its name or id
+    #[arg(long)]
+    pub site: Option<String>,
+    /// Queues and their costs instead of machines
+    #[arg(long)]
+    pub queues: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the node cannot be asked.
+pub async fn run(args: &PricesArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let parameters = [("vo", args.vo.as_deref()), ("site", args.site.as_deref())];
+    let asked = args.ask.get::<PricesBody>("/v1/prices", &parameters, out);
+    let Some((answer, done)) = unless_refused(asked.await)? else {
+        return Ok(Exit::Failure);
+    };
+    if done {
+        return Ok(Exit::Success);
+    }
+    let table = match args.queues {
+        true => queues(&answer.body),
+        false => machines(&answer.body),
+    };
+    let table = table.with_heading(heading(&answer.rests_on));
+    table.write(out, &args.ask.output)?;
+    if answer.body.sites.is_empty() {
+        eprintln!("no site has said what its machines cost ([[machine]] and [charging.queues])");
+    }
+    Ok(Exit::Success)
+}
+
+fn machines(body: &PricesBody) -> Table {
+    let mut table = Table::new(&[
+        ("VO", Align::Left),
+        ("Site", Align::Left),
+        ("Version", Align::Right),
+        ("Signed", Align::Left),
+        ("Class", Align::Left),
+        ("Count", Align::Right),
+        ("CPUs", Align::Right),
+        ("MemMiB", Align::Right),
+        ("GPUs", Align::Right),
+        ("DiskMiB", Align::Right),
+        ("SPEC", Align::Right),
+        ("Hosts", Align::Left),
+    ]);
+    for site in &body.sites {
+        let [vo, name, version, signed] = place(site);
+        for machine in &site.machines {
+            let hosts = site.hosts.iter().filter(|of| of.class == machine.class);
+            let hosts: Vec<&str> = hosts.map(|of| of.hosts.as_str()).collect();
+            table.row([
+                vo.clone(),
+                name.clone(),
+                version.clone(),
+                signed.clone(),
+                machine.class.clone(),
+                machine.count.to_string(),
+                machine.cpus.to_string(),
+                machine.mem_mib.to_string(),
+                machine.gpus.to_string(),
+                machine.disk_mib.to_string(),
+                machine.spec.clone(),
+                hosts.join(","),
+            ]);
+        }
+    }
+    table
+}
+
+fn queues(body: &PricesBody) -> Table {
+    let mut table = Table::new(&[
+        ("VO", Align::Left),
+        ("Site", Align::Left),
+        ("Version", Align::Right),
+        ("Signed", Align::Left),
+        ("Queue", Align::Left),
+        ("Cost", Align::Right),
+    ]);
+    for site in &body.sites {
+        let [vo, name, version, signed] = place(site);
+        for queue in &site.queues {
+            table.row([
+                vo.clone(),
+                name.clone(),
+                version.clone(),
+                signed.clone(),
+                queue.queue.clone(),
+                queue.cost.clone(),
+            ]);
+        }
+    }
+    table
+}
+
+fn place(site: &SitePricesBody) -> [String; 4] {
+    [
+        name_or_id(site.vo_name.as_deref(), &site.vo),
+        name_or_id(site.name.as_deref(), &site.site),
+        site.version.to_string(),
+        timestamp(WallTime(site.signed_ms)),
+    ]
+}
