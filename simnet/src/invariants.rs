@@ -24,6 +24,7 @@ mod liveness;
 mod lost;
 mod owner;
 mod policies;
+mod prices;
 mod priorities;
 mod total;
 mod twice;
@@ -123,7 +124,7 @@ impl fmt::Debug for Entry {
 pub const LIVENESS: &str = "liveness";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 10] = [
+pub const TABLE: [Entry; 11] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -158,6 +159,11 @@ pub const TABLE: [Entry; 10] = [
         name: "priorities",
         says: "who has the same view of a VO gives all its accounts the same priorities",
         make: |nodes| Box::new(priorities::Priorities::new(nodes)),
+    },
+    Entry {
+        name: "prices",
+        says: "what a site's machines cost is what its owner said, and at rest what he says, everywhere",
+        make: |nodes| Box::new(prices::Prices::new(nodes)),
     },
     Entry {
         name: "limits",

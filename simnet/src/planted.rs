@@ -41,7 +41,7 @@ pub struct Bug {
 }
 
 /// All of them.
-pub const BUGS: [Bug; 12] = [
+pub const BUGS: [Bug; 13] = [
     lie(
         "a node's counters are others than its batches say",
         "agreement",
@@ -76,6 +76,9 @@ pub const BUGS: [Bug; 12] = [
         "policies",
         || Some(Box::new(lies::DocumentsForgotten)),
     ),
+    lie("a site's prices are not read", "prices", || {
+        Some(Box::new(lies::DescriptionsLost))
+    }),
     lie("old batches are never deleted", "limits", || {
         Some(Box::new(lies::NothingDeleted))
     }),

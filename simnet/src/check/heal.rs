@@ -6,8 +6,9 @@
 //! Deliberately not here: networks, disks and clocks (`act`, and the world's own heal).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use fairmesh_model::{Millis, MonoTime};
+use fairmesh_model::{Factor, Millis, MonoTime, PriceList};
 
 use super::{LOOK_EVERY, Liveness, Phase, Planned, Run};
 use crate::swarm::Fault;
@@ -53,12 +54,19 @@ impl Run {
                 node,
                 publish_s,
                 sync_s,
+                long_percent,
             } => {
                 self.stats.fault("reconfigured");
                 let mut config = self.world.node(node).config.clone();
                 config.timing.publish = Millis::from_secs(publish_s);
                 config.timing.sync = Millis::from_secs(sync_s);
                 config.timing.heartbeat = Millis::from_secs(publish_s * 3);
+                let cost = Factor::from_millionths(long_percent * 10_000);
+                let long = (long_percent > 0).then(|| ("long".to_owned(), cost));
+                config.charging.prices = Arc::new(PriceList {
+                    queues: long.into_iter().collect(),
+                    ..PriceList::default()
+                });
                 self.world.reconfigure(node, config);
                 self.look(Some(node), StepKind::Reconfigured, true);
             }
@@ -190,9 +198,21 @@ impl Run {
 
     /// The Grid has one view. What sites have still to publish follows, and then it is at rest.
     pub(super) fn settle(&mut self, now: MonoTime, liveness: Liveness) {
-        let quiet = liveness.again(now.after(self.publish_max()));
+        let published = now.after(self.publish_max());
+        let quiet = liveness.again(published.max(self.described(&liveness)));
         self.look_at = quiet.open;
         self.phase = Phase::Settling(quiet);
+    }
+
+    /// When all have said for the last time what their machines cost: who has just said it waits for a
+    /// heartbeat, and may have to hear first what it said in an earlier life.
+    fn described(&self, liveness: &Liveness) -> MonoTime {
+        let nodes = self.world.nodes().iter();
+        let heartbeats = nodes.map(|node| node.config.timing.heartbeat);
+        match self.stats.faults.contains_key("reconfigured") {
+            true => liveness.end().after(heartbeats.max().unwrap_or_default()),
+            false => liveness.open,
+        }
     }
 
     fn publish_max(&self) -> Millis {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{Charter, Incarnation, JobKey, SharePolicy, Signed, UsageBatch};
-use fairmesh_site::gossip::wire::Request;
+use fairmesh_site::gossip::wire::{Push, Request, Response};
 use fairmesh_site::{BatchId, Effect, Event, JobMark, Table, Write};
 
 use crate::vo::{site_id, site_key};
@@ -148,6 +148,27 @@ impl Tamper for DocumentsForgotten {
             }
             _ => true,
         });
+    }
+}
+
+/// What peers say about their machines is thrown away.
+pub(super) struct DescriptionsLost;
+
+impl Tamper for DescriptionsLost {
+    fn event(&mut self, _node: usize, event: &mut Event) {
+        let (Event::Answered {
+            bytes: Some(bytes), ..
+        }
+        | Event::Pushed { bytes, .. }) = event
+        else {
+            return;
+        };
+        if let Ok(Response::Pull(mut answer)) = Response::from_bytes(bytes) {
+            answer.descriptions.clear();
+            *bytes = Response::Pull(answer).to_bytes();
+        } else if let Ok(Push::Description(_)) = Push::from_bytes(bytes, bytes.len()) {
+            bytes.clear();
+        }
     }
 }
 

@@ -102,6 +102,8 @@ pub enum Fault {
         node: usize,
         publish_s: u64,
         sync_s: u64,
+        /// What a job of the queue `long` costs, in percent; 0 takes the queue off the list.
+        long_percent: u32,
     },
     Departure {
         node: usize,
@@ -366,6 +368,7 @@ impl<'a> Drawn<'a> {
             node: self.node(),
             publish_s,
             sync_s,
+            long_percent: 50 * u32::try_from(self.random.below(4)).expect("small"),
         }
     }
 }

@@ -1,0 +1,92 @@
+//! What a site's machines cost is what its owner says, everywhere.
+//!
+//! Invariant checked: what a node holds of a site's prices its owner has once configured; at rest it is
+//! what he says now, at every node that takes part in a VO of that site.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairmesh_model::PriceList;
+
+use super::{Invariant, Seen, Violation};
+use crate::vo::site_id;
+use crate::world::StepKind;
+
+/// The checker.
+pub(super) struct Prices {
+    /// What each owner has said so far, the newest last.
+    said: Vec<Vec<Arc<PriceList>>>,
+}
+
+impl Prices {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            said: vec![Vec::new(); nodes],
+        }
+    }
+
+    fn hear_owners(&mut self, seen: &Seen<'_>) {
+        for (said, node) in self.said.iter_mut().zip(seen.world.nodes()) {
+            let now = &node.config.charging.prices;
+            if said.last() != Some(now) {
+                said.push(Arc::clone(now));
+            }
+        }
+    }
+
+    /// Looks at what a node holds of others; with `now` only what owners say now will do.
+    fn check(&self, seen: &Seen<'_>, node: usize, now: bool) -> Result<u64, Violation> {
+        let Some(site) = seen.world.site(node) else {
+            return Ok(0);
+        };
+        let mut checks = 0;
+        for vo in seen.vos {
+            let held = site.descriptions(*vo).map(|said| said.body());
+            let held: BTreeMap<_, _> = held.map(|said| (said.site, &said.prices)).collect();
+            for (owner, said) in self.said.iter().enumerate() {
+                let config = &seen.world.node(owner).config;
+                let takes_part = [node, owner]
+                    .iter()
+                    .all(|of| seen.world.node(*of).config.vos.values().any(|of| of == vo));
+                let known = held.get(&site_id(owner)).copied();
+                let is_right = match known {
+                    Some(known) if !now => said.iter().any(|said| **said == *known),
+                    _ if !now || !takes_part => continue,
+                    Some(known) => *known == *config.charging.prices,
+                    None => *config.charging.prices == PriceList::default(),
+                };
+                checks += 1;
+                if !is_right {
+                    let vo = vo.short();
+                    let message =
+                        format!("it goes by other prices of site {owner} in {vo} than its owner");
+                    return Err(Violation::at(node, message));
+                }
+            }
+        }
+        Ok(checks)
+    }
+}
+
+impl Invariant for Prices {
+    fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        if seen.kind == StepKind::Reconfigured || self.said.iter().any(Vec::is_empty) {
+            self.hear_owners(seen);
+        }
+        if !seen.deep {
+            return Ok(());
+        }
+        for node in seen.nodes() {
+            *checks += self.check(seen, node, false)?;
+        }
+        Ok(())
+    }
+
+    fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        self.hear_owners(seen);
+        for node in seen.nodes() {
+            *checks += self.check(seen, node, true)?;
+        }
+        Ok(())
+    }
+}
