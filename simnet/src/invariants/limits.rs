@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{StreamId, VoId};
+use fairmesh_model::{Incarnation, StreamId, VoId};
 use fairmesh_site::gossip::wire::LONG_STREAM_BATCHES;
 use fairmesh_site::{BatchId, Table, Write};
 
@@ -34,8 +34,10 @@ const DEEP_BETWEEN: u64 = 64;
 /// The checker.
 pub(super) struct Limits {
     passed: u64,
-    /// Who has lost a store: peers give streams back batch by batch.
+    /// Who has lost a store: peers give streams back batch by batch, but not the one that it signs.
     has_lost: Vec<bool>,
+    /// The life in which each site last signed a batch, on the store that it has now.
+    signs_as: Vec<Option<Incarnation>>,
 }
 
 impl Limits {
@@ -43,6 +45,14 @@ impl Limits {
         Self {
             passed: 0,
             has_lost: vec![false; nodes],
+            signs_as: vec![None; nodes],
+        }
+    }
+
+    fn hear_lives(&mut self, seen: &Seen<'_>) {
+        let signed = seen.facts.batches.iter();
+        for (node, body) in signed.filter_map(|batch| Some((batch.node, batch.body.as_ref()?))) {
+            self.signs_as[node] = Some(body.incarnation);
         }
     }
 
@@ -58,7 +68,8 @@ impl Limits {
             }
         }
         for ((_, stream), count) in &batches {
-            let is_own = stream.site == place.id && !self.has_lost[node];
+            let is_whole = !self.has_lost[node] || self.signs_as[node] == Some(stream.incarnation);
+            let is_own = stream.site == place.id && is_whole;
             // Checkpoints of others are pushed, and asked for once there is much to let go of.
             let asked = if is_own {
                 0
@@ -81,6 +92,7 @@ impl Limits {
 
 impl Invariant for Limits {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        self.hear_lives(seen);
         if !seen.deep {
             return Ok(());
         }
@@ -114,5 +126,6 @@ impl Invariant for Limits {
 
     fn forgot(&mut self, node: usize, _keeps_side: bool) {
         self.has_lost[node] = true;
+        self.signs_as[node] = None;
     }
 }

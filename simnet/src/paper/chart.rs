@@ -81,7 +81,7 @@ pub fn comparison(outcome: &Outcome) -> Option<Summary> {
             let runs = outcome
                 .runs
                 .get(&Experiment::new(Case::Steady, mode, knowledge))?;
-            let of_run = |run: &Run| (rms_of_all(run.measures.iter()) * LOG_SCALE).log10();
+            let of_run = |run: &Run| (rms_of_all(run.measures.entries.iter()) * LOG_SCALE).log10();
             let values: Vec<f64> = runs.iter().map(of_run).collect();
             Spread::of(&values)
         };

@@ -26,6 +26,16 @@ pub struct Entry {
     account: AccountKey,
 }
 
+/// What is measured of one run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RunMeasures {
+    /// By entry of the policy.
+    pub entries: Vec<EntryMeasures>,
+    /// The largest error among the entries, without its sign: the mean of it over all samples after
+    /// day one, percentage points.
+    pub mean_largest: f64,
+}
+
 /// How far one entry was off in one run.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct EntryMeasures {
@@ -98,28 +108,50 @@ impl Entry {
     }
 }
 
-/// Measures every entry.
-pub fn measure(series: &UsageSeries) -> Vec<EntryMeasures> {
+/// Measures a run.
+pub fn measure(series: &UsageSeries) -> RunMeasures {
+    let (leaves, samples) = (&series.leaves, &series.samples);
+    let first = samples.first().expect("a run has samples");
     let entries = entries();
-    entries
+    let errors: Vec<Vec<f64>> = entries
         .iter()
-        .map(|entry| measure_entry(series, entry))
-        .collect()
+        .map(|entry| {
+            let error = |sample| entry.share(leaves, first, sample) - entry.target;
+            samples.iter().map(error).collect()
+        })
+        .collect();
+    let late = settled_from(series)..samples.len();
+    let count = late.len() as f64;
+    let largest_at = |at: usize| errors.iter().map(|of| of[at].abs()).fold(0.0, f64::max);
+    let measured = entries.iter().zip(&errors);
+    RunMeasures {
+        entries: measured
+            .map(|(entry, errors)| measure_entry(series, entry, errors))
+            .collect(),
+        mean_largest: late.map(largest_at).sum::<f64>() / count,
+    }
 }
 
-fn measure_entry(series: &UsageSeries, entry: &Entry) -> EntryMeasures {
+/// The first sample after day one; runs of less than two days are measured in their second half.
+fn settled_from(series: &UsageSeries) -> usize {
+    let last = series.samples.last().expect("a run has samples");
+    let settle_ms = DAY.0.min(last.at.0 / 2);
+    let settled = series
+        .samples
+        .iter()
+        .position(|sample| sample.at.0 >= settle_ms);
+    settled.unwrap_or(0)
+}
+
+fn measure_entry(series: &UsageSeries, entry: &Entry, errors: &[f64]) -> EntryMeasures {
     let (leaves, samples) = (&series.leaves, &series.samples);
     let first = samples.first().expect("a run has samples");
     let last = samples.last().expect("a run has samples");
-    // Runs of less than two days are measured in their second half.
     let settle_ms = DAY.0.min(last.at.0 / 2);
-    let error = |sample: &Sample| entry.share(leaves, first, sample) - entry.target;
-    let errors: Vec<(f64, f64)> = samples
-        .iter()
-        .map(|sample| (sample.at.0 as f64 / HOUR.0 as f64, error(sample)))
-        .collect();
-    let settled = samples.iter().position(|sample| sample.at.0 >= settle_ms);
-    let late = &errors[settled.unwrap_or(0)..];
+    let hours = |sample: &Sample| sample.at.0 as f64 / HOUR.0 as f64;
+    let errors = samples.iter().map(hours).zip(errors.iter().copied());
+    let errors: Vec<(f64, f64)> = errors.collect();
+    let late = &errors[settled_from(series)..];
     let squares: f64 = late.iter().map(|(_, error)| error * error).sum();
     let day_before = samples
         .iter()
@@ -132,7 +164,7 @@ fn measure_entry(series: &UsageSeries, entry: &Entry) -> EntryMeasures {
             .iter()
             .map(|(_, error)| error.abs())
             .fold(0.0, f64::max),
-        at_end: error(last),
+        at_end: errors.last().expect("one for each sample").1,
         last_day: entry.share(leaves, day_before.unwrap_or(first), last),
     }
 }

@@ -13,7 +13,7 @@ use fairmesh_cluster::{Seed, WorkloadError};
 use serde::Serialize;
 
 use super::experiment::{Experiment, Extent};
-use super::measure::{EntryMeasures, entries, measure};
+use super::measure::{EntryMeasures, RunMeasures, entries, measure};
 use crate::figures::Spread;
 use crate::grid::UsageSeries;
 
@@ -22,8 +22,8 @@ use crate::grid::UsageSeries;
 pub struct Run {
     /// What was used, when.
     pub series: UsageSeries,
-    /// By entry of the policy.
-    pub measures: Vec<EntryMeasures>,
+    /// What was measured of it.
+    pub measures: RunMeasures,
 }
 
 /// All runs, by experiment and then by seed.
@@ -37,8 +37,8 @@ pub struct Outcome {
     pub runs: BTreeMap<Experiment, Vec<Run>>,
 }
 
-/// Measures by experiment, seed and entry: all that checks look at.
-pub type Measures = BTreeMap<Experiment, Vec<Vec<EntryMeasures>>>;
+/// Measures by experiment and seed: all that checks look at.
+pub type Measures = BTreeMap<Experiment, Vec<RunMeasures>>;
 
 /// One line of the summary: an entry in an experiment, over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -138,7 +138,10 @@ pub fn summary(measures: &Measures) -> Vec<Row> {
     for (experiment, seeds) in measures {
         for (index, entry) in entries().into_iter().enumerate() {
             let of = |value: &dyn Fn(&EntryMeasures) -> f64| {
-                let values: Vec<f64> = seeds.iter().map(|seed| value(&seed[index])).collect();
+                let values: Vec<f64> = seeds
+                    .iter()
+                    .map(|seed| value(&seed.entries[index]))
+                    .collect();
                 Range::of(&values)
             };
             rows.push(Row {
