@@ -71,20 +71,9 @@ impl Site {
             take(Table::Checkpoints),
             take(Table::Batches),
         );
-        for (row_key, value) in take(Table::InFlight) {
-            let restored = vo_of(&row_key)
-                .and_then(|vo| site.replicas.get_mut(&vo))
-                .map(|replica| replica.absorb_sheet(&value));
-            site.expect_row("in-flight sheet", matches!(restored, Some(Ok(_))));
-        }
-        for (row_key, value) in take(Table::Descriptions) {
-            let restored = vo_of(&row_key)
-                .and_then(|vo| site.replicas.get_mut(&vo))
-                .map(|replica| replica.absorb_description(&value));
-            // A site that is listed no more may be listed again.
-            let is_good = matches!(restored, Some(Ok(_) | Err(Refusal::NotMember(_))));
-            site.expect_row("site description", is_good);
-        }
+        let (sheets, said) = (take(Table::InFlight), take(Table::Descriptions));
+        site.restore_registers("in-flight sheet", sheets, Replica::absorb_sheet);
+        site.restore_registers("site description", said, Replica::absorb_description);
         site.restore_unmapped(take(Table::Unmapped));
         let published = site
             .replicas
@@ -163,6 +152,22 @@ impl Site {
             // Documents of a VO that the site has left are kept, and no damage.
             let ours = vo_of(&key).is_some_and(|vo| self.replicas.contains_key(&vo));
             self.expect_row("document", !ours);
+        }
+    }
+
+    /// Rows of which each site has one of each VO.
+    fn restore_registers(
+        &mut self,
+        what: &str,
+        rows: Vec<KeyValue>,
+        absorb: fn(&mut Replica, &[u8]) -> Result<Absorbed, Refusal>,
+    ) {
+        for (key, value) in rows {
+            let replica = vo_of(&key).and_then(|vo| self.replicas.get_mut(&vo));
+            let restored = replica.map(|replica| absorb(replica, &value));
+            // A site that is listed no more may be listed again.
+            let is_good = matches!(restored, Some(Ok(_) | Err(Refusal::NotMember(_))));
+            self.expect_row(what, is_good);
         }
     }
 
