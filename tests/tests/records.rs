@@ -354,6 +354,38 @@ fn a_bad_line_is_told_kept_and_stops_nothing() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_job_of_two_sources_is_counted_and_logged_once_over_a_restart() -> anyhow::Result<()> {
+    let mut place = Place::start("physics", &["ann"])?;
+    append(&place.path("jobcomp.log"), &jobcomp(1))?;
+    let first = place.json(&["report", "jobcomp.log", "--cluster", "c1", "--tz", "UTC"])?;
+    assert_eq!(
+        (&first["counted"], &first["logged"]),
+        (&1.into(), &1.into())
+    );
+    let listed = place.json(&["records"])?;
+    let (start, end) = (&listed["records"][0]["start"], &listed["records"][0]["end"]);
+    let second = |time: &Value| time.as_u64().map(|ms| ms / 1_000).context("a time");
+    let (start, end) = (second(start)?, second(end)?);
+    append(
+        &place.path("sacct.txt"),
+        &format!(
+            "JobIDRaw|Cluster|User|Account|Submit|Start|End|Elapsed|State|NCPUS|QOS\n\
+             1|c1|ann|physics|{start}|{start}|{end}|00:00:10|COMPLETED|1|long\n"
+        ),
+    )?;
+    place.node.take().context("it runs")?.kill()?;
+    place.node = Some(place.site.start()?);
+    for file in ["sacct.txt", "sacct.txt"] {
+        let again = place.json(&["report", file])?;
+        assert_eq!((&again["counted"], &again["known"]), (&0.into(), &1.into()));
+    }
+    let listed = place.json(&["records"])?;
+    let records = listed["records"].as_array().context("records")?;
+    assert_eq!((records.len(), &records[0]["qos"]), (1, &"long".into()));
+    place.node().await_usage("physics", "ann", 10_000)
+}
+
 // ---- kill -9 in between. ----
 
 #[test]

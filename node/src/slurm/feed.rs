@@ -1,25 +1,28 @@
 //! `fairmesh slurm feed`: what runs and what has run on the cluster, reported to the node.
 //!
 //! A round reads what has finished from where the cluster keeps it, and the queue; it reports the
-//! finished jobs, then the running ones as instalments with the end that their limits allow, and only
-//! then moves its cursor. Invariants: one run of a job has one key whichever source names it, so the
-//! node counts it once; nothing is forgotten before the node has acknowledged it.
+//! finished jobs as Slurm recorded them, then the running ones as instalments with the end that their
+//! limits allow, and only then moves its cursor. Invariants: one run of a job has one key whichever
+//! source names it, so the node logs and counts it once; nothing is forgotten before the node has
+//! acknowledged it.
 //!
-//! Deliberately not here: reading the sources (`sacct`, `follow`, `hook`, `queue`).
+//! Deliberately not here: reading the sources (`sacct`, `follow`, `hook`, `queue`), what a source lacks
+//! (`ended`), and which jobs are charged, which is the node's rule.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use fairmesh_model::{JobKey, Millis, Origin, Placement, RunningJob, UsageRecord, WallTime};
-use fairmesh_records::{BatchRecord, ChargeRule, Options, Skip, Zone};
+use fairmesh_records::{BatchRecord, ChargeRule, Options, Zone};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 
 use super::cluster::{Cluster, Finished};
 use super::cursor::Cursor;
+use super::ended::{finished, note_suspended};
 use super::queue::{self, Job, State};
 use super::runner::Runner;
 use super::settings::SlurmSettings;
@@ -27,7 +30,7 @@ use super::stop::Stop;
 use super::tell::{now_ms, tell};
 use super::{follow, hook, sacct};
 use crate::ask::{AskError, Control};
-use crate::control::answer::{Answer, FeedReport, ReportBody, SlurmReport};
+use crate::control::answer::{AccountingBody, Answer, FeedReport, ReportBody, SlurmReport};
 use crate::output::Exit;
 
 /// Records in one request to the node.
@@ -48,6 +51,8 @@ pub(super) struct Done {
     pub(super) counted: u64,
     /// Of these, what it had.
     pub(super) known: u64,
+    /// Of these, what is not charged.
+    pub(super) skipped: u64,
     /// Running jobs that were reported.
     pub(super) running: u64,
     /// Records that the node refused.
@@ -164,8 +169,8 @@ impl Feed {
         let done = self.round(&Stop::default())?;
         writeln!(
             out,
-            "{} finished jobs reported, {} of them news; {} running; {} refused",
-            done.finished, done.counted, done.running, done.refused
+            "{} finished jobs reported, {} of them news, {} not charged; {} running; {} refused",
+            done.finished, done.counted, done.skipped, done.running, done.refused
         )?;
         Ok(match done.refused {
             0 => Exit::Success,
@@ -173,15 +178,14 @@ impl Feed {
         })
     }
 
-    fn look(&mut self) -> anyhow::Result<(Vec<UsageRecord>, Vec<RunningJob>)> {
+    fn look(&mut self) -> anyhow::Result<(Vec<BatchRecord>, Vec<RunningJob>)> {
         let cluster = Cluster::ask(&self.runner)?;
         let name = cluster.name(&self.settings);
         let cursor = Cursor::load(&self.settings.state_file)?;
         let source = self.source(&cluster);
         let taken = self.take(source.as_ref(), &name, &cursor)?;
         let (jobs, _) = queue::read(&self.runner, true)?;
-        let rule = &self.settings.charge_rule;
-        let finished = finished(rule, &taken, &jobs, &name, source.is_none());
+        let finished = finished(&taken.records, &cursor, &jobs, &name, source.is_none());
         Ok((finished, running(&self.settings.charge_rule, &jobs, &name)))
     }
 
@@ -207,26 +211,21 @@ impl Feed {
                 queue = Some(jobs);
             }
             let jobs = queue.as_deref().unwrap_or_default();
-            let known = Taken {
-                cursor: Cursor {
-                    suspended: cursor.suspended.clone(),
-                    ..taken.cursor
-                },
-                ..taken
+            complain("a record makes no sense", &taken.bad);
+            let records = finished(&taken.records, &cursor, jobs, &name, source.is_none());
+            self.report(&records, &mut done)?;
+            cursor = Cursor {
+                suspended: cursor.suspended,
+                ..taken.cursor
             };
-            complain("a record makes no sense", &known.bad);
-            let rule = &self.settings.charge_rule;
-            let usage = finished(rule, &known, jobs, &name, source.is_none());
-            self.report(&usage, &mut done)?;
-            cursor = known.cursor;
             if cursor != before {
                 cursor.store(&self.settings.state_file)?;
             }
-            for file in &known.files {
+            for file in &taken.files {
                 std::fs::remove_file(file)
                     .with_context(|| format!("cannot remove {}", file.display()))?;
             }
-            if !known.more || stop.is_told() {
+            if !taken.more || stop.is_told() {
                 break;
             }
         }
@@ -299,106 +298,41 @@ impl Feed {
         Ok(taken)
     }
 
-    fn report(&self, records: &[UsageRecord], done: &mut Done) -> anyhow::Result<()> {
+    fn report(&self, records: &[BatchRecord], done: &mut Done) -> anyhow::Result<()> {
         for batch in records.chunks(BATCH_RECORDS) {
-            let answer: Answer<ReportBody> = self.post("/v1/records", lines(batch)?)?;
-            done.finished += answer.body.read;
-            done.counted += answer.body.counted;
-            done.known += answer.body.known;
-            done.refused += answer.body.refused;
-            complain_of(&answer.body);
+            let answer: Answer<AccountingBody> = self.post("/v1/accounting", lines(batch)?)?;
+            let AccountingBody {
+                report, skipped, ..
+            } = answer.body;
+            done.finished += report.read;
+            done.counted += report.counted;
+            done.known += report.known;
+            done.skipped += skipped.values().sum::<u64>();
+            done.refused += report.refused;
+            complain_of(&report);
+            let odd = skipped
+                .iter()
+                .filter(|(why, _)| INCOMPLETE.contains(&why.as_str()));
+            let odd: Vec<String> = odd.map(|(why, jobs)| format!("{why}: {jobs}")).collect();
+            complain("finished jobs are not charged", &odd);
         }
         Ok(())
     }
 
-    fn post(&self, path: &str, body: Vec<u8>) -> anyhow::Result<Answer<ReportBody>> {
+    fn post<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> anyhow::Result<Answer<T>> {
         Ok(Handle::current().block_on(self.control.post(path, body))?)
     }
 }
 
-/// The usage of what has ended: from the source, or, where the cluster has none, from the queue.
-fn finished(
-    rule: &ChargeRule,
-    taken: &Taken,
-    jobs: &[Job],
-    cluster: &str,
-    without_source: bool,
-) -> Vec<UsageRecord> {
-    let ended = jobs.iter().filter(|job| job.state == State::Ended);
-    let ended: BTreeMap<String, &Job> = ended.map(|job| (mark(job.id, job.submit), job)).collect();
-    let mut usage = Vec::new();
-    let mut odd = Vec::new();
-    for record in taken
-        .records
-        .iter()
-        .filter(|record| record.state.has_ended())
-    {
-        match rule.usage(record, now()) {
-            Ok(mut charged) => {
-                cluster.clone_into(&mut charged.key.cluster);
-                if record.wall.is_none() {
-                    let name = format!("{}-{}", record.key.job, record.key.instance);
-                    without_suspension(&mut charged, ended.get(&name), &taken.cursor, &name);
-                }
-                usage.push(charged);
-            }
-            Err(Skip::NotStarted | Skip::CancelledBeforeStart | Skip::StateNotCharged(_)) => {}
-            Err(why) => odd.push(format!("job {}: {why}", record.key.job)),
-        }
-    }
-    complain("a finished job is not charged", &odd);
-    if without_source {
-        let ran = ended.values().filter(|job| job.used > 0);
-        usage.extend(ran.filter_map(|job| charge(rule, job, cluster, false)));
-    }
-    usage
-}
-
-/// Takes the time out for which the job was stopped, as far as the queue shows or has shown it.
-fn without_suspension(
-    charged: &mut UsageRecord,
-    ended: Option<&&Job>,
-    cursor: &Cursor,
-    name: &str,
-) {
-    let span = charged.end.since(charged.start);
-    let held = match ended {
-        Some(job) if job.start.map(WallTime::from_unix_secs) == Some(charged.start) => {
-            span.min(Millis::from_secs(job.used))
-        }
-        _ => {
-            let stopped = cursor.suspended.get(name).copied().unwrap_or(0);
-            Millis(span.0.saturating_sub(stopped.saturating_mul(1_000)))
-        }
-    };
-    charged.end = charged.start.after(held);
-}
-
-/// Remembers for how long running jobs have been stopped, and forgets those that are gone for good.
-fn note_suspended(cursor: &mut Cursor, jobs: &[Job]) {
-    let now_s = now().0 / 1_000;
-    for job in jobs.iter().filter(|job| job.state == State::Running) {
-        let Some(start) = job.start else { continue };
-        let stopped = now_s.saturating_sub(start.saturating_add(job.used));
-        // A second is lost in rounding and in asking.
-        if stopped > 1 {
-            cursor.suspended.insert(mark(job.id, job.submit), stopped);
-        }
-    }
-    while cursor.suspended.len() > SUSPENDED_MAX {
-        cursor.suspended.pop_first();
-    }
-}
-
-/// Most stopped jobs that are remembered: bounds the cursor's file.
-const SUSPENDED_MAX: usize = 10_000;
+/// Reasons not to charge a job that say more of its record than of the job.
+const INCOMPLETE: [&str; 3] = ["no start", "no end", "no CPUs"];
 
 /// The running jobs, each with the end that its limit allows.
 fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
     let running = jobs.iter().filter(|job| job.state == State::Running);
     running
         .filter_map(|job| {
-            let record = charge(rule, job, cluster, true)?;
+            let record = instalment(rule, job, cluster)?;
             // Without a limit nothing is known, so nothing more is expected.
             let left = job.limit.unwrap_or(0).max(job.used);
             let expected_end = record.start.after(Millis::from_secs(left)).max(record.end);
@@ -410,7 +344,7 @@ fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
         .collect()
 }
 
-fn charge(rule: &ChargeRule, job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
+fn instalment(rule: &ChargeRule, job: &Job, cluster: &str) -> Option<UsageRecord> {
     let start = WallTime::from_unix_secs(job.start?);
     Some(UsageRecord {
         key: JobKey {
@@ -436,12 +370,8 @@ fn charge(rule: &ChargeRule, job: &Job, cluster: &str, running: bool) -> Option<
             machine: job.host.clone(),
             terms: rule.terms(job.partition.as_deref(), job.qos.as_deref()),
         },
-        running,
+        running: true,
     })
-}
-
-fn mark(job: u64, submit: u64) -> String {
-    format!("{job}-{submit}")
 }
 
 fn lines(items: &[impl Serialize]) -> anyhow::Result<Vec<u8>> {
