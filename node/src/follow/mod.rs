@@ -39,7 +39,7 @@ pub struct Bad {
     pub line: u64,
     /// Why.
     pub why: String,
-    /// The line itself; of a record of several lines, the one at which it was given up.
+    /// The record as it was read.
     pub text: Vec<u8>,
 }
 
@@ -106,7 +106,7 @@ fn portion(
             Some(Err(error)) => bad.push(Bad {
                 line: error.line,
                 why: error.reason.to_string(),
-                text: lines.last_line().to_owned(),
+                text: lines.rejected().to_owned(),
             }),
             None => break,
         }

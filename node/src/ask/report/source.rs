@@ -211,7 +211,7 @@ impl Iterator for Source {
                 (line, Ok(Box::new(Entry { record, usage })))
             }
             Err(error) => {
-                let text = records.last_line().to_vec();
+                let text = records.rejected().to_vec();
                 (error.line, Err((error.reason.to_string(), text)))
             }
         })
