@@ -231,7 +231,22 @@ fn open_xdmods_totals_come_out_of_the_log_and_of_a_dry_run() -> anyhow::Result<(
     // The sample has no CPU times, which APEL demands: nothing is made up.
     let apel = place.run(&[&["records", "--apel", "--site", "X"][..], &month].concat())?;
     assert_eq!(apel.status.code(), Some(1));
-    assert!(String::from_utf8(apel.stderr)?.contains("left out"));
+    let told = String::from_utf8(apel.stderr)?;
+    let told = told.lines().next().context("a word")?;
+    let (left_out, why) = told.split_once(" jobs: ").context(told.to_owned())?;
+    let (left_out, all) = left_out.split_once(" of ").context(told.to_owned())?;
+    assert_eq!(left_out.strip_prefix("fairmesh: left out "), Some(all));
+    let reason = format!("no CPU time used (CpuDuration; see --cpu-held): {all}");
+    assert_eq!(why, reason);
+    let apel = [
+        &["records", "--apel", "--cpu-held", "--site", "X"][..],
+        &month,
+    ]
+    .concat();
+    let apel = place.run(&apel)?;
+    assert_eq!(apel.status.code(), Some(0));
+    let apel = String::from_utf8(apel.stdout)?;
+    assert_eq!(apel.matches("\nCpuDuration: ").count().to_string(), all);
     let list = place.json(&["records", "--limit", "10", "--user", "honbu"])?;
     assert_eq!(list["records"].as_array().map(Vec::len), Some(10));
     assert_eq!(
