@@ -347,6 +347,83 @@ fn a_folder_of_daily_logs_is_followed_from_day_to_day() -> anyhow::Result<()> {
 }
 
 #[test]
+fn json_lines_that_are_followed_are_charged_as_they_would_be_at_once() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let config = place.site.folder().join("fairmesh.toml");
+    append(&config, "[charging]\nstates = [\"FAILED\"]\n")?;
+    place.node().reload()?;
+    let (start, end) = ((now_s() - 600) * 1_000, (now_s() - 590) * 1_000);
+    let common = |job: u64| {
+        format!("\"cluster\":\"c1\",\"job\":\"{job}\",\"user\":\"ann\",\"account\":\"physics\"")
+    };
+    let usage = |job: u64| {
+        let common = common(job);
+        format!("{{{common},\"start_ms\":{start},\"end_ms\":{end},\"cores\":1}}\n")
+    };
+    let record = |job: u64, state: &str| {
+        let common = common(job);
+        format!(
+            "{{\"format\":\"pbs\",{common},\"instance\":1,\"submit\":{start},\"start\":{start},\
+             \"end\":{end},\"cpus\":2,\"state\":\"{state}\",\"queue\":\"long\"}}\n"
+        )
+    };
+    // Usage was charged by whoever reports it, so the node's states say nothing of it.
+    let log = place.path("jobs.jsonl");
+    append(
+        &log,
+        &(usage(1) + &record(2, "failed") + &record(3, "completed")),
+    )?;
+    let going = Going::start(&place, "jobs.jsonl")?;
+    place.await_logged(3)?;
+    append(&log, &usage(4))?;
+    place.await_logged(4)?;
+    place.node().await_usage("physics", "ann", 40_000)?;
+    assert_eq!(going.terminate()?, Some(0));
+    let again = place.json(&["report", "jobs.jsonl"])?;
+    assert_eq!((&again["counted"], &again["known"]), (&0.into(), &3.into()));
+    assert_eq!(again["skipped"]["state not charged"], 1);
+    let listed = place.json(&["records", "--queue", "long"])?;
+    let records = listed["records"].as_array().context("records")?;
+    assert!(
+        records.iter().all(|record| record["submit"] == start),
+        "{listed}"
+    );
+    assert_eq!(records.len(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_swf_log_without_a_start_is_refused_as_a_whole() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let job = "1 10 -1 60 1 0.5 -1 1 60 -1 1 3 2 -1 -1 7 -1 -1\n";
+    append(&place.path("old.swf"), &job.repeat(1_000))?;
+    let refused = place.run(&["report", "old.swf"])?;
+    assert_eq!(refused.status.code(), Some(2));
+    let told = String::from_utf8(refused.stderr)?;
+    assert!(
+        told.contains("old.swf: the header has no UnixStartTime"),
+        "{told}"
+    );
+    assert!(
+        told.contains("--unix-start") && told.lines().count() < 4,
+        "{told}"
+    );
+    assert!(!place.path("old.swf.rejects").exists(), "nothing was kept");
+    let start = ["--unix-start", "2026-01-01T00:00:00Z"];
+    let taken = place.json(&[&["report", "old.swf"][..], &start].concat())?;
+    assert_eq!(
+        (&taken["refused"], &taken["read"]),
+        (&0.into(), &1_000.into())
+    );
+    let listed = place.json(&["records", "--since", "2026-01-01"])?;
+    let submit = &listed["records"][0]["submit"];
+    assert_eq!(submit.as_u64(), Some(1_767_225_610_000));
+    let nonsense = place.run(&["report", "old.swf", "--unix-start", "once"])?;
+    assert_eq!(nonsense.status.code(), Some(2));
+    Ok(())
+}
+
+#[test]
 fn a_bad_line_is_told_kept_and_stops_nothing() -> anyhow::Result<()> {
     let place = Place::start("physics", &["ann"])?;
     append(

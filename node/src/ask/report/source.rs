@@ -16,6 +16,7 @@ use fairmesh_records::{BatchRecord, Format, Options, Records};
 use flate2::bufread::MultiGzDecoder;
 
 use super::swf::{SwfJobs, lacks_start};
+use crate::follow::usage_of;
 
 /// How a file is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,7 +216,7 @@ impl Iterator for Source {
         };
         Some(match records.next()? {
             Ok(record) => {
-                let usage = usage(&record, records.last_line());
+                let usage = usage_of(&record, records.last_line());
                 let line = records.cursor().lines;
                 (line, Ok(Box::new(Entry { record, usage })))
             }
@@ -225,12 +226,6 @@ impl Iterator for Source {
             }
         })
     }
-}
-
-/// The usage record that `line` is, if the record was read from one.
-pub(super) fn usage(record: &BatchRecord, line: &[u8]) -> Option<UsageRecord> {
-    let is_ours = record.format == Format::Json;
-    is_ours.then(|| serde_json::from_slice(line).ok())?
 }
 
 /// What a beginning is plainly of.
