@@ -200,7 +200,7 @@ impl Feed {
                 .with_context(|| format!("cannot read {}", self.settings.state_file.display()))?,
         };
         let (mut done, mut queue) = (Done::default(), None);
-        loop {
+        let unlogged = loop {
             let before = cursor.clone();
             let taken = self.take(source.as_ref(), &name, &cursor)?;
             // The queue is read behind the source, so that what has just finished is still in it.
@@ -213,7 +213,10 @@ impl Feed {
             let jobs = queue.as_deref().unwrap_or_default();
             complain("a record makes no sense", &taken.bad);
             let records = finished(&taken.records, &cursor, jobs, &name, source.is_none());
-            self.report(&records, &mut done)?;
+            let unlogged = self.report(&records, &mut done)?;
+            if unlogged.is_some() {
+                break unlogged;
+            }
             cursor = Cursor {
                 suspended: cursor.suspended,
                 ..taken.cursor
@@ -226,15 +229,18 @@ impl Feed {
                     .with_context(|| format!("cannot remove {}", file.display()))?;
             }
             if !taken.more || stop.is_told() {
-                break;
+                break None;
             }
-        }
+        };
         let jobs = queue.as_deref().unwrap_or_default();
         let running = running(&self.settings.charge_rule, jobs, &name);
         let answer: Answer<ReportBody> = self.post("/v1/running", lines(&running)?)?;
         done.running = answer.body.read;
         done.refused += answer.body.refused;
         complain_of(&answer.body);
+        if let Some(error) = unlogged {
+            return Err(error.into());
+        }
         self.cursor = Some(cursor);
         Ok(done)
     }
@@ -298,29 +304,54 @@ impl Feed {
         Ok(taken)
     }
 
-    fn report(&self, records: &[BatchRecord], done: &mut Done) -> anyhow::Result<()> {
+    /// Reports the records. Where the node cannot log them their usage is reported alone, for priorities
+    /// do not wait for the books, and why is given back: the cursor has to stay.
+    fn report(&self, records: &[BatchRecord], done: &mut Done) -> anyhow::Result<Option<AskError>> {
+        let mut unlogged = None;
         for batch in records.chunks(BATCH_RECORDS) {
-            let answer: Answer<AccountingBody> = self.post("/v1/accounting", lines(batch)?)?;
-            let AccountingBody {
-                report, skipped, ..
-            } = answer.body;
-            done.finished += report.read;
-            done.counted += report.counted;
-            done.known += report.known;
-            done.skipped += skipped.values().sum::<u64>();
-            done.refused += report.refused;
-            complain_of(&report);
-            let odd = skipped
-                .iter()
-                .filter(|(why, _)| INCOMPLETE.contains(&why.as_str()));
+            let path = "/v1/accounting";
+            let body = match self.try_post::<AccountingBody>(path, lines(batch)?) {
+                Ok(answer) => answer.body,
+                Err(error @ AskError::Refused { status: 503, .. }) => {
+                    unlogged = Some(error);
+                    AccountingBody {
+                        report: self.report_usage(batch)?,
+                        ..AccountingBody::default()
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            };
+            done.finished += body.report.read;
+            done.counted += body.report.counted;
+            done.known += body.report.known;
+            done.skipped += body.skipped.values().sum::<u64>();
+            done.refused += body.report.refused;
+            complain_of(&body.report);
+            let odd = body.skipped.iter();
+            let odd = odd.filter(|(why, _)| INCOMPLETE.contains(&why.as_str()));
             let odd: Vec<String> = odd.map(|(why, jobs)| format!("{why}: {jobs}")).collect();
             complain("finished jobs are not charged", &odd);
         }
-        Ok(())
+        Ok(unlogged)
+    }
+
+    fn report_usage(&self, records: &[BatchRecord]) -> anyhow::Result<ReportBody> {
+        let rule = &self.settings.charge_rule;
+        let usage = records.iter().map(|record| rule.usage(record, now()));
+        let usage: Vec<UsageRecord> = usage.flatten().collect();
+        Ok(self.post("/v1/records", lines(&usage)?)?.body)
+    }
+
+    fn try_post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Answer<T>, AskError> {
+        Handle::current().block_on(self.control.post(path, body))
     }
 
     fn post<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> anyhow::Result<Answer<T>> {
-        Ok(Handle::current().block_on(self.control.post(path, body))?)
+        Ok(self.try_post(path, body)?)
     }
 }
 
@@ -399,4 +430,75 @@ fn complain_of(report: &ReportBody) {
 
 fn now() -> WallTime {
     WallTime(now_ms())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::response::IntoResponse as _;
+    use fairmesh_records::{Format, JobState};
+
+    use super::*;
+    use crate::control::answer::RestsOn;
+
+    fn job() -> BatchRecord {
+        let key = JobKey {
+            cluster: "alpha".to_owned(),
+            job: "1".to_owned(),
+            instance: 1_795_238_180,
+        };
+        let mut record = BatchRecord::new(Format::SlurmJobcomp, key, JobState::Completed);
+        record.origin.user = Some("ann".to_owned());
+        record.start = Some(WallTime::from_unix_secs(1_795_238_184));
+        record.end = Some(WallTime::from_unix_secs(1_795_238_190));
+        (record.cpus, record.wall) = (Some(2), Some(Millis::from_secs(4)));
+        record
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn where_the_log_fails_usage_is_reported_all_the_same_and_the_cursor_stays()
+    -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let socket = folder.path().join("control.sock");
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&heard);
+        let node = Router::new().fallback(async move |uri: axum::http::Uri, body: String| {
+            let path = uri.path().to_owned();
+            hears.lock().expect("whole").push((path.clone(), body));
+            if path == "/v1/accounting" {
+                let why = r#"{"error":"the record log failed: no room"}"#;
+                return (axum::http::StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+            }
+            let body = ReportBody {
+                counted: 1,
+                ..ReportBody::default()
+            };
+            let (schema, rests_on) = ("fairmesh.report/1".to_owned(), RestsOn::default());
+            axum::Json(Answer {
+                schema,
+                rests_on,
+                body,
+            })
+            .into_response()
+        });
+        let listener = tokio::net::UnixListener::bind(&socket)?;
+        tokio::spawn(async move { axum::serve(listener, node).await });
+        let feed = Feed::new(SlurmSettings::defaults(folder.path()), Control::new(socket));
+        let reported = tokio::task::spawn_blocking(move || {
+            let mut done = Done::default();
+            feed.report(&[job()], &mut done).map(|why| (why, done))
+        });
+        let (unlogged, done) = reported.await??;
+        let why = unlogged.context("why it was not logged")?.to_string();
+        assert!(why.contains("no room"), "{why}");
+        assert_eq!(done.counted, 1);
+        let heard = heard.lock().expect("whole");
+        let paths: Vec<&str> = heard.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["/v1/accounting", "/v1/records"]);
+        let usage: UsageRecord = serde_json::from_str(&heard[1].1)?;
+        assert_eq!(usage.end.since(usage.start), Millis::from_secs(4));
+        Ok(())
+    }
 }
