@@ -40,20 +40,25 @@ pub(super) fn write(
     let mut update = transaction.prepare_cached(&format!("{INSERT} {UNLESS_LESS}"))?;
     let mut inserted = 0;
     for entry in entries {
-        if write_one(&mut insert, entry, now)? {
+        let json = serde_json::to_string(&entry.record)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        if write_one(&mut insert, entry, &json, now)? {
             inserted += 1;
         } else {
-            write_one(&mut update, entry, now)?;
+            write_one(&mut update, entry, &json, now)?;
         }
     }
     Ok(inserted)
 }
 
 /// Says whether anything was written.
-fn write_one(statement: &mut Statement<'_>, entry: &Entry, now: u64) -> rusqlite::Result<bool> {
+fn write_one(
+    statement: &mut Statement<'_>,
+    entry: &Entry,
+    json: &str,
+    now: u64,
+) -> rusqlite::Result<bool> {
     let record = &entry.record;
-    let json = serde_json::to_string(record)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let is_over = record.state.has_ended();
     let at = record
         .end
