@@ -10,7 +10,7 @@ use fairmesh_model::{
     SharePolicy, Signed, SiteDescription, UsageBatch, UsageRecord, WallTime, cbor, cells,
 };
 use fairmesh_records::export::{self, Summaries};
-use fairmesh_records::{ChargeRule, Format, GridIdentities, Options, Records};
+use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options, Reason, Records};
 
 /// A decoder: takes bytes, says whether it liked them.
 pub type Decoder = fn(&[u8]) -> bool;
@@ -133,26 +133,48 @@ fn signed<T: Document>(bytes: &[u8]) -> bool {
     signed.count_valid(&keys) > 0
 }
 
-/// Reads records of a format; what was read is charged and written out again, which must not panic
+/// Reads records of a format; what was read is charged, written out and read back, which must not panic
 /// either. Likes bytes that hold records and nothing wrong.
+///
+/// # Panics
+/// If a record is lost on its way through JSON or where reading goes on from a cursor, or nothing is kept
+/// of one that is refused.
 fn records(bytes: &[u8], format: Format) -> bool {
     let options = Options {
         cluster: "fuzz".to_owned(),
         ..Options::default()
     };
     let rule = ChargeRule::default();
-    let (mut good, mut bad) = (0, 0);
-    for result in Records::new(bytes, format, &options) {
-        let Ok(record) = result else {
-            bad += 1;
-            continue;
+    let (mut good, mut bad) = (Vec::new(), 0);
+    let mut reader = Records::new(bytes, format, &options);
+    while let Some(result) = reader.next() {
+        let record = match result {
+            Ok(record) => record,
+            Err(error) => {
+                let is_gone = matches!(error.reason, Reason::TooLong);
+                assert!(is_gone || !reader.rejected().is_empty(), "{error}");
+                bad += 1;
+                continue;
+            }
         };
-        good += 1;
         let _ = rule.usage(&record, WallTime(u64::MAX / 2));
         let _ = export::usage_record(&record, WallTime(0));
         let _ = Summaries::default().add(&record);
+        let json = serde_json::to_vec(&record).expect("a record has no maps");
+        let back: BatchRecord = serde_json::from_slice(&json).expect("its own JSON");
+        assert_eq!(back, record);
+        good.push(record);
     }
-    good > 0 && bad == 0
+    let half = good.len() / 2;
+    let mut reader = Records::new(bytes, format, &options);
+    let mut resumed: Vec<BatchRecord> = reader.by_ref().flatten().take(half).collect();
+    let cursor = reader.cursor().clone();
+    let rest = usize::try_from(cursor.bytes).ok();
+    let rest = rest.and_then(|at| bytes.get(at..)).expect("within");
+    resumed.extend(Records::resume(rest, format, &options, cursor).flatten());
+    let is_found = |record: &BatchRecord| resumed.contains(record);
+    assert!(good.iter().all(is_found), "{good:?} became {resumed:?}");
+    !good.is_empty() && bad == 0
 }
 
 fn node_config(text: &str) -> bool {

@@ -231,7 +231,22 @@ fn open_xdmods_totals_come_out_of_the_log_and_of_a_dry_run() -> anyhow::Result<(
     // The sample has no CPU times, which APEL demands: nothing is made up.
     let apel = place.run(&[&["records", "--apel", "--site", "X"][..], &month].concat())?;
     assert_eq!(apel.status.code(), Some(1));
-    assert!(String::from_utf8(apel.stderr)?.contains("left out"));
+    let told = String::from_utf8(apel.stderr)?;
+    let told = told.lines().next().context("a word")?;
+    let (left_out, why) = told.split_once(" jobs: ").context(told.to_owned())?;
+    let (left_out, all) = left_out.split_once(" of ").context(told.to_owned())?;
+    assert_eq!(left_out.strip_prefix("fairmesh: left out "), Some(all));
+    let reason = format!("no CPU time used (CpuDuration; see --cpu-held): {all}");
+    assert_eq!(why, reason);
+    let apel = [
+        &["records", "--apel", "--cpu-held", "--site", "X"][..],
+        &month,
+    ]
+    .concat();
+    let apel = place.run(&apel)?;
+    assert_eq!(apel.status.code(), Some(0));
+    let apel = String::from_utf8(apel.stdout)?;
+    assert_eq!(apel.matches("\nCpuDuration: ").count().to_string(), all);
     let list = place.json(&["records", "--limit", "10", "--user", "honbu"])?;
     assert_eq!(list["records"].as_array().map(Vec::len), Some(10));
     assert_eq!(
@@ -332,6 +347,83 @@ fn a_folder_of_daily_logs_is_followed_from_day_to_day() -> anyhow::Result<()> {
 }
 
 #[test]
+fn json_lines_that_are_followed_are_charged_as_they_would_be_at_once() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let config = place.site.folder().join("fairmesh.toml");
+    append(&config, "[charging]\nstates = [\"FAILED\"]\n")?;
+    place.node().reload()?;
+    let (start, end) = ((now_s() - 600) * 1_000, (now_s() - 590) * 1_000);
+    let common = |job: u64| {
+        format!("\"cluster\":\"c1\",\"job\":\"{job}\",\"user\":\"ann\",\"account\":\"physics\"")
+    };
+    let usage = |job: u64| {
+        let common = common(job);
+        format!("{{{common},\"start_ms\":{start},\"end_ms\":{end},\"cores\":1}}\n")
+    };
+    let record = |job: u64, state: &str| {
+        let common = common(job);
+        format!(
+            "{{\"format\":\"pbs\",{common},\"instance\":1,\"submit\":{start},\"start\":{start},\
+             \"end\":{end},\"cpus\":2,\"state\":\"{state}\",\"queue\":\"long\"}}\n"
+        )
+    };
+    // Usage was charged by whoever reports it, so the node's states say nothing of it.
+    let log = place.path("jobs.jsonl");
+    append(
+        &log,
+        &(usage(1) + &record(2, "failed") + &record(3, "completed")),
+    )?;
+    let going = Going::start(&place, "jobs.jsonl")?;
+    place.await_logged(3)?;
+    append(&log, &usage(4))?;
+    place.await_logged(4)?;
+    place.node().await_usage("physics", "ann", 40_000)?;
+    assert_eq!(going.terminate()?, Some(0));
+    let again = place.json(&["report", "jobs.jsonl"])?;
+    assert_eq!((&again["counted"], &again["known"]), (&0.into(), &3.into()));
+    assert_eq!(again["skipped"]["state not charged"], 1);
+    let listed = place.json(&["records", "--queue", "long"])?;
+    let records = listed["records"].as_array().context("records")?;
+    assert!(
+        records.iter().all(|record| record["submit"] == start),
+        "{listed}"
+    );
+    assert_eq!(records.len(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_swf_log_without_a_start_is_refused_as_a_whole() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let job = "1 10 -1 60 1 0.5 -1 1 60 -1 1 3 2 -1 -1 7 -1 -1\n";
+    append(&place.path("old.swf"), &job.repeat(1_000))?;
+    let refused = place.run(&["report", "old.swf"])?;
+    assert_eq!(refused.status.code(), Some(2));
+    let told = String::from_utf8(refused.stderr)?;
+    assert!(
+        told.contains("old.swf: the header has no UnixStartTime"),
+        "{told}"
+    );
+    assert!(
+        told.contains("--unix-start") && told.lines().count() < 4,
+        "{told}"
+    );
+    assert!(!place.path("old.swf.rejects").exists(), "nothing was kept");
+    let start = ["--unix-start", "2026-01-01T00:00:00Z"];
+    let taken = place.json(&[&["report", "old.swf"][..], &start].concat())?;
+    assert_eq!(
+        (&taken["refused"], &taken["read"]),
+        (&0.into(), &1_000.into())
+    );
+    let listed = place.json(&["records", "--since", "2026-01-01"])?;
+    let submit = &listed["records"][0]["submit"];
+    assert_eq!(submit.as_u64(), Some(1_767_225_610_000));
+    let nonsense = place.run(&["report", "old.swf", "--unix-start", "once"])?;
+    assert_eq!(nonsense.status.code(), Some(2));
+    Ok(())
+}
+
+#[test]
 fn a_bad_line_is_told_kept_and_stops_nothing() -> anyhow::Result<()> {
     let place = Place::start("physics", &["ann"])?;
     append(
@@ -352,6 +444,38 @@ fn a_bad_line_is_told_kept_and_stops_nothing() -> anyhow::Result<()> {
     assert_eq!(nameless.status.code(), Some(2));
     assert!(String::from_utf8(nameless.stderr)?.contains("--cluster"));
     Ok(())
+}
+
+#[test]
+fn a_job_of_two_sources_is_counted_and_logged_once_over_a_restart() -> anyhow::Result<()> {
+    let mut place = Place::start("physics", &["ann"])?;
+    append(&place.path("jobcomp.log"), &jobcomp(1))?;
+    let first = place.json(&["report", "jobcomp.log", "--cluster", "c1", "--tz", "UTC"])?;
+    assert_eq!(
+        (&first["counted"], &first["logged"]),
+        (&1.into(), &1.into())
+    );
+    let listed = place.json(&["records"])?;
+    let (start, end) = (&listed["records"][0]["start"], &listed["records"][0]["end"]);
+    let second = |time: &Value| time.as_u64().map(|ms| ms / 1_000).context("a time");
+    let (start, end) = (second(start)?, second(end)?);
+    append(
+        &place.path("sacct.txt"),
+        &format!(
+            "JobIDRaw|Cluster|User|Account|Submit|Start|End|Elapsed|State|NCPUS|QOS\n\
+             1|c1|ann|physics|{start}|{start}|{end}|00:00:10|COMPLETED|1|long\n"
+        ),
+    )?;
+    place.node.take().context("it runs")?.kill()?;
+    place.node = Some(place.site.start()?);
+    for file in ["sacct.txt", "sacct.txt"] {
+        let again = place.json(&["report", file])?;
+        assert_eq!((&again["counted"], &again["known"]), (&0.into(), &1.into()));
+    }
+    let listed = place.json(&["records"])?;
+    let records = listed["records"].as_array().context("records")?;
+    assert_eq!((records.len(), &records[0]["qos"]), (1, &"long".into()));
+    place.node().await_usage("physics", "ann", 10_000)
 }
 
 // ---- kill -9 in between. ----

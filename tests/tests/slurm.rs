@@ -4,17 +4,19 @@
 //! Jobs belong to the accounts `xavier` and `yvonne`, who have equal shares of the Grid. Where there is
 //! no Slurm, or no root to start one, each test says so and passes.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use fairmesh_tests::slurm::{Accounts, Kind, Slurm, await_that};
 use fairmesh_tests::story::{
     CORES_A, CORES_B, both_are_served_alike, queue_at_b, xavier_is_busy_at_a, yvonne_catches_up,
 };
 use fairmesh_tests::twins::{Make, Side, Twins, configure};
 use fairmesh_tests::{Node, Site, Vo};
+use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
 
@@ -55,7 +57,10 @@ fn with_slurmdbd_it_is_the_same() -> anyhow::Result<()> {
     twins.heal()?;
     queue_at_b(&twins, 5, one)?;
     yvonne_catches_up(&twins, 0, i64::try_from(at_a)?)?;
-    the_loops_are_watched(&twins.b)
+    // Between two jobs there are none that run.
+    await_that("loops that are watched", || {
+        the_loops_are_watched(&twins.b).map(|()| true)
+    })
 }
 
 /// The node's metrics hold those of its loops.
@@ -101,6 +106,70 @@ fn await_equal(twins: &Twins) -> anyhow::Result<()> {
         });
         equal.with_context(|| format!("{account}: {accounted:?} in sacct, nodes: {counted:?}"))?;
         println!("{account}: {accounted:?} core-ms in sacct at A and B, {counted:?} at the nodes");
+    }
+    Ok(())
+}
+
+/// What `sacct` and the record log say of a run of a job: number, submission, start and end in seconds,
+/// state, partition, quality of service, cores, and the seconds for which it held them.
+type Run = [String; 9];
+
+fn in_sacct(slurm: &Slurm) -> anyhow::Result<Vec<Run>> {
+    let fields = "jobidraw,submit,start,end,state,partition,qos,alloccpus,elapsedraw";
+    let arguments = ["-a", "-X", "-n", "-P", "-D", "-S", "2020-01-01"];
+    let text = slurm.run("sacct", &[&arguments[..], &["-o", fields]].concat())?;
+    let run = |line: &str| -> anyhow::Result<Run> {
+        let words = line.split('|').map(|word| match word {
+            // What never started; who cancelled it.
+            "None" | "Unknown" => String::new(),
+            word => word.split(' ').next().unwrap_or_default().to_owned(),
+        });
+        let words: Vec<String> = words.collect();
+        words.try_into().map_err(|_| anyhow!("sacct said {line}"))
+    };
+    let mut runs = text.lines().map(run).collect::<anyhow::Result<Vec<_>>>()?;
+    runs.sort();
+    Ok(runs)
+}
+
+/// What the node's record log holds, every job once.
+fn in_the_log(node: &Node) -> anyhow::Result<Vec<Run>> {
+    let list = node.http("GET", "/v1/accounting", b"")?;
+    ensure!(list.status == 200, "{list:?}");
+    let records = list.body["records"].as_array().context("records")?;
+    let word = |record: &Value, name: &str| record[name].as_str().unwrap_or_default().to_owned();
+    let seconds = |record: &Value, name: &str| match record[name].as_u64() {
+        Some(ms) => (ms / 1_000).to_string(),
+        None => String::new(),
+    };
+    let run = |record: &Value| {
+        [
+            word(record, "job"),
+            seconds(record, "submit"),
+            seconds(record, "start"),
+            seconds(record, "end"),
+            word(record, "state").to_uppercase(),
+            word(record, "queue"),
+            word(record, "qos"),
+            record["cpus"].as_u64().unwrap_or(0).to_string(),
+            seconds(record, "wall"),
+        ]
+    };
+    let mut runs: Vec<Run> = records.iter().map(run).collect();
+    runs.sort();
+    Ok(runs)
+}
+
+/// Every run of a job that `sacct` lists is in the log of its node, once and as `sacct` says.
+fn logs_are_what_sacct_says(twins: &Twins) -> anyhow::Result<()> {
+    for side in [&twins.a, &twins.b] {
+        let (accounted, logged) = (in_sacct(&side.slurm)?, in_the_log(side.node()?)?);
+        ensure!(
+            accounted == logged,
+            "sacct: {accounted:#?}, log: {logged:#?}"
+        );
+        let states: BTreeSet<&str> = logged.iter().map(|run| run[4].as_str()).collect();
+        println!("{} runs are logged as in sacct: {states:?}", logged.len());
     }
     Ok(())
 }
@@ -196,10 +265,12 @@ fn the_mesh_counts_what_both_slurms_account_to_the_core_second() -> anyhow::Resu
     twins.b.start_feed()?;
     at_b.end(&twins.b.slurm)?;
     await_equal(&twins)?;
+    logs_are_what_sacct_says(&twins)?;
     // Everything is reported once more, and nothing counts.
     read_all_again(&mut twins.a)?;
     read_all_again(&mut twins.b)?;
-    await_equal(&twins)
+    await_equal(&twins)?;
+    logs_are_what_sacct_says(&twins)
 }
 
 /// One cluster of eight cores without slurmdbd.
@@ -248,7 +319,36 @@ fn without_slurmdbd(slurm: &Slurm, folder: &Path, more: &str) -> anyhow::Result<
         ensure!(used > 0, "{account} has used nothing");
         node.await_usage("physics", account, used * 1_000)?;
     }
+    the_log_is_what_squeue_says(slurm, &node)?;
     reset_leaves_nothing(slurm, &site, node)
+}
+
+/// Every job that has ended is in the log, once, as the queue still shows it; so are the core-hours.
+fn the_log_is_what_squeue_says(slurm: &Slurm, node: &Node) -> anyhow::Result<()> {
+    let shown = slurm.run("squeue", &["-h", "-t", "all", "-o", "%A|%V|%S|%e|%T|%P|%C"])?;
+    let mut shown: Vec<String> = shown.lines().map(str::to_owned).collect();
+    shown.sort();
+    let logged = in_the_log(node)?;
+    let rows = logged.iter().map(|run| {
+        let [job, submit, start, end, state, queue, _, cpus, _] = run;
+        format!("{job}|{submit}|{start}|{end}|{state}|{queue}|{cpus}")
+    });
+    let logged: Vec<String> = rows.collect();
+    ensure!(shown == logged, "squeue: {shown:#?}, log: {logged:#?}");
+    let used: u64 = slurm.started()?.iter().map(|job| job.charge()).sum();
+    let sums = node.http("GET", "/v1/accounting?totals=true", b"")?.body;
+    let hours = used * 10_000;
+    let hours = (hours + 1_800) / 3_600;
+    let hours = format!("{}.{:04}", hours / 10_000, hours % 10_000);
+    ensure!(
+        sums["totals"]["cpu_hours"] == hours.as_str(),
+        "{sums}, not {hours}"
+    );
+    println!(
+        "{} jobs are logged as in squeue, {hours} core-hours",
+        logged.len()
+    );
+    Ok(())
 }
 
 fn reset_leaves_nothing(slurm: &Slurm, site: &Site, node: Node) -> anyhow::Result<()> {

@@ -78,9 +78,11 @@ impl Format {
     pub const fn states_held_time(self) -> bool {
         match self {
             Self::SlurmSacct | Self::SlurmSqueue => true,
+            // Slurm states none here: who adds one has it from the queue, by Slurm's own clock.
+            Self::SlurmJobcomp | Self::SlurmScript => true,
             Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,
             Self::OgfUsageRecord | Self::ApelJob => true,
-            Self::SlurmJobcomp | Self::SlurmScript | Self::Json => false,
+            Self::Json => false,
             // Their wall-clock times lag behind by an interval of polling.
             Self::Pbs | Self::GridEngine | Self::Lsf => false,
         }

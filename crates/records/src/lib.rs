@@ -6,7 +6,7 @@
 //! formats of Grids.
 //!
 //! Invariant: a bad line is an error that names it and stops nothing; no input makes a parser panic
-//! or hold more than [`RECORD_BYTES_MAX`] bytes of it. What a source does not say is `None`, never
+//! or hold more than [`RECORD_BYTES_MAX`] bytes of it, once as read and once as gathered. What a source does not say is `None`, never
 //! a guess.
 //!
 //! Deliberately not here: files, decompression, clocks and the machine's time zone (all of them are
@@ -34,6 +34,7 @@ mod lines;
 mod lsf;
 mod ogf;
 mod pbs;
+mod rejected;
 mod value;
 
 pub use blah::{GridIdentities, GridIdentity};

@@ -62,12 +62,21 @@ impl<R: BufRead> Lines<R> {
         self
     }
 
-    /// Bytes and lines before the ASCII character that so many others precede in the buffer.
+    /// Where in the buffer the ASCII character stands that so many others precede.
     /// (What is not UTF-8 is replaced in the text that parsers see, but no ASCII ever is.)
-    pub(crate) fn within(&self, ascii_before: usize) -> (u64, u64) {
+    pub(crate) fn offset(&self, ascii_before: usize) -> usize {
         let characters = self.buffer.iter().enumerate();
         let mut ascii = characters.filter(|(_, byte)| byte.is_ascii());
-        let offset = ascii.nth(ascii_before).map_or(0, |(at, _)| at);
+        ascii.nth(ascii_before).map_or(0, |(at, _)| at)
+    }
+
+    /// What ends a line and is not in the buffer; pieces keep theirs.
+    pub(crate) fn own_end(&self) -> &'static [u8] {
+        if self.end == b'\n' { b"\n" } else { b"" }
+    }
+
+    /// Bytes and lines before an offset in the buffer.
+    pub(crate) fn place(&self, offset: usize) -> (u64, u64) {
         let part = &self.buffer[..offset];
         let line_ends = part.iter().filter(|byte| **byte == b'\n').count();
         let (bytes, lines) = self.before;

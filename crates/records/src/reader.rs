@@ -22,6 +22,7 @@ use crate::lsf::LsfLines;
 use crate::ogf::UsageRecordPieces;
 use crate::pbs::PbsLine;
 use crate::record::BatchRecord;
+use crate::rejected::{Outcome, Rejected};
 use crate::slurm;
 use crate::zone::Zone;
 
@@ -68,6 +69,7 @@ pub struct Records<R> {
     lines: Lines<R>,
     parser: Box<dyn Parser>,
     found: Found,
+    rejected: Rejected,
     cursor: Cursor,
     /// Where the record that is open began, if that is behind the cursor: bytes and lines.
     open_at: Option<(u64, u64)>,
@@ -79,13 +81,34 @@ pub struct Records<R> {
 pub(crate) struct Found {
     ready: VecDeque<Result<BatchRecord, RecordError>>,
     ignored: BTreeMap<Ignored, u64>,
-    begun: Option<usize>,
+    begun: Option<Begun>,
+}
+
+/// A record that begins within a line.
+#[derive(Debug, Clone, Copy)]
+struct Begun {
+    /// So many ASCII characters of the line precede it.
+    ascii_before: usize,
+    /// What the line gave before it.
+    ready_before: usize,
 }
 
 impl Found {
     /// A record begins where this much of the line precedes it, and all before is given out.
     pub(crate) fn begin(&mut self, before: &str) {
-        self.begun = Some(before.bytes().filter(u8::is_ascii).count());
+        self.begun = Some(Begun {
+            ascii_before: before.bytes().filter(u8::is_ascii).count(),
+            ready_before: self.ready.len(),
+        });
+    }
+
+    /// Errors that are ready, before and from an item on.
+    fn errors(&self, from: usize) -> (usize, usize) {
+        let count = |items: &mut dyn Iterator<Item = &Result<BatchRecord, RecordError>>| {
+            items.filter(|item| item.is_err()).count()
+        };
+        let before = count(&mut self.ready.iter().take(from));
+        (before, count(&mut self.ready.iter().skip(from)))
     }
 
     pub(crate) fn record(&mut self, line: u64, record: Result<BatchRecord, Reason>) {
@@ -139,6 +162,7 @@ impl<R: BufRead> Records<R> {
             },
             parser: parser(format, options),
             found: Found::default(),
+            rejected: Rejected::default(),
             cursor,
             open_at: None,
             ended: false,
@@ -155,10 +179,15 @@ impl<R: BufRead> Records<R> {
         &self.found.ignored
     }
 
-    /// The line (or, of a format that is read in pieces, the piece) that was read last: for an error
-    /// about one line, that line. Empty where it was too long.
+    /// The line (or, of a format that is read in pieces, the piece) that was read last.
     pub fn last_line(&self) -> &[u8] {
         self.lines.text()
+    }
+
+    /// What the last error is about, as it was read: the whole record, with the line that ends it.
+    /// Empty where it was too long.
+    pub fn rejected(&self) -> &[u8] {
+        self.rejected.last()
     }
 
     /// Bytes read, for a progress bar.
@@ -174,10 +203,11 @@ impl<R: BufRead> Records<R> {
                 if number == 1 && text.starts_with('\u{feff}') {
                     text = text[3..].to_owned().into();
                 }
+                let was_open = !self.parser.is_at_rest();
                 self.parser.line(&text, number, &mut self.found);
-                if let Some(ascii_before) = self.found.begun.take() {
-                    self.open_at = Some(self.lines.within(ascii_before));
-                }
+                drop(text);
+                self.after_line(was_open);
+                return;
             }
             Ok(Line::TooLong) => {
                 self.parser.lost();
@@ -191,6 +221,30 @@ impl<R: BufRead> Records<R> {
                 self.ended = true;
                 self.found.record(self.lines.number, Err(error.into()));
             }
+        }
+        let (_, errors) = self.found.errors(0);
+        self.rejected.close(errors);
+    }
+
+    /// Keeps what a line leaves open, and what is refused with it.
+    fn after_line(&mut self, was_open: bool) {
+        let begun = self.found.begun.take();
+        let begins_at = begun.map_or(0, |begun| self.lines.offset(begun.ascii_before));
+        if begun.is_some() {
+            self.open_at = Some(self.lines.place(begins_at));
+        }
+        let ready_before = begun.map_or(0, |begun| begun.ready_before);
+        let (errors_before, errors) = self.found.errors(ready_before);
+        let open = !self.parser.is_at_rest();
+        if was_open || open || errors_before + errors > 0 {
+            let outcome = Outcome {
+                errors_before,
+                errors,
+                begins_at,
+                open,
+            };
+            let end = self.lines.own_end();
+            self.rejected.take(self.lines.text(), end, outcome);
         }
     }
 
@@ -218,6 +272,9 @@ impl<R: BufRead> Iterator for Records<R> {
             self.move_cursor();
         }
         let item = self.found.ready.pop_front();
+        if let Some(Err(_)) = item {
+            self.rejected.next();
+        }
         self.move_cursor();
         item
     }

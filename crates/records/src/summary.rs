@@ -144,16 +144,21 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// When it started and for how long it held something; `None` if it still runs, or never ran: a
-    /// batch system writes times even for jobs that were cancelled in the queue.
-    fn ran(&self) -> Option<(WallTime, Millis)> {
-        let (start, held) = (self.start?, self.held?);
+    /// Whether it was stopped before it started: a batch system writes times even for jobs that were
+    /// cancelled in the queue.
+    pub fn never_ran(&self) -> bool {
         let stopped = matches!(
             self.state,
             JobState::Cancelled | JobState::Deadline | JobState::Revoked
         );
+        stopped && (self.start.is_none() || self.held == Some(Millis(0)))
+    }
+
+    /// When it started and for how long it held something; `None` if it still runs, or never ran.
+    fn ran(&self) -> Option<(WallTime, Millis)> {
+        let (start, held) = (self.start?, self.held?);
         let is_over = self.state.has_ended() && held <= RUN_MAX;
-        (is_over && !(stopped && held == Millis(0))).then_some((start, held))
+        (is_over && !self.never_ran()).then_some((start, held))
     }
 
     /// Adds the name of the group that it belongs to; nothing where that is not known.

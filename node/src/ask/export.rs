@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fairmesh_model::WallTime;
-use fairmesh_records::BatchRecord;
+use fairmesh_model::{Millis, WallTime};
 use fairmesh_records::export::{
     ApelSite, Gap, Summaries, USAGE_RECORDS_CLOSE, USAGE_RECORDS_OPEN, apel_job, apel_job_header,
     usage_record,
 };
+use fairmesh_records::{BatchRecord, Job};
 
 use crate::control::clean;
 
@@ -30,7 +30,8 @@ pub(super) enum Form {
     ApelSummary,
 }
 
-/// Writes the records; says how many were left out.
+/// Writes the records; says how many were left out. With `cpu_held`, APEL's CPU time is that which a
+/// job held where none is known that it used.
 ///
 /// # Errors
 /// If they cannot be written.
@@ -38,9 +39,13 @@ pub(super) fn write(
     out: &mut dyn Write,
     form: Form,
     site: &ApelSite,
+    cpu_held: bool,
     records: impl Iterator<Item = BatchRecord>,
 ) -> anyhow::Result<u64> {
     let mut gaps = Gaps::default();
+    // What was cancelled while it waited used nothing, and is no job of APEL's.
+    let ran = |record: &BatchRecord| !Job::of(record, None).never_ran();
+    let for_apel = |record| if cpu_held { with_cpu(record) } else { record };
     match form {
         Form::Ogf => {
             let created = now();
@@ -52,13 +57,13 @@ pub(super) fn write(
         }
         Form::Apel => {
             out.write_all(apel_job_header().as_bytes())?;
-            for record in records {
+            for record in records.filter(ran).map(for_apel) {
                 gaps.or_write(out, apel_job(&record, site))?;
             }
         }
         Form::ApelSummary => {
             let mut summaries = Summaries::default();
-            for record in records {
+            for record in records.filter(ran).map(for_apel) {
                 gaps.or_write(out, summaries.add(&record).map(|()| String::new()))?;
             }
             out.write_all(summaries.message(site).as_bytes())?;
@@ -67,9 +72,19 @@ pub(super) fn write(
     Ok(gaps.tell())
 }
 
+/// CPUs times the time for which they were held, in place of what is not known: what APEL's own reader
+/// of Slurm takes (`CPUTimeRAW`).
+fn with_cpu(mut record: BatchRecord) -> BatchRecord {
+    let held = record.held().or(record.wall).zip(record.cpus);
+    let held = held.map(|(held, cpus)| Millis(held.0.saturating_mul(u64::from(cpus))));
+    record.cpu_time = record.cpu_time.or(held);
+    record
+}
+
 /// What could not be told, by why.
 #[derive(Default)]
 struct Gaps {
+    written: u64,
     count: u64,
     first: Vec<String>,
     kinds: BTreeMap<&'static str, u64>,
@@ -78,12 +93,19 @@ struct Gaps {
 impl Gaps {
     fn or_write(&mut self, out: &mut dyn Write, text: Result<String, Gap>) -> std::io::Result<()> {
         let gap = match text {
-            Ok(text) => return out.write_all(text.as_bytes()),
+            Ok(text) => {
+                self.written += 1;
+                return out.write_all(text.as_bytes());
+            }
             Err(gap) => gap,
         };
         self.count += 1;
         let kind = match &gap {
-            Gap::Missing { field, .. } => *field,
+            Gap::Missing {
+                field: "CpuDuration",
+                ..
+            } => "no CPU time used (CpuDuration; see --cpu-held)",
+            Gap::Missing { field, .. } => field,
             Gap::NotEnded(_) => "not ended",
             Gap::Time { .. } => "no time of the calendar",
             Gap::TooMany => "too many rows",
@@ -100,9 +122,10 @@ impl Gaps {
             let kinds = self
                 .kinds
                 .iter()
-                .map(|(kind, count)| format!("{kind} {count}"));
+                .map(|(kind, count)| format!("{kind}: {count}"));
             let kinds = kinds.collect::<Vec<_>>().join(", ");
-            eprintln!("fairmesh: left out {}: {kinds}", self.count);
+            let all = self.written + self.count;
+            eprintln!("fairmesh: left out {} of {all} jobs: {kinds}", self.count);
             for gap in &self.first {
                 eprintln!("fairmesh: {gap}");
             }

@@ -86,6 +86,10 @@ pub struct RecordsArgs {
     /// The site's name in the Grid's own list, for APEL [default: the node's name]
     #[arg(long, value_name = "NAME", requires = "export")]
     pub site: Option<String>,
+    /// For APEL: where CPU time used is not known, tell CPUs times wall-clock time, as its own reader of
+    /// Slurm does
+    #[arg(long, requires = "export", conflicts_with = "ogf")]
+    pub cpu_held: bool,
 }
 
 /// `fairmesh.records/1`.
@@ -209,7 +213,7 @@ async fn export(
         })
     };
     let records = list.records.into_iter().map(|row| row.record);
-    let left_out = export::write(out, form, &site, records.filter(ended))?;
+    let left_out = export::write(out, form, &site, args.cpu_held, records.filter(ended))?;
     Ok(if left_out == 0 {
         Exit::Success
     } else {

@@ -57,12 +57,8 @@ impl Config {
         // Local usage is stored by window: other windows need another ledger.
         note(restart, old.window != new.window, "history.window");
         note(live, old.charging != new.charging, "charging");
-        // The Slurm feed holds a copy, and is told of below.
-        note(
-            live,
-            old.charge_rule != new.charge_rule && new.slurm.is_none(),
-            "charging.states",
-        );
+        // The Slurm feed holds a copy for jobs that run, and is told of below.
+        note(live, old.charge_rule != new.charge_rule, "charging.states");
         note(live, old.timing != new.timing, "timing");
         let kept = |config: &Self| config.records.is_some();
         note(restart, kept(old) != kept(new), "records.enabled");

@@ -4,23 +4,27 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use axum::body::Body;
 use fairmesh_model::{HistoryRule, SigningKey, WindowLength};
 use fairmesh_policy::SitePolicy;
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinHandle;
 
-use super::answer::{Answer, PriorityBody, ReportBody, StatusBody};
+use super::answer::{AccountingBody, Answer, PriorityBody, ReportBody, StatusBody};
 use super::*;
 use crate::ask::{AskError, Control};
 use crate::driver::{NodeOptions, SystemClock, start};
 use crate::network::NetworkConfig;
+use crate::record_log::Keep;
 
 type Parameters = &'static [(&'static str, Option<&'static str>)];
 
 struct World {
     control: Control,
     path: PathBuf,
-    node: NodeHandle,
+    options: ControlOptions,
     stop: watch::Sender<bool>,
     server: JoinHandle<()>,
     _settings: watch::Sender<ControlSettings>,
@@ -49,24 +53,25 @@ impl World {
             ..ControlSettings::default()
         });
         let path = dir.path().join("control.sock");
+        let log = RecordLog::open(dir.path(), Keep::default()).expect("a log");
         let options = ControlOptions {
             node: running.handle.clone(),
             site: SigningKey::from_secret(&secret).site_id(),
             listening: running.listening.iter().map(ToString::to_string).collect(),
             settings: receiver,
             lookups: None,
-            records: None,
+            records: Some(Arc::new(log)),
             limits: ControlLimits {
                 body_idle_max: Duration::from_secs(5),
                 ..ControlLimits::default()
             },
         };
-        let server = bind(&path, options).await.expect("binds");
+        let server = bind(&path, options.clone()).await.expect("binds");
         let (stop, stopped) = watch::channel(false);
         Self {
             control: Control::new(path.clone()),
             path,
-            node: running.handle,
+            options,
             stop,
             server: tokio::spawn(server.run(stopped)),
             _settings: settings,
@@ -77,8 +82,24 @@ impl World {
     async fn end(self) {
         self.stop.send_replace(true);
         self.server.await.expect("the server ends well");
-        self.node.stop().await;
+        self.options.node.stop().await;
         assert!(!self.path.exists(), "the socket file stayed behind");
+    }
+
+    /// What somebody hears who is neither root nor the node nor a writer.
+    async fn as_a_stranger(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let stranger = access::Peer { uid: Some(4_242) };
+        let shared = Arc::new(Shared::new(self.options.clone()));
+        let service = TowerToHyperService::new(router(shared).layer(axum::Extension(stranger)));
+        let request = axum::http::Request::builder().method(method).uri(path);
+        let request = request
+            .body(Body::from(body.to_owned()))
+            .expect("a request");
+        let answer = service.call(request).await.expect("answers");
+        let status = answer.status().as_u16();
+        let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+        let text = text.expect("a body");
+        (status, String::from_utf8_lossy(&text).into_owned())
     }
 
     /// What comes back for raw bytes, with our side closed behind them.
@@ -149,6 +170,45 @@ async fn a_report_is_counted_once_and_bad_lines_stop_nothing() {
     assert_eq!(lines, [3, 5]);
     let second = post().await;
     assert_eq!((second.counted, second.known, second.refused), (0, 2, 2));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_only_read_changes_nothing_and_sees_no_single_job() {
+    let world = World::start().await;
+    let record = r#"{"format":"slurm-sacct","cluster":"c","job":"1","instance":7,"user":"ann","account":"bio","state":"completed","start":1700000000000,"end":1700000060000,"cpus":2}"#;
+    let running = r#"{"cluster":"c","job":"1","user":"ann","start_ms":1,"end_ms":2,"cores":1,"running":true,"expected_end_ms":3}"#;
+    let usage = RECORDS.lines().next().expect("a line");
+    for (path, body) in [
+        ("/v1/accounting", record),
+        ("/v1/records", usage),
+        ("/v1/running", running),
+        ("/v1/running", ""),
+        ("/v1/documents", "x"),
+        ("/v1/slurm", "{}"),
+    ] {
+        let (status, said) = world.as_a_stranger("POST", path, body).await;
+        assert_eq!(status, 403, "{path}: {said}");
+        assert!(said.contains("user 4242 may only read"), "{said}");
+    }
+    let (status, said) = world.as_a_stranger("GET", "/v1/accounting", "").await;
+    assert_eq!(status, 403, "{said}");
+    for (method, path, body) in [
+        ("POST", "/v1/accounting?dry_run=true", record),
+        ("GET", "/v1/accounting?totals=true", ""),
+        ("GET", "/v1/status", ""),
+    ] {
+        let (status, said) = world.as_a_stranger(method, path, body).await;
+        assert_eq!(status, 200, "{method} {path}: {said}");
+    }
+    let log = world.options.records.as_ref().expect("a log");
+    assert_eq!(log.stats().inserted, 0, "nothing was logged");
+    let answer: Answer<AccountingBody> = world
+        .control
+        .post("/v1/accounting", record.into())
+        .await
+        .expect("counts");
+    assert_eq!((answer.body.report.counted, log.stats().inserted), (1, 1));
     world.end().await;
 }
 

@@ -16,6 +16,7 @@ use std::io::{self, BufReader, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use fairmesh_model::UsageRecord;
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 
 pub use place::{Beginning, FilePosition, is_log_name};
@@ -24,6 +25,8 @@ pub use place::{Beginning, FilePosition, is_log_name};
 pub struct Portion {
     /// The records.
     pub records: Vec<BatchRecord>,
+    /// For each, the usage record that it was read from, if it was one.
+    pub usage: Vec<Option<UsageRecord>>,
     /// Lines that made no sense.
     pub bad: Vec<Bad>,
     /// Where to go on.
@@ -39,7 +42,7 @@ pub struct Bad {
     pub line: u64,
     /// Why.
     pub why: String,
-    /// The line itself; of a record of several lines, the one at which it was given up.
+    /// The record as it was read.
     pub text: Vec<u8>,
 }
 
@@ -99,14 +102,17 @@ fn portion(
     let start = from.map(|from| from.position.clone()).unwrap_or_default();
     file.seek(SeekFrom::Start(start.bytes))?;
     let mut lines = Records::resume(BufReader::new(&file), format, options, start);
-    let (mut records, mut bad) = (Vec::new(), Vec::new());
+    let (mut records, mut usage, mut bad) = (Vec::new(), Vec::new(), Vec::new());
     while records.len() + bad.len() < most {
         match lines.next() {
-            Some(Ok(record)) => records.push(record),
+            Some(Ok(record)) => {
+                usage.push(usage_of(&record, lines.last_line()));
+                records.push(record);
+            }
             Some(Err(error)) => bad.push(Bad {
                 line: error.line,
                 why: error.reason.to_string(),
-                text: lines.last_line().to_owned(),
+                text: lines.rejected().to_owned(),
             }),
             None => break,
         }
@@ -116,9 +122,17 @@ fn portion(
     Ok(Portion {
         more: records.len() + bad.len() >= most,
         records,
+        usage,
         bad,
         next: FilePosition::of(&mut file, inode, position)?,
     })
+}
+
+/// The usage record that `line` is, if the record was read from one: it says more of where and on which
+/// terms the job ran than the record has places for.
+pub fn usage_of(record: &BatchRecord, line: &[u8]) -> Option<UsageRecord> {
+    let is_ours = record.format == Format::Json;
+    is_ours.then(|| serde_json::from_slice(line).ok())?
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! are outcomes, VOs and member sites, all bounded by charters. Counters are copies of the node's
 //! own, taken at each scrape. Deliberately not here: alerts and dashboards.
 
+mod record_log;
 mod registry;
 mod slurm;
 
@@ -17,6 +18,7 @@ use fairmesh_site::{Coverage, Site, SiteStats, gossip::GossipStats};
 use crate::control::answer::SlurmReport;
 use crate::control::{ApiError, Shared};
 use crate::network::NetworkStats;
+use crate::record_log::LogStats;
 use registry::render;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -32,6 +34,8 @@ pub(crate) struct Sample {
     pub(crate) entries: u64,
     pub(crate) lookups: Option<LookupSample>,
     pub(crate) slurm: SlurmReport,
+    /// None where no log is kept.
+    pub(crate) record_log: Option<LogStats>,
     /// When the sample was taken, in milliseconds since the Unix epoch.
     pub(crate) now_ms: u64,
 }
@@ -66,6 +70,7 @@ pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoRe
         refused: load(&stats.refused),
     });
     sample.slurm = shared.slurm.heard();
+    sample.record_log = shared.options.records.as_ref().map(|log| log.stats());
     let text = render(&sample).map_err(ApiError::internal)?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
 }

@@ -16,7 +16,8 @@ mod schema;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use fairmesh_model::{Millis, WallTime};
@@ -81,6 +82,32 @@ pub enum LogError {
     Closed,
 }
 
+/// What the log holds, and what has become of records since the node was started. Written by the log's
+/// thread, read by whoever likes.
+#[derive(Debug, Default)]
+struct Stats {
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    inserted: AtomicU64,
+    pruned: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// A copy of the log's counters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// Jobs in the log.
+    pub rows: u64,
+    /// Bytes of the file that hold something.
+    pub bytes: u64,
+    /// Jobs that were new.
+    pub inserted: u64,
+    /// Jobs that were forgotten, for their age or for want of room.
+    pub pruned: u64,
+    /// Records that could not be written.
+    pub refused: u64,
+}
+
 enum Command {
     Append(Vec<Entry>, oneshot::Sender<Result<(), LogError>>),
     Keep(Keep),
@@ -92,6 +119,7 @@ enum Command {
 pub struct RecordLog {
     path: PathBuf,
     commands: mpsc::Sender<Command>,
+    stats: Arc<Stats>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -105,7 +133,8 @@ impl RecordLog {
         let path = data_dir.join(FILE);
         let connection = schema::open_or_set_aside(&path)?;
         let (commands, received) = mpsc::channel();
-        let mut writer = writer::Writer::new(path.clone(), connection, keep);
+        let stats = Arc::new(Stats::default());
+        let mut writer = writer::Writer::new(path.clone(), connection, keep, Arc::clone(&stats));
         let thread = std::thread::Builder::new()
             .name("record-log".to_owned())
             .spawn(move || writer.run(&received))
@@ -116,6 +145,7 @@ impl RecordLog {
         Ok(Self {
             path,
             commands,
+            stats,
             thread: Some(thread),
         })
     }
@@ -135,6 +165,18 @@ impl RecordLog {
     pub fn keep(&self, keep: Keep) {
         // A log that is closed keeps everything.
         let _ = self.commands.send(Command::Keep(keep));
+    }
+
+    /// What it holds and has done.
+    pub fn stats(&self) -> LogStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogStats {
+            rows: load(&self.stats.rows),
+            bytes: load(&self.stats.bytes),
+            inserted: load(&self.stats.inserted),
+            pruned: load(&self.stats.pruned),
+            refused: load(&self.stats.refused),
+        }
     }
 
     /// A connection that only reads, for a thread that may block.

@@ -5,18 +5,20 @@
 
 use fairmesh_model::Millis;
 use fairmesh_records::{BatchRecord, Job, JobState};
-use rusqlite::{Row, Statement, params};
+use rusqlite::{Row, Statement, Transaction, params};
 
 use super::{Entry, moment, signed};
 
-/// Writes a row. What is there stays if it says more: an end outweighs an instalment, and the batch
-/// system's own record what was only charged.
-pub(super) const UPSERT: &str = "
+const INSERT: &str = "
     INSERT INTO records (cluster, job, instance, moment, submitted, started, ended, held, user,
         account, local_group, subject, vo, path, queue, state, is_over, is_full, cpus, nodes, gpus,
         record)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-        ?20, ?21, ?22)
+        ?20, ?21, ?22)";
+
+/// What is there stays if it says more: an end outweighs an instalment, and the batch system's own
+/// record what was only charged.
+const UNLESS_LESS: &str = "
     ON CONFLICT (cluster, job, instance) DO UPDATE SET
         moment = excluded.moment, submitted = excluded.submitted, started = excluded.started,
         ended = excluded.ended, held = excluded.held, user = excluded.user,
@@ -28,15 +30,35 @@ pub(super) const UPSERT: &str = "
     WHERE (excluded.is_over, excluded.is_full) >= (is_over, is_full)
         AND (excluded.record <> record OR excluded.vo IS NOT vo OR excluded.path IS NOT path)";
 
-/// Writes an entry with [`UPSERT`]; `now` dates what has no time of its own.
+/// Writes entries; `now` dates what has no time of its own. Says how many rows are new.
 pub(super) fn write(
+    transaction: &Transaction<'_>,
+    entries: &[Entry],
+    now: u64,
+) -> rusqlite::Result<u64> {
+    let mut insert = transaction.prepare_cached(&format!("{INSERT} ON CONFLICT DO NOTHING"))?;
+    let mut update = transaction.prepare_cached(&format!("{INSERT} {UNLESS_LESS}"))?;
+    let mut inserted = 0;
+    for entry in entries {
+        let json = serde_json::to_string(&entry.record)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        if write_one(&mut insert, entry, &json, now)? {
+            inserted += 1;
+        } else {
+            write_one(&mut update, entry, &json, now)?;
+        }
+    }
+    Ok(inserted)
+}
+
+/// Says whether anything was written.
+fn write_one(
     statement: &mut Statement<'_>,
     entry: &Entry,
+    json: &str,
     now: u64,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<bool> {
     let record = &entry.record;
-    let json = serde_json::to_string(record)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     let is_over = record.state.has_ended();
     let at = record
         .end
@@ -44,7 +66,7 @@ pub(super) fn write(
         .or(record.start)
         .or(record.submit);
     let held = record.held().or(record.wall).filter(|_| is_over);
-    statement.execute(params![
+    let rows = statement.execute(params![
         record.key.cluster,
         record.key.job,
         record.key.instance.cast_signed(),
@@ -68,7 +90,7 @@ pub(super) fn write(
         record.gpus.unwrap_or(0),
         json,
     ])?;
-    Ok(())
+    Ok(rows > 0)
 }
 
 /// Columns that [`with_job`] reads, in its order.

@@ -124,12 +124,45 @@ async fn what_is_too_old_or_too_much_goes_in_steps() {
             .expect("a count")
     };
     let small = Keep { bytes: 1, ..all() };
-    assert!(writer::step(&mut connection, small).expect("a step"));
+    let step = writer::step(&mut connection, small).expect("a step");
+    assert!(step.more && step.forgotten == 1_000);
     assert_eq!(count(&connection), 2_000);
     // Every job ended in 1970.
     let young = Keep::default();
-    while writer::step(&mut connection, young).expect("a step") {}
+    while writer::step(&mut connection, young).expect("a step").more {}
     assert_eq!(count(&connection), 0);
+}
+
+#[tokio::test]
+async fn a_feed_without_pause_does_not_outgrow_the_bounds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bytes = 1 << 20;
+    let log = RecordLog::open(folder.path(), Keep { bytes, ..all() }).expect("opens");
+    let mut most = 0;
+    for batch in 0..40 {
+        let jobs = (batch * 500..(batch + 1) * 500).map(|job| entry(job, JobState::Failed, true));
+        log.append(jobs.collect()).await.expect("written");
+        most = most.max(log.stats().bytes);
+    }
+    // Two batches may be in it that no step has seen yet.
+    assert!(most < 2 * bytes, "{most} bytes");
+    log.keep(all());
+    log.append(vec![entry(19_999, JobState::Failed, true)])
+        .await
+        .expect("written");
+    let stats = log.stats();
+    assert_eq!((stats.inserted, stats.refused), (20_000, 0));
+    assert_eq!(stats.rows, stats.inserted - stats.pruned);
+    assert!(stats.pruned > 15_000, "{stats:?}");
+    drop(log);
+    let again = RecordLog::open(folder.path(), all()).expect("opens");
+    let newest = entry(20_000, JobState::Failed, true);
+    again.append(vec![newest]).await.expect("written");
+    assert_eq!(
+        again.stats().rows,
+        stats.rows + 1,
+        "what was there is counted"
+    );
 }
 
 #[tokio::test]

@@ -1,18 +1,25 @@
 //! The thread that writes.
 //!
-//! Invariant: a batch is one transaction, and is acknowledged when it is on disk; between two batches
-//! at most one small step of pruning is done, so that no batch waits long for it.
+//! Invariant: a batch is one transaction, and is acknowledged when it is on disk. Behind a batch there is
+//! at most one small step of pruning for every [`STEP_AFTER_ROWS`] rows that came, so that no batch waits
+//! long for it, and a step forgets more than came: the log is bounded under a feed without pause, too.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
-use super::{Command, Entry, Keep, LogError, row, schema, signed};
+use super::{Command, Entry, Keep, LogError, Stats, row, schema, signed};
 
 /// Rows that one step of pruning forgets: some milliseconds of work.
 const STEP_ROWS: u32 = 1_000;
+
+/// Rows after which a step is due even if more come without a pause. Half of what a step forgets, so
+/// that the log shrinks to its bounds, and does not only cease to grow.
+const STEP_AFTER_ROWS: u64 = 500;
 
 /// Pages that one step gives back to the file system.
 const STEP_PAGES: u32 = 1_000;
@@ -29,19 +36,30 @@ pub(super) struct Writer {
     keep: Keep,
     /// Whether the last step of pruning had more to do.
     more: bool,
+    /// Rows that came since the last step was due.
+    rows_since_step: u64,
+    stats: Arc<Stats>,
 }
 
 impl Writer {
-    pub(super) fn new(path: PathBuf, connection: Connection, keep: Keep) -> Self {
+    pub(super) fn new(
+        path: PathBuf,
+        connection: Connection,
+        keep: Keep,
+        stats: Arc<Stats>,
+    ) -> Self {
         Self {
             path,
             connection,
             keep,
             more: true,
+            rows_since_step: 0,
+            stats,
         }
     }
 
     pub(super) fn run(&mut self, commands: &Receiver<Command>) {
+        self.measure();
         loop {
             let pause = if self.more { STEP_EVERY } else { LOOK_EVERY };
             match commands.recv_timeout(pause) {
@@ -49,6 +67,12 @@ impl Writer {
                     // Nobody waits any more: what was written stays.
                     let _ = done.send(self.append(&entries));
                     self.more = true;
+                    self.rows_since_step += count(entries.len());
+                    while self.more && self.rows_since_step >= STEP_AFTER_ROWS {
+                        self.rows_since_step -= STEP_AFTER_ROWS;
+                        self.prune();
+                    }
+                    self.rows_since_step %= STEP_AFTER_ROWS;
                 }
                 Ok(Command::Keep(keep)) => (self.keep, self.more) = (keep, true),
                 Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return,
@@ -58,10 +82,27 @@ impl Writer {
     }
 
     fn append(&mut self, entries: &[Entry]) -> Result<(), LogError> {
+        let written = self.write(entries);
+        match &written {
+            Ok(inserted) => {
+                self.stats.inserted.fetch_add(*inserted, Relaxed);
+                self.stats.rows.fetch_add(*inserted, Relaxed);
+            }
+            Err(_) => {
+                let refused = count(entries.len());
+                self.stats.refused.fetch_add(refused, Relaxed);
+            }
+        }
+        self.note_bytes();
+        written.map(|_| ())
+    }
+
+    fn write(&mut self, entries: &[Entry]) -> Result<u64, LogError> {
         match write(&mut self.connection, entries) {
             Err(error) if schema::is_damage(&error) => {
                 schema::set_aside(&self.path, &error.to_string())?;
                 self.connection = schema::open_or_set_aside(&self.path)?;
+                self.measure();
                 Ok(write(&mut self.connection, entries)?)
             }
             written => Ok(written?),
@@ -70,30 +111,58 @@ impl Writer {
 
     fn prune(&mut self) {
         match step(&mut self.connection, self.keep) {
-            Ok(more) => self.more = more,
+            Ok(done) => {
+                self.more = done.more;
+                self.stats.pruned.fetch_add(done.forgotten, Relaxed);
+                self.stats.rows.fetch_sub(done.forgotten, Relaxed);
+                self.note_bytes();
+            }
             Err(error) => {
                 self.more = false;
                 tracing::warn!(%error, "the record log cannot forget old records");
             }
         }
     }
-}
 
-fn write(connection: &mut Connection, entries: &[Entry]) -> rusqlite::Result<()> {
-    let now = now();
-    let transaction = connection.transaction()?;
-    {
-        let mut statement = transaction.prepare_cached(row::UPSERT)?;
-        for entry in entries {
-            row::write(&mut statement, entry, now)?;
+    /// Counts what is there, once for each file.
+    fn measure(&mut self) {
+        let rows = "SELECT count(*) FROM records";
+        let rows = self
+            .connection
+            .query_row(rows, [], |row| row.get::<_, i64>(0));
+        let rows = u64::try_from(rows.unwrap_or(0)).unwrap_or(0);
+        self.stats.rows.store(rows, Relaxed);
+        self.note_bytes();
+    }
+
+    fn note_bytes(&self) {
+        if let Ok(bytes) = bytes_in_use(&self.connection) {
+            self.stats.bytes.store(bytes, Relaxed);
         }
     }
-    transaction.commit()
 }
 
-/// Forgets up to [`STEP_ROWS`] rows that are too old, or the oldest while the log is too large; says
-/// whether there is more to do.
-pub(super) fn step(connection: &mut Connection, keep: Keep) -> rusqlite::Result<bool> {
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+/// Says how many rows are new.
+fn write(connection: &mut Connection, entries: &[Entry]) -> rusqlite::Result<u64> {
+    let transaction = connection.transaction()?;
+    let inserted = row::write(&transaction, entries, now())?;
+    transaction.commit()?;
+    Ok(inserted)
+}
+
+/// What a step of pruning did.
+pub(super) struct Step {
+    pub(super) forgotten: u64,
+    /// Whether there is more to do.
+    pub(super) more: bool,
+}
+
+/// Forgets up to [`STEP_ROWS`] rows that are too old, or the oldest while the log is too large.
+pub(super) fn step(connection: &mut Connection, keep: Keep) -> rusqlite::Result<Step> {
     let before = signed(now().saturating_sub(keep.age.0));
     let oldest =
         format!("SELECT id FROM records WHERE moment < ?1 ORDER BY moment LIMIT {STEP_ROWS}");
@@ -108,7 +177,10 @@ pub(super) fn step(connection: &mut Connection, keep: Keep) -> rusqlite::Result<
     if given_back {
         connection.execute_batch(&format!("PRAGMA incremental_vacuum({STEP_PAGES})"))?;
     }
-    Ok(forgotten > 0 || given_back)
+    Ok(Step {
+        forgotten: count(forgotten),
+        more: forgotten > 0 || given_back,
+    })
 }
 
 /// Bytes of pages that hold something.

@@ -1,25 +1,28 @@
 //! `fairmesh slurm feed`: what runs and what has run on the cluster, reported to the node.
 //!
 //! A round reads what has finished from where the cluster keeps it, and the queue; it reports the
-//! finished jobs, then the running ones as instalments with the end that their limits allow, and only
-//! then moves its cursor. Invariants: one run of a job has one key whichever source names it, so the
-//! node counts it once; nothing is forgotten before the node has acknowledged it.
+//! finished jobs as Slurm recorded them, then the running ones as instalments with the end that their
+//! limits allow, and only then moves its cursor. Invariants: one run of a job has one key whichever
+//! source names it, so the node logs and counts it once; nothing is forgotten before the node has
+//! acknowledged it.
 //!
-//! Deliberately not here: reading the sources (`sacct`, `follow`, `hook`, `queue`).
+//! Deliberately not here: reading the sources (`sacct`, `follow`, `hook`, `queue`), what a source lacks
+//! (`ended`), and which jobs are charged, which is the node's rule.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use fairmesh_model::{JobKey, Millis, Origin, Placement, RunningJob, UsageRecord, WallTime};
-use fairmesh_records::{BatchRecord, ChargeRule, Options, Skip, Zone};
+use fairmesh_records::{BatchRecord, ChargeRule, Options, Zone};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 
 use super::cluster::{Cluster, Finished};
 use super::cursor::Cursor;
+use super::ended::{finished, note_suspended};
 use super::queue::{self, Job, State};
 use super::runner::Runner;
 use super::settings::SlurmSettings;
@@ -27,7 +30,7 @@ use super::stop::Stop;
 use super::tell::{now_ms, tell};
 use super::{follow, hook, sacct};
 use crate::ask::{AskError, Control};
-use crate::control::answer::{Answer, FeedReport, ReportBody, SlurmReport};
+use crate::control::answer::{AccountingBody, Answer, FeedReport, ReportBody, SlurmReport};
 use crate::output::Exit;
 
 /// Records in one request to the node.
@@ -48,6 +51,8 @@ pub(super) struct Done {
     pub(super) counted: u64,
     /// Of these, what it had.
     pub(super) known: u64,
+    /// Of these, what is not charged.
+    pub(super) skipped: u64,
     /// Running jobs that were reported.
     pub(super) running: u64,
     /// Records that the node refused.
@@ -164,8 +169,8 @@ impl Feed {
         let done = self.round(&Stop::default())?;
         writeln!(
             out,
-            "{} finished jobs reported, {} of them news; {} running; {} refused",
-            done.finished, done.counted, done.running, done.refused
+            "{} finished jobs reported, {} of them news, {} not charged; {} running; {} refused",
+            done.finished, done.counted, done.skipped, done.running, done.refused
         )?;
         Ok(match done.refused {
             0 => Exit::Success,
@@ -173,15 +178,14 @@ impl Feed {
         })
     }
 
-    fn look(&mut self) -> anyhow::Result<(Vec<UsageRecord>, Vec<RunningJob>)> {
+    fn look(&mut self) -> anyhow::Result<(Vec<BatchRecord>, Vec<RunningJob>)> {
         let cluster = Cluster::ask(&self.runner)?;
         let name = cluster.name(&self.settings);
         let cursor = Cursor::load(&self.settings.state_file)?;
         let source = self.source(&cluster);
         let taken = self.take(source.as_ref(), &name, &cursor)?;
         let (jobs, _) = queue::read(&self.runner, true)?;
-        let rule = &self.settings.charge_rule;
-        let finished = finished(rule, &taken, &jobs, &name, source.is_none());
+        let finished = finished(&taken.records, &cursor, &jobs, &name, source.is_none());
         Ok((finished, running(&self.settings.charge_rule, &jobs, &name)))
     }
 
@@ -196,7 +200,7 @@ impl Feed {
                 .with_context(|| format!("cannot read {}", self.settings.state_file.display()))?,
         };
         let (mut done, mut queue) = (Done::default(), None);
-        loop {
+        let unlogged = loop {
             let before = cursor.clone();
             let taken = self.take(source.as_ref(), &name, &cursor)?;
             // The queue is read behind the source, so that what has just finished is still in it.
@@ -207,35 +211,36 @@ impl Feed {
                 queue = Some(jobs);
             }
             let jobs = queue.as_deref().unwrap_or_default();
-            let known = Taken {
-                cursor: Cursor {
-                    suspended: cursor.suspended.clone(),
-                    ..taken.cursor
-                },
-                ..taken
+            complain("a record makes no sense", &taken.bad);
+            let records = finished(&taken.records, &cursor, jobs, &name, source.is_none());
+            let unlogged = self.report(&records, &mut done)?;
+            if unlogged.is_some() {
+                break unlogged;
+            }
+            cursor = Cursor {
+                suspended: cursor.suspended,
+                ..taken.cursor
             };
-            complain("a record makes no sense", &known.bad);
-            let rule = &self.settings.charge_rule;
-            let usage = finished(rule, &known, jobs, &name, source.is_none());
-            self.report(&usage, &mut done)?;
-            cursor = known.cursor;
             if cursor != before {
                 cursor.store(&self.settings.state_file)?;
             }
-            for file in &known.files {
+            for file in &taken.files {
                 std::fs::remove_file(file)
                     .with_context(|| format!("cannot remove {}", file.display()))?;
             }
-            if !known.more || stop.is_told() {
-                break;
+            if !taken.more || stop.is_told() {
+                break None;
             }
-        }
+        };
         let jobs = queue.as_deref().unwrap_or_default();
         let running = running(&self.settings.charge_rule, jobs, &name);
         let answer: Answer<ReportBody> = self.post("/v1/running", lines(&running)?)?;
         done.running = answer.body.read;
         done.refused += answer.body.refused;
         complain_of(&answer.body);
+        if let Some(error) = unlogged {
+            return Err(error.into());
+        }
         self.cursor = Some(cursor);
         Ok(done)
     }
@@ -299,106 +304,66 @@ impl Feed {
         Ok(taken)
     }
 
-    fn report(&self, records: &[UsageRecord], done: &mut Done) -> anyhow::Result<()> {
+    /// Reports the records. Where the node cannot log them their usage is reported alone, for priorities
+    /// do not wait for the books, and why is given back: the cursor has to stay.
+    fn report(&self, records: &[BatchRecord], done: &mut Done) -> anyhow::Result<Option<AskError>> {
+        let mut unlogged = None;
         for batch in records.chunks(BATCH_RECORDS) {
-            let answer: Answer<ReportBody> = self.post("/v1/records", lines(batch)?)?;
-            done.finished += answer.body.read;
-            done.counted += answer.body.counted;
-            done.known += answer.body.known;
-            done.refused += answer.body.refused;
-            complain_of(&answer.body);
-        }
-        Ok(())
-    }
-
-    fn post(&self, path: &str, body: Vec<u8>) -> anyhow::Result<Answer<ReportBody>> {
-        Ok(Handle::current().block_on(self.control.post(path, body))?)
-    }
-}
-
-/// The usage of what has ended: from the source, or, where the cluster has none, from the queue.
-fn finished(
-    rule: &ChargeRule,
-    taken: &Taken,
-    jobs: &[Job],
-    cluster: &str,
-    without_source: bool,
-) -> Vec<UsageRecord> {
-    let ended = jobs.iter().filter(|job| job.state == State::Ended);
-    let ended: BTreeMap<String, &Job> = ended.map(|job| (mark(job.id, job.submit), job)).collect();
-    let mut usage = Vec::new();
-    let mut odd = Vec::new();
-    for record in taken
-        .records
-        .iter()
-        .filter(|record| record.state.has_ended())
-    {
-        match rule.usage(record, now()) {
-            Ok(mut charged) => {
-                cluster.clone_into(&mut charged.key.cluster);
-                if record.wall.is_none() {
-                    let name = format!("{}-{}", record.key.job, record.key.instance);
-                    without_suspension(&mut charged, ended.get(&name), &taken.cursor, &name);
+            let path = "/v1/accounting";
+            let body = match self.try_post::<AccountingBody>(path, lines(batch)?) {
+                Ok(answer) => answer.body,
+                Err(error @ AskError::Refused { status: 503, .. }) => {
+                    unlogged = Some(error);
+                    AccountingBody {
+                        report: self.report_usage(batch)?,
+                        ..AccountingBody::default()
+                    }
                 }
-                usage.push(charged);
-            }
-            Err(Skip::NotStarted | Skip::CancelledBeforeStart | Skip::StateNotCharged(_)) => {}
-            Err(why) => odd.push(format!("job {}: {why}", record.key.job)),
+                Err(error) => return Err(error.into()),
+            };
+            done.finished += body.report.read;
+            done.counted += body.report.counted;
+            done.known += body.report.known;
+            done.skipped += body.skipped.values().sum::<u64>();
+            done.refused += body.report.refused;
+            complain_of(&body.report);
+            let odd = body.skipped.iter();
+            let odd = odd.filter(|(why, _)| INCOMPLETE.contains(&why.as_str()));
+            let odd: Vec<String> = odd.map(|(why, jobs)| format!("{why}: {jobs}")).collect();
+            complain("finished jobs are not charged", &odd);
         }
+        Ok(unlogged)
     }
-    complain("a finished job is not charged", &odd);
-    if without_source {
-        let ran = ended.values().filter(|job| job.used > 0);
-        usage.extend(ran.filter_map(|job| charge(rule, job, cluster, false)));
-    }
-    usage
-}
 
-/// Takes the time out for which the job was stopped, as far as the queue shows or has shown it.
-fn without_suspension(
-    charged: &mut UsageRecord,
-    ended: Option<&&Job>,
-    cursor: &Cursor,
-    name: &str,
-) {
-    let span = charged.end.since(charged.start);
-    let held = match ended {
-        Some(job) if job.start.map(WallTime::from_unix_secs) == Some(charged.start) => {
-            span.min(Millis::from_secs(job.used))
-        }
-        _ => {
-            let stopped = cursor.suspended.get(name).copied().unwrap_or(0);
-            Millis(span.0.saturating_sub(stopped.saturating_mul(1_000)))
-        }
-    };
-    charged.end = charged.start.after(held);
-}
-
-/// Remembers for how long running jobs have been stopped, and forgets those that are gone for good.
-fn note_suspended(cursor: &mut Cursor, jobs: &[Job]) {
-    let now_s = now().0 / 1_000;
-    for job in jobs.iter().filter(|job| job.state == State::Running) {
-        let Some(start) = job.start else { continue };
-        let stopped = now_s.saturating_sub(start.saturating_add(job.used));
-        // A second is lost in rounding and in asking.
-        if stopped > 1 {
-            cursor.suspended.insert(mark(job.id, job.submit), stopped);
-        }
+    fn report_usage(&self, records: &[BatchRecord]) -> anyhow::Result<ReportBody> {
+        let rule = &self.settings.charge_rule;
+        let usage = records.iter().map(|record| rule.usage(record, now()));
+        let usage: Vec<UsageRecord> = usage.flatten().collect();
+        Ok(self.post("/v1/records", lines(&usage)?)?.body)
     }
-    while cursor.suspended.len() > SUSPENDED_MAX {
-        cursor.suspended.pop_first();
+
+    fn try_post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Answer<T>, AskError> {
+        Handle::current().block_on(self.control.post(path, body))
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> anyhow::Result<Answer<T>> {
+        Ok(self.try_post(path, body)?)
     }
 }
 
-/// Most stopped jobs that are remembered: bounds the cursor's file.
-const SUSPENDED_MAX: usize = 10_000;
+/// Reasons not to charge a job that say more of its record than of the job.
+const INCOMPLETE: [&str; 3] = ["no start", "no end", "no CPUs"];
 
 /// The running jobs, each with the end that its limit allows.
 fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
     let running = jobs.iter().filter(|job| job.state == State::Running);
     running
         .filter_map(|job| {
-            let record = charge(rule, job, cluster, true)?;
+            let record = instalment(rule, job, cluster)?;
             // Without a limit nothing is known, so nothing more is expected.
             let left = job.limit.unwrap_or(0).max(job.used);
             let expected_end = record.start.after(Millis::from_secs(left)).max(record.end);
@@ -410,7 +375,7 @@ fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
         .collect()
 }
 
-fn charge(rule: &ChargeRule, job: &Job, cluster: &str, running: bool) -> Option<UsageRecord> {
+fn instalment(rule: &ChargeRule, job: &Job, cluster: &str) -> Option<UsageRecord> {
     let start = WallTime::from_unix_secs(job.start?);
     Some(UsageRecord {
         key: JobKey {
@@ -436,12 +401,8 @@ fn charge(rule: &ChargeRule, job: &Job, cluster: &str, running: bool) -> Option<
             machine: job.host.clone(),
             terms: rule.terms(job.partition.as_deref(), job.qos.as_deref()),
         },
-        running,
+        running: true,
     })
-}
-
-fn mark(job: u64, submit: u64) -> String {
-    format!("{job}-{submit}")
 }
 
 fn lines(items: &[impl Serialize]) -> anyhow::Result<Vec<u8>> {
@@ -469,4 +430,75 @@ fn complain_of(report: &ReportBody) {
 
 fn now() -> WallTime {
     WallTime(now_ms())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::response::IntoResponse as _;
+    use fairmesh_records::{Format, JobState};
+
+    use super::*;
+    use crate::control::answer::RestsOn;
+
+    fn job() -> BatchRecord {
+        let key = JobKey {
+            cluster: "alpha".to_owned(),
+            job: "1".to_owned(),
+            instance: 1_795_238_180,
+        };
+        let mut record = BatchRecord::new(Format::SlurmJobcomp, key, JobState::Completed);
+        record.origin.user = Some("ann".to_owned());
+        record.start = Some(WallTime::from_unix_secs(1_795_238_184));
+        record.end = Some(WallTime::from_unix_secs(1_795_238_190));
+        (record.cpus, record.wall) = (Some(2), Some(Millis::from_secs(4)));
+        record
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn where_the_log_fails_usage_is_reported_all_the_same_and_the_cursor_stays()
+    -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let socket = folder.path().join("control.sock");
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&heard);
+        let node = Router::new().fallback(async move |uri: axum::http::Uri, body: String| {
+            let path = uri.path().to_owned();
+            hears.lock().expect("whole").push((path.clone(), body));
+            if path == "/v1/accounting" {
+                let why = r#"{"error":"the record log failed: no room"}"#;
+                return (axum::http::StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+            }
+            let body = ReportBody {
+                counted: 1,
+                ..ReportBody::default()
+            };
+            let (schema, rests_on) = ("fairmesh.report/1".to_owned(), RestsOn::default());
+            axum::Json(Answer {
+                schema,
+                rests_on,
+                body,
+            })
+            .into_response()
+        });
+        let listener = tokio::net::UnixListener::bind(&socket)?;
+        tokio::spawn(async move { axum::serve(listener, node).await });
+        let feed = Feed::new(SlurmSettings::defaults(folder.path()), Control::new(socket));
+        let reported = tokio::task::spawn_blocking(move || {
+            let mut done = Done::default();
+            feed.report(&[job()], &mut done).map(|why| (why, done))
+        });
+        let (unlogged, done) = reported.await??;
+        let why = unlogged.context("why it was not logged")?.to_string();
+        assert!(why.contains("no room"), "{why}");
+        assert_eq!(done.counted, 1);
+        let heard = heard.lock().expect("whole");
+        let paths: Vec<&str> = heard.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["/v1/accounting", "/v1/records"]);
+        let usage: UsageRecord = serde_json::from_str(&heard[1].1)?;
+        assert_eq!(usage.end.since(usage.start), Millis::from_secs(4));
+        Ok(())
+    }
 }

@@ -13,6 +13,7 @@ pub mod settings;
 mod check;
 mod cluster;
 mod cursor;
+mod ended;
 mod feed;
 mod follow;
 mod hook;

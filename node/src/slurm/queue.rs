@@ -4,11 +4,13 @@
 //! that each job really ran (a suspended job's clock stands still). Invariant: a row that is not as
 //! expected is an error of that row alone. Deliberately not here: what is done with the rows.
 
+use fairmesh_records::JobState;
+
 use super::runner::{Runner, SlurmError};
 
 /// The columns, in the order of [`row`]; `:|` ends each at its own length.
 const COLUMNS: &str = "JobID:|,JobArrayID:|,State:|,Reason:|,PriorityLong:|,NumCPUs:|,SubmitTime:|,\
-                       StartTime:|,TimeUsed:|,TimeLimit:|,tres-alloc:|,NumNodes:|,Partition:|,QOS:|,\
+                       StartTime:|,EndTime:|,TimeUsed:|,TimeLimit:|,tres-alloc:|,NumNodes:|,Partition:|,QOS:|,\
                        BatchHost:|,Account:|,GroupName:|,UserName:|";
 
 /// What a job is doing.
@@ -33,6 +35,8 @@ pub(super) struct Job {
     pub(super) target: String,
     /// What it is doing.
     pub(super) state: State,
+    /// Slurm's word for that.
+    pub(super) word: Option<JobState>,
     /// Held by its user or an administrator.
     pub(super) held: bool,
     /// CPUs allocated or asked for.
@@ -45,6 +49,8 @@ pub(super) struct Job {
     pub(super) submit: u64,
     /// When it started, in seconds since 1970.
     pub(super) start: Option<u64>,
+    /// When it ended, or may end, in seconds since 1970.
+    pub(super) end: Option<u64>,
     /// How long it has run, in seconds, without the time that it was suspended.
     pub(super) used: u64,
     /// How long it may run, in seconds.
@@ -84,10 +90,11 @@ pub(super) fn read(runner: &Runner, all: bool) -> Result<(Vec<Job>, Vec<String>)
 }
 
 fn row(line: &str) -> Option<Job> {
-    let mut words = line.splitn(18, '|').map(str::trim);
+    let mut words = line.splitn(19, '|').map(str::trim);
     let id = words.next()?.parse().ok()?;
     let target = words.next()?;
-    let state = match words.next()? {
+    let word = words.next()?;
+    let state = match word {
         "PENDING" => State::Pending,
         "RUNNING" | "SUSPENDED" | "CONFIGURING" | "RESIZING" | "SIGNALING" | "STOPPED" => {
             State::Running
@@ -101,6 +108,7 @@ fn row(line: &str) -> Option<Job> {
     let cpus = words.next()?.parse().ok()?;
     let submit = words.next()?.parse().ok()?;
     let start = words.next()?.parse().ok();
+    let end = words.next()?.parse().ok();
     let used = seconds(words.next()?).unwrap_or(0);
     let limit = seconds(words.next()?);
     let (gpus, mem_mib) = resources(words.next()?);
@@ -116,12 +124,14 @@ fn row(line: &str) -> Option<Job> {
         id,
         target: waiting_part(target),
         state,
+        word: JobState::parse(word),
         held: reason.starts_with("JobHeld") || (state == State::Pending && priority == "0"),
         cpus,
         gpus,
         mem_mib,
         submit,
         start,
+        end,
         used,
         limit,
         nodes,
@@ -201,11 +211,15 @@ mod tests {
 
     #[test]
     fn a_row_is_a_job() {
-        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|";
+        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|";
         let job = row(line).expect("a job");
         assert_eq!((job.id, job.target.as_str()), (17, "13_1"));
         assert_eq!(job.state, State::Running);
-        assert_eq!(job.start, Some(1_795_238_184));
+        assert_eq!(
+            (job.start, job.end),
+            (Some(1_795_238_184), Some(1_795_238_484))
+        );
+        assert_eq!(job.word, Some(JobState::Running));
         assert_eq!((job.used, job.limit), (86_403, Some(300)));
         assert_eq!((job.cpus, job.gpus, job.mem_mib), (2, 1, 1_536));
         assert_eq!(
@@ -220,15 +234,15 @@ mod tests {
 
     #[test]
     fn held_jobs_and_arrays_are_seen() {
-        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob|";
+        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob|";
         let job = row(held).expect("a job");
         assert!(job.held && job.start.is_none() && job.limit.is_none() && job.account.is_none());
-        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob|";
+        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob|";
         let job = row(array).expect("a job");
         assert!(!job.held);
         assert_eq!(job.target, "13_[3-9]");
         // A suspended job has priority 0 and is not held.
-        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob|";
+        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|N/A|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob|";
         let job = row(suspended).expect("a job");
         assert!(!job.held && job.state == State::Running && job.used == 2);
     }
@@ -239,7 +253,7 @@ mod tests {
             "",
             "x",
             "1|1|PENDING",
-            "x|1|PENDING|None|0|1|5|N/A|0:00|5:00||1|p|q|n|a|g|b|",
+            "x|1|PENDING|None|0|1|5|N/A|N/A|0:00|5:00||1|p|q|n|a|g|b|",
         ] {
             assert_eq!(row(line), None, "{line}");
         }

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
+use fairmesh_model::UsageRecord;
 use fairmesh_records::format::DETECT_BYTES_MAX;
-use fairmesh_records::{Format, GridIdentities};
+use fairmesh_records::{BatchRecord, Format, GridIdentities};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -172,7 +173,9 @@ impl Followed {
             let mut read = read.with_context(|| format!("cannot read {}", log.display()))?;
             let name = clean(&log.display().to_string());
             let lines_before = place.map_or(0, |place| place.position.lines);
-            let batch = batch(job, std::mem::take(&mut read.records), &name, lines_before)?;
+            let records = std::mem::take(&mut read.records);
+            let records = records.into_iter().zip(std::mem::take(&mut read.usage));
+            let batch = batch(job, records, &name, lines_before)?;
             let count = (batch.len() + read.bad.len()) as u64;
             {
                 let mut batch = batch;
@@ -232,16 +235,13 @@ impl Followed {
 /// lines that is near enough to find them.
 fn batch(
     job: &mut Reporting,
-    records: Vec<fairmesh_records::BatchRecord>,
+    records: impl Iterator<Item = (BatchRecord, Option<UsageRecord>)>,
     name: &str,
     lines_before: u64,
 ) -> anyhow::Result<Vec<(u64, Box<Entry>)>> {
-    let numbered = records.into_iter().zip(lines_before + 1..);
-    let entry = |(record, line)| {
-        let entry = Box::new(Entry {
-            record,
-            usage: None,
-        });
+    let numbered = records.zip(lines_before + 1..);
+    let entry = |((record, usage), line)| {
+        let entry = Box::new(Entry { record, usage });
         let entry = job.prepared(entry, name, line);
         Ok((line, entry.map_err(|error| Hopeless(error.to_string()))?))
     };

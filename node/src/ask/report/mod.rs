@@ -54,6 +54,10 @@ pub struct ReportArgs {
     /// The time zone of local times, as in Europe/Prague [default: this machine's]
     #[arg(long, value_name = "ZONE")]
     pub tz: Option<String>,
+    /// When an SWF log began whose header has no UnixStartTime: seconds since 1970, or a moment such as
+    /// 2009-01-01T00:00:00Z
+    #[arg(long, value_name = "SECONDS|MOMENT", value_parser = swf::start_s)]
+    pub unix_start: Option<u64>,
     /// The fields of a `sacct` list without its header line, by commas
     #[arg(long, value_name = "FIELDS")]
     pub columns: Option<String>,
@@ -162,7 +166,13 @@ impl Reporting {
 
     async fn file(&mut self, args: &ReportArgs, file: &Path) -> anyhow::Result<()> {
         let position = Arc::new(AtomicU64::new(0));
-        let mut source = Source::open(file, self.kind, &self.options, Arc::clone(&position))?;
+        let mut source = Source::open(
+            file,
+            self.kind,
+            &self.options,
+            args.unix_start,
+            Arc::clone(&position),
+        )?;
         let name = clean(&file.display().to_string());
         let shared = self.rejects.take();
         let mut rejects = shared

@@ -1,7 +1,7 @@
-//! The lines that could not be counted, kept so that they can be looked at and sent again.
+//! The records that could not be counted, kept whole so that they can be looked at and sent again.
 //!
-//! Before each line stands where it was and why, behind `#`: `grep -v '^#'` gives the lines alone.
-//! The file is made with the first of them. Without `--rejects` it is `<file>.rejects`, beside the
+//! Before each stands where it was and why, behind `#`: `grep -v '^# .*:[0-9]*: '` gives the records
+//! alone. The file is made with the first of them. Without `--rejects` it is `<file>.rejects`, beside the
 //! file or, where that folder is not ours to write, in the current one; standard input has none, and
 //! neither has a dry run.
 //!
@@ -39,7 +39,7 @@ impl Rejects {
         }
     }
 
-    /// Keeps a line. `why` is one line.
+    /// Keeps a record. `why` is one line.
     pub(super) fn keep(&mut self, place: &str, why: &str, text: &[u8]) {
         if self.file.is_none() && !self.places.is_empty() {
             self.open();

@@ -15,7 +15,8 @@ use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 use flate2::bufread::MultiGzDecoder;
 
-use super::swf::SwfJobs;
+use super::swf::{SwfJobs, lacks_start};
+use crate::follow::usage_of;
 
 /// How a file is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,11 +128,13 @@ pub(super) fn unpacked(
 }
 
 impl Source {
-    /// Opens a file; `kind` is what it is, unless its beginning is to tell.
+    /// Opens a file; `kind` is what it is, unless its beginning is to tell. `swf_start_s` is when an
+    /// SWF log began that does not say so.
     pub(super) fn open(
         path: &Path,
         kind: Option<Kind>,
         options: &Options,
+        swf_start_s: Option<u64>,
         position: Arc<AtomicU64>,
     ) -> anyhow::Result<Self> {
         let (mut input, packed, bytes) = unpacked(path, position)?;
@@ -153,6 +156,13 @@ impl Source {
                 "; a list of `sacct` without its header line needs --format slurm-sacct --columns"
             );
         };
+        if kind == Kind::Swf && swf_start_s.is_none() && lacks_start(&beginning) {
+            bail!(
+                "{}: the header has no UnixStartTime, from which the log's times count: give it with \
+                 --unix-start (0 if they are seconds since 1970 already)",
+                path.display()
+            );
+        }
         let whole: Box<dyn BufRead> = Box::new(BufReader::new(Cursor::new(beginning).chain(input)));
         let reader = match kind {
             Kind::Records(format) => {
@@ -164,7 +174,7 @@ impl Source {
                 } else {
                     options.cluster.clone()
                 };
-                Reader::Swf(Box::new(SwfJobs::new(whole, cluster)))
+                Reader::Swf(Box::new(SwfJobs::new(whole, cluster, swf_start_s)))
             }
         };
         Ok(Self {
@@ -206,22 +216,16 @@ impl Iterator for Source {
         };
         Some(match records.next()? {
             Ok(record) => {
-                let usage = usage(&record, records.last_line());
+                let usage = usage_of(&record, records.last_line());
                 let line = records.cursor().lines;
                 (line, Ok(Box::new(Entry { record, usage })))
             }
             Err(error) => {
-                let text = records.last_line().to_vec();
+                let text = records.rejected().to_vec();
                 (error.line, Err((error.reason.to_string(), text)))
             }
         })
     }
-}
-
-/// The usage record that `line` is, if the record was read from one.
-pub(super) fn usage(record: &BatchRecord, line: &[u8]) -> Option<UsageRecord> {
-    let is_ours = record.format == Format::Json;
-    is_ours.then(|| serde_json::from_slice(line).ok())?
 }
 
 /// What a beginning is plainly of.
@@ -263,6 +267,33 @@ mod tests {
     }
 
     #[test]
+    fn a_log_without_a_start_is_refused_as_a_whole_unless_it_is_given() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("METACENTRUM.swf");
+        let open = |text: &str, start: Option<u64>| {
+            std::fs::write(&path, text).expect("written");
+            Source::open(&path, None, &Options::default(), start, Arc::default())
+        };
+        let job = "1 10 -1 60 1 0.5 -1 1 60 -1 1 3 2 -1 -1 7 -1 -1\n";
+        let refused = open(&format!("; Note: none\n{job}{job}"), None).err();
+        let why = refused.expect("refused").to_string();
+        for word in ["METACENTRUM.swf", "UnixStartTime", "--unix-start"] {
+            assert!(why.contains(word), "{why}");
+        }
+        let submit = |source: Source| {
+            let items: Vec<Item> = source.collect();
+            let (_, job) = &items[0];
+            let entry = job.as_ref().expect("a job");
+            entry.record.submit.expect("a time").0 / 1_000
+        };
+        let given = open(job, Some(1_000)).expect("opened");
+        assert_eq!(submit(given), 1_010);
+        let both = open(&format!("; UnixStartTime: 500\n{job}"), Some(1_000));
+        assert_eq!(submit(both.expect("opened")), 510, "the header knows best");
+        assert!(open("; nothing but a header\n", None).is_err());
+    }
+
+    #[test]
     fn every_format_has_a_name_on_the_command_line() {
         for format in Format::all() {
             let kind = Kind::parse(format.name()).expect("known");
@@ -294,7 +325,7 @@ mod tests {
         ] {
             let path = folder.path().join("jobs");
             std::fs::write(&path, bytes).expect("written");
-            let source = Source::open(&path, None, &Options::default(), Arc::default());
+            let source = Source::open(&path, None, &Options::default(), None, Arc::default());
             let source = source.expect("opened");
             assert_eq!((source.packed, source.kind.name()), (packed, "jsonl"));
             let items: Vec<Item> = source.collect();

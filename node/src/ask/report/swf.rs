@@ -1,7 +1,9 @@
 //! Jobs of a log in the Standard Workload Format, as records.
 //!
 //! Invariant: users are `u7` and groups `g3`, as the archive anonymised them; a column that is -1 is
-//! not known. Deliberately not here: reading lines (`fairmesh-cluster`).
+//! not known; times count from the header's `UnixStartTime`, or from what the user gave where the header
+//! has none, and a log with neither is refused as a whole. Deliberately not here: reading lines
+//! (`fairmesh-cluster`).
 
 use std::io::BufRead;
 
@@ -10,19 +12,39 @@ use fairmesh_model::{JobKey, Millis, Origin, WallTime};
 use fairmesh_records::{BatchRecord, Format, JobState};
 
 use super::source::{Entry, Item};
+use crate::config::quantity::parse_moment;
 
 pub(super) struct SwfJobs<R> {
     reader: SwfReader<R>,
     cluster: String,
+    start_s_given: Option<u64>,
 }
 
 impl<R: BufRead> SwfJobs<R> {
-    pub(super) fn new(input: R, cluster: String) -> Self {
+    /// `start_s_given` holds where the header has no start.
+    pub(super) fn new(input: R, cluster: String, start_s_given: Option<u64>) -> Self {
         Self {
             reader: SwfReader::new(input),
             cluster,
+            start_s_given,
         }
     }
+}
+
+/// Whether a log's beginning has all of its header, and that no start.
+pub(super) fn lacks_start(beginning: &[u8]) -> bool {
+    let mut reader = SwfReader::new(beginning);
+    let found = reader.by_ref().any(|job| job.is_ok());
+    found && reader.header().unix_start_s.is_none()
+}
+
+/// `--unix-start`: seconds since 1970, or a moment.
+pub(super) fn start_s(text: &str) -> Result<u64, String> {
+    let moment = || parse_moment(text).map(|moment| moment.0 / 1_000);
+    let seconds = text.trim().parse().ok().or_else(moment);
+    seconds.ok_or_else(|| {
+        "neither seconds since 1970 nor a moment such as 2009-01-01T00:00:00Z".to_owned()
+    })
 }
 
 impl<R: BufRead> Iterator for SwfJobs<R> {
@@ -33,7 +55,7 @@ impl<R: BufRead> Iterator for SwfJobs<R> {
         let text = || self.reader.last_line().to_vec();
         Some(match job {
             Ok(job) => {
-                let log_start_s = self.reader.header().unix_start_s;
+                let log_start_s = self.reader.header().unix_start_s.or(self.start_s_given);
                 let record = convert(&job, log_start_s, &self.cluster);
                 let usage = None;
                 let entry = record.map(|record| Box::new(Entry { record, usage }));
