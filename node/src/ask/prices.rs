@@ -6,6 +6,7 @@ use fairmesh_model::WallTime;
 
 use super::{AskArgs, heading, name_or_id, unless_refused};
 use crate::control::answer::{PricesBody, SitePricesBody};
+use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
 
 /// Show what each site's machines and queues cost, as it has signed for its VOs
@@ -45,7 +46,11 @@ pub async fn run(args: &PricesArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     let table = table.with_heading(heading(&answer.rests_on));
     table.write(out, &args.ask.output)?;
     if answer.body.sites.is_empty() {
-        eprintln!("no site has said what its machines cost ([[machine]] and [charging.queues])");
+        let who = match &args.site {
+            Some(site) => format!("{} has not", clean(site)),
+            None => "no site has".to_owned(),
+        };
+        eprintln!("{who} said what machines and queues cost ([[machine]], [charging.queues])");
     }
     Ok(Exit::Success)
 }
