@@ -3,21 +3,25 @@
 //! Invariant: the columns only repeat what the JSON of the record says, for filters and sums; the
 //! JSON is what is given out. Deliberately not here: which rows.
 
+use std::collections::BTreeMap;
+
 use fairmesh_model::Millis;
 use fairmesh_records::{BatchRecord, Job, JobState};
 use rusqlite::{Row, Statement, Transaction, params};
+use serde::de::IgnoredAny;
 
 use super::{Entry, moment, signed};
 
 const INSERT: &str = "
     INSERT INTO records (cluster, job, instance, moment, submitted, started, ended, held, user,
-        account, local_group, subject, vo, path, queue, state, is_over, is_full, cpus, nodes, gpus,
+        account, local_group, subject, vo, path, queue, state, is_over, facts, cpus, nodes, gpus,
         record)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
         ?20, ?21, ?22)";
 
-/// What is there stays if it says more: an end outweighs an instalment, and the batch system's own
-/// record what was only charged.
+/// What is there stays if it says more: an end outweighs an instalment, the batch system's own record
+/// what was only charged, and of two such records the one with more facts (`sacct` knows of a QOS and
+/// of CPU time, a job completion file does not).
 const UNLESS_LESS: &str = "
     ON CONFLICT (cluster, job, instance) DO UPDATE SET
         moment = excluded.moment, submitted = excluded.submitted, started = excluded.started,
@@ -25,9 +29,9 @@ const UNLESS_LESS: &str = "
         account = excluded.account, local_group = excluded.local_group,
         subject = excluded.subject, vo = excluded.vo, path = excluded.path,
         queue = excluded.queue, state = excluded.state, is_over = excluded.is_over,
-        is_full = excluded.is_full, cpus = excluded.cpus, nodes = excluded.nodes,
+        facts = excluded.facts, cpus = excluded.cpus, nodes = excluded.nodes,
         gpus = excluded.gpus, record = excluded.record
-    WHERE (excluded.is_over, excluded.is_full) >= (is_over, is_full)
+    WHERE (excluded.is_over, excluded.facts) >= (is_over, facts)
         AND (excluded.record <> record OR excluded.vo IS NOT vo OR excluded.path IS NOT path)";
 
 /// Writes entries; `now` dates what has no time of its own. Says how many rows are new.
@@ -42,19 +46,27 @@ pub(super) fn write(
     for entry in entries {
         let json = serde_json::to_string(&entry.record)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-        if write_one(&mut insert, entry, &json, now)? {
+        let facts = if entry.full { facts(&json) } else { 0 };
+        if write_one(&mut insert, (entry, facts), &json, now)? {
             inserted += 1;
         } else {
-            write_one(&mut update, entry, &json, now)?;
+            write_one(&mut update, (entry, facts), &json, now)?;
         }
     }
     Ok(inserted)
 }
 
+/// How much a record says: what is not known is not written.
+fn facts(json: &str) -> i64 {
+    let members: serde_json::Result<BTreeMap<&str, IgnoredAny>> = serde_json::from_str(json);
+    let count = members.map_or(0, |members| members.len());
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// Says whether anything was written.
 fn write_one(
     statement: &mut Statement<'_>,
-    entry: &Entry,
+    (entry, facts): (&Entry, i64),
     json: &str,
     now: u64,
 ) -> rusqlite::Result<bool> {
@@ -84,7 +96,7 @@ fn write_one(
         record.queue,
         record.state.name(),
         is_over,
-        entry.full,
+        facts,
         record.cpus.unwrap_or(0),
         record.nodes.unwrap_or(0),
         record.gpus.unwrap_or(0),

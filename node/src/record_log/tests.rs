@@ -59,12 +59,24 @@ async fn the_fullest_word_on_a_job_is_kept_whatever_comes_when() {
         let (jobs, more) = found(&log, &Filter::default(), 10);
         assert_eq!((jobs, more), (vec!["1 FAILED".to_owned()], false));
     }
+    // A record of fewer facts replaces none of more, one of as many corrects it.
+    let mut fuller = ended();
+    fuller.record.cpu_time = Some(Millis(5));
+    let mut corrected = fuller.clone();
+    corrected.record.state = JobState::Timeout;
+    for (batch, state) in [
+        (vec![fuller, ended(), charged()], "1 FAILED"),
+        (vec![corrected, ended()], "1 TIMEOUT"),
+    ] {
+        log.append(batch).await.expect("written");
+        assert_eq!(found(&log, &Filter::default(), 10).0, [state]);
+    }
     drop(log);
     let metadata = std::fs::metadata(folder.path().join(FILE)).expect("a file");
     let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions());
     assert_eq!(mode & 0o777, 0o600, "job records are about people");
     let again = RecordLog::open(folder.path(), all()).expect("opens");
-    assert_eq!(found(&again, &Filter::default(), 10).0, ["1 FAILED"]);
+    assert_eq!(found(&again, &Filter::default(), 10).0, ["1 TIMEOUT"]);
 }
 
 #[tokio::test]
