@@ -1,8 +1,11 @@
 //! `simnet paper`.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -10,7 +13,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::paper::check::{Check, checks};
 use crate::paper::experiment::{Experiment, Extent};
-use crate::paper::outcome::{Outcome, Row, summary};
+use crate::paper::measure::RunMeasures;
+use crate::paper::outcome::{Outcome, Row, Witness, summary};
 use crate::paper::{chart, text};
 
 /// Days that the bands were set for.
@@ -58,7 +62,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let seconds = began.elapsed().as_secs_f64();
         let (runs, jobs) = (outcome.runs.values().flatten().count(), outcome.jobs());
         sayln!("{runs} runs with {jobs} jobs in {seconds:.0} s.");
-        sayln!("Figures and summary.csv are in {}.", args.out.display());
+        sayln!(
+            "Figures, summary.csv and runs.csv are in {}.",
+            args.out.display()
+        );
     }
     let all_hold = checks.iter().all(|check| check.holds);
     Ok(if all_hold {
@@ -99,12 +106,54 @@ fn simulate(args: &Args) -> anyhow::Result<Outcome> {
     let seeds: Vec<u64> = (1..=args.seeds).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let days = args.days * args.seeds * experiments.len() as u64;
-    let bar = progress_bar(days);
-    let on_day = || bar.inc(1);
+    let log = RunLog::begin(args, progress_bar(days))?;
     let extent = Extent::days(args.days);
-    let outcome = Outcome::of(&experiments, extent, &seeds, threads, &on_day)?;
-    bar.finish_and_clear();
-    Ok(outcome)
+    let outcome = Outcome::of(&experiments, extent, &seeds, threads, &log)?;
+    log.bar.finish_and_clear();
+    let failed = log.failed.into_inner().expect("no thread has panicked");
+    match failed {
+        None => Ok(outcome),
+        Some(error) => Err(error.context(format!("cannot write {}", log.path.display()))),
+    }
+}
+
+/// What ended runs measured, in `runs.csv`, as they end: an evaluation that is cut short leaves that.
+struct RunLog {
+    bar: ProgressBar,
+    path: PathBuf,
+    file: File,
+    failed: Mutex<Option<anyhow::Error>>,
+}
+
+impl RunLog {
+    fn begin(args: &Args, bar: ProgressBar) -> anyhow::Result<Self> {
+        let path = args.out.join("runs.csv");
+        let begun = File::create(&path).and_then(|mut file| {
+            file.write_all(text::RUN_COLUMNS.as_bytes())?;
+            Ok(file)
+        });
+        Ok(Self {
+            bar,
+            file: begun.with_context(|| format!("cannot write {}", path.display()))?,
+            path,
+            failed: Mutex::new(None),
+        })
+    }
+}
+
+impl Witness for RunLog {
+    fn day(&self) {
+        self.bar.inc(1);
+    }
+
+    fn run(&self, experiment: &Experiment, seed: u64, measures: &RunMeasures) {
+        let lines = text::run(experiment, seed, measures).map_err(anyhow::Error::from);
+        let written = lines.and_then(|lines| Ok((&self.file).write_all(lines.as_bytes())?));
+        if let Err(error) = written {
+            let mut failed = self.failed.lock().expect("no other thread has panicked");
+            failed.get_or_insert(error);
+        }
+    }
 }
 
 /// Seen where standard error is a terminal.

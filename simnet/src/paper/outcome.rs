@@ -74,14 +74,27 @@ pub struct Range {
     pub max: f64,
 }
 
+/// Who is told how far the runs are.
+pub trait Witness: Sync {
+    /// A simulated day of a run is over.
+    fn day(&self) {}
+
+    /// A run is over.
+    fn run(&self, _experiment: &Experiment, _seed: u64, _measures: &RunMeasures) {}
+}
+
+/// Nobody.
+impl Witness for () {}
+
 impl Outcome {
-    /// Runs everything on so many threads. `on_day` is told of each simulated day of each run.
+    /// Runs everything on so many threads. `witness` is told of each simulated day of each run, and of
+    /// each run when it has ended, in any order.
     pub fn of(
         experiments: &[Experiment],
         extent: Extent,
         seeds: &[u64],
         threads: usize,
-        on_day: &(dyn Fn() + Sync),
+        witness: &dyn Witness,
     ) -> Result<Self, WorkloadError> {
         let tasks = experiments.iter();
         let tasks: Vec<(Experiment, u64)> = tasks
@@ -94,9 +107,16 @@ impl Outcome {
             fairmesh_model::signed::remember_verdicts();
             fairmesh_model::signed::remember_documents();
             while let Some((experiment, seed)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let series = experiment.run(extent, Seed(*seed), on_day);
+                let series = experiment.run(extent, Seed(*seed), &|| witness.day());
+                let run = series.map(|series| Run {
+                    measures: measure(&series),
+                    series,
+                });
+                if let Ok(run) = &run {
+                    witness.run(experiment, *seed, &run.measures);
+                }
                 let mut done = done.lock().expect("no other thread has panicked");
-                done.insert((*experiment, *seed), series);
+                done.insert((*experiment, *seed), run);
             }
         };
         std::thread::scope(|scope| {
@@ -104,11 +124,8 @@ impl Outcome {
         });
         let done = done.into_inner().expect("no thread has panicked");
         let mut runs: BTreeMap<Experiment, Vec<Run>> = BTreeMap::new();
-        for ((experiment, _), series) in done {
-            let series = series?;
-            let measures = measure(&series);
-            let run = Run { series, measures };
-            runs.entry(experiment).or_default().push(run);
+        for ((experiment, _), run) in done {
+            runs.entry(experiment).or_default().push(run?);
         }
         Ok(Self {
             extent,

@@ -7,6 +7,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use super::check::Check;
+use super::experiment::Experiment;
+use super::measure::{RunMeasures, entries};
 use super::outcome::{Outcome, Range, Row};
 
 /// Everything for programs.
@@ -162,6 +164,34 @@ pub fn csv(rows: &[Row]) -> Result<String, csv::Error> {
         ];
         writer.write_record(head.into_iter().chain(numbers))?;
     }
+    text(writer)
+}
+
+/// One run as lines of CSV, one for each entry: what its columns are says [`RUN_COLUMNS`].
+pub fn run(experiment: &Experiment, seed: u64, of: &RunMeasures) -> Result<String, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for (entry, measured) in entries().iter().zip(&of.entries) {
+        let head = [experiment.to_string(), seed.to_string(), entry.name.clone()];
+        let numbers = [
+            measured.rms,
+            measured.largest,
+            measured.at_end,
+            measured.last_day,
+            of.mean_largest,
+        ];
+        writer.write_record(
+            head.into_iter()
+                .chain(numbers.map(|value| format!("{value:.6}"))),
+        )?;
+    }
+    text(writer)
+}
+
+/// The columns of [`run`].
+pub const RUN_COLUMNS: &str =
+    "experiment,seed,entry,rms,largest,at_end,last_day,mean_largest_of_run\n";
+
+fn text(writer: csv::Writer<Vec<u8>>) -> Result<String, csv::Error> {
     let bytes = writer.into_inner().map_err(|error| error.into_error())?;
     Ok(String::from_utf8(bytes).expect("names and numbers are text"))
 }

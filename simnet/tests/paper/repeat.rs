@@ -14,7 +14,7 @@ fn bytes_of(threads: usize) -> Vec<String> {
         .to_vec();
     let alone = Knowledge::OwnSite(60);
     experiments.push(Experiment::new(Case::Half, UsageMode::Predictive, alone));
-    let outcome = Outcome::of(&experiments, small(6), &[1, 2], threads, &|| {});
+    let outcome = Outcome::of(&experiments, small(6), &[1, 2], threads, &());
     let outcome = outcome.expect("a valid load");
     let mut files = vec![text::csv(&summary(&outcome.measures())).expect("a table")];
     for number in chart::NUMBERS {
