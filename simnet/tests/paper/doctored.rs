@@ -18,6 +18,9 @@ fn rate(experiment: &Experiment, name: &str) -> f64 {
     entry.expect("an entry of the policy").target + if is_sibling { 15.0 } else { 0.0 }
 }
 
+/// What is done to the measures of a run.
+type Change = fn(&mut RunMeasures);
+
 /// Measures with which everything holds.
 fn good() -> Measures {
     let of = |experiment: &Experiment| {
@@ -123,7 +126,7 @@ fn rates_of_the_last_day_are_checked() {
 fn gossip_may_cost_little() {
     for mode in 0..MODES.len() {
         let table = steady(mode, Knowledge::Table(60));
-        let rows: [(&str, fn(&mut RunMeasures)); 2] = [
+        let rows: [(&str, Change); 2] = [
             ("mean largest", |of| of.mean_largest *= 0.94),
             ("RMS", |of| {
                 of.entries.iter_mut().for_each(|of| of.rms *= 0.94)
