@@ -50,8 +50,11 @@ fn charge(mesh: &mut Mesh, node: usize, list: PriceList) {
     mesh.handle(node, Event::Reconfigured(Box::new(config)));
 }
 
-/// What a node holds of a site: version, prices, patterns.
-fn known(mesh: &Mesh, node: usize, of: usize) -> Option<(u64, PriceList, Vec<(String, String)>)> {
+/// Version, prices, patterns of machines' names and their classes.
+type Said = (u64, PriceList, Vec<(String, String)>);
+
+/// What a node holds of a site.
+fn known(mesh: &Mesh, node: usize, of: usize) -> Option<Said> {
     let mut held = mesh.nodes[node].site.descriptions(mesh.vo);
     let said = held.find(|said| said.body().site == site_id(of))?.body();
     Some((said.version, said.prices.clone(), said.hosts.clone()))
