@@ -482,10 +482,9 @@ impl Gossip {
                 usage: mine.usage != summary.usage,
                 heads: diverged,
                 sheets: mine.sheets != summary.sheets,
-                descriptions: mine.descriptions != summary.descriptions,
+                descriptions: mine.documents != summary.documents,
             };
-            // What is counted is agreed upon without in-flight sheets, which come and go, and without
-            // what machines cost.
+            // In-flight sheets come and go; what is counted is agreed upon without them.
             let agreed_here = !parts.documents && !parts.usage && !parts.heads;
             agreed &= agreed_here;
             if let Some(peer) = self.peers.get_mut(&from) {

@@ -60,7 +60,7 @@ pub enum Push {
 /// What a node holds of one VO, as hashes that are equal when the holdings are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// Charters and share policies.
+    /// Charters, share policies, and versions of the sites' descriptions.
     #[serde(rename = "d", with = "serde_bytes")]
     pub documents: ShortHash,
     /// Version vector and known forks.
@@ -73,9 +73,6 @@ pub struct Summary {
     /// arithmetic, which is a bug that must be noticed.
     #[serde(rename = "c", with = "serde_bytes")]
     pub counters: ShortHash,
-    /// Versions of the sites' descriptions.
-    #[serde(rename = "m", with = "serde_bytes")]
-    pub descriptions: ShortHash,
 }
 
 /// A request of one node to another.

@@ -27,8 +27,9 @@ impl Replica {
             .map(|sheet| sheet.body())
             .map(|sheet| (sheet.site, sheet.incarnation, sheet.version))
             .collect();
+        let documents = (self.policies.digest(), self.descriptions.digest());
         Summary {
-            documents: short(self.policies.digest()),
+            documents: short(ContentHash::of(&cbor::to_vec(&documents))),
             usage: short(ContentHash::of(&cbor::to_vec(&usage))),
             sheets: short(ContentHash::of(&cbor::to_vec(&live))),
             counters: self
@@ -36,7 +37,6 @@ impl Replica {
                 .as_ref()
                 .map(|usage| short(ContentHash::from_bytes(usage.state_digest())))
                 .unwrap_or_default(),
-            descriptions: short(self.descriptions.digest()),
         }
     }
 
