@@ -10,7 +10,7 @@
 //! made up in a name looks like any other. [`super::SQUEUE_FORMAT`] has no such field.
 //!
 //! Times are local and bear no zone. Of a job that waits, start and end are forecasts, and left out;
-//! so is the start of one that was cancelled in the queue.
+//! so is the start of one that was cancelled in the queue or is being requeued.
 
 use std::collections::BTreeMap;
 
@@ -166,14 +166,15 @@ impl Parser for ScontrolJobs {
     }
 }
 
-/// Whether a list in this form begins here: of a block the first two lines are looked at.
+/// Whether a list in this form begins here: a job's first line, and what tells one form or the other
+/// anywhere behind it, for the first job's name may hold line ends.
 pub(crate) fn begins_list(text: &str) -> bool {
-    let mut lines = text.lines();
-    let (first, second) = (lines.next(), lines.next());
-    let is_head = first.and_then(|line| head(line).ok()).is_some();
-    let keys = [" UserId=", " JobState="];
-    let in_line = first.is_some_and(|line| keys.iter().all(|key| line.contains(key)));
-    is_head && (in_line || second.is_some_and(is_second))
+    let is_head = |line: &str| head(line).is_ok();
+    let whole = |line: &str| line.contains(" UserId=") && line.contains(" JobState=");
+    text.lines().next().is_some_and(is_head)
+        && text
+            .lines()
+            .any(|line| is_second(line) || (is_head(line) && whole(line)))
 }
 
 /// What follows the first line of a block.
@@ -230,11 +231,14 @@ fn times(record: &mut BatchRecord, options: &Options, pairs: &Pairs<'_>) -> Resu
     let start = time("StartTime", record.submit)?;
     let ran = record.wall.unwrap_or(Millis(0));
     let end = time("EndTime", start.map(|start| start.after(ran)))?;
-    let ended_at_once = record.state.has_ended() && record.wall == Some(Millis(0));
-    // What was cancelled in the queue has a start, too, and no nodes.
-    let never_ran = ended_at_once && record.hosts.is_none();
+    let at_once = record.wall == Some(Millis(0));
+    // What was cancelled in the queue has a start, too, and no nodes; that of a run which is being
+    // requeued is the present.
+    let never_ran = at_once && record.state.has_ended() && record.hosts.is_none();
+    let is_requeued = at_once && record.state == JobState::Completing && end.is_none();
     if record.state != JobState::Pending {
-        (record.start, record.end) = (start.filter(|_| !never_ran), end);
+        record.start = start.filter(|_| !never_ran && !is_requeued);
+        record.end = end;
     }
     Ok(())
 }

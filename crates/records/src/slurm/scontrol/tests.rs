@@ -201,6 +201,16 @@ fn what_waits_has_no_start_and_what_was_cancelled_in_the_queue_none_either() {
     assert_eq!(rule.usage(waits, now), Err(Skip::NotStarted));
     assert_eq!((cancelled.start, cancelled.end), (None, moment(3_854)));
     assert_eq!(rule.usage(cancelled, now), Err(Skip::CancelledBeforeStart));
+    let completing = RUNNING.replace("RUNNING", "COMPLETING");
+    let present = SINCE.replace("RunTime=00:00:25", "RunTime=00:00:00");
+    let present = present.replace("EndTime=2026-11-23T00:04:15", "EndTime=Unknown");
+    let requeued = lines("JobId=9 JobName=a", [ANN, &completing, &present, ON_N1, ""]);
+    assert_eq!(
+        rule.usage(&good(&[requeued])[0], now),
+        Err(Skip::NotStarted)
+    );
+    let leaving = lines("JobId=9 JobName=a", [ANN, &completing, SINCE, ON_N1, ""]);
+    assert!(rule.usage(&good(&[leaving])[0], now).is_ok());
 }
 
 /// Suspension is no part of `RunTime`; a requeued run has its own submit time, and so its own key.
@@ -302,6 +312,8 @@ fn pieces_of_a_job_behind_a_line_end_are_refused() {
     let record = records[0].as_ref().expect("harmless");
     assert_eq!(record.origin.user.as_deref(), Some("ann"));
     assert!(records[1].is_err());
+    let detected = Format::detect(text.as_bytes());
+    assert_eq!(detected, Some(Format::SlurmScontrol));
 }
 
 #[test]
