@@ -16,7 +16,7 @@ use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options,
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 37] = [
+pub const DECODERS: [(&str, Decoder); 38] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
@@ -91,6 +91,9 @@ pub const DECODERS: [(&str, Decoder); 37] = [
     }),
     ("records_slurm_squeue", |bytes| {
         records(bytes, Format::SlurmSqueue)
+    }),
+    ("records_slurm_scontrol", |bytes| {
+        records(bytes, Format::SlurmScontrol)
     }),
     ("records_pbs", |bytes| records(bytes, Format::Pbs)),
     ("records_grid_engine", |bytes| {

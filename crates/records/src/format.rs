@@ -24,6 +24,8 @@ pub enum Format {
     SlurmScript,
     /// Slurm, `squeue -h -o` with [`crate::slurm::SQUEUE_FORMAT`].
     SlurmSqueue,
+    /// Slurm, `scontrol show jobs`, with or without `-o`.
+    SlurmScontrol,
     /// PBS, Torque and OpenPBS accounting logs.
     Pbs,
     /// Grid Engine's `accounting` file, times in seconds or milliseconds.
@@ -45,11 +47,12 @@ pub enum Format {
 }
 
 /// Each format and its name on a command line.
-const NAMES: [(Format, &str); 13] = [
+const NAMES: [(Format, &str); 14] = [
     (Format::SlurmSacct, "slurm-sacct"),
     (Format::SlurmJobcomp, "slurm-jobcomp"),
     (Format::SlurmScript, "slurm-script"),
     (Format::SlurmSqueue, "slurm-squeue"),
+    (Format::SlurmScontrol, "slurm-scontrol"),
     (Format::Pbs, "pbs"),
     (Format::GridEngine, "grid-engine"),
     (Format::Lsf, "lsf"),
@@ -77,7 +80,7 @@ impl Format {
     /// (suspended, or between two runs), so that it says more than start and end do.
     pub const fn states_held_time(self) -> bool {
         match self {
-            Self::SlurmSacct | Self::SlurmSqueue => true,
+            Self::SlurmSacct | Self::SlurmSqueue | Self::SlurmScontrol => true,
             // Slurm states none here: who adds one has it from the queue, by Slurm's own clock.
             Self::SlurmJobcomp | Self::SlurmScript => true,
             Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,

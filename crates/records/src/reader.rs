@@ -240,6 +240,7 @@ impl<R: BufRead> Records<R> {
             let outcome = Outcome {
                 errors_before,
                 errors,
+                begins: begun.is_some(),
                 begins_at,
                 open,
             };
@@ -286,6 +287,7 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
         Format::SlurmJobcomp => Box::new(EachLine(slurm::JobcompLine(options))),
         Format::SlurmScript => Box::new(slurm::ScriptBlocks::new(options)),
         Format::SlurmSqueue => Box::new(EachLine(slurm::SqueueLine(options))),
+        Format::SlurmScontrol => Box::new(slurm::ScontrolJobs::new(options)),
         Format::Pbs => Box::new(EachLine(PbsLine(options))),
         Format::GridEngine => Box::new(EachLine(GridEngineLine(options))),
         Format::Lsf => Box::new(LsfLines::new(options)),

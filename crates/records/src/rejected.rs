@@ -25,7 +25,9 @@ pub(crate) struct Outcome {
     pub(crate) errors_before: usize,
     /// Errors that it gave about what came from there on.
     pub(crate) errors: usize,
-    /// Where in it a new record begins, if one does so behind another.
+    /// Whether a new record begins in it, and what is open ends.
+    pub(crate) begins: bool,
+    /// Where in it that is.
     pub(crate) begins_at: usize,
     /// Whether a record is open behind it.
     pub(crate) open: bool,
@@ -35,7 +37,7 @@ impl Rejected {
     /// Takes a line with its end, if it has one of its own.
     pub(crate) fn take(&mut self, line: &[u8], end: &[u8], outcome: Outcome) {
         let (before, rest) = line.split_at(outcome.begins_at.min(line.len()));
-        if outcome.begins_at > 0 || outcome.errors_before > 0 {
+        if outcome.begins || outcome.errors_before > 0 {
             self.add(before, b"");
             self.close(outcome.errors_before);
         }

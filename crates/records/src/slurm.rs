@@ -1,6 +1,6 @@
-//! Slurm: `sacct`, `squeue`, and the two job completion plug-ins that need no database.
+//! Slurm: `sacct`, `squeue`, `scontrol show jobs`, and the two job completion plug-ins that need no database.
 //!
-//! Invariant: one run of a job has one key from all four, the raw job id and the submit time:
+//! Invariant: one run of a job has one key from all five, the raw job id and the submit time:
 //! Slurm gives a requeued job a new submit time, an array task its own raw id when it starts, and
 //! each component of a heterogeneous job its own. Seen on Slurm 22.05.
 //!
@@ -10,6 +10,7 @@
 mod job_id;
 mod jobcomp;
 mod sacct;
+mod scontrol;
 mod script;
 mod squeue;
 #[cfg(test)]
@@ -24,9 +25,10 @@ pub use tres::Tres;
 
 pub(crate) use jobcomp::JobcompLine;
 pub(crate) use sacct::SacctLines;
+pub(crate) use scontrol::{NO_JOBS, ScontrolJobs, begins_list};
 pub(crate) use script::ScriptBlocks;
 pub(crate) use squeue::SqueueLine;
 
-/// A variable of the environment of `sacct` and `squeue`, and its value: times in seconds since the
+/// A variable of the environment of `sacct`, `squeue` and `scontrol`, and its value: times in seconds since the
 /// epoch, which need no zone and come once even when clocks are put back.
 pub const TIME_FORMAT: (&str, &str) = ("SLURM_TIME_FORMAT", "%s");

@@ -10,7 +10,7 @@ use fairmesh_records::{
 use proptest::prelude::*;
 
 /// Pieces of real lines of all formats, so that random input gets past the first check.
-const PIECES: [&str; 52] = [
+const PIECES: [&str; 58] = [
     "\n",
     "\n\n",
     "|",
@@ -51,6 +51,12 @@ const PIECES: [&str; 52] = [
     " 0 8 \"16*h\" 64 60.0 \"n\" \"c\" ",
     "JobId=1 UserId=u(0) Name=x JobState=COMPLETED ",
     "EndTime=2026-11-21T05:13:28 ProcCnt=2 ",
+    "JobId=1 JobName=a ",
+    "\n   UserId=u(1) GroupId=g(1) MCS_label=N/A\n   ",
+    "JobState=RUNNING Reason=None\n   ",
+    "SubmitTime=2026-11-21T05:13:25 EligibleTime=Unknown\n   ",
+    "NumNodes=1-2 NumCPUs=2 NumTasks=1\n   TRES=cpu=1,mem=1G\n   ",
+    "Command=(null)\n   TresPerJob=gres:gpu:1\n",
     "JOBID=1\nJOBSTATE=FAILED\nSUBMIT=1\nEND=2\nPROCS=1\n--\n",
     "\"ClusterId\": 1, \"ProcId\": 0, \"JobStatus\": 4",
     "ClusterId = 1\nProcId = 0\nJobStatus = 4\n",

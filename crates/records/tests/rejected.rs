@@ -33,6 +33,10 @@ const XML: &str = "<JobUsageRecord>\n  <JobIdentity><LocalJobId>7</LocalJobId></
 const SCRIPT: &str = "JOBID=7\nJOBSTATE=COMPLETED\nUSERNAME=ann\nSUBMIT=1795238180\n\
     START=1795238184\nEND=1795238190\nPROCS=4\n";
 
+const SCONTROL: &str = "JobId=7 JobName=a b\n   UserId=ann(1000) GroupId=ann(1000) MCS_label=N/A\n   \
+    JobState=RUNNING Reason=None\n   SubmitTime=2026-11-21T00:00:00 EligibleTime=Unknown\n   \
+    NumNodes=1 NumCPUs=4\n   Command=(null)\n   Power=\n   \n";
+
 #[test]
 fn a_record_of_several_lines_is_kept_from_its_first_to_its_last() {
     let json = |body: &str| format!("{{\n \"ClusterId\": 7,\n{body}\n}}");
@@ -73,6 +77,14 @@ fn a_record_of_several_lines_is_kept_from_its_first_to_its_last() {
             "--\n",
             "",
             "--",
+        ),
+        (
+            Format::SlurmScontrol,
+            SCONTROL.to_owned(),
+            SCONTROL.replace("NumCPUs=4", "NumCPUs=four"),
+            "\n",
+            "",
+            "",
         ),
         (
             Format::HtcondorJson,

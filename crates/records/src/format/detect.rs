@@ -6,7 +6,7 @@
 //! `sacct` without its header line cannot be told from other lists by `|`, and is not.
 
 use super::Format;
-use crate::{apel, lsf};
+use crate::{apel, lsf, slurm};
 
 /// How much of a file is looked at: the first line of a record-wide log, and more.
 pub const DETECT_BYTES_MAX: usize = 64 << 10;
@@ -43,6 +43,9 @@ impl Format {
             let is_ours = has("\"cluster\"") && has("\"job\"") && text.starts_with('{');
             let ours = is_ours.then_some(Self::Json);
             return is_ad.then_some(Self::HtcondorJson).or(ours);
+        }
+        if slurm::begins_list(text) || text.starts_with(slurm::NO_JOBS) {
+            return Some(Self::SlurmScontrol);
         }
         let bare = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', ';', '-']);
         let mut lines = text.lines().filter(bare);

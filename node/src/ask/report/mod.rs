@@ -44,8 +44,9 @@ pub struct ReportArgs {
     /// The files; "-" is standard input. With --follow, also folders of logs whose names sort by age
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// The format: auto, swf, jsonl, slurm-sacct, slurm-jobcomp, slurm-script, slurm-squeue, pbs,
-    /// grid-engine, lsf, htcondor-json, htcondor-ads, htcondor-fields, ogf-usage-record or apel-job
+    /// The format: auto, swf, jsonl, slurm-sacct, slurm-jobcomp, slurm-script, slurm-squeue,
+    /// slurm-scontrol, pbs, grid-engine, lsf, htcondor-json, htcondor-ads, htcondor-fields, ogf-usage-record or
+    /// apel-job
     #[arg(long, default_value = "auto", hide_default_value = true)]
     pub format: String,
     /// The cluster's name, for records that do not say it [default for SWF: the file's name]

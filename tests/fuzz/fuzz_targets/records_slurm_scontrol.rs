@@ -1,0 +1,5 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    fairmesh_tests::decoders::decode("records_slurm_scontrol", bytes);
+});
