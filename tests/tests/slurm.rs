@@ -182,9 +182,20 @@ struct Jobs {
     held: String,
 }
 
+/// A job's name that would be a line of its own in a list of `sacct`'s: a job of xavier's with 64 cores.
+fn forged_name() -> anyhow::Result<String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let (submit, start, end) = (now - 400, now - 300, now - 100);
+    Ok(format!(
+        "x\n777|777|alpha|xavier|root|0|root|0|main|normal|COMPLETED|0:0|{submit}|{submit}|{start}|{end}|\
+         200|5|1|64|64|0|cpu=64|cpu=64|n1|1|y"
+    ))
+}
+
 impl Jobs {
     fn submit(slurm: &Slurm) -> anyhow::Result<Self> {
         slurm.submit("yvonne", 1, SECOND, &["--array=1-5%2"])?;
+        slurm.submit("yvonne", 1, SECOND, &["-J", &forged_name()?])?;
         Ok(Self {
             requeued: slurm.submit("xavier", 2, 120 * SECOND, &["--requeue"])?,
             cancelled: slurm.submit("xavier", 2, 120 * SECOND, &[])?,

@@ -111,7 +111,16 @@ fn endless_input_of_any_format_is_refused_in_bounded_memory() {
     let long = 48 << 20;
     for format in Format::all() {
         in_bounded_memory(format.name(), || {
-            for pattern in [b"x".as_slice(), b"{", b"\"", b"[", b"<", b"\\", b"\xff\0"] {
+            for pattern in [
+                b"x".as_slice(),
+                b"{",
+                b"\"",
+                b"[",
+                b"<",
+                b"\\",
+                b"=",
+                b"\xff\0",
+            ] {
                 let (refused, _, _) = read(format, input(pattern, long, ""));
                 assert!(refused, "{format}: {}", pattern.escape_ascii());
             }

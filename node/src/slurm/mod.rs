@@ -16,6 +16,7 @@ mod cursor;
 mod ended;
 mod feed;
 mod follow;
+mod frame;
 mod hook;
 mod queue;
 mod runner;

@@ -6,12 +6,31 @@
 
 use fairmesh_records::JobState;
 
+use super::frame;
 use super::runner::{Runner, SlurmError};
 
-/// The columns, in the order of [`row`]; `:|` ends each at its own length.
-const COLUMNS: &str = "JobID:|,JobArrayID:|,State:|,Reason:|,PriorityLong:|,NumCPUs:|,SubmitTime:|,\
-                       StartTime:|,EndTime:|,TimeUsed:|,TimeLimit:|,tres-alloc:|,NumNodes:|,Partition:|,QOS:|,\
-                       BatchHost:|,Account:|,GroupName:|,UserName:|";
+/// The columns, in the order of [`row`].
+const COLUMNS: [&str; 19] = [
+    "JobID",
+    "JobArrayID",
+    "State",
+    "Reason",
+    "PriorityLong",
+    "NumCPUs",
+    "SubmitTime",
+    "StartTime",
+    "EndTime",
+    "TimeUsed",
+    "TimeLimit",
+    "tres-alloc",
+    "NumNodes",
+    "Partition",
+    "QOS",
+    "BatchHost",
+    "Account",
+    "GroupName",
+    "UserName",
+];
 
 /// What a job is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,19 +97,16 @@ pub(super) fn read(runner: &Runner, all: bool) -> Result<(Vec<Job>, Vec<String>)
     } else {
         "PENDING,RUNNING,SUSPENDED"
     };
-    let text = runner.ask("squeue", &["-h", "-a", "-t", states, "-O", COLUMNS])?;
     let (mut jobs, mut bad) = (Vec::new(), Vec::new());
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        match row(line) {
-            Some(job) => jobs.push(job),
-            None => bad.push(crate::control::clean(line)),
-        }
-    }
+    frame::squeue(runner, states, &COLUMNS, |columns| match row(columns) {
+        Some(job) => jobs.push(job),
+        None => bad.push(crate::control::clean(&columns.join("|"))),
+    })?;
     Ok((jobs, bad))
 }
 
-fn row(line: &str) -> Option<Job> {
-    let mut words = line.splitn(19, '|').map(str::trim);
+fn row(columns: &[&str]) -> Option<Job> {
+    let mut words = columns.iter().copied();
     let id = words.next()?.parse().ok()?;
     let target = words.next()?;
     let word = words.next()?;
@@ -119,7 +135,7 @@ fn row(line: &str) -> Option<Job> {
     let host = words.next()?;
     let account = words.next()?;
     let group = words.next()?;
-    let user = words.next()?.strip_suffix('|')?.trim();
+    let user = words.next()?;
     Some(Job {
         id,
         target: waiting_part(target),
@@ -144,8 +160,9 @@ fn row(line: &str) -> Option<Job> {
     })
 }
 
+/// Without a database users may write what they like for an account.
 fn name(text: &str) -> Option<String> {
-    (!matches!(text, "" | "(null)" | "N/A" | "n/a")).then(|| text.to_owned())
+    (!matches!(text, "" | "(null)" | "N/A" | "n/a")).then(|| crate::control::clean(text))
 }
 
 /// `12_[3-9%2]` says that two may run at once, which `scontrol` does not take.
@@ -209,10 +226,16 @@ fn mebibytes(size: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// A row of the columns between `|`.
+    fn of(line: &str) -> Option<Job> {
+        let columns: Vec<&str> = line.split('|').collect();
+        row(&columns)
+    }
+
     #[test]
     fn a_row_is_a_job() {
-        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|";
-        let job = row(line).expect("a job");
+        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann";
+        let job = of(line).expect("a job");
         assert_eq!((job.id, job.target.as_str()), (17, "13_1"));
         assert_eq!(job.state, State::Running);
         assert_eq!(
@@ -234,16 +257,16 @@ mod tests {
 
     #[test]
     fn held_jobs_and_arrays_are_seen() {
-        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob|";
-        let job = row(held).expect("a job");
+        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob";
+        let job = of(held).expect("a job");
         assert!(job.held && job.start.is_none() && job.limit.is_none() && job.account.is_none());
-        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob|";
-        let job = row(array).expect("a job");
+        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob";
+        let job = of(array).expect("a job");
         assert!(!job.held);
         assert_eq!(job.target, "13_[3-9]");
         // A suspended job has priority 0 and is not held.
-        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|N/A|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob|";
-        let job = row(suspended).expect("a job");
+        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|N/A|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob";
+        let job = of(suspended).expect("a job");
         assert!(!job.held && job.state == State::Running && job.used == 2);
     }
 
@@ -253,9 +276,9 @@ mod tests {
             "",
             "x",
             "1|1|PENDING",
-            "x|1|PENDING|None|0|1|5|N/A|N/A|0:00|5:00||1|p|q|n|a|g|b|",
+            "x|1|PENDING|None|0|1|5|N/A|N/A|0:00|5:00||1|p|q|n|a|g|b",
         ] {
-            assert_eq!(row(line), None, "{line}");
+            assert_eq!(of(line), None, "{line}");
         }
     }
 

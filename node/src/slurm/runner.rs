@@ -53,6 +53,9 @@ pub(super) enum SlurmError {
         /// What it said.
         why: String,
     },
+    /// Nothing can be drawn that users cannot know.
+    #[error("no randomness: {0}")]
+    NoRandomness(String),
 }
 
 /// What a command printed.

@@ -8,6 +8,7 @@
 use fairmesh_records::slurm::SACCT_FORMAT;
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 
+use super::frame::Mark;
 use super::runner::{Runner, SlurmError};
 
 /// How far back the first call goes: the longest that usage counts by default.
@@ -42,12 +43,16 @@ pub(super) fn read(
         until.saturating_add(STEP_S),
     );
     let (start, end) = (moment(from), moment(to));
-    let mut arguments = vec!["-a", "-X", "-P", "-D", "-o", SACCT_FORMAT, "-S", &start];
+    let mark = Mark::draw()?;
+    let delimiter = format!("--delimiter={}", mark.text());
+    let mut arguments = vec!["-a", "-X", "-P", "-D", &delimiter];
+    arguments.extend(["-o", SACCT_FORMAT, "-S", &start]);
     if to < now_s {
         arguments.extend(["-E", &end]);
     }
     let text = runner.ask("sacct", &arguments)?;
-    let (mut records, mut bad) = (Vec::new(), Vec::new());
+    let (text, mut bad) = mark.lines(&text, SACCT_FORMAT.split(',').count());
+    let mut records = Vec::new();
     for record in Records::new(text.as_bytes(), Format::SlurmSacct, options) {
         match record {
             Ok(record) => records.push(record),

@@ -7,12 +7,22 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::Place;
+use super::frame;
 use super::runner::Runner;
 use crate::control::clean;
 
-/// The columns, in the order of [`row`]; `:|` ends each at its own length.
-const COLUMNS: &str = "JobID:|,JobArrayID:|,Partition:|,State:|,Reason:|,PriorityLong:|,\
-                       Account:|,GroupName:|,UserName:|";
+/// The columns, in the order of [`row`].
+const COLUMNS: [&str; 9] = [
+    "JobID",
+    "JobArrayID",
+    "Partition",
+    "State",
+    "Reason",
+    "PriorityLong",
+    "Account",
+    "GroupName",
+    "UserName",
+];
 
 /// Somebody's job, as far as it stands in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +60,10 @@ pub(crate) struct InQueue {
 /// If the configuration is wrong, or Slurm is away.
 pub(crate) fn of(config: &Path, job: &str) -> anyhow::Result<Option<InQueue>> {
     let runner = Runner::new(&Place::load(config)?.settings);
-    let text = runner.ask("squeue", &["-h", "-a", "-t", "all", "-O", COLUMNS])?;
-    let jobs: Vec<Standing> = text.lines().filter_map(row).collect();
+    let mut jobs: Vec<Standing> = Vec::new();
+    frame::squeue(&runner, "all", &COLUMNS, |columns| {
+        jobs.extend(row(columns))
+    })?;
     let Some(mut found) = find(&jobs, job) else {
         return Ok(None);
     };
@@ -64,8 +76,8 @@ pub(crate) fn of(config: &Path, job: &str) -> anyhow::Result<Option<InQueue>> {
     Ok(Some(found))
 }
 
-fn row(line: &str) -> Option<Standing> {
-    let mut words = line.splitn(9, '|').map(str::trim);
+fn row(columns: &[&str]) -> Option<Standing> {
+    let mut words = columns.iter().copied();
     let name = |word: &str| (!matches!(word, "" | "(null)" | "N/A")).then(|| word.to_owned());
     Some(Standing {
         id: words.next()?.parse().ok()?,
@@ -76,7 +88,7 @@ fn row(line: &str) -> Option<Standing> {
         priority: words.next()?.parse().ok()?,
         account: name(words.next()?),
         group: name(words.next()?),
-        user: words.next()?.strip_suffix('|')?.trim().to_owned(),
+        user: words.next()?.to_owned(),
     })
 }
 
@@ -187,15 +199,17 @@ mod tests {
     use super::*;
 
     const QUEUE: &str = "\
-        11|11|main|PENDING|Resources|900|yvonne|users|ann|\n\
-        12|12|main|PENDING|Priority|700|xavier|users|bob|\n\
-        13|13_[3-9]|main,big|PENDING|Priority|700|xavier|users|bob|\n\
-        14|14|big|PENDING|Priority|900|yvonne|users|ann|\n\
-        15|15|main|PENDING|JobHeldUser|0|yvonne|users|ann|\n\
-        16|13_1|main|RUNNING|None|800|xavier|users|bob|\n";
+        11|11|main|PENDING|Resources|900|yvonne|users|ann\n\
+        12|12|main|PENDING|Priority|700|xavier|users|bob\n\
+        13|13_[3-9]|main,big|PENDING|Priority|700|xavier|users|bob\n\
+        14|14|big|PENDING|Priority|900|yvonne|users|ann\n\
+        15|15|main|PENDING|JobHeldUser|0|yvonne|users|ann\n\
+        16|13_1|main|RUNNING|None|800|xavier|users|bob\n";
 
     fn words(job: &str) -> String {
-        let jobs: Vec<Standing> = QUEUE.lines().filter_map(|line| row(line.trim())).collect();
+        let columns = |line: &'static str| line.trim().split('|').collect::<Vec<_>>();
+        let rows = QUEUE.lines().map(columns);
+        let jobs: Vec<Standing> = rows.filter_map(|columns| row(&columns)).collect();
         assert_eq!(jobs.len(), 6);
         let mut out = Vec::new();
         let found = find(&jobs, job).expect("the job");

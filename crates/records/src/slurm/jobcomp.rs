@@ -51,6 +51,9 @@ const KEYS: [&str; 30] = [
     "SessionId",
 ];
 
+/// Length of the longest of them.
+const KEY_BYTES_MAX: usize = 15;
+
 pub(crate) struct JobcompLine(pub(crate) Options);
 
 impl LineFormat for JobcompLine {
@@ -132,9 +135,15 @@ fn name_and_number(field: &str, text: &str) -> Result<(Option<String>, Option<u6
 fn pairs(line: &str) -> Result<BTreeMap<&str, &str>, Reason> {
     let mut starts = Vec::new();
     for (at, _) in line.match_indices('=') {
-        let before = &line[..at];
-        let key_at = before.rfind(' ').map_or(0, |blank| blank + 1);
-        if KEYS.contains(&&before[key_at..]) {
+        // No further back than a key is long: a line may hold a million of these.
+        let window = &line.as_bytes()[at.saturating_sub(KEY_BYTES_MAX + 1)..at];
+        let blank = window.iter().rposition(|byte| *byte == b' ');
+        let key_at = match blank {
+            Some(blank) => at - window.len() + blank + 1,
+            None if window.len() == at => 0,
+            None => continue,
+        };
+        if KEYS.contains(&&line[key_at..at]) {
             starts.push((key_at, at));
         }
     }

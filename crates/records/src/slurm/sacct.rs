@@ -16,7 +16,8 @@ use crate::record::BatchRecord;
 use crate::value;
 
 /// What to ask `sacct -a -X -P -D -o` for. `-D` shows the earlier runs of requeued jobs, too; the
-/// job's name stands last, so that a `|` in it does no harm.
+/// job's name stands last, so that a `|` in it does no harm. A line end does, which Slurm prints as it
+/// is: whoever pays by such a list leaves the name out, or draws a `--delimiter` that no user can know.
 pub const SACCT_FORMAT: &str = "jobidraw,jobid,cluster,account,user,uid,group,gid,partition,qos,\
     state,exitcode,submit,eligible,start,end,elapsedraw,timelimitraw,nnodes,ncpus,reqcpus,reqmem,\
     alloctres,reqtres,nodelist,priority,jobname";

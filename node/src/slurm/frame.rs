@@ -1,0 +1,129 @@
+//! Lists of Slurm's to which no user can add a line.
+//!
+//! Slurm prints the line ends in a job's name as they are, and those in an account where there is no
+//! database: a list then has a line more, of a job that never was, for which another would pay. So
+//! columns are parted by a mark that is drawn anew for each call; what was chosen before it cannot hold
+//! it, and lines are told by the number of marks alone.
+//!
+//! Invariant: each row is what Slurm printed of one job. Deliberately not here: what the columns mean;
+//! files, where Slurm draws no mark (`docs/slurm.md` says what that costs).
+
+use super::runner::{Runner, SlurmError};
+
+/// What stands between columns in one list.
+#[derive(Debug, Clone)]
+pub(super) struct Mark(String);
+
+impl Mark {
+    /// Draws one.
+    pub(super) fn draw() -> Result<Self, SlurmError> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|why| SlurmError::NoRandomness(why.to_string()))?;
+        let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        // A digit behind the colon would be the column's width.
+        Ok(Self(format!("|{digits}|")))
+    }
+
+    /// The mark.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The rows of a list in which it stands behind each of so many columns. What is left over, where
+    /// a row is not whole, is a row of fewer.
+    fn rows<'a>(&self, text: &'a str, columns: usize) -> Vec<Vec<&'a str>> {
+        let mut words: Vec<&str> = text.split(self.text()).map(str::trim).collect();
+        if words.last() == Some(&"") {
+            words.pop();
+        }
+        words.chunks(columns).map(<[_]>::to_vec).collect()
+    }
+
+    /// The lines of a list in which it stands between columns, and a line end behind the last of them,
+    /// which is the only one that may hold line ends: with `|` between columns again. Also gives the
+    /// lines that are none.
+    pub(super) fn lines(&self, text: &str, columns: usize) -> (String, Vec<String>) {
+        let (mut lines, mut bad) = (String::new(), Vec::new());
+        let mut row: Vec<&str> = Vec::new();
+        for word in text.split(self.text()) {
+            row.push(word);
+            if row.len() < columns {
+                continue;
+            }
+            // The last column, and the first of the next row behind it.
+            let (last, next) = word.rsplit_once('\n').unwrap_or((word, ""));
+            row.pop();
+            let is_plain = row.iter().all(|word| !word.contains(['|', '\n']));
+            let line = format!("{}|{}", row.join("|"), last.replace('\n', " "));
+            match is_plain {
+                true => lines.push_str(&format!("{line}\n")),
+                false => bad.push(crate::control::clean(&line)),
+            }
+            row.clear();
+            row.push(next);
+        }
+        if row.iter().any(|word| !word.trim().is_empty()) {
+            bad.push(crate::control::clean(&row.join("|")));
+        }
+        (lines, bad)
+    }
+}
+
+/// Asks `squeue` for these columns of all jobs in these states, and hands each row to `take`.
+pub(super) fn squeue(
+    runner: &Runner,
+    states: &str,
+    columns: &[&str],
+    mut take: impl FnMut(&[&str]),
+) -> Result<(), SlurmError> {
+    let mark = Mark::draw()?;
+    let wanted: Vec<String> = columns
+        .iter()
+        .map(|column| format!("{column}:{}", mark.text()))
+        .collect();
+    let wanted = wanted.join(",");
+    let text = runner.ask("squeue", &["-h", "-a", "-t", states, "-O", &wanted])?;
+    let rows = mark.rows(&text, columns.len());
+    rows.iter().for_each(|row| take(row));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark() -> Mark {
+        Mark("|1f|".to_owned())
+    }
+
+    #[test]
+    fn marks_differ() -> Result<(), SlurmError> {
+        assert_ne!(Mark::draw()?.text(), Mark::draw()?.text());
+        Ok(())
+    }
+
+    #[test]
+    fn a_line_end_in_an_account_makes_no_row() {
+        let list = "5|1f|x\n777|vo1|mallory|1f|ann|1f|\n6|1f|vo1|1f|bob|1f|\n";
+        let rows = mark().rows(list, 3);
+        let expected = [
+            vec!["5", "x\n777|vo1|mallory", "ann"],
+            vec!["6", "vo1", "bob"],
+        ];
+        assert_eq!(rows, expected);
+        assert_eq!(mark().rows("", 3), Vec::<Vec<&str>>::new());
+        assert_eq!(mark().rows("5|1f|vo1|1f|", 3), [vec!["5", "vo1"]]);
+    }
+
+    #[test]
+    fn a_line_end_in_a_name_makes_no_line() {
+        let list =
+            "Id|1f|User|1f|Name\n5|1f|ann|1f|x\n777|mallory|y\n\n6|1f|bob|1f|\n7|1f|a|b|1f|z\n";
+        let (lines, bad) = mark().lines(list, 3);
+        assert_eq!(lines, "Id|User|Name\n5|ann|x 777|mallory|y \n6|bob|\n");
+        assert_eq!(bad, ["7|a|b|z"]);
+        assert_eq!(mark().lines("", 3), (String::new(), Vec::new()));
+        let (lines, bad) = mark().lines("5|ann|x\n", 3);
+        assert_eq!((lines.as_str(), bad.len()), ("", 1));
+    }
+}
