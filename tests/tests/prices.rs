@@ -120,7 +120,7 @@ fn a_members_charge_can_be_checked_at_another_site() -> anyhow::Result<()> {
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(words.contains("no site is called `nobody`"), "{words}");
     assert!(words.contains("known here: "), "{words}");
-    let answer = b_node.http("POST", "/v1/accounting?at_site=a", b"{}\n")?;
+    let answer = b_node.http("POST", "/v1/accounting?at_site=a", b"")?;
     assert_eq!(answer.status, 400, "{answer:?}");
 
     // A lost disk: the site goes on behind what its members know of it.

@@ -3,7 +3,7 @@
 //! Invariant checked: the lists that a site keeps for people, the batches that it stores of each
 //! stream, and what waits in the world for each pair of nodes do not grow with time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use fairmesh_model::{Incarnation, StreamId, VoId};
 use fairmesh_site::gossip::wire::LONG_STREAM_BATCHES;
@@ -36,8 +36,10 @@ pub(super) struct Limits {
     passed: u64,
     /// Who has lost a store: peers give streams back batch by batch, but not the one that it signs.
     has_lost: Vec<bool>,
-    /// The life in which each site last signed a batch, on the store that it has now.
+    /// The life in which each site signs, on the store that it has now.
     signs_as: Vec<Option<Incarnation>>,
+    /// Streams that have begun: who signs a first batch stores it before anybody else.
+    begun: HashSet<(VoId, StreamId)>,
 }
 
 impl Limits {
@@ -46,13 +48,16 @@ impl Limits {
             passed: 0,
             has_lost: vec![false; nodes],
             signs_as: vec![None; nodes],
+            begun: HashSet::new(),
         }
     }
 
     fn hear_lives(&mut self, seen: &Seen<'_>) {
-        let signed = seen.facts.batches.iter();
-        for (node, body) in signed.filter_map(|batch| Some((batch.node, batch.body.as_ref()?))) {
-            self.signs_as[node] = Some(body.incarnation);
+        let first = seen.facts.batches.iter();
+        for batch in first.filter(|batch| batch.id.seq.0 == 1 && batch.body.is_some()) {
+            if self.begun.insert((batch.id.vo, batch.id.stream)) {
+                self.signs_as[batch.node] = Some(batch.id.stream.incarnation);
+            }
         }
     }
 
