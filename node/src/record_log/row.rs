@@ -3,36 +3,33 @@
 //! Invariant: the columns only repeat what the JSON of the record says, for filters and sums; the
 //! JSON is what is given out. Deliberately not here: which rows.
 
-use std::collections::BTreeMap;
-
 use fairmesh_model::Millis;
 use fairmesh_records::{BatchRecord, Job, JobState};
 use rusqlite::{Row, Statement, Transaction, params};
-use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
 
 use super::{Entry, moment, signed};
 
 const INSERT: &str = "
     INSERT INTO records (cluster, job, instance, moment, submitted, started, ended, held, user,
-        account, local_group, subject, vo, path, queue, state, is_over, facts, cpus, nodes, gpus,
+        account, local_group, subject, vo, path, queue, state, is_over, is_full, cpus, nodes, gpus,
         record)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
         ?20, ?21, ?22)";
 
-/// What is there stays if it says more: an end outweighs an instalment, the batch system's own record
-/// what was only charged, and of two such records the one with more facts (`sacct` knows of a QOS and
-/// of CPU time, a job completion file does not).
-const UNLESS_LESS: &str = "
+const UPDATE: &str = "
     ON CONFLICT (cluster, job, instance) DO UPDATE SET
         moment = excluded.moment, submitted = excluded.submitted, started = excluded.started,
         ended = excluded.ended, held = excluded.held, user = excluded.user,
         account = excluded.account, local_group = excluded.local_group,
         subject = excluded.subject, vo = excluded.vo, path = excluded.path,
         queue = excluded.queue, state = excluded.state, is_over = excluded.is_over,
-        facts = excluded.facts, cpus = excluded.cpus, nodes = excluded.nodes,
-        gpus = excluded.gpus, record = excluded.record
-    WHERE (excluded.is_over, excluded.facts) >= (is_over, facts)
-        AND (excluded.record <> record OR excluded.vo IS NOT vo OR excluded.path IS NOT path)";
+        is_full = excluded.is_full, cpus = excluded.cpus, nodes = excluded.nodes,
+        gpus = excluded.gpus, record = excluded.record";
+
+const KNOWN: &str = "
+    SELECT is_over, is_full, record, vo, path FROM records
+    WHERE cluster = ?1 AND job = ?2 AND instance = ?3";
 
 /// Writes entries; `now` dates what has no time of its own. Says how many rows are new.
 pub(super) fn write(
@@ -41,32 +38,66 @@ pub(super) fn write(
     now: u64,
 ) -> rusqlite::Result<u64> {
     let mut insert = transaction.prepare_cached(&format!("{INSERT} ON CONFLICT DO NOTHING"))?;
-    let mut update = transaction.prepare_cached(&format!("{INSERT} {UNLESS_LESS}"))?;
+    let mut known = transaction.prepare_cached(KNOWN)?;
+    let mut update = transaction.prepare_cached(&format!("{INSERT} {UPDATE}"))?;
     let mut inserted = 0;
     for entry in entries {
         let json = serde_json::to_string(&entry.record)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-        let facts = if entry.full { facts(&json) } else { 0 };
-        if write_one(&mut insert, (entry, facts), &json, now)? {
+        if write_one(&mut insert, entry, &json, now)? {
             inserted += 1;
-        } else {
-            write_one(&mut update, (entry, facts), &json, now)?;
+            continue;
+        }
+        let key = &entry.record.key;
+        let row = known.query_row(
+            params![key.cluster, key.job, key.instance.cast_signed()],
+            |row| {
+                let place = (row.get(3)?, row.get(4)?);
+                Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?, place))
+            },
+        )?;
+        if let Some((entry, json)) = fuller(row, entry, json) {
+            write_one(&mut update, &entry, &json, now)?;
         }
     }
     Ok(inserted)
 }
 
-/// How much a record says: what is not known is not written.
-fn facts(json: &str) -> i64 {
-    let members: serde_json::Result<BTreeMap<&str, IgnoredAny>> = serde_json::from_str(json);
-    let count = members.map_or(0, |members| members.len());
-    i64::try_from(count).unwrap_or(i64::MAX)
+/// A row as it stands: whether the job is over, whether the record is the batch system's own, the
+/// record, and whom it is charged to.
+type Known = (bool, bool, String, (Option<String>, Option<String>));
+
+/// What is to stand in its place, if anything: an end outweighs an instalment, and the batch system's
+/// own record what was only charged. Of two such records the later one counts, with what only the
+/// earlier one says: `sacct` knows of a QOS, a job completion file does not.
+fn fuller(known: Known, entry: &Entry, json: String) -> Option<(Entry, String)> {
+    let (was_over, was_full, old, place) = known;
+    let is_moved = place != (entry.vo.clone(), entry.path.clone());
+    if old == json && !is_moved {
+        return None;
+    }
+    let weight = (entry.record.state.has_ended(), entry.full);
+    if weight != (was_over, was_full) {
+        return (weight > (was_over, was_full)).then(|| (entry.clone(), json));
+    }
+    let members = |json: &str| serde_json::from_str::<Map<String, Value>>(json).ok();
+    let mut merged = members(&json)?;
+    for (name, value) in members(&old)? {
+        merged.entry(name).or_insert(value);
+    }
+    let record: BatchRecord = serde_json::from_value(merged.into()).ok()?;
+    let json = serde_json::to_string(&record).ok()?;
+    let entry = Entry {
+        record,
+        ..entry.clone()
+    };
+    (json != old || is_moved).then_some((entry, json))
 }
 
 /// Says whether anything was written.
 fn write_one(
     statement: &mut Statement<'_>,
-    (entry, facts): (&Entry, i64),
+    entry: &Entry,
     json: &str,
     now: u64,
 ) -> rusqlite::Result<bool> {
@@ -96,7 +127,7 @@ fn write_one(
         record.queue,
         record.state.name(),
         is_over,
-        facts,
+        entry.full,
         record.cpus.unwrap_or(0),
         record.nodes.unwrap_or(0),
         record.gpus.unwrap_or(0),

@@ -39,7 +39,7 @@ const TABLES: &str = "
         queue TEXT,
         state TEXT NOT NULL,
         is_over INTEGER NOT NULL,
-        facts INTEGER NOT NULL,
+        is_full INTEGER NOT NULL,
         cpus INTEGER NOT NULL,
         nodes INTEGER NOT NULL,
         gpus INTEGER NOT NULL,

@@ -59,14 +59,17 @@ async fn the_fullest_word_on_a_job_is_kept_whatever_comes_when() {
         let (jobs, more) = found(&log, &Filter::default(), 10);
         assert_eq!((jobs, more), (vec!["1 FAILED".to_owned()], false));
     }
-    // A record of fewer facts replaces none of more, one of as many corrects it.
+    // A later record corrects an earlier one, and what only the earlier one knew stays.
     let mut fuller = ended();
     fuller.record.cpu_time = Some(Millis(5));
+    fuller.record.queue = Some("long".to_owned());
     let mut corrected = fuller.clone();
     corrected.record.state = JobState::Timeout;
+    let mut other = ended();
+    other.record.qos = Some("high".to_owned());
     for (batch, state) in [
-        (vec![fuller, ended(), charged()], "1 FAILED"),
-        (vec![corrected, ended()], "1 TIMEOUT"),
+        (vec![fuller, other, ended(), charged()], "1 FAILED"),
+        (vec![corrected, charged()], "1 TIMEOUT"),
     ] {
         log.append(batch).await.expect("written");
         assert_eq!(found(&log, &Filter::default(), 10).0, [state]);
@@ -77,6 +80,17 @@ async fn the_fullest_word_on_a_job_is_kept_whatever_comes_when() {
     assert_eq!(mode & 0o777, 0o600, "job records are about people");
     let again = RecordLog::open(folder.path(), all()).expect("opens");
     assert_eq!(found(&again, &Filter::default(), 10).0, ["1 TIMEOUT"]);
+    let reader = again.reader().expect("a reader");
+    find(&reader, &Filter::default(), 1, |found| {
+        let record = found.record().expect("a record");
+        assert_eq!(record.cpu_time, Some(Millis(5)));
+        assert_eq!(
+            (record.queue.as_deref(), record.qos.as_deref()),
+            (Some("long"), Some("high"))
+        );
+        true
+    })
+    .expect("found");
 }
 
 #[tokio::test]
