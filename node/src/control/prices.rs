@@ -2,6 +2,8 @@
 //!
 //! Invariant: all that is told was signed by the site that it speaks of, this one among them.
 
+use std::collections::BTreeMap;
+
 use axum::response::IntoResponse;
 use fairmesh_model::{Now, SiteDescription, SiteId, VoId};
 use fairmesh_site::Site;
@@ -43,7 +45,13 @@ fn listed(site: &Site, now: Now, query: &Query) -> Result<Vec<SitePricesBody>, A
     let said = vos.into_iter().flat_map(|vo| site.descriptions(vo));
     let said = said.map(|said| said.body());
     let said = said.filter(|said| wanted.is_none_or(|of| of == said.site));
-    Ok(said.map(|said| body(site, now, said)).collect())
+    let names = site.vo_status(now).into_iter();
+    let names: BTreeMap<VoId, Option<String>> = names.map(|of| (of.vo, of.name)).collect();
+    let named = |said: &SiteDescription| {
+        let vo_name = names.get(&said.vo).and_then(Option::as_deref);
+        body(site, vo_name.map(clean), said)
+    };
+    Ok(said.map(named).collect())
 }
 
 /// The site that `wanted` names: its name in a charter, its id, or the beginning of one.
@@ -70,12 +78,12 @@ pub(super) fn find_site(site: &Site, wanted: &str) -> Result<SiteId, ApiError> {
     }
 }
 
-fn body(site: &Site, now: Now, said: &SiteDescription) -> SitePricesBody {
+fn body(site: &Site, vo_name: Option<String>, said: &SiteDescription) -> SitePricesBody {
     let machines = said.prices.machines.iter();
     let queues = said.prices.queues.iter();
     SitePricesBody {
         vo: said.vo.to_string(),
-        vo_name: vo_name(site, now, said.vo),
+        vo_name,
         site: said.site.to_string(),
         name: site_name(site, said.site),
         version: said.version,
@@ -106,9 +114,4 @@ fn body(site: &Site, now: Now, said: &SiteDescription) -> SitePricesBody {
             })
             .collect(),
     }
-}
-
-fn vo_name(site: &Site, now: Now, vo: VoId) -> Option<String> {
-    let known = site.vo_status(now).into_iter().find(|of| of.vo == vo)?;
-    known.name.as_deref().map(clean)
 }
