@@ -29,14 +29,13 @@ impl Mark {
         &self.0
     }
 
-    /// The rows of a list in which it stands behind each of so many columns. What is left over, where
-    /// a row is not whole, is a row of fewer.
-    fn rows<'a>(&self, text: &'a str, columns: usize) -> Vec<Vec<&'a str>> {
-        let mut words: Vec<&str> = text.split(self.text()).map(str::trim).collect();
-        if words.last() == Some(&"") {
-            words.pop();
+    /// The columns of all rows of a list in which it stands behind each.
+    fn columns<'a>(&self, text: &'a str) -> Vec<&'a str> {
+        let mut columns: Vec<&str> = text.split(self.text()).map(str::trim).collect();
+        if columns.last() == Some(&"") {
+            columns.pop();
         }
-        words.chunks(columns).map(<[_]>::to_vec).collect()
+        columns
     }
 
     /// The lines of a list in which it stands between columns, and a line end behind the last of them,
@@ -69,12 +68,13 @@ impl Mark {
     }
 }
 
-/// Asks `squeue` for these columns of all jobs in these states, and hands each row to `take`.
+/// Asks `squeue` for these columns of all jobs in these states, and hands each row to `take`. Where the
+/// last row is not whole it has fewer.
 pub(super) fn squeue(
     runner: &Runner,
     states: &str,
     columns: &[&str],
-    mut take: impl FnMut(&[&str]),
+    take: impl FnMut(&[&str]),
 ) -> Result<(), SlurmError> {
     let mark = Mark::draw()?;
     let wanted: Vec<String> = columns
@@ -83,8 +83,7 @@ pub(super) fn squeue(
         .collect();
     let wanted = wanted.join(",");
     let text = runner.ask("squeue", &["-h", "-a", "-t", states, "-O", &wanted])?;
-    let rows = mark.rows(&text, columns.len());
-    rows.iter().for_each(|row| take(row));
+    mark.columns(&text).chunks(columns.len()).for_each(take);
     Ok(())
 }
 
@@ -105,14 +104,14 @@ mod tests {
     #[test]
     fn a_line_end_in_an_account_makes_no_row() {
         let list = "5|1f|x\n777|vo1|mallory|1f|ann|1f|\n6|1f|vo1|1f|bob|1f|\n";
-        let rows = mark().rows(list, 3);
-        let expected = [
-            vec!["5", "x\n777|vo1|mallory", "ann"],
-            vec!["6", "vo1", "bob"],
-        ];
-        assert_eq!(rows, expected);
-        assert_eq!(mark().rows("", 3), Vec::<Vec<&str>>::new());
-        assert_eq!(mark().rows("5|1f|vo1|1f|", 3), [vec!["5", "vo1"]]);
+        let columns = mark().columns(list);
+        let rows: Vec<&[&str]> = columns.chunks(3).collect();
+        assert_eq!(
+            rows,
+            [["5", "x\n777|vo1|mallory", "ann"], ["6", "vo1", "bob"]]
+        );
+        assert!(mark().columns("").is_empty());
+        assert_eq!(mark().columns("5|1f|vo1|1f|"), ["5", "vo1"]);
     }
 
     #[test]
