@@ -14,7 +14,7 @@ use std::rc::Rc;
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 
-use crate::invariants::{Invariant, LIVENESS, Liveness, Seen, TABLE, Violation};
+use crate::invariants::{Invariant, LIVENESS, Liveness, Seen, Steps, TABLE, Violation};
 use crate::oracle::{Amounts, Oracle};
 use crate::planted::Shown;
 use crate::swarm::{Fault, Feeds, Options, plan_faults};
@@ -22,6 +22,7 @@ use crate::vo::Vo;
 use crate::world::{StepInfo, StepKind, Tamper, World};
 
 mod act;
+mod documents;
 mod heal;
 pub mod outcome;
 pub mod pool;
@@ -30,6 +31,7 @@ pub mod shrink;
 pub mod summary;
 pub mod watch;
 
+use documents::{Document, first_documents};
 pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 
@@ -58,10 +60,8 @@ enum Planned {
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     Safety,
-    /// Until one view.
+    /// Until all have had one view for as long as they must.
     Healed(Liveness),
-    /// Until everything that was still to be published is.
-    Settling(Liveness),
     Over,
 }
 
@@ -73,7 +73,7 @@ pub struct Run {
     vos: Vec<Vo>,
     ids: Vec<VoId>,
     /// All documents that were ever signed, in order.
-    documents: Vec<(usize, Vec<u8>)>,
+    documents: Vec<Document>,
     oracle: Oracle,
     feeds: Feeds,
     facts: SharedFacts,
@@ -81,6 +81,7 @@ pub struct Run {
     schedule: BTreeMap<(u64, u64), Planned>,
     planned: u64,
     phase: Phase,
+    taken: Steps,
     /// When the next look is due, once the Grid is healed.
     look_at: MonoTime,
     /// Whose own sums do not depend on what peers give back.
@@ -141,6 +142,7 @@ impl Run {
             schedule: BTreeMap::new(),
             planned: 0,
             phase: Phase::Safety,
+            taken: Steps::default(),
             look_at: MonoTime(0),
             whole: vec![true; options.sites],
             lost_streams: BTreeMap::new(),
@@ -276,24 +278,21 @@ impl Run {
                     self.act(planned);
                 }
             }
-            Phase::Healed(_) | Phase::Settling(_) => self.look_for_one_view(now),
+            Phase::Healed(liveness) => self.look_for_one_view(now, liveness),
             Phase::Over => {}
         }
     }
 
     fn after_step(&mut self, info: StepInfo) {
-        if let Phase::Healed(liveness) = &mut self.phase {
-            if info.kind == StepKind::Connected {
-                liveness.moved(info.at);
-            }
-            let facts = self.facts.borrow();
-            let has_cells = facts.batches.iter().filter_map(|batch| batch.body.as_ref());
-            if has_cells.into_iter().any(|body| !body.cells.is_empty()) {
-                liveness.moved(info.at);
-            }
-        }
         let deep = info.number.is_multiple_of(DEEP_EVERY);
         self.look(info.node, info.kind, deep);
+        if let Err(message) = self.taken.count(info.at, self.options.sites) {
+            self.fails(LIVENESS, Violation::of_all(message));
+        }
+    }
+
+    fn fails(&mut self, invariant: &'static str, violation: Violation) {
+        self.failure = Some(Failure::of(invariant, violation, &self.world));
     }
 
     /// Checks every invariant that looks at moments.
@@ -329,56 +328,29 @@ impl Run {
         };
         for (entry, (invariant, checks)) in TABLE.iter().zip(&mut self.invariants) {
             if let Err(violation) = check(invariant.as_mut(), &seen, checks) {
-                self.failure = Some(Failure::of(entry.name, violation, &self.world));
-                return;
+                return self.fails(entry.name, violation);
             }
         }
     }
 
-    fn look_for_one_view(&mut self, now: MonoTime) {
+    fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
         self.look_at = now.after(LOOK_EVERY);
-        let difference = Liveness::difference(&self.world, &self.ids);
-        match (self.phase, difference) {
-            (Phase::Healed(liveness), None) => {
-                self.stats.converged_ms = Some(now.since(liveness.open).0);
-                self.stats.healed_ms = Some(now.since(liveness.healed).0);
+        let difference = Liveness::difference(&self.world, &self.vos);
+        let looked = liveness.look(now, difference);
+        self.phase = Phase::Healed(liveness);
+        match looked {
+            Ok(false) => {}
+            Ok(true) => {
+                let took = liveness.one_since().since(liveness.healed);
+                self.stats.healed_ms = Some(took.0);
                 self.stats.liveness_checks += 1;
-                self.settle(now, liveness);
-            }
-            (Phase::Healed(liveness), Some(difference)) if now > liveness.end() => {
-                self.differs(&liveness, now, difference);
-            }
-            (Phase::Settling(_), None) => {
                 self.whole.fill(true);
                 self.look_with(None, StepKind::Action, true, |invariant, seen, checks| {
                     invariant.at_rest(seen, checks)
                 });
                 self.phase = Phase::Over;
             }
-            (Phase::Settling(liveness), Some(difference)) if now > liveness.end() => {
-                self.differs(&liveness, now, difference);
-            }
-            _ => {}
+            Err(violation) => self.fails(LIVENESS, violation),
         }
     }
-
-    fn differs(&mut self, liveness: &Liveness, now: MonoTime, (node, how): (usize, String)) {
-        let message = format!(
-            "{how}, {} s behind the heal and {} s since messages can flow and nothing changes",
-            now.since(liveness.healed).0 / 1_000,
-            now.since(liveness.open).0 / 1_000,
-        );
-        self.failure = Some(Failure::of(
-            LIVENESS,
-            Violation::at(node, message),
-            &self.world,
-        ));
-    }
-}
-
-fn first_documents(vos: &[Vo]) -> Vec<(usize, Vec<u8>)> {
-    let of = |(index, vo): (usize, &Vo)| {
-        [vo.charter.bytes(), vo.policy.bytes()].map(|bytes| (index, bytes.to_vec()))
-    };
-    vos.iter().enumerate().flat_map(of).collect()
 }

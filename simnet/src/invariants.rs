@@ -29,7 +29,7 @@ mod priorities;
 mod total;
 mod twice;
 
-pub use liveness::Liveness;
+pub use liveness::{Liveness, Slowest, Steps};
 
 /// What a checker is shown.
 pub struct Seen<'a> {

@@ -41,7 +41,7 @@ pub struct Bug {
 }
 
 /// All of them.
-pub const BUGS: [Bug; 13] = [
+pub const BUGS: [Bug; 15] = [
     lie(
         "a node's counters are others than its batches say",
         "agreement",
@@ -71,6 +71,16 @@ pub const BUGS: [Bug; 13] = [
     lie("answers of peers are not read", "liveness", || {
         Some(Box::new(lies::AnswersLost))
     }),
+    lie(
+        "a node asks again whenever it is answered",
+        "liveness",
+        || Some(Box::new(lies::AsksForEver::default())),
+    ),
+    lie(
+        "a document is acknowledged and not kept",
+        "liveness",
+        || Some(Box::new(lies::DocumentsDropped)),
+    ),
     lie(
         "newer documents are forgotten at a restart",
         "policies",

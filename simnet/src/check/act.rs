@@ -232,6 +232,7 @@ impl Run {
     /// A node has lost its store, or been given an older one.
     fn lost(&mut self, node: usize, keeps_side: bool, keeps_journal: bool, local: &Amounts) {
         self.whole[node] = false;
+        self.documents_lost();
         for (invariant, _) in &mut self.invariants {
             invariant.forgot(node, keeps_side);
         }

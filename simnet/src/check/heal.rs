@@ -5,15 +5,19 @@
 //!
 //! Deliberately not here: networks, disks and clocks (`act`, and the world's own heal).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use fairmesh_model::{Factor, Millis, MonoTime, PriceList};
+use fairmesh_model::{Factor, Millis, PriceList};
+use fairmesh_site::Timing;
 
 use super::{LOOK_EVERY, Liveness, Phase, Planned, Run};
+use crate::invariants::Slowest;
 use crate::swarm::Fault;
 use crate::vo::{Vo, site_id};
 use crate::world::StepKind;
+
+/// Simulated minutes after which old days may be merged: two whole days, and the one that passes.
+const MERGES_AFTER_MINUTES: u64 = 2 * 24 * 60;
 
 /// Reports with which a feed tells a healed site what is left, at most.
 const LAST_REPORTS_MAX: usize = 64;
@@ -73,13 +77,6 @@ impl Run {
             Fault::Departure { node, vo, ms } => self.depart(node, vo, ms),
             _ => unreachable!("all other faults are done elsewhere"),
         }
-    }
-
-    /// Hands a document in at a node. Where it does not arrive the heal does it again.
-    fn hand_in(&mut self, node: usize, vo: usize, bytes: Vec<u8>) {
-        let _ = self.world.publish(node, &bytes);
-        self.documents.push((vo, bytes));
-        self.look(Some(node), StepKind::Publish, true);
     }
 
     /// The next charter does not list a site. What a site has lost and only its peers still hold
@@ -147,17 +144,28 @@ impl Run {
         for (node, vo) in self.removed.clone() {
             self.list_again(node, vo);
         }
-        self.hand_everything_in();
+        self.hand_in_all_waiting();
         for node in 0..self.options.sites {
             self.tell_the_rest(node);
         }
-        let timings = self.world.nodes().iter().map(|node| node.config.timing);
-        let sync = timings.clone().map(|timing| timing.sync).max();
-        let timeout = timings.map(|timing| timing.request_timeout).max();
-        let (sync, timeout) = (sync.unwrap_or_default(), timeout.unwrap_or_default());
-        let (now, publish) = (self.world.now(), self.publish_max());
-        self.phase = Phase::Healed(Liveness::new(now, sync, timeout, publish));
+        let prices = self.stats.faults.contains_key("reconfigured");
+        let now = self.world.now();
+        let merges = self.options.minutes > MERGES_AFTER_MINUTES;
+        let sites = self.options.sites;
+        let liveness = Liveness::new(now, self.slowest(), sites, merges, prices);
+        self.phase = Phase::Healed(liveness);
         self.look_at = now.after(LOOK_EVERY);
+    }
+
+    fn slowest(&self) -> Slowest {
+        let timings = || self.world.nodes().iter().map(|node| node.config.timing);
+        let of = |field: fn(Timing) -> Millis| timings().map(field).max().unwrap_or_default();
+        Slowest {
+            sync: of(|timing| timing.sync),
+            timeout: of(|timing| timing.request_timeout),
+            publish: of(|timing| timing.publish),
+            heartbeat: of(|timing| timing.heartbeat),
+        }
     }
 
     fn stores(&self) -> Vec<(u32, u32)> {
@@ -165,21 +173,6 @@ impl Run {
         nodes
             .map(|node| (node.disk.set_aside(), node.life()))
             .collect()
-    }
-
-    /// All documents, at the first member of their VO, in the order in which they were signed.
-    fn hand_everything_in(&mut self) {
-        let documents = std::mem::take(&mut self.documents);
-        let mut touched = BTreeSet::new();
-        for (vo, bytes) in &documents {
-            let first = self.options.vos[*vo].members[0];
-            let _ = self.world.publish(first, bytes);
-            touched.insert(first);
-        }
-        self.documents = documents;
-        for node in touched {
-            self.look(Some(node), StepKind::Publish, true);
-        }
     }
 
     fn tell_the_rest(&mut self, node: usize) {
@@ -194,32 +187,5 @@ impl Run {
             }
             self.report(node, &offers);
         }
-    }
-
-    /// The Grid has one view. What sites have still to publish follows, and then it is at rest.
-    pub(super) fn settle(&mut self, now: MonoTime, liveness: Liveness) {
-        let published = now.after(self.publish_max());
-        let quiet = liveness.again(published.max(self.described(&liveness)));
-        self.look_at = quiet.open;
-        self.phase = Phase::Settling(quiet);
-    }
-
-    /// When all have said for the last time what their machines cost: who has just said it waits for a
-    /// heartbeat, and may have to hear first what it said in an earlier life.
-    fn described(&self, liveness: &Liveness) -> MonoTime {
-        let nodes = self.world.nodes().iter();
-        let heartbeats = nodes.map(|node| node.config.timing.heartbeat);
-        match self.stats.faults.contains_key("reconfigured") {
-            true => liveness.end().after(heartbeats.max().unwrap_or_default()),
-            false => liveness.open,
-        }
-    }
-
-    fn publish_max(&self) -> Millis {
-        let timings = self.world.nodes().iter().map(|node| node.config.timing);
-        timings
-            .map(|timing| timing.publish)
-            .max()
-            .unwrap_or_default()
     }
 }

@@ -63,9 +63,7 @@ pub struct RunStats {
     pub checks: BTreeMap<&'static str, u64>,
     /// Checks of liveness.
     pub liveness_checks: u64,
-    /// From the moment at which messages could flow until all views were one.
-    pub converged_ms: Option<u64>,
-    /// From the heal until then.
+    /// From the heal until all views were one for good.
     pub healed_ms: Option<u64>,
 }
 

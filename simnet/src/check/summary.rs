@@ -30,9 +30,7 @@ pub struct Summary {
     pub faults: BTreeMap<String, u64>,
     /// Checks by invariant.
     pub checks: BTreeMap<String, u64>,
-    /// Times from when messages could flow until all views were one, ascending, milliseconds.
-    pub converged_ms: Vec<u64>,
-    /// The same from the heal.
+    /// Times from the heal until all views were one for good, ascending, milliseconds.
     pub healed_ms: Vec<u64>,
 }
 
@@ -50,7 +48,6 @@ impl Summary {
             *self.checks.entry((*name).to_owned()).or_default() += count;
         }
         *self.checks.entry(LIVENESS.to_owned()).or_default() += stats.liveness_checks;
-        insert(&mut self.converged_ms, stats.converged_ms);
         insert(&mut self.healed_ms, stats.healed_ms);
         if let Some(failure) = &outcome.failure {
             self.failed.push((outcome.seed.0, failure.clone()));

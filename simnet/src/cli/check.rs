@@ -206,22 +206,14 @@ fn print_summary(summary: &Summary) {
         faults.add_row([kind.clone(), count.to_string()]);
     }
     sayln!("{faults}");
-    for (from, times) in [
-        (
-            "the moment at which messages can flow",
-            &summary.converged_ms,
-        ),
-        ("the heal", &summary.healed_ms),
-    ] {
-        let of = |percent| percentile(times, percent).unwrap_or(0) as f64 / 1_000.0;
-        sayln!(
-            "One view after {from}: p50 {:.1} s, p95 {:.1} s, p99 {:.1} s, max {:.1} s.",
-            of(50),
-            of(95),
-            of(99),
-            of(100)
-        );
-    }
+    let of = |percent| percentile(&summary.healed_ms, percent).unwrap_or(0) as f64 / 1_000.0;
+    sayln!(
+        "One view after the heal: p50 {:.1} s, p95 {:.1} s, p99 {:.1} s, max {:.1} s.",
+        of(50),
+        of(95),
+        of(99),
+        of(100)
+    );
     if let Some(count) = summary.one_in() {
         sayln!("Fewer than one seed in {count} fails, with 95 % confidence.");
     }

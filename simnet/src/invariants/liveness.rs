@@ -1,68 +1,174 @@
-//! All views are identical within three sync intervals of the heal.
+//! All views become one by a fixed time after the heal, and stay so.
 //!
-//! The intervals begin when messages can flow again and nothing new is said: at the latest of the last
-//! session's opening, of the moment by which requests that were under way at the heal have been
-//! answered or given up, and of the last batch with cells, which a site may keep for one publish
-//! interval. They are as long as the slowest site's.
+//! From the heal on nothing goes wrong any more and nobody reports anything. Within [`OPENING`] sites
+//! have found each other again, within a request timeout what was asked before is answered or given
+//! up, within a publish interval a site has signed what it had still to sign, and three sync intervals
+//! later all have heard it. The intervals are those of the slowest site. Nothing that a site does
+//! moves that time, so a Grid that never comes to rest fails, and so does one that takes too many
+//! steps to get there.
 //!
-//! Invariant checked: by their end there has been a moment at which all nodes that mount a VO held
-//! the same documents and counters of it, and those that saw it from the same window computed the same. A clock that was
-//! ahead and is set right waits for its window to end, so windows may differ for that long.
+//! Invariant checked: then all nodes that mount a VO hold the same documents and counters of it, and
+//! the documents are those that its authority has signed last; those that see it from the same window
+//! compute the same. A clock that was ahead and is set right waits for its window to end, so windows
+//! may differ for that long. What a site does by its clock all do within a tick of each other: they let
+//! go of running jobs whose site has fallen silent, say. So views may differ once more for as long, and
+//! where days are merged until all have heard of it; but only once for each site.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{ContentHash, Millis, MonoTime, Seq, StreamId, VoId, Window};
 
+use super::Violation;
+use crate::vo::Vo;
 use crate::world::World;
 
 /// Sync intervals that are allowed.
 const INTERVALS: u64 = 3;
 
-/// When the Grid was healed, and until when it may differ.
+/// Until every session is open that the heal allows: what was cut is given up after fifteen seconds
+/// and a quarter, at one end later than at the other, and then opened anew.
+const OPENING: Millis = Millis::from_secs(20);
+
+/// How far apart sites do what they do by the clock: two of the coarsest ticks.
+const TICKS: Millis = Millis::from_secs(10);
+
+/// Steps of a node in a simulated second, over a whole minute, that are no livelock: two hundred
+/// times what a node of a swarm takes on average.
+const STEPS_PER_NODE_SECOND_MAX: u64 = 200;
+
+/// Length of the minutes in which steps are counted.
+const MINUTE_MS: u64 = 60_000;
+
+/// Intervals of the slowest site.
+#[derive(Debug, Clone, Copy)]
+pub struct Slowest {
+    /// Between two exchanges.
+    pub sync: Millis,
+    /// Until a request is given up.
+    pub timeout: Millis,
+    /// Between two publications.
+    pub publish: Millis,
+    /// Between two words of a site that has nothing to publish.
+    pub heartbeat: Millis,
+}
+
+/// How two nodes differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    node: usize,
+    how: String,
+    /// Whether they hold the same and compute other numbers.
+    holds_same: bool,
+}
+
+/// When the Grid was healed, by when it must have one view, and until when it must keep it.
 #[derive(Debug, Clone, Copy)]
 pub struct Liveness {
     /// When everything was put right.
     pub healed: MonoTime,
-    sync: Millis,
-    /// When messages can flow.
-    pub open: MonoTime,
+    due: MonoTime,
+    end: MonoTime,
+    /// Three sync intervals.
+    spread: Millis,
+    /// Whether days may be merged.
+    merges: bool,
+    /// How often views may differ again, and how often they have.
+    breaks_max: usize,
+    breaks: usize,
+    /// Whether views are one, and since when that is so or not so.
+    is_one: bool,
+    since: MonoTime,
+    one: MonoTime,
 }
 
 impl Liveness {
-    /// A Grid that is healed now. Requests of before are given up `timeout` later at the latest, and
-    /// what sites have counted and not yet told anybody is published within `publish`.
-    pub fn new(healed: MonoTime, sync: Millis, timeout: Millis, publish: Millis) -> Self {
+    /// A Grid of so many sites that is healed now. Where owners have changed `prices` all must have
+    /// heard them a heartbeat later.
+    pub fn new(
+        healed: MonoTime,
+        slowest: Slowest,
+        sites: usize,
+        merges: bool,
+        prices: bool,
+    ) -> Self {
+        let spread = slowest.sync.times(INTERVALS);
+        let flushed = healed.after(OPENING).after(slowest.timeout);
+        let due = flushed.after(slowest.publish).after(spread);
+        let kept = due.after(slowest.publish).after(slowest.sync);
+        let described = due.after(slowest.heartbeat).after(spread);
         Self {
             healed,
-            sync,
-            open: healed.after(timeout.max(publish)),
+            due,
+            end: if prices { described.max(kept) } else { kept },
+            spread,
+            merges,
+            breaks_max: sites,
+            breaks: 0,
+            is_one: false,
+            since: healed,
+            one: healed,
         }
     }
 
-    /// A session has opened, or a site has published what it still had to.
-    pub fn moved(&mut self, at: MonoTime) {
-        self.open = self.open.max(at);
+    /// Takes a look. True once views have been one for as long as they must; what is wrong where
+    /// they are not, though it is time.
+    pub fn look(
+        &mut self,
+        now: MonoTime,
+        difference: Option<Difference>,
+    ) -> Result<bool, Violation> {
+        let was_one = std::mem::replace(&mut self.is_one, difference.is_none());
+        if was_one != self.is_one {
+            self.since = now;
+            if self.is_one && self.breaks == 0 {
+                self.one = now;
+            }
+        }
+        let Some(Difference {
+            node,
+            how,
+            holds_same,
+        }) = difference
+        else {
+            return Ok(now >= self.end);
+        };
+        if now <= self.due {
+            return Ok(false);
+        }
+        self.breaks += usize::from(was_one);
+        let allowed = match (self.merges, holds_same) {
+            (true, _) => self.spread,
+            (false, true) => TICKS,
+            (false, false) => Millis(0),
+        };
+        let was_ever_one = self.since > self.healed;
+        let is_short = now.since(self.since) < allowed;
+        if was_ever_one && is_short && self.breaks <= self.breaks_max {
+            return Ok(false);
+        }
+        let again = if was_one { ", again" } else { "" };
+        let behind = now.since(self.healed).0 / 1_000;
+        Err(Violation::at(
+            node,
+            format!("{how}{again}, {behind} s behind the heal"),
+        ))
     }
 
-    /// The same Grid, which may move on once more until `open`.
-    pub fn again(self, open: MonoTime) -> Self {
-        Self { open, ..self }
-    }
-
-    /// When the three intervals are over.
-    pub fn end(&self) -> MonoTime {
-        self.open.after(self.sync.times(INTERVALS))
+    /// Since when views had been one when they had to be.
+    pub fn one_since(&self) -> MonoTime {
+        self.one
     }
 
     /// Who differs, if anybody does now.
-    pub fn difference(world: &World, vos: &[VoId]) -> Option<(usize, String)> {
-        for vo in vos {
+    pub fn difference(world: &World, vos: &[Vo]) -> Option<Difference> {
+        for founded in vos {
+            let vo = &founded.id;
             let mut first: Option<(usize, Held)> = None;
             let mut views: BTreeMap<Window, (usize, Option<ContentHash>)> = BTreeMap::new();
             for node in world.nodes() {
                 let Some(site) = node.site() else {
                     if node.config.vos.values().any(|of| of == vo) {
-                        return Some((node.index, "it does not run".to_owned()));
+                        return held_otherwise(node.index, "it does not run".to_owned());
                     }
                     continue;
                 };
@@ -75,9 +181,23 @@ impl Liveness {
                     streams: status.streams,
                 };
                 match &first {
-                    None => first = Some((node.index, held)),
+                    None => {
+                        let documents = site.documents(*vo);
+                        let last = [founded.charter.bytes(), founded.policy.bytes()];
+                        if last
+                            .iter()
+                            .any(|last| documents.iter().all(|of| of[..] != last[..]))
+                        {
+                            let message = format!(
+                                "it lacks a document of VO {} that the authority has signed",
+                                vo.short()
+                            );
+                            return held_otherwise(node.index, message);
+                        }
+                        first = Some((node.index, held));
+                    }
                     Some((who, before)) if !before.says_the_same_as(&held) => {
-                        return Some((node.index, tell(*who, *vo, before, &held)));
+                        return held_otherwise(node.index, tell(*who, *vo, before, &held));
                     }
                     Some(_) => {}
                 }
@@ -88,15 +208,47 @@ impl Liveness {
                 let (who, known) = *views.entry(window).or_insert(view);
                 if known != view.1 {
                     let place = apart(world, *vo, who, node.index);
-                    let message = format!(
-                        "it computes other numbers for {} than site {who}{place}",
-                        vo.short()
-                    );
-                    return Some((node.index, message));
+                    let vo = vo.short();
+                    return Some(Difference {
+                        node: node.index,
+                        how: format!("it computes other numbers for {vo} than site {who}{place}"),
+                        holds_same: true,
+                    });
                 }
             }
         }
         None
+    }
+}
+
+fn held_otherwise(node: usize, how: String) -> Option<Difference> {
+    Some(Difference {
+        node,
+        how,
+        holds_same: false,
+    })
+}
+
+/// Steps in the minute that passes, so that no run goes on for ever without time passing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Steps {
+    minute: u64,
+    taken: u64,
+}
+
+impl Steps {
+    /// Counts a step of a Grid of so many nodes; says so where there were too many.
+    pub fn count(&mut self, at: MonoTime, nodes: usize) -> Result<(), String> {
+        let minute = at.0 / MINUTE_MS;
+        if minute != self.minute {
+            *self = Self { minute, taken: 0 };
+        }
+        self.taken += 1;
+        let most = STEPS_PER_NODE_SECOND_MAX * (MINUTE_MS / 1_000) * nodes as u64;
+        if self.taken > most {
+            return Err(format!("{most} steps in minute {minute}: a livelock"));
+        }
+        Ok(())
     }
 }
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Charter, Incarnation, JobKey, SharePolicy, Signed, UsageBatch};
+use fairmesh_model::{Charter, Incarnation, JobKey, SharePolicy, Signed, SiteId, UsageBatch};
 use fairmesh_site::gossip::wire::{Push, Request, Response};
-use fairmesh_site::{BatchId, Effect, Event, JobMark, Table, Write};
+use fairmesh_site::{BatchId, Effect, Event, JobMark, Reply, Table, Write};
 
 use crate::vo::{site_id, site_key};
 use crate::world::{RestartPlan, Tamper};
@@ -129,6 +129,60 @@ impl Tamper for AnswersLost {
     fn event(&mut self, _node: usize, event: &mut Event) {
         if let Event::Answered { bytes, .. } = event {
             *bytes = None;
+        }
+    }
+}
+
+/// Node 0 sends its last request to a peer again as soon as the peer has answered.
+#[derive(Default)]
+pub(super) struct AsksForEver {
+    last: BTreeMap<SiteId, Vec<u8>>,
+    answered: Option<SiteId>,
+    asked: u64,
+}
+
+impl Tamper for AsksForEver {
+    fn event(&mut self, node: usize, event: &mut Event) {
+        if let Event::Answered { from, bytes, .. } = event {
+            self.answered = (node == 0 && bytes.is_some()).then_some(*from);
+        }
+    }
+
+    fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
+        for effect in effects.iter().filter(|_| node == 0) {
+            if let Effect::Ask { to, bytes, .. } = effect {
+                self.last.insert(*to, bytes.clone());
+            }
+        }
+        if let Some(to) = self.answered.take_if(|_| node == 0)
+            && let Some(bytes) = self.last.get(&to).cloned()
+        {
+            self.asked += 1;
+            let id = u64::MAX - self.asked;
+            effects.push(Effect::Ask { to, id, bytes });
+        }
+    }
+}
+
+/// Whoever hands a document in is told that all is well, and nothing of it is kept.
+pub(super) struct DocumentsDropped;
+
+impl Tamper for DocumentsDropped {
+    fn event(&mut self, _node: usize, event: &mut Event) {
+        if let Event::Publish { bytes, .. } = event {
+            bytes.clear();
+        }
+    }
+
+    fn effects(&mut self, _node: usize, effects: &mut Vec<Effect>) {
+        for effect in effects {
+            if let Effect::Reply {
+                reply: Reply::Published(result),
+                ..
+            } = effect
+            {
+                *result = Ok("it is adopted".to_owned());
+            }
         }
     }
 }

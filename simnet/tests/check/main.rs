@@ -33,7 +33,7 @@ fn sound_code_passes() {
     };
     pool::in_order(20, pool::threads(), run, |_, outcome| {
         assert_eq!(outcome.failure, None, "seed {}", outcome.seed.0);
-        assert!(outcome.stats.converged_ms.is_some());
+        assert!(outcome.stats.healed_ms.is_some());
         true
     });
 }
