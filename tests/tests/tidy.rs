@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fairshare", &["model"]),
     ("gossip", &["usage", "policy", "model"]),
     ("site", &["gossip", "usage", "policy", "fairshare", "model"]),
+    ("round", &["site", "model"]),
     ("client", &["model"]),
     ("client-ffi", &["client", "model"]),
     ("cluster", &["model"]),
@@ -36,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "node",
         &[
+            "round",
             "site",
             "client",
             "cluster",
@@ -50,6 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "simnet",
         &[
+            "round",
             "site",
             "cluster",
             "gossip",

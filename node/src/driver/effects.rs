@@ -1,50 +1,32 @@
 //! Carrying effects out: what must be durable first and at once, then the rest in order.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
-use fairmesh_site::{BatchId, Effect, Severity, Table, Write};
+use fairmesh_round::{Op, Step};
+use fairmesh_site::{BatchId, Effect, Severity};
 
 use super::{Driver, Observation};
 use crate::network::NetworkCommand;
 use crate::store::StoreError;
 
 impl Driver {
-    /// Makes all changes of a round durable in one write, and then does the rest. Making a change
-    /// durable earlier than its place in the order says is always safe.
-    pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), StoreError> {
-        // A counter that many records of a round have raised is written once, as it stands.
-        let mut rows: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>> = BTreeMap::new();
-        let mut rest = Vec::new();
-        for effect in effects {
-            match effect {
-                Effect::Persist(change) => {
-                    rows.extend(
-                        change
-                            .into_iter()
-                            .map(|write| ((write.table, write.key), write.value)),
-                    );
-                }
-                other => rest.push(other),
+    /// Ends the round: what must be durable first and at once, then the rest in order.
+    pub(super) async fn carry_out(&mut self) -> Result<(), StoreError> {
+        let site = &self.site;
+        let steps = self.round.finish(|| site.rows_held_alone());
+        let (mut ops, mut effects) = (Vec::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Disk(op) => ops.push(op),
+                Step::Do(effect) => effects.push(effect),
             }
         }
-        if !rows.is_empty() {
-            let writes: Vec<Write> = rows
-                .into_iter()
-                .map(|((table, key), value)| Write { table, key, value })
-                .collect();
-            let batches: Vec<BatchId> = self
-                .observer
-                .iter()
-                .flat_map(|_| writes.iter().filter_map(BatchId::of))
-                .collect();
-            let store = &mut self.store;
-            tokio::task::block_in_place(|| store.write(writes))?;
+        if !ops.is_empty() {
+            let batches = self.batches_of(&ops);
+            tokio::task::block_in_place(|| self.data.carry_out(ops))?;
             self.observe(batches);
         }
-        self.keep_journal_short()?;
-        self.marks.clear();
-        for effect in rest {
+        for effect in effects {
             self.carry_out_one(effect).await;
         }
         self.pushes.clear();
@@ -52,18 +34,19 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets go of what peers hold by now, when the journal has grown long.
-    fn keep_journal_short(&mut self) -> Result<(), StoreError> {
-        if !self.store.is_journal_full() {
-            return Ok(());
-        }
-        let (site, store) = (&self.site, &mut self.store);
-        tokio::task::block_in_place(|| store.rotate_journal(&site.rows_held_alone()))
+    /// The batches that will be durable, where anybody wants to know.
+    fn batches_of(&self, ops: &[Op]) -> Vec<BatchId> {
+        let applied = ops.iter().filter_map(|op| match op {
+            Op::Apply { writes, .. } => Some(writes),
+            _ => None,
+        });
+        let applied = applied.filter(|_| self.observer.is_some()).flatten();
+        applied.filter_map(BatchId::of).collect()
     }
 
     async fn carry_out_one(&mut self, effect: Effect) {
         match effect {
-            Effect::Persist(_) => unreachable!("written before"),
+            Effect::Persist(_) => unreachable!("has become operations"),
             Effect::Push { vo, bytes } => {
                 self.send(NetworkCommand::Publish { topic: vo, bytes })
                     .await

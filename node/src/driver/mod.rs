@@ -1,14 +1,13 @@
 //! The one task that owns the site: events in, effects out, in order.
 //!
-//! Sockets, peers, feeds and timers turn into events; the effects of a handful of events are
-//! carried out together, all that must be durable first, in one write. So a busy node pays for one
-//! sync of the disk where a naive one pays for hundreds, and still acknowledges nothing that a crash
-//! could take back.
+//! Sockets, peers, feeds and timers turn into events; what a handful of them comes to is carried out
+//! together, in the order that `fairmesh-round` says.
 //!
 //! Invariant: what is sent, answered or acknowledged is durable. When the store fails, the node
 //! stops: its memory is ahead of its disk, and starting again from the disk is the way back.
 //!
-//! Deliberately not here: what events mean (`fairmesh-site`), and what people see (`control`).
+//! Deliberately not here: what events mean (`fairmesh-site`), what is durable before what
+//! (`fairmesh-round`), and what people see (`control`).
 
 mod clock;
 mod effects;
@@ -24,14 +23,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairmesh_model::{ContentHash, Now, RunningJob, SiteId, UsageRecord};
-use fairmesh_site::{BatchId, Estimate, Event, JobMark, Reply, Site, Table, View, job_key};
+use fairmesh_round::{Input, Round, Unreadable};
+use fairmesh_site::{BatchId, Estimate, Event, JobMark, Reply, Site, Table, View};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::network::{NetworkEvent, NetworkHandle};
-use crate::store::{JournaledStore, StoreError};
-
-/// Most inputs that one round takes in before it writes: bounds how long the first of them waits.
-const ROUND_MAX: usize = 64;
+use crate::store::{DataDir, StoreError};
 
 /// Something to ask the site, on the driver's task.
 pub(crate) type Question = Box<dyn FnOnce(&Site, Now) + Send>;
@@ -61,7 +58,8 @@ pub struct Observation {
 /// The driver's state beside the site itself.
 pub(crate) struct Driver {
     site: Site,
-    store: JournaledStore,
+    round: Round,
+    data: DataDir,
     network: NetworkHandle,
     clock: Arc<dyn Clock>,
     view: watch::Sender<Arc<View>>,
@@ -71,12 +69,10 @@ pub(crate) struct Driver {
     pushes: HashMap<u64, (ContentHash, SiteId)>,
     /// Peers' requests that wait for an answer: always settled within one round.
     channels: HashMap<u64, SiteId>,
-    /// Marks of jobs that this round's events have moved and that are not in the store yet.
-    marks: HashMap<Vec<u8>, JobMark>,
     observer: Option<mpsc::UnboundedSender<Observation>>,
 }
 
-enum Input {
+enum Arrived {
     Command(Command),
     Network(NetworkEvent),
     Timer,
@@ -90,38 +86,38 @@ impl Driver {
         mut network: mpsc::Receiver<NetworkEvent>,
         first: Vec<fairmesh_site::Effect>,
     ) -> Result<(), StoreError> {
-        self.carry_out(first).await?;
+        self.round.took(first);
+        self.carry_out().await?;
         loop {
             let wait = self.until_wakeup();
-            let input = tokio::select! {
-                command = commands.recv() => command.map(Input::Command),
-                event = network.recv() => event.map(Input::Network),
-                () = tokio::time::sleep(wait) => Some(Input::Timer),
+            let arrived = tokio::select! {
+                command = commands.recv() => command.map(Arrived::Command),
+                event = network.recv() => event.map(Arrived::Network),
+                () = tokio::time::sleep(wait) => Some(Arrived::Timer),
             };
-            let Some(input) = input else { return Ok(()) };
-            let mut effects = Vec::new();
+            let Some(arrived) = arrived else {
+                return Ok(());
+            };
             let mut stop = None;
-            let mut next = Some(input);
-            let mut taken = 0;
-            while let Some(input) = next.take() {
-                match input {
-                    Input::Command(Command::Stop(done)) => {
-                        effects.extend(self.handle(Event::Stopping));
+            let mut next = Some(arrived);
+            while let Some(arrived) = next.take() {
+                let has_room = match arrived {
+                    Arrived::Command(Command::Stop(done)) => {
                         stop = Some(done);
+                        self.handle(Input::Event(Event::Stopping));
                         break;
                     }
-                    input => self.take(input, &mut effects),
-                }
-                taken += 1;
-                if taken < ROUND_MAX {
+                    arrived => self.take(arrived),
+                };
+                if has_room {
                     next = commands
                         .try_recv()
                         .ok()
-                        .map(Input::Command)
-                        .or_else(|| network.try_recv().ok().map(Input::Network));
+                        .map(Arrived::Command)
+                        .or_else(|| network.try_recv().ok().map(Arrived::Network));
                 }
             }
-            self.carry_out(effects).await?;
+            self.carry_out().await?;
             if let Some(done) = stop {
                 self.network.shutdown().await;
                 // The store is closed before anybody hears that the node has stopped.
@@ -137,20 +133,22 @@ impl Driver {
         Duration::from_millis(self.site.next_wakeup(now).since(now).0.max(1))
     }
 
-    fn handle(&mut self, event: Event) -> Vec<fairmesh_site::Effect> {
+    /// True while the round may take another input.
+    fn handle(&mut self, input: Input) -> bool {
+        let event = self.round.event(input, |record| self.mark_of(record));
         let effects = self.site.handle(self.clock.now(), event);
-        self.remember_marks(&effects);
-        effects
+        self.round.took(effects)
     }
 
-    fn take(&mut self, input: Input, effects: &mut Vec<fairmesh_site::Effect>) {
-        let event = match input {
-            Input::Timer => Some(Event::Tick),
-            Input::Network(event) => self.network_event(event),
-            Input::Command(command) => self.command_event(command),
+    fn take(&mut self, arrived: Arrived) -> bool {
+        let input = match arrived {
+            Arrived::Timer => Some(Input::Event(Event::Tick)),
+            Arrived::Network(event) => self.network_event(event).map(Input::Event),
+            Arrived::Command(command) => self.command_input(command),
         };
-        if let Some(event) = event {
-            effects.extend(self.handle(event));
+        match input {
+            Some(input) => self.handle(input),
+            None => self.round.took(Vec::new()),
         }
     }
 
@@ -203,29 +201,20 @@ impl Driver {
         })
     }
 
-    fn command_event(&mut self, command: Command) -> Option<Event> {
+    fn command_input(&mut self, command: Command) -> Option<Input> {
         match command {
             Command::Report(records, reply) => {
                 let ticket = self.expect_reply(reply);
-                let records = records
-                    .into_iter()
-                    .map(|record| self.with_mark(record))
-                    .collect();
-                Some(Event::Report { ticket, records })
+                Some(Input::Report { ticket, records })
             }
             Command::Running(jobs, reply) => {
                 let ticket = self.expect_reply(reply);
-                let jobs = jobs
-                    .into_iter()
-                    .map(|job| (self.mark_of(&job.record), job))
-                    .map(|(mark, job)| (job, mark))
-                    .collect();
-                Some(Event::Running { ticket, jobs })
+                Some(Input::Running { ticket, jobs })
             }
-            Command::Publish(bytes, reply) => Some(Event::Publish {
-                ticket: self.expect_reply(reply),
-                bytes,
-            }),
+            Command::Publish(bytes, reply) => {
+                let ticket = self.expect_reply(reply);
+                Some(Input::Event(Event::Publish { ticket, bytes }))
+            }
             Command::Estimate(records, reply) => {
                 let now = self.clock.now();
                 let estimate =
@@ -238,46 +227,18 @@ impl Driver {
                 question(&self.site, self.clock.now());
                 None
             }
-            Command::Reconfigure(config) => Some(Event::Reconfigured(config)),
+            Command::Reconfigure(config) => Some(Input::Event(Event::Reconfigured(config))),
             Command::Stop(_) => unreachable!("taken by the loop"),
         }
     }
 
-    fn with_mark(&self, record: UsageRecord) -> (UsageRecord, Option<JobMark>) {
-        let mark = self.mark_of(&record);
-        (record, mark)
-    }
-
-    /// How much of a job is charged: as this round left it, or as the store has it.
     fn mark_of(&self, record: &UsageRecord) -> Option<JobMark> {
-        let key = job_key(&record.key);
-        if let Some(mark) = self.marks.get(&key) {
-            return Some(*mark);
-        }
-        match self.store.get(Table::Jobs, &key) {
-            Ok(value) => value.as_deref().and_then(JobMark::from_bytes),
-            Err(error) => {
-                // Better to leave a job out than to count it twice; the operator is told how.
+        self.round.mark_of(record, |key| {
+            self.data.store().get(Table::Jobs, key).map_err(|error| {
                 tracing::error!(%error, job = %record.key.job, "mark of a job cannot be read; the job is not counted");
-                Some(JobMark {
-                    charged_until: record.end,
-                    ended: true,
-                })
-            }
-        }
-    }
-
-    fn remember_marks(&mut self, effects: &[fairmesh_site::Effect]) {
-        for effect in effects {
-            let fairmesh_site::Effect::Persist(writes) = effect else {
-                continue;
-            };
-            for write in writes.iter().filter(|write| write.table == Table::Jobs) {
-                if let Some(mark) = write.value.as_deref().and_then(JobMark::from_bytes) {
-                    self.marks.insert(write.key.clone(), mark);
-                }
-            }
-        }
+                Unreadable
+            })
+        })
     }
 
     fn expect_reply(&mut self, reply: oneshot::Sender<Reply>) -> u64 {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use fairmesh_model::{Incarnation, SigningKey};
+use fairmesh_round::{FileRead, JOURNAL_BYTES_MAX, Opening, SIDE, take_incarnation};
 use fairmesh_site::{Event, Row, Site, SiteConfig, Table};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::{Clock, Driver, NodeHandle, Observation};
 use crate::network::{self, Multiaddr, NetworkConfig, NetworkEvent};
-use crate::store::{OpenedStore, SIDE_FORMAT_MAX, SideFile, SideState, Store, StoreError};
+use crate::store::{DataDir, Files, Recovery, Store, StoreError};
 
 /// Commands that wait for the driver; beyond this callers wait.
 const COMMANDS_MAX: usize = 256;
@@ -50,14 +51,15 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     let now = options.clock.now();
     std::fs::create_dir_all(&options.data_dir)
         .with_context(|| format!("cannot make {}", options.data_dir.display()))?;
-    let incarnation = next_incarnation(&options)?;
+    let (files, incarnation) = next_incarnation(&options)?;
     // No two lives share an incarnation, so no two stores share a lineage.
-    let opened = OpenedStore::open(&options.data_dir, now.wall, incarnation.0)?;
-    say_what_was_found(&opened);
-    let rows = read_rows(opened.store())?;
+    let (mut data, recovery, opening) = DataDir::open(files, now.wall, incarnation.0)?;
+    say_what_was_found(&recovery, &opening);
+    let rows = read_rows(data.store())?;
     let key = SigningKey::from_secret(&options.secret);
     let mut site = Site::restore(options.site, key, incarnation, options.random, now, rows);
-    let store = opened.ready(|| site.rows_held_alone())?;
+    let (round, ops) = opening.ready(|| site.rows_held_alone(), JOURNAL_BYTES_MAX, now.wall);
+    data.carry_out(ops)?;
     let first = site.handle(options.clock.now(), Event::Tick);
 
     let expected = options.network.listen.len();
@@ -67,7 +69,8 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     let (view_sender, view) = watch::channel(site.view());
     let driver = Driver {
         site,
-        store,
+        round,
+        data,
         network: network.clone(),
         clock: options.clock,
         view: view_sender,
@@ -75,7 +78,6 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
         next_ticket: 0,
         pushes: HashMap::new(),
         channels: HashMap::new(),
-        marks: HashMap::new(),
         observer: options.observer,
     };
     let driver = tokio::spawn(driver.run(command_receiver, events, first));
@@ -91,46 +93,33 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
 }
 
 /// Takes an incarnation that no life of this site has used, and remembers that it did.
-fn next_incarnation(options: &NodeOptions) -> anyhow::Result<Incarnation> {
-    let side = SideFile::new(options.data_dir.join("site.state"));
-    let floor = side
-        .load()?
-        .map_or(Incarnation(0), |state| state.incarnation_floor);
+fn next_incarnation(options: &NodeOptions) -> anyhow::Result<(Files, Incarnation)> {
+    let mut files = Files::new(&options.data_dir);
+    let path = options.data_dir.join(SIDE.as_ref());
+    let side = match files.read(&SIDE) {
+        FileRead::Absent => None,
+        FileRead::Bytes(bytes) => Some(bytes),
+        FileRead::Refused(why) => anyhow::bail!("{}: {why}", path.display()),
+    };
     let seconds = options.clock.now().wall.0 / 1_000;
-    let incarnation = choose_incarnation(seconds, options.random, floor);
-    side.save(&SideState {
-        format: SIDE_FORMAT_MAX,
-        incarnation_floor: Incarnation(incarnation.0.saturating_add(1)),
-    })?;
-    Ok(incarnation)
+    let (incarnation, ops) = take_incarnation(side.as_deref(), seconds, options.random)
+        .with_context(|| path.display().to_string())?;
+    files.carry_out(ops)?;
+    Ok((files, incarnation))
 }
 
-/// An incarnation at or above the floor that the small file keeps, and led by the time, so that even
-/// a site that has lost everything does not meet an old one. Where the floor lies ahead of the time
-/// (two starts within a second, or a clock that was set back) the random bits still count: of a
-/// restored backup and the life that began behind that backup, both know the same floor.
-fn choose_incarnation(seconds: u64, random: u64, floor: Incarnation) -> Incarnation {
-    let random = random & 0xf_ffff;
-    let by_time = (seconds << 20) | random;
-    Incarnation(if by_time > floor.0 {
-        by_time
-    } else {
-        floor.0.saturating_add(random)
-    })
-}
-
-fn say_what_was_found(opened: &OpenedStore) {
-    for file in &opened.recovery.leftovers_removed {
+fn say_what_was_found(recovery: &Recovery, opening: &Opening) {
+    for file in &recovery.leftovers_removed {
         tracing::info!(file = %file.display(), "removed what an interrupted start had left");
     }
-    if opened.rows_replayed > 0 {
-        let rows = opened.rows_replayed;
+    if opening.rows_replayed > 0 {
+        let rows = opening.rows_replayed;
         tracing::warn!(
             rows,
             "own counters and job marks came back from the journal"
         );
     }
-    if let Some(damage) = &opened.journal_damage {
+    if let Some(damage) = &opening.journal_damage {
         tracing::error!(
             damage,
             "the journal is not whole: it is begun anew from the store, and what was left of the \
@@ -169,28 +158,4 @@ async fn await_listening(
         }
     }
     listening
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_restored_backup_never_takes_the_incarnation_of_the_life_that_it_forgot() {
-        // Both start from the same floor, ahead of the clock, and differ in what they draw.
-        let floor = choose_incarnation(100, 0xf_fff0, Incarnation(0));
-        let forgotten = choose_incarnation(100, 0x1234, floor);
-        let restored = choose_incarnation(100, 0x4321, floor);
-        assert_ne!(forgotten, restored);
-        assert!(forgotten >= floor && restored >= floor);
-    }
-
-    #[test]
-    fn time_leads_where_it_can() {
-        let floor = choose_incarnation(100, 7, Incarnation(0));
-        assert_eq!(
-            choose_incarnation(101, 9, floor),
-            Incarnation((101 << 20) | 9)
-        );
-    }
 }

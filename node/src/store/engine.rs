@@ -14,10 +14,11 @@ use std::sync::{PoisonError, RwLock};
 use std::thread;
 
 use fairmesh_model::WallTime;
+use fairmesh_round::checksum;
 use sled::{Batch, IVec};
 
 use super::mark::Mark;
-use super::record::{Stored, checksum, chunk_key, disk_key, parse_value};
+use super::record::{Stored, chunk_key, disk_key, parse_value};
 use super::recovery::{self, Opened, Recovery};
 use super::tally::Tally;
 use super::{KEY_BYTES_MAX, StoreError, Table, VALUE_BYTES_MAX, Write};
@@ -71,23 +72,23 @@ impl Store {
     /// on disk; on an error none was acknowledged.
     pub fn write(&self, writes: Vec<Write>) -> Result<(), StoreError> {
         self.write_checked(writes, |tally, writes| {
-            let batch = tally.batch(&self.tree, writes);
+            let batch = tally.batch(&self.tree, tally.number + 1, writes);
             batch.map_err(|error| engine(&self.dir, error))
         })
     }
 
-    /// As [`Store::write`], behind `log`, which gets the batch's number. It runs beside the making of
+    /// As [`Store::write`], as the batch `number` and behind `log`, which runs beside the making of
     /// the batch. When it fails nothing is applied, and the store takes no more.
     pub(super) fn write_behind(
         &self,
+        number: u64,
         writes: Vec<Write>,
-        log: impl FnOnce(u64) -> Result<(), StoreError> + Send,
+        log: impl FnOnce() -> Result<(), StoreError> + Send,
     ) -> Result<(), StoreError> {
         self.write_checked(writes, |tally, writes| {
-            let number = tally.number + 1;
             thread::scope(|scope| {
-                let logging = scope.spawn(|| log(number));
-                let batch = tally.batch(&self.tree, writes);
+                let logging = scope.spawn(log);
+                let batch = tally.batch(&self.tree, number, writes);
                 logging.join().expect("logging does not panic")?;
                 batch.map_err(|error| engine(&self.dir, error))
             })

@@ -52,20 +52,9 @@ pub enum StoreError {
         /// Which.
         key: Vec<u8>,
     },
-    /// The journal was written by a newer release. Nothing was touched.
-    #[error("{path} is of version {version}, which this release does not know")]
-    JournalNewer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        version: char,
-    },
-    /// The journal cannot be read, and the store is new: it lacks what only the journal has.
-    #[error(
-        "{0}; the store beside it is new and needs it for usage that was not published: make the \
-         file readable, or move it away, start again and feed that usage again"
-    )]
-    JournalUnreadable(#[source] Box<StoreError>),
+    /// The journal cannot be read, and the store is new. Nothing was touched.
+    #[error(transparent)]
+    Unopened(#[from] fairmesh_round::Unopened),
     /// The key is longer than [`KEY_BYTES_MAX`]: the caller's bug. Nothing was written.
     #[error("a key of {0} bytes is longer than {KEY_BYTES_MAX}")]
     KeyTooLong(usize),

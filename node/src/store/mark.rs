@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::record::checksum;
+use fairmesh_round::checksum;
 
 /// What the checksum of a mark is salted with.
 const MARK_KEY: &[u8] = b"mark";

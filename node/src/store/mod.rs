@@ -7,30 +7,25 @@
 //!
 //! sled 0.34.7 is behind `engine`, which covers its known faults; `recovery` opens a folder in
 //! whatever state a crash left it; `tally` and `mark` notice what sled has lost; `record` is the form
-//! of keys and values. Beside the folder, to survive its loss, are `side_file` (the incarnation) and
-//! `journal` (own counters and job marks); `journaled` keeps store and journal together. To change
-//! the engine, replace `engine`, `recovery` and `tally`.
+//! of keys and values. `data_dir` is the folder around it, with the small files that survive the
+//! store's loss. To change the engine, replace `engine`, `recovery` and `tally`.
 //!
-//! Deliberately not here: what the records mean, and grouping writes (they come in batches). All
-//! calls block; call them from a thread that may.
+//! Deliberately not here: what the records mean, what the files beside the store hold and in which
+//! order all is written (`fairmesh-round`). All calls block; call them from a thread that may.
 
+mod data_dir;
 mod engine;
 mod error;
-mod journal;
-mod journaled;
 mod mark;
 mod record;
 mod recovery;
-mod side_file;
 mod tally;
 
+pub use data_dir::{DataDir, Files};
 pub use engine::Store;
 pub use error::StoreError;
 pub use fairmesh_site::{Table, Write};
-pub use journal::JOURNAL_BYTES_MAX;
-pub use journaled::{JournaledStore, OpenedStore};
 pub use recovery::Recovery;
-pub use side_file::{SIDE_FORMAT_MAX, SideFile, SideFileError, SideState};
 
 /// Longest key of a record. sled writes an index page of more than 128 KiB as a file of its own,
 /// which it never syncs; a page holds up to some 320 keys. Longer names go in as a hash.

@@ -8,7 +8,7 @@
 //! Invariant: the checksum covers table, key and the whole value, so neither a flipped bit nor a
 //! value under another's key nor a missing chunk is ever taken for a record.
 
-use sha2::{Digest, Sha256};
+use fairmesh_round::checksum;
 
 use super::Table;
 
@@ -76,14 +76,4 @@ pub(super) fn parse_value(stored: &[u8]) -> Option<([u8; SUM_BYTES], Stored<'_>)
         _ => return None,
     };
     Some((sum, content))
-}
-
-/// The first eight bytes of SHA-256 over the lengths and bytes of key (with its table) and value.
-pub(super) fn checksum(disk_key: &[u8], value: &[u8]) -> [u8; SUM_BYTES] {
-    let mut hash = Sha256::new();
-    hash.update((disk_key.len() as u64).to_be_bytes());
-    hash.update(disk_key);
-    hash.update(value);
-    let hash = hash.finalize();
-    std::array::from_fn(|at| hash[at])
 }

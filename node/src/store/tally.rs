@@ -48,8 +48,14 @@ impl Tally {
         })
     }
 
-    /// Turns `writes` into a batch with the new tally; a later write to a key replaces an earlier.
-    pub(super) fn batch(&mut self, tree: &sled::Db, writes: Vec<Write>) -> sled::Result<Batch> {
+    /// Turns `writes` into the batch `number`, with the new tally; a later write to a key replaces an
+    /// earlier.
+    pub(super) fn batch(
+        &mut self,
+        tree: &sled::Db,
+        number: u64,
+        writes: Vec<Write>,
+    ) -> sled::Result<Batch> {
         let mut batch = Batch::default();
         let last_of_key: BTreeMap<Vec<u8>, Option<Vec<u8>>> = writes
             .into_iter()
@@ -60,7 +66,8 @@ impl Tally {
             let old = tree.get(&disk_key)?;
             next.replace(&mut batch, disk_key, old.as_ref(), value.as_deref());
         }
-        next.number += 1;
+        assert!(number > self.number, "batches are numbered upwards");
+        next.number = number;
         batch.insert(&TALLY_KEY, next.bytes().as_slice());
         *self = next;
         Ok(batch)

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fairmesh_model::{Incarnation, WallTime};
+use fairmesh_model::WallTime;
 
 use super::*;
 
@@ -333,52 +333,4 @@ fn a_record_that_sled_lost_or_took_back_sets_the_store_aside() {
         assert!(recovery.set_aside.is_some(), "{name}");
     }
     assert_eq!(open(&path).1, Recovery::default());
-}
-
-#[test]
-fn the_side_file_holds_the_old_state_or_the_new() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let path = dir.path().join("site.state");
-    let file = SideFile::new(&path);
-    assert_eq!(file.load().expect("reads"), None);
-    let old = SideState {
-        format: 1,
-        incarnation_floor: Incarnation(3),
-    };
-    let new = SideState {
-        format: 1,
-        incarnation_floor: Incarnation(4),
-    };
-    file.save(&old).expect("saved");
-
-    // A crash in the middle of writing leaves part of the new content under the other name.
-    fs::write(dir.path().join("site.state.new"), b"half of it").expect("planted");
-    assert_eq!(file.load().expect("reads"), Some(old));
-    file.save(&new).expect("saved over the leftover");
-    assert_eq!(file.load().expect("reads"), Some(new.clone()));
-
-    let good = fs::read(&path).expect("there");
-    for at in 0..good.len() {
-        let mut bad = good.clone();
-        bad[at] ^= 1;
-        fs::write(&path, &bad).expect("written");
-        assert!(
-            matches!(file.load(), Err(SideFileError::Damaged(_))),
-            "byte {at}"
-        );
-        fs::write(&path, &good[..at]).expect("written");
-        assert!(
-            matches!(file.load(), Err(SideFileError::Damaged(_))),
-            "cut at {at}"
-        );
-    }
-    file.save(&SideState {
-        format: SIDE_FORMAT_MAX + 1,
-        ..new
-    })
-    .expect("saved");
-    assert!(matches!(
-        file.load(),
-        Err(SideFileError::Newer { format: 2, .. })
-    ));
 }

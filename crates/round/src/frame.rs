@@ -8,10 +8,10 @@
 //! frame but what was written as one, there. The end of a file is either whole, or *torn* (a crash
 //! cut its last frame short), or *damaged* (a whole frame lies behind the first bad one).
 //!
-//! Deliberately not here: files (`journal`), and what rows mean.
+//! Deliberately not here: which files there are (`found`, `journal`), and what rows mean.
 
-use super::super::record::checksum;
-use super::super::{Table, Write};
+use fairmesh_site::{Table, Write};
+use sha2::{Digest, Sha256};
 
 /// What a file begins with, up to its version.
 const TITLE: &[u8] = b"fairmesh journal ";
@@ -23,7 +23,7 @@ const LINEAGE_BYTES: usize = 8;
 const SUM_BYTES: usize = 8;
 
 /// Bytes of a file's head.
-pub(in crate::store) const HEAD_BYTES: usize = TITLE.len() + 2 + LINEAGE_BYTES + SUM_BYTES;
+pub(crate) const HEAD_BYTES: usize = TITLE.len() + 2 + LINEAGE_BYTES + SUM_BYTES;
 
 /// What every frame begins with, so that a whole one can be found behind a bad one.
 const FRAME_MARK: [u8; 4] = *b"\xf5FMr";
@@ -36,15 +36,15 @@ const SET: u8 = 1;
 
 /// The rows that one batch of the store changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::store) struct Round {
+pub(crate) struct Logged {
     /// The batch's number in the store of the file's lineage.
-    pub(in crate::store) number: u64,
-    pub(in crate::store) writes: Vec<Write>,
+    pub(crate) number: u64,
+    pub(crate) writes: Vec<Write>,
 }
 
 /// How a file ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum End {
+pub(crate) enum End {
     /// With its last frame.
     Whole,
     /// In the middle of a frame that was being written.
@@ -55,25 +55,25 @@ pub(in crate::store) enum End {
 
 /// What a file holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::store) struct Content {
-    pub(in crate::store) lineage: u64,
+pub(crate) struct Content {
+    pub(crate) lineage: u64,
     /// All rounds before the first bad byte.
-    pub(in crate::store) rounds: Vec<Round>,
+    pub(crate) rounds: Vec<Logged>,
     /// Where the last of them ends.
-    pub(in crate::store) good_bytes: usize,
-    pub(in crate::store) end: End,
+    pub(crate) good_bytes: usize,
+    pub(crate) end: End,
 }
 
 /// The head of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Head {
+pub(crate) enum Head {
     Of(u64),
     Newer(u8),
     Damaged,
 }
 
 /// The head of a file that belongs to the store of this lineage.
-pub(in crate::store) fn head(lineage: u64) -> Vec<u8> {
+pub(crate) fn head(lineage: u64) -> Vec<u8> {
     let mut head = [TITLE, &[VERSION, b'\n'], &lineage.to_be_bytes()].concat();
     let sum = checksum(TITLE, &head);
     head.extend(sum);
@@ -81,7 +81,7 @@ pub(in crate::store) fn head(lineage: u64) -> Vec<u8> {
 }
 
 /// Reads a file's head.
-pub(in crate::store) fn parse_head(bytes: &[u8]) -> Head {
+pub(crate) fn parse_head(bytes: &[u8]) -> Head {
     let Some(rest) = bytes.strip_prefix(TITLE) else {
         return Head::Damaged;
     };
@@ -102,8 +102,12 @@ pub(in crate::store) fn parse_head(bytes: &[u8]) -> Head {
     }
 }
 
-/// A frame that is not sealed yet, with room for its head.
-pub(in crate::store) fn open_frame<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<u8> {
+/// The frame of the batch `number`, to be written at `offset`.
+pub(crate) fn frame<'a>(
+    writes: impl IntoIterator<Item = &'a Write>,
+    number: u64,
+    offset: u64,
+) -> Vec<u8> {
     let mut frame = vec![0; FRAME_BYTES];
     for write in writes {
         let key_bytes = u16::try_from(write.key.len()).expect("keys are at most 320 bytes");
@@ -120,27 +124,17 @@ pub(in crate::store) fn open_frame<'a>(writes: impl IntoIterator<Item = &'a Writ
             }
         }
     }
-    frame
-}
-
-/// Whether a frame that is not sealed yet has no rows.
-pub(in crate::store) fn is_empty(frame: &[u8]) -> bool {
-    frame.len() == FRAME_BYTES
-}
-
-/// Seals a frame that is to be written at `offset`, as that of the batch `number`.
-pub(in crate::store) fn seal(frame: &mut [u8], number: u64, offset: u64) {
     let (head, rows) = frame.split_at_mut(FRAME_BYTES);
     let length = u32::try_from(rows.len()).expect("a round is far below 4 GiB");
     head[..4].copy_from_slice(&FRAME_MARK);
     head[4..8].copy_from_slice(&length.to_be_bytes());
+    head[8..16].copy_from_slice(&frame_sum(number, offset, rows));
     head[16..].copy_from_slice(&number.to_be_bytes());
-    let sum = frame_sum(number, offset, rows);
-    frame[8..16].copy_from_slice(&sum);
+    frame
 }
 
 /// Reads a file of this release's version, up to the first bad byte.
-pub(in crate::store) fn parse(bytes: &[u8], lineage: u64) -> Content {
+pub(crate) fn parse(bytes: &[u8], lineage: u64) -> Content {
     let mut rounds = Vec::new();
     let mut at = HEAD_BYTES.min(bytes.len());
     while let Some((round, next)) = frame_at(bytes, at) {
@@ -171,7 +165,7 @@ fn holds_a_frame(bytes: &[u8], from: usize) -> bool {
 }
 
 /// The frame at `at`, if there is a good one, and where it ends.
-fn frame_at(bytes: &[u8], at: usize) -> Option<(Round, usize)> {
+fn frame_at(bytes: &[u8], at: usize) -> Option<(Logged, usize)> {
     let (head, rest) = bytes.get(at..)?.split_first_chunk::<FRAME_BYTES>()?;
     if head[..4] != FRAME_MARK {
         return None;
@@ -184,7 +178,7 @@ fn frame_at(bytes: &[u8], at: usize) -> Option<(Round, usize)> {
         return None;
     }
     let writes = parse_rows(rows)?;
-    Some((Round { number, writes }, at + FRAME_BYTES + rows.len()))
+    Some((Logged { number, writes }, at + FRAME_BYTES + rows.len()))
 }
 
 fn frame_sum(number: u64, offset: u64, rows: &[u8]) -> [u8; SUM_BYTES] {
@@ -213,4 +207,14 @@ fn parse_rows(mut rows: &[u8]) -> Option<Vec<Write>> {
         rows = rest;
     }
     Some(writes)
+}
+
+/// The first eight bytes of SHA-256 over the lengths and bytes of key (with its table) and value.
+pub fn checksum(key: &[u8], value: &[u8]) -> [u8; SUM_BYTES] {
+    let mut hash = Sha256::new();
+    hash.update((key.len() as u64).to_be_bytes());
+    hash.update(key);
+    hash.update(value);
+    let hash = hash.finalize();
+    std::array::from_fn(|at| hash[at])
 }

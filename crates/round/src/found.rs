@@ -1,0 +1,127 @@
+//! What the journal's files were found to hold.
+//!
+//! Invariant: what is taken from them are rounds in their order, each whole, and of each file a first
+//! part of what was written: counters behind a gap are never taken, as they would be those of an
+//! earlier day where a later row was in the gap.
+//!
+//! Deliberately not here: what becomes of it (`start`).
+
+use std::collections::BTreeMap;
+
+use fairmesh_site::{Table, Write};
+
+use crate::frame::{Content, End, HEAD_BYTES, Head, Logged, parse, parse_head};
+use crate::op::{FileName, JOURNAL, JOURNAL_OLD};
+
+/// A file, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileRead {
+    /// There is none.
+    Absent,
+    /// Its bytes.
+    Bytes(Vec<u8>),
+    /// The machine refused, and why.
+    Refused(String),
+}
+
+/// Rows by their keys, each as the last round left it.
+pub(crate) type Rows = BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>;
+
+/// Both files as one log.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The lineage of the store that they belong to; `None` if there is nothing to be read.
+    pub(crate) lineage: Option<u64>,
+    /// All rounds that can be relied upon, in order.
+    pub(crate) rounds: Vec<Logged>,
+    /// How the current file ends; `None` if there is none.
+    pub(crate) end: Option<End>,
+    /// Where its last good round ends.
+    pub(crate) good_bytes: u64,
+    /// What is wrong, in words.
+    pub(crate) damage: Option<String>,
+}
+
+impl Found {
+    /// Reads the old and the current file. The error is why the current one cannot be read; an old
+    /// one that cannot is left out, and named.
+    pub(crate) fn read(old: &FileRead, current: &FileRead) -> Result<Self, String> {
+        let current = read_one(&JOURNAL, current)?;
+        Ok(match read_one(&JOURNAL_OLD, old) {
+            Ok(old) => join(old, current),
+            Err(refused) => {
+                let mut found = join(None, current);
+                found.damage.get_or_insert(refused);
+                found
+            }
+        })
+    }
+
+    /// The rows that a store lacks which has come as far as the batch `number`, or that knows none
+    /// of them. A later row replaces an earlier.
+    pub(crate) fn lacking(&self, number: Option<u64>) -> Rows {
+        let lacks = |round: &&Logged| number.is_none_or(|number| round.number > number);
+        let rounds = self.rounds.iter().filter(lacks);
+        rounds
+            .flat_map(|round| &round.writes)
+            .map(|write| ((write.table, write.key.clone()), write.value.clone()))
+            .collect()
+    }
+}
+
+fn read_one(name: &FileName, read: &FileRead) -> Result<Option<Content>, String> {
+    let bytes = match read {
+        FileRead::Absent => return Ok(None),
+        FileRead::Refused(why) => return Err(format!("{name}: {why}")),
+        FileRead::Bytes(bytes) => bytes,
+    };
+    match parse_head(bytes) {
+        Head::Of(lineage) => Ok(Some(parse(bytes, lineage))),
+        Head::Damaged => Ok(Some(Content {
+            lineage: 0,
+            rounds: Vec::new(),
+            good_bytes: 0,
+            end: End::Damaged,
+        })),
+        Head::Newer(version) => Err(format!(
+            "{name} is of version {}, which this release does not know",
+            char::from(version)
+        )),
+    }
+}
+
+fn join(old: Option<Content>, current: Option<Content>) -> Found {
+    let mut found = Found::default();
+    let head_is_good = |content: &Content| content.good_bytes >= HEAD_BYTES;
+    let lineage_of = |content: &Content| head_is_good(content).then_some(content.lineage);
+    let of_current = current.as_ref().and_then(lineage_of);
+    // A stray one of another store's is no part of this log.
+    let old = old.filter(|old| head_is_good(old));
+    if let Some(mut old) = old.filter(|old| of_current.is_none_or(|of| of == old.lineage)) {
+        if old.end != End::Whole {
+            found.damage = Some(damage_at(&JOURNAL_OLD, old.good_bytes));
+            // Without what follows it, a counter that moved on would stand here once more.
+            let is_mark = |write: &Write| write.table == Table::Jobs;
+            let rounds = &mut old.rounds;
+            rounds
+                .iter_mut()
+                .for_each(|round| round.writes.retain(is_mark));
+        }
+        found.lineage = Some(old.lineage);
+        found.rounds = old.rounds;
+    }
+    if let Some(current) = current {
+        if current.end == End::Damaged {
+            found.damage = Some(damage_at(&JOURNAL, current.good_bytes));
+        }
+        found.lineage = lineage_of(&current).or(found.lineage);
+        found.rounds.extend(current.rounds);
+        found.end = Some(current.end);
+        found.good_bytes = current.good_bytes as u64;
+    }
+    found
+}
+
+fn damage_at(file: &FileName, offset: usize) -> String {
+    format!("{file} is damaged at byte {offset}")
+}

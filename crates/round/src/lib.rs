@@ -1,0 +1,31 @@
+//! The node's own round, without its disk: what becomes durable before anything is said, and what a
+//! start makes of whatever a crash has left (`docs/round.md`).
+//!
+//! Events of a handful of inputs go in, [`Step`]s come out in order: operations on files and on the
+//! store, then what is to be sent, answered and acknowledged. The node carries them out on a real
+//! disk, the simulator on one that tears writes, loses what was not synced, flips bits and fills.
+//!
+//! Invariants:
+//! - no effect comes before the operations that make all changes of its round durable;
+//! - the journal is never behind the store in own counters and job marks;
+//! - no two lives of a site take the same incarnation while one of them remembers the other.
+//!
+//! Deliberately not here: what events mean (`fairmesh-site`), files, and the store's engine (the
+//! node's `store`).
+#![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
+
+mod found;
+mod frame;
+mod journal;
+mod op;
+mod round;
+mod side;
+mod start;
+
+pub use found::FileRead;
+pub use frame::checksum;
+pub use journal::JOURNAL_BYTES_MAX;
+pub use op::{FileName, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, Op, SIDE, SIDE_NEW, Step};
+pub use round::{Input, ROUND_MAX, Round, Unreadable};
+pub use side::{SIDE_FORMAT_MAX, SideError, SideState, take_incarnation};
+pub use start::{LINEAGE_KEY, Opening, StoreState, Unopened, tidy};

@@ -1,0 +1,167 @@
+//! The small file beside the store that must survive the store's loss, and the incarnation that it
+//! guards.
+//!
+//! It is 32 bytes of SHA-256 and the canonical CBOR that they are of.
+//!
+//! Invariant: at any moment the file holds one state whole, the old or the new: it is written under
+//! another name, synced, renamed, and the folder synced. Only behind that is the incarnation used.
+
+use fairmesh_model::cbor::{self, CborError};
+use fairmesh_model::{ContentHash, Incarnation};
+use serde::{Deserialize, Serialize};
+
+use crate::op::{Op, SIDE, SIDE_NEW};
+
+/// The newest form of the store that this release reads. A file of a newer one is refused.
+pub const SIDE_FORMAT_MAX: u32 = 1;
+
+/// Longest side file. It holds a few numbers; more is not ours.
+const SIDE_BYTES_MAX: usize = 4096;
+
+const SUM_BYTES: usize = 32;
+
+/// Bits of an incarnation that are drawn: they keep apart two lives that began from one backup.
+const RANDOM_BITS: u64 = 0xf_ffff;
+
+/// What the file holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SideState {
+    /// The form of the store's records.
+    pub format: u32,
+    /// No incarnation below this one is ever to be taken again.
+    pub incarnation_floor: Incarnation,
+}
+
+/// Why the file was not understood. It is as it was, and the node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SideError {
+    /// The content does not match its checksum: the disk changed it.
+    #[error(
+        "it is damaged: put it aside and start the node again; it will then take an incarnation \
+         above all that its peers know of"
+    )]
+    Damaged,
+    /// The content is whole, but not what this release writes.
+    #[error("it is not understood: {0}")]
+    Content(CborError),
+    /// A newer release wrote it.
+    #[error("it is of format {0}, and this release knows {SIDE_FORMAT_MAX} at most")]
+    Newer(u32),
+}
+
+impl SideState {
+    /// Reads the file's bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SideError> {
+        let content = match bytes.split_first_chunk::<SUM_BYTES>() {
+            Some((sum, content)) if sum == ContentHash::of(content).as_bytes() => content,
+            _ => return Err(SideError::Damaged),
+        };
+        let state: Self = cbor::from_slice(content, SIDE_BYTES_MAX).map_err(SideError::Content)?;
+        if state.format > SIDE_FORMAT_MAX {
+            return Err(SideError::Newer(state.format));
+        }
+        Ok(state)
+    }
+
+    /// The file's bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let content = cbor::to_vec(self);
+        [ContentHash::of(&content).as_bytes(), content.as_slice()].concat()
+    }
+
+    /// Puts this in the place of what was there.
+    fn save(&self) -> Vec<Op> {
+        vec![
+            Op::Create(SIDE_NEW),
+            Op::Write {
+                file: SIDE_NEW,
+                at: 0,
+                bytes: self.to_bytes(),
+            },
+            Op::Sync(SIDE_NEW),
+            Op::Rename {
+                from: SIDE_NEW,
+                to: SIDE,
+            },
+            Op::SyncNames,
+        ]
+    }
+}
+
+/// Takes an incarnation that no life of this site has used, and remembers that it did. `side` is the
+/// file's content, if there is one; `seconds` are those of the wall clock.
+pub fn take_incarnation(
+    side: Option<&[u8]>,
+    seconds: u64,
+    random: u64,
+) -> Result<(Incarnation, Vec<Op>), SideError> {
+    let floor = match side {
+        Some(bytes) => SideState::from_bytes(bytes)?.incarnation_floor,
+        None => Incarnation(0),
+    };
+    let incarnation = choose_incarnation(seconds, random, floor);
+    let state = SideState {
+        format: SIDE_FORMAT_MAX,
+        incarnation_floor: Incarnation(incarnation.0.saturating_add(1)),
+    };
+    Ok((incarnation, state.save()))
+}
+
+/// An incarnation at or above the floor that the small file keeps, and led by the time, so that even
+/// a site that has lost everything does not meet an old one. Where the floor lies ahead of the time
+/// (two starts within a second, or a clock that was set back) the random bits still count: of a
+/// restored backup and the life that began behind that backup, both know the same floor.
+fn choose_incarnation(seconds: u64, random: u64, floor: Incarnation) -> Incarnation {
+    let random = random & RANDOM_BITS;
+    let by_time = (seconds << 20) | random;
+    Incarnation(if by_time > floor.0 {
+        by_time
+    } else {
+        floor.0.saturating_add(random)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restored_backup_never_takes_the_incarnation_of_the_life_that_it_forgot() {
+        // Both start from the same floor, ahead of the clock, and differ in what they draw.
+        let floor = choose_incarnation(100, 0xf_fff0, Incarnation(0));
+        let forgotten = choose_incarnation(100, 0x1234, floor);
+        let restored = choose_incarnation(100, 0x4321, floor);
+        assert_ne!(forgotten, restored);
+        assert!(forgotten >= floor && restored >= floor);
+    }
+
+    #[test]
+    fn time_leads_where_it_can() {
+        let floor = choose_incarnation(100, 7, Incarnation(0));
+        assert_eq!(
+            choose_incarnation(101, 9, floor),
+            Incarnation((101 << 20) | 9)
+        );
+    }
+
+    #[test]
+    fn a_state_that_is_flipped_cut_or_newer_is_refused() {
+        let state = SideState {
+            format: SIDE_FORMAT_MAX,
+            incarnation_floor: Incarnation(4),
+        };
+        let good = state.to_bytes();
+        assert_eq!(SideState::from_bytes(&good).expect("is good"), state);
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            let flipped = SideState::from_bytes(&bad);
+            assert!(matches!(flipped, Err(SideError::Damaged)), "byte {at}");
+            let cut = SideState::from_bytes(&good[..at]);
+            assert!(matches!(cut, Err(SideError::Damaged)), "cut at {at}");
+        }
+        let newer = SideState { format: 2, ..state };
+        let newer = SideState::from_bytes(&newer.to_bytes());
+        assert!(matches!(newer, Err(SideError::Newer(2))));
+    }
+}

@@ -1,0 +1,205 @@
+//! What a start makes of store and journal, whatever a crash has left of them.
+//!
+//! A start finishes or undoes a rotation that was cut off ([`tidy`]), brings the store up to its
+//! journal ([`Opening::new`]), and, once the site is there to say which counters nobody else holds,
+//! makes the journal ready to be gone on with ([`Opening::ready`]).
+//!
+//! Which rounds a store has is told by their number, and by the store's *lineage*: a number that it
+//! was given when it was made. A store of another lineage (a new one, after the last one was lost)
+//! takes all that the journal holds.
+//!
+//! Invariant: a start that is cut off anywhere, any number of times, comes to the same in the end.
+//! Deliberately not here: the incarnation (`side`), which is taken before.
+
+use fairmesh_model::WallTime;
+use fairmesh_site::{Table, Write};
+
+use crate::Round;
+use crate::found::{FileRead, Found, Rows};
+use crate::frame::End;
+use crate::journal::Journal;
+use crate::op::{FileName, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, Op, aside};
+
+/// Key of the store's lineage in [`Table::Meta`]: eight bytes, the greatest first.
+pub const LINEAGE_KEY: &[u8] = b"lineage";
+
+/// What a store tells of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreState {
+    /// Which it is; `None` for a new one.
+    pub lineage: Option<u64>,
+    /// Number of its newest change.
+    pub number: u64,
+}
+
+impl StoreState {
+    /// Of a store that has this under [`LINEAGE_KEY`].
+    pub fn new(lineage: Option<&[u8]>, number: u64) -> Self {
+        let lineage = lineage.and_then(|value| value.try_into().ok());
+        Self {
+            lineage: lineage.map(u64::from_be_bytes),
+            number,
+        }
+    }
+}
+
+/// The journal cannot be read, and the store is new: it lacks what only the journal has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0}; the store beside it is new and needs it for usage that was not published: make the file \
+     readable, or move it away, start again and feed that usage again"
+)]
+pub struct Unopened(String);
+
+/// Finishes or undoes what a crash left half done of a rotation.
+pub fn tidy(is_there: impl Fn(&FileName) -> bool) -> Vec<Op> {
+    if !is_there(&JOURNAL_NEW) {
+        return Vec::new();
+    }
+    let op = if !is_there(&JOURNAL) && is_there(&JOURNAL_OLD) {
+        // The new one was whole and synced before the current one became the old one.
+        let (from, to) = (JOURNAL_NEW, JOURNAL);
+        Op::Rename { from, to }
+    } else {
+        Op::Remove(JOURNAL_NEW)
+    };
+    vec![op, Op::SyncNames]
+}
+
+/// A start, as far as it can come without the site.
+#[derive(Debug)]
+pub struct Opening {
+    lineage: u64,
+    number: u64,
+    plan: Plan,
+    /// Rows of own counters and job marks that the store lacked and the journal had.
+    pub rows_replayed: usize,
+    /// What is wrong with the journal, if something is.
+    pub journal_damage: Option<String>,
+}
+
+/// What becomes of the journal's file.
+#[derive(Debug)]
+enum Plan {
+    /// It is whole.
+    GoOn { good_bytes: u64 },
+    /// Its end is torn.
+    Cut { good_bytes: u64 },
+    /// There is none, or not one that can be gone on with. `marks` are those that it held.
+    Begin { marks: Vec<Write> },
+}
+
+impl Opening {
+    /// Looks at both files of the journal, after [`tidy`], and brings the store up to them by the
+    /// operations. A store that is new takes `lineage`, which no other may ever have had.
+    pub fn new(
+        store: StoreState,
+        lineage: u64,
+        old: &FileRead,
+        current: &FileRead,
+        now: WallTime,
+    ) -> Result<(Self, Vec<Op>), Unopened> {
+        let mut ops = Vec::new();
+        let found = match (Found::read(old, current), store.lineage) {
+            (Ok(found), _) => found,
+            // Nothing but what the store has, too, is lost with it.
+            (Err(error), Some(_)) => {
+                let to = aside(&JOURNAL, now.0 / 1_000);
+                let damage = format!("{error}; it was set aside as {to}");
+                ops.push(Op::Rename { from: JOURNAL, to });
+                Found {
+                    damage: Some(damage),
+                    ..Found::default()
+                }
+            }
+            (Err(error), None) => return Err(Unopened(error)),
+        };
+        let is_same = store.lineage.is_some() && store.lineage == found.lineage;
+        let lacking = found.lacking(is_same.then_some(store.number));
+        let rows_replayed = lacking.len();
+        let writes = bring_up(lacking, store.lineage.is_none().then_some(lineage));
+        let mut number = store.number;
+        if !writes.is_empty() {
+            number += 1;
+            ops.push(Op::Apply { number, writes });
+        }
+        let opening = Self {
+            lineage: store.lineage.unwrap_or(lineage),
+            number,
+            plan: plan(&found, is_same),
+            rows_replayed,
+            journal_damage: found.damage,
+        };
+        Ok((opening, ops))
+    }
+
+    /// Makes the journal ready by the operations, and the first round. `rows` are the counters that
+    /// nobody but this site holds; the journal is begun anew when it is longer than `bytes_max`.
+    pub fn ready(
+        self,
+        rows: impl FnOnce() -> Vec<Write>,
+        bytes_max: u64,
+        now: WallTime,
+    ) -> (Round, Vec<Op>) {
+        let journal = |bytes| Journal::at(self.lineage, bytes, bytes_max);
+        let number = self.number;
+        let (journal, ops) = match self.plan {
+            Plan::GoOn { good_bytes } => (journal(good_bytes), Vec::new()),
+            Plan::Cut { good_bytes } => {
+                let mut journal = journal(good_bytes);
+                let mut ops = vec![
+                    Op::Cut {
+                        file: JOURNAL,
+                        length: good_bytes,
+                    },
+                    Op::Sync(JOURNAL),
+                ];
+                // A round that was being written, or the last one damaged: the site tells.
+                ops.extend(journal.write(&rows(), number));
+                (journal, ops)
+            }
+            Plan::Begin { marks } => {
+                let mut ops = Vec::new();
+                if self.journal_damage.is_some() {
+                    let copy = |from: FileName| {
+                        let to = aside(&from, now.0 / 1_000);
+                        Op::Copy { from, to }
+                    };
+                    ops.extend([JOURNAL, JOURNAL_OLD].map(copy));
+                }
+                let mut journal = journal(0);
+                ops.extend(journal.replace(number, &[rows(), marks].concat()));
+                (journal, ops)
+            }
+        };
+        (Round::new(journal, number), ops)
+    }
+}
+
+/// What is lacking, and a lineage for a store without one.
+fn bring_up(lacking: Rows, lineage: Option<u64>) -> Vec<Write> {
+    let lineage = lineage.map(|lineage| {
+        let value = lineage.to_be_bytes();
+        Write::set(Table::Meta, LINEAGE_KEY.to_vec(), value)
+    });
+    let rows = lacking
+        .into_iter()
+        .map(|((table, key), value)| Write { table, key, value });
+    rows.chain(lineage).collect()
+}
+
+fn plan(found: &Found, is_same: bool) -> Plan {
+    let good_bytes = found.good_bytes;
+    match found.end {
+        Some(End::Whole) if is_same && found.damage.is_none() => Plan::GoOn { good_bytes },
+        Some(End::Torn) if is_same && found.damage.is_none() => Plan::Cut { good_bytes },
+        _ => Plan::Begin {
+            marks: found
+                .lacking(None)
+                .into_iter()
+                .filter(|((table, _), value)| *table == Table::Jobs && value.is_some())
+                .map(|((table, key), value)| Write { table, key, value })
+                .collect(),
+        },
+    }
+}

@@ -1,0 +1,359 @@
+//! Journal and store after a crash at any operation and any byte, and after the loss of either.
+//!
+//! The disk here does what it is told and stops where a test says so; one that loses what was not
+//! synced is in the simulator.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::WallTime;
+use fairmesh_round::{
+    FileName, FileRead, JOURNAL, JOURNAL_OLD, LINEAGE_KEY, Op, Opening, Round, Step, StoreState,
+    Unopened, tidy,
+};
+use fairmesh_site::{Effect, Table, Write};
+
+const NOW: WallTime = WallTime::from_unix_secs(1_700_000_000);
+
+/// Small enough that a few rounds fill the journal.
+const BYTES_MAX: u64 = 600;
+
+type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
+#[derive(Debug, Clone, Default)]
+struct Disk {
+    files: BTreeMap<FileName, Vec<u8>>,
+    rows: Rows,
+    number: u64,
+}
+
+impl Disk {
+    fn carry_out(&mut self, op: &Op) {
+        match op {
+            Op::Create(file) => drop(self.files.insert(file.clone(), Vec::new())),
+            Op::Write { file, at, bytes } => {
+                let content = self.files.get_mut(file).expect("it was made");
+                let end = usize::try_from(*at).expect("small") + bytes.len();
+                content.resize(content.len().max(end), 0);
+                content[end - bytes.len()..end].copy_from_slice(bytes);
+            }
+            Op::Cut { file, length } => {
+                let length = usize::try_from(*length).expect("small");
+                self.files.get_mut(file).expect("there").truncate(length);
+            }
+            Op::Rename { from, to } => {
+                let content = self.files.remove(from).expect("there");
+                self.files.insert(to.clone(), content);
+            }
+            Op::Copy { from, to } => {
+                let content = self.files.get(from).cloned();
+                self.files
+                    .extend(content.map(|content| (to.clone(), content)));
+            }
+            Op::Remove(file) => drop(self.files.remove(file)),
+            Op::Sync(_) | Op::SyncNames => {}
+            Op::Apply { number, writes } => {
+                assert!(*number > self.number, "batches are numbered upwards");
+                self.number = *number;
+                for Write { table, key, value } in writes.iter().cloned() {
+                    match value {
+                        Some(value) => self.rows.insert((table, key), value),
+                        None => self.rows.remove(&(table, key)),
+                    };
+                }
+            }
+        }
+    }
+
+    fn carry_out_all(&mut self, ops: &[Op]) {
+        ops.iter().for_each(|op| self.carry_out(op));
+    }
+
+    fn lose_store(&mut self) {
+        self.rows.clear();
+        self.number = 0;
+    }
+
+    fn read(&self, file: &FileName) -> FileRead {
+        let content = self.files.get(file).cloned();
+        content.map_or(FileRead::Absent, FileRead::Bytes)
+    }
+
+    /// The first part of a start.
+    fn open(&mut self, lineage: u64) -> Result<(Opening, Vec<Op>), Unopened> {
+        let ops = tidy(|file| self.files.contains_key(file));
+        self.carry_out_all(&ops);
+        let of_store = self.rows.get(&(Table::Meta, LINEAGE_KEY.to_vec()));
+        let state = StoreState::new(of_store.map(Vec::as_slice), self.number);
+        let (old, current) = (self.read(&JOURNAL_OLD), self.read(&JOURNAL));
+        Opening::new(state, lineage, &old, &current, NOW)
+    }
+
+    /// A whole start, of a site that has published nothing.
+    fn start(&mut self, lineage: u64) -> Round {
+        let (opening, ops) = self.open(lineage).expect("it can be read");
+        self.carry_out_all(&ops);
+        let (round, ops) = opening.ready(|| self.held_alone(), BYTES_MAX, NOW);
+        self.carry_out_all(&ops);
+        round
+    }
+
+    fn held_alone(&self) -> Vec<Write> {
+        let own = self
+            .rows
+            .iter()
+            .filter(|((table, _), _)| *table == Table::Ledger);
+        own.map(|((table, key), value)| Write::set(*table, key.clone(), value.clone()))
+            .collect()
+    }
+
+    /// What must not be lost.
+    fn own(&self) -> Rows {
+        let of = |table| matches!(table, Table::Ledger | Table::Jobs);
+        let own = self.rows.iter().filter(|((table, _), _)| of(*table));
+        own.map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+}
+
+fn count(user: &[u8], amount: u8) -> Write {
+    Write::set(Table::Ledger, user.to_vec(), [amount; 48])
+}
+
+fn mark(job: &[u8]) -> Write {
+    Write::set(Table::Jobs, job.to_vec(), [1; 9])
+}
+
+/// A counter that grows, its job's mark, and now and then one that goes, or only a peer's batch.
+fn writes_of(number: u8) -> Vec<Write> {
+    let batch = Write::set(Table::Batches, vec![number], [5; 100]);
+    let bob = Write::delete(Table::Ledger, b"bob".to_vec());
+    match number % 4 {
+        0 => vec![count(b"ann", number), mark(&[number]), batch, bob],
+        1 => vec![
+            count(b"ann", number),
+            mark(&[number]),
+            count(b"bob", number),
+        ],
+        2 => vec![batch],
+        _ => vec![count(b"eve", number), mark(&[number])],
+    }
+}
+
+/// The operations of one round.
+fn ops_of(round: &mut Round, disk: &Disk, writes: Vec<Write>) -> Vec<Op> {
+    let mut after = disk.clone();
+    let number = after.number + 1;
+    after.carry_out(&Op::Apply {
+        number,
+        writes: writes.clone(),
+    });
+    round.took(vec![Effect::Persist(writes)]);
+    let steps = round.finish(|| after.held_alone());
+    let disk_op = |step| match step {
+        Step::Disk(op) => op,
+        Step::Do(effect) => panic!("nobody asked for {effect:?}"),
+    };
+    steps.into_iter().map(disk_op).collect()
+}
+
+fn write(round: &mut Round, disk: &mut Disk, writes: Vec<Write>) {
+    let ops = ops_of(round, disk, writes);
+    disk.carry_out_all(&ops);
+}
+
+/// What a crash may leave of an operation that was under way.
+fn parts_of(op: &Op) -> Vec<Op> {
+    let Op::Write { file, at, bytes } = op else {
+        return Vec::new();
+    };
+    let cut = |length: usize| (file.clone(), *at, bytes[..length].to_vec());
+    // As far as it was written, and filled with zeros up to where it should end.
+    let filled = |length: usize| {
+        let mut part = bytes[..length].to_vec();
+        part.resize(bytes.len(), 0);
+        (file.clone(), *at, part)
+    };
+    (0..bytes.len())
+        .flat_map(|length| [cut(length), filled(length)])
+        .map(|(file, at, bytes)| Op::Write { file, at, bytes })
+        .collect()
+}
+
+/// Whether the counters are those of `all`, and no mark is another's. Marks of long ago may be gone.
+fn is_part(own: &Rows, all: &Rows) -> bool {
+    let counters = |rows: &Rows| {
+        let mut rows = rows.clone();
+        rows.retain(|(table, _), _| *table == Table::Ledger);
+        rows
+    };
+    counters(own) == counters(all) && own.iter().all(|(key, value)| all.get(key) == Some(value))
+}
+
+/// That a start on what a crash has left comes to `before` or `after`, with and without its store, and
+/// once more after that.
+fn assert_survives(left: &Disk, before: &Rows, after: &Rows, what: &str) {
+    for loses_store in [false, true] {
+        let mut disk = left.clone();
+        let own = if loses_store {
+            disk.lose_store();
+            disk.start(8);
+            disk.own()
+        } else {
+            disk.start(8);
+            let own = disk.own();
+            assert!(own == *before || own == *after, "{what}: {own:?}");
+            own
+        };
+        let is_either = is_part(&own, before) || is_part(&own, after);
+        assert!(is_either, "{what}, lost {loses_store}: {own:?}");
+        let mut round = disk.start(9);
+        write(
+            &mut round,
+            &mut disk,
+            vec![count(b"eve", 200), mark(b"next")],
+        );
+        let next = disk.own();
+        for lineage in [10, 11] {
+            disk.lose_store();
+            disk.start(lineage);
+            let own = disk.own();
+            assert!(
+                is_part(&own, &next),
+                "{what}, lost {loses_store}, lost again"
+            );
+            assert!(own.contains_key(&(Table::Jobs, b"next".to_vec())), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_operation_and_any_byte_costs_no_round_but_its_own() {
+    let mut disk = Disk::default();
+    let mut round = disk.start(7);
+    let mut rotations = 0;
+    for number in 0..12 {
+        let before = disk.own();
+        let ops = ops_of(&mut round, &disk, writes_of(number));
+        let mut all = disk.clone();
+        all.carry_out_all(&ops);
+        let after = all.own();
+        for (at, op) in ops.iter().enumerate() {
+            for part in parts_of(op) {
+                let mut left = disk.clone();
+                left.carry_out(&part);
+                assert_survives(
+                    &left,
+                    &before,
+                    &after,
+                    &format!("round {number}, in {op:?}"),
+                );
+            }
+            disk.carry_out(op);
+            let what = format!("round {number}, behind its operation {at}");
+            assert_survives(&disk, &before, &after, &what);
+            rotations += usize::from(matches!(op, Op::Rename { .. }));
+        }
+        assert_eq!(disk.own(), after);
+    }
+    assert!(rotations >= 2, "the journal was begun anew");
+}
+
+#[test]
+fn a_start_that_is_cut_off_anywhere_comes_to_the_same() {
+    let mut disk = Disk::default();
+    let mut round = disk.start(7);
+    (0..7).for_each(|number| write(&mut round, &mut disk, writes_of(number)));
+    let own = disk.own();
+    let torn = {
+        let mut disk = disk.clone();
+        disk.files
+            .get_mut(&JOURNAL)
+            .expect("there")
+            .extend([0xf5; 9]);
+        disk
+    };
+    let mut lost = disk.clone();
+    lost.lose_store();
+    let mut damaged = disk.clone();
+    damaged.files.get_mut(&JOURNAL).expect("there")[60] ^= 1;
+    for (name, first) in [
+        ("whole", disk),
+        ("torn", torn),
+        ("lost", lost),
+        ("damaged", damaged),
+    ] {
+        let mut disk = first.clone();
+        let (opening, mut ops) = disk.open(8).expect("it can be read");
+        disk.carry_out_all(&ops);
+        ops.extend(opening.ready(|| disk.held_alone(), BYTES_MAX, NOW).1);
+        for cut_off in 0..=ops.len() {
+            let mut disk = first.clone();
+            disk.carry_out_all(&ops[..cut_off]);
+            disk.start(9);
+            assert_eq!(disk.own(), own, "{name}, cut off behind {cut_off}");
+            // The older part's marks may go with a damaged one; counters never do.
+            if name != "damaged" {
+                disk.lose_store();
+                disk.start(10);
+                assert_eq!(
+                    disk.own(),
+                    own,
+                    "{name}, cut off behind {cut_off}, and lost"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_costs_a_whole_store_nothing() {
+    let mut disk = Disk::default();
+    let mut round = disk.start(7);
+    (0..4).for_each(|number| write(&mut round, &mut disk, writes_of(number)));
+    for at in 0..disk.files[&JOURNAL].len() {
+        for bit in 0..8 {
+            let mut flipped = disk.clone();
+            flipped.files.get_mut(&JOURNAL).expect("there")[at] ^= 1 << bit;
+            let mut without = flipped.clone();
+            let mut round = flipped.start(8);
+            assert_eq!(flipped.own(), disk.own(), "byte {at}");
+            write(&mut round, &mut flipped, vec![count(b"eve", 200)]);
+            // What is before the bad byte is used where the store is gone, and nothing is made up.
+            without.lose_store();
+            let Ok((_, ops)) = without.open(8) else {
+                continue;
+            };
+            without.carry_out_all(&ops);
+            for (key, value) in without
+                .own()
+                .iter()
+                .filter(|((table, _), _)| *table == Table::Jobs)
+            {
+                assert_eq!(disk.own().get(key), Some(value), "byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_new_store_does_not_start_beside_a_journal_that_it_cannot_read() {
+    let mut disk = Disk::default();
+    let mut round = disk.start(7);
+    write(&mut round, &mut disk, writes_of(1));
+    let content = disk.files.get_mut(&JOURNAL).expect("there");
+    let version = content
+        .iter()
+        .position(|byte| *byte == b'1')
+        .expect("there");
+    content[version] = b'2';
+    let (opening, _) = disk.open(8).expect("the store has all of it");
+    let damage = opening.journal_damage.expect("said");
+    assert!(
+        damage.contains("set aside as site.journal.damaged-1700000000"),
+        "{damage}"
+    );
+    disk.lose_store();
+    let words = disk.open(8).expect_err("is newer").to_string();
+    assert!(words.contains("site.journal is of version 2"), "{words}");
+    assert!(words.contains("move it away"), "{words}");
+}
