@@ -52,16 +52,7 @@ impl Journal {
         if own.peek().is_none() {
             return Vec::new();
         }
-        self.write(own, number)
-    }
-
-    /// Writes and syncs a frame, of whatever rows.
-    pub(crate) fn write<'a>(
-        &mut self,
-        writes: impl IntoIterator<Item = &'a Write>,
-        number: u64,
-    ) -> Vec<Op> {
-        let (at, bytes) = (self.bytes, frame(writes, number, self.bytes));
+        let (at, bytes) = (self.bytes, frame(own, number, self.bytes));
         self.bytes += bytes.len() as u64;
         let write = Op::Write {
             file: JOURNAL,

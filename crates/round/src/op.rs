@@ -31,17 +31,10 @@ pub enum Op {
     Write {
         /// The file.
         file: FileName,
-        /// Where: at its end, or at what is torn there.
+        /// Where: at its end.
         at: u64,
         /// What.
         bytes: Vec<u8>,
-    },
-    /// Makes a file this long.
-    Cut {
-        /// The file.
-        file: FileName,
-        /// Its length from now on, bytes.
-        length: u64,
     },
     /// Makes all that was written to a file durable.
     Sync(FileName),

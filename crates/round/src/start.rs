@@ -83,9 +83,9 @@ pub struct Opening {
 enum Plan {
     /// It is whole.
     GoOn { good_bytes: u64 },
-    /// Its end is torn.
-    Cut { good_bytes: u64 },
-    /// There is none, or not one that can be gone on with. `marks` are those that it held.
+    /// There is none, or not one that can be gone on with. `marks` are those that it held. A torn end
+    /// could be cut; but it may as well be a whole round that is damaged, and then counters that had
+    /// moved on in it would stand there once more.
     Begin { marks: Vec<Write> },
 }
 
@@ -120,7 +120,11 @@ impl Opening {
         let writes = bring_up(lacking, store.lineage.is_none().then_some(lineage));
         let mut number = store.number;
         if !writes.is_empty() {
-            number += 1;
+            // Were it less than that of any round it has now, that one would be applied again over
+            // what comes next.
+            let newest = found.rounds.iter().map(|round| round.number).max();
+            let newest = newest.filter(|_| is_same).unwrap_or_default();
+            number = newest.max(number + 1);
             ops.push(Op::Apply { number, writes });
         }
         let opening = Self {
@@ -145,19 +149,6 @@ impl Opening {
         let number = self.number;
         let (journal, ops) = match self.plan {
             Plan::GoOn { good_bytes } => (journal(good_bytes), Vec::new()),
-            Plan::Cut { good_bytes } => {
-                let mut journal = journal(good_bytes);
-                let mut ops = vec![
-                    Op::Cut {
-                        file: JOURNAL,
-                        length: good_bytes,
-                    },
-                    Op::Sync(JOURNAL),
-                ];
-                // A round that was being written, or the last one damaged: the site tells.
-                ops.extend(journal.write(&rows(), number));
-                (journal, ops)
-            }
             Plan::Begin { marks } => {
                 let mut ops = Vec::new();
                 if self.journal_damage.is_some() {
@@ -192,7 +183,6 @@ fn plan(found: &Found, is_same: bool) -> Plan {
     let good_bytes = found.good_bytes;
     match found.end {
         Some(End::Whole) if is_same && found.damage.is_none() => Plan::GoOn { good_bytes },
-        Some(End::Torn) if is_same && found.damage.is_none() => Plan::Cut { good_bytes },
         _ => Plan::Begin {
             marks: found
                 .lacking(None)

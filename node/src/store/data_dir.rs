@@ -71,11 +71,6 @@ impl Files {
                 let written = self.file(file)?.write_all_at(&bytes, at);
                 written.map_err(io_error("writing", &path))?;
             }
-            Op::Cut { file, length } => {
-                let path = path(&file);
-                let cut = self.file(file)?.set_len(length);
-                cut.map_err(io_error("cutting", &path))?;
-            }
             Op::Sync(file) => {
                 let path = path(&file);
                 let synced = self.file(file)?.sync_data();

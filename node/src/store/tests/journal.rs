@@ -167,7 +167,7 @@ fn a_store_that_is_older_than_its_journal_is_brought_up_to_it() {
 }
 
 #[test]
-fn a_torn_tail_is_cut_off_and_the_site_says_what_it_holds() {
+fn a_journal_with_a_torn_tail_is_replaced_by_what_the_site_holds() {
     let dir = data_folder();
     let path = dir.path().join("site.journal");
     let bytes = fs::read(&path).expect("there");
