@@ -4,7 +4,7 @@
 //! is put right at once, and the Grid must come to one view in time; then it is at rest, and its sums
 //! must be the ledger's.
 //!
-//! Invariant: a run is a function of its seed, its options and its planted bug, and so is every byte
+//! Invariant: a run is a function of its seed, its options and its planted fault, and so is every byte
 //! of its trace. Deliberately not here: many seeds (`pool`), and what is printed.
 
 use std::cell::RefCell;
@@ -16,10 +16,9 @@ use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 
 use crate::invariants::{Invariant, LIVENESS, Liveness, Seen, Steps, TABLE, Violation};
 use crate::oracle::{Amounts, Oracle};
-use crate::planted::Shown;
 use crate::swarm::{Fault, Feeds, Options, plan_faults};
 use crate::vo::Vo;
-use crate::world::{StepInfo, StepKind, Tamper, World};
+use crate::world::{StepInfo, StepKind, World};
 
 mod act;
 mod documents;
@@ -95,22 +94,11 @@ pub struct Run {
     departed: BTreeSet<(usize, usize)>,
     stats: RunStats,
     failure: Option<Failure>,
-    shown: Shown,
 }
 
 impl Run {
     /// A run before its first step.
     pub fn new(seed: Seed, options: Options) -> Self {
-        Self::with_bug(seed, options, None, Shown::True)
-    }
-
-    /// A run whose sites have a bug.
-    pub fn with_bug(
-        seed: Seed,
-        options: Options,
-        bug: Option<Box<dyn Tamper>>,
-        shown: Shown,
-    ) -> Self {
         fairmesh_model::signed::remember_verdicts();
         let vos = options.found();
         let spec = options.world(&vos);
@@ -123,7 +111,7 @@ impl Run {
             .iter()
             .map(|node| (node.id, node.index))
             .collect();
-        let watch = Watch::new(Rc::clone(&facts), bug, garbage, node_of);
+        let watch = Watch::new(Rc::clone(&facts), None, garbage, node_of);
         world.set_tamper(Some(Box::new(watch)));
         world.set_usual_link(options.link.spec());
         let mut oracle = Oracle::new(options.sites);
@@ -151,7 +139,6 @@ impl Run {
             departed: BTreeSet::new(),
             stats: RunStats::default(),
             failure: None,
-            shown,
             options,
             world,
             vos,
@@ -324,7 +311,6 @@ impl Run {
             deep,
             whole: &self.whole,
             vos: &self.ids,
-            shown: self.shown,
         };
         for (entry, (invariant, checks)) in TABLE.iter().zip(&mut self.invariants) {
             if let Err(violation) = check(invariant.as_mut(), &seen, checks) {

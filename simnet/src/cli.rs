@@ -26,6 +26,7 @@ macro_rules! sayln {
 
 pub mod charging;
 pub mod check;
+pub mod mutants;
 mod output;
 pub mod paper;
 pub mod replay;
@@ -45,6 +46,8 @@ pub struct Cli {
 enum Command {
     /// Draws a world from each of many seeds, breaks it, heals it, and checks every invariant.
     Check(check::Args),
+    /// Plants faults in the code under test, one by one, and tells what finds each.
+    Mutants(mutants::Args),
     /// Runs a scenario file.
     Run(run::Args),
     /// Runs one seed again and shows what happened.
@@ -64,6 +67,7 @@ impl Cli {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
             Command::Check(args) => check::run(args),
+            Command::Mutants(args) => mutants::run(args),
             Command::Run(args) => run::run(args),
             Command::Replay(args) => replay::run(args),
             Command::Paper(args) => paper::run(args),

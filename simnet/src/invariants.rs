@@ -13,7 +13,6 @@ use fairmesh_model::VoId;
 
 use crate::check::watch::Facts;
 use crate::oracle::Oracle;
-use crate::planted::Shown;
 use crate::world::{StepKind, World};
 
 mod agreement;
@@ -50,8 +49,6 @@ pub struct Seen<'a> {
     pub whole: &'a [bool],
     /// The VOs.
     pub vos: &'a [VoId],
-    /// What is shown falsely, where a bug is planted.
-    pub shown: Shown,
 }
 
 impl Seen<'_> {

@@ -15,7 +15,7 @@
 //! | [`swarm`] | what one seed draws: sites, VOs, load, faults and their rates |
 //! | [`oracle`] | an independent ledger of all that was acknowledged |
 //! | [`invariants`] | what must hold after every step, one file each |
-//! | [`planted`] | bugs put in on purpose, to show that each invariant finds its own |
+//! | [`mutants`] | faults planted on purpose, to show that each invariant finds its own |
 //! | [`check`] | one seed: faults, heal, and the end; and many of them |
 //! | [`scenario`] | stories written down in TOML |
 //! | [`report`] | what is left of a run that failed |
@@ -44,8 +44,8 @@ pub mod world;
 
 pub mod check;
 pub mod invariants;
+pub mod mutants;
 pub mod oracle;
-pub mod planted;
 pub mod report;
 pub mod scenario;
 pub mod swarm;

@@ -13,7 +13,7 @@ mod split;
 use ethnum::U256;
 use fairmesh_model::{
     ChargingRule, Counters, Discounts, Factor, Millis, Placement, PriceList, Share, Terms,
-    UsageRecord,
+    UsageRecord, mutant, mutated,
 };
 
 pub use penalty::{cheapest, suitable};
@@ -142,7 +142,7 @@ impl Rate {
     }
 
     fn discounted(self, share: Share) -> Self {
-        if share == Share::WHOLE {
+        if share == Share::WHOLE || mutated!(DiscountIgnored) {
             return self;
         }
         Self {
@@ -168,13 +168,14 @@ pub fn rate(tariff: Tariff<'_>, job: &Job<'_>) -> Result<Rate, ChargeError> {
             max,
         } => {
             let term = |weight: u32, amount: u64| U256::from(weight) * U256::from(amount);
+            let gpu = mutant!(GpusFree, gpu, 0);
             // In 1,024ths of a thousandth of a core, so that MiB need no division.
             let terms = [
                 term(cpu, held.cores) << 10,
                 term(gpu, held.gpus) << 10,
                 term(mem_gib, held.mem_mib),
             ];
-            let join = if max {
+            let join = if max != mutated!(WeightsJoinedWrong) {
                 |a: U256, b: U256| a.max(b)
             } else {
                 |a: U256, b: U256| a + b

@@ -11,7 +11,7 @@ use std::fmt;
 
 use ethnum::U256;
 use fairmesh_model::path::PATH_DEPTH_MAX;
-use fairmesh_model::{Distance, Share};
+use fairmesh_model::{Distance, Share, mutant, mutated};
 use serde::{Serialize, Serializer};
 
 use crate::ratio;
@@ -62,6 +62,7 @@ impl Level {
         match self.distance {
             Distance::Absolute => self.absolute(),
             Distance::Mix { k } if k == Share::WHOLE => self.absolute(),
+            Distance::Relative if mutated!(RelativeIsAbsolute) => self.absolute(),
             Distance::Relative => self.mixed(Share::ZERO),
             Distance::Mix { k } => self.mixed(k),
         }
@@ -153,8 +154,12 @@ impl Ord for Deviation {
             return self.parts().is_some().cmp(&other.parts().is_some());
         };
         match (self.is_negative(), other.is_negative()) {
-            (false, true) => Ordering::Greater,
-            (true, false) => Ordering::Less,
+            (false, true) => {
+                mutant!(OverusersFirst, Ordering::Greater, Ordering::Less)
+            }
+            (true, false) => {
+                mutant!(OverusersFirst, Ordering::Less, Ordering::Greater)
+            }
             (false, false) => ratio::compare(mine, theirs),
             (true, true) => ratio::compare(theirs, mine),
         }
@@ -224,7 +229,8 @@ impl DeviationVector {
 
     /// The exact lexicographic order: the greater is served first.
     pub fn compare(&self, other: &Self) -> Ordering {
-        (0..self.depth.max(other.depth))
+        let depth = self.depth.max(other.depth);
+        (0..mutant!(LowestLevelUnseen, depth, depth.saturating_sub(1)))
             .filter(|level| self.levels.get(*level) != other.levels.get(*level))
             .map(|level| self.deviation(level).cmp(&other.deviation(level)))
             .find(|order| order.is_ne())

@@ -7,7 +7,7 @@
 //! and meets `d` at 0.
 //! Deliberately not here: packing digits into a priority (`projection::bits`).
 
-use fairmesh_model::{Distance, Share};
+use fairmesh_model::{Distance, Share, mutant};
 
 use crate::deviation::Level;
 use crate::ratio;
@@ -58,7 +58,9 @@ fn quick_digit(level: &Level, bits: u32) -> Option<u64> {
         (fraction - QUICK_ERROR) >> shift,
         (fraction + QUICK_ERROR) >> shift,
     );
-    (low == high && low >= 0).then(|| u64::try_from(low).unwrap_or(u64::MAX).min(largest(bits)))
+    (low == high && low >= 0)
+        .then(|| u64::try_from(low).unwrap_or(u64::MAX).min(largest(bits)))
+        .map(|digit| mutant!(DigitOneLess, digit, digit.saturating_sub(1)))
 }
 
 /// `share × 2^64`, rounded down.

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use ethnum::U256;
-use fairmesh_model::{HistoryRule, Share, Span, Window, WindowLength};
+use fairmesh_model::{HistoryRule, Share, Span, Window, WindowLength, mutant, mutated};
 
 /// The weight of present usage: weights are in units of 2^-32.
 pub const ONE: u64 = 1 << 32;
@@ -86,6 +86,7 @@ impl WeightTable {
 
     /// The weight of usage `age` windows old, in units of 2^-32.
     pub fn weight_at_age(&self, age: u32) -> u64 {
+        let age = mutant!(DecayOneWindowOff, age, age.saturating_add(1));
         let near = usize::try_from(age).ok().and_then(|age| self.near.get(age));
         near.copied().unwrap_or_else(|| self.compute(age))
     }
@@ -94,7 +95,8 @@ impl WeightTable {
     /// the reference weighs as present usage does.
     pub fn weight(&self, window: Window, reference: Window) -> u64 {
         let day = self.length.day_of(window);
-        let seen_from = if self.is_old_day(day, reference) {
+        let is_old = self.is_old_day(day, reference) && !mutated!(OldHoursWeighAlone);
+        let seen_from = if is_old {
             self.length.middle_of_day(day)
         } else {
             window
@@ -129,11 +131,14 @@ impl WeightTable {
     }
 
     fn compute(&self, age: u32) -> u64 {
-        if u64::from(age) >= self.horizon_windows() {
+        let horizon = self.horizon_windows();
+        if u64::from(age) >= mutant!(HorizonOneLong, horizon, horizon.saturating_add(1)) {
             return 0;
         }
         match self.rule {
-            HistoryRule::Windows { length, factor, .. } => power(factor, age / length.max(1)),
+            HistoryRule::Windows { length, factor, .. } => {
+                power(factor, mutant!(DecayEachWindow, age / length.max(1), age))
+            }
             HistoryRule::HalfLife { windows, .. } => half_life(&self.roots, age, windows.max(1)),
             HistoryRule::None { .. } => ONE,
             HistoryRule::RunningOnly => 0,
@@ -154,7 +159,8 @@ fn roots() -> Arc<[u64]> {
 /// `2^-(age/windows)` in units of 2^-32, rounded down.
 fn half_life(roots: &[u64], age: u32, windows: u32) -> u64 {
     let halvings = age / windows;
-    let rest = (u128::from(age % windows) << ROOT_BITS) / u128::from(windows);
+    let rest = mutant!(HalvedInSteps, age % windows, 0);
+    let rest = (u128::from(rest) << ROOT_BITS) / u128::from(windows);
     let mut product = 1u128 << ROOT_BITS;
     for (root, bit) in roots.iter().zip((0..ROOT_BITS).rev()) {
         if (rest >> bit) & 1 == 1 {

@@ -10,7 +10,7 @@
 
 use std::cmp::Ordering;
 
-use fairmesh_model::Distance;
+use fairmesh_model::{Distance, mutant, mutated};
 
 use crate::deviation::Level;
 use crate::digit::sort_key;
@@ -115,7 +115,9 @@ fn assign(candidates: &[Candidate], ranks: &mut [u32]) -> u32 {
     let mut rank = 0;
     let mut previous: Option<&Candidate> = None;
     for candidate in candidates {
-        if previous.is_none_or(|previous| previous.order(candidate).is_ne()) {
+        let ties =
+            |previous: &Candidate| previous.order(candidate).is_eq() && !mutated!(TiesRanked);
+        if !previous.is_some_and(ties) {
             rank += 1;
         }
         ranks[candidate.entry.index()] = rank;
@@ -128,7 +130,7 @@ impl Candidate {
     /// Served first is less.
     fn order(&self, other: &Self) -> Ordering {
         self.class
-            .cmp(&other.class)
+            .cmp(&mutant!(LevelsCompareAlone, other.class, self.class))
             .then_with(|| other.deviates_as(self))
     }
 

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutated};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
@@ -210,7 +210,9 @@ impl Gossip {
 
     /// A peer cannot be reached any more.
     pub fn disconnected(&mut self, peer: SiteId) {
-        self.peers.remove(&peer);
+        if !mutated!(GonePeersKept) {
+            self.peers.remove(&peer);
+        }
         self.clocks.disconnected(peer);
     }
 
@@ -270,7 +272,7 @@ impl Gossip {
     /// Sends what is due: probes by the clock, and whatever is queued for idle peers.
     pub fn tick(&mut self, now: Now, replicas: &Replicas) -> Vec<Outgoing> {
         self.expire_requests(now.mono);
-        if now.mono >= self.next_sync && !self.peers.is_empty() {
+        if now.mono >= self.next_sync && !self.peers.is_empty() && !mutated!(NeverProbes) {
             self.next_sync = now.mono.after(self.intervals.sync);
             self.probe_each_vo(replicas);
         }
@@ -300,6 +302,7 @@ impl Gossip {
         let Some((_, _, asked)) = peer.under_way.take_if(|(under_way, ..)| *under_way == id) else {
             return Answer::default();
         };
+        let answer = answer.filter(|_| !mutated!(AnswersUnread));
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
         match (asked, response) {
             (Asked::Probe, Some(Response::Probe(theirs))) => {
@@ -482,7 +485,7 @@ impl Gossip {
                 usage: mine.usage != summary.usage,
                 heads: diverged,
                 sheets: mine.sheets != summary.sheets,
-                descriptions: mine.documents != summary.documents,
+                descriptions: mine.documents != summary.documents && !mutated!(PricesNotAsked),
             };
             // In-flight sheets come and go; what is counted is agreed upon without them.
             let agreed_here = !parts.documents && !parts.usage && !parts.heads;

@@ -11,7 +11,7 @@ use fairmesh_model::documents::SEAL_BYTES_MAX;
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Checkpoint, ContentHash, CoreMillis, Document,
     DocumentError, Factor, InFlightSheet, Millis, Role, Seal, SealRef, Seq, SharePolicy, Signed,
-    SiteDescription, SiteId, StreamId, UsageBatch, Verified, VoId, WallTime, cbor,
+    SiteDescription, SiteId, StreamId, UsageBatch, Verified, VoId, WallTime, cbor, mutant, mutated,
 };
 use fairmesh_policy::{Adopted, Descriptions, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::{
@@ -196,7 +196,8 @@ impl Replica {
 
     /// Whether usage of `site` is held: that of members, and our own.
     fn counts(&self, site: SiteId) -> bool {
-        self.is_founded() && (site == self.own || self.serves(site))
+        let is_member = self.serves(site) || mutated!(StrangersCount);
+        self.is_founded() && (site == self.own || is_member)
     }
 
     /// The VO's documents.
@@ -296,7 +297,7 @@ impl Replica {
         let described = self.descriptions.iter().map(|said| said.body().site);
         let heard: BTreeSet<SiteId> = streams.chain(sheets).chain(described).collect();
         for site in heard {
-            if !self.members.contains(&site) && site != self.own {
+            if !self.members.contains(&site) && site != self.own && !mutated!(RemovedStillCount) {
                 usage.drop_site(site);
                 self.sheets.drop_site(site);
                 self.descriptions.drop_site(site);
@@ -363,7 +364,10 @@ impl Replica {
         // Only what the site itself has signed says something about its clock.
         let cells = verified.body().cells.cells();
         let starts = cells.iter().map(|cell| cell.span.start(window));
-        if let Some(start) = starts.max().filter(|start| *start > latest) {
+        if let Some(start) = starts
+            .max()
+            .filter(|start| *start > latest && !mutated!(FutureBelieved))
+        {
             return Err(Refusal::Future {
                 site: stream.site,
                 at: start,
@@ -539,7 +543,7 @@ impl Replica {
 
     fn hear(&mut self, site: SiteId, at: WallTime) {
         let heard = self.heard.entry(site).or_default();
-        *heard = (*heard).max(at);
+        *heard = (*heard).max(mutant!(HeardYounger, at, at.after(Millis(1_000))));
     }
 }
 

@@ -10,6 +10,8 @@
 //! anything that knows a clock, a disk or a peer.
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
+pub mod mutant;
+
 pub mod factor;
 pub mod ids;
 pub mod path;

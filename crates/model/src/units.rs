@@ -91,6 +91,14 @@ impl Counters {
     /// Column by column, the larger: the join of the grow-only counters.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
+        let other = crate::mutant!(
+            OnlyChargeJoined,
+            other,
+            Self {
+                charge: other.charge,
+                ..self
+            }
+        );
         self.zip(other, u64::max)
     }
 

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Charter, ContentHash, Signed, Verified, VoId};
+use fairmesh_model::{AccountPath, Charter, ContentHash, Signed, Verified, VoId, mutant};
 
 use crate::error::{DocumentKind, PolicyError};
 use crate::in_force::DocumentRef;
@@ -87,7 +87,8 @@ impl CharterChain {
                 what: "the window length",
             });
         }
-        let verified = signed.verify(&[above, &own])?;
+        let above_or_own = mutant!(CharterSignedByItself, above, &own);
+        let verified = signed.verify(&[above_or_own, &own])?;
         let keeps_authority = own == *above;
         if got > have {
             self.settled.push(predecessor);

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Share, VoId};
+use fairmesh_model::{AccountPath, Share, VoId, mutant};
 
 use crate::in_force::{DocumentRef, InForce};
 use crate::site_policy::SitePolicy;
@@ -130,8 +130,8 @@ impl CompiledTree {
             match mount.join(&entry.path) {
                 Ok(path) => self.entries.push(CompiledEntry {
                     path,
-                    share: entry.share,
-                    scope: Scope::Global,
+                    share: mutant!(MountedShareWhole, entry.share, Share::WHOLE),
+                    scope: mutant!(MountedLocally, Scope::Global, Scope::Local),
                     vo: Some(vo.vo),
                     vo_path: Some(entry.path.clone()),
                     from: Origin::Document(entry.from.clone()),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crdts::ctx::AddCtx;
 use crdts::{CmRDT, Dot, MVReg, ResetRemove, VClock};
-use fairmesh_model::{AccountPath, ContentHash, Role, SharePolicy, Verified};
+use fairmesh_model::{AccountPath, ContentHash, Role, SharePolicy, Verified, mutant, mutated};
 
 use crate::error::DocumentKind;
 use crate::in_force::DocumentRef;
@@ -73,7 +73,9 @@ impl Held {
         if self.hash() == other.hash() {
             return self.signatures > other.signatures;
         }
-        self.signatures >= other.signatures && self.version() > other.version()
+        let (mine, theirs) = (self.version(), other.version());
+        let is_newer = mutant!(OlderPolicyWins, mine > theirs, mine < theirs);
+        self.signatures >= other.signatures && is_newer
     }
 
     /// Whether this one is a rival of `other` that goes before it.
@@ -139,11 +141,14 @@ impl Slot {
         let same = |other: &Held| other.dot() == held.dot();
         if documents
             .iter()
-            .any(|other| other.outdoes(&held) || same(other))
+            .any(|other| other.outdoes(&held) && !mutated!(RollbackAccepted) || same(other))
         {
             return false;
         }
-        let outdone = documents.iter().filter(|other| held.outdoes(other));
+        let rolls_back = mutated!(RollbackAccepted);
+        let outdone = documents
+            .iter()
+            .filter(|other| held.outdoes(other) || rolls_back);
         let replaced: VClock<ContentHash> = outdone.map(|other| other.dot()).collect();
         let (dot, added) = (held.dot(), held.dot());
         let mut clock = replaced.clone();

@@ -10,7 +10,7 @@ use fairmesh_gossip::{Absorbed, Arrival, Refusal, Replica};
 use fairmesh_model::documents::BATCH_BYTES_MAX;
 use fairmesh_model::{
     Checkpoint, ContentHash, Counters, Document, Millis, Now, Seq, SiteId, StreamId, Verified,
-    VoId, WallTime, cbor,
+    VoId, WallTime, cbor, mutated,
 };
 use fairmesh_usage::CellChange;
 
@@ -251,7 +251,11 @@ impl Site {
                 changes,
             } => {
                 let key = stream_key(vo, *stream, *seq);
-                let row = Write::set(Table::Batches, key, bytes.to_vec());
+                let mut stored = bytes.to_vec();
+                if stream.site != self.id && mutated!(StoredOtherwise) {
+                    stored[0] ^= 1;
+                }
+                let row = Write::set(Table::Batches, key, stored);
                 self.effects.push(Effect::Persist(vec![row]));
                 self.stats.batches_taken += 1;
                 self.note_own(vo, *stream);
@@ -307,7 +311,9 @@ impl Site {
         );
         let seen = cbor::to_vec(&self.replicas[&vo].policies().highest_seen());
         let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);
-        self.effects.push(Effect::Persist(vec![document, seen]));
+        if !mutated!(DocumentsUnwritten) {
+            self.effects.push(Effect::Persist(vec![document, seen]));
+        }
         self.document_adopted(vo, what, founded);
     }
 
@@ -385,7 +391,9 @@ impl Site {
                 // It may have been carried in other spans of that day.
                 self.note_merged(now.wall, &[rise.span.day(length)]);
             }
-            self.shares.count_rise(vo, &rise, carried, true);
+            if !mutated!(RecoveredUncounted) {
+                self.shares.count_rise(vo, &rise, carried, true);
+            }
         }
         if recovered {
             self.notice(Notice::Recovered { vo });
@@ -432,7 +440,7 @@ impl Site {
                 .iter()
                 .partition(|peer| self.gossip.has_told_all(**peer, vo));
             let enough = if is_over { 1 } else { SETTLE_WITNESSES };
-            if told.len() >= enough.min(others.len()) {
+            if told.len() >= enough.min(others.len()) || mutated!(SettledUnasked) {
                 let window = charter.window;
                 self.take_over(now, vo, window);
             } else if now.mono >= self.ask_witnesses_at {
@@ -459,7 +467,7 @@ impl Site {
     }
 
     fn document_adopted(&mut self, vo: VoId, what: &str, founded: bool) {
-        self.tree_is_stale = true;
+        self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || founded;
         self.allow_is_stale = true;
         self.undescribed.insert(vo);
         self.ledger.retry_held_back(vo);

@@ -8,7 +8,8 @@
 
 use fairmesh_fairshare::{ChargeError, Job, Rate, Tariff};
 use fairmesh_model::{
-    ChargingRule, Counters, Discounts, Millis, Span, UsageMode, UsageRecord, WallTime, WindowLength,
+    ChargingRule, Counters, Discounts, Millis, Span, UsageMode, UsageRecord, WallTime,
+    WindowLength, mutant, mutated,
 };
 
 use crate::config::Charging;
@@ -53,10 +54,14 @@ pub(crate) fn charge(
         charged_until: record.start,
         ended: false,
     });
-    if mark.ended || (record.running && rules.mode == UsageMode::Historical) {
+    let ended = mark.ended && !mutated!(EndedJobsAgain);
+    if ended
+        || (record.running && rules.mode == UsageMode::Historical && !mutated!(RunningCountAlways))
+    {
         return Ok(None);
     }
     let from = mark.charged_until.max(record.start);
+    let from = mutant!(InstalmentsFromStart, from, record.start);
     let until = record.end.max(from);
     if record.running && until == from {
         return Ok(None);
@@ -75,14 +80,19 @@ pub(crate) fn charge(
     while at < until {
         let span = span_at(at, rules);
         let end = if at < rules.latest {
-            span.end(rules.window).min(until)
+            mutant!(UsageInFirstWindow, span.end(rules.window), until).min(until)
         } else {
             until
         };
         // Differences of what was used until then, so that nothing is lost to rounding.
         let used = |until: WallTime| rate.counters(until.since(record.start));
         let counters = used(end).minus(used(at));
-        if span.end(rules.window) <= rules.horizon {
+        let lost = u64::from(end == until && mutated!(LastMillisecondLost));
+        let counters = counters.minus(Counters {
+            charge: lost,
+            ..Counters::default()
+        });
+        if span.end(rules.window) <= rules.horizon && !mutated!(LateCounted) {
             charge.late = true;
         } else {
             push(&mut charge.parts, span, counters);

@@ -7,7 +7,7 @@
 //! can never break out of the path that a rule gives it (a name with a slash is not inserted).
 //! Deliberately not here: reading rules from a file (the node's configuration).
 
-use fairmesh_model::{AccountPath, Origin, VoId};
+use fairmesh_model::{AccountPath, Origin, VoId, mutated};
 
 /// An account as the site knows it: in a VO's tree, or in the local part of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,10 +125,11 @@ impl IdentityMap {
 
     /// The account that `origin` is charged to; `None` where no rule says so.
     pub fn resolve(&self, origin: &Origin) -> Option<Account> {
-        self.rules
-            .iter()
-            .filter(|rule| rule.applies(origin))
-            .find_map(|rule| rule.account(origin))
+        let mut held = self.rules.iter().filter(|rule| rule.applies(origin));
+        if mutated!(LastRuleHolds) {
+            return held.next_back()?.account(origin);
+        }
+        held.find_map(|rule| rule.account(origin))
     }
 
     /// The account of a job that maps nowhere: the root of the site's own tree.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fairmesh_gossip::Replica;
 use fairmesh_model::{
     AccountPath, Charter, CoreMillis, Counters, InFlightSheet, Now, Origin, RunningJob, Span,
-    UsageMode, UsageRecord, VoId, WallTime, cbor,
+    UsageMode, UsageRecord, VoId, WallTime, cbor, mutant, mutated,
 };
 
 use fairmesh_usage::VoUsage;
@@ -36,7 +36,11 @@ impl Site {
         let mut payers = Payers::new();
         for (index, (record, mark)) in records.iter().enumerate() {
             let payer = self.payer_of(record, now.wall, &mut payers);
-            self.take_record(index, record, *mark, payer, &mut report);
+            if index + 1 == records.len() && mutated!(LastRecordDropped) {
+                continue;
+            }
+            let mark = mark.filter(|_| !mutated!(MarksUnread));
+            self.take_record(index, record, mark, payer, &mut report);
         }
         self.count(now, &payers, &mut report);
         self.finish_report(ticket, report);
@@ -64,7 +68,8 @@ impl Site {
             let Ok(rate) = rate(record, &payer.rules, &self.config.charging) else {
                 continue;
             };
-            let remaining = job.expected_end.since(record.end);
+            let seen_from = mutant!(ExpectedFromStart, record.end, record.start);
+            let remaining = job.expected_end.since(seen_from);
             let charged = rate.counters(remaining).charge;
             payer.expected = payer.expected.plus(CoreMillis(charged));
         }
@@ -100,8 +105,16 @@ impl Site {
                 .into_iter()
                 .map(|(key, mark)| Write::set(Table::Jobs, key, mark.to_bytes())),
         );
+        let early = mutated!(RepliedBeforePersist);
+        if early {
+            let reply = Reply::Reported(report.reported.clone());
+            self.effects.push(Effect::Reply { ticket, reply });
+        }
         if !report.writes.is_empty() {
             self.effects.push(Effect::Persist(report.writes));
+        }
+        if early {
+            return;
         }
         self.effects.append(&mut report.behind);
         self.effects.push(Effect::Reply {
@@ -146,7 +159,8 @@ impl Site {
         }
         let key = job_key(&record.key);
         // Two reports of one job in one event: the second one sees what the first one did.
-        let mark = report.marks.get(&key).copied().or(mark);
+        let first = report.marks.get(&key).copied();
+        let mark = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let unfounded = payer.account.vo.filter(|_| !payer.is_founded);
         let charged = charge(record, mark, &payer.rules, &self.config.charging);
         let charge = match (charged, unfounded) {
@@ -162,6 +176,9 @@ impl Site {
             }
             (Ok(Some(charge)), None) => charge,
         };
+        if !payer.is_mapped && mutated!(UnmappedDropped) {
+            return true;
+        }
         let total = payer.add(&charge);
         report.marks.insert(key, charge.mark);
         if !payer.is_mapped {
@@ -196,7 +213,9 @@ impl Site {
                 let added = self
                     .ledger
                     .add(account, *span, *counters, payer.rules.window);
-                report.writes.extend(added.writes);
+                if !mutated!(LedgerUnwritten) {
+                    report.writes.extend(added.writes);
+                }
                 self.shares.count_own(entry, added.span, counters.charge);
                 self.note_merged(now.wall, &added.merged);
             }
@@ -214,7 +233,7 @@ impl Site {
         // By our own clock, though it may be wrong: the batch system goes by the same one. Peers are
         // told when it is time.
         let latest = self.own_clock.after(self.config.timing.clock_tolerance);
-        if record.end > latest {
+        if record.end > latest && !mutated!(FutureJobsTaken) {
             let ahead = record.end.since(self.own_clock).0 / 1_000;
             return Err(format!(
                 "job `{}` ends {ahead} s in the future: is this machine's clock right?",
@@ -281,7 +300,8 @@ impl Site {
             .get(&vo)
             .and_then(|replica| replica.charter())
             .is_some_and(|charter| {
-                charter.usage_mode == UsageMode::Predictive && charter.member(self.id).is_some()
+                let predicts = charter.usage_mode == UsageMode::Predictive;
+                (predicts || mutated!(AlwaysPredictive)) && charter.member(self.id).is_some()
             });
         if !predictive {
             return;

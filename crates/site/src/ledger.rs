@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
     AccountPath, Counters, Incarnation, MonoTime, SiteId, Span, VoId, WallTime, Window,
-    WindowLength,
+    WindowLength, mutant, mutated,
 };
 
 use crate::identity::Account;
@@ -116,17 +116,19 @@ impl Ledger {
         let key = (span, account.path.clone());
         let cell = cells.entry(key.clone()).or_default();
         *cell = cell.plus(amount);
-        let row = ledger_value(&account.path, *cell);
+        let row = ledger_value(&account.path, mutant!(LedgerKeepsLast, *cell, amount));
         // Local counters live in one incarnation for ever: nobody else holds a copy.
         let incarnation = if let Some(vo) = account.vo {
             let unpublished = self.unpublished.entry(vo).or_default();
             for hour in &gone {
                 unpublished.remove(&(*hour, account.path.clone()));
             }
-            unpublished.insert(key);
+            if *cell == amount || !mutated!(GrowthUnpublished) {
+                unpublished.insert(key);
+            }
             self.incarnation
         } else {
-            Incarnation(0)
+            mutant!(LocalByLife, Incarnation(0), self.incarnation)
         };
         let merged = (!gone.is_empty() || span != asked).then(|| span.day(window));
         let deleted = gone
@@ -205,6 +207,9 @@ impl Ledger {
 
     /// Lets everything that was held back try again: the charter may allow more now.
     pub(crate) fn retry_held_back(&mut self, vo: VoId) {
+        if mutated!(HeldBackForEver) {
+            return;
+        }
         let held = self.held_back.remove(&vo).unwrap_or_default();
         self.unpublished.entry(vo).or_default().extend(held);
     }
@@ -234,6 +239,7 @@ impl Ledger {
         let Some(cells) = self.carried.get_mut(&vo) else {
             return Counters::default();
         };
+        let amount = mutant!(PublishedCarriedToo, amount, Counters::default());
         let (mut left, mut found) = (amount, Counters::default());
         let mut take = |carried: &mut Carried| {
             let rest = carried.left.minus(left);
@@ -329,7 +335,7 @@ impl Ledger {
                 ledger_key(&account, incarnation, span)
             };
             settled.writes.push(Write::delete(Table::Ledger, row));
-            if !carried.left.is_zero() {
+            if !carried.left.is_zero() && !mutated!(CarriedDropped) {
                 let is_ahead = span.start(window) > latest;
                 let place = if is_ahead {
                     Span::Window(window.window_at(latest))
@@ -482,7 +488,7 @@ impl Site {
         now: WallTime,
         days: impl IntoIterator<Item = &'a u32>,
     ) {
-        if days.into_iter().any(|day| !weighs_as_one(*day, now)) {
+        if days.into_iter().any(|day| !weighs_as_one(*day, now)) && !mutated!(TreeOutlivesMerge) {
             self.tree_is_stale = true;
         }
     }

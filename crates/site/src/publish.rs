@@ -11,7 +11,7 @@ use fairmesh_gossip::{Absorbed, Refusal, Replica};
 use fairmesh_model::documents::{BATCH_BYTES_MAX, PathCells};
 use fairmesh_model::{
     AccountPath, Checkpoint, ContentHash, Counters, InFlightSheet, Incarnation, Millis, MonoTime,
-    Now, Seq, Signed, Span, StreamId, UsageBatch, VoId, WallTime, WindowLength,
+    Now, Seq, Signed, Span, StreamId, UsageBatch, VoId, WallTime, WindowLength, mutated,
 };
 use fairmesh_usage::Refused;
 use serde_bytes::ByteBuf;
@@ -101,7 +101,8 @@ impl Site {
 
     /// Whether a peer has said what time it is, or there is nobody who could.
     pub(crate) fn knows_time(&self, now: MonoTime, vo: VoId) -> bool {
-        self.gossip.peers_clock(now).is_some() || self.is_alone(vo)
+        let has_heard = self.gossip.peers_clock(now).is_some() || mutated!(TimeTakenForKnown);
+        has_heard || self.is_alone(vo)
     }
 
     /// Whether no other site takes part in the VO.
@@ -220,6 +221,10 @@ impl Site {
         self.stats.batches_published += 1;
         self.move_horizon(now, vo, now.wall);
         let key = stream_key(vo, stream, seq.next());
+        if mutated!(PushedBeforePersist) {
+            let bytes = Push::Batch(ByteBuf::from(bytes.clone())).to_bytes();
+            self.effects.push(Effect::Push { vo, bytes });
+        }
         self.effects.push(Effect::Persist(vec![Write::set(
             Table::Batches,
             key,
@@ -342,6 +347,9 @@ impl Site {
             return Vec::new();
         };
         let pruned = usage.prune(stream);
+        if mutated!(NothingDeleted) {
+            return Vec::new();
+        }
         pruned_rows(vo, stream, &pruned).collect()
     }
 
@@ -371,7 +379,7 @@ impl Site {
             let today = rules.window.day_of(rules.window.window_at(now.wall));
             let before = today.saturating_sub(WINDOW_DAYS);
             // Unpublished hours of those days must be in the stream before it is compacted.
-            if self.ledger.has_unpublished(vo) {
+            if self.ledger.has_unpublished(vo) && !mutated!(MergedUnpublished) {
                 self.publish(now, vo, Vec::new());
             }
             let usage = self

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fairmesh_fairshare::Snapshot;
 use fairmesh_model::{
     ContentHash, Counters, MonoTime, Now, Origin, Seq, SiteId, StreamId, VoId, WallTime, Window,
-    cbor,
+    cbor, mutant,
 };
 use fairmesh_policy::{CompiledTree, Warning};
 
@@ -170,7 +170,7 @@ impl Site {
             .into_iter()
             .flat_map(|charter| &charter.sites)
         {
-            coverage.sites_total += 1;
+            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(member.site != self.id));
             coverage.cores_total += u64::from(member.cores);
             if let Some(at) = heard.get(&member.site) {
                 coverage.sites_heard += 1;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_gossip::{Absorbed, Refusal, Replica};
 use fairmesh_model::{
     Checkpoint, ContentHash, Counters, Incarnation, Millis, Now, Origin, Signed, SigningKey, Span,
-    StreamId, VoId, WallTime, Window, cbor,
+    StreamId, VoId, WallTime, Window, cbor, mutant, mutated,
 };
 
 use crate::config::SiteConfig;
@@ -63,8 +63,8 @@ impl Site {
                 .entry(vo)
                 .or_insert_with(|| Replica::new(vo, own));
         }
-        site.restore_memory(memory);
-        site.restore_documents(take(Table::Documents));
+        site.restore_memory(mutant!(MemoryUnread, memory, Vec::new()));
+        site.restore_documents(mutant!(DocumentsUnread, take(Table::Documents), Vec::new()));
         site.restore_forks(take(Table::Forks));
         site.restore_streams(
             take(Table::Seals),
@@ -88,8 +88,9 @@ impl Site {
             .map_or(0, |last| last.0.saturating_add(1));
         // Where the past is ahead of what was handed in, the seed's bits keep two lives apart that
         // begin from one backup.
-        let above = Incarnation(floor.saturating_add(seed & 0xf_ffff));
-        let is_fresh = incarnation.0 >= floor;
+        let above = floor.saturating_add(seed & 0xf_ffff);
+        let above = Incarnation(mutant!(LifeGoesOn, above, floor.saturating_sub(1)));
+        let is_fresh = incarnation.0 >= mutant!(LifeGoesOn, floor, u64::MAX);
         site.ledger = Ledger::new(if is_fresh { incarnation } else { above });
         site.restore_ledger(ledger);
         site.expect_own_sheets();
@@ -213,7 +214,11 @@ impl Site {
         first.into_iter().for_each(|index| {
             self.restore_checkpoint(ordered[index].0, ordered[index].1.bytes(), &seals)
         });
-        for (key, bytes) in batches {
+        let last = batches.len().saturating_sub(1);
+        for (index, (key, bytes)) in batches.into_iter().enumerate() {
+            if index == last && mutated!(LastBatchForgotten) {
+                continue;
+            }
             let Some(replica) = vo_of(&key).and_then(|vo| self.replicas.get_mut(&vo)) else {
                 continue;
             };
@@ -279,6 +284,9 @@ impl Site {
             site: self.id,
             incarnation: row.incarnation,
         };
+        if mutated!(CarriedWhole) {
+            return Counters::default();
+        }
         if row.incarnation < usage.settled_below(self.id) {
             return row.counters;
         }

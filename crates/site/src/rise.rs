@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_model::window::DAY_MS;
-use fairmesh_model::{AccountPath, Counters, Span, StreamId, WallTime, WindowLength};
+use fairmesh_model::{AccountPath, Counters, Span, StreamId, WallTime, WindowLength, mutated};
 use fairmesh_usage::CellChange;
 
 /// New usage in a span.
@@ -40,6 +40,7 @@ pub(crate) fn rises(changes: &[CellChange], length: WindowLength) -> Vec<Rise> {
     for change in changes {
         let mut amount = change.after.minus(change.before);
         if let Span::Day(day) = change.span
+            && !mutated!(MergedDayRisesWhole)
             && let Some(fall) = fallen.get_mut(&(change.stream, day, &change.path))
         {
             let rest = fall.minus(amount);

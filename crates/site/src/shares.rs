@@ -14,7 +14,7 @@ use fairmesh_fairshare::{
 use fairmesh_gossip::Replica;
 use fairmesh_model::{
     AccountPath, Counters, Distance, HistoryRule, Now, SiteId, Span, StreamId, VoId, WallTime,
-    Window, WindowLength,
+    Window, WindowLength, mutant, mutated,
 };
 use fairmesh_policy::{CompiledTree, InForce, compile};
 
@@ -89,6 +89,7 @@ impl Shares {
                 path: rise.path.clone(),
             };
             let entry = self.view.locate(&account).entry;
+            let own = own || mutated!(ReceivedAsOwn);
             let reach = if own { Reach::Own } else { Reach::Remote };
             self.writer.apply(entry, rise.span, risen, reach);
         }
@@ -120,10 +121,12 @@ impl Shares {
     /// back across a window's end: the tree must be built anew, as windows never move back.
     #[must_use]
     pub(crate) fn advance(&mut self, now: WallTime, entries_max: usize) -> bool {
+        let late =
+            |window: Window| mutant!(ReferenceOneLate, window, Window(window.0.saturating_sub(1)));
         let references: Vec<Window> = self
             .lengths
             .iter()
-            .map(|length| length.window_at(now))
+            .map(|length| late(length.window_at(now)))
             .collect();
         let mut places = references.iter().zip(&self.references);
         if places.any(|(next, last)| next < last) {
@@ -185,7 +188,8 @@ impl Shares {
                 site: own,
                 incarnation: ledger.incarnation(),
             };
-            for cell in usage.cells().filter(|cell| cell.stream != current) {
+            let counts = |stream| stream != current || mutated!(OwnStreamTwice);
+            for cell in usage.cells().filter(|cell| counts(cell.stream)) {
                 let entry = self
                     .view
                     .locate(&Account {
@@ -262,9 +266,13 @@ fn histories_of(config: &SiteConfig, replicas: &BTreeMap<VoId, Replica>) -> Vec<
         .filter_map(|(vo, replica)| Some((*vo, replica.charter()?)));
     let vos = charters.map(|(vo, charter)| HistoryRules {
         of: Some(vo),
-        rule: charter.history,
+        rule: mutant!(
+            HistoryIgnored,
+            charter.history,
+            HistoryRule::None { horizon: u32::MAX }
+        ),
         window: charter.window,
-        distance: charter.distance,
+        distance: mutant!(DistanceIgnored, charter.distance, Distance::default()),
     });
     [own].into_iter().chain(vos).collect()
 }

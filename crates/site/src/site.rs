@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fairmesh_gossip::{Gossip, GossipStats, Intervals, Replica};
 use fairmesh_model::{
-    Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, VoId, WallTime,
+    Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, VoId, WallTime, mutant, mutated,
 };
 
 use crate::config::SiteConfig;
@@ -250,6 +250,7 @@ impl Site {
             let by = now.wall.since(peers);
             self.notice(Notice::OwnClockAhead { by });
         }
+        let latest = mutant!(OwnClockBelieved, latest, now.wall);
         Now {
             wall: now.wall.min(latest),
             ..now
@@ -277,7 +278,9 @@ impl Site {
             self.publish_all(now);
         }
         for vo in leaves {
-            self.left.extend(self.replicas.remove_entry(&vo));
+            let left = self.replicas.remove_entry(&vo);
+            self.left
+                .extend(left.filter(|_| !mutated!(LeftIsForgotten)));
             self.effects.push(Effect::Unsubscribe { vo });
         }
         self.config = config;
@@ -290,7 +293,9 @@ impl Site {
         }
         self.tree_is_stale = true;
         self.allow_is_stale = true;
-        self.undescribed = self.replicas.keys().copied().collect();
+        if !mutated!(NewPricesUnsaid) {
+            self.undescribed = self.replicas.keys().copied().collect();
+        }
         self.publish_due(now);
     }
 
@@ -332,7 +337,8 @@ impl Site {
         if day > self.forgotten_on_day {
             self.forgotten_on_day = day;
             self.compact_days(now);
-            self.forget_local(now.wall);
+            let local = mutant!(LocalForgottenEarly, now.wall, WallTime(u64::MAX));
+            self.forget_local(local);
             self.retire_old_lives(now);
             self.warn_of_documents(now);
         }
@@ -344,7 +350,7 @@ impl Site {
             self.effects.push(Effect::Notice(notice));
         }
         // What was said long ago may be said again; the list must not grow with time.
-        if self.notices.len() > NOTICES_MAX {
+        if self.notices.len() > NOTICES_MAX && !mutated!(NoticesUnbounded) {
             self.notices.pop_first();
         }
     }

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{Checkpoint, Seal, SealRef, Seq, Span, StreamId, Verified};
+use fairmesh_model::{Checkpoint, Seal, SealRef, Seq, Span, StreamId, Verified, mutated};
 
 use crate::capacity::Bound;
 use crate::cut::{self, Cut};
@@ -273,7 +273,9 @@ impl VoUsage {
         let held: Vec<SealRef> = parts.keys().copied().collect();
         let mut joining = Joining::default();
         for part in parts.values() {
-            if let Part::Theirs(seal) = part {
+            if let Part::Theirs(seal) = part
+                && !mutated!(CheckpointUnread)
+            {
                 self.join(id, &seal.cells, &mut joining);
             }
         }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Counters, SiteId, Span, WindowLength};
+use fairmesh_model::{Counters, SiteId, Span, WindowLength, mutated};
 
 use crate::edit::Edit;
 use crate::refused::Refused;
@@ -142,7 +142,7 @@ impl Totals {
             ];
             for (counter, grown, total, cores) in claims {
                 let (claimed, bound) = (total.unsigned_abs(), bound.of(cores, *span, length));
-                if grown > 0 && claimed > bound {
+                if grown > 0 && claimed > bound && !mutated!(CapacityUnbounded) {
                     return Err(Refused::OverCapacity {
                         site,
                         span: *span,

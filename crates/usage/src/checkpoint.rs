@@ -6,7 +6,7 @@
 //!
 //! Deliberately not here: signing (the caller has the key) and adopting ([`crate::adopt`]).
 
-use fairmesh_model::{Checkpoint, ContentHash, Seq, StreamId, WallTime};
+use fairmesh_model::{Checkpoint, ContentHash, Seq, StreamId, WallTime, mutant};
 
 use crate::cut;
 use crate::vo_usage::VoUsage;
@@ -80,7 +80,9 @@ impl VoUsage {
                 .extend(self.seals.release(old.held.iter().map(|seal| seal.hash)));
             pruned.checkpoints.push(old.document.hash());
         }
-        let kept = stream.log.split_off(&oldest_kept.next());
+        let first_kept = oldest_kept.next();
+        let first_kept = mutant!(PrunedTooFar, first_kept, first_kept.next().next());
+        let kept = stream.log.split_off(&first_kept);
         pruned
             .seqs
             .extend(std::mem::replace(&mut stream.log, kept).into_keys());

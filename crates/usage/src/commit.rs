@@ -4,8 +4,8 @@
 //! sheets and the path table are ahead; after either, everything agrees again. A join that claims
 //! more than its bound is undone edit by edit, backwards, and leaves no trace.
 
-use fairmesh_model::StreamId;
 use fairmesh_model::documents::PathCells;
+use fairmesh_model::{StreamId, mutated};
 
 use crate::capacity::{Bound, Moved};
 use crate::digest::CellHasher;
@@ -68,7 +68,7 @@ impl VoUsage {
                 stale => stale.insert(CellHasher::new(id, edit.span)),
             };
             let key = self.paths.key(edit.path);
-            if let Some(before) = edit.before {
+            if let Some(before) = edit.before.filter(|_| !mutated!(DigestKeepsOld)) {
                 self.digest.subtract(hasher.hash(key, before));
             }
             if let Some(after) = edit.after {

@@ -14,7 +14,7 @@
 use std::collections::btree_map;
 use std::sync::Arc;
 
-use fairmesh_model::{Checkpoint, ContentHash, Seq, StreamId, UsageBatch, Verified};
+use fairmesh_model::{Checkpoint, ContentHash, Seq, StreamId, UsageBatch, Verified, mutated};
 
 use crate::stream::Stream;
 use crate::vo_usage::VoUsage;
@@ -76,6 +76,11 @@ impl VoUsage {
         let mut backlogs: Vec<Backlog<'_>> = self
             .streams
             .iter()
+            .filter(|(id, _)| {
+                let mut later = self.streams.range(**id..).skip(1);
+                let is_over = later.next().is_some_and(|(next, _)| next.site == id.site);
+                !(is_over && mutated!(OldLivesWithheld))
+            })
             .filter_map(|(id, stream)| Backlog::of(stream, Seq(digest.get(id))))
             .collect();
         backlogs.sort_by_key(|backlog| backlog.missing);

@@ -3,7 +3,10 @@
 //! Invariant: edits are exact inverses of themselves with `before` and `after` swapped, so that a
 //! refused batch is undone by playing its edits backwards.
 
-use fairmesh_model::{AccountPath, Counters, Span, StreamId, WallTime, WindowLength};
+use fairmesh_model::window::DAY_MS;
+use fairmesh_model::{
+    AccountPath, Counters, Millis, Span, StreamId, WallTime, WindowLength, mutant,
+};
 
 use crate::paths::PathId;
 
@@ -55,7 +58,8 @@ pub(crate) struct Rule {
 impl Rule {
     /// Whether cells of `span` are no longer kept.
     pub(crate) fn has_forgotten(self, span: Span) -> bool {
-        span.end(self.length) <= self.horizon
+        let day_early = Millis(mutant!(ForgottenADayEarly, 0, DAY_MS));
+        span.end(self.length) <= self.horizon.after(day_early)
     }
 }
 

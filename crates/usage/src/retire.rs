@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Incarnation, SiteId, StreamId};
+use fairmesh_model::{Incarnation, SiteId, StreamId, mutated};
 
 use crate::capacity::Moved;
 use crate::checkpoint::Pruned;
@@ -50,7 +50,7 @@ impl VoUsage {
 
     /// Whether the stream belongs to a life that is over.
     pub fn is_retired(&self, stream: StreamId) -> bool {
-        stream.incarnation < self.retired_below(stream.site)
+        stream.incarnation < self.retired_below(stream.site) && !mutated!(RetiredComesBack)
     }
 
     /// What the site of `current` may declare over: the incarnation below which none of its streams

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use fairmesh_model::cells::Cell;
-use fairmesh_model::{Counters, Span, Window, WindowLength};
+use fairmesh_model::{Counters, Span, Window, WindowLength, mutated};
 
 use crate::edit::{Edit, Joining, Rule};
 use crate::paths::PathId;
@@ -190,7 +190,7 @@ impl Sheets {
         let sheet = self.windows.entry(window.0).or_default();
         let mut hint = 0;
         for (path, counters) in rows {
-            if day.is_some_and(|day| day.contains(path)) {
+            if day.is_some_and(|day| day.contains(path)) && !mutated!(HourBesideDay) {
                 joining.absorbed += 1;
             } else if counters.is_zero() {
                 // Zero is the bottom of an hour: no cell.
@@ -219,7 +219,7 @@ impl Sheets {
         let mut hint = 0;
         for (path, counters) in rows {
             let changed = sheet.join(path, counters, &mut hint);
-            if matches!(changed, Some((None, _))) {
+            if matches!(changed, Some((None, _))) && !mutated!(DayBesideHours) {
                 for (window, hours) in self.windows.range_mut(windows_of(day, length)) {
                     if let Some(before) = hours.remove(path) {
                         let span = Span::Window(Window(*window));

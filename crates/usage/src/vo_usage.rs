@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fairmesh_model::{
     AccountPath, Counters, Incarnation, Seq, Span, StreamId, UsageBatch, Verified, VoId, WallTime,
-    WindowLength,
+    WindowLength, mutant, mutated,
 };
 
 use crate::capacity::{Bound, Moved, Totals};
@@ -208,9 +208,11 @@ impl VoUsage {
                 .ok_or(Refused::BrokenChain { stream: id, seq })
         };
         let broken = || Err(Refused::BrokenChain { stream: id, seq });
-        if seq <= stream.seq {
+        if mutant!(PositionOneLess, seq <= stream.seq, seq < stream.seq) {
             return match stream.log.get(&seq) {
-                Some(held) if held.hash() != batch.hash() => contradicts(held),
+                Some(held) if held.hash() != batch.hash() && !mutated!(ForkUnseen) => {
+                    contradicts(held)
+                }
                 None if seq == stream.seq && stream.head != Some(batch.hash()) => broken(),
                 _ => Ok(Place::Known),
             };
@@ -221,7 +223,7 @@ impl VoUsage {
                 got: seq,
             });
         }
-        if batch.body().previous == stream.head {
+        if batch.body().previous == stream.head || mutated!(ForkUnseen) {
             return Ok(Place::Next);
         }
         stream.log.get(&stream.seq).map_or_else(broken, contradicts)

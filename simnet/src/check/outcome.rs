@@ -1,6 +1,6 @@
 //! What has come of a run.
 //!
-//! Invariant: an outcome is plain data that depends on the seed, the options and the planted bug
+//! Invariant: an outcome is plain data that depends on the seed, the options and the planted fault
 //! alone; it goes from thread to thread. Deliberately not here: how it is shown.
 
 use std::collections::BTreeMap;

@@ -20,15 +20,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::check::summary::{Summary, percentile};
 use crate::check::{Failure, Run, pool, seeds, shrink};
 use crate::invariants::{LIVENESS, TABLE};
-use crate::planted::BUGS;
 use crate::report;
 use crate::swarm::Options;
-
-/// Seeds in which a planted bug must be found.
-const PLANTED_SEEDS_MAX: u64 = 60;
-
-/// Trials of each planted bug: the median of their seeds is shown.
-const PLANTED_TRIALS: u64 = 3;
 
 /// Options of `simnet check`.
 #[derive(Debug, clap::Args)]
@@ -51,9 +44,6 @@ pub struct Args {
     /// Run with the options in this file instead of drawing them.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sites", "days"])]
     pub options: Option<PathBuf>,
-    /// Look whether each planted bug is found, and in how many seeds.
-    #[arg(long)]
-    pub planted: bool,
     /// Go on after failures.
     #[arg(long)]
     pub keep_going: bool,
@@ -124,9 +114,6 @@ impl Args {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if args.planted {
-        return planted(args);
-    }
     let started = Instant::now();
     let given = args.given()?;
     let bar = bar(args.seeds as u64)?;
@@ -268,40 +255,4 @@ fn print_shrunk(seed: u64, options: Options, failure: &Failure, runs: usize) {
         sayln!("After {} ms: {}", failure.at_ms, failure.message);
         sayln!("{}", failure.last_events.join("\n"));
     }
-}
-
-/// Looks for every planted bug.
-fn planted(args: &Args) -> anyhow::Result<ExitCode> {
-    let trials = usize::try_from(PLANTED_TRIALS)?;
-    let bar = bar((BUGS.len() * trials) as u64)?;
-    let job = |index: usize| {
-        let trial = (index % trials) as u64;
-        let first = Seed(args.seed(0).0.wrapping_add(trial * PLANTED_SEEDS_MAX));
-        BUGS[index / trials].seeds_to_find(first, PLANTED_SEEDS_MAX)
-    };
-    let mut tries: Vec<Vec<u64>> = vec![Vec::new(); BUGS.len()];
-    pool::in_order(BUGS.len() * trials, pool::threads(), job, |index, seeds| {
-        bar.inc(1);
-        tries[index / trials].push(seeds.unwrap_or(u64::MAX));
-        true
-    });
-    bar.finish_and_clear();
-    let mut rows = Table::new();
-    rows.load_style(UTF8_HORIZONTAL_ONLY);
-    rows.set_header(["Planted bug", "Found by", "Seeds to find it (median)"]);
-    let mut found = 0;
-    for (bug, seeds) in BUGS.iter().zip(&mut tries) {
-        seeds.sort_unstable();
-        let median = seeds[trials / 2];
-        let is_found = median <= PLANTED_SEEDS_MAX;
-        found += usize::from(is_found);
-        let median = if is_found {
-            median.to_string()
-        } else {
-            "not found".to_owned()
-        };
-        rows.add_row([bug.name.to_owned(), bug.breaks.to_owned(), median]);
-    }
-    sayln!("{rows}\nFound {found} of {}.", BUGS.len());
-    Ok(ExitCode::from(u8::from(found < BUGS.len())))
 }

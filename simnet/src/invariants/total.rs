@@ -6,7 +6,6 @@
 
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
-use crate::planted::Shown;
 
 /// The checker.
 pub(super) struct Total;
@@ -19,7 +18,6 @@ impl Invariant for Total {
     fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         for vo in seen.vos {
             let bounds = seen.oracle.bounds(*vo);
-            let off = u64::from(seen.shown == Shown::LedgerOff);
             for node in seen
                 .nodes()
                 .filter(|node| site_vos(seen, *node).contains(vo))
@@ -29,7 +27,7 @@ impl Invariant for Total {
                 for (path, (certain, most)) in &bounds {
                     let sum = sums.get(path).map_or(0, |counters| counters.charge);
                     *checks += 1;
-                    if !(*certain + off..=*most + off).contains(&sum) {
+                    if !(*certain..=*most).contains(&sum) {
                         let message = format!(
                             "counts {sum} core-ms for {path} of VO {}; the ledger says {certain} to {most}",
                             vo.short()

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the site itself is honest; what it sends beside its own messages is drawn from one
 //! stream, and so is which of its own pushes goes out a second time with one byte changed.
-//! Deliberately not here: lies that are well signed (the planted bugs and the swarm).
+//! Deliberately not here: lies that are well signed (the swarm).
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

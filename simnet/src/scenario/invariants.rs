@@ -10,7 +10,6 @@
 use crate::check::watch::{Facts, SharedFacts};
 use crate::invariants::{Invariant, Seen, TABLE};
 use crate::oracle::Oracle;
-use crate::planted::Shown;
 use crate::world::{StepInfo, World};
 
 use super::Scenario;
@@ -97,7 +96,6 @@ impl Condition for Invariants {
             deep: step.number.is_multiple_of(DEEP_EVERY),
             whole: &self.whole,
             vos: &vos,
-            shown: Shown::True,
         };
         for (name, invariant) in &mut self.checked {
             let looked = invariant.after_step(&seen, &mut self.checks);

@@ -11,7 +11,7 @@
 //! Source: Klusáček and Rudová, "Multi-Resource Aware Fairsharing for Heterogeneous Systems" (JSSPP 2014).
 
 use ethnum::U256;
-use fairmesh_model::{Factor, MachineClass, PriceList};
+use fairmesh_model::{Factor, MachineClass, PriceList, mutant, mutated};
 
 use super::{ChargeError, Job, Resources};
 use crate::ratio;
@@ -56,7 +56,10 @@ pub fn suitable(
 fn equivalent(held: Resources, class: &MachineClass, counts: (bool, bool)) -> (U256, U256) {
     asked(held, class, counts)
         .map(|(asked, has)| (U256::from(asked), U256::from(has)))
-        .max_by(|a, b| ratio::compare(*a, *b))
+        .max_by(|a, b| {
+            let order = ratio::compare(*a, *b);
+            mutant!(LeastResourceCounts, order, order.reverse())
+        })
         .map_or((U256::ZERO, U256::ONE), |(asked, has)| {
             (asked * U256::from(class.cpus), has)
         })
@@ -71,7 +74,10 @@ pub fn cheapest(
 ) -> Option<(&str, (U256, U256))> {
     suitable(prices, held, counts)
         .map(|(name, class)| (name, equivalent(held, class, counts)))
-        .min_by(|a, b| ratio::compare(a.1, b.1))
+        .min_by(|a, b| {
+            let order = ratio::compare(a.1, b.1);
+            mutant!(DearestMachine, order, order.reverse())
+        })
 }
 
 /// The rate of `job` in core-ms a ms, as a fraction with a numerator below 2^160.
@@ -95,7 +101,9 @@ pub(super) fn penalty(
         });
     }
     let spec = speed(prices, job, counts)?;
-    let queue_cost = prices.queue_cost(job.queue);
+    let spec = mutant!(MachinesAlike, spec, Factor::ONE);
+    let queue = job.queue.filter(|_| !mutated!(QueueFree));
+    let queue_cost = prices.queue_cost(queue);
     let product = |a: Factor, b: Factor| u64::from(a.millionths()) * u64::from(b.millionths());
     if product(spec, queue_cost) > product(factor_max, Factor::ONE) {
         return Err(ChargeError::FactorAboveMax {

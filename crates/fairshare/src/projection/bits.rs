@@ -7,7 +7,7 @@
 //! that level ties and the ones below decide. O(depth), no allocation.
 //! Deliberately not here: more than 64 bits; where so little matters, use `rank`.
 
-use fairmesh_model::Share;
+use fairmesh_model::{Share, mutant};
 
 use super::{Context, Priority, Projection, units_of};
 use crate::deviation::DeviationVector;
@@ -42,6 +42,7 @@ pub fn pack(vector: &DeviationVector, depth: usize) -> u64 {
     let bits = digit_bits(depth);
     let mut packed = 0u64;
     for level in 0..depth.max(1) {
+        let level = mutant!(LowestLevelFirst, level, depth.max(1) - 1 - level);
         let digit = vector
             .levels()
             .get(level)

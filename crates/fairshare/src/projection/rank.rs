@@ -5,7 +5,7 @@
 //! Deliberately not here: distances between ranks; a rank says who is first, not by how much.
 
 use ethnum::U256;
-use fairmesh_model::Share;
+use fairmesh_model::{Share, mutant};
 
 use super::{Context, Priority, Projection, fraction, units_of};
 use crate::deviation::DeviationVector;
@@ -39,9 +39,11 @@ impl Projection for RankProjection {
 
     /// One more than the number of ranks behind the entry's. The vector is not looked at.
     fn project(&self, _vector: &DeviationVector, context: &Context) -> Priority {
-        Priority::whole(u64::from(
+        Priority::whole(u64::from(mutant!(
+            RankFromBelow,
             self.ranking.count() + 1 - self.ranking.rank(context.entry),
-        ))
+            self.ranking.rank(context.entry)
+        )))
     }
 
     fn factor(&self, priority: &Priority, _context: &Context) -> Share {

@@ -4,7 +4,7 @@
 //! weighted sum, because windows of an old day weigh what their day weighs.
 //! Deliberately not here: amounts of what is booked below the entry.
 
-use fairmesh_model::{Span, Window};
+use fairmesh_model::{Span, Window, mutant};
 
 use super::sums::Change;
 use super::topology::Topology;
@@ -116,7 +116,9 @@ impl Booked {
 impl Cell {
     /// Takes in `other`; both saturate only beyond 584 million core-years in a day.
     fn absorb(&mut self, other: &Self) -> bool {
-        self.own = self.own.saturating_add(other.own);
+        self.own = self
+            .own
+            .saturating_add(mutant!(MergedDayLosesOwn, other.own, 0));
         self.remote = self.remote.saturating_add(other.remote);
         true
     }
@@ -128,7 +130,10 @@ pub(crate) fn weighted(own: u64, remote: u64, weights: (u64, u64)) -> Change {
         i128::try_from(amount * u128::from(weight)).expect("a charge times a weight is below 2^98")
     };
     Change {
-        local: times(u128::from(own), weights.0),
+        local: times(
+            u128::from(own) + u128::from(mutant!(OthersAreOwn, 0, remote)),
+            weights.0,
+        ),
         global: times(u128::from(own) + u128::from(remote), weights.1),
     }
 }

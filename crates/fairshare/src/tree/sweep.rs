@@ -7,7 +7,7 @@
 //! everybody at once"; as `actual` divides two sums, both must be seen from one window, so it is the
 //! work that is spread instead, and the moment that is common.
 
-use fairmesh_model::Window;
+use fairmesh_model::{Window, mutated};
 
 use super::spec::EntryId;
 use super::sums::Sums;
@@ -91,12 +91,16 @@ impl TreeWriter {
         };
         let (entries, next) = (self.store.len(), self.store.generation() ^ 1);
         while budget > 0 && sweep.cleared < entries {
-            self.store.set_sums(sweep.cleared, next, Sums::default());
+            if !mutated!(SweptTwice) {
+                self.store.set_sums(sweep.cleared, next, Sums::default());
+            }
             sweep.cleared += 1;
             budget -= 1;
         }
         while budget > 0 && sweep.summed < entries {
-            self.sum_entry(sweep.summed, next, &sweep.references);
+            if budget > 1 || !mutated!(SliceEndSkipped) {
+                self.sum_entry(sweep.summed, next, &sweep.references);
+            }
             sweep.summed += 1;
             budget -= 1;
         }

@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use fairmesh_model::path::PATH_DEPTH_MAX;
-use fairmesh_model::{AccountPath, Distance, Share, Span, Window};
+use fairmesh_model::{AccountPath, Distance, Share, Span, Window, mutated};
 
 use super::spec::{BuildError, EntryId, EntrySpec, History, Scope, TreeSpec};
 use super::sums::Sums;
@@ -231,6 +231,9 @@ impl Topology {
     pub(crate) fn level(&self, node: &Node, own: Sums, parent: Sums) -> Level {
         let (distance, usage, parent_usage) = match node.scope {
             Scope::Local => (self.distance(self.local), own.local, parent.local),
+            Scope::Global if mutated!(GlobalLevelsLocal) => {
+                (self.distance(at(node.history)), own.local, parent.local)
+            }
             Scope::Global => (self.distance(at(node.history)), own.global, parent.global),
         };
         Level {

@@ -5,7 +5,7 @@
 //!
 //! Deliberately not here: whom to ask, and when.
 
-use fairmesh_model::{Incarnation, Seq, SiteId, VoId};
+use fairmesh_model::{Incarnation, Seq, SiteId, VoId, mutated};
 
 use super::{Parts, Replicas};
 use crate::digest::{DigestFrame, Vector};
@@ -42,7 +42,9 @@ pub(super) fn pull(
 
 /// The replica of `vo`, if `peer` may see it.
 pub(super) fn shared(replicas: &Replicas, vo: VoId, peer: SiteId) -> Option<&Replica> {
-    replicas.get(&vo).filter(|replica| replica.serves(peer))
+    replicas
+        .get(&vo)
+        .filter(|replica| replica.serves(peer) || mutated!(StrangersServed))
 }
 
 /// Summaries of all VOs that `peer` may see, or that we ourselves know nothing of yet.

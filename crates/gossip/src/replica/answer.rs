@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::documents::SEAL_BYTES_MAX;
-use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, StreamId, cbor};
+use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, StreamId, cbor, mutated};
 use fairmesh_policy::DocumentKind;
 use fairmesh_usage::{DeltaItem, VersionVector, VoUsage};
 use serde_bytes::ByteBuf;
@@ -175,7 +175,7 @@ impl Replica {
     fn answer_documents(&self, held: &[ContentHash], answer: &mut PullAnswer, room: &mut usize) {
         let held: BTreeSet<&ContentHash> = held.iter().collect();
         for (kind, hash, bytes) in self.policies.documents() {
-            if held.contains(&hash) {
+            if held.contains(&hash) || mutated!(DocumentsWithheld) {
                 continue;
             }
             if bytes.len() > *room && *room < FRAME_BYTES_MAX {
@@ -277,7 +277,7 @@ impl Replica {
                 .collect(),
         };
         let delta = usage.delta_since(&digest, room);
-        answer.more |= !delta.complete;
+        answer.more |= !delta.complete && !mutated!(MoreUnsaid);
         answer.items = delta
             .items
             .into_iter()

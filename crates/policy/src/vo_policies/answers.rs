@@ -3,7 +3,7 @@
 //! Invariant: reads only, and time only adds warnings: `now` never changes an entry.
 //! Deliberately not here: how a document came into force (`super`).
 
-use fairmesh_model::{AccountPath, Verified, WallTime};
+use fairmesh_model::{AccountPath, Verified, WallTime, mutated};
 
 use super::{Active, POLICIES_MAX, VoPolicies};
 use crate::chain;
@@ -17,6 +17,9 @@ impl VoPolicies {
         let mut entries = Vec::new();
         for held in self.active.values().filter_map(Active::in_force) {
             let (policy, from) = (held.document.body(), held.reference());
+            if mutated!(ExpiredLapses) && now >= policy.expires {
+                continue;
+            }
             entries.extend(policy.shares.iter().map(|(below, entry)| VoEntry {
                 path: full_path(policy, below),
                 share: entry.share,

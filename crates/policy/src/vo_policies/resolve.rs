@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, ContentHash, Role, Signed};
+use fairmesh_model::{AccountPath, ContentHash, Role, Signed, mutated};
 
 use super::{Active, HELD_BYTES_MAX, INACTIVE_MAX, POLICIES_MAX, SlotId, VoPolicies, verify};
 use crate::error::PolicyError;
@@ -35,7 +35,8 @@ impl VoPolicies {
             }
             let slot = self.slots.get(&id);
             let documents = slot.map_or_else(Vec::new, |slot| slot.current(role.threshold));
-            for (below, role) in documents.first().iter().flat_map(|held| &held.delegations) {
+            let delegating = documents.first().filter(|_| !mutated!(DelegationIgnored));
+            for (below, role) in delegating.iter().flat_map(|held| &held.delegations) {
                 queue.insert((below.depth(), below.clone()), role.clone());
             }
             let active = Active {

@@ -1,0 +1,93 @@
+//! Looking for one planted fault, seed after seed.
+//!
+//! Invariant: what a hunt finds depends on the fault and the seeds alone, not on the thread that runs
+//! it nor on what ran there before. A panic of the code under test counts as found: asserts are checks
+//! too. So does a run that does not end.
+//!
+//! Deliberately not here: many hunts at a time, and printing (`cli::mutants`).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fairmesh_cluster::Seed;
+use fairmesh_model::mutant;
+use serde::{Deserialize, Serialize};
+
+use super::Mutant;
+use crate::check::Run;
+use crate::swarm::Options;
+
+/// What is said where the code under test panics instead of an invariant.
+pub const PANIC: &str = "panic";
+
+/// What is said where a run takes more steps than any sound one.
+pub const ENDLESS: &str = "endless";
+
+/// Steps of a run that count as endless. A sound one takes a tenth at most.
+const STEPS_MAX: u64 = 2_000_000;
+
+/// What became of one fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hunted {
+    /// The fault.
+    pub name: String,
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Seeds in which its hooks were come by.
+    pub reached: u64,
+    /// What found it, in the last of the seeds.
+    pub found: Option<Found>,
+}
+
+/// What found a fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The invariant, or [`PANIC`], or [`ENDLESS`].
+    pub by: String,
+    /// The seed.
+    pub seed: u64,
+    /// What was seen.
+    pub message: String,
+}
+
+/// Runs seeds from `first` on with the fault until one fails.
+pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
+    let mut hunted = Hunted {
+        name: of.name.clone(),
+        seeds: 0,
+        reached: 0,
+        found: None,
+    };
+    while hunted.found.is_none() && hunted.seeds < seeds_max {
+        let seed = Seed(first.0.wrapping_add(hunted.seeds));
+        let planted = mutant::plant(&of.name);
+        let found = catch_unwind(AssertUnwindSafe(|| failure_of(seed)));
+        hunted.reached += u64::from(mutant::reached() > 0);
+        drop(planted);
+        hunted.seeds += 1;
+        let found = found.unwrap_or_else(|panic| Some((PANIC.to_owned(), words_of(&*panic))));
+        hunted.found = found.map(|(by, message)| Found {
+            by,
+            seed: seed.0,
+            message,
+        });
+    }
+    hunted
+}
+
+fn failure_of(seed: Seed) -> Option<(String, String)> {
+    let mut run = Run::new(seed, Options::draw(seed));
+    while run.step() {
+        if run.world().steps() > STEPS_MAX {
+            let message = format!("{STEPS_MAX} steps and no end");
+            return Some((ENDLESS.to_owned(), message));
+        }
+    }
+    let failure = run.failure()?;
+    Some((failure.invariant.to_string(), failure.message.clone()))
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it panics").to_owned()
+}

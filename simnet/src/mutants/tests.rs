@@ -1,0 +1,63 @@
+//! The table against the code and against the invariants.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::invariants::{LIVENESS, TABLE as INVARIANTS};
+
+/// Where the macros themselves are.
+const SWITCH: &str = "mutant.rs";
+
+/// Names of the hooks below a folder.
+fn hooks(dir: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(dir).expect("the sources are there") {
+        let path = entry.expect("it is listed").path();
+        if path.is_dir() {
+            hooks(&path, names);
+        } else if path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with(SWITCH) {
+            let text = fs::read_to_string(&path).expect("it is text");
+            let calls = ["mutant!(", "mutated!("]
+                .into_iter()
+                .flat_map(|call| text.split(call).skip(1));
+            names.extend(calls.filter_map(name_of));
+        }
+    }
+}
+
+/// The name with which a macro's arguments begin.
+fn name_of(arguments: &str) -> Option<String> {
+    let name = arguments
+        .trim_start()
+        .split(|letter: char| !letter.is_alphanumeric())
+        .next()?;
+    name.starts_with(char::is_uppercase)
+        .then(|| name.to_owned())
+}
+
+#[test]
+fn each_fault_has_a_row_and_each_row_a_hook() {
+    let mut hooked = BTreeSet::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for folder in ["crates", "simnet/src"] {
+        hooks(&root.join(folder), &mut hooked);
+    }
+    let told: BTreeSet<String> = TABLE.iter().map(|mutant| mutant.name.clone()).collect();
+    assert_eq!(told.len(), TABLE.len(), "a name stands for one fault");
+    assert_eq!(hooked, told);
+}
+
+#[test]
+fn each_invariant_is_meant_to_find_a_fault() {
+    let meant: BTreeSet<&str> = TABLE.iter().map(|mutant| mutant.meant.as_str()).collect();
+    let names = INVARIANTS.iter().map(|entry| entry.name);
+    let unproven: Vec<&str> = names
+        .chain([LIVENESS])
+        .filter(|name| !meant.contains(name))
+        .collect();
+    assert_eq!(
+        unproven, [""; 0],
+        "no fault in the table is meant for these"
+    );
+}

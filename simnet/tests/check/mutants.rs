@@ -1,0 +1,47 @@
+//! Each invariant finds a fault that is planted for it.
+//!
+//! Invariant: a fault counts here only where the invariant that it is meant for says so, in seeds that
+//! anybody can run again. Deliberately not here: the other faults of the table (`simnet mutants`).
+
+use fairmesh_cluster::Seed;
+use simnet::check::pool;
+use simnet::invariants::{LIVENESS, TABLE as INVARIANTS};
+use simnet::mutants::TABLE;
+use simnet::mutants::hunt::hunt;
+
+/// Seeds in which an invariant must find its own.
+const SEEDS_MAX: u64 = 40;
+
+#[test]
+fn each_invariant_finds_a_fault_that_is_meant_for_it() {
+    let names: Vec<&str> = INVARIANTS
+        .iter()
+        .map(|entry| entry.name)
+        .chain([LIVENESS])
+        .collect();
+    let find = |index: usize| {
+        let mut meant = TABLE.iter().filter(|mutant| mutant.meant == names[index]);
+        meant.any(|mutant| {
+            let found = hunt(mutant, Seed(1), SEEDS_MAX).found;
+            found.is_some_and(|found| found.by == names[index])
+        })
+    };
+    pool::in_order(names.len(), pool::threads(), find, |index, is_found| {
+        assert!(
+            is_found,
+            "`{}` finds nothing that is meant for it",
+            names[index]
+        );
+        true
+    });
+}
+
+#[test]
+fn a_hunt_leaves_nothing_behind() {
+    let mutant = TABLE.iter().find(|mutant| mutant.meant == "nothing-lost");
+    let mutant = mutant.expect("one is meant for it");
+    let first = hunt(mutant, Seed(1), 1);
+    assert!(first.reached > 0);
+    assert!(!fairmesh_model::mutant::is_planted(&mutant.name));
+    assert_eq!(hunt(mutant, Seed(1), 1), first);
+}
