@@ -303,6 +303,9 @@ impl Gossip {
             return Answer::default();
         };
         let answer = answer.filter(|_| !mutated!(AnswersUnread));
+        if mutated!(AsksForEver) {
+            peer.queue.push_back(Asked::Probe);
+        }
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
         match (asked, response) {
             (Asked::Probe, Some(Response::Probe(theirs))) => {

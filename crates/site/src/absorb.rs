@@ -133,6 +133,9 @@ impl Site {
         kind: &'static str,
         bytes: &[u8],
     ) -> Result<String, String> {
+        if mutated!(DocumentDropped) {
+            return Ok(format!("{kind} is adopted"));
+        }
         let arrival = document_arrival(kind, bytes);
         let push = document_push(kind, bytes);
         match self.absorb_result(now, self.id, vo, arrival) {
