@@ -473,6 +473,7 @@ impl Site {
         self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || founded;
         self.allow_is_stale = true;
         self.undescribed.insert(vo);
+        self.gossip.may_confirm_again();
         self.ledger.retry_held_back(vo);
         self.notice(Notice::Adopted {
             vo,

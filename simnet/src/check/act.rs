@@ -238,7 +238,10 @@ impl Run {
         }
         let held = held_on_disk(&self.world);
         let removed = self.removed.iter().any(|(site, _)| *site == node);
-        if !keeps_journal || removed {
+        // A side file keeps what no peer is known to hold; a peer that has lost its store since may
+        // have held the rest alone.
+        let others_lost = self.lost_streams.keys().any(|other| *other != node);
+        if !keeps_journal || removed || others_lost {
             let mut survived = self.oracle.published.said(site_id(node), &held);
             // Those who still hold what a site that is not listed has said let go of it when they
             // hear of the charter.

@@ -12,7 +12,8 @@ use fairmesh_model::VoId;
 use fairmesh_site::Table;
 
 use super::Run;
-use crate::vo::Vo;
+use crate::oracle::held_on_disk;
+use crate::vo::{Vo, site_id};
 use crate::world::{StepKind, World};
 
 /// A document that an authority has signed.
@@ -20,6 +21,8 @@ use crate::world::{StepKind, World};
 pub(super) struct Document {
     vo: usize,
     bytes: Vec<u8>,
+    /// The site that a charter lists no more.
+    without: Option<usize>,
     /// Whether a node has taken it, and it is on a disk.
     is_taken: bool,
 }
@@ -30,6 +33,7 @@ pub(super) fn first_documents(vos: &[Vo]) -> Vec<Document> {
         [founded.charter.bytes(), founded.policy.bytes()].map(|bytes| Document {
             vo,
             bytes: bytes.to_vec(),
+            without: None,
             is_taken: true,
         })
     };
@@ -39,9 +43,21 @@ pub(super) fn first_documents(vos: &[Vo]) -> Vec<Document> {
 impl Run {
     /// Hands a document in at a node, behind those of its VO that wait.
     pub(super) fn hand_in(&mut self, node: usize, vo: usize, bytes: Vec<u8>) {
+        self.hand_in_without(node, vo, bytes, None);
+    }
+
+    /// The same of a charter that does not list a site any more.
+    pub(super) fn hand_in_without(
+        &mut self,
+        node: usize,
+        vo: usize,
+        bytes: Vec<u8>,
+        without: Option<usize>,
+    ) {
         self.documents.push(Document {
             vo,
             bytes,
+            without,
             is_taken: false,
         });
         self.hand_in_waiting(node, vo);
@@ -59,12 +75,28 @@ impl Run {
     fn hand_in_waiting(&mut self, node: usize, vo: usize) {
         let mine = |document: &&mut Document| document.vo == vo && !document.is_taken;
         let mut tried = false;
+        let mut dropped = Vec::new();
         for document in self.documents.iter_mut().filter(mine) {
             document.is_taken = self.world.publish(node, &document.bytes).is_ok();
+            dropped.extend(document.without.filter(|_| document.is_taken));
             tried = true;
+        }
+        for site in dropped {
+            self.dropped(site, vo);
         }
         if tried {
             self.look(Some(node), StepKind::Publish, true);
+        }
+    }
+
+    /// A charter that does not list a site is in force from now on. What peers hold of the site goes
+    /// with it; what the site has lost itself nobody can bring along when it is listed again.
+    fn dropped(&mut self, site: usize, vo: usize) {
+        if self.is_fragile(site) {
+            let held = held_on_disk(&self.world);
+            let mut survived = self.oracle.published.said(site_id(site), &held);
+            survived.remove(&self.ids[vo]);
+            self.oracle.lost_elsewhere(site, &survived);
         }
     }
 

@@ -90,7 +90,7 @@ impl Run {
         let changed = self.vos[vo]
             .next_charter(|charter| charter.sites.retain(|member| member.site != site_id(node)));
         let at = (node + 1) % self.options.sites;
-        self.hand_in(at, vo, changed.expect("one site less"));
+        self.hand_in_without(at, vo, changed.expect("one site less"), Some(node));
         self.after(ms, Planned::List { node, vo });
     }
 

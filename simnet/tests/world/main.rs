@@ -6,6 +6,7 @@
 mod calm;
 mod disks;
 mod life;
+mod members;
 mod networks;
 mod pushes;
 mod support;

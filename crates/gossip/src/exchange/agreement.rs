@@ -73,6 +73,14 @@ impl Gossip {
         }
     }
 
+    /// Who belongs to a VO has changed: a peer that had nothing to tell us as a stranger may be asked
+    /// again as often as a new one.
+    pub fn may_confirm_again(&mut self) {
+        for peer in self.peers.values_mut() {
+            peer.found.confirmations = 0;
+        }
+    }
+
     /// Somebody waits to hear all that `peer` holds: probe it again as soon as what is under way is
     /// over, a bounded number of times in a connection.
     pub fn confirm(&mut self, peer: SiteId) {
