@@ -46,7 +46,7 @@ fn all_count(world: &mut World, vo: &Vo, charge: u64) {
 #[test]
 fn a_site_that_restored_a_backup_while_it_was_no_member_counts_as_everybody_once_it_is_again() {
     with_seeds(|seed| {
-        let (mut world, mut vo) = grid(seed, 12);
+        let (mut world, mut vo) = grid(seed, 9);
         report(&mut world, 3, "before the backup").expect("it runs");
         world.backup(3);
         world.run_for(SYNC.times(4));
