@@ -2,7 +2,7 @@
 //! same unpacked bytes, in one run; and the most memory that the process held (`VmHWM`).
 //!
 //! The log is the largest of the samples in SWF; where they are absent it says so and measures
-//! nothing. `FAIRMESH_TRACES` points at their folder.
+//! nothing.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -86,16 +86,8 @@ async fn dry_run(log: &Path) {
 }
 
 fn largest() -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces");
-    let folder = std::env::var("FAIRMESH_TRACES").unwrap_or_else(|_| beside.to_owned());
-    let folder = PathBuf::from(folder).join("swf");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        eprintln!(
-            "ABSENT, not measured: {}; set FAIRMESH_TRACES",
-            folder.display()
-        );
-        return None;
-    };
+    let folder = fairmesh_needs::traces("swf")?;
+    let entries = std::fs::read_dir(folder).expect("a readable folder");
     let logs = entries.flatten().map(|entry| entry.path());
     let logs = logs.filter(|path| path.to_string_lossy().ends_with(".swf.gz"));
     logs.max_by_key(|path| std::fs::metadata(path).map_or(0, |metadata| metadata.len()))

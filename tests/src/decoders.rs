@@ -185,3 +185,6 @@ fn node_config(text: &str) -> bool {
     fairmesh::config::Config::parse(text, std::path::Path::new("/fuzz/fairmesh.toml"), &no_files)
         .is_ok()
 }
+
+#[cfg(test)]
+mod tests;

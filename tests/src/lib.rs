@@ -3,6 +3,7 @@
 //! Invariant: a node that is dropped is killed, and its folder goes with the test's. Ports and paths
 //! are the system's choice. Deliberately not here: what a test is about.
 
+pub mod bench;
 pub mod decoders;
 pub mod slurm;
 pub mod story;
@@ -12,6 +13,6 @@ mod http;
 mod process;
 mod vo;
 
-pub use http::{Answer, request};
+pub use http::{Answer, Call, request};
 pub use process::{Node, Site};
 pub use vo::{Vo, records};

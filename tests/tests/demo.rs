@@ -1,8 +1,9 @@
-//! The demonstration, as a stranger runs it: one command, and what its last line says.
+//! The demonstration, as a stranger runs it: one command, and what its last line says. A program of its
+//! own, so that nothing runs beside what is timed.
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -67,8 +68,7 @@ fn a_mesh_that_was_cut_in_two_is_one_again_within_three_sync_intervals() -> anyh
 
 #[test]
 fn a_real_trace_adds_up_to_the_millisecond_at_every_node() -> anyhow::Result<()> {
-    let Some(trace) = trace("swf/LCG-2005-1.days1-6.swf.gz") else {
-        println!("NOT CHECKED: no traces here (FAIRMESH_TRACES names their folder)");
+    let Some(trace) = fairmesh_needs::traces("swf/LCG-2005-1.days1-6.swf.gz") else {
         return Ok(());
     };
     let report = demo(&["--trace", trace.to_str().expect("UTF-8"), "--for", "30s"])?;
@@ -98,10 +98,4 @@ fn expected(trace: &Path) -> anyhow::Result<BTreeMap<String, u64>> {
         *usage.entry(path).or_default() += run_s * cores * 1_000;
     }
     Ok(usage)
-}
-
-fn trace(name: &str) -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
-    let folder = std::env::var_os("FAIRMESH_TRACES").map_or(beside, PathBuf::from);
-    Some(folder.join(name)).filter(|file| file.exists())
 }

@@ -62,6 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "model",
         ],
     ),
+    ("needs", &[]),
     ("xtask", &[]),
 ];
 

@@ -77,21 +77,11 @@ const LOGS: [Log; 4] = [
     },
 ];
 
-/// The log, or `None` after having said that it is absent.
+/// The log, if it is there.
 fn open(log: &Log) -> Option<BufReader<GzDecoder<File>>> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
-    let folder = std::env::var("FAIRMESH_TRACES").unwrap_or_else(|_| beside.to_owned());
-    let path = PathBuf::from(folder).join("swf").join(log.file);
-    match File::open(&path) {
-        Ok(file) => Some(BufReader::new(GzDecoder::new(file))),
-        Err(error) => {
-            eprintln!(
-                "ABSENT, not tested: {} ({error}); set FAIRMESH_TRACES",
-                path.display()
-            );
-            None
-        }
-    }
+    let path = fairmesh_needs::traces(&format!("swf/{}", log.file))?;
+    let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Some(BufReader::new(GzDecoder::new(file)))
 }
 
 fn distinct(records: &[SwfRecord], column: fn(&SwfRecord) -> Option<u64>) -> usize {

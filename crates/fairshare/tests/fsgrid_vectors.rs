@@ -233,20 +233,10 @@ fn sorted(mut paths: Vec<String>) -> Vec<String> {
     paths
 }
 
-/// The vectors, or `None` (and a word about it) where they are not at hand.
+/// The vectors, if they are there.
 fn vectors() -> Option<Vec<Value>> {
-    let folder = std::env::var_os("FAIRMESH_VECTORS").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vectors"),
-        PathBuf::from,
-    );
-    let file = folder.join("fsgrid-priority.json");
-    let Ok(text) = std::fs::read_to_string(&file) else {
-        eprintln!(
-            "NOT CHECKED against the FSGrid vectors: {} is not there",
-            file.display()
-        );
-        return None;
-    };
+    let file = fairmesh_needs::vectors("fsgrid-priority.json")?;
+    let text = std::fs::read_to_string(&file).expect("a readable file");
     let document: Value = serde_json::from_str(&text).expect("valid JSON");
     Some(
         document["vectors"]

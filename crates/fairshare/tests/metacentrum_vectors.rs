@@ -104,17 +104,10 @@ fn check_penalty(vector: &Value) {
     assert_eq!(charged(1), cut, "{id}: in whole core-ms");
 }
 
+/// The vectors, if they are there.
 fn vectors() -> Option<Vec<Value>> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/vectors");
-    let folder = std::env::var("FAIRMESH_VECTORS").unwrap_or_else(|_| beside.to_owned());
-    let file = PathBuf::from(folder).join("metacentrum-penalty.json");
-    let Ok(text) = std::fs::read_to_string(&file) else {
-        println!(
-            "ABSENT, not tested: {}; set FAIRMESH_VECTORS",
-            file.display()
-        );
-        return None;
-    };
+    let file = fairmesh_needs::vectors("metacentrum-penalty.json")?;
+    let text = std::fs::read_to_string(&file).expect("a readable file");
     let all: Value = serde_json::from_str(&text).expect("the vectors are JSON");
     Some(all["vectors"].as_array().expect("a list").clone())
 }

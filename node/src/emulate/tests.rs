@@ -365,20 +365,12 @@ fn good_vectors() -> impl Iterator<Item = Value> {
         .filter(|vector| id(vector) != NO_SHARE)
 }
 
-/// The vectors, or none (and a word about it) where they are not at hand.
+/// The vectors, or none where they are not there.
 fn vectors() -> Vec<Value> {
-    let folder = std::env::var_os("FAIRMESH_VECTORS").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/vectors"),
-        PathBuf::from,
-    );
-    let file = folder.join("fsgrid-priority.json");
-    let Ok(text) = std::fs::read_to_string(&file) else {
-        eprintln!(
-            "NOT CHECKED against the FSGrid vectors: {} is not there",
-            file.display()
-        );
+    let Some(file) = fairmesh_needs::vectors("fsgrid-priority.json") else {
         return Vec::new();
     };
+    let text = std::fs::read_to_string(&file).expect("a readable file");
     let document: Value = serde_json::from_str(&text).expect("valid JSON");
     document["vectors"]
         .as_array()

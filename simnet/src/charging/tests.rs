@@ -50,20 +50,14 @@ fn a_small_log_adds_up() {
 
 #[test]
 fn the_recorded_log_is_charged_to_the_last_job() {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces");
-    let folder = std::env::var("FAIRMESH_TRACES").unwrap_or_else(|_| beside.to_owned());
-    let stem = std::path::Path::new(&folder).join("swf/MetaCentrum-wagap-2013");
-    let file = |suffix: &str| stem.with_extension(suffix);
-    let (Ok(list), Ok(log)) = (
-        std::fs::read_to_string(file("machines.txt")),
-        std::fs::File::open(file("swf.gz")),
+    let (Some(list), Some(log)) = (
+        fairmesh_needs::traces("swf/MetaCentrum-wagap-2013.machines.txt"),
+        fairmesh_needs::traces("swf/MetaCentrum-wagap-2013.swf.gz"),
     ) else {
-        println!(
-            "ABSENT, not tested: {}; set FAIRMESH_TRACES",
-            stem.display()
-        );
         return;
     };
+    let list = std::fs::read_to_string(list).expect("a readable list");
+    let log = std::fs::File::open(log).expect("a readable log");
     let prices = machines(&list).expect("valid");
     let log = BufReader::new(GzDecoder::new(log));
     let comparison = Comparison::read(log, &prices).expect("readable");

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use fairmesh_needs::Need;
 
 pub use plugin::{Plugin, plugin};
 
@@ -81,7 +82,7 @@ impl Slurm {
     /// Starts one, or says what is missing.
     pub fn start(folder: &Path, kind: Kind<'_>) -> anyhow::Result<Option<Self>> {
         if let Some(lack) = machine::lack(kind.accounts == Accounts::Slurmdbd) {
-            eprintln!("SKIPPED: no Slurm for this test: {lack}");
+            fairmesh_needs::lacks(Need::Slurm, &lack);
             return Ok(None);
         }
         fs::create_dir_all(folder)?;

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::Context as _;
+use fairmesh_needs::Need;
 
 use super::{machine, said};
 
@@ -33,22 +34,17 @@ impl Plugin {
 /// on what is missing.
 pub fn plugin(program: &str) -> anyhow::Result<Option<Plugin>> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let lack = |source: &Option<PathBuf>| {
-        let headers = "/usr/include/slurm/slurm_version.h";
-        machine::lack(false)
-            .or_else(|| machine::absent(&["cc", "make"]))
-            .or_else(|| {
-                let none = !Path::new(headers).exists();
-                none.then(|| "no headers of Slurm (Debian: libslurm-dev)".to_owned())
-            })
-            .or_else(|| {
-                let none = source.is_none();
-                none.then(|| "no source of Slurm: set FAIRMESH_SLURM_SRC".to_owned())
-            })
-    };
+    if let Some(lack) = machine::lack(false) {
+        fairmesh_needs::lacks(Need::Slurm, &lack);
+        return Ok(None);
+    }
     let source = source();
-    if let Some(lack) = lack(&source) {
-        eprintln!("SKIPPED, the plug-in was not tried: {lack}");
+    let headers = Path::new("/usr/include/slurm/slurm_version.h").exists();
+    let lack = machine::absent(&["cc", "make"])
+        .or_else(|| (!headers).then(|| "no headers of Slurm (libslurm-dev)".to_owned()))
+        .or_else(|| source.is_none().then(|| "no source of Slurm".to_owned()));
+    if let Some(lack) = lack {
+        fairmesh_needs::lacks(Need::Plugin, &lack);
         return Ok(None);
     }
     let source = source.context("it is there")?;
@@ -71,10 +67,11 @@ fn source() -> Option<PathBuf> {
 }
 
 fn build(program: &str, source: &Path) -> anyhow::Result<PathBuf> {
-    let target = Path::new(program).ancestors().nth(2);
-    let target = target.context("target/PROFILE/PROGRAM")?;
-    let library = target.join("debug/libfairmesh_client_ffi.a");
-    let folder = target.join("slurm-plugin");
+    let built = Path::new(program).parent();
+    let built = built.context("target/PROFILE/PROGRAM")?;
+    let target = built.parent().context("target/PROFILE")?;
+    let library = built.join("libfairmesh_client_ffi.a");
+    let folder = built.join("slurm-plugin");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let value = |name: &str, path: &Path| format!("{name}={}", path.display());
     let mut compile = Command::new(cargo);
@@ -82,6 +79,9 @@ fn build(program: &str, source: &Path) -> anyhow::Result<PathBuf> {
         .args(["build", "--quiet", "--package", "fairmesh-client-ffi"])
         .arg("--target-dir")
         .arg(target);
+    if built.ends_with("release") {
+        compile.arg("--release");
+    }
     let mut make = Command::new("make");
     make.args(["--silent", "--directory", "crates/client-ffi/slurm"])
         .arg(value("SLURM_SRC", source))

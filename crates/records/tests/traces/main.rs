@@ -1,7 +1,6 @@
 //! Every case of recorded accounting: the expected values, or the expected refusal.
 //!
-//! The samples are not part of the repository: `FAIRMESH_TRACES` points at their folder, or they
-//! lie beside the repository; where they are absent the tests say so. A file or a case that no test
+//! The samples are not part of the repository (see `fairmesh-needs`). A file or a case that no test
 //! has read is a failure.
 #![allow(
     clippy::disallowed_methods,
@@ -18,19 +17,10 @@ use std::path::{Path, PathBuf};
 use fairmesh_records::{BatchRecord, Format, Options, RecordError, Records};
 use serde_json::Value;
 
-/// The folder of the samples, or `None` after having said that it is absent.
+/// The folder of the samples, if it is there.
 fn folder() -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
-    let folder = std::env::var("FAIRMESH_TRACES").unwrap_or_else(|_| beside.to_owned());
-    let folder = PathBuf::from(folder);
-    if folder.join("accounting").is_dir() {
-        return Some(folder);
-    }
-    eprintln!(
-        "ABSENT, not tested: {}; set FAIRMESH_TRACES",
-        folder.join("accounting").display()
-    );
-    None
+    let accounting = fairmesh_needs::traces("accounting")?;
+    accounting.parent().map(Path::to_owned)
 }
 
 fn bytes(path: &Path) -> Vec<u8> {

@@ -7,8 +7,9 @@ use fairmesh_model::documents::PathCells;
 use fairmesh_model::{
     InFlightSheet, Incarnation, Seq, Signed, SigningKey, UsageBatch, VoId, WallTime,
 };
-use fairmesh_tests::decoders::{DECODERS, decode};
 use proptest::prelude::*;
+
+use super::{DECODERS, decode};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]

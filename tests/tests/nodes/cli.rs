@@ -13,7 +13,7 @@ use fairmesh_client::{Names, Who};
 use fairmesh_tests::{Node, Site, records};
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
+use crate::PROGRAM;
 
 /// How long a change may take to show.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,8 +1,7 @@
 //! Fairmesh is real when an unchanged Slurm schedules by it: real slurmctlds with a node each, one VO,
 //! and no server between them.
 //!
-//! Jobs belong to the accounts `xavier` and `yvonne`, who have equal shares of the Grid. Where there is
-//! no Slurm, or no root to start one, each test says so and passes.
+//! Jobs belong to the accounts `xavier` and `yvonne`, who have equal shares of the Grid.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +17,7 @@ use fairmesh_tests::twins::{Make, Side, Twins, configure};
 use fairmesh_tests::{Node, Site, Vo};
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
+use crate::PROGRAM;
 
 const ACCOUNTS: [&str; 2] = ["xavier", "yvonne"];
 

@@ -12,7 +12,7 @@ use fairmesh_model::{ChargingRule, Factor};
 use fairmesh_tests::{Node, Site, Vo};
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
+use crate::PROGRAM;
 
 /// How long a change may take to show.
 const PATIENCE: Duration = Duration::from_secs(60);

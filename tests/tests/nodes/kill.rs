@@ -1,20 +1,23 @@
-//! kill -9 at random moments, a wiped or damaged store and an old backup: nothing that was
+//! kill -9 at every moment of a report, a wiped or damaged store and an old backup: nothing that was
 //! acknowledged is lost, and nothing is counted twice. Real processes, a real mesh, a real disk.
 
+use std::fs::DirEntry;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use fairmesh_tests::{Node, Site, Vo, records, request};
+use fairmesh_tests::{Call, Node, Site, Vo, records};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
+use crate::PROGRAM;
 
 /// How often the node is killed.
-const KILLS: u64 = 50;
+const KILLS: usize = 50;
 
 /// Records in one report.
 const REPORT: u64 = 20;
+
+/// How long a node may take to write what it is told.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Pair {
     _folder: tempfile::TempDir,
@@ -28,7 +31,11 @@ fn pair() -> anyhow::Result<Pair> {
     let folder = tempfile::tempdir()?;
     let a = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
     let b = Site::init(PROGRAM, &folder.path().join("b"), "b")?;
-    let vo = Vo::found("physics", &[(a.id, "a"), (b.id, "b")], &["ann", "bob"])?;
+    let vo = Vo::found(
+        "physics",
+        &[(a.id, "a"), (b.id, "b")],
+        &["ann", "bob", "cat"],
+    )?;
     let vos = [("physics", vo.id())];
     b.configure("b", &[], &vos)?;
     let b_node = b.start()?;
@@ -44,10 +51,89 @@ fn pair() -> anyhow::Result<Pair> {
     })
 }
 
-/// Small, seeded, and good enough to scatter the kills.
-fn scatter(step: u64) -> Duration {
-    let mixed = step.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ 0x2545_f491_4f6c_dd1d;
-    Duration::from_millis(mixed % 180)
+/// Where the node is when it is killed. Each is an event that the killer waits for.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// The report is on its way: half of it has been written.
+    HalfSent,
+    /// The node has all of the report, and nobody has waited for anything.
+    Sent,
+    /// It has begun to write into its folder.
+    Writing,
+    /// It has answered, and what follows the answer is under way.
+    Answered,
+}
+
+impl Moment {
+    const ALL: [Self; 4] = [Self::HalfSent, Self::Sent, Self::Writing, Self::Answered];
+}
+
+/// Reports one after the other, so many in all, and kills the node at that moment of the last. Gives
+/// the number of the next report: one without an answer is sent again after the restart, at least
+/// once here, exactly once in the counters.
+fn report_and_kill(
+    a: &Site,
+    node: Node,
+    next: u64,
+    before: u64,
+    at: Moment,
+) -> anyhow::Result<u64> {
+    for number in next..next + before {
+        let answer = node.http("POST", "/v1/records", &report(number))?;
+        anyhow::ensure!(answer.status == 200, "{answer:?}");
+    }
+    let next = next + before;
+    let last = report(next);
+    let mut call = Call::open(node.socket(), "POST", "/v1/records", last.len())?;
+    let before_it = state_of(&a.data());
+    match at {
+        Moment::HalfSent => call.send(&last[..last.len() / 2])?,
+        Moment::Sent | Moment::Writing | Moment::Answered => call.send(&last)?,
+    }
+    let answered = match at {
+        Moment::HalfSent | Moment::Sent => false,
+        Moment::Writing => {
+            let began = Instant::now();
+            while state_of(&a.data()) == before_it {
+                anyhow::ensure!(began.elapsed() < PATIENCE, "nothing is written");
+                std::thread::yield_now();
+            }
+            false
+        }
+        Moment::Answered => call.answer()?.status == 200,
+    };
+    node.kill()?;
+    Ok(next + u64::from(answered))
+}
+
+fn report(number: u64) -> Vec<u8> {
+    records("physics", "ann", number * REPORT, REPORT)
+}
+
+/// Something that is another number as soon as a file below has been written to.
+fn state_of(folder: &Path) -> u128 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let state = |entry: DirEntry| match entry.metadata() {
+        Ok(it) if it.is_dir() => state_of(&entry.path()),
+        Ok(it) => {
+            let written = it
+                .modified()
+                .unwrap_or(UNIX_EPOCH)
+                .duration_since(UNIX_EPOCH);
+            written.unwrap_or_default().as_nanos() + u128::from(it.len())
+        }
+        // It has gone since it was listed.
+        Err(_) => 0,
+    };
+    entries.map(state).sum()
+}
+
+/// What A has counted so far is at B when B has this job, which A counts later.
+fn await_later_news(a_node: &Node, b_node: &Node) -> anyhow::Result<()> {
+    let later = records("physics", "cat", u64::MAX / 2, 1);
+    let answer = a_node.http("POST", "/v1/records", &later)?;
+    anyhow::ensure!(answer.status == 200, "{answer:?}");
+    b_node.await_usage("physics", "cat", 1_000)
 }
 
 #[test]
@@ -58,52 +144,22 @@ fn fifty_kills_lose_nothing_and_count_nothing_twice() -> anyhow::Result<()> {
         mut a_node,
         b_node,
     } = pair()?;
-    let mut acknowledged: u64 = 0;
+    let mut next = 0;
     for kill in 0..KILLS {
-        let stop = AtomicBool::new(false);
-        let socket = a_node.socket().to_owned();
-        acknowledged = std::thread::scope(|scope| {
-            let feed = scope.spawn(|| {
-                let mut next = acknowledged;
-                while !stop.load(Ordering::Relaxed) {
-                    // A report without an answer is sent again after the restart: at least once
-                    // here, exactly once in the counters.
-                    match request(
-                        &socket,
-                        "POST",
-                        "/v1/records",
-                        &records("physics", "ann", next * REPORT, REPORT),
-                    ) {
-                        Ok(answer) if answer.status == 200 => next += 1,
-                        _ => break,
-                    }
-                }
-                next
-            });
-            std::thread::sleep(scatter(kill));
-            let killed = a_node.kill();
-            stop.store(true, Ordering::Relaxed);
-            let next = feed.join().expect("the feed does not panic");
-            killed.map(|()| next)
-        })?;
+        let moment = Moment::ALL[kill % Moment::ALL.len()];
+        // From none to twelve reports in one life, so that the node is caught in different states.
+        let before = u64::try_from(kill * 7 % 13)?;
+        next = report_and_kill(&a, a_node, next, before, moment)?;
         a_node = a.start()?;
     }
-    assert!(
-        acknowledged > KILLS,
-        "the feed hardly got through: {acknowledged} reports"
-    );
     // The report that the last kill cut off may have been counted; sent again it must be known.
-    let last = a_node.http(
-        "POST",
-        "/v1/records",
-        &records("physics", "ann", 0, (acknowledged + 1) * REPORT),
-    )?;
+    let all = records("physics", "ann", 0, (next + 1) * REPORT);
+    let last = a_node.http("POST", "/v1/records", &all)?;
     assert_eq!(last.status, 200, "{last:?}");
-    let expected = (acknowledged + 1) * REPORT * 1_000;
+    let expected = (next + 1) * REPORT * 1_000;
     a_node.await_usage("physics", "ann", expected)?;
     b_node.await_usage("physics", "ann", expected)?;
-    // Long enough for anything counted twice to show.
-    std::thread::sleep(Duration::from_secs(1));
+    await_later_news(&a_node, &b_node)?;
     assert_eq!(b_node.usage("physics", "ann")?, expected);
     Ok(())
 }
@@ -149,7 +205,7 @@ fn a_wiped_store_and_an_old_backup_come_back_with_all_that_was_gossiped() -> any
     report(&a_node, 30, 10)?;
     b_node.await_usage("physics", "bob", 40_000)?;
     a_node.await_usage("physics", "bob", 40_000)?;
-    std::thread::sleep(Duration::from_secs(1));
+    await_later_news(&a_node, &b_node)?;
     assert_eq!(b_node.usage("physics", "bob")?, 40_000);
     Ok(())
 }
@@ -202,7 +258,7 @@ fn a_damaged_store_gives_back_what_was_acknowledged_and_never_published() -> any
     let a_node = a.start()?;
     b_node.await_usage("physics", "bob", 30_000)?;
     assert_eq!(report(&a_node)?.body["known"], 30);
-    std::thread::sleep(Duration::from_secs(1));
+    await_later_news(&a_node, &b_node)?;
     assert_eq!(b_node.usage("physics", "bob")?, 30_000);
     assert_eq!(b_node.usage("physics", "ann")?, 10_000);
     Ok(())

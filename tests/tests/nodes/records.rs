@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use fairmesh_tests::{Node, Site, Vo};
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
+use crate::PROGRAM;
 
 /// How long a change may take to show.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -101,21 +101,6 @@ fn now_s() -> u64 {
 
 // ---- Open XDMoD's totals. ----
 
-/// The recorded samples, or `None` after having said that they are absent.
-fn traces() -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/traces");
-    let folder = std::env::var("FAIRMESH_TRACES").unwrap_or_else(|_| beside.to_owned());
-    let folder = PathBuf::from(folder).join("accounting/slurm");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!(
-        "ABSENT, not tested: {}; set FAIRMESH_TRACES",
-        folder.display()
-    );
-    None
-}
-
 /// Where a published statistic stands in our sums.
 fn field(statistic: &str) -> Option<&'static str> {
     Some(match statistic {
@@ -163,7 +148,7 @@ fn are_published(body: &Value, expected: &Value) {
 
 #[test]
 fn open_xdmods_totals_come_out_of_the_log_and_of_a_dry_run() -> anyhow::Result<()> {
-    let Some(folder) = traces() else {
+    let Some(folder) = fairmesh_needs::traces("accounting/slurm") else {
         return Ok(());
     };
     let place = Place::start("chaff", &["chaff"])?;

@@ -1,0 +1,10 @@
+//! Real nodes as processes, spoken to as people and schedulers do. One program for all of these tests,
+//! because each program is linked with everything.
+
+mod cli;
+mod kill;
+mod prices;
+mod records;
+
+/// A program that is the node, built with these tests.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");

@@ -1,0 +1,7 @@
+//! Fairmesh beside real Slurms. They need root and Debian's packages (see `fairmesh-needs`).
+
+mod loops;
+mod plugin;
+
+/// A program that is the node, built with these tests.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
