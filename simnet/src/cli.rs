@@ -26,6 +26,7 @@ macro_rules! sayln {
 
 pub mod charging;
 pub mod check;
+pub mod merge;
 pub mod mutants;
 mod output;
 pub mod paper;
@@ -48,6 +49,8 @@ enum Command {
     Check(check::Args),
     /// Plants faults in the code under test, one by one, and tells what finds each.
     Mutants(mutants::Args),
+    /// Puts the result files of a campaign together, and prints what one run would have.
+    Merge(merge::Args),
     /// Runs a scenario file.
     Run(run::Args),
     /// Runs one seed again and shows what happened.
@@ -67,6 +70,7 @@ impl Cli {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
             Command::Check(args) => check::run(args),
+            Command::Merge(args) => merge::run(args),
             Command::Mutants(args) => mutants::run(args),
             Command::Run(args) => run::run(args),
             Command::Replay(args) => replay::run(args),

@@ -16,6 +16,7 @@
 //! | [`oracle`] | an independent ledger of all that was acknowledged |
 //! | [`invariants`] | what must hold after every step, one file each |
 //! | [`mutants`] | faults planted on purpose, to show that each invariant finds its own |
+//! | [`campaign`] | runs that are spread over many processes, and putting them together |
 //! | [`check`] | one seed: faults, heal, and the end; and many of them |
 //! | [`scenario`] | stories written down in TOML |
 //! | [`report`] | what is left of a run that failed |
@@ -49,6 +50,8 @@ pub mod oracle;
 pub mod report;
 pub mod scenario;
 pub mod swarm;
+
+pub mod campaign;
 
 pub mod central;
 pub mod charging;

@@ -14,6 +14,12 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "mutants")]
 pub mod hunt;
 
+/// What is said where the code under test panics instead of an invariant.
+pub const PANIC: &str = "panic";
+
+/// What is said where a run takes more steps than any sound one.
+pub const ENDLESS: &str = "endless";
+
 /// Where a fault is.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
@@ -51,6 +57,30 @@ pub struct Mutant {
     pub says: String,
     /// Why nothing finds it, if nothing does.
     pub survives: Option<String>,
+}
+
+/// What became of one fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hunted {
+    /// The fault.
+    pub name: String,
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Seeds in which its hooks were come by.
+    pub reached: u64,
+    /// What found it, in the last of the seeds.
+    pub found: Option<Found>,
+}
+
+/// What found a fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The invariant, or [`PANIC`], or [`ENDLESS`].
+    pub by: String,
+    /// The seed.
+    pub seed: u64,
+    /// What was seen.
+    pub message: String,
 }
 
 /// All of them, layer by layer.

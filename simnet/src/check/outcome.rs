@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::MonoTime;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::invariants::Violation;
 use crate::world::World;
@@ -16,10 +16,10 @@ use crate::world::World;
 const EVENTS_SHOWN: usize = 20;
 
 /// Something that must not be, and where and when it was.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The invariant.
-    pub invariant: &'static str,
+    pub invariant: String,
     /// The node, if it is one.
     pub node: Option<usize>,
     /// Simulated time, milliseconds.
@@ -34,7 +34,7 @@ impl Failure {
     pub(super) fn of(invariant: &'static str, violation: Violation, world: &World) -> Self {
         let lines = world.log().lines();
         Self {
-            invariant,
+            invariant: invariant.to_owned(),
             node: violation.node,
             at_ms: world.now().0,
             message: violation.message,

@@ -7,21 +7,33 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Failure, Outcome};
 use crate::invariants::LIVENESS;
+use crate::swarm::Options;
 
 /// Milliseconds of a year.
 const YEAR_MS: f64 = 365.25 * 86_400_000.0;
 
+/// A seed that has failed, and all that it takes to run it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// The seed.
+    pub seed: u64,
+    /// The options of the run, in TOML.
+    pub options: String,
+    /// What failed.
+    pub failure: Failure,
+}
+
 /// The sums.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Seeds that were run.
     pub seeds: u64,
     /// Those that failed, and how.
-    pub failed: Vec<(u64, Failure)>,
+    pub failed: Vec<Failed>,
     /// Simulated time of all nodes together, milliseconds.
     pub node_ms: u64,
     /// Steps.
@@ -35,8 +47,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Takes one run in.
-    pub fn add(&mut self, outcome: &Outcome) {
+    /// Takes one run in, which was made with these options.
+    pub fn add(&mut self, outcome: &Outcome, options: &Options) {
         let stats = &outcome.stats;
         self.seeds += 1;
         self.node_ms += stats.node_ms;
@@ -50,8 +62,30 @@ impl Summary {
         *self.checks.entry(LIVENESS.to_owned()).or_default() += stats.liveness_checks;
         insert(&mut self.healed_ms, stats.healed_ms);
         if let Some(failure) = &outcome.failure {
-            self.failed.push((outcome.seed.0, failure.clone()));
+            self.failed.push(Failed {
+                seed: outcome.seed.0,
+                options: options.to_toml(),
+                failure: failure.clone(),
+            });
         }
+    }
+
+    /// Takes the sums of other seeds in.
+    pub fn join(&mut self, more: Self) {
+        self.seeds += more.seeds;
+        self.node_ms += more.node_ms;
+        self.steps += more.steps;
+        self.failed.extend(more.failed);
+        for (sums, more) in [
+            (&mut self.faults, more.faults),
+            (&mut self.checks, more.checks),
+        ] {
+            for (name, count) in more {
+                *sums.entry(name).or_default() += count;
+            }
+        }
+        self.healed_ms.extend(more.healed_ms);
+        self.healed_ms.sort_unstable();
     }
 
     /// Simulated years of one node.

@@ -7,31 +7,33 @@
 
 use std::fs;
 use std::io::IsTerminal;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::Context;
-use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use fairmesh_cluster::Seed;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::check::summary::{Summary, percentile};
-use crate::check::{Failure, Run, pool, seeds, shrink};
-use crate::invariants::{LIVENESS, TABLE};
+use crate::campaign::{Part, Results, Seeds};
+use crate::check::summary::{Failed, Summary};
+use crate::check::{Run, pool, seeds, shrink};
 use crate::report;
 use crate::swarm::Options;
+
+mod tell;
+
+pub(super) use tell::{Time, print, print_failures};
 
 /// Options of `simnet check`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How many seeds.
-    #[arg(long, default_value_t = 100)]
-    pub seeds: usize,
-    /// The first seed; the others follow it.
-    #[arg(long, default_value_t = 1, conflicts_with = "from_commit")]
-    pub seed: u64,
+    /// How many seeds, or which: `100`, `1..101`, `1..=100`.
+    #[arg(long, default_value = "100")]
+    pub seeds: Seeds,
+    /// The first seed, where `--seeds` says how many; the others follow it.
+    #[arg(long, conflicts_with = "from_commit")]
+    pub seed: Option<u64>,
     /// Take seeds from a commit's hash; `HEAD` is the one that is checked out.
     #[arg(long, value_name = "HASH", value_parser = commit_of)]
     pub from_commit: Option<String>,
@@ -56,6 +58,13 @@ pub struct Args {
     /// Print the sums as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Leave the sums in this folder, as one part of a campaign: see `simnet merge`. Failures do not
+    /// end it.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Seeds that are run at a time, instead of one for each core.
+    #[arg(long)]
+    pub threads: Option<usize>,
 }
 
 /// The hash that the words name.
@@ -67,11 +76,35 @@ fn commit_of(words: &str) -> Result<String, std::convert::Infallible> {
 }
 
 impl Args {
-    fn seed(&self, index: usize) -> Seed {
+    /// The numbers of the seeds. Those of a commit are counted from 0.
+    fn range(&self) -> anyhow::Result<Range<u64>> {
+        let is_range = matches!(self.seeds, Seeds::Range(_));
+        anyhow::ensure!(
+            !is_range || self.seed.is_none(),
+            "--seeds says where to begin: leave out --seed"
+        );
+        let first = if self.from_commit.is_some() { 0 } else { 1 };
+        Ok(self.seeds.from(self.seed.unwrap_or(first)))
+    }
+
+    fn seed(&self, number: u64) -> Seed {
         match &self.from_commit {
-            Some(commit) => seeds::of_commit(commit, index as u64),
-            None => Seed(self.seed.wrapping_add(index as u64)),
+            Some(commit) => seeds::of_commit(commit, number),
+            None => Seed(number),
         }
+    }
+
+    /// What decides the results beside the seeds.
+    fn set_up(&self, given: Option<&Options>) -> String {
+        let word = |name: &str, value: Option<String>| value.map(|value| format!("{name} {value}"));
+        let words = [
+            word("seeds of commit", self.from_commit.clone()),
+            word("sites", self.sites.map(|sites| sites.to_string())),
+            word("days", self.days.map(|days| days.to_string())),
+            word("options", given.map(Options::to_toml)),
+        ];
+        let words: Vec<String> = words.into_iter().flatten().collect();
+        words.join(", ")
     }
 
     fn options(&self, seed: Seed, given: Option<&Options>) -> Options {
@@ -114,48 +147,60 @@ impl Args {
 
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let started = Instant::now();
-    let given = args.given()?;
-    let bar = bar(args.seeds as u64)?;
+    let (given, range) = (args.given()?, args.range()?);
+    let part = Part::begin(args.set_up(given.as_ref()), range.start, range.end, None);
+    let count = range.end - range.start;
+    let goes_on = args.keep_going || args.out.is_some();
+    let bar = bar(count)?;
     let mut summary = Summary::default();
-    let job = |index| {
-        let seed = args.seed(index);
-        Run::new(seed, args.options(seed, given.as_ref())).finish()
+    let job = |index: usize| {
+        let seed = args.seed(range.start + index as u64);
+        let options = args.options(seed, given.as_ref());
+        (Run::new(seed, options.clone()).finish(), options)
     };
-    pool::in_order(args.seeds, pool::threads(), job, |_, outcome| {
-        bar.inc(1);
-        summary.add(&outcome);
-        if let Some(failure) = outcome
-            .failure
-            .as_ref()
-            .filter(|_| args.keep_going && !args.json)
-        {
-            let (seed, at) = (outcome.seed.0, failure.at_ms / 1_000);
-            let line = format!(
-                "seed {seed}: {} after {at} s: {}",
-                failure.invariant, failure.message
-            );
-            bar.suspend(|| sayln!("{line}"));
-        }
-        outcome.failure.is_none() || args.keep_going
-    });
+    let threads = args.threads.unwrap_or_else(pool::threads);
+    pool::in_order(
+        usize::try_from(count)?,
+        threads,
+        job,
+        |_, (outcome, options)| {
+            bar.inc(1);
+            summary.add(&outcome, &options);
+            if let Some(failure) = outcome.failure.as_ref().filter(|_| goes_on && !args.json) {
+                let line = tell::failure(outcome.seed.0, failure);
+                bar.suspend(|| sayln!("{line}"));
+            }
+            outcome.failure.is_none() || goes_on
+        },
+    );
     bar.finish_and_clear();
+    let shard = part.end(Results::Check(summary.clone()))?;
     if args.json {
         sayln!("{}", serde_json::to_string_pretty(&summary)?);
     } else {
-        print_summary(&summary);
-        sayln!("It took {:.1} s.", started.elapsed().as_secs_f64());
+        tell::print(&summary, Time::of(&shard));
     }
-    let first = summary.failed.first();
-    if let Some((seed, failure)) = first.filter(|_| !args.json) {
-        let options = args.options(Seed(*seed), given.as_ref());
-        print_failure(args, *seed, &options, failure);
-        write_report(args, Seed(*seed), options.clone(), failure)?;
-        if let Some(runs) = args.shrink {
-            print_shrunk(*seed, options, failure, runs);
+    if let Some(folder) = &args.out {
+        let file = shard.write(folder)?;
+        if !args.json {
+            sayln!("It is in {}.", file.display());
         }
+    } else if let Some(first) = summary.failed.first().filter(|_| !args.json) {
+        explain(args, first)?;
     }
     Ok(ExitCode::from(u8::from(!summary.failed.is_empty())))
+}
+
+/// Shows a failure in full, and what is left of it when it is made smaller.
+fn explain(args: &Args, failed: &Failed) -> anyhow::Result<()> {
+    let options = Options::from_toml(&failed.options);
+    let options = options.map_err(|error| anyhow::anyhow!("{error}"))?;
+    print_failure(args, failed);
+    write_report(args, failed, options.clone())?;
+    if let Some(runs) = args.shrink {
+        print_shrunk(failed, options, runs);
+    }
+    Ok(())
 }
 
 fn bar(count: u64) -> anyhow::Result<ProgressBar> {
@@ -168,45 +213,12 @@ fn bar(count: u64) -> anyhow::Result<ProgressBar> {
     Ok(bar)
 }
 
-fn table(header: [&str; 2]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header);
-    table
-}
-
-fn print_summary(summary: &Summary) {
-    sayln!(
-        "{} seeds, {:.2} node-years, {} steps, {} failed.",
-        summary.seeds,
-        summary.node_years(),
-        summary.steps,
-        summary.failed.len()
-    );
-    let mut checks = table(["Invariant", "Checks"]);
-    for name in TABLE.iter().map(|entry| entry.name).chain([LIVENESS]) {
-        let count = summary.checks.get(name).copied().unwrap_or(0);
-        checks.add_row([name.to_owned(), count.to_string()]);
-    }
-    sayln!("{checks}");
-    let mut faults = table(["Fault", "Times"]);
-    for (kind, count) in &summary.faults {
-        faults.add_row([kind.clone(), count.to_string()]);
-    }
-    sayln!("{faults}");
-    let of = |percent| percentile(&summary.healed_ms, percent).unwrap_or(0) as f64 / 1_000.0;
-    sayln!(
-        "One view after the heal: p50 {:.1} s, p95 {:.1} s, p99 {:.1} s, max {:.1} s.",
-        of(50),
-        of(95),
-        of(99),
-        of(100)
-    );
-    if let Some(count) = summary.one_in() {
-        sayln!("Fewer than one seed in {count} fails, with 95 % confidence.");
-    }
-}
-
-fn print_failure(args: &Args, seed: u64, options: &Options, failure: &Failure) {
+fn print_failure(args: &Args, failed: &Failed) {
+    let Failed {
+        seed,
+        options,
+        failure,
+    } = failed;
     sayln!(
         "\nSeed {seed} fails `{}` after {} ms.",
         failure.invariant,
@@ -216,24 +228,20 @@ fn print_failure(args: &Args, seed: u64, options: &Options, failure: &Failure) {
         .node
         .map_or("The Grid".to_owned(), |node| format!("Site {node}"));
     sayln!("{node}: {}", failure.message);
-    sayln!("\nOptions:\n{}", options.to_toml());
+    sayln!("\nOptions:\n{options}");
     sayln!("Last events:\n{}", failure.last_events.join("\n"));
-    sayln!("\nRun it again with\n  {}", args.again(seed));
+    sayln!("\nRun it again with\n  {}", args.again(*seed));
 }
 
 /// Runs the seed once more, up to where it fails, and writes down what is there then.
-fn write_report(
-    args: &Args,
-    seed: Seed,
-    options: Options,
-    failure: &Failure,
-) -> anyhow::Result<()> {
-    let table: toml::Table = toml::from_str(&options.to_toml())?;
+fn write_report(args: &Args, failed: &Failed, options: Options) -> anyhow::Result<()> {
+    let (seed, failure) = (Seed(failed.seed), &failed.failure);
+    let table: toml::Table = toml::from_str(&failed.options)?;
     let mut run = Run::new(seed, options);
     while run.step() {}
     let told = report::Failure {
         seed,
-        invariant: failure.invariant.to_owned(),
+        invariant: failure.invariant.clone(),
         node: failure.node,
         why: failure.message.clone(),
         options: table
@@ -248,10 +256,11 @@ fn write_report(
     Ok(())
 }
 
-fn print_shrunk(seed: u64, options: Options, failure: &Failure, runs: usize) {
-    let options = shrink::shrink(Seed(seed), options, failure.invariant, runs);
+fn print_shrunk(failed: &Failed, options: Options, runs: usize) {
+    let seed = Seed(failed.seed);
+    let options = shrink::shrink(seed, options, &failed.failure.invariant, runs);
     sayln!("\nThis still fails it:\n{}", options.to_toml());
-    if let Some(failure) = Run::new(Seed(seed), options).finish().failure {
+    if let Some(failure) = Run::new(seed, options).finish().failure {
         sayln!("After {} ms: {}", failure.at_ms, failure.message);
         sayln!("{}", failure.last_events.join("\n"));
     }

@@ -11,14 +11,18 @@ use std::time::Instant;
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::campaign::{Part, Results, Seeds};
 use crate::paper::check::{Check, checks};
 use crate::paper::experiment::{Experiment, Extent};
 use crate::paper::measure::RunMeasures;
-use crate::paper::outcome::{Outcome, Row, Witness, summary};
+use crate::paper::outcome::{Measured, Measures, Outcome, Row, Witness, summary};
 use crate::paper::{chart, text};
 
 /// Days that the bands were set for.
 const DAYS_CHECKED: u64 = 7;
+
+/// Most seeds in one process: a run takes seconds.
+const SEEDS_MAX: u64 = 10_000;
 
 /// Options of `simnet paper`.
 #[derive(Debug, clap::Args)]
@@ -26,9 +30,10 @@ pub struct Args {
     /// Where figures and tables go.
     #[arg(long, value_name = "DIR", default_value = "paper-figures")]
     out: PathBuf,
-    /// How many seeds, counted from 1.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    seeds: u64,
+    /// How many seeds, counted from 1; or which, such as `1..6`, as one part of a campaign: then what
+    /// was measured is left in the folder instead of figures, for `simnet merge`.
+    #[arg(long, default_value = "10")]
+    seeds: Seeds,
     /// Simulated days of each run.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=30))]
     days: u64,
@@ -43,22 +48,31 @@ pub struct Args {
 /// Runs it.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
+    let seeds = args.seeds.from(1);
+    anyhow::ensure!(
+        (1..=SEEDS_MAX).contains(&(seeds.end - seeds.start)),
+        "--seeds takes 1 to {SEEDS_MAX} seeds"
+    );
+    let set_up = format!("{} days, figures {:?}", args.days, args.figure);
+    let part = Part::begin(set_up, seeds.start, seeds.end, None);
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
     let outcome = simulate(args)?;
+    if let Seeds::Range(_) = args.seeds {
+        let (days, runs) = (args.days, outcome.measured());
+        let file = part.end(Results::Paper { days, runs })?.write(&args.out)?;
+        sayln!("What was measured is in {}.", file.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     let rows = summary(&outcome.measures());
-    let is_checked = args.figure.is_empty() && args.days >= DAYS_CHECKED;
-    let checks = match is_checked {
-        true => checks(&outcome.measures()),
-        false => Vec::new(),
-    };
+    let checks = checked(args.days, &outcome.measures());
     write_files(args, &outcome, &rows)?;
     if args.json {
         let report = text::Report::new(&outcome, &rows, &checks);
         sayln!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         say!("{}", text::summary(&rows));
-        print_checks(args, &checks);
+        print_checks(args.days, &checks);
         let seconds = began.elapsed().as_secs_f64();
         let (runs, jobs) = (outcome.runs.values().flatten().count(), outcome.jobs());
         sayln!("{runs} runs with {jobs} jobs in {seconds:.0} s.");
@@ -75,9 +89,35 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn print_checks(args: &Args, checks: &[Check]) {
+/// The checks, where enough was run for them.
+fn checked(days: u64, measures: &Measures) -> Vec<Check> {
+    let all = Experiment::all();
+    let is_whole = all
+        .iter()
+        .all(|experiment| measures.contains_key(experiment));
+    match is_whole && days >= DAYS_CHECKED {
+        true => checks(measures),
+        false => Vec::new(),
+    }
+}
+
+/// Prints what parts of a campaign have measured as one run does, but for figures: those need all that
+/// happened in each run.
+pub(super) fn print_merged(days: u64, runs: &[Measured]) -> ExitCode {
+    let mut measures = Measures::new();
+    for run in runs {
+        let seeds = measures.entry(run.experiment).or_default();
+        seeds.push(run.measures.clone());
+    }
+    say!("{}", text::summary(&summary(&measures)));
+    let checks = checked(days, &measures);
+    print_checks(days, &checks);
+    ExitCode::from(u8::from(!checks.iter().all(|check| check.holds)))
+}
+
+fn print_checks(days: u64, checks: &[Check]) {
     if checks.is_empty() {
-        let days = args.days.max(DAYS_CHECKED);
+        let days = days.max(DAYS_CHECKED);
         sayln!("Nothing was checked: that takes all figures and {days} days.");
         return;
     }
@@ -103,9 +143,9 @@ fn simulate(args: &Args) -> anyhow::Result<Outcome> {
     };
     let mut experiments = Experiment::all();
     experiments.retain(|experiment| wanted.contains(experiment));
-    let seeds: Vec<u64> = (1..=args.seeds).collect();
+    let seeds: Vec<u64> = args.seeds.from(1).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let days = args.days * args.seeds * experiments.len() as u64;
+    let days = args.days * seeds.len() as u64 * experiments.len() as u64;
     let log = RunLog::begin(args, progress_bar(days))?;
     let extent = Extent::days(args.days);
     let outcome = Outcome::of(&experiments, extent, &seeds, threads, &log)?;
@@ -127,7 +167,10 @@ struct RunLog {
 
 impl RunLog {
     fn begin(args: &Args, bar: ProgressBar) -> anyhow::Result<Self> {
-        let path = args.out.join("runs.csv");
+        let path = args.out.join(match &args.seeds {
+            Seeds::Count(_) => "runs.csv".to_owned(),
+            Seeds::Range(seeds) => format!("runs-{}..{}.csv", seeds.start, seeds.end),
+        });
         let begun = File::create(&path).and_then(|mut file| {
             file.write_all(text::RUN_COLUMNS.as_bytes())?;
             Ok(file)

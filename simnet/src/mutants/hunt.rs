@@ -10,44 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::mutant;
-use serde::{Deserialize, Serialize};
 
-use super::Mutant;
+use super::{ENDLESS, Found, Hunted, Mutant, PANIC};
 use crate::check::Run;
 use crate::swarm::Options;
 
-/// What is said where the code under test panics instead of an invariant.
-pub const PANIC: &str = "panic";
-
-/// What is said where a run takes more steps than any sound one.
-pub const ENDLESS: &str = "endless";
-
 /// Steps of a run that count as endless. A sound one takes a tenth at most.
 const STEPS_MAX: u64 = 2_000_000;
-
-/// What became of one fault.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hunted {
-    /// The fault.
-    pub name: String,
-    /// Seeds that were run.
-    pub seeds: u64,
-    /// Seeds in which its hooks were come by.
-    pub reached: u64,
-    /// What found it, in the last of the seeds.
-    pub found: Option<Found>,
-}
-
-/// What found a fault.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
-    /// The invariant, or [`PANIC`], or [`ENDLESS`].
-    pub by: String,
-    /// The seed.
-    pub seed: u64,
-    /// What was seen.
-    pub message: String,
-}
 
 /// Runs seeds from `first` on with the fault until one fails.
 pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
@@ -83,7 +52,7 @@ fn failure_of(seed: Seed) -> Option<(String, String)> {
         }
     }
     let failure = run.failure()?;
-    Some((failure.invariant.to_string(), failure.message.clone()))
+    Some((failure.invariant.clone(), failure.message.clone()))
 }
 
 fn words_of(panic: &(dyn std::any::Any + Send)) -> String {

@@ -9,7 +9,8 @@ use std::fmt;
 
 use fairmesh_cluster::{Broker, LeafLoad, Seed, WorkloadError, paper};
 use fairmesh_model::{Millis, UsageMode, WallTime};
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::central::Central;
 use crate::grid::{Gossip, GridSpec, UsageSeries, run};
@@ -220,6 +221,15 @@ impl fmt::Display for Experiment {
             Case::Half => f.write_str(", half of the sites"),
             Case::Idle => f.write_str(", U-B12 idle"),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for Experiment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let mut all = Self::all().into_iter();
+        let named = all.find(|experiment| experiment.to_string() == name);
+        named.ok_or_else(|| D::Error::custom(format!("there is no experiment `{name}`")))
     }
 }
 

@@ -9,7 +9,7 @@
 //! time. Deliberately not here: means over seeds ([`super::outcome`]).
 
 use fairmesh_cluster::{AccountKey, paper};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::grid::{Sample, UsageSeries};
 use crate::vo::{DAY, HOUR};
@@ -27,7 +27,7 @@ pub struct Entry {
 }
 
 /// What is measured of one run.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RunMeasures {
     /// By entry of the policy.
     pub entries: Vec<EntryMeasures>,
@@ -37,7 +37,7 @@ pub struct RunMeasures {
 }
 
 /// How far one entry was off in one run.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct EntryMeasures {
     /// Hours until it settled to ±1 percentage point; `None` where it never did.
     pub settled_1_h: Option<f64>,

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fairmesh_cluster::{Seed, WorkloadError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::experiment::{Experiment, Extent};
 use super::measure::{EntryMeasures, RunMeasures, entries, measure};
@@ -39,6 +39,17 @@ pub struct Outcome {
 
 /// Measures by experiment and seed: all that checks look at.
 pub type Measures = BTreeMap<Experiment, Vec<RunMeasures>>;
+
+/// What was measured of one run, wherever it ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What was run.
+    pub experiment: Experiment,
+    /// Its seed.
+    pub seed: u64,
+    /// What was measured.
+    pub measures: RunMeasures,
+}
 
 /// One line of the summary: an entry in an experiment, over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -140,6 +151,20 @@ impl Outcome {
         let runs = self.runs.iter();
         runs.map(|(experiment, runs)| (*experiment, of_runs(runs)))
             .collect()
+    }
+
+    /// What was measured, run by run.
+    pub fn measured(&self) -> Vec<Measured> {
+        let of_runs = |(experiment, runs): (&Experiment, &Vec<Run>)| {
+            let runs = self.seeds.iter().zip(runs.clone());
+            let measured = runs.map(|(seed, run)| Measured {
+                experiment: *experiment,
+                seed: *seed,
+                measures: run.measures,
+            });
+            measured.collect::<Vec<_>>()
+        };
+        self.runs.iter().flat_map(of_runs).collect()
     }
 
     /// Jobs that ended in all runs.
