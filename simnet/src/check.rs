@@ -16,12 +16,10 @@ use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 
 use crate::invariants::{Invariant, LIVENESS, Liveness, Seen, Steps, TABLE, Violation};
 use crate::oracle::{Amounts, Oracle};
-use crate::swarm::{Fault, Feeds, Options, plan_faults};
-use crate::vo::Vo;
-use crate::world::{StepInfo, StepKind, World};
+use crate::swarm::{Feeds, Options, plan_faults};
+use crate::world::{Action, StepInfo, StepKind, World};
 
 mod act;
-mod documents;
 mod heal;
 pub mod outcome;
 pub mod pool;
@@ -30,7 +28,6 @@ pub mod shrink;
 pub mod summary;
 pub mod watch;
 
-use documents::{Document, first_documents};
 pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 
@@ -45,14 +42,7 @@ const LOOK_EVERY: Millis = Millis(500);
 enum Planned {
     Report(usize),
     Running(usize),
-    Fault(Box<Fault>),
-    HealNetwork,
-    Start(usize),
-    MakeRoom(usize),
-    ClockRight(usize),
-    LinkRight(usize, usize),
-    List { node: usize, vo: usize },
-    Return { node: usize, vo: usize },
+    Fault(Box<Action>),
 }
 
 /// Where a run is.
@@ -69,10 +59,7 @@ pub struct Run {
     seed: Seed,
     options: Options,
     world: World,
-    vos: Vec<Vo>,
     ids: Vec<VoId>,
-    /// All documents that were ever signed, in order.
-    documents: Vec<Document>,
     oracle: Oracle,
     feeds: Feeds,
     facts: SharedFacts,
@@ -92,6 +79,8 @@ pub struct Run {
     /// What a site had counted of its own when its oldest backup was made.
     backups: BTreeMap<usize, Amounts>,
     departed: BTreeSet<(usize, usize)>,
+    /// Sites whose feeds hold back what they have.
+    paused: BTreeSet<usize>,
     stats: RunStats,
     failure: Option<Failure>,
 }
@@ -121,7 +110,6 @@ impl Run {
         let mut run = Self {
             seed,
             ids: vos.iter().map(|vo| vo.id).collect(),
-            documents: first_documents(&vos),
             feeds: Feeds::new(seed, &options, &vos),
             invariants: TABLE
                 .iter()
@@ -137,11 +125,11 @@ impl Run {
             removed: BTreeSet::new(),
             backups: BTreeMap::new(),
             departed: BTreeSet::new(),
+            paused: BTreeSet::new(),
             stats: RunStats::default(),
             failure: None,
             options,
             world,
-            vos,
             oracle,
             facts,
         };
@@ -198,12 +186,10 @@ impl Run {
         stats.checks = checks
             .map(|(entry, (_, checks))| (entry.name, *checks))
             .collect();
-        stats.faults.extend(
-            self.world
-                .faults()
-                .iter()
-                .map(|(kind, count)| (format!("{kind:?}"), count)),
-        );
+        let faults = self.world.faults().iter();
+        stats.faults = faults
+            .map(|(word, count)| (word.to_owned(), count))
+            .collect();
         stats.steps = self.world.steps();
         stats.node_ms = self.world.now().0 * self.options.sites as u64;
         Outcome {
@@ -232,18 +218,15 @@ impl Run {
                 }
             }
         }
-        for (at, fault) in plan_faults(self.seed, &self.options, ms) {
-            self.at(at, Planned::Fault(Box::new(fault)));
+        for planned in plan_faults(self.seed, &self.options, ms) {
+            let action = Box::new(planned.action);
+            self.at(planned.at.0, Planned::Fault(action));
         }
     }
 
     fn at(&mut self, at_ms: u64, what: Planned) {
         self.planned += 1;
         self.schedule.insert((at_ms, self.planned), what);
-    }
-
-    fn after(&mut self, ms: u64, what: Planned) {
-        self.at(self.world.now().0 + ms, what);
     }
 
     fn next_own(&self) -> MonoTime {
@@ -321,7 +304,7 @@ impl Run {
 
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
         self.look_at = now.after(LOOK_EVERY);
-        let difference = Liveness::difference(&self.world, &self.vos);
+        let difference = Liveness::difference(&self.world, self.world.founded_vos());
         let looked = liveness.look(now, difference);
         self.phase = Phase::Healed(liveness);
         match looked {

@@ -10,6 +10,7 @@
 //! | [`network`] | sessions, links and eager push |
 //! | [`node`] | one site with its disk, its clock and what it said |
 //! | [`vo`] | VOs, their documents and site configurations, from small numbers |
+//! | [`length`] | lengths of time as people write them |
 //! | [`event_log`] | what happened last, and one hash of everything |
 //! | [`world`] | all of it: one queue of events, one seed |
 //! | [`swarm`] | what one seed draws: sites, VOs, load, faults and their rates |
@@ -38,6 +39,7 @@
 pub mod clock;
 pub mod disk;
 pub mod event_log;
+pub mod length;
 pub mod network;
 pub mod node;
 pub mod vo;
@@ -65,4 +67,6 @@ pub mod cli;
 
 pub use network::{LinkSpec, NetworkSpec};
 pub use node::{SimNode, StopReason};
-pub use world::{Action, FaultCounts, FaultKind, StepInfo, StepKind, Tamper, World, WorldSpec};
+pub use world::{
+    Action, Counts, Jobs, Percent, Planned, StepInfo, StepKind, Tamper, World, WorldSpec,
+};

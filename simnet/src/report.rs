@@ -103,8 +103,7 @@ pub fn text(failure: &Failure, world: &World) -> String {
         text.push('\n');
     }
     section(&mut text, "Faults");
-    for (kind, count) in world.faults().iter() {
-        let word = crate::scenario::fault_word(kind);
+    for (word, count) in world.faults().iter() {
         writeln!(text, "{count:>8}  {word}").expect("a string takes all text");
     }
     section(&mut text, "Last events");

@@ -12,10 +12,8 @@ mod faults;
 mod load;
 mod options;
 
-pub use faults::Fault;
 pub(crate) use faults::plan_faults;
 pub(crate) use load::{Feeds, Offer, running_jobs};
-pub(crate) use options::CORES;
 pub use options::{
     FaultOptions, HistoryOption, LinkOptions, ModeOption, Options, TimingOptions, VoOptions,
 };

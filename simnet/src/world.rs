@@ -10,24 +10,29 @@
 //! Deliberately not here: load, checks and reports. They are built on `step` and on the actions.
 
 mod action;
+mod apply;
 mod calls;
+mod counts;
+mod documents;
 mod effects;
-mod fault_kind;
 mod faults;
+mod flood;
 mod life;
 mod queue;
 mod spec;
 mod step;
 mod tamper;
 
-pub use action::Action;
-pub use fault_kind::{FaultCounts, FaultKind};
+pub(crate) use action::line;
+pub use action::{Action, Jobs, Percent, Planned};
+pub use counts::Counts;
+pub(crate) use counts::words;
 pub use life::StartError;
 pub use spec::WorldSpec;
 pub use step::{StepInfo, StepKind};
 pub use tamper::{RestartPlan, Tamper};
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{Millis, MonoTime, Now, SiteId, VoId};
@@ -38,7 +43,9 @@ use crate::disk::Disk;
 use crate::event_log::EventLog;
 use crate::network::Network;
 use crate::node::SimNode;
-use crate::vo::Vo;
+use crate::vo::{OwnerSpec, Vo};
+use documents::Document;
+use flood::Flood;
 use queue::{Queue, Queued};
 
 /// The whole Grid.
@@ -52,8 +59,14 @@ pub struct World {
     index_of: HashMap<SiteId, usize>,
     network: Network,
     log: EventLog,
-    faults: FaultCounts,
+    faults: Counts,
     tamper: Option<Box<dyn Tamper>>,
+    vos: Vec<Vo>,
+    owner: OwnerSpec,
+    /// All documents that VOs have signed, in order.
+    documents: Vec<Document>,
+    dropped: Vec<(usize, usize)>,
+    flood: Flood,
     numbers: u64,
     steps: u64,
     incarnations: Stream,
@@ -80,8 +93,13 @@ impl World {
             index_of: nodes.iter().map(|node| (node.id, node.index)).collect(),
             network: Network::new(count, spec.network, seed),
             log: EventLog::new(spec.log_entries),
-            faults: FaultCounts::default(),
+            faults: Counts::default(),
             tamper: None,
+            vos: Vec::new(),
+            owner: spec.owner,
+            documents: Vec::new(),
+            dropped: Vec::new(),
+            flood: Flood::new(seed),
             numbers: 0,
             steps: 0,
             incarnations: seed.stream("world incarnations"),
@@ -100,13 +118,8 @@ impl World {
     /// given them. See [`World::new`] and [`World::publish`] for a Grid where they spread.
     pub fn founded(seed: Seed, spec: WorldSpec, vos: &[Vo]) -> Self {
         let mut world = Self::new(seed, spec);
-        for vo in vos {
-            for (member, _) in &vo.spec.members {
-                // A member that comes late gets them from the others.
-                let _ = world.publish(*member, vo.charter.bytes());
-                let _ = world.publish(*member, vo.policy.bytes());
-            }
-        }
+        world.vos = vos.to_vec();
+        world.give_first_documents();
         world
     }
 
@@ -164,6 +177,11 @@ impl World {
         first.is_some() && digests.all(|digest| digest == first)
     }
 
+    /// The VOs that it was founded with, and their newest documents.
+    pub fn founded_vos(&self) -> &[Vo] {
+        &self.vos
+    }
+
     /// All VOs that any node mounts.
     pub fn vos(&self) -> BTreeSet<VoId> {
         let mounted = self.nodes.iter().flat_map(|node| node.config.vos.values());
@@ -190,8 +208,8 @@ impl World {
         self.log.trace_hash()
     }
 
-    /// Which faults have happened.
-    pub fn faults(&self) -> &FaultCounts {
+    /// What has happened that should not.
+    pub fn faults(&self) -> &Counts {
         &self.faults
     }
 
@@ -219,13 +237,6 @@ impl World {
     pub fn at(&mut self, time: MonoTime, action: Action) {
         let at = time.0.max(self.now_ms);
         self.queue.push(at, Queued::Action(Box::new(action)));
-    }
-
-    /// Plans actions, by their times.
-    pub fn plan(&mut self, actions: BTreeMap<MonoTime, Vec<Action>>) {
-        for (time, actions) in actions {
-            actions.into_iter().for_each(|action| self.at(time, action));
-        }
     }
 
     fn number(&mut self) -> u64 {

@@ -5,43 +5,26 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Millis, VoId, WallTime};
+use fairmesh_model::VoId;
 
 use super::{Planned, Run};
-use crate::network::LinkSpec;
 use crate::oracle::{Amounts, held_on_disk};
-use crate::swarm::{Fault, Offer, running_jobs};
-use crate::vo::{START, site_config, site_id};
-use crate::world::StepKind;
+use crate::swarm::{Offer, running_jobs};
+use crate::vo::site_id;
+use crate::world::{Action, StepKind};
 
 impl Run {
     pub(super) fn act(&mut self, planned: Planned) {
         match planned {
+            Planned::Report(node) if self.paused.contains(&node) => {}
             Planned::Report(node) => {
-                let (now, mounted) = (self.true_wall(), self.mounted(node));
+                let (now, mounted) = (self.world.true_wall(), self.mounted(node));
                 let offers = self.feeds.report(node, now, &mounted);
                 self.report(node, &offers);
             }
             Planned::Running(node) => self.running(node),
-            Planned::Fault(fault) => self.fault(*fault),
-            Planned::HealNetwork => self.world.heal_network(),
-            Planned::Start(node) => self.start(node),
-            Planned::MakeRoom(node) => {
-                self.stats.fault("room made");
-                self.stored(node, |run| run.world.make_room(node));
-            }
-            Planned::ClockRight(node) => self.world.clock_correct(node),
-            Planned::LinkRight(from, to) => {
-                let link = self.options.link.spec();
-                self.world.set_link(from, to, link);
-            }
-            Planned::List { node, vo } => self.list_again(node, vo),
-            Planned::Return { node, vo } => self.come_back(node, vo),
+            Planned::Fault(action) => self.fault(&action),
         }
-    }
-
-    pub(super) fn true_wall(&self) -> WallTime {
-        START.after(Millis(self.world.now().0))
     }
 
     /// VOs that a node mounts now, by their numbers.
@@ -73,7 +56,7 @@ impl Run {
     }
 
     fn running(&mut self, node: usize) {
-        let (now, mounted) = (self.true_wall(), self.mounted(node));
+        let (now, mounted) = (self.world.true_wall(), self.mounted(node));
         let listed = self.feeds.running(node, now, &mounted);
         if !self.world.node(node).is_up() {
             return;
@@ -98,141 +81,148 @@ impl Run {
         }
     }
 
-    fn fault(&mut self, fault: Fault) {
-        match fault {
-            Fault::Partition { set, ms } => {
-                self.world.partition(&[set]);
-                self.after(ms, Planned::HealNetwork);
+    /// Does what goes wrong, or is put right, and tells whoever keeps books.
+    pub(super) fn fault(&mut self, action: &Action) {
+        if !self.is_possible(action) {
+            return;
+        }
+        if let Action::Backup { nodes } = action {
+            nodes.iter().for_each(|node| self.note_backup(*node));
+        }
+        let before = self.stores();
+        // A document that its node is not up to take is published again by the heal.
+        let _ = self.world.apply(action);
+        self.was_lost(action);
+        self.note_dropped();
+        self.were_started(before);
+        let (kind, deep) = match action {
+            Action::Stop { .. } => (StepKind::Stopping, false),
+            Action::Garbage { .. } => (StepKind::Publish, false),
+            Action::Policy { .. }
+            | Action::Charter { .. }
+            | Action::Remove { .. }
+            | Action::Admit { .. } => (StepKind::Publish, true),
+            Action::Reconfigure { .. } | Action::Mount { .. } | Action::Unmount { .. } => {
+                (StepKind::Reconfigured, true)
             }
-            Fault::Island { set, ms } => {
-                self.world.island(&set);
-                self.after(ms, Planned::HealNetwork);
+            _ => return,
+        };
+        for node in action.nodes() {
+            self.look(Some(*node), kind, deep);
+        }
+    }
+
+    /// Whether it is done at all; what lasts is put right only where it was done.
+    fn is_possible(&mut self, action: &Action) -> bool {
+        let vo = action.vo().and_then(|name| {
+            let mut names = self.world.founded_vos().iter().map(|vo| &vo.spec.name);
+            names.position(|other| other == name)
+        });
+        match (action, vo) {
+            (Action::RestoreBackup { nodes, .. }, _) => {
+                let has_one = |node: &usize| !self.world.node(*node).backups.is_empty();
+                nodes.iter().all(has_one)
             }
-            Fault::Bridge { node, set, ms } => {
-                self.world.partition(&[set]);
-                self.world.bridge(node);
-                self.after(ms, Planned::HealNetwork);
+            // What a site has lost and only its peers still hold would go with it.
+            (Action::Remove { sites, .. }, Some(vo)) => {
+                let listed = self.world.founded_vos()[vo].charter.claimed().sites.len();
+                let is_removed = |site: &usize| self.removed.contains(&(*site, vo));
+                let stays = |site: &usize| self.is_fragile(*site) || is_removed(site);
+                let possible = listed > sites.len() + 1 && !sites.iter().any(stays);
+                let gone = sites.iter().filter(|_| possible).map(|site| (*site, vo));
+                self.removed.extend(gone);
+                possible
             }
-            Fault::OneWayCut { from, to, ms } => {
-                self.world.cut_one_way(&from, &to);
-                self.after(ms, Planned::HealNetwork);
+            (Action::Admit { sites, .. }, Some(vo)) => {
+                sites.iter().all(|site| self.removed.remove(&(*site, vo)))
             }
-            Fault::CloggedLink { from, to, ms } => {
-                let link = LinkSpec {
-                    bandwidth_bytes_per_s: 2_000,
-                    queue_bytes_max: 8_000,
-                    ..self.options.link.spec()
+            (Action::Unmount { nodes, .. }, Some(vo)) => {
+                let may_go = |node: &usize| {
+                    let mounted = self.mounted(*node);
+                    mounted.len() > 1 && mounted.contains(&vo)
                 };
-                self.world.set_link(from, to, link);
-                self.after(ms, Planned::LinkRight(from, to));
+                let possible = nodes.iter().all(may_go);
+                let gone = nodes.iter().filter(|_| possible).map(|node| (*node, vo));
+                self.departed.extend(gone);
+                possible
             }
-            Fault::ClockJump { node, by_ms, ms } => {
-                self.world.clock_jump(node, by_ms);
-                self.after(ms, Planned::ClockRight(node));
+            (Action::Mount { nodes, .. }, Some(vo)) => {
+                nodes.iter().all(|node| self.departed.remove(&(*node, vo)))
             }
-            Fault::Drift { node, ppm, ms } => {
-                self.world.clock_drift(node, ppm);
-                self.after(ms, Planned::ClockRight(node));
+            (Action::PauseLoad { nodes }, _) => {
+                self.paused.extend(nodes);
+                true
             }
-            other => self.fault_of_node(other),
+            (Action::ResumeLoad { nodes }, _) => {
+                self.paused.retain(|node| !nodes.contains(node));
+                true
+            }
+            _ => true,
         }
     }
 
-    fn fault_of_node(&mut self, fault: Fault) {
-        match fault {
-            Fault::Crash { node, ms } => {
-                self.world.crash(node);
-                self.after(ms, Planned::Start(node));
-            }
-            Fault::CrashWithin { node, effects, ms } => {
-                self.world.crash_within(node, effects);
-                self.after(ms + 60_000, Planned::Start(node));
-            }
-            Fault::Stop { node, ms } => {
-                self.stats.fault("graceful stop");
-                self.world.stop_gracefully(node);
-                self.look(Some(node), StepKind::Stopping, false);
-                self.after(ms, Planned::Start(node));
-            }
-            Fault::Wipe {
-                node,
-                keeps_side,
-                ms,
-            } => {
-                self.world.wipe(node, keeps_side);
-                let keeps_journal = keeps_side && self.options.keeps_journal;
-                self.lost(node, keeps_side, keeps_journal, &Amounts::new());
-                self.after(ms, Planned::Start(node));
-            }
-            Fault::Backup { node } => self.back_up(node),
-            Fault::Restore {
-                node,
-                keeps_side,
-                ms,
-            } => {
-                if self.world.node(node).backups.is_empty() {
-                    return;
-                }
-                self.world.restore_backup(node, keeps_side);
-                let local = self.backups.get(&node).cloned().unwrap_or_default();
-                self.lost(node, keeps_side, false, &local);
-                self.after(ms, Planned::Start(node));
-            }
-            Fault::BitFlip { node, ms } => {
-                self.world.flip_bit(node);
-                self.world.crash(node);
-                self.after(ms, Planned::Start(node));
-            }
-            Fault::FullDisk {
-                node,
-                room_bytes,
-                ms,
-            } => {
-                self.world.fill_disk(node, room_bytes);
-                self.after(ms, Planned::MakeRoom(node));
-            }
-            other => self.fault_of_documents(other),
-        }
-    }
-
-    fn back_up(&mut self, node: usize) {
+    fn note_backup(&mut self, node: usize) {
         // The oldest backup is the one that is restored.
         if self.world.node(node).backups.is_empty() {
             let local = self.oracle.certain(node, None);
             self.backups.insert(node, local);
         }
-        self.world.backup(node);
     }
 
-    pub(super) fn start(&mut self, node: usize) {
-        if !self.world.node(node).is_up() {
-            // A full disk keeps it down until there is room.
-            self.stored(node, |run| run.world.start(node).unwrap_or(()));
+    fn was_lost(&mut self, action: &Action) {
+        match action {
+            Action::Wipe { nodes, keeps_side } => {
+                let keeps_journal = *keeps_side && self.options.keeps_journal;
+                for node in nodes {
+                    self.lost(*node, *keeps_side, keeps_journal, &Amounts::new());
+                }
+            }
+            Action::RestoreBackup { nodes, keeps_side } => {
+                for node in nodes {
+                    let local = self.backups.get(node).cloned().unwrap_or_default();
+                    self.lost(*node, *keeps_side, false, &local);
+                }
+            }
+            _ => {}
         }
     }
 
-    /// Does something that may start a node, and notes whether its store was found to be damaged.
-    pub(super) fn stored(&mut self, node: usize, act: impl FnOnce(&mut Self)) {
-        let before = self.world.node(node).disk.set_aside();
-        let life = self.world.node(node).life();
-        act(self);
-        self.was_started(node, before, life);
+    /// Charters that do not list a site are in force from now on. What peers hold of it goes with
+    /// them; what the site has lost itself nobody can bring along when it is listed again.
+    pub(super) fn note_dropped(&mut self) {
+        for (site, vo) in self.world.take_dropped() {
+            if self.is_fragile(site) {
+                let held = held_on_disk(&self.world);
+                let mut survived = self.oracle.published.said(site_id(site), &held);
+                survived.remove(&self.ids[vo]);
+                self.oracle.lost_elsewhere(site, &survived);
+            }
+        }
     }
 
-    /// Notes what became of a node that may have been started since.
-    pub(super) fn was_started(&mut self, node: usize, set_aside: u32, life: u32) {
-        if self.world.node(node).disk.set_aside() > set_aside {
-            self.lost(node, true, self.options.keeps_journal, &Amounts::new());
-        }
-        if self.world.node(node).life() > life {
-            self.look(Some(node), StepKind::Started, true);
+    /// For each node, how many stores it has set aside, and how often it was started.
+    pub(super) fn stores(&self) -> Vec<(u32, u32)> {
+        let nodes = self.world.nodes().iter();
+        nodes
+            .map(|node| (node.disk.set_aside(), node.life()))
+            .collect()
+    }
+
+    /// Notes what became of nodes that may have been started since: stores found to be damaged.
+    pub(super) fn were_started(&mut self, before: Vec<(u32, u32)>) {
+        for (node, (set_aside, life)) in before.into_iter().enumerate() {
+            if self.world.node(node).disk.set_aside() > set_aside {
+                self.lost(node, true, self.options.keeps_journal, &Amounts::new());
+            }
+            if self.world.node(node).life() > life {
+                self.look(Some(node), StepKind::Started, true);
+            }
         }
     }
 
     /// A node has lost its store, or been given an older one.
     fn lost(&mut self, node: usize, keeps_side: bool, keeps_journal: bool, local: &Amounts) {
         self.whole[node] = false;
-        self.documents_lost();
         for (invariant, _) in &mut self.invariants {
             invariant.forgot(node, keeps_side);
         }
@@ -266,15 +256,5 @@ impl Run {
     /// Whether a node's usage may be with its peers alone.
     pub(super) fn is_fragile(&self, node: usize) -> bool {
         self.lost_streams.contains_key(&node)
-    }
-
-    /// The configuration of a node without some VOs.
-    pub(super) fn config_without(&self, node: usize, gone: &[usize]) -> fairmesh_site::SiteConfig {
-        let left = self.vos.iter().enumerate();
-        let left = left.filter(|(index, _)| !gone.contains(index));
-        let left: Vec<_> = left.map(|(_, vo)| vo.clone()).collect();
-        let mut config = site_config(node, &left, &self.options.owner());
-        config.timing = self.world.node(node).config.timing;
-        config
     }
 }

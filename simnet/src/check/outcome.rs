@@ -67,12 +67,6 @@ pub struct RunStats {
     pub healed_ms: Option<u64>,
 }
 
-impl RunStats {
-    pub(super) fn fault(&mut self, kind: &str) {
-        *self.faults.entry(kind.to_owned()).or_default() += 1;
-    }
-}
-
 /// The verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {

@@ -1,39 +1,18 @@
 //! Making a failing run smaller: what can be taken away while it still fails?
 //!
-//! Invariant: what is left fails the same invariant from the same seed. Faults that do not matter go
-//! first, kind by kind; then their numbers, then the load. Each try is a whole run.
+//! Invariant: what is left fails the same invariant from the same seed. What goes wrong is written
+//! out first, and actions that do not matter go in halves, quarters and so on down to single ones;
+//! then the numbers of links and load. Each try is a whole run.
 //!
 //! Deliberately not here: explaining what is left.
 
 use fairmesh_cluster::Seed;
 
 use super::Run;
-use crate::swarm::Options;
+use crate::swarm::{FaultOptions, Options, plan_faults};
 
 /// Numbers that may go, in the order in which they are tried.
-const TRIED: [&str; 35] = [
-    "faults.clock_years",
-    "faults.clock_jumps",
-    "faults.clock_drifts",
-    "faults.garbage_documents",
-    "faults.policies",
-    "faults.charters",
-    "faults.removals",
-    "faults.reconfigurations",
-    "faults.departures",
-    "faults.full_disks",
-    "faults.bit_flips",
-    "faults.wipes",
-    "faults.wipes_with_side",
-    "faults.backups_restored",
-    "faults.partitions",
-    "faults.islands",
-    "faults.bridges",
-    "faults.one_way_cuts",
-    "faults.clogged_links",
-    "faults.crashes",
-    "faults.crashes_within",
-    "faults.graceful_stops",
+const TRIED: [&str; 12] = [
     "link.loss_permille",
     "link.duplicate_permille",
     "link.reorder_permille",
@@ -46,38 +25,80 @@ const TRIED: [&str; 35] = [
     "reports_per_hour",
     "timing.checkpoint_batches",
     "minutes",
-    "faults.crashes",
 ];
 
 /// Takes away what it can within so many runs, and returns what is left.
 pub fn shrink(seed: Seed, options: Options, invariant: &str, runs_max: usize) -> Options {
-    let mut best = options;
-    let mut runs = 0;
-    let mut fails = |options: &Options| {
-        runs += 1;
-        let outcome = Run::new(seed, options.clone()).finish();
-        let same = outcome
-            .failure
-            .is_some_and(|failure| failure.invariant == invariant);
-        (same, runs < runs_max)
+    let mut search = Search {
+        seed,
+        invariant,
+        runs_left: runs_max,
+        best: written_out(seed, options),
     };
+    search.without_actions();
     for halves in [false, true] {
         for name in TRIED {
-            while let Some(smaller) = without(&best, name, halves) {
-                let (same, goes_on) = fails(&smaller);
-                if same {
-                    best = smaller;
-                }
-                if !goes_on {
-                    return best;
-                }
-                if !same || !halves {
+            while let Some(smaller) = without(&search.best, name, halves) {
+                if !search.fails(smaller) || !halves {
                     break;
                 }
             }
         }
     }
-    best
+    search.best
+}
+
+/// The same run, with everything that goes wrong in it listed.
+fn written_out(seed: Seed, options: Options) -> Options {
+    let listed = plan_faults(seed, &options, options.minutes * 60_000);
+    Options {
+        step: Some(listed),
+        faults: FaultOptions::default(),
+        ..options
+    }
+}
+
+struct Search<'a> {
+    seed: Seed,
+    invariant: &'a str,
+    runs_left: usize,
+    best: Options,
+}
+
+impl Search<'_> {
+    /// Whether a run still fails; if it does it is the best so far.
+    fn fails(&mut self, options: Options) -> bool {
+        if self.runs_left == 0 {
+            return false;
+        }
+        self.runs_left -= 1;
+        let failure = Run::new(self.seed, options.clone()).finish().failure;
+        let fails = failure.is_some_and(|failure| failure.invariant == self.invariant);
+        if fails {
+            self.best = options;
+        }
+        fails
+    }
+
+    fn without_actions(&mut self) {
+        let mut size = self.listed();
+        while size > 0 && self.runs_left > 0 {
+            let mut at = 0;
+            while at < self.listed() {
+                let mut smaller = self.best.clone();
+                let steps = smaller.step.get_or_insert_default();
+                steps.drain(at..(at + size).min(steps.len()));
+                if !self.fails(smaller) {
+                    at += size;
+                }
+            }
+            size /= 2;
+        }
+    }
+
+    fn listed(&self) -> usize {
+        self.best.step.as_ref().map_or(0, Vec::len)
+    }
 }
 
 /// The options with one number at nothing, or at half; `None` where that changes nothing.
@@ -106,6 +127,17 @@ fn without(options: &Options, name: &str, halves: bool) -> Option<Options> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_out_is_the_same_run() {
+        let drawn = Options::draw(Seed(4));
+        let written = written_out(Seed(4), drawn.clone());
+        assert!(written.step.as_ref().is_some_and(|steps| steps.len() > 4));
+        let read = Options::from_toml(&written.to_toml());
+        assert_eq!(read.as_ref(), Ok(&written));
+        let trace = |options| Run::new(Seed(4), options).finish().trace_hash;
+        assert_eq!(trace(drawn), trace(written));
+    }
 
     #[test]
     fn numbers_go_one_by_one() {

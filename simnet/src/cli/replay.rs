@@ -17,8 +17,9 @@ use super::run::text;
 use crate::check::Run;
 use crate::check::watch::SharedFacts;
 use crate::event_log::{Entry, EventLog, clock_text};
+use crate::length::Length;
 use crate::scenario::{
-    Acknowledged, Condition, Invariants, Length, Line, Plan, Scenario, run as run_scenario,
+    Acknowledged, Condition, Invariants, Line, Plan, Scenario, run as run_scenario,
 };
 use crate::swarm::Options;
 use crate::world::{StepInfo, World};

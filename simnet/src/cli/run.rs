@@ -13,10 +13,9 @@ use comfy_table::Table;
 use fairmesh_cluster::Seed;
 
 use crate::event_log::clock_text;
+use crate::length::length;
 use crate::report::{Failure, write};
-use crate::scenario::{
-    Invariants, Line, Outcome, Plan, Scenario, Verdict, fault_word, length, run as run_scenario,
-};
+use crate::scenario::{Invariants, Line, Outcome, Plan, Scenario, Verdict, run as run_scenario};
 
 /// Options of `simnet run`.
 #[derive(Debug, clap::Args)]
@@ -115,7 +114,7 @@ fn summary(outcome: &Outcome) -> Table {
     let faults: Vec<String> = outcome
         .faults()
         .iter()
-        .map(|(kind, count)| format!("{} {count}", fault_word(kind)))
+        .map(|(word, count)| format!("{word} {count}"))
         .collect();
     row("faults", faults.join(", "));
     row("trace", format!("{:032x}", outcome.world.trace_hash()));
@@ -126,7 +125,7 @@ fn to_json(scenario: &Scenario, outcome: &Outcome) -> serde_json::Value {
     let faults: serde_json::Map<String, serde_json::Value> = outcome
         .faults()
         .iter()
-        .map(|(kind, count)| (fault_word(kind).to_owned(), count.into()))
+        .map(|(word, count)| (word.to_owned(), count.into()))
         .collect();
     serde_json::json!({
         "scenario": scenario.name,

@@ -15,7 +15,7 @@ use fairmesh_cluster::Trace;
 use fairmesh_policy::SitePolicy;
 use flate2::read::GzDecoder;
 
-use crate::scenario::Length;
+use crate::length::Length;
 use crate::whatif::{
     Capacity, Comparison, Knowledge, Replayed, compare, equal_shares, figure, read_policy, replay,
 };

@@ -9,8 +9,9 @@
 use std::collections::HashMap;
 
 use fairmesh_cluster::Stream;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::world::{FaultCounts, FaultKind};
+use crate::world::Counts;
 
 /// A wait after which a lost piece of a reliable exchange is sent again; it doubles each time.
 const RESEND_MS: u64 = 250;
@@ -19,21 +20,26 @@ const RESEND_MS: u64 = 250;
 const RESENDS_MAX: u32 = 8;
 
 /// What a link does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LinkSpec {
     /// Shortest time that a message takes.
     pub latency_ms: u64,
     /// What is added to it at most.
     pub jitter_ms: u64,
     /// Messages of a thousand that are lost.
+    #[serde(deserialize_with = "permille")]
     pub loss_permille: u64,
     /// Pushes of a thousand that arrive twice.
+    #[serde(deserialize_with = "permille")]
     pub duplicate_permille: u64,
     /// Messages of a thousand that later ones may overtake.
+    #[serde(deserialize_with = "permille")]
     pub reorder_permille: u64,
     /// By how much such a message is late at most.
     pub reorder_ms_max: u64,
     /// Messages of a thousand that come again long after they arrived.
+    #[serde(deserialize_with = "permille")]
     pub replay_permille: u64,
     /// How long after, at most.
     pub replay_ms_max: u64,
@@ -51,11 +57,11 @@ impl LinkSpec {
         loss_permille: 0,
         duplicate_permille: 0,
         reorder_permille: 0,
-        reorder_ms_max: 0,
+        reorder_ms_max: 5_000,
         replay_permille: 0,
-        replay_ms_max: 0,
+        replay_ms_max: 3_600_000,
         bandwidth_bytes_per_s: 0,
-        queue_bytes_max: 0,
+        queue_bytes_max: 65_536,
     };
 
     /// Everything goes wrong now and then.
@@ -71,6 +77,20 @@ impl LinkSpec {
         bandwidth_bytes_per_s: 0,
         queue_bytes_max: 0,
     };
+}
+
+impl Default for LinkSpec {
+    fn default() -> Self {
+        Self::CALM
+    }
+}
+
+fn permille<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let number = u64::deserialize(deserializer)?;
+    match number {
+        0..=1_000 => Ok(number),
+        _ => Err(serde::de::Error::custom("permille are 1000 at most")),
+    }
 }
 
 /// When a message arrives: never, once or twice.
@@ -123,6 +143,11 @@ impl Links {
         self.special.insert((from, to), spec);
     }
 
+    /// One direction is the usual one again.
+    pub(crate) fn clear(&mut self, from: usize, to: usize) {
+        self.special.remove(&(from, to));
+    }
+
     pub(crate) fn clear_special(&mut self) {
         self.special.clear();
     }
@@ -135,7 +160,7 @@ impl Links {
         bytes: usize,
         now_ms: u64,
         reliable: bool,
-        faults: &mut FaultCounts,
+        faults: &mut Counts,
     ) -> Arrivals {
         let spec = self.spec(from, to);
         let nothing = Arrivals {
@@ -148,7 +173,7 @@ impl Links {
         let mut at = sent_ms + spec.latency_ms + self.draw(spec.jitter_ms);
         let mut resends = 0;
         while self.happens(spec.loss_permille) {
-            faults.count(FaultKind::Loss);
+            faults.count("loss");
             if !reliable || resends == RESENDS_MAX {
                 return nothing;
             }
@@ -156,7 +181,7 @@ impl Links {
             resends += 1;
         }
         if self.happens(spec.reorder_permille) {
-            faults.count(FaultKind::Reordering);
+            faults.count("reordering");
             at += self.draw(spec.reorder_ms_max);
         } else {
             let state = self.state.entry((from, to)).or_default();
@@ -165,7 +190,7 @@ impl Links {
         }
         let twice = !reliable && self.happens(spec.duplicate_permille);
         let again = twice.then(|| {
-            faults.count(FaultKind::Duplication);
+            faults.count("duplication");
             at + 1 + self.draw(spec.jitter_ms.max(1_000))
         });
         Arrivals {
@@ -188,7 +213,7 @@ impl Links {
         bytes: usize,
         now_ms: u64,
         spec: &LinkSpec,
-        faults: &mut FaultCounts,
+        faults: &mut Counts,
     ) -> Option<u64> {
         if spec.bandwidth_bytes_per_s == 0 {
             return Some(now_ms);
@@ -198,7 +223,7 @@ impl Links {
         let waiting_us = begin_us - now_ms * 1_000;
         let waiting_bytes = waiting_us.saturating_mul(spec.bandwidth_bytes_per_s) / 1_000_000;
         if waiting_bytes > spec.queue_bytes_max {
-            faults.count(FaultKind::Clogged);
+            faults.count("clogged");
             return None;
         }
         state.busy_until_us = begin_us + bytes as u64 * 1_000_000 / spec.bandwidth_bytes_per_s;
@@ -223,10 +248,10 @@ mod tests {
     use super::*;
     use fairmesh_cluster::Seed;
 
-    fn links(usual: LinkSpec) -> (Links, FaultCounts) {
+    fn links(usual: LinkSpec) -> (Links, Counts) {
         (
             Links::new(usual, Seed(1).stream("links")),
-            FaultCounts::default(),
+            Counts::default(),
         )
     }
 
@@ -274,6 +299,6 @@ mod tests {
             .collect();
         assert!(at[0].expect("sent") >= 1_000 && at[2].expect("sent") >= 3_000);
         assert_eq!(at[9], None);
-        assert!(faults.of(FaultKind::Clogged) > 3);
+        assert!(faults.of("clogged") > 3);
     }
 }

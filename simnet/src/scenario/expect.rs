@@ -1,129 +1,125 @@
 //! What can be expected in a scenario.
 //!
-//! Invariant: an expectation reads and changes nothing, but that [`Expect::Agree`] may let time pass.
+//! Nodes that may be left out are all of them, and so are VOs.
+//!
+//! Invariant: an expectation reads and changes nothing, but that `agree` may let time pass.
 //! Deliberately not here: how it is decided (`judge`).
 
-use fairmesh_model::{Millis, Share};
+use fairmesh_model::Millis;
+use serde::Deserialize;
 
-use crate::world::FaultKind;
+use crate::world::{Percent, words};
 
 /// Something that must hold.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[allow(missing_docs)]
 pub enum Expect {
     /// All running members hold and compute the same, at the latest after `within`. Feeds hold back
     /// what they have while it is awaited.
     Agree {
-        /// Index of the VO; all if none is named.
-        vo: Option<usize>,
-        /// How long it may take.
+        vo: Option<String>,
+        #[serde(default, with = "crate::length")]
         within: Millis,
     },
     /// They do not.
-    Differ {
-        /// Index of the VO; all if none is named.
-        vo: Option<usize>,
-    },
+    Differ { vo: Option<String> },
     /// Nodes know of exactly what was acknowledged anywhere, to the unit.
-    Total(Knowledge),
+    Total {
+        nodes: Option<Vec<usize>>,
+        vo: Option<String>,
+    },
     /// Nodes know of less than that.
-    Less(Knowledge),
+    Less {
+        nodes: Option<Vec<usize>>,
+        vo: Option<String>,
+    },
     /// Nodes have told their operators this.
     Notice {
-        /// Who.
-        nodes: Vec<usize>,
-        /// The notice's code.
+        nodes: Option<Vec<usize>>,
         code: String,
     },
     /// They have not.
     NoNotice {
-        /// Who.
-        nodes: Vec<usize>,
-        /// The notice's code.
+        nodes: Option<Vec<usize>>,
         code: String,
     },
-    /// So many member sites were heard of not longer ago than `younger_than`.
+    /// Just so many member sites were heard of not longer ago than `younger_than`.
     Coverage {
-        /// Whose answers.
-        nodes: Vec<usize>,
-        /// Index of the VO.
-        vo: usize,
-        /// How many sites, exactly.
+        nodes: Option<Vec<usize>>,
+        vo: Option<String>,
         heard: usize,
-        /// How long ago at most.
+        #[serde(with = "crate::length")]
         younger_than: Millis,
     },
     /// No site has refused a document or a counter of another one.
-    NobodyRefused,
+    NobodyRefused {},
     /// Nodes run.
-    Up(Vec<usize>),
+    Up { nodes: Option<Vec<usize>> },
     /// Nodes do not.
-    Down(Vec<usize>),
-    /// Nodes are connected to so many.
+    Down { nodes: Vec<usize> },
+    /// Nodes are connected to just so many.
     Peers {
-        /// Who.
-        nodes: Vec<usize>,
-        /// To how many, exactly.
+        nodes: Option<Vec<usize>>,
         count: usize,
     },
-    /// Nodes have set so many damaged stores aside.
+    /// Nodes have set just so many damaged stores aside.
     SetAside {
-        /// Who.
-        nodes: Vec<usize>,
-        /// How many, exactly.
-        count: usize,
+        nodes: Option<Vec<usize>>,
+        count: u32,
     },
     /// An account of a VO has this share of its parent.
     Share {
-        /// According to whom.
-        nodes: Vec<usize>,
-        /// Index of the VO.
-        vo: usize,
-        /// Path within the VO.
+        nodes: Option<Vec<usize>>,
+        vo: Option<String>,
         path: String,
-        /// The share.
-        share: Share,
+        percent: Percent,
     },
     /// Nodes hold counters of so many lives of one site.
     Lives {
-        /// Who.
-        nodes: Vec<usize>,
-        /// Index of the VO.
-        vo: usize,
-        /// Of which site.
+        nodes: Option<Vec<usize>>,
+        vo: Option<String>,
         site: usize,
-        /// Fewest.
+        #[serde(default = "one")]
         least: usize,
-        /// Most.
         most: usize,
     },
     /// Nodes have rejected at least so many pushes.
     Rejected {
-        /// Who.
-        nodes: Vec<usize>,
-        /// How many.
+        nodes: Option<Vec<usize>>,
         least: u64,
     },
-    /// A kind of fault has happened at least so often: the scenario is what it says it is.
+    /// It has happened at least so often: the scenario is what it says it is.
     Fault {
-        /// Which.
-        kind: FaultKind,
-        /// How often.
-        least: u64,
+        kind: Word,
+        #[serde(default = "one")]
+        least: usize,
     },
-    /// A node's stores have at most so many rows: nobody makes them grow without end.
+    /// Stores have at most so many rows, all tables together without those of jobs: nobody makes them
+    /// grow without end.
     Rows {
-        /// Who.
-        nodes: Vec<usize>,
-        /// How many, all tables together, without those of jobs.
+        nodes: Option<Vec<usize>>,
         most: usize,
     },
 }
 
-/// What nodes know of a VO.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Knowledge {
-    /// Who.
-    pub nodes: Vec<usize>,
-    /// Index of the VO; all that the node mounts if none is named.
-    pub vo: Option<usize>,
+fn one() -> usize {
+    1
+}
+
+/// A word that can be counted.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Word(pub(super) String);
+
+impl TryFrom<String> for Word {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<Self, String> {
+        if words().any(|known| known == word) {
+            return Ok(Self(word));
+        }
+        let known: Vec<&str> = words().collect();
+        Err(format!("it is one of: {}", known.join(", ")))
+    }
 }

@@ -9,13 +9,12 @@
 use std::collections::BTreeMap;
 
 use fairmesh_cluster::{Seed, Stream};
-use fairmesh_model::{Millis, MonoTime, UsageRecord, VoId, WallTime};
+use fairmesh_model::{Millis, MonoTime, UsageRecord, VoId};
 
 use super::Load;
 use super::condition::Acknowledged;
-use super::task::Jobs;
-use crate::vo::{START, Vo, job};
-use crate::world::World;
+use crate::vo::{Vo, job};
+use crate::world::{Jobs, World};
 
 /// Most records in one report, as the node's control socket takes them.
 const REPORT_RECORDS_MAX: usize = 1_000;
@@ -106,7 +105,11 @@ impl Feeds {
         }
     }
 
+    /// Holds feeds of some nodes, or of all if none is named.
     pub(super) fn hold(&mut self, nodes: &[usize], held: bool) {
+        if nodes.is_empty() {
+            self.held.fill(held);
+        }
         nodes.iter().for_each(|node| self.held[*node] = held);
     }
 
@@ -116,27 +119,10 @@ impl Feeds {
 
     /// Jobs that a step asks for.
     pub(super) fn ask_for(&mut self, node: usize, jobs: &Jobs, world: &mut World) {
-        let now = WallTime(START.0 + world.now().0);
-        for record in self.records_of(jobs, now) {
-            self.asked.entry(node).or_default().push(record);
-        }
+        let records = jobs.records(self.jobs + 1, world.true_wall());
+        self.jobs += records.len() as u64;
+        self.asked.entry(node).or_default().extend(records);
         self.flush(world);
-    }
-
-    pub(super) fn records_of(&mut self, jobs: &Jobs, end: WallTime) -> Vec<UsageRecord> {
-        let record = |_| {
-            self.jobs += 1;
-            let who = (jobs.group.as_str(), jobs.user.as_str());
-            let ran = (end.before(jobs.run), end);
-            job(
-                format!("step {}", self.jobs),
-                &jobs.account,
-                who,
-                ran,
-                jobs.cores,
-            )
-        };
-        (0..jobs.count).map(record).collect()
     }
 
     fn end_job(&mut self, index: usize, world: &World) {
@@ -145,17 +131,24 @@ impl Feeds {
         let feed = &mut self.feeds[index];
         let leaves = &self.accounts[&feed.load.account];
         let (group, user) = &leaves[feed.random.index(leaves.len())];
-        let (least, most) = feed.load.run;
-        let run = Millis(feed.random.between(least.0, most.0));
+        let run = feed
+            .random
+            .between(feed.load.shortest.0, feed.load.longest.0);
         let (least, most) = feed.load.cores;
         let cores = feed.random.between(u64::from(least), u64::from(most));
         let end = match feed.load.by_own_clock {
             true => world.now_at(feed.node).wall,
-            false => WallTime(START.0 + world.now().0),
+            false => world.true_wall(),
         };
         let who = (group.as_str(), user.as_str());
         let cores = u32::try_from(cores).unwrap_or(u32::MAX);
-        let record = job(name, &feed.load.account, who, (end.before(run), end), cores);
+        let record = job(
+            name,
+            &feed.load.account,
+            who,
+            (end.before(Millis(run)), end),
+            cores,
+        );
         feed.waiting.push(record);
         // Half to one and a half times the mean.
         let gap = feed.load.every.0 / 2 + feed.random.between(0, feed.load.every.0);
@@ -205,7 +198,7 @@ impl Feeds {
 
 impl Feed {
     fn is_open(&self) -> bool {
-        self.next.0 <= self.load.until.0
+        self.load.until.is_none_or(|until| self.next.0 <= until.0)
     }
 }
 

@@ -1,18 +1,18 @@
 //! From the text of a file to a scenario.
 //!
 //! Invariant: what comes out is valid: every site, VO, path, length and share in it exists, steps are
-//! in order of time and none lies behind the end. Deliberately not here: running it.
+//! in order of time and none lies behind the end. An error stands where the file is wrong.
+//!
+//! Deliberately not here: steps (`steps`), and running them.
 
 use fairmesh_model::{AccountPath, HistoryRule, Millis, Share, UsageMode, WindowLength};
-use fairmesh_site::Timing;
+use serde::Deserialize;
 use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::args::{Args, RawStep};
 use super::error::{ScenarioError, Source};
-use super::length::Length;
-use super::raw::{RawGrid, RawLoad, RawMode, RawScenario, RawVo};
-use super::{Grid, Load, Scenario, Step, What, words};
-use crate::network::NetworkSpec;
+use super::steps::Reader;
+use super::{Grid, Load, Scenario, Step};
 use crate::vo::VoSpec;
 
 /// Most sites of a scenario: more are a measurement, not a story.
@@ -21,39 +21,63 @@ const SITES_MAX: usize = 200;
 /// Longest duration: below the 90 days after which usage of a scenario is forgotten.
 const DURATION_MAX: Millis = Millis(80 * 86_400_000);
 
-/// Most times that a step is repeated.
-const TIMES_MAX: usize = 10_000;
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawScenario {
+    title: String,
+    shows: String,
+    #[serde(with = "crate::length")]
+    duration: Millis,
+    grid: Spanned<Grid>,
+    #[serde(default)]
+    vo: Vec<Spanned<RawVo>>,
+    #[serde(default)]
+    load: Vec<Spanned<Load>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawVo {
+    name: String,
+    members: Option<Vec<usize>>,
+    cores: Option<u32>,
+    groups: Option<Vec<u32>>,
+    users: Option<u32>,
+    #[serde(default, with = "crate::length")]
+    window: Option<Millis>,
+    mode: Option<UsageMode>,
+}
 
 impl Scenario {
     /// Reads a scenario. `file` is the file's name, for errors and for the scenario's own name.
     pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
         let source = Source { file, text };
-        let raw: RawScenario = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            source.error(at, None, error.message())
-        })?;
-        let at = raw.duration.span().start;
-        let duration = positive(source, at, "duration", *raw.duration.get_ref())?;
+        let parsed = DeTable::parse(text).map_err(|error| source.wrong(&error))?;
+        let span = parsed.span();
+        let mut table = parsed.into_inner();
+        let written = table.remove("step").map(Spanned::into_inner);
+        let whole = Spanned::new(span, DeValue::Table(table));
+        let raw: RawScenario = source.value(whole)?;
+        let duration = raw.duration;
         if duration > DURATION_MAX {
-            return Err(source.error(at, "duration", "more than 80d: usage would be forgotten"));
+            return Err(source.error(0, "duration", "more than 80d: usage would be forgotten"));
         }
-        let grid = read_grid(source, &raw.grid)?;
+        let grid = checked_grid(source, raw.grid)?;
         let vos = read_vos(source, &raw.vo, grid.sites)?;
-        let loads = raw.load.iter();
-        let loads = loads
-            .map(|load| read_load(source, load, duration, &vos))
-            .collect::<Result<_, _>>()?;
+        let load = |load| checked_load(source, load, duration, &vos);
+        let loads = raw.load.into_iter().map(load).collect::<Result<_, _>>()?;
+        let reader = Reader {
+            source,
+            sites: grid.sites,
+            vos: &vos,
+            duration,
+        };
         let mut steps = Vec::new();
-        for step in raw.step {
-            steps.extend(read_step(source, step, grid.sites, &vos)?);
+        for step in written.into_iter().flat_map(elements) {
+            steps.extend(reader.read(step)?);
         }
         // Stable: what stands first in the file happens first.
         steps.sort_by_key(|step: &Step| step.at);
-        if let Some(late) = steps.iter().find(|step| step.at > duration) {
-            let mut error = source.error(0, "at", "it lies behind the end of the scenario");
-            error.line = late.line;
-            return Err(error);
-        }
         Ok(Self {
             name: stem(file),
             title: raw.title,
@@ -67,64 +91,27 @@ impl Scenario {
     }
 }
 
+fn elements(value: DeValue<'_>) -> Vec<Spanned<DeValue<'_>>> {
+    match value {
+        DeValue::Array(elements) => elements.into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
 fn stem(file: &str) -> String {
     let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
     name.strip_suffix(".toml").unwrap_or(name).to_owned()
 }
 
-fn positive(
-    source: Source<'_>,
-    at: usize,
-    key: &'static str,
-    length: Length,
-) -> Result<Millis, ScenarioError> {
-    let below = || source.error(at, key, "it is below zero");
-    length.millis().ok_or_else(below)
-}
-
-fn read_grid(source: Source<'_>, raw: &Spanned<RawGrid>) -> Result<Grid, ScenarioError> {
-    let (at, raw) = (raw.span().start, raw.get_ref());
-    if !(1..=SITES_MAX).contains(&raw.sites) {
+fn checked_grid(source: Source<'_>, raw: Spanned<Grid>) -> Result<Grid, ScenarioError> {
+    let (at, grid) = (raw.span().start, raw.into_inner());
+    if !(1..=SITES_MAX).contains(&grid.sites) {
         return Err(source.error(at, "sites", format!("they are 1 to {SITES_MAX}")));
     }
-    if raw.late.iter().any(|node| *node >= raw.sites) {
+    if grid.late.iter().any(|node| *node >= grid.sites) {
         return Err(source.error(at, "late", "there is no such site"));
     }
-    let usual = Timing::default();
-    let length = |key, length: Option<Length>, default: Millis| match length {
-        Some(length) => positive(source, at, key, length),
-        None => Ok(default),
-    };
-    let timing = Timing {
-        publish: length("publish", raw.publish, usual.publish)?,
-        heartbeat: length("heartbeat", raw.heartbeat, usual.heartbeat)?,
-        sync: length("sync", raw.sync, usual.sync)?,
-        clock_tolerance: length(
-            "clock_tolerance",
-            raw.clock_tolerance,
-            usual.clock_tolerance,
-        )?,
-        checkpoint_batches: raw.checkpoint_batches.unwrap_or(usual.checkpoint_batches),
-        ..usual
-    };
-    let mut network = NetworkSpec {
-        degree: raw.degree,
-        ..NetworkSpec::default()
-    };
-    network.mesh_degree = raw.mesh_degree.unwrap_or(network.mesh_degree);
-    if let Some(link) = &raw.link {
-        network.link = link
-            .spec()
-            .map_err(|problem| source.error(at, "link", problem))?;
-    }
-    Ok(Grid {
-        sites: raw.sites,
-        late: raw.late.clone(),
-        timing,
-        tick: length("tick", raw.tick, Millis(1_000))?,
-        keeps_journal: raw.keeps_journal,
-        network,
-    })
+    Ok(grid)
 }
 
 fn read_vos(
@@ -155,7 +142,7 @@ fn read_vo(
     if AccountPath::parse(&format!("/{}", raw.name)).is_err() || raw.name == "local" {
         return Err(source.error(at, "name", "it is no name of a VO"));
     }
-    let mut vo = long_remembering(VoSpec::small(&raw.name, sites));
+    let mut vo = VoSpec::small(&raw.name, sites);
     let members = raw.members.clone().unwrap_or_else(|| (0..sites).collect());
     if members.iter().any(|member| *member >= sites) {
         return Err(source.error(at, "members", "there is no such site"));
@@ -168,17 +155,11 @@ fn read_vo(
             .ok_or_else(|| source.error(at, "groups", "they are percent of the VO, 0 to 100"))?;
     }
     if let Some(window) = raw.window {
-        let millis = positive(source, at, "window", window)?;
-        vo.window = WindowLength::from_millis(millis.0)
+        vo.window = WindowLength::from_millis(window.0)
             .map_err(|error| source.error(at, "window", error.to_string()))?;
-        vo = long_remembering(vo);
     }
-    vo.usage_mode = match raw.mode {
-        Some(RawMode::Historical) => UsageMode::Historical,
-        Some(RawMode::Predictive) => UsageMode::Predictive,
-        Some(RawMode::Active) | None => UsageMode::Active,
-    };
-    Ok(vo)
+    vo.usage_mode = raw.mode.unwrap_or(UsageMode::Active);
+    Ok(long_remembering(vo))
 }
 
 /// Nothing is forgotten while a scenario lasts, so that totals can be counted to its end.
@@ -201,85 +182,32 @@ fn shares(groups: &[u32], users: u32) -> Option<Vec<(String, Share)>> {
     Some(shares)
 }
 
-fn read_load(
+/// The load, with what it leaves out filled in.
+fn checked_load(
     source: Source<'_>,
-    raw: &Spanned<RawLoad>,
+    raw: Spanned<Load>,
     duration: Millis,
     vos: &[VoSpec],
 ) -> Result<Load, ScenarioError> {
-    let (at, raw) = (raw.span().start, raw.get_ref());
-    let account = raw.account.clone().unwrap_or_else(|| vos[0].name.clone());
-    let vo = vos.iter().find(|vo| vo.name == account);
-    if vo.is_none() && account != "local" {
+    let (at, mut load) = (raw.span().start, raw.into_inner());
+    if load.account.is_empty() {
+        load.account.clone_from(&vos[0].name);
+    }
+    let vo = vos.iter().find(|vo| vo.name == load.account);
+    if vo.is_none() && load.account != "local" {
         return Err(source.error(at, "account", "it is the name of a VO, or local"));
     }
-    let members = || vo.map(|vo| vo.members.iter().map(|(site, _)| *site).collect());
-    let sites: Option<Vec<usize>> = raw.sites.clone().or_else(members);
-    let Some(sites) = sites else {
-        return Err(source.error(at, "sites", "local jobs need sites"));
-    };
-    let every = positive(source, at, "every", raw.every)?;
-    if every == Millis(0) {
+    if load.sites.is_empty() {
+        let members = vo.ok_or_else(|| source.error(at, "sites", "local jobs need sites"))?;
+        load.sites = members.members.iter().map(|(site, _)| *site).collect();
+    }
+    if load.every == Millis(0) {
         return Err(source.error(at, "every", "it is zero"));
     }
-    let run = raw
-        .run
-        .unwrap_or((Length(10 * 60_000), Length(4 * 3_600_000)));
-    let run = (
-        positive(source, at, "run", run.0)?,
-        positive(source, at, "run", run.1)?,
-    );
-    let cores = raw.cores.unwrap_or((1, 16));
-    if cores.0 == 0 || cores.0 > cores.1 || run.0 > run.1 {
+    let (least, most) = load.cores;
+    if least == 0 || least > most || load.shortest > load.longest {
         return Err(source.error(at, "cores", "the least comes first and is above zero"));
     }
-    let or = |key, length: Option<Length>, default| match length {
-        Some(length) => positive(source, at, key, length),
-        None => Ok(default),
-    };
-    Ok(Load {
-        sites,
-        account,
-        every,
-        cores,
-        run,
-        from: or("from", raw.from, Millis(0))?,
-        until: or("until", raw.until, duration)?,
-        by_own_clock: raw.by_own_clock,
-    })
-}
-
-/// One step of the file is several where it is repeated, or where nodes have their turns.
-fn read_step(
-    source: Source<'_>,
-    step: Spanned<RawStep>,
-    sites: usize,
-    vos: &[VoSpec],
-) -> Result<Vec<Step>, ScenarioError> {
-    let args = Args::new(source, step, sites, vos);
-    let at = args.length("at")?;
-    let every = args.length_or("every", Millis(0))?;
-    let times: usize = args.maybe("times")?.unwrap_or(1);
-    if times > TIMES_MAX || (times > 1 && every == Millis(0)) {
-        let problem = format!("`times` (at most {TIMES_MAX}) needs `every`");
-        return Err(args.error("times", problem));
-    }
-    let what = words::read(&args)?;
-    let line = args.line();
-    let step = |number: usize| Step {
-        at: Millis(at.0 + every.0 * number as u64),
-        line,
-        what: what.clone(),
-    };
-    match &what {
-        What::Do(task) if task.takes_turns() && times == 1 && every > Millis(0) => {
-            let turns = task.turns().into_iter().enumerate();
-            let turn = |(number, task)| Step {
-                what: What::Do(task),
-                ..step(number)
-            };
-            Ok(turns.map(turn).collect())
-        }
-        _ => Ok((0..times).map(step).collect()),
-    }
+    load.until.get_or_insert(duration);
+    Ok(load)
 }

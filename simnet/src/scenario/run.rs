@@ -11,12 +11,11 @@ use fairmesh_model::{Millis, MonoTime};
 use super::condition::Condition;
 use super::expect::Expect;
 use super::feed::Feeds;
-use super::flood::{Flood, Valve};
-use super::length::length;
-use super::{Scenario, What};
+use super::{Scenario, Step, What};
 use crate::check::watch::Watch;
-use crate::vo::{OwnerSpec, Vo, site_id};
-use crate::world::{FaultCounts, Tamper, World, WorldSpec};
+use crate::length::length;
+use crate::vo::{OwnerSpec, Vo};
+use crate::world::{Action, Counts, World, WorldSpec};
 
 /// How often agreement is looked for while it is awaited.
 const LOOK: Millis = Millis(500);
@@ -82,19 +81,17 @@ impl Outcome {
     }
 
     /// Faults by kind.
-    pub fn faults(&self) -> &FaultCounts {
+    pub fn faults(&self) -> &Counts {
         self.world.faults()
     }
 }
 
 /// A scenario under way.
 pub(super) struct Run<'a> {
-    pub(super) scenario: &'a Scenario,
+    scenario: &'a Scenario,
     pub(super) world: World,
-    pub(super) vos: Vec<Vo>,
     pub(super) feeds: Feeds,
-    pub(super) valve: Valve,
-    pub(super) condition: &'a mut dyn Condition,
+    condition: &'a mut dyn Condition,
     tell: &'a mut dyn FnMut(&Line),
     plan: Plan,
     broken: Option<String>,
@@ -118,7 +115,7 @@ pub fn run(
         if !run.go_to(MonoTime(step.at.0)) {
             return run.finish(seed);
         }
-        run.take_step(step.line, &step.what);
+        run.take_step(step);
     }
     if run.go_to(MonoTime(scenario.duration.0)) {
         run.end();
@@ -140,34 +137,26 @@ impl<'a> Run<'a> {
         let vos: Vec<Vo> = scenario.vos.iter().enumerate().map(found).collect();
         let grid = &scenario.grid;
         let owner = OwnerSpec {
-            timing: grid.timing,
+            timing: grid.timing(),
             ..OwnerSpec::default()
         };
         let mut spec = WorldSpec::of_vos(grid.sites, &vos, &owner);
         spec.late = grid.late.iter().copied().collect();
-        spec.tick = grid.tick;
-        spec.network = grid.network;
+        spec.tick = grid.tick.unwrap_or(spec.tick);
+        spec.network = grid.network();
         spec.keeps_journal = grid.keeps_journal;
         spec.log_entries = LOG_ENTRIES;
         let mut world = World::founded(seed, spec, &vos);
-        let sites = (0..grid.sites).map(site_id).collect();
-        let flood = Flood::new(seed, vos.iter().map(|vo| vo.id).collect(), sites);
-        let valve = flood.valve.clone();
-        let layer: Box<dyn Tamper> = match condition.facts() {
-            None => Box::new(flood),
-            Some(facts) => {
-                let nodes = world.nodes().iter();
-                let node_of = nodes.map(|node| (node.id, node.index)).collect();
-                Box::new(Watch::new(facts, Some(Box::new(flood)), None, node_of))
-            }
-        };
-        world.set_tamper(Some(layer));
+        if let Some(facts) = condition.facts() {
+            let nodes = world.nodes().iter();
+            let node_of = nodes.map(|node| (node.id, node.index)).collect();
+            let watch = Watch::new(facts, None, None, node_of);
+            world.set_tamper(Some(Box::new(watch)));
+        }
         Self {
             scenario,
             world,
             feeds: Feeds::new(seed, grid.sites, &scenario.loads, &vos),
-            vos,
-            valve,
             condition,
             tell,
             plan,
@@ -206,25 +195,40 @@ impl<'a> Run<'a> {
         false
     }
 
-    fn take_step(&mut self, line: usize, what: &What) {
-        match what {
-            What::Do(task) => {
-                let impossible = self.act(task).err().map(Verdict::Failed);
-                self.tell(line, task.to_string(), impossible);
+    fn take_step(&mut self, step: &Step) {
+        let verdict = match &step.what {
+            What::Do(action) => self.act(action).err().map(Verdict::Failed),
+            What::Expect(expect @ Expect::Agree { within, .. }) if *within > Millis(0) => {
+                Some(self.wait_for(expect, *within))
             }
-            What::Expect(Expect::Agree { within, .. }) if *within > Millis(0) => {
-                let What::Expect(expect) = what else { return };
-                let verdict = self.wait_for(expect, *within);
-                self.tell(line, expect.to_string(), Some(verdict));
+            What::Expect(expect) => Some(match self.judge(expect) {
+                Ok(remark) => Verdict::Held(remark),
+                Err(why) => Verdict::Failed(why),
+            }),
+        };
+        self.tell(step.line, step.text.clone(), verdict);
+    }
+
+    /// Does it now. An error is the scenario's fault: it asks for something that cannot be.
+    fn act(&mut self, action: &Action) -> Result<(), String> {
+        match action {
+            Action::Report { node, jobs } => {
+                self.feeds.ask_for(*node, jobs, &mut self.world);
+                return Ok(());
             }
-            What::Expect(expect) => {
-                let verdict = match self.judge(expect) {
-                    Ok(remark) => Verdict::Held(remark),
-                    Err(why) => Verdict::Failed(why),
-                };
-                self.tell(line, expect.to_string(), Some(verdict));
+            Action::PauseLoad { nodes } => self.feeds.hold(nodes, true),
+            Action::ResumeLoad { nodes } => self.feeds.hold(nodes, false),
+            Action::Wipe { nodes, keeps_side } | Action::RestoreBackup { nodes, keeps_side } => {
+                for node in nodes {
+                    self.condition.forgot(*node, *keeps_side);
+                }
             }
+            _ => {}
         }
+        let done = self.world.apply(action);
+        // Whoever is up again is told what it has not acknowledged yet.
+        self.feeds.flush(&mut self.world);
+        done
     }
 
     fn wait_for(&mut self, expect: &Expect, within: Millis) -> Verdict {
@@ -251,18 +255,21 @@ impl<'a> Run<'a> {
 
     /// What all scenarios end with.
     fn end(&mut self) {
-        *self.valve.borrow_mut() = None;
         self.world.heal();
-        let everybody: Vec<usize> = (0..self.world.nodes().len()).collect();
-        self.feeds.hold(&everybody, false);
+        self.feeds.hold(&[], false);
         self.feeds.flush(&mut self.world);
-        let patience = self.patience();
+        // What nobody waits for in a story.
+        let patience = self.scenario.grid.timing().sync.times(20);
         let expect = Expect::Agree {
             vo: None,
             within: patience,
         };
         let verdict = self.wait_for(&expect, patience);
-        self.tell(0, format!("in the end {expect}"), Some(verdict));
+        self.tell(
+            0,
+            format!("in the end agree, within = {}", length(patience)),
+            Some(verdict),
+        );
         if self.broken.is_none() {
             let verdict = match self.condition.end(&self.world, &self.feeds.acknowledged) {
                 Ok(()) => Verdict::Held(format!("{} records", self.feeds.records)),

@@ -44,6 +44,7 @@ impl Options {
             link: draw_link(&mut coins),
             faults: draw_faults(&mut coins, minutes),
             vos,
+            step: None,
         }
     }
 }

@@ -1,121 +1,28 @@
-//! What goes wrong when: a list drawn before the run begins.
+//! What goes wrong when: a list of actions and their times, drawn before the run begins.
 //!
-//! Invariant: the plan depends on the seed and the options alone, and what one kind of fault draws
-//! shifts nothing of another, so that a failing run can be made smaller by taking kinds away.
+//! Invariant: the list depends on the seed and the options alone, and what one kind of fault draws
+//! shifts nothing of another. It can be written down and shortened: a run of what is left is the same
+//! in everything else.
 //!
 //! Deliberately not here: doing it (`check::act`).
 
+use std::collections::BTreeMap;
+
 use fairmesh_cluster::{Seed, Stream};
+use fairmesh_model::{Distance, Millis};
 
-use super::{FaultOptions, Options};
+use super::{Options, VoOptions};
+use crate::length::Length;
+use crate::network::LinkSpec;
+use crate::world::{Action, Percent, Planned};
 
-/// One thing that goes wrong. Where it lasts, for how long in milliseconds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Fault {
-    Partition {
-        set: Vec<usize>,
-        ms: u64,
-    },
-    Island {
-        set: Vec<usize>,
-        ms: u64,
-    },
-    Bridge {
-        node: usize,
-        set: Vec<usize>,
-        ms: u64,
-    },
-    OneWayCut {
-        from: Vec<usize>,
-        to: Vec<usize>,
-        ms: u64,
-    },
-    CloggedLink {
-        from: usize,
-        to: usize,
-        ms: u64,
-    },
-    Crash {
-        node: usize,
-        ms: u64,
-    },
-    CrashWithin {
-        node: usize,
-        effects: usize,
-        ms: u64,
-    },
-    Stop {
-        node: usize,
-        ms: u64,
-    },
-    Wipe {
-        node: usize,
-        keeps_side: bool,
-        ms: u64,
-    },
-    Backup {
-        node: usize,
-    },
-    Restore {
-        node: usize,
-        keeps_side: bool,
-        ms: u64,
-    },
-    BitFlip {
-        node: usize,
-        ms: u64,
-    },
-    FullDisk {
-        node: usize,
-        room_bytes: u64,
-        ms: u64,
-    },
-    ClockJump {
-        node: usize,
-        by_ms: i64,
-        ms: u64,
-    },
-    Drift {
-        node: usize,
-        ppm: i64,
-        ms: u64,
-    },
-    Garbage {
-        node: usize,
-        bytes: Vec<u8>,
-    },
-    Policy {
-        node: usize,
-        vo: usize,
-    },
-    Charter {
-        node: usize,
-        vo: usize,
-    },
-    Removal {
-        node: usize,
-        vo: usize,
-        ms: u64,
-    },
-    Reconfigure {
-        node: usize,
-        publish_s: u64,
-        sync_s: u64,
-        /// What a job of the queue `long` costs, in percent; 0 takes the queue off the list.
-        long_percent: u32,
-    },
-    Departure {
-        node: usize,
-        vo: usize,
-        ms: u64,
-    },
-}
-
-/// Draws the times and places of everything that goes wrong in a run of `ms`.
-pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<(u64, Fault)> {
+/// Everything that goes wrong in a run of `ms`: what the options list, or what the seed draws.
+pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<Planned> {
+    if let Some(listed) = &options.step {
+        return listed.clone();
+    }
     let f = options.faults;
-    let kinds: [(&str, u64, Draw); 20] = [
+    let kinds: [(&str, u64, Draw); 22] = [
         ("partitions", f.partitions, |d| d.partition()),
         ("islands", f.islands, |d| d.island()),
         ("bridges", f.bridges, |d| d.bridge()),
@@ -126,6 +33,7 @@ pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<(u64, F
         ("stops", f.graceful_stops, |d| d.stop()),
         ("wipes", f.wipes, |d| d.wipe(true)),
         ("wipes with side", f.wipes_with_side, |d| d.wipe(false)),
+        ("backups", f.backups_restored, |d| d.backup()),
         ("bit flips", f.bit_flips, |d| d.bit_flip()),
         ("full disks", f.full_disks, |d| d.full_disk()),
         ("clock jumps", f.clock_jumps, |d| d.clock_jump()),
@@ -135,71 +43,59 @@ pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<(u64, F
         ("policies", f.policies, |d| d.policy()),
         ("charters", f.charters, |d| d.charter()),
         ("removals", f.removals, |d| d.removal()),
+        ("departures", f.departures, |d| d.departure()),
         ("reconfigurations", f.reconfigurations, |d| d.reconfigure()),
     ];
     let mut planned = Vec::new();
     for (name, count, draw) in kinds {
-        let mut drawn = Drawn::new(seed, name, options);
+        let mut drawn = Drawn {
+            random: seed.stream(&format!("swarm {name}")),
+            options,
+            ms,
+            at: 0,
+            planned,
+        };
         for _ in 0..count {
-            let at = drawn.random.below(ms);
-            planned.push((at, draw(&mut drawn)));
+            drawn.at = drawn.random.below(ms);
+            draw(&mut drawn);
         }
+        planned = drawn.planned;
     }
-    plan_pairs(seed, options, ms, f, &mut planned);
     planned
 }
 
-/// Faults that come in two parts, or at certain places only.
-fn plan_pairs(
-    seed: Seed,
-    options: &Options,
-    ms: u64,
-    f: FaultOptions,
-    planned: &mut Vec<(u64, Fault)>,
-) {
-    let mut drawn = Drawn::new(seed, "backups", options);
-    for _ in 0..f.backups_restored {
-        let node = drawn.node();
-        let taken = drawn.random.below(ms);
-        let back = drawn.random.between(taken, ms - 1);
-        let keeps_side = drawn.random.below(2) == 1;
-        let down = drawn.a_while();
-        planned.push((taken, Fault::Backup { node }));
-        planned.push((
-            back,
-            Fault::Restore {
-                node,
-                keeps_side,
-                ms: down,
-            },
-        ));
-    }
-    let mut drawn = Drawn::new(seed, "departures", options);
-    for _ in 0..f.departures {
-        let (vo, node) = drawn.member();
-        let (at, ms) = (drawn.random.below(ms), drawn.a_while());
-        planned.push((at, Fault::Departure { node, vo, ms }));
-    }
-}
+type Draw = fn(&mut Drawn<'_>);
 
-type Draw = fn(&mut Drawn<'_>) -> Fault;
-
-/// A stream of one kind of fault.
+/// A stream of one kind of fault, and where it goes.
 struct Drawn<'a> {
     random: Stream,
     options: &'a Options,
+    ms: u64,
+    /// When the next one happens.
+    at: u64,
+    planned: Vec<Planned>,
 }
 
-impl<'a> Drawn<'a> {
-    fn new(seed: Seed, name: &str, options: &'a Options) -> Self {
-        Self {
-            random: seed.stream(&format!("swarm {name}")),
-            options,
-        }
+impl Drawn<'_> {
+    fn once(&mut self, action: Action) {
+        let at = Millis(self.at);
+        self.planned.push(Planned { at, action });
+    }
+
+    /// Does it, and puts it right again a while later.
+    fn lasting(&mut self, action: Action, ms: u64) {
+        let undone = action.undone().expect("only what can be put right lasts");
+        self.once(action);
+        self.at += ms;
+        self.once(undone);
     }
 
     fn node(&mut self) -> usize {
         self.random.index(self.options.sites)
+    }
+
+    fn nodes(&mut self) -> Vec<usize> {
+        vec![self.node()]
     }
 
     fn member(&mut self) -> (usize, usize) {
@@ -219,156 +115,156 @@ impl<'a> Drawn<'a> {
         self.random.between(500, most)
     }
 
-    fn partition(&mut self) -> Fault {
-        Fault::Partition {
-            set: self.set(),
-            ms: self.a_while() * 2,
-        }
+    fn partition(&mut self) {
+        let (sets, ms) = (vec![self.set()], self.a_while() * 2);
+        self.lasting(Action::Partition { sets }, ms);
     }
 
-    fn island(&mut self) -> Fault {
-        Fault::Island {
-            set: vec![self.node()],
-            ms: self.a_while() * 4,
-        }
+    fn island(&mut self) {
+        let (nodes, ms) = (self.nodes(), self.a_while() * 4);
+        self.lasting(Action::Island { nodes }, ms);
     }
 
-    fn bridge(&mut self) -> Fault {
-        Fault::Bridge {
-            node: self.node(),
-            set: self.set(),
-            ms: self.a_while() * 2,
-        }
+    fn bridge(&mut self) {
+        let (nodes, sets) = (self.nodes(), vec![self.set()]);
+        let ms = self.a_while() * 2;
+        self.once(Action::Partition { sets });
+        self.lasting(Action::Bridge { nodes }, ms);
     }
 
-    fn one_way(&mut self) -> Fault {
-        Fault::OneWayCut {
-            from: self.set(),
-            to: self.set(),
-            ms: self.a_while(),
-        }
+    fn one_way(&mut self) {
+        let (from, to, ms) = (self.set(), self.set(), self.a_while());
+        self.lasting(Action::CutOneWay { from, to }, ms);
     }
 
-    fn clogged(&mut self) -> Fault {
-        Fault::CloggedLink {
-            from: self.node(),
-            to: self.node(),
-            ms: self.a_while(),
-        }
+    fn clogged(&mut self) {
+        let (from, to, ms) = (self.nodes(), self.nodes(), self.a_while());
+        let link = LinkSpec {
+            bandwidth_bytes_per_s: 2_000,
+            queue_bytes_max: 8_000,
+            ..self.options.link.spec()
+        };
+        self.lasting(Action::Link { link, from, to }, ms);
     }
 
-    fn crash(&mut self) -> Fault {
-        Fault::Crash {
-            node: self.node(),
-            ms: self.a_while(),
-        }
+    fn crash(&mut self) {
+        let (nodes, ms) = (self.nodes(), self.a_while());
+        self.lasting(Action::Crash { nodes }, ms);
     }
 
-    fn crash_within(&mut self) -> Fault {
+    fn crash_within(&mut self) {
         let effects = self.random.index(6);
-        Fault::CrashWithin {
-            node: self.node(),
-            effects,
-            ms: self.a_while(),
-        }
+        let (nodes, ms) = (self.nodes(), self.a_while() + 60_000);
+        self.lasting(Action::CrashWithin { nodes, effects }, ms);
     }
 
-    fn stop(&mut self) -> Fault {
-        Fault::Stop {
-            node: self.node(),
-            ms: self.a_while(),
-        }
+    fn stop(&mut self) {
+        let (nodes, ms) = (self.nodes(), self.a_while());
+        self.lasting(Action::Stop { nodes }, ms);
     }
 
-    fn wipe(&mut self, keeps_side: bool) -> Fault {
-        Fault::Wipe {
-            node: self.node(),
-            keeps_side,
-            ms: self.a_while(),
-        }
+    fn wipe(&mut self, keeps_side: bool) {
+        let (nodes, ms) = (self.nodes(), self.a_while());
+        self.lasting(Action::Wipe { nodes, keeps_side }, ms);
     }
 
-    fn bit_flip(&mut self) -> Fault {
-        Fault::BitFlip {
-            node: self.node(),
-            ms: self.a_while(),
-        }
+    fn backup(&mut self) {
+        let nodes = self.nodes();
+        let back = self.random.between(self.at, self.ms - 1);
+        let keeps_side = self.random.below(2) == 1;
+        let ms = self.a_while();
+        self.once(Action::Backup {
+            nodes: nodes.clone(),
+        });
+        self.at = back;
+        self.lasting(Action::RestoreBackup { nodes, keeps_side }, ms);
     }
 
-    fn full_disk(&mut self) -> Fault {
+    /// Found at the start after a crash.
+    fn bit_flip(&mut self) {
+        let (nodes, ms) = (self.nodes(), self.a_while());
+        self.once(Action::FlipBit {
+            nodes: nodes.clone(),
+        });
+        self.lasting(Action::Crash { nodes }, ms);
+    }
+
+    fn full_disk(&mut self) {
         let room_bytes = self.random.below(20_000);
-        Fault::FullDisk {
-            node: self.node(),
-            room_bytes,
-            ms: self.a_while(),
-        }
+        let (nodes, ms) = (self.nodes(), self.a_while());
+        self.lasting(Action::FillDisk { nodes, room_bytes }, ms);
     }
 
-    fn clock_jump(&mut self) -> Fault {
+    fn clock_jump(&mut self) {
         let most = [10_000, 240_000, 3_600_000, 86_400_000][self.random.index(4)];
         let by = i64::try_from(self.random.below(most)).expect("a day fits");
-        let by_ms = if self.random.below(2) == 0 { by } else { -by };
-        Fault::ClockJump {
-            node: self.node(),
-            by_ms,
-            ms: self.a_while() * 2,
-        }
+        let by = Length(if self.random.below(2) == 0 { by } else { -by });
+        let (nodes, ms) = (self.nodes(), self.a_while() * 2);
+        self.lasting(Action::ClockJump { nodes, by }, ms);
     }
 
-    fn clock_year(&mut self) -> Fault {
-        let by_ms = 365 * 86_400_000;
-        Fault::ClockJump {
-            node: self.node(),
-            by_ms,
-            ms: self.a_while() * 2,
-        }
+    fn clock_year(&mut self) {
+        let by = Length(365 * 86_400_000);
+        let (nodes, ms) = (self.nodes(), self.a_while() * 2);
+        self.lasting(Action::ClockJump { nodes, by }, ms);
     }
 
-    fn drift(&mut self) -> Fault {
-        let pace = i64::try_from(self.random.below(2_001)).expect("small") - 1_000;
-        Fault::Drift {
-            node: self.node(),
-            ppm: pace,
-            ms: self.a_while() * 4,
-        }
+    fn drift(&mut self) {
+        let ppm = i64::try_from(self.random.below(2_001)).expect("small") - 1_000;
+        let (nodes, ms) = (self.nodes(), self.a_while() * 4);
+        self.lasting(Action::ClockDrift { nodes, ppm }, ms);
     }
 
-    fn garbage(&mut self) -> Fault {
-        let length = self.random.index(3_000);
-        let byte = |_| u8::try_from(self.random.below(256)).expect("a byte");
-        let bytes = (0..length).map(byte).collect();
-        Fault::Garbage {
-            node: self.node(),
-            bytes,
-        }
+    fn garbage(&mut self) {
+        let bytes = self.random.index(3_000);
+        let nodes = self.nodes();
+        self.once(Action::Garbage { nodes, bytes });
     }
 
-    fn policy(&mut self) -> Fault {
+    /// The shares move on by some places, so that versions differ.
+    fn policy(&mut self) {
         let (vo, node) = self.member();
-        Fault::Policy { node, vo }
+        let shares = self.options.vos[vo].shares();
+        let by = self.random.index(shares.len());
+        let moved = shares.iter().cycle().skip(by);
+        let moved = shares.iter().zip(moved);
+        let shares = moved.map(|((path, _), (_, share))| (path.clone(), Percent(*share)));
+        let shares: BTreeMap<String, Percent> = shares.collect();
+        let vo = VoOptions::name(vo);
+        self.once(Action::Policy { node, vo, shares });
     }
 
-    fn charter(&mut self) -> Fault {
+    fn charter(&mut self) {
         let (vo, node) = self.member();
-        Fault::Charter { node, vo }
+        let vo = VoOptions::name(vo);
+        let distance = [Distance::Absolute, Distance::Relative][self.random.index(2)];
+        self.once(Action::Charter { node, vo, distance });
     }
 
-    fn removal(&mut self) -> Fault {
-        let (vo, node) = self.member();
-        Fault::Removal {
-            node,
-            vo,
-            ms: self.a_while(),
-        }
+    fn removal(&mut self) {
+        let (vo, site) = self.member();
+        let (vo, sites, ms) = (VoOptions::name(vo), vec![site], self.a_while());
+        let node = (site + 1) % self.options.sites;
+        self.lasting(Action::Remove { node, vo, sites }, ms);
     }
 
-    fn reconfigure(&mut self) -> Fault {
+    fn departure(&mut self) {
+        let (vo, site) = self.member();
+        let (vo, nodes, ms) = (VoOptions::name(vo), vec![site], self.a_while());
+        self.lasting(Action::Unmount { nodes, vo }, ms);
+    }
+
+    fn reconfigure(&mut self) {
         let (publish_s, sync_s) = (self.random.between(10, 120), self.random.between(5, 60));
-        Fault::Reconfigure {
-            node: self.node(),
-            publish_s,
-            sync_s,
-            long_percent: 50 * u32::try_from(self.random.below(4)).expect("small"),
-        }
+        let nodes = self.nodes();
+        let long = 50 * u32::try_from(self.random.below(4)).expect("small");
+        self.once(Action::Reconfigure {
+            nodes,
+            publish: Some(Millis::from_secs(publish_s)),
+            heartbeat: Some(Millis::from_secs(publish_s * 3)),
+            sync: Some(Millis::from_secs(sync_s)),
+            vo_share: None,
+            long_queue_percent: Some(long),
+        });
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::{LinkSpec, NetworkSpec};
 use crate::vo::{OwnerSpec, Vo, VoSpec};
-use crate::world::WorldSpec;
+use crate::world::{Planned, WorldSpec};
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct Options {
     pub faults: FaultOptions,
     /// The VOs.
     pub vos: Vec<VoOptions>,
+    /// What goes wrong when, instead of what the seed draws from `faults`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Vec<Planned>>,
 }
 
 /// Intervals of all sites.
@@ -149,7 +152,7 @@ pub enum ModeOption {
 const HISTORY_DAYS: u64 = 450;
 
 /// Cores of each site in the charters: far more than the load can hold.
-pub(crate) const CORES: u32 = 1_000_000;
+const CORES: u32 = 1_000_000;
 
 impl Options {
     /// As TOML.
@@ -234,7 +237,8 @@ impl VoOptions {
         format!("vo-{index}")
     }
 
-    fn spec(&self, index: usize) -> VoSpec {
+    /// Its share tree.
+    pub(crate) fn shares(&self) -> Vec<(String, Share)> {
         let share = |parts: usize| Share::from_ratio(1, parts as u64);
         let mut shares = Vec::new();
         for group in 0..self.groups {
@@ -242,11 +246,15 @@ impl VoOptions {
             let user = |user| (format!("/g{group}/u{user}"), share(self.users));
             shares.extend((0..self.users).map(user));
         }
+        shares
+    }
+
+    fn spec(&self, index: usize) -> VoSpec {
         let windows = HISTORY_DAYS * 86_400 / self.window_s;
         let windows = u32::try_from(windows).expect("windows are a minute or more");
         VoSpec {
             members: self.members.iter().map(|site| (*site, CORES)).collect(),
-            shares,
+            shares: self.shares(),
             history: self.history.rule(windows),
             usage_mode: self.mode.mode(),
             window: window(self.window_s),

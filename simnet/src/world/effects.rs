@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use fairmesh_model::{SiteId, VoId};
 use fairmesh_site::{Effect, Event, PushToken, Verdict, Write};
 
-use super::{FaultKind, Queued, StepKind, World};
+use super::{Queued, StepKind, World};
 use crate::event_log::{Entry, NOBODY, hash_bytes};
 use crate::network::{Content, PUSH_BYTES_MAX, Parcel, Payload};
 use crate::node::{Flow, StopReason, Traffic};
@@ -42,7 +42,13 @@ impl World {
         }
         let now = self.now_at(node);
         let site = self.nodes[node].site.as_mut().expect("it runs");
-        let effects = site.handle(now, event);
+        let is_tick = matches!(event, Event::Tick);
+        let mut effects = site.handle(now, event);
+        if is_tick && self.flood.open.is_some() {
+            let vos: Vec<VoId> = self.vos.iter().map(|vo| vo.id).collect();
+            let sites: Vec<SiteId> = self.nodes.iter().map(|node| node.id).collect();
+            self.flood.add(node, &mut effects, &vos, &sites);
+        }
         self.carry_out_all(node, effects);
     }
 
@@ -105,9 +111,9 @@ impl World {
     fn crash_at(&mut self, node: usize, effect: Effect) {
         if let Effect::Persist(writes) = effect {
             if self.crashes.below(2) == 0 {
-                self.faults.count(FaultKind::LostWrite);
+                self.faults.count("lost_write");
             } else {
-                self.faults.count(FaultKind::KeptWrite);
+                self.faults.count("kept_write");
                 self.persist(node, writes);
             }
         }
@@ -122,7 +128,7 @@ impl World {
             }
         }
         if self.nodes[node].disk.persist(writes).is_err() {
-            self.faults.count(FaultKind::DiskFull);
+            self.faults.count("disk_full");
             self.end(node, StopReason::DiskFull);
         }
     }

@@ -6,35 +6,35 @@
 //!
 //! Deliberately not here: lying sites (the tamper layer), and when to do what.
 
-use super::{FaultKind, World};
+use super::World;
 use crate::network::LinkSpec;
 use crate::node::StopReason;
 
 impl World {
     /// Cuts the network: each set is a side, and whoever is in none is on one side together.
     pub fn partition(&mut self, sets: &[Vec<usize>]) {
-        self.faults.count(FaultKind::Partition);
+        self.faults.count("partition");
         self.network.rules.partition(sets);
         self.network.touch();
     }
 
     /// Cuts these nodes off from all others; among themselves they stay together.
     pub fn island(&mut self, set: &[usize]) {
-        self.faults.count(FaultKind::Island);
+        self.faults.count("island");
         self.network.rules.island(set);
         self.network.touch();
     }
 
     /// This node reaches all sides of any cut.
     pub fn bridge(&mut self, node: usize) {
-        self.faults.count(FaultKind::Bridge);
+        self.faults.count("bridge");
         self.network.rules.bridge(node);
         self.network.touch();
     }
 
     /// What `from` sends no longer reaches `to`; the other way it still does.
     pub fn cut_one_way(&mut self, from: &[usize], to: &[usize]) {
-        self.faults.count(FaultKind::OneWayCut);
+        self.faults.count("cut_one_way");
         self.network.rules.cut_one_way(from, to);
         self.network.touch();
     }
@@ -47,13 +47,13 @@ impl World {
 
     /// What links do that were not given a description of their own.
     pub fn set_usual_link(&mut self, link: LinkSpec) {
-        self.faults.count(FaultKind::LinkChanged);
+        self.faults.count("link");
         self.network.links.set_usual(link);
     }
 
     /// What one direction between two nodes does.
     pub fn set_link(&mut self, from: usize, to: usize, link: LinkSpec) {
-        self.faults.count(FaultKind::LinkChanged);
+        self.faults.count("link");
         self.network.links.set(from, to, link);
     }
 
@@ -72,13 +72,13 @@ impl World {
 
     /// A node's wall clock jumps.
     pub fn clock_jump(&mut self, node: usize, by_ms: i64) {
-        self.faults.count(FaultKind::ClockJump);
+        self.faults.count("clock_jump");
         self.nodes[node].clock.jump(by_ms);
     }
 
     /// A node's clocks run too fast from now on, by parts in a million (too slow, if negative).
     pub fn clock_drift(&mut self, node: usize, ppm: i64) {
-        self.faults.count(FaultKind::ClockDrift);
+        self.faults.count("clock_drift");
         let now = self.now();
         self.nodes[node].clock.drift(now, ppm);
         self.set_wakeup(node);
@@ -95,7 +95,7 @@ impl World {
     /// the node is started next.
     pub fn flip_bit(&mut self, node: usize) {
         if self.nodes[node].disk.flip_bit(&mut self.flips) {
-            self.faults.count(FaultKind::BitFlip);
+            self.faults.count("flip_bit");
         }
     }
 
@@ -115,8 +115,9 @@ impl World {
     /// A node loses its store, and its side file unless it `keeps_side`. It has to be started.
     pub fn wipe(&mut self, node: usize, keeps_side: bool) {
         self.crash(node);
-        self.faults.count(FaultKind::Wipe);
+        self.faults.count("wipe");
         self.nodes[node].disk.wipe(keeps_side);
+        self.documents_lost();
     }
 
     /// Takes a backup of a node's data folder.
@@ -132,8 +133,9 @@ impl World {
             return;
         };
         self.crash(node);
-        self.faults.count(FaultKind::BackupRestored);
+        self.faults.count("restore_backup");
         self.nodes[node].disk.restore(&backup, keeps_side);
+        self.documents_lost();
     }
 
     /// Puts everything right: cuts, links, clocks, full disks, and nodes that are down; not those
@@ -141,6 +143,7 @@ impl World {
     pub fn heal(&mut self) {
         self.heal_network();
         self.calm_links();
+        self.flood.open = None;
         for node in 0..self.nodes.len() {
             self.clock_correct(node);
             self.nodes[node].disk.make_room();

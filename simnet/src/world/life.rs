@@ -9,7 +9,7 @@
 use fairmesh_model::{Incarnation, SigningKey};
 use fairmesh_site::{Event, Site};
 
-use super::{FaultKind, RestartPlan, StepKind, World};
+use super::{RestartPlan, StepKind, World};
 use crate::disk::DiskError;
 use crate::node::StopReason;
 
@@ -42,7 +42,8 @@ impl World {
         let incarnation = choose_incarnation(seconds, random, place.disk.side.floor);
         place.disk.raise_floor(incarnation)?;
         if place.disk.open() {
-            self.faults.count(FaultKind::SetAside);
+            self.faults.count("store_set_aside");
+            self.documents_lost();
             self.log_fact(node, StepKind::SetAside);
         }
         let place = &mut self.nodes[node];
@@ -73,7 +74,7 @@ impl World {
     /// The process ends without a word, now.
     pub fn crash(&mut self, node: usize) {
         if self.nodes[node].is_up() {
-            self.faults.count(FaultKind::Crash);
+            self.faults.count("crash");
             self.end(node, StopReason::Crashed);
         }
     }
@@ -88,6 +89,9 @@ impl World {
 
     /// The node publishes what is pending, and stops.
     pub fn stop_gracefully(&mut self, node: usize) {
+        if self.nodes[node].is_up() {
+            self.faults.count("stop");
+        }
         self.handle(node, Event::Stopping, None);
         self.end(node, StopReason::Stopped);
     }

@@ -18,6 +18,8 @@ use crate::vo::{OwnerSpec, START, Vo, site_config};
 pub struct WorldSpec {
     /// One node for each, in order; node `n` has the key `vo::site_key(n)`.
     pub configs: Vec<SiteConfig>,
+    /// What their owners have decided alike.
+    pub owner: OwnerSpec,
     /// Nodes that are started later, by a story.
     pub late: BTreeSet<usize>,
     /// What right wall clocks show when the world begins.
@@ -37,6 +39,7 @@ impl WorldSpec {
     pub fn new(configs: Vec<SiteConfig>) -> Self {
         Self {
             configs,
+            owner: OwnerSpec::default(),
             late: BTreeSet::new(),
             start: START,
             tick: Millis(1_000),
@@ -48,10 +51,10 @@ impl WorldSpec {
 
     /// A calm world of `sites` nodes whose owners decide alike: each mounts the VOs that list it.
     pub fn of_vos(sites: usize, vos: &[Vo], owner: &OwnerSpec) -> Self {
-        Self::new(
-            (0..sites)
-                .map(|site| site_config(site, vos, owner))
-                .collect(),
-        )
+        let configs = (0..sites).map(|site| site_config(site, vos, owner));
+        Self {
+            owner: owner.clone(),
+            ..Self::new(configs.collect())
+        }
     }
 }

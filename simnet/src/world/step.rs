@@ -10,7 +10,7 @@ use fairmesh_model::{Millis, MonoTime};
 use fairmesh_site::Event;
 
 use super::effects::{Judging, flow_of};
-use super::{Action, FaultKind, Queued, World};
+use super::{Action, Queued, World};
 use crate::network::{Content, Parcel};
 use crate::node::Asker;
 
@@ -162,9 +162,13 @@ impl World {
     }
 
     fn act(&mut self, action: Action) -> (Option<usize>, StepKind) {
-        let node = action.node();
+        let node = match action.nodes() {
+            [node] => Some(*node),
+            _ => None,
+        };
         self.log_fact(node.unwrap_or(usize::MAX), StepKind::Action);
-        self.apply(action);
+        // What was not taken is seen in what nodes hold.
+        let _ = self.apply(&action);
         (node, StepKind::Action)
     }
 
@@ -228,12 +232,8 @@ impl World {
 
     /// How many stores were lost, or replaced by older ones.
     fn store_losses(&self) -> u64 {
-        let kinds = [
-            FaultKind::Wipe,
-            FaultKind::BackupRestored,
-            FaultKind::SetAside,
-        ];
-        kinds.iter().map(|kind| self.faults.of(*kind)).sum()
+        let kinds = ["wipe", "restore_backup", "store_set_aside"];
+        kinds.iter().map(|kind| self.faults.of(kind)).sum()
     }
 
     fn deliver(&mut self, parcel: Parcel) -> Option<(Option<usize>, StepKind)> {
@@ -245,7 +245,7 @@ impl World {
             if losses != self.store_losses() {
                 return None;
             }
-            self.faults.count(FaultKind::Replay);
+            self.faults.count("replay");
         } else {
             if self.network.sessions[to].get(&from) != Some(&parcel.session) {
                 return None;

@@ -24,7 +24,7 @@ fn failures(steps: &str) -> Vec<String> {
 
 #[test]
 fn what_does_not_hold_is_said() {
-    let cut = "[[step]]\nat = \"30m\"\ndo = \"island\"\nnode = 3\n";
+    let cut = "[[step]]\nat = \"30m\"\ndo = \"island\"\nnodes = [3]\n";
     for (expect, words) in [
         ("expect = \"agree\"", "they do not"),
         ("expect = \"agree\"\nwithin = \"10m\"", "they do not"),
@@ -34,9 +34,9 @@ fn what_does_not_hold_is_said() {
             "3 members",
         ),
         ("expect = \"peers\"\ncount = 3", "2 peers"),
-        ("expect = \"down\"\nnode = 1", "it runs"),
+        ("expect = \"down\"\nnodes = [1]", "it runs"),
         (
-            "expect = \"notice\"\nnode = 1\ncode = \"site-forked\"",
+            "expect = \"notice\"\nnodes = [1]\ncode = \"site-forked\"",
             "not told",
         ),
         ("expect = \"set_aside\"\ncount = 1", "0 stores"),
@@ -61,14 +61,14 @@ fn what_does_not_hold_is_said() {
 #[test]
 fn two_that_agree_do_not_differ() {
     let failures = failures("[[step]]\nat = \"3h\"\nexpect = \"differ\"\n");
-    assert_eq!(failures, ["sites differ: they agree"]);
+    assert_eq!(failures, ["differ: they agree"]);
 }
 
 #[test]
 fn what_a_lost_disk_took_with_it_is_missed_in_the_end() {
-    let steps = "[[step]]\nat = \"2h 30m\"\ndo = \"island\"\nnode = 2\n\
+    let steps = "[[step]]\nat = \"2h 30m\"\ndo = \"island\"\nnodes = [2]\n\
         [[step]]\nat = \"2h 31m\"\ndo = \"report\"\nnode = 2\n\
-        [[step]]\nat = \"2h 40m\"\ndo = \"wipe\"\nnode = 2\n";
+        [[step]]\nat = \"2h 40m\"\ndo = \"wipe\"\nnodes = [2]\n";
     let failures = failures(steps);
     assert!(failures[0].contains("were acknowledged"), "{failures:?}");
 }

@@ -18,22 +18,22 @@ fn errors_name_file_line_and_key() {
         (
             "[[step]]\nat = \"1h\"\ndo = \"partiton\"\n",
             8,
-            "there is no task `partiton`",
+            "`do`: unknown variant `partiton`, expected one of `partition`",
         ),
         (
             "[[step]]\nat = \"1h\"\ndo = \"crash\"\n",
             6,
-            "`node`: it is missing",
+            "missing field `nodes`",
         ),
         (
-            "[[step]]\nat = \"1h\"\ndo = \"crash\"\nnode = 7\n",
+            "[[step]]\nat = \"1h\"\ndo = \"crash\"\nnodes = [7]\n",
             9,
             "there is no site 7",
         ),
         (
-            "[[step]]\nat = \"1h\"\ndo = \"crash\"\nnode = 1\nsets = []\n",
+            "[[step]]\nat = \"1h\"\ndo = \"crash\"\nnodes = [1]\nsets = []\n",
             10,
-            "`sets`: it means nothing",
+            "`sets`: unexpected keys in table: sets, available keys: nodes",
         ),
         (
             "[[step]]\nat = \"soon\"\ndo = \"heal\"\n",
@@ -56,8 +56,28 @@ fn errors_name_file_line_and_key() {
             6,
             "`account`",
         ),
-        ("link = \"wet\"\n", 4, "there is no link `wet`"),
-        ("sync = \"-1s\"\n", 4, "below zero"),
+        ("link = { wet = 1 }\n", 6, "`link`: unknown field `wet`"),
+        ("sync = \"-1s\"\n", 6, "`sync`: it is below zero"),
+        (
+            "[[step]]\nat = \"1h\"\ndo = \"crash\"\nnodes = [1]\nfor = \"2d\"\n",
+            6,
+            "behind the end",
+        ),
+        (
+            "[[step]]\nat = \"1h\"\ndo = \"heal\"\nfor = \"1h\"\n",
+            6,
+            "`for`: nothing puts this right",
+        ),
+        (
+            "[[step]]\nat = \"1h\"\ndo = \"policy\"\nnode = 0\nshares = { \"/g0\" = 101 }\n",
+            10,
+            "`shares`: a share of 101 % is outside",
+        ),
+        (
+            "[[step]]\nat = \"1h\"\ndo = \"mount\"\nnodes = [0]\nvo = \"moon\"\n",
+            10,
+            "`vo`: there is no VO `moon`",
+        ),
         ("colour = 3\n", 6, "colour"),
     ] {
         let error = refusal(body);

@@ -5,7 +5,7 @@
 //! whose tests kill real processes.
 
 use fairmesh_model::Millis;
-use simnet::{FaultKind, StopReason, World};
+use simnet::{StopReason, World};
 
 use crate::support::{CHARGE, SYNC, charge_at, grid, report, spec, with_seeds};
 
@@ -17,7 +17,7 @@ fn a_damaged_store_is_set_aside_and_filled_by_peers() {
         assert!(world.run_until_quiet(Millis(1_000), SYNC.times(4)));
         world.flip_bit(2);
         world.restart(2).expect("there is room");
-        assert_eq!(world.faults().of(FaultKind::SetAside), 1);
+        assert_eq!(world.faults().of("store_set_aside"), 1);
         // The documents went with the store: its introducers give them back.
         assert!(world.run_until_quiet(Millis(1_000), SYNC.times(10)));
         assert_eq!(charge_at(&world, 2, &vo), CHARGE);

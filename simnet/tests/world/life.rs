@@ -6,7 +6,7 @@
 use fairmesh_model::JobKey;
 use fairmesh_model::Millis;
 use fairmesh_site::{Effect, Event, JobMark};
-use simnet::{FaultKind, StepKind, Tamper, World};
+use simnet::{Action, Jobs, StepKind, Tamper, World};
 
 use crate::support::{CHARGE, SYNC, a_job, charge_at, grid, report, with_seeds};
 
@@ -29,8 +29,8 @@ fn a_crash_between_effects_loses_nothing_that_was_acknowledged() {
             world.heal();
         }
         assert_eq!(acknowledged, 30);
-        assert!(world.faults().of(FaultKind::LostWrite) > 0);
-        assert!(world.faults().of(FaultKind::KeptWrite) > 0);
+        assert!(world.faults().of("lost_write") > 0);
+        assert!(world.faults().of("kept_write") > 0);
         assert!(world.run_until_quiet(Millis(1_000), SYNC.times(10)));
         assert_eq!(charge_at(&world, 0, &vo), 30 * CHARGE);
     });
@@ -131,12 +131,8 @@ fn each_step_says_what_it_did_and_where() {
     with_seeds(|seed| {
         let (mut world, _) = grid(seed, 3);
         let end = world.now().after(Millis(20_000));
-        let record = a_job(&world, 1, "planned");
-        let records = vec![record];
-        world.at(
-            end.after(Millis(1)),
-            simnet::Action::Report { node: 1, records },
-        );
+        let jobs = Jobs::default();
+        world.at(end.after(Millis(1)), Action::Report { node: 1, jobs });
         let mut last = world.steps();
         while let Some(info) = world.step_until(end) {
             assert_eq!(info.number, last + 1);

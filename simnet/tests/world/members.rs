@@ -9,8 +9,8 @@
 //! Deliberately not here: what each node keeps of strangers (the site's own stories).
 
 use fairmesh_model::Millis;
+use simnet::World;
 use simnet::vo::Vo;
-use simnet::{Action, World};
 
 use crate::support::{CHARGE, SYNC, charge_at, grid, report, with_seeds};
 
@@ -52,10 +52,7 @@ fn a_site_that_restored_a_backup_while_it_was_no_member_counts_as_everybody_once
         world.run_for(SYNC.times(4));
         list(&mut world, &mut vo, false);
         world.run_for(SYNC.times(4));
-        world.apply(Action::RestoreBackup {
-            node: 3,
-            keeps_side: true,
-        });
+        world.restore_backup(3, true);
         world.start(3).expect("there is room");
         world.run_for(SYNC.times(40));
         report(&mut world, 3, "behind it").expect("it runs");

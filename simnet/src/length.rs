@@ -6,7 +6,8 @@
 use std::str::FromStr;
 
 use fairmesh_model::Millis;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Units, longest first.
 const UNITS: [(&str, i64); 5] = [
@@ -18,9 +19,15 @@ const UNITS: [(&str, i64); 5] = [
 ];
 
 /// A length of time, possibly backwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Length(pub i64);
+
+impl From<Millis> for Length {
+    fn from(time: Millis) -> Self {
+        Self(i64::try_from(time.0).unwrap_or(i64::MAX))
+    }
+}
 
 impl Length {
     /// The length as one that time can last; `None` if it is below zero.
@@ -63,6 +70,33 @@ impl TryFrom<String> for Length {
     }
 }
 
+impl From<Length> for String {
+    fn from(Length(ms): Length) -> Self {
+        let sign = if ms < 0 { "-" } else { "" };
+        format!("{sign}{}", length(Millis(ms.unsigned_abs())))
+    }
+}
+
+/// For `#[serde(with = "crate::length")]`: times that are not below zero, given or not.
+pub(crate) fn deserialize<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<Millis>,
+{
+    let length = Length::deserialize(deserializer)?;
+    let millis = length.millis().ok_or("it is below zero");
+    millis.map(T::from).map_err(D::Error::custom)
+}
+
+/// The other direction.
+pub(crate) fn serialize<S, T>(time: &T, serializer: S) -> Result<S::Ok, S::Error>
+where
+    S: Serializer,
+    T: Copy + Into<Option<Millis>>,
+{
+    (*time).into().map(length).serialize(serializer)
+}
+
 /// A length in words: its units from the longest to the shortest that are not zero.
 pub fn length(time: Millis) -> String {
     let mut left = i64::try_from(time.0).unwrap_or(i64::MAX);
@@ -99,5 +133,6 @@ mod tests {
             let error = text.parse::<Length>().expect_err(text);
             assert!(error.contains("is no length"), "{error}");
         }
+        assert_eq!(String::from(Length(-90_000)), "-1m 30s");
     }
 }

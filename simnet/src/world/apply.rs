@@ -1,0 +1,225 @@
+//! Doing what an action says.
+//!
+//! Invariant: an action does exactly what the methods of its name do, so a plan and a story have the
+//! same trace. Documents are signed whether or not their node is up to take them.
+//!
+//! Deliberately not here: feeds of load. A world has none; who drives it takes `pause_load` and
+//! `resume_load` for himself, and asks again what a node did not acknowledge.
+
+use std::sync::Arc;
+
+use fairmesh_model::{Charter, DocumentError, Factor, PriceList, RunningJob, ShareEntry, WallTime};
+use fairmesh_policy::SitePolicy;
+use fairmesh_site::SiteConfig;
+
+use super::{Action, Percent, World};
+use crate::vo::{START, Vo, mounting, path, site_id};
+
+impl World {
+    /// Does it now. An error is a document that could not be signed, or was not taken. Whether a node
+    /// was up to answer a report is seen in its replies and its state.
+    pub fn apply(&mut self, action: &Action) -> Result<(), String> {
+        match action {
+            Action::Partition { sets } => self.partition(sets),
+            Action::Island { nodes } => self.island(nodes),
+            Action::CutOneWay { from, to } => self.cut_one_way(from, to),
+            Action::HealNetwork {} => self.heal_network(),
+            Action::Link { link, from, to } if from.is_empty() && to.is_empty() => {
+                self.set_usual_link(*link);
+            }
+            Action::Link { link, from, to } => {
+                for (from, to) in pairs(from, to) {
+                    self.set_link(from, to, *link);
+                }
+            }
+            Action::CalmLinks { from, to } if from.is_empty() && to.is_empty() => {
+                self.calm_links();
+            }
+            Action::CalmLinks { from, to } => {
+                for (from, to) in pairs(from, to) {
+                    self.network.links.clear(from, to);
+                }
+            }
+            Action::Flood { node, messages } => {
+                self.faults.count(action.word());
+                self.flood.open = Some((*node, *messages));
+            }
+            Action::EndFlood {} => self.flood.open = None,
+            Action::Tick { least } => self.set_tick(*least),
+            Action::Heal {} => self.heal(),
+            Action::PauseLoad { .. } | Action::ResumeLoad { .. } => {}
+            Action::Policy { .. }
+            | Action::Charter { .. }
+            | Action::Remove { .. }
+            | Action::Admit { .. } => return self.sign(action),
+            of_nodes => {
+                for node in action.nodes() {
+                    self.apply_at(*node, of_nodes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_at(&mut self, node: usize, action: &Action) -> Result<(), String> {
+        match action {
+            Action::Bridge { .. } => self.bridge(node),
+            // A node whose disk is full stays down, as `SimNode::stopped` says.
+            Action::Start { .. } => self.start(node).unwrap_or(()),
+            Action::Stop { .. } => self.stop_gracefully(node),
+            Action::Crash { .. } => self.crash(node),
+            Action::CrashWithin { effects, .. } => self.crash_within(node, *effects),
+            Action::Restart { .. } => self.restart(node).unwrap_or(()),
+            Action::ClockJump { by, .. } => self.clock_jump(node, by.0),
+            Action::ClockDrift { ppm, .. } => self.clock_drift(node, *ppm),
+            Action::ClockCorrect { .. } => self.clock_correct(node),
+            Action::FlipBit { .. } => self.flip_bit(node),
+            Action::FillDisk { room_bytes, .. } => self.fill_disk(node, *room_bytes),
+            Action::MakeRoom { .. } => self.make_room(node),
+            Action::Wipe { keeps_side, .. } => self.wipe(node, *keeps_side),
+            Action::Backup { .. } => self.backup(node),
+            Action::RestoreBackup { keeps_side, .. } => self.restore_backup(node, *keeps_side),
+            Action::Garbage { bytes, .. } => {
+                self.faults.count(action.word());
+                let bytes = self.flood.random_bytes(*bytes as u64);
+                // It is refused; that is the point.
+                let _ = self.publish(node, &bytes);
+            }
+            Action::Report { jobs, .. } => {
+                let records = jobs.records(self.number(), self.true_wall());
+                let _ = self.send_report(node, records);
+            }
+            Action::Running { jobs, left, .. } => {
+                let records = jobs.records(self.number(), self.true_wall());
+                let running = |record: fairmesh_model::UsageRecord| RunningJob {
+                    expected_end: record.end.after(*left),
+                    record,
+                };
+                let jobs = records.into_iter().map(running).collect();
+                let _ = self.send_running(node, jobs);
+            }
+            of_owners => {
+                let config = self.changed(node, of_owners)?;
+                self.faults.count(action.word());
+                self.reconfigure(node, config);
+            }
+        }
+        Ok(())
+    }
+
+    /// What right wall clocks show.
+    pub fn true_wall(&self) -> WallTime {
+        WallTime(START.0 + self.now_ms)
+    }
+
+    /// The configuration of a node after its owner's decision.
+    fn changed(&self, node: usize, action: &Action) -> Result<SiteConfig, String> {
+        let mut config = self.nodes[node].config.clone();
+        match action {
+            Action::Reconfigure {
+                publish,
+                heartbeat,
+                sync,
+                vo_share,
+                long_queue_percent,
+                ..
+            } => {
+                let timing = &mut config.timing;
+                timing.publish = publish.unwrap_or(timing.publish);
+                timing.heartbeat = heartbeat.unwrap_or(timing.heartbeat);
+                timing.sync = sync.unwrap_or(timing.sync);
+                if let Some(Percent(share)) = vo_share {
+                    let entries = config.policy.entries().map(|(path, entry)| {
+                        let mut entry = entry.clone();
+                        if entry.mount.is_some() {
+                            entry.share = *share;
+                        }
+                        (path.clone(), entry)
+                    });
+                    config.policy =
+                        SitePolicy::new(entries.collect()).expect("only shares changed");
+                }
+                if let Some(percent) = *long_queue_percent {
+                    let cost = Factor::from_millionths(percent.saturating_mul(10_000));
+                    let long = (percent > 0).then(|| ("long".to_owned(), cost));
+                    config.charging.prices = Arc::new(PriceList {
+                        queues: long.into_iter().collect(),
+                        ..PriceList::default()
+                    });
+                }
+            }
+            Action::Mount { vo, .. } | Action::Unmount { vo, .. } => {
+                let of = self.vos[self.vo_named(vo)?].id;
+                let is_there = matches!(action, Action::Mount { .. });
+                let was_there = |id| self.nodes[node].config.vos.values().any(|vo| *vo == id);
+                let stays = |vo: &&Vo| match vo.id == of {
+                    true => is_there,
+                    false => was_there(vo.id),
+                };
+                let mounted: Vec<&Vo> = self.vos.iter().filter(stays).collect();
+                // Shares are again those that the owner began with.
+                config = SiteConfig {
+                    timing: config.timing,
+                    charging: config.charging,
+                    ..mounting(&mounted, &self.owner)
+                };
+            }
+            other => unreachable!("`{}` is done elsewhere", other.word()),
+        }
+        Ok(config)
+    }
+
+    fn sign(&mut self, action: &Action) -> Result<(), String> {
+        let vo = self.vo_named(action.vo().expect("documents are of a VO"))?;
+        let issued = self.true_wall();
+        let first = &self.vos[vo].spec.members;
+        let cores = first.first().map_or(1, |(_, cores)| *cores);
+        let mut charter = |change: &dyn Fn(&mut Charter)| {
+            self.vos[vo].next_charter(|charter| {
+                charter.issued = issued;
+                change(charter);
+            })
+        };
+        let signed = match action {
+            Action::Charter { distance, .. } => charter(&|charter| charter.distance = *distance),
+            Action::Remove { sites, .. } => charter(&|charter| {
+                let is_gone = |site| sites.iter().any(|gone| site_id(*gone) == site);
+                charter.sites.retain(|member| !is_gone(member.site));
+            }),
+            Action::Admit { sites, .. } => charter(&|charter| {
+                let admitted = sites.iter().map(|site| Vo::member(*site, cores));
+                charter.sites.extend(admitted);
+            }),
+            Action::Policy { shares, .. } => self.vos[vo].next_policy(|policy| {
+                policy.issued = issued;
+                let entry = |share: &Percent| ShareEntry {
+                    share: share.0,
+                    delegate: None,
+                };
+                let changed = shares.iter().map(|(at, share)| (path(at), entry(share)));
+                policy.shares.extend(changed);
+            }),
+            other => unreachable!("`{}` signs nothing", other.word()),
+        };
+        let bytes = signed.map_err(|error: DocumentError| error.to_string())?;
+        self.faults.count(action.word());
+        let without = match action {
+            Action::Remove { sites, .. } => sites.clone(),
+            _ => Vec::new(),
+        };
+        self.hand_in(action.nodes()[0], vo, bytes, without)
+    }
+
+    fn vo_named(&self, name: &str) -> Result<usize, String> {
+        let found = self.vos.iter().position(|vo| vo.spec.name == name);
+        found.ok_or_else(|| format!("there is no VO `{name}`"))
+    }
+}
+
+/// Both ends of the links from some to others.
+fn pairs<'a>(from: &'a [usize], to: &'a [usize]) -> impl Iterator<Item = (usize, usize)> + 'a {
+    let all = from
+        .iter()
+        .flat_map(|from| to.iter().map(move |to| (*from, *to)));
+    all.filter(|(from, to)| from != to)
+}

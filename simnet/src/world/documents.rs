@@ -1,0 +1,125 @@
+//! What the authorities of VOs sign, and how it gets into the Grid.
+//!
+//! An authority hands a document in at one node. Where that node is down, or refuses it because an
+//! earlier one has not come yet, it stays on the authority's desk: it goes first when the next one is
+//! handed in, and at the latest when the Grid is healed, at the node that knows the newest charter.
+//! The same holds for one whose only copies were on disks that were lost. What any node has taken is
+//! never handed in again: from there on it is for the sites to spread it.
+//!
+//! Invariant: documents of one VO are handed in in the order in which they were signed. Deliberately
+//! not here: what changes when (`swarm::faults`).
+
+use std::collections::BTreeSet;
+
+use fairmesh_site::Table;
+
+use super::World;
+
+/// A document that an authority has signed.
+#[derive(Debug)]
+pub(super) struct Document {
+    vo: usize,
+    bytes: Vec<u8>,
+    /// Sites that a charter lists no more.
+    without: Vec<usize>,
+    /// Whether a node has taken it, and it is on a disk.
+    is_taken: bool,
+}
+
+impl World {
+    /// The first documents, which every operator was given.
+    pub(super) fn give_first_documents(&mut self) {
+        for (index, vo) in self.vos.clone().into_iter().enumerate() {
+            for bytes in [vo.charter.bytes(), vo.policy.bytes()] {
+                for (member, _) in &vo.spec.members {
+                    // A member that comes late gets them from the others.
+                    let _ = self.publish(*member, bytes);
+                }
+                self.documents.push(Document {
+                    vo: index,
+                    bytes: bytes.to_vec(),
+                    without: Vec::new(),
+                    is_taken: true,
+                });
+            }
+        }
+    }
+
+    /// Hands a document in at a node, behind those of its VO that wait.
+    pub(super) fn hand_in(
+        &mut self,
+        node: usize,
+        vo: usize,
+        bytes: Vec<u8>,
+        without: Vec<usize>,
+    ) -> Result<(), String> {
+        self.documents.push(Document {
+            vo,
+            bytes,
+            without,
+            is_taken: false,
+        });
+        self.hand_in_waiting(node, vo)
+    }
+
+    /// Hands in whatever waits, at nodes that can take it: those that are returned.
+    pub(crate) fn hand_in_all_waiting(&mut self) -> BTreeSet<usize> {
+        let waiting = self.documents.iter().filter(|document| !document.is_taken);
+        let vos: BTreeSet<usize> = waiting.map(|document| document.vo).collect();
+        let places = vos.into_iter();
+        let places = places.filter_map(|vo| Some((vo, self.newest_at(vo)?)));
+        let places: Vec<(usize, usize)> = places.collect();
+        for (vo, node) in &places {
+            // What it refuses waits on.
+            let _ = self.hand_in_waiting(*node, *vo);
+        }
+        places.into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// Sites, and VOs by their numbers, whose charters without them were taken since the last call.
+    pub(crate) fn take_dropped(&mut self) -> Vec<(usize, usize)> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// What became of the last of them.
+    fn hand_in_waiting(&mut self, node: usize, vo: usize) -> Result<(), String> {
+        let mut last = Ok(());
+        for index in 0..self.documents.len() {
+            let document = &self.documents[index];
+            if document.vo == vo && !document.is_taken {
+                let bytes = document.bytes.clone();
+                last = self.publish(node, &bytes).map(drop);
+                let document = &mut self.documents[index];
+                document.is_taken = last.is_ok();
+                let gone = document.without.iter().filter(|_| document.is_taken);
+                self.dropped.extend(gone.map(|site| (*site, vo)));
+            }
+        }
+        last
+    }
+
+    /// A disk was lost: what only it held is on its authority's desk again.
+    pub(super) fn documents_lost(&mut self) {
+        let nodes = self.nodes.iter();
+        let rows = nodes.flat_map(|node| node.disk.rows());
+        let held: Vec<Vec<u8>> = rows
+            .filter(|(table, ..)| *table == Table::Documents)
+            .map(|(.., bytes)| bytes)
+            .collect();
+        for document in &mut self.documents {
+            document.is_taken &= held.contains(&document.bytes);
+        }
+    }
+
+    /// The node that goes by the newest charter of a VO.
+    fn newest_at(&self, vo: usize) -> Option<usize> {
+        let id = self.vos[vo].id;
+        let version = |node: usize| {
+            let status = self.site(node)?.vo_status(self.now_at(node));
+            let of = status.into_iter().find(|status| status.vo == id)?;
+            Some((of.charter_version, std::cmp::Reverse(node)))
+        };
+        let newest = (0..self.nodes.len()).filter_map(version).max();
+        newest.map(|(_, node)| node.0)
+    }
+}
