@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_model::mutant;
 use fairmesh_site::{Table, Write};
 
 use crate::frame::{Content, End, HEAD_BYTES, Head, Logged, parse, parse_head};
@@ -60,7 +61,11 @@ impl Found {
     /// The rows that a store lacks which has come as far as the batch `number`, or that knows none
     /// of them. A later row replaces an earlier.
     pub(crate) fn lacking(&self, number: Option<u64>) -> Rows {
-        let lacks = |round: &&Logged| number.is_none_or(|number| round.number > number);
+        let lacks = |round: &&Logged| {
+            let newer =
+                |number| mutant!(JournalBehind, round.number > number, round.number < number);
+            number.is_none_or(newer)
+        };
         let rounds = self.rounds.iter().filter(lacks);
         rounds
             .flat_map(|round| &round.writes)

@@ -10,6 +10,7 @@
 //!
 //! Deliberately not here: which files there are (`found`, `journal`), and what rows mean.
 
+use fairmesh_model::{mutant, mutated};
 use fairmesh_site::{Table, Write};
 use sha2::{Digest, Sha256};
 
@@ -143,7 +144,7 @@ pub(crate) fn parse(bytes: &[u8], lineage: u64) -> Content {
     }
     let end = if at == bytes.len() {
         End::Whole
-    } else if holds_a_frame(bytes, at + 1) {
+    } else if holds_a_frame(bytes, at + 1) && !mutated!(DamageIsTorn) {
         End::Damaged
     } else {
         End::Torn
@@ -172,9 +173,10 @@ fn frame_at(bytes: &[u8], at: usize) -> Option<(Logged, usize)> {
     }
     let length = u32::from_be_bytes(head[4..8].try_into().ok()?);
     let number = u64::from_be_bytes(head[16..].try_into().ok()?);
-    let rows = rest.get(..usize::try_from(length).ok()?)?;
+    let length = usize::try_from(length).ok()?;
+    let rows = rest.get(..mutant!(TornEndTaken, length, length.min(rest.len())))?;
     let offset = u64::try_from(at).ok()?;
-    if head[8..16] != frame_sum(number, offset, rows) {
+    if head[8..16] != frame_sum(number, offset, rows) && !mutated!(TornEndTaken) {
         return None;
     }
     let writes = parse_rows(rows)?;

@@ -12,6 +12,7 @@
 //!
 //! Deliberately not here: which rows those are (`fairmesh-site`), and reading them back (`found`).
 
+use fairmesh_model::mutated;
 use fairmesh_site::{Table, Write};
 
 use crate::frame::{frame, head};
@@ -49,7 +50,7 @@ impl Journal {
     /// Writes and syncs those of a batch's rows that belong here.
     pub(crate) fn append(&mut self, writes: &[Write], number: u64) -> Vec<Op> {
         let mut own = writes.iter().filter(is_own).peekable();
-        if own.peek().is_none() {
+        if own.peek().is_none() || mutated!(JournalUnwritten) {
             return Vec::new();
         }
         let (at, bytes) = (self.bytes, frame(own, number, self.bytes));
@@ -59,6 +60,9 @@ impl Journal {
             at,
             bytes,
         };
+        if mutated!(JournalUnsynced) {
+            return vec![write];
+        }
         vec![write, Op::Sync(JOURNAL)]
     }
 

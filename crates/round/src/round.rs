@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{RunningJob, UsageRecord};
+use fairmesh_model::{RunningJob, UsageRecord, mutant, mutated};
 use fairmesh_site::{Effect, Event, JobMark, Table, Ticket, Write, job_key};
 
 use crate::journal::Journal;
@@ -98,12 +98,17 @@ impl Round {
         stored: impl FnOnce(&[u8]) -> Result<Option<Vec<u8>>, Unreadable>,
     ) -> Option<JobMark> {
         let key = job_key(&record.key);
-        if let Some(mark) = self.marks.get(&key) {
+        if let Some(mark) = self
+            .marks
+            .get(&key)
+            .filter(|_| !mutated!(RoundForgetsMarks))
+        {
             return Some(*mark);
         }
         match stored(&key) {
             Ok(value) => value.as_deref().and_then(JobMark::from_bytes),
             // Better to leave a job out than to count it twice.
+            Err(Unreadable) if mutated!(UnreadableIsNew) => None,
             Err(Unreadable) => Some(JobMark {
                 charged_until: record.end,
                 ended: true,
@@ -151,14 +156,24 @@ impl Round {
             .collect();
         let mut ops = Vec::new();
         if !writes.is_empty() {
-            self.number += 1;
+            self.number += mutant!(RoundsUnnumbered, 1, 0);
             let number = self.number;
             ops = self.journal.append(&writes, number);
             ops.push(Op::Apply { number, writes });
+            if mutated!(StoreBeforeJournal) {
+                ops.rotate_right(1);
+            }
         }
         if self.journal.is_full() {
-            ops.extend(self.journal.rotate(self.number, &rows_held_alone()));
+            ops.extend(self.journal.rotate(
+                self.number,
+                &mutant!(RotationForgets, rows_held_alone(), Vec::new()),
+            ));
         }
-        ops.into_iter().map(Step::Disk).chain(said).collect()
+        let ops = ops.into_iter().map(Step::Disk);
+        if mutated!(SaidBeforeDurable) {
+            return said.into_iter().chain(ops).collect();
+        }
+        ops.chain(said).collect()
     }
 }

@@ -7,7 +7,7 @@
 //! another name, synced, renamed, and the folder synced. Only behind that is the incarnation used.
 
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{ContentHash, Incarnation};
+use fairmesh_model::{ContentHash, Incarnation, mutant};
 use serde::{Deserialize, Serialize};
 
 use crate::op::{Op, SIDE, SIDE_NEW};
@@ -104,7 +104,7 @@ pub fn take_incarnation(
         format: SIDE_FORMAT_MAX,
         incarnation_floor: Incarnation(incarnation.0.saturating_add(1)),
     };
-    Ok((incarnation, state.save()))
+    Ok((incarnation, mutant!(FloorUnsaved, state.save(), Vec::new())))
 }
 
 /// An incarnation at or above the floor that the small file keeps, and led by the time, so that even
