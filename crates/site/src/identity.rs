@@ -123,6 +123,11 @@ impl IdentityMap {
         Self { rules }
     }
 
+    /// The rules, in the order in which they are tried.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
     /// The account that `origin` is charged to; `None` where no rule says so.
     pub fn resolve(&self, origin: &Origin) -> Option<Account> {
         let mut held = self.rules.iter().filter(|rule| rule.applies(origin));

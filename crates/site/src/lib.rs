@@ -40,7 +40,7 @@ pub use event::{Channel, Effect, Event, PushToken, Reply, Reported, Ticket, Verd
 pub use fairmesh_gossip as gossip;
 pub use identity::{Account, IdentityMap, Pattern, Rule};
 pub use notice::{Notice, Severity};
-pub use query::{Health, PeerStatus, VoStatus};
+pub use query::{Health, PeerStatus, UsageCell, VoStatus};
 pub use restore::Row;
 pub use site::{Site, SiteStats};
 pub use store::{BatchId, JobMark, Table, Write, job_key};

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use fairmesh_fairshare::Snapshot;
 use fairmesh_model::{
-    ContentHash, Counters, MonoTime, Now, Origin, Seq, SiteId, StreamId, VoId, WallTime, Window,
-    cbor, mutant,
+    AccountPath, ContentHash, CoreMillis, Counters, MonoTime, Now, Origin, Seq, SiteId, Span,
+    StreamId, VoId, WallTime, Window, cbor, mutant,
 };
 use fairmesh_policy::{CompiledTree, Warning};
+use fairmesh_usage::VoUsage;
 
 use crate::identity::Account;
 use crate::site::Site;
@@ -48,6 +49,21 @@ pub struct PeerStatus {
     pub heard: Option<WallTime>,
     /// When the last exchange with it ended with nothing to pull.
     pub agreed: Option<MonoTime>,
+}
+
+/// Usage of one account at one site in one span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageCell {
+    /// The VO; `None` for accounts of the site's own.
+    pub vo: Option<VoId>,
+    /// Where it was used.
+    pub site: SiteId,
+    /// By whom.
+    pub path: AccountPath,
+    /// When.
+    pub span: Span,
+    /// How much.
+    pub counters: Counters,
 }
 
 /// What a reader of a factor should be warned of.
@@ -248,6 +264,49 @@ impl Site {
         self.ledger.rows_held_alone()
     }
 
+    /// Every raw cell that answers are made of: usage of an account at a site in a span, of this
+    /// site's ledger and of all that is held of others. A cell may come in parts, which add up.
+    pub fn usage_cells(&self) -> impl Iterator<Item = UsageCell> + '_ {
+        let own = self
+            .ledger
+            .cells()
+            .map(|(vo, span, path, counters)| UsageCell {
+                vo,
+                site: self.id,
+                path: path.clone(),
+                span,
+                counters,
+            });
+        let current = self.stream_id();
+        let held = self.replicas.iter().flat_map(move |(vo, replica)| {
+            let cells = replica.usage().into_iter().flat_map(VoUsage::cells);
+            cells
+                .filter(move |cell| cell.stream != current)
+                .map(|cell| UsageCell {
+                    vo: Some(*vo),
+                    site: cell.stream.site,
+                    path: cell.path,
+                    span: cell.span,
+                    counters: cell.counters,
+                })
+        });
+        own.chain(held)
+    }
+
+    /// What running jobs are still expected to use, as it counts now: VO, site that runs them,
+    /// account, and how much.
+    pub fn expected_usage(
+        &self,
+    ) -> impl Iterator<Item = (VoId, SiteId, &AccountPath, CoreMillis)> + '_ {
+        self.replicas.iter().flat_map(|(vo, replica)| {
+            let sheets = replica.sheets();
+            sheets.flat_map(move |(site, rows)| {
+                rows.iter()
+                    .map(move |(path, charge)| (*vo, site, path, *charge))
+            })
+        })
+    }
+
     /// Raw counters by site for the usage at and below an account, over all that is held. Own usage
     /// that is not published yet is included.
     pub fn usage_by_site(&self, account: &Account) -> BTreeMap<SiteId, Counters> {
@@ -272,12 +331,9 @@ impl Site {
     }
 
     /// Raw counters by account of a VO (or of the site itself), over all sites and windows held.
-    pub fn usage_by_account(
-        &self,
-        vo: Option<VoId>,
-    ) -> BTreeMap<fairmesh_model::AccountPath, Counters> {
+    pub fn usage_by_account(&self, vo: Option<VoId>) -> BTreeMap<AccountPath, Counters> {
         let mut by_account = BTreeMap::new();
-        let mut add = |path: &fairmesh_model::AccountPath, counters: Counters| {
+        let mut add = |path: &AccountPath, counters: Counters| {
             let sum: &mut Counters = by_account.entry(path.clone()).or_default();
             *sum = sum.plus(counters);
         };
