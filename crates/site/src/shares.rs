@@ -13,8 +13,8 @@ use fairmesh_fairshare::{
 };
 use fairmesh_gossip::Replica;
 use fairmesh_model::{
-    AccountPath, Counters, Distance, HistoryRule, Now, SiteId, Span, StreamId, VoId, WallTime,
-    Window, WindowLength, mutant, mutated,
+    AccountPath, Charter, Counters, Distance, HistoryRule, Now, SiteId, Span, StreamId, VoId,
+    WallTime, Window, WindowLength, mutant, mutated,
 };
 use fairmesh_policy::{CompiledTree, InForce, compile};
 
@@ -36,6 +36,8 @@ pub(crate) struct Shares {
     histories: Vec<Option<VoId>>,
     /// Window lengths, history by history.
     lengths: Vec<WindowLength>,
+    /// How the owner weighs.
+    local: WeightTable,
     /// Windows after which usage of the site's own accounts weighs nothing.
     pub(crate) local_horizon_windows: u64,
     references: Vec<Window>,
@@ -54,7 +56,8 @@ impl Shares {
         let histories = histories_of(config, replicas);
         let tables: Vec<History> = histories.iter().map(|rules| rules.table()).collect();
         // The site's own history is the first one.
-        let local_horizon_windows = tables[0].weights.horizon_windows();
+        let local = tables[0].weights.clone();
+        let local_horizon_windows = local.horizon_windows();
         let lengths: Vec<WindowLength> = histories.iter().map(|rules| rules.window).collect();
         let references: Vec<Window> = lengths.iter().map(|length| length.window_at(now)).collect();
         let histories: Vec<Option<VoId>> = histories.iter().map(|rules| rules.of).collect();
@@ -69,6 +72,7 @@ impl Shares {
             writer,
             histories,
             lengths,
+            local,
             local_horizon_windows,
             references,
             is_sweeping: false,
@@ -162,8 +166,21 @@ impl Shares {
         self.writer.snapshot()
     }
 
-    /// Feeds sums from scratch: what the ledger alone knows, and what was published.
-    fn load(&mut self, ledger: &Ledger, replicas: &BTreeMap<VoId, Replica>, own: SiteId) {
+    /// Where own usage of a VO that is not mounted counts: against the root, whose windows are the
+    /// owner's. `None` where no charter says in which windows it was counted.
+    fn span_at_root(&self, span: Span, charter: Option<&Charter>) -> Option<Span> {
+        Some(self.local.convert(span, charter?.window))
+    }
+
+    /// Feeds sums from scratch: what the ledger alone knows, and what was published. `left` are VOs
+    /// that the owner has left.
+    fn load(
+        &mut self,
+        ledger: &Ledger,
+        replicas: &BTreeMap<VoId, Replica>,
+        left: &BTreeMap<VoId, Replica>,
+        own: SiteId,
+    ) {
         let mut items = Vec::new();
         for (vo, span, path, counters) in ledger.cells() {
             let entry = self
@@ -173,6 +190,15 @@ impl Shares {
                     path: path.clone(),
                 })
                 .entry;
+            let unmounted = vo.filter(|vo| !self.view.mounts().contains_key(vo));
+            let span = match unmounted {
+                None => Some(span),
+                Some(vo) => {
+                    let replica = replicas.get(&vo).or_else(|| left.get(&vo));
+                    self.span_at_root(span, replica.and_then(Replica::charter))
+                }
+            };
+            let Some(span) = span else { continue };
             items.push(UsageItem {
                 entry,
                 span,
@@ -311,7 +337,8 @@ impl Site {
     pub(crate) fn rebuild_shares(&mut self, now: Now) {
         self.tree_is_stale = false;
         self.shares = Shares::build(&self.config, &self.replicas, now.wall);
-        self.shares.load(&self.ledger, &self.replicas, self.id);
+        self.shares
+            .load(&self.ledger, &self.replicas, &self.left, self.id);
         self.warn_of_documents(now);
         self.effects.push(crate::event::Effect::View(self.view()));
     }

@@ -1,6 +1,7 @@
 //! Who counts is what the charter in force says, on every node alike, however it came there.
 
-use fairmesh_model::{Charter, Millis, Signed};
+use fairmesh_fairshare::EntryId;
+use fairmesh_model::{Charter, HistoryRule, Millis, Signed, WindowLength};
 use fairmesh_site::{Effect, Event};
 
 use crate::ledger::{Ledger, assert_converged, assert_no_fork, state, sums};
@@ -96,6 +97,28 @@ fn a_vo_that_the_configuration_names_no_more_is_left_and_can_be_joined_again() {
         mesh.run(SETTLE);
         assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
+    });
+}
+
+/// The owner's windows may be others than those in which the VO counts.
+#[test]
+fn usage_of_a_vo_that_was_left_weighs_by_its_own_age() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..9).for_each(|round| drop(ledger.report(&mut mesh, round % 3)));
+        let with = mesh.nodes[1].config.clone();
+        for local_window in [900_000, 3_600_000, 86_400_000] {
+            let mut without = vo::config(&[], with.introducers.clone(), with.timing);
+            without.local_window = WindowLength::from_millis(local_window).expect("divides a day");
+            without.local_history = HistoryRule::None { horizon: 400 };
+            mesh.handle(1, Event::Reconfigured(Box::new(without)));
+            let site = &mesh.nodes[1].site;
+            let own = site.usage_cells().filter(|cell| cell.site == site.id());
+            let own: u128 = own.map(|cell| u128::from(cell.counters.charge)).sum();
+            let root = site.snapshot().sums(EntryId::ROOT).local;
+            assert!(own > 0);
+            assert_eq!(root, own << 32, "windows of {local_window} ms");
+        }
     });
 }
 
