@@ -17,6 +17,7 @@ use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 use crate::invariants::{Invariant, LIVENESS, Liveness, Seen, Steps, TABLE, Violation};
 use crate::oracle::{Amounts, Oracle};
 use crate::swarm::{Feeds, Options, plan_faults};
+use crate::vo::Relabel;
 use crate::world::{Action, StepInfo, StepKind, World};
 
 mod act;
@@ -43,6 +44,7 @@ enum Planned {
     Report(usize),
     Running(usize),
     Fault(Box<Action>),
+    Relabel(usize),
 }
 
 /// Where a run is.
@@ -81,6 +83,10 @@ pub struct Run {
     departed: BTreeSet<(usize, usize)>,
     /// Sites whose feeds hold back what they have.
     paused: BTreeSet<usize>,
+    /// Whether feeds have said once more what was left at the heal.
+    told_again: bool,
+    /// Who is who at each site.
+    relabels: Vec<Relabel>,
     stats: RunStats,
     failure: Option<Failure>,
 }
@@ -106,11 +112,13 @@ impl Run {
         let mut oracle = Oracle::new(options.sites);
         for vo in &vos {
             oracle.published.found(vo.id, vo.spec.window);
+            oracle.documents.signed(vo.charter.bytes());
+            oracle.documents.signed(vo.policy.bytes());
         }
         let mut run = Self {
             seed,
             ids: vos.iter().map(|vo| vo.id).collect(),
-            feeds: Feeds::new(seed, &options, &vos),
+            feeds: Feeds::new(seed, &options),
             invariants: TABLE
                 .iter()
                 .map(|entry| ((entry.make)(options.sites), 0))
@@ -126,6 +134,8 @@ impl Run {
             backups: BTreeMap::new(),
             departed: BTreeSet::new(),
             paused: BTreeSet::new(),
+            told_again: false,
+            relabels: vec![Relabel::Usual; options.sites],
             stats: RunStats::default(),
             failure: None,
             options,
@@ -218,6 +228,11 @@ impl Run {
                 }
             }
         }
+        let mut random = self.seed.stream("swarm identity changes");
+        for _ in 0..self.options.load.identity_changes {
+            let (at, node) = (random.below(ms), random.index(self.options.sites));
+            self.at(at, Planned::Relabel(node));
+        }
         for planned in plan_faults(self.seed, &self.options, ms) {
             let action = Box::new(planned.action);
             self.at(planned.at.0, Planned::Fault(action));
@@ -304,6 +319,9 @@ impl Run {
 
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
         self.look_at = now.after(LOOK_EVERY);
+        if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
+            (0..self.options.sites).for_each(|node| self.tell_the_rest(node));
+        }
         let difference = Liveness::difference(&self.world, self.world.founded_vos());
         let looked = liveness.look(now, difference);
         self.phase = Phase::Healed(liveness);

@@ -16,6 +16,7 @@ use crate::oracle::Oracle;
 use crate::world::{StepKind, World};
 
 mod agreement;
+mod answers;
 mod coverage;
 mod incarnations;
 mod limits;
@@ -28,6 +29,7 @@ mod priorities;
 mod total;
 mod twice;
 
+pub(crate) use answers::clocks_were_wrong;
 pub use liveness::{Liveness, Slowest, Steps};
 
 /// What a checker is shown.
@@ -121,7 +123,7 @@ impl fmt::Debug for Entry {
 pub const LIVENESS: &str = "liveness";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 11] = [
+pub const TABLE: [Entry; 12] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -171,6 +173,11 @@ pub const TABLE: [Entry; 11] = [
         name: "total",
         says: "at rest the Grid's sum of each account is the oracle's, to the unit, at every node",
         make: |_| Box::new(total::Total),
+    },
+    Entry {
+        name: "answers",
+        says: "what a site answers follows from what feeds have told, as the papers say, to the digit",
+        make: |nodes| Box::new(answers::Answers::new(nodes)),
     },
     Entry {
         name: "coverage",

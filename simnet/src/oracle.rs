@@ -1,18 +1,33 @@
-//! What the Grid must have counted, added up without any of its code.
+//! What the Grid must have counted and must answer, worked out without any of its code.
 //!
 //! For each (VO, site, account) there are two bounds. *Certain* is what was acknowledged and cannot
 //! have been lost by a declared fault; *most* is all that any feed ever offered. Where no disk was
-//! lost the two are equal, to the unit, and so is the Grid's own sum.
+//! lost and every report was answered at once the two are equal, to the unit, and so is what the Grid
+//! counts. What follows from usage, weights, shares, order and factors, is worked out from the
+//! definitions of the papers ([`answers`]).
 //!
 //! Invariant: `certain` ≤ what the Grid counts ≤ `most`, and a record counts once in either however
-//! often it was offered. Deliberately not here: when faults happen, and the comparison itself.
+//! often it was offered. It shares ids, documents and reports with `fairmesh-model` and calls no
+//! other crate; what it reads of a configuration are plain fields ([`owner`]).
+//! Deliberately not here: when faults happen, and the comparison itself.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use fairmesh_model::{AccountPath, VoId};
+use fairmesh_model::{AccountPath, MonoTime, RunningJob, UsageRecord, VoId};
 
+pub mod answers;
+pub mod cost;
+mod documents;
+mod ledger;
+pub mod owner;
 mod published;
+pub mod tree;
+pub mod weight;
 
+pub use documents::{Documents, HeldVos};
+use ledger::Ledger;
+pub use ledger::{Cells, Terms};
 pub use published::{Published, held_on_disk};
 
 /// An account of a site's ledger: of a VO, or the site's own.
@@ -21,23 +36,25 @@ pub type AccountKey = (Option<VoId>, AccountPath);
 /// Core-milliseconds by account of one VO or of a site itself.
 pub type Amounts = BTreeMap<AccountPath, u64>;
 
+/// Lists of running jobs that a site was told of: what they are expected to use, by account.
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// The last one that it has acknowledged.
+    pub acknowledged: Amounts,
+    /// All of them, and when.
+    pub told: Vec<(MonoTime, Amounts)>,
+}
+
 /// What is known of one site's reports.
 #[derive(Debug, Clone, Default)]
 struct Place {
-    /// Acknowledged before the last loss, and known to have survived it.
+    /// Charge that was acknowledged before the last loss, and known to have survived it.
     base: BTreeMap<Option<VoId>, Amounts>,
-    /// Acknowledged since.
-    since: BTreeMap<Option<VoId>, Amounts>,
-    most: BTreeMap<Option<VoId>, Amounts>,
-    jobs: BTreeMap<String, Job>,
+    ledger: Ledger,
+    expected: BTreeMap<VoId, Expected>,
     losses: u32,
-}
-
-/// One job as its feed has told of it: cumulative charge.
-#[derive(Debug, Clone, Copy, Default)]
-struct Job {
-    offered: u64,
-    acknowledged: u64,
+    /// Whether a report came while clocks were wrong: it may count in other windows than its own.
+    is_displaced: bool,
 }
 
 /// The ledger of all sites.
@@ -46,6 +63,8 @@ pub struct Oracle {
     places: Vec<Place>,
     /// What was signed, stream by stream.
     pub published: Published,
+    /// Charters and share policies that were signed.
+    pub documents: Documents,
 }
 
 impl Oracle {
@@ -53,33 +72,69 @@ impl Oracle {
     pub fn new(sites: usize) -> Self {
         Self {
             places: vec![Place::default(); sites],
-            published: Published::default(),
+            ..Self::default()
         }
     }
 
-    /// A feed offers a job that has cost `charge` from its start until now.
-    pub fn offered(&mut self, site: usize, account: &AccountKey, job: &str, charge: u64) {
+    /// A feed hands in a report, which the site counts by these rules; `clocks_off` where any clock
+    /// of the Grid is or was wrong.
+    pub fn offered(
+        &mut self,
+        site: usize,
+        record: &UsageRecord,
+        terms: &Rc<Terms>,
+        clocks_off: bool,
+    ) {
         let place = &mut self.places[site];
-        let known = place.jobs.entry(job.to_owned()).or_default();
-        let more = charge.saturating_sub(known.offered);
-        known.offered += more;
-        add(&mut place.most, account, more);
+        place.is_displaced |= clocks_off;
+        place.ledger.offered(record, terms);
     }
 
     /// The site has said that all of that is counted durably.
-    pub fn acknowledged(&mut self, site: usize, account: &AccountKey, job: &str, charge: u64) {
-        let place = &mut self.places[site];
-        let known = place.jobs.entry(job.to_owned()).or_default();
-        let more = charge.saturating_sub(known.acknowledged);
-        known.acknowledged += more;
-        add(&mut place.since, account, more);
+    pub fn acknowledged(&mut self, site: usize, record: &UsageRecord) {
+        self.places[site].ledger.acknowledged(record);
+    }
+
+    /// A feed lists what runs, and what each job is counted by, if it is: for every predictive VO
+    /// that the site holds a charter of.
+    pub fn listed(
+        &mut self,
+        site: usize,
+        predictive: &[VoId],
+        jobs: &[(RunningJob, Option<Rc<Terms>>)],
+        (now, is_acknowledged): (MonoTime, bool),
+    ) {
+        for vo in predictive {
+            let mut amounts = Amounts::new();
+            for (job, terms) in jobs {
+                let Some(terms) = terms.as_ref().filter(|terms| terms.account.0 == Some(*vo))
+                else {
+                    continue;
+                };
+                let remaining = job.expected_end.0.saturating_sub(job.record.end.0);
+                let charge = terms.cost.of_first(remaining).charge;
+                if charge > 0 {
+                    *amounts.entry(terms.account.1.clone()).or_default() += charge;
+                }
+            }
+            let expected = self.places[site].expected.entry(*vo).or_default();
+            if is_acknowledged {
+                expected.acknowledged.clone_from(&amounts);
+            }
+            expected.told.push((now, amounts));
+        }
+    }
+
+    /// What a site was told of its running jobs.
+    pub fn expected(&self, site: usize, vo: VoId) -> Option<&Expected> {
+        self.places[site].expected.get(&vo)
     }
 
     /// A site's store was lost, or replaced by an older one. What survives is what is stored of its
     /// streams anywhere; of its own accounts, `local`.
     pub fn lost(&mut self, site: usize, survived: &BTreeMap<VoId, Amounts>, local: &Amounts) {
         let place = &mut self.places[site];
-        let before = merged(&place.base, &place.since);
+        let before = merged(&place.base, &place.ledger.least.charge);
         let kept = before.into_iter().map(|(vo, amounts)| {
             let limit = match vo {
                 None => Some(local),
@@ -88,7 +143,7 @@ impl Oracle {
             (vo, at_most(amounts, limit))
         });
         place.base = kept.collect();
-        place.since.clear();
+        place.ledger.least = ledger::Sums::default();
         place.losses += 1;
     }
 
@@ -111,7 +166,7 @@ impl Oracle {
     pub fn certain(&self, site: usize, vo: Option<VoId>) -> Amounts {
         let place = &self.places[site];
         let mut sums = place.base.get(&vo).cloned().unwrap_or_default();
-        for (path, amount) in place.since.get(&vo).into_iter().flatten() {
+        for (path, amount) in place.ledger.least.charge.get(&vo).into_iter().flatten() {
             *sums.entry(path.clone()).or_default() += amount;
         }
         sums
@@ -123,13 +178,28 @@ impl Oracle {
         let of = |amounts: &BTreeMap<Option<VoId>, Amounts>| -> u64 {
             amounts.get(&vo).map_or(0, |amounts| amounts.values().sum())
         };
-        of(&place.base) + of(&place.since)
+        of(&place.base) + of(&place.ledger.least.charge)
     }
 
     /// The most that may be counted of a site's reports, by account.
     pub fn most(&self, site: usize, vo: Option<VoId>) -> Amounts {
-        let most = self.places[site].most.get(&vo);
+        let most = self.places[site].ledger.most.charge.get(&vo);
         most.cloned().unwrap_or_default()
+    }
+
+    /// What must be counted of a site's reports since its last loss, window by window.
+    pub fn certain_cells(&self, site: usize, vo: Option<VoId>) -> Option<&Cells> {
+        self.places[site].ledger.least.cells.get(&vo)
+    }
+
+    /// The most that may be counted, window by window.
+    pub fn most_cells(&self, site: usize, vo: Option<VoId>) -> Option<&Cells> {
+        self.places[site].ledger.most.cells.get(&vo)
+    }
+
+    /// Whether what a site counts may be in other windows than those in which it was used.
+    pub fn is_displaced(&self, site: usize) -> bool {
+        self.places[site].is_displaced
     }
 
     /// The same of all sites and accounts.
@@ -147,19 +217,15 @@ impl Oracle {
     }
 }
 
-fn add(sums: &mut BTreeMap<Option<VoId>, Amounts>, (vo, path): &AccountKey, amount: u64) {
-    let amounts = sums.entry(*vo).or_default();
-    *amounts.entry(path.clone()).or_default() += amount;
-}
-
 fn merged(
     a: &BTreeMap<Option<VoId>, Amounts>,
     b: &BTreeMap<Option<VoId>, Amounts>,
 ) -> BTreeMap<Option<VoId>, Amounts> {
     let mut sums = a.clone();
     for (vo, amounts) in b {
+        let sums = sums.entry(*vo).or_default();
         for (path, amount) in amounts {
-            add(&mut sums, &(*vo, path.clone()), *amount);
+            *sums.entry(path.clone()).or_default() += amount;
         }
     }
     sums
@@ -177,37 +243,4 @@ fn at_most(amounts: Amounts, limit: Option<&Amounts>) -> Amounts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn account(path: &str) -> AccountKey {
-        (Some(VoId::from_bytes([1; 32])), crate::vo::path(path))
-    }
-
-    #[test]
-    fn a_job_counts_once_however_often_it_is_told_of() {
-        let mut oracle = Oracle::new(1);
-        let ann = account("/ann");
-        for charge in [5, 9, 9, 7] {
-            oracle.offered(0, &ann, "job", charge);
-            oracle.acknowledged(0, &ann, "job", charge);
-        }
-        oracle.offered(0, &ann, "unanswered", 4);
-        assert_eq!(oracle.bounds(ann.0.expect("a VO"))[&ann.1], (9, 13));
-    }
-
-    #[test]
-    fn a_lost_store_leaves_what_others_hold() {
-        let mut oracle = Oracle::new(1);
-        let (ann, vo) = (account("/ann"), VoId::from_bytes([1; 32]));
-        oracle.offered(0, &ann, "old", 9);
-        oracle.acknowledged(0, &ann, "old", 9);
-        let survived = BTreeMap::from([(vo, Amounts::from([(ann.1.clone(), 6)]))]);
-        oracle.lost(0, &survived, &Amounts::new());
-        oracle.offered(0, &ann, "new", 2);
-        oracle.acknowledged(0, &ann, "new", 2);
-        assert_eq!(oracle.bounds(vo)[&ann.1], (8, 11));
-        oracle.lost_elsewhere(0, &BTreeMap::new());
-        assert_eq!(oracle.bounds(vo)[&ann.1], (2, 11));
-    }
-}
+mod tests;

@@ -13,7 +13,8 @@ mod load;
 mod options;
 
 pub(crate) use faults::plan_faults;
-pub(crate) use load::{Feeds, Offer, running_jobs};
+pub(crate) use load::{Feeds, Offer};
 pub use options::{
-    FaultOptions, HistoryOption, LinkOptions, ModeOption, Options, TimingOptions, VoOptions,
+    ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalOptions,
+    ModeOption, Options, TimingOptions, VoOptions,
 };

@@ -10,13 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, Distance, DocumentError, HistoryRule, JobKey, MemberSite,
-    Millis, Origin, Role, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode,
-    UsageRecord, VoId, WallTime, WindowLength,
+    AccountPath, ChargingRule, Charter, Discounts, Distance, DocumentError, HistoryRule, JobKey,
+    MemberSite, Millis, Origin, Role, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId,
+    UsageMode, UsageRecord, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
-use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
+use fairmesh_site::{Charging, IdentityMap, Pattern, Rule, SiteConfig, Timing};
 use sha2::{Digest, Sha256};
+
+mod machines;
 
 /// 2026-01-05, a Monday, 12:20 UTC: where simulated time begins unless a scenario says otherwise.
 pub const START: WallTime = WallTime(1_767_615_600_000);
@@ -86,6 +88,8 @@ pub struct VoSpec {
     pub window: WindowLength,
     /// How jobs are charged.
     pub charging: ChargingRule,
+    /// What jobs on other than the usual terms are charged.
+    pub discounts: Discounts,
     /// How siblings are compared.
     pub distance: Distance,
     /// When its first documents were issued.
@@ -112,6 +116,7 @@ impl VoSpec {
             usage_mode: UsageMode::Active,
             window: WindowLength::HOUR,
             charging: ChargingRule::CpuTime,
+            discounts: Discounts::NONE,
             distance: Distance::Absolute,
             issued: START.before(DAY),
         }
@@ -210,7 +215,7 @@ fn first_charter(spec: &VoSpec, authority: &SigningKey) -> Charter {
         history: spec.history,
         usage_mode: spec.usage_mode,
         charging: spec.charging,
-        discounts: fairmesh_model::Discounts::NONE,
+        discounts: spec.discounts,
         distance: spec.distance,
     }
 }
@@ -245,8 +250,67 @@ pub struct OwnerSpec {
     pub local_history: HistoryRule,
     /// Windows of local usage.
     pub local_window: WindowLength,
+    /// How local accounts are charged.
+    pub charging: Charging,
+    /// Classes of machines that each site has; none at 0.
+    pub machine_classes: usize,
+    /// Which identity rules come before the usual ones ([`Relabel`]).
+    pub relabel: Relabel,
     /// How often.
     pub timing: Timing,
+}
+
+/// Who is who, beside the usual rule that a VO's job belongs to its group and user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Relabel {
+    /// Nobody else.
+    #[default]
+    Usual,
+    /// What `u0` uses counts for his group.
+    UserToGroup,
+    /// Users of the group `g1` are those of `g0`.
+    GroupToGroup,
+    /// Those with a Grid identity are known by it.
+    Subjects,
+}
+
+impl Relabel {
+    /// Another one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        match self {
+            Self::Usual => Self::UserToGroup,
+            Self::UserToGroup => Self::GroupToGroup,
+            Self::GroupToGroup => Self::Subjects,
+            Self::Subjects => Self::Usual,
+        }
+    }
+
+    fn rule(self, vo: &Vo) -> Option<Rule> {
+        let rule = Rule {
+            account: Some(Pattern::parse(&vo.spec.name)),
+            vo: Some(vo.id),
+            ..Rule::default()
+        };
+        Some(match self {
+            Self::Usual => return None,
+            Self::UserToGroup => Rule {
+                user: Some(Pattern::parse("u0")),
+                path: "/{group}".to_owned(),
+                ..rule
+            },
+            Self::GroupToGroup => Rule {
+                group: Some(Pattern::parse("g1")),
+                path: "/g0/{user}".to_owned(),
+                ..rule
+            },
+            Self::Subjects => Rule {
+                subject: Some(Pattern::parse("/O=grid/*")),
+                path: "/g0/{subject}".to_owned(),
+                ..rule
+            },
+        })
+    }
 }
 
 impl Default for OwnerSpec {
@@ -256,6 +320,9 @@ impl Default for OwnerSpec {
             local_share: percent(10),
             local_history: HistoryRule::None { horizon: 30 * 24 },
             local_window: WindowLength::HOUR,
+            charging: Charging::default(),
+            machine_classes: 0,
+            relabel: Relabel::Usual,
             timing: Timing::default(),
         }
     }
@@ -265,7 +332,13 @@ impl Default for OwnerSpec {
 pub fn site_config(site: usize, vos: &[Vo], owner: &OwnerSpec) -> SiteConfig {
     let mine = |vo: &&Vo| vo.spec.members.iter().any(|(member, _)| *member == site);
     let mine: Vec<&Vo> = vos.iter().filter(mine).collect();
-    mounting(&mine, owner)
+    let mut config = mounting(&mine, owner);
+    if owner.machine_classes > 0 {
+        let (prices, hosts) = machines::of_site(site, owner.machine_classes);
+        config.charging.prices = Arc::new(prices);
+        config.charging.hosts = hosts;
+    }
+    config
 }
 
 /// A configuration that mounts all of `vos` at `/<name>`.
@@ -282,6 +355,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         let (name, spec) = (&vo.spec.name, &vo.spec);
         let mount = SiteEntry::mounted(owner.vo_share, name);
         entries.insert(path(&format!("/{name}")), mount);
+        rules.extend(owner.relabel.rule(vo));
         rules.push(Rule {
             account: Some(Pattern::parse(name)),
             vo: Some(vo.id),
@@ -298,7 +372,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         introducers,
         local_history: owner.local_history,
         local_window: owner.local_window,
-        charging: fairmesh_site::Charging::default(),
+        charging: owner.charging.clone(),
         timing: owner.timing,
     }
 }

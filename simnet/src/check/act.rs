@@ -4,13 +4,16 @@
 //! report before and after the site is. Deliberately not here: what is planned when (`swarm`).
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use fairmesh_model::VoId;
+use fairmesh_model::{RunningJob, UsageMode, UsageRecord, VoId};
 
 use super::{Planned, Run};
-use crate::oracle::{Amounts, held_on_disk};
-use crate::swarm::{Offer, running_jobs};
-use crate::vo::site_id;
+use crate::invariants::clocks_were_wrong;
+use crate::oracle::owner::Owner;
+use crate::oracle::{Amounts, Documents, HeldVos, Terms, held_on_disk};
+use crate::swarm::Offer;
+use crate::vo::{OwnerSpec, Vo, mounting, site_id};
 use crate::world::{Action, StepKind};
 
 impl Run {
@@ -24,6 +27,7 @@ impl Run {
             }
             Planned::Running(node) => self.running(node),
             Planned::Fault(action) => self.fault(&action),
+            Planned::Relabel(node) => self.relabel(node),
         }
     }
 
@@ -41,15 +45,19 @@ impl Run {
         if offers.is_empty() || !self.world.node(node).is_up() {
             return;
         }
-        self.offered(node, offers.iter());
-        let records = offers.iter().map(|offer| offer.record.clone()).collect();
+        let records: Vec<_> = offers.iter().map(|offer| offer.record.clone()).collect();
+        let terms = self.offered(node, records.iter());
         if let Some(reported) = self.world.report(node, records) {
             let refused: Vec<usize> = reported.refused.iter().map(|(at, _)| *at).collect();
-            let taken = (0..offers.len()).filter(|at| !refused.contains(at));
-            for offer in taken.map(|at| &offers[at]) {
-                let (job, charge) = (&offer.record.key.job, offer.charge());
-                self.oracle.acknowledged(node, &offer.account, job, charge);
-                self.feeds.answered(node, offer);
+            for (at, offer) in offers.iter().enumerate() {
+                if !refused.contains(&at) {
+                    self.oracle.acknowledged(node, &offer.record);
+                    self.feeds.answered(node, offer);
+                } else if terms[at].is_none() && self.has_charter(node, offer) {
+                    // Nobody can say what it costs: it is for a person to put that right.
+                    self.note_odd("uncharged_job");
+                    self.feeds.done(node, offer);
+                }
             }
         }
         self.look(Some(node), StepKind::Report, false);
@@ -58,27 +66,109 @@ impl Run {
     fn running(&mut self, node: usize) {
         let (now, mounted) = (self.world.true_wall(), self.mounted(node));
         let listed = self.feeds.running(node, now, &mounted);
+        self.list(node, listed);
+    }
+
+    /// Lists what runs, as a feed does.
+    pub(super) fn list(&mut self, node: usize, jobs: Vec<RunningJob>) {
         if !self.world.node(node).is_up() {
             return;
         }
-        self.offered(node, listed.iter().map(|(offer, _)| offer));
-        if let Some(reported) = self.world.running(node, running_jobs(&listed)) {
-            let refused: Vec<usize> = reported.refused.iter().map(|(at, _)| *at).collect();
-            for (at, (offer, _)) in listed.iter().enumerate() {
-                if offer.counts && !refused.contains(&at) {
-                    let (job, charge) = (&offer.record.key.job, offer.charge());
-                    self.oracle.acknowledged(node, &offer.account, job, charge);
-                }
+        let terms = self.offered(node, jobs.iter().map(|job| &job.record));
+        let predictive = self.predictive(node);
+        let reported = self.world.running(node, jobs.clone());
+        let refused = reported
+            .as_ref()
+            .map_or(&[][..], |reported| &reported.refused);
+        let refused: Vec<usize> = refused.iter().map(|(at, _)| *at).collect();
+        let counted: Vec<_> = jobs.into_iter().zip(terms).collect();
+        let counted = counted.into_iter().enumerate();
+        let counted = counted.filter(|(at, _)| !refused.contains(at));
+        let counted: Vec<_> = counted.map(|(_, job)| job).collect();
+        if reported.is_some() {
+            for (job, _) in &counted {
+                self.oracle.acknowledged(node, &job.record);
             }
         }
+        let told = (self.world.now(), reported.is_some());
+        self.oracle.listed(node, &predictive, &counted, told);
         self.look(Some(node), StepKind::Running, false);
     }
 
-    fn offered<'a>(&mut self, node: usize, offers: impl Iterator<Item = &'a Offer>) {
-        for offer in offers {
-            let (job, charge) = (&offer.record.key.job, offer.charge());
-            self.oracle.offered(node, &offer.account, job, charge);
+    /// Notes what a feed hands in, and by which rules the site counts it.
+    fn offered<'a>(
+        &mut self,
+        node: usize,
+        records: impl Iterator<Item = &'a UsageRecord>,
+    ) -> Vec<Option<Rc<Terms>>> {
+        let owner = Owner::of(&self.world.node(node).config);
+        let held = self.in_force(node);
+        let rules = |record| {
+            let terms = Documents::terms(&owner, &held, record);
+            (record, terms.map(Rc::new))
+        };
+        let rules: Vec<_> = records.map(rules).collect();
+        let clocks_off = clocks_were_wrong(&self.world);
+        let note = |(record, terms): (&UsageRecord, Option<Rc<Terms>>)| {
+            if let Some(terms) = &terms {
+                self.oracle.offered(node, record, terms, clocks_off);
+            }
+            terms
+        };
+        rules.into_iter().map(note).collect()
+    }
+
+    /// Takes note of the last documents that the authorities have signed.
+    pub(super) fn learn_documents(&mut self) {
+        for vo in self.world.founded_vos() {
+            self.oracle.documents.signed(vo.charter.bytes());
+            self.oracle.documents.signed(vo.policy.bytes());
         }
+    }
+
+    /// Counts what feeds and owners do beside what [`Action`] names.
+    fn note_odd(&mut self, word: &str) {
+        *self.stats.faults.entry(word.to_owned()).or_default() += 1;
+    }
+
+    /// Who is who at a site changes.
+    fn relabel(&mut self, node: usize) {
+        self.note_odd("relabel");
+        self.relabels[node] = self.relabels[node].next();
+        let owner = OwnerSpec {
+            relabel: self.relabels[node],
+            ..self.options.owner()
+        };
+        let vos = self.world.founded_vos();
+        let mounted: Vec<&Vo> = self.mounted(node).into_iter().map(|vo| &vos[vo]).collect();
+        let identity = mounting(&mounted, &owner).identity;
+        let config = fairmesh_site::SiteConfig {
+            identity,
+            ..self.world.node(node).config.clone()
+        };
+        self.world.reconfigure(node, config);
+        self.look(Some(node), StepKind::Reconfigured, true);
+    }
+
+    fn has_charter(&self, node: usize, offer: &Offer) -> bool {
+        let held = self.in_force(node);
+        offer.vo.is_none_or(|vo| held.contains_key(&self.ids[vo]))
+    }
+
+    fn in_force(&self, node: usize) -> HeldVos<'_> {
+        let site = self.world.site(node).into_iter();
+        let held = site.flat_map(|site| self.ids.iter().flat_map(|vo| site.documents(*vo)));
+        self.oracle.documents.in_force(held)
+    }
+
+    /// The VOs in whose lists a site says what its running jobs will use.
+    fn predictive(&self, node: usize) -> Vec<VoId> {
+        let held = self.in_force(node).into_iter();
+        let predictive = held.filter(|(_, held)| {
+            let listed = held.charter.member(site_id(node)).is_some();
+            listed && held.charter.usage_mode == UsageMode::Predictive
+        });
+        predictive.map(|(vo, _)| vo).collect()
     }
 
     /// Does what goes wrong, or is put right, and tells whoever keeps books.
@@ -92,6 +182,7 @@ impl Run {
         let before = self.stores();
         // A document that its node is not up to take is published again by the heal.
         let _ = self.world.apply(action);
+        self.learn_documents();
         self.was_lost(action);
         self.note_dropped();
         self.were_started(before);

@@ -63,11 +63,10 @@ impl Run {
         }
     }
 
-    fn tell_the_rest(&mut self, node: usize) {
+    pub(super) fn tell_the_rest(&mut self, node: usize) {
         let (now, mounted) = (self.world.true_wall(), self.mounted(node));
         self.feeds.end_all(node, now);
-        let _ = self.world.running(node, Vec::new());
-        self.look(Some(node), StepKind::Running, false);
+        self.list(node, Vec::new());
         for _ in 0..LAST_REPORTS_MAX {
             let offers = self.feeds.pending(node, &mounted);
             if offers.is_empty() {

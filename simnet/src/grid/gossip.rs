@@ -169,6 +169,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         usage_mode: spec.usage_mode,
         window: WINDOW,
         charging: ChargingRule::CpuTime,
+        discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
         issued: START,
     };

@@ -1,6 +1,7 @@
 //! All views become one by a fixed time after the heal, and stay so.
 //!
-//! From the heal on nothing goes wrong any more and nobody reports anything. Within [`OPENING`] sites
+//! From the heal on nothing goes wrong any more, and feeds say what is left: at once, and once more
+//! when all sites have their charters. Within [`OPENING`] sites
 //! have found each other again, within a request timeout what was asked before is answered or given
 //! up, within a publish interval a site has signed what it had still to sign, and three sync intervals
 //! later all have heard it. The intervals are those of the slowest site. Nothing that a site does
@@ -66,6 +67,8 @@ pub struct Difference {
 pub struct Liveness {
     /// When everything was put right.
     pub healed: MonoTime,
+    /// When all have been answered: what a site could not take before may be told it again now.
+    pub flushed: MonoTime,
     due: MonoTime,
     end: MonoTime,
     /// Three sync intervals.
@@ -98,6 +101,7 @@ impl Liveness {
         let described = due.after(slowest.heartbeat).after(spread);
         Self {
             healed,
+            flushed,
             due,
             end: if prices { described.max(kept) } else { kept },
             spread,

@@ -7,7 +7,8 @@
 use fairmesh_cluster::{Seed, Stream};
 
 use super::{
-    FaultOptions, HistoryOption, LinkOptions, ModeOption, Options, TimingOptions, VoOptions,
+    ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalOptions,
+    ModeOption, Options, TimingOptions, VoOptions,
 };
 
 /// Batches that all nodes together take in one run, about.
@@ -26,7 +27,9 @@ impl Options {
     /// Draws a Grid of so many sites, and how long it is watched unless it is given.
     pub fn draw_of(seed: Seed, sites: usize, minutes: Option<u64>) -> Self {
         let mut random = seed.stream("swarm options");
-        let vos = draw_vos(&mut random, sites);
+        let mut vos = draw_vos(&mut random, sites);
+        // Streams of their own, so that what is drawn here shifts none of the faults.
+        let local = draw_charging(&mut seed.stream("swarm charging"), &mut vos);
         let timing = draw_timing(&mut random);
         let minutes = minutes.unwrap_or_else(|| draw_minutes(&mut random, &vos, timing));
         let mut coins = seed.stream("swarm faults");
@@ -39,8 +42,10 @@ impl Options {
             running_s: coin(&mut coins, 1) * pick(&mut random, &[120, 300, 900]),
             keeps_journal: random.below(2) == 1,
             local_window_s: pick(&mut random, &[900, 3_600, 21_600]),
+            local,
             degree: 0,
             timing,
+            load: draw_load(&mut seed.stream("swarm load")),
             link: draw_link(&mut coins),
             faults: draw_faults(&mut coins, minutes),
             vos,
@@ -87,6 +92,47 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
             ModeOption::Active,
             ModeOption::Predictive,
         ][random.index(3)],
+        charging: ChargingOption::CpuTime,
+        preemptible_percent: 100,
+    }
+}
+
+fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
+    const RULES: [ChargingOption; 4] = [
+        ChargingOption::CpuTime,
+        ChargingOption::WeightsSum,
+        ChargingOption::WeightsMax,
+        ChargingOption::Penalty,
+    ];
+    for vo in vos {
+        vo.charging = RULES[random.index(RULES.len())];
+        vo.preemptible_percent = [100, 100, 50, 33][random.index(4)];
+    }
+    let histories = [
+        HistoryOption::None,
+        HistoryOption::Windows,
+        HistoryOption::HalfLife,
+    ];
+    LocalOptions {
+        history: histories[random.index(3)],
+        charging: RULES[random.index(3)],
+        machine_classes: 1 + random.index(3),
+    }
+}
+
+fn draw_load(random: &mut Stream) -> LoadOptions {
+    LoadOptions {
+        gpu_permille: coin(random, 200),
+        memory_permille: coin(random, 200),
+        nodes_permille: coin(random, 200),
+        discount_permille: coin(random, 200),
+        too_large_permille: coin(random, 30),
+        requeue_permille: coin(random, 100),
+        instalment_permille: coin(random, 200),
+        disorder_permille: coin(random, 300),
+        cancel_permille: coin(random, 100),
+        suspend_permille: coin(random, 200),
+        identity_changes: coin(random, 6),
     }
 }
 

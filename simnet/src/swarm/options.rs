@@ -3,8 +3,10 @@
 //! Invariant: every number is a count, a thousandth, or a time with its unit in its name; there is
 //! no chance here. Deliberately not here: which numbers are drawn (`draw`).
 
-use fairmesh_model::{HistoryRule, Millis, Share, UsageMode, WindowLength};
-use fairmesh_site::Timing;
+use fairmesh_model::{
+    ChargingRule, Discounts, Factor, HistoryRule, Millis, Share, UsageMode, WindowLength,
+};
+use fairmesh_site::{Charging, Timing};
 use serde::{Deserialize, Serialize};
 
 use crate::network::{LinkSpec, NetworkSpec};
@@ -31,10 +33,16 @@ pub struct Options {
     pub keeps_journal: bool,
     /// Windows of the sites' own accounts, seconds.
     pub local_window_s: u64,
+    /// How the sites' own accounts are weighed and charged.
+    #[serde(default)]
+    pub local: LocalOptions,
     /// Connections that a site holds at most; 0 for the network's default.
     pub degree: usize,
     /// Intervals.
     pub timing: TimingOptions,
+    /// What jobs are like.
+    #[serde(default)]
+    pub load: LoadOptions,
     /// What links do while the Grid is not healed.
     pub link: LinkOptions,
     /// What goes wrong beside that.
@@ -73,6 +81,56 @@ pub struct LinkOptions {
     pub replay_permille: u64,
     /// Messages of a thousand whose bytes are broken when they arrive.
     pub garbage_permille: u64,
+}
+
+/// What owners decide alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LocalOptions {
+    /// How usage of this site is weighed by its age.
+    pub history: HistoryOption,
+    /// What jobs of the site's own accounts are charged.
+    pub charging: ChargingOption,
+    /// Classes of machines that sites have, at most three.
+    pub machine_classes: usize,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self {
+            history: HistoryOption::None,
+            charging: ChargingOption::CpuTime,
+            machine_classes: 0,
+        }
+    }
+}
+
+/// Jobs of a thousand that are out of the ordinary, and how often who is who changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadOptions {
+    /// They have GPUs.
+    pub gpu_permille: u64,
+    /// They ask for much more memory than their cores' part.
+    pub memory_permille: u64,
+    /// They are spread over nodes, and have scratch disk.
+    pub nodes_permille: u64,
+    /// They ran at a lower price.
+    pub discount_permille: u64,
+    /// No machine could run them.
+    pub too_large_permille: u64,
+    /// They were requeued and ran again.
+    pub requeue_permille: u64,
+    /// They are told of in instalments.
+    pub instalment_permille: u64,
+    /// Reports that say what they say in the wrong order.
+    pub disorder_permille: u64,
+    /// Running jobs that are cancelled before the next list.
+    pub cancel_permille: u64,
+    /// Running jobs that are suspended, or go on, at a list.
+    pub suspend_permille: u64,
+    /// How often a site's identity rules change in the run.
+    pub identity_changes: u64,
 }
 
 /// How often each kind of fault happens in the run, at nodes and times that the seed draws.
@@ -126,6 +184,24 @@ pub struct VoOptions {
     pub history: HistoryOption,
     /// What running jobs count for.
     pub mode: ModeOption,
+    /// What jobs are charged.
+    #[serde(default)]
+    pub charging: ChargingOption,
+    /// What preemptible jobs are charged, of a hundred.
+    #[serde(default = "in_full")]
+    pub preemptible_percent: u32,
+}
+
+/// Kinds of charging rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum ChargingOption {
+    #[default]
+    CpuTime,
+    WeightsSum,
+    WeightsMax,
+    Penalty,
 }
 
 /// Kinds of history rules. All reach back further than a run and a wrong clock do.
@@ -181,12 +257,16 @@ impl Options {
     /// What all owners decide.
     pub(crate) fn owner(&self) -> OwnerSpec {
         let horizon = HISTORY_DAYS * 86_400 / self.local_window_s;
+        let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
         OwnerSpec {
             timing: self.timing(),
             local_window: window(self.local_window_s),
-            local_history: HistoryRule::None {
-                horizon: u32::try_from(horizon).unwrap_or(u32::MAX),
+            local_history: self.local.history.rule(horizon),
+            charging: Charging {
+                local_rule: self.local.charging.rule(),
+                ..Charging::default()
             },
+            machine_classes: self.local.machine_classes,
             ..OwnerSpec::default()
         }
     }
@@ -257,6 +337,11 @@ impl VoOptions {
             shares: self.shares(),
             history: self.history.rule(windows),
             usage_mode: self.mode.mode(),
+            charging: self.charging.rule(),
+            discounts: Discounts {
+                preemptible: percent(self.preemptible_percent),
+                ..Discounts::NONE
+            },
             window: window(self.window_s),
             ..VoSpec::small(&Self::name(index), 0)
         }
@@ -281,6 +366,28 @@ impl HistoryOption {
     }
 }
 
+impl ChargingOption {
+    /// The rule.
+    pub(crate) fn rule(self) -> ChargingRule {
+        let weights = |max| ChargingRule::Weights {
+            cpu: 1_000,
+            gpu: 12_345,
+            mem_gib: 333,
+            max,
+        };
+        match self {
+            Self::CpuTime => ChargingRule::CpuTime,
+            Self::WeightsSum => weights(false),
+            Self::WeightsMax => weights(true),
+            Self::Penalty => ChargingRule::Penalty {
+                gpu: true,
+                disk: true,
+                factor_max: Factor::from_millionths(4_000_000),
+            },
+        }
+    }
+}
+
 impl ModeOption {
     /// The mode.
     pub(crate) fn mode(self) -> UsageMode {
@@ -290,6 +397,14 @@ impl ModeOption {
             Self::Predictive => UsageMode::Predictive,
         }
     }
+}
+
+fn in_full() -> u32 {
+    100
+}
+
+fn percent(percent: u32) -> Share {
+    Share::from_percent(percent.min(100)).expect("at most 100")
 }
 
 fn window(seconds: u64) -> WindowLength {

@@ -232,6 +232,7 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
         usage_mode: UsageMode::Historical,
         window: WindowLength::HOUR,
         charging: ChargingRule::default(),
+        discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::default(),
         issued: START,
     };

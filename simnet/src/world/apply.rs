@@ -144,7 +144,7 @@ impl World {
                     let long = (percent > 0).then(|| ("long".to_owned(), cost));
                     config.charging.prices = Arc::new(PriceList {
                         queues: long.into_iter().collect(),
-                        ..PriceList::default()
+                        ..PriceList::clone(&config.charging.prices)
                     });
                 }
             }

@@ -1,0 +1,168 @@
+//! Everything that follows from the cells that a site shows, worked out once more.
+//!
+//! Invariant: the site is given nothing but its own cells, its owner's configuration and the
+//! documents that it holds; the windows that it looks back from are those of its clock, wherever no
+//! clock was wrong.
+
+use std::collections::BTreeMap;
+
+use fairmesh_fairshare::projection::{Context, RankProjection};
+use fairmesh_fairshare::{EntryId, Projection, Snapshot};
+use fairmesh_model::{Distance, Millis, VoId};
+
+use super::{Look, name};
+use crate::invariants::Violation;
+use crate::oracle::answers::{Answer, Given, Level, Rules, answers};
+use crate::oracle::owner::Owner;
+use crate::oracle::tree::Tree;
+
+/// How long ago a site may have looked at its clock, once all is at rest.
+const LOOKED_AGO: Millis = Millis(20_000);
+
+pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
+    let owner = Owner::of(&look.seen.world.node(look.node).config);
+    let tree = Tree::of(&owner, &look.held);
+    let (local, vos) = rules(look, &owner);
+    check_references(look, &local, &vos)?;
+    let given = Given {
+        site: look.site.id(),
+        tree: &tree,
+        rows: &look.rows,
+        expected: &look.expected,
+        local,
+        vos: &vos,
+    };
+    let right = answers(&given);
+    let snapshot = look.site.snapshot();
+    let ranks = RankProjection::prepare(&snapshot);
+    let mut checks = 0;
+    for entry in snapshot.ids() {
+        let path = snapshot.path(entry);
+        let Some(answer) = right.get(path) else {
+            return Err(look.wrong(format!("has {path} in its tree, which no document names")));
+        };
+        check_entry(look, &snapshot, &ranks, entry, answer)?;
+        checks += 1;
+    }
+    if checks != right.len() as u64 {
+        let missing = right
+            .keys()
+            .find(|path| look.site.view().reader().entry(path).is_none());
+        return Err(look.wrong(format!("has no {missing:?} in its tree")));
+    }
+    Ok(checks)
+}
+
+/// How the owner weighs usage, and every VO; from which windows, the site says.
+fn rules(look: &Look<'_>, owner: &Owner) -> (Rules, BTreeMap<VoId, Rules>) {
+    let (newest, view) = (look.seen.oracle.documents.newest(), look.site.view());
+    let local = view.reader().lookup(EntryId::ROOT).local_reference;
+    let local = Rules {
+        history: owner.history,
+        window: owner.window,
+        reference: local.0,
+        distance: Distance::Absolute,
+    };
+    let of_vo = |(vo, newest): (&VoId, &crate::oracle::tree::Held<'_>)| {
+        // The charter of a VO that it has left is kept, though it is not shown.
+        let charter = look
+            .held
+            .get(vo)
+            .map_or(newest.charter, |held| held.charter);
+        let reference = look.site.reference(*vo);
+        let rules = Rules {
+            history: charter.history,
+            window: charter.window,
+            reference: reference.map_or(0, |window| window.0),
+            distance: charter.distance,
+        };
+        (*vo, rules)
+    };
+    let named = &look.seen.world.node(look.node).config.vos;
+    let is_left = |vo: &VoId| !named.values().any(|of| of == vo);
+    let known = newest
+        .iter()
+        .filter(|(vo, _)| look.held.contains_key(*vo) || is_left(vo));
+    (local, known.map(of_vo).collect())
+}
+
+/// Where no clock was wrong usage is seen from the window that it is now.
+fn check_references(
+    look: &Look<'_>,
+    local: &Rules,
+    vos: &BTreeMap<VoId, Rules>,
+) -> Result<(), Violation> {
+    if look.clocks_off() && !look.at_rest {
+        return Ok(());
+    }
+    let now = look.seen.world.now_at(look.node).wall;
+    let since = if look.at_rest {
+        now.before(LOOKED_AGO)
+    } else {
+        now
+    };
+    let held = vos
+        .iter()
+        .filter(|(vo, _)| look.site.reference(**vo).is_some());
+    let held = held.map(|(vo, rules)| (Some(*vo), rules));
+    for (vo, rules) in held.chain([(None, local)]) {
+        let length = rules.window.millis().0;
+        let good = since.0 / length..=now.0 / length;
+        if !good.contains(&u64::from(rules.reference)) {
+            return Err(look.wrong(format!(
+                "sees usage of {} from window {}, and it is {good:?}",
+                name(vo),
+                rules.reference
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_entry(
+    look: &Look<'_>,
+    snapshot: &Snapshot,
+    ranks: &RankProjection,
+    entry: EntryId,
+    right: &Answer,
+) -> Result<(), Violation> {
+    let shown = snapshot.level(entry);
+    let lookup = look.site.view().reader().lookup(entry);
+    let level = Level {
+        target: shown.target,
+        distance: shown.distance,
+        usage: (shown.usage, shown.parent_usage),
+    };
+    let context = Context {
+        entry,
+        depth: snapshot.depth(),
+    };
+    let packed = ethnum::I256::from(right.priority);
+    let path = snapshot.path(entry);
+    let rank = ranks.ranking().rank(entry);
+    let rank_priority = ranks.project(&lookup.vector, &context).units();
+    let of_rank = ethnum::I256::from(ranks.ranking().count()) + 1 - ethnum::I256::from(right.rank);
+    let same = [
+        ("level", level == right.level),
+        (
+            "vector",
+            lookup
+                .vector
+                .levels()
+                .last()
+                .unwrap_or(&fairmesh_fairshare::Level::MISSING)
+                == &shown,
+        ),
+        ("rank", rank == right.rank),
+        ("rank as a priority", rank_priority == of_rank),
+        ("priority", lookup.priority.units() == packed),
+        ("factor", lookup.factor == right.factor),
+    ];
+    match same.iter().find(|(_, same)| !same) {
+        None => Ok(()),
+        Some((what, _)) => Err(look.wrong(format!(
+            "answers another {what} for {path}: {level:?}, rank {rank}, priority {}, factor {}; right is {right:?}",
+            lookup.priority, lookup.factor
+        ))),
+    }
+}

@@ -1,0 +1,288 @@
+//! What a site must answer, given the usage that it counts: sums, shares, deviations, order, factor.
+//!
+//! Everything is worked out anew, for all accounts, in fractions without end.
+//!
+//! Invariant: two accounts are ordered as their deviations are, level by level from the root down, a
+//! missing level counting as on target; accounts rank alike exactly where all levels are equal. The
+//! packed priority cuts each level to a digit, the exact floor of `(v + 1) × 2^(bits − 1)`.
+//! Source: FSGrid, sections 3.3 and 4.3; the digits' form is said in `fairmesh-fairshare`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{
+    AccountPath, Counters, Distance, HistoryRule, Share, SiteId, Span, VoId, WindowLength,
+};
+use num_bigint::BigInt;
+use num_rational::BigRational;
+
+use super::AccountKey;
+use super::cost::ratio;
+use super::tree::Tree;
+use super::weight::{age, weight};
+
+/// Usage of an account at a site in a span.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Where it was used.
+    pub site: SiteId,
+    /// By whom.
+    pub account: AccountKey,
+    /// When.
+    pub span: Span,
+    /// How much.
+    pub counters: Counters,
+}
+
+/// How usage is weighed and deviations are measured, and from when it is looked back.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// The weights.
+    pub history: HistoryRule,
+    /// Windows.
+    pub window: WindowLength,
+    /// The window that usage is seen from.
+    pub reference: u32,
+    /// The distance.
+    pub distance: Distance,
+}
+
+/// All that answers are made of.
+#[derive(Debug)]
+pub struct Given<'a> {
+    /// Whose answers.
+    pub site: SiteId,
+    /// Targets.
+    pub tree: &'a Tree,
+    /// Usage.
+    pub rows: &'a [Row],
+    /// What running jobs of a site are still expected to use.
+    pub expected: &'a [(VoId, SiteId, AccountPath, u64)],
+    /// How the owner weighs.
+    pub local: Rules,
+    /// How each VO weighs. Usage of others weighs nothing: nobody can say in which windows it lies.
+    pub vos: &'a BTreeMap<VoId, Rules>,
+}
+
+/// One level of an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Level {
+    /// Its target, in 10^-9 of its parent.
+    pub target: Share,
+    /// How far it is from it is measured so.
+    pub distance: Distance,
+    /// Weighted usage in core-ms × 2^-32, of the account and of its parent.
+    pub usage: (u128, u128),
+}
+
+impl Level {
+    /// A level that nobody has: the root's.
+    const MISSING: Self = Self {
+        target: Share::ZERO,
+        distance: Distance::Absolute,
+        usage: (0, 0),
+    };
+}
+
+/// The answers about one account.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// Its last level.
+    pub level: Level,
+    /// 1 is served first.
+    pub rank: u32,
+    /// The packed digits.
+    pub priority: u64,
+    /// The factor that schedulers get.
+    pub factor: Share,
+}
+
+/// A deviation; `None` where a zero share is used, measured relatively: below every number.
+type Deviation = Option<BigRational>;
+
+/// The answers about all entries of the tree, and about the root.
+pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
+    let sums = sums(given);
+    let targets = &given.tree.targets;
+    let level_of = |path: &AccountPath| {
+        let target = targets[path];
+        let parent = path.parent().expect("the root is no entry");
+        let of = |path: &AccountPath| {
+            sums.get(&(path.clone(), target.global))
+                .copied()
+                .unwrap_or(0)
+        };
+        let rules = target.global.map_or(&given.local, |vo| &given.vos[&vo]);
+        Level {
+            target: target.share,
+            distance: rules.distance,
+            usage: (of(path), of(&parent)),
+        }
+    };
+    let levels: BTreeMap<&AccountPath, Level> =
+        targets.keys().map(|path| (path, level_of(path))).collect();
+    let depth = targets.keys().map(AccountPath::depth).max().unwrap_or(0);
+    let vector = |path: &AccountPath| -> Vec<&Level> {
+        let mut way: Vec<AccountPath> =
+            std::iter::successors(Some(path.clone()), AccountPath::parent)
+                .filter(|path| !path.is_root())
+                .collect();
+        way.reverse();
+        way.iter().map(|path| &levels[path]).collect()
+    };
+    let deviations = |path: &AccountPath| {
+        let mut all: Vec<Deviation> = vector(path).into_iter().map(deviation).collect();
+        all.resize(depth, Some(ratio(0, 1)));
+        all
+    };
+    let all: BTreeMap<&AccountPath, Vec<Deviation>> = targets
+        .keys()
+        .map(|path| (path, deviations(path)))
+        .collect();
+    // The root is an entry, too: all its levels are missing.
+    let root = vec![Some(ratio(0, 1)); depth];
+    let order: BTreeSet<&Vec<Deviation>> = all.values().chain([&root]).collect();
+    let ranks: BTreeMap<&Vec<Deviation>, u32> = order.into_iter().rev().zip(1..).collect();
+    let answer = |level: &Level, vector: &[&Level], deviations: &Vec<Deviation>| {
+        let digits = digits(vector, depth);
+        Answer {
+            level: level.clone(),
+            rank: ranks[deviations],
+            priority: packed(&digits, depth),
+            factor: factor(&digits, depth),
+        }
+    };
+    let below = targets.keys().map(|path| {
+        (
+            path.clone(),
+            answer(&levels[path], &vector(path), &all[path]),
+        )
+    });
+    let at_root = (AccountPath::root(), answer(&Level::MISSING, &[], &root));
+    below.chain([at_root]).collect()
+}
+
+/// Weighted usage at and below each entry: of this site (no VO), and of each VO's members.
+fn sums(given: &Given<'_>) -> BTreeMap<(AccountPath, Option<VoId>), u128> {
+    let mut sums: BTreeMap<(AccountPath, Option<VoId>), u128> = BTreeMap::new();
+    let mut add = |place: &AccountPath, scope: Option<VoId>, amount: u128| {
+        let ways = std::iter::successors(Some(place.clone()), AccountPath::parent);
+        for path in ways {
+            *sums.entry((path, scope)).or_default() += amount;
+        }
+    };
+    let one = 1u128 << 32;
+    let mut weights: BTreeMap<(Option<VoId>, Option<VoId>, Span), u128> = BTreeMap::new();
+    let rules = |vo: Option<VoId>| {
+        let of_vo = vo.and_then(|vo| given.vos.get(&vo));
+        of_vo.unwrap_or(&given.local)
+    };
+    let mut weighed = |row: &Row, by: Option<VoId>| {
+        let of = row.account.0;
+        let weigh = || {
+            let (of, by) = (rules(of), rules(by));
+            let age = age(row.span, of.window, by.window, by.reference);
+            u128::from(weight(by.history, age))
+        };
+        let weight = *weights.entry((by, of, row.span)).or_insert_with(weigh);
+        u128::from(row.counters.charge) * weight
+    };
+    let is_known = |row: &&Row| row.account.0.is_none_or(|vo| given.vos.contains_key(&vo));
+    for row in given.rows.iter().filter(is_known) {
+        let place = given.tree.place(&row.account);
+        if row.site == given.site {
+            add(&place, None, weighed(row, None));
+        }
+        let mounted = row
+            .account
+            .0
+            .filter(|vo| given.tree.mounts.contains_key(vo));
+        if mounted.is_some() {
+            add(&place, mounted, weighed(row, mounted));
+        }
+    }
+    for (vo, site, path, charge) in given.expected {
+        let place = given.tree.place(&(Some(*vo), path.clone()));
+        let charge = u128::from(*charge) * one;
+        if *site == given.site {
+            add(&place, None, charge);
+        }
+        add(&place, Some(*vo), charge);
+    }
+    sums
+}
+
+/// How far a level is from its target.
+fn deviation(level: &Level) -> Deviation {
+    let zero = ratio(0, 1);
+    let target = ratio(u64::from(level.target.units()), u64::from(Share::ONE));
+    let (usage, parent) = level.usage;
+    let actual = match parent {
+        0 => zero.clone(),
+        _ => BigRational::new(BigInt::from(usage), BigInt::from(parent)),
+    };
+    let absolute = &target - actual;
+    let k = match level.distance {
+        Distance::Absolute => Share::WHOLE,
+        Distance::Relative => Share::ZERO,
+        Distance::Mix { k } => k,
+    };
+    if k == Share::WHOLE {
+        return Some(absolute);
+    }
+    if target == zero {
+        return (usage == 0).then_some(zero);
+    }
+    let k = ratio(u64::from(k.units()), u64::from(Share::ONE));
+    Some(&k * &absolute + (ratio(1, 1) - &k) * absolute / target)
+}
+
+fn digit_bits(depth: usize) -> u32 {
+    u32::try_from(64 / depth.clamp(1, 64)).expect("at most 64")
+}
+
+/// The digits of all levels of the deepest entry, from the root down.
+fn digits(vector: &[&Level], depth: usize) -> Vec<u64> {
+    let bits = digit_bits(depth);
+    let half = ratio(1 << (bits - 1), 1);
+    let largest = u64::MAX >> (64 - bits);
+    let of = |level: &Level| {
+        let (one, zero) = (ratio(1, 1), ratio(0, 1));
+        let Some(deviation) = deviation(level) else {
+            return 0;
+        };
+        // Relative distances reach below -1, without end: they are bent to end there.
+        let bent = match level.distance {
+            Distance::Absolute => deviation,
+            _ if deviation < zero => &deviation / (&one - &deviation),
+            _ => deviation,
+        };
+        let digit = ((bent + one) * &half).floor().to_integer();
+        u64::try_from(digit).unwrap_or(u64::MAX).min(largest)
+    };
+    let missing = 1 << (bits - 1);
+    let level = |at: usize| vector.get(at).map_or(missing, |level| of(level));
+    (0..depth.max(1)).map(level).collect()
+}
+
+fn packed(digits: &[u64], depth: usize) -> u64 {
+    let bits = digit_bits(depth);
+    let packed = digits
+        .iter()
+        .fold(0u128, |packed, digit| (packed << bits) | u128::from(*digit));
+    u64::try_from(packed).expect("64 bits in all")
+}
+
+/// The digits, each cut to its share of 29 bits, as a fraction of the largest such number.
+fn factor(digits: &[u64], depth: usize) -> Share {
+    let narrow = u32::try_from(29 / depth.clamp(1, 29)).expect("at most 29");
+    let wide = digit_bits(depth);
+    let cut = digits.iter().fold(0u64, |cut, digit| {
+        (cut << narrow) | (digit >> (wide - narrow))
+    });
+    let largest = digits
+        .iter()
+        .fold(0u64, |all, _| (all << narrow) | ((1 << narrow) - 1));
+    let units = u128::from(cut) * u128::from(Share::ONE) / u128::from(largest);
+    let units = u32::try_from(units).ok().and_then(Share::from_units);
+    units.expect("a part of the largest")
+}

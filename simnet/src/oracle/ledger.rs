@@ -1,0 +1,270 @@
+//! What the feeds of one site have told, and what of it must be and may be counted.
+//!
+//! A report may have been taken although nobody answered, and be told again under other rules: other
+//! prices, or another account. So there are two numbers of each cell. The *least* is what was
+//! acknowledged under any of the rules that may have been applied; the *most* is what any of them
+//! would have counted. Where every report was answered at once they are equal, to the unit.
+//!
+//! Invariant: each moment of a job is charged once, under the rules of one report, and a job ends
+//! once. Deliberately not here: what a lost disk takes away (`super`).
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use fairmesh_model::{AccountPath, Counters, JobKey, UsageRecord, VoId, WindowLength};
+
+use super::cost::Cost;
+use super::{AccountKey, Amounts};
+
+/// Counters of accounts by window.
+pub type Cells = BTreeMap<AccountPath, BTreeMap<u32, Counters>>;
+
+/// What counters may differ by where two rules share a window: each part is rounded for itself.
+const ROUNDED: u64 = 3;
+
+/// By which rules a report is counted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Who pays.
+    pub account: AccountKey,
+    /// How much.
+    pub cost: Cost,
+    /// In which windows.
+    pub window: WindowLength,
+    /// Whether jobs that run count.
+    pub counts_running: bool,
+}
+
+/// A report that may have been taken.
+#[derive(Debug, Clone)]
+struct Open {
+    record: Rc<UsageRecord>,
+    terms: Rc<Terms>,
+}
+
+/// One job.
+#[derive(Debug, Clone, Default)]
+struct Job {
+    /// Until when it is acknowledged to be charged, Unix milliseconds.
+    until: Option<u64>,
+    ended: bool,
+    /// Told, and not known to be taken or not.
+    open: Vec<Open>,
+    /// The most that what is open may have added, as it was put into the sums.
+    pending: BTreeMap<AccountKey, BTreeMap<u32, Counters>>,
+}
+
+/// Sums by VO, as cells and over all windows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sums {
+    /// By account and window.
+    pub cells: BTreeMap<Option<VoId>, Cells>,
+    /// Charge by account.
+    pub charge: BTreeMap<Option<VoId>, Amounts>,
+}
+
+/// The ledger of one site's feeds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ledger {
+    /// What must be counted of what was told since the last loss.
+    pub least: Sums,
+    /// What may be counted of all that was ever told.
+    pub most: Sums,
+    jobs: BTreeMap<JobKey, Job>,
+}
+
+impl Sums {
+    fn add(&mut self, (vo, path): &AccountKey, windows: &BTreeMap<u32, Counters>) {
+        let cells = self
+            .cells
+            .entry(*vo)
+            .or_default()
+            .entry(path.clone())
+            .or_default();
+        let charge = self
+            .charge
+            .entry(*vo)
+            .or_default()
+            .entry(path.clone())
+            .or_default();
+        for (window, counters) in windows {
+            let cell = cells.entry(*window).or_default();
+            *cell = cell.plus(*counters);
+            *charge += counters.charge;
+        }
+    }
+
+    fn take(&mut self, (vo, path): &AccountKey, windows: &BTreeMap<u32, Counters>) {
+        let cells = self
+            .cells
+            .entry(*vo)
+            .or_default()
+            .entry(path.clone())
+            .or_default();
+        let charge = self
+            .charge
+            .entry(*vo)
+            .or_default()
+            .entry(path.clone())
+            .or_default();
+        for (window, counters) in windows {
+            let cell = cells.entry(*window).or_default();
+            *cell = cell.minus(*counters);
+            *charge -= counters.charge;
+        }
+    }
+}
+
+impl Ledger {
+    /// A report is handed to the site.
+    pub(super) fn offered(&mut self, record: &UsageRecord, terms: &Rc<Terms>) {
+        let job = self.jobs.entry(record.key.clone()).or_default();
+        if job.ended || (record.running && !terms.counts_running) {
+            return;
+        }
+        job.open.push(Open {
+            record: Rc::new(record.clone()),
+            terms: Rc::clone(terms),
+        });
+        Self::count_pending(&mut self.most, job);
+    }
+
+    /// The site has said that the report is counted durably.
+    pub(super) fn acknowledged(&mut self, record: &UsageRecord) {
+        let Some(job) = self.jobs.get_mut(&record.key) else {
+            return;
+        };
+        let Some(last) = job
+            .open
+            .iter()
+            .rfind(|open| *open.record == *record)
+            .cloned()
+        else {
+            return;
+        };
+        let (least, most) = bounds(job, &last.record);
+        for (account, windows) in &least {
+            self.least.add(account, windows);
+        }
+        for (account, windows) in std::mem::take(&mut job.pending) {
+            self.most.take(&account, &windows);
+        }
+        for (account, windows) in &most {
+            self.most.add(account, windows);
+        }
+        job.until = Some(record.end.0.max(job.until.unwrap_or(0)));
+        job.ended = !record.running;
+        let (until, ended) = (record.end.0, job.ended);
+        job.open.retain(|open| {
+            let says_more = open.record.end.0 > until || !open.record.running;
+            !ended && says_more
+        });
+        Self::count_pending(&mut self.most, job);
+    }
+
+    /// Puts the most that a job's open reports may have added into the sums.
+    fn count_pending(sums: &mut Sums, job: &mut Job) {
+        for (account, windows) in std::mem::take(&mut job.pending) {
+            sums.take(&account, &windows);
+        }
+        let mut most: BTreeMap<AccountKey, BTreeMap<u32, Counters>> = BTreeMap::new();
+        for open in &job.open {
+            for (account, windows) in bounds(job, &open.record).1 {
+                let known = most.entry(account).or_default();
+                for (window, counters) in windows {
+                    let cell = known.entry(window).or_default();
+                    *cell = cell.join(counters);
+                }
+            }
+        }
+        for (account, windows) in &most {
+            sums.add(account, windows);
+        }
+        job.pending = most;
+    }
+}
+
+type Windows = BTreeMap<AccountKey, BTreeMap<u32, Counters>>;
+
+/// The least and the most that a job may have been charged for, from what is acknowledged to the end
+/// of `record`, by all rules under which any of it may have been taken.
+fn bounds(job: &Job, record: &UsageRecord) -> (Windows, Windows) {
+    let mut rules: Vec<&Rc<Terms>> = Vec::new();
+    for open in &job.open {
+        if !rules.contains(&&open.terms) {
+            rules.push(&open.terms);
+        }
+    }
+    let is_mixed = rules.len() > 1;
+    let (mut least, mut most) = (Windows::new(), Windows::new());
+    for terms in &rules {
+        let windows = most.entry(terms.account.clone()).or_default();
+        for (window, counters) in parts(job.until, record, terms) {
+            let slack = if is_mixed && counters.charge > 0 {
+                ROUNDED
+            } else {
+                0
+            };
+            let cell: &mut Counters = windows.entry(window).or_default();
+            let counters = Counters {
+                charge: counters.charge.saturating_add(slack),
+                ..counters
+            };
+            *cell = cell.join(counters);
+        }
+    }
+    let first = rules.first().map(|terms| &terms.account);
+    if let Some(account) = first.filter(|first| rules.iter().all(|terms| terms.account == **first))
+    {
+        let all: Vec<_> = rules
+            .iter()
+            .map(|terms| parts(job.until, record, terms))
+            .collect();
+        let windows = least.entry(account.clone()).or_default();
+        for window in all[0].keys() {
+            let of =
+                |parts: &BTreeMap<u32, Counters>| parts.get(window).copied().unwrap_or_default();
+            let cell = all
+                .iter()
+                .map(of)
+                .reduce(least_of)
+                .expect("there are rules");
+            let slack = if is_mixed { ROUNDED } else { 0 };
+            let cell = Counters {
+                charge: cell.charge.saturating_sub(slack),
+                ..cell
+            };
+            windows.insert(*window, cell);
+        }
+    }
+    (least, most)
+}
+
+fn least_of(a: Counters, b: Counters) -> Counters {
+    let (a, b) = (a.to_columns(), b.to_columns());
+    Counters::from_columns(std::array::from_fn(|column| a[column].min(b[column])))
+}
+
+/// What a report adds to a job that is charged until then, window by window.
+fn parts(until: Option<u64>, record: &UsageRecord, terms: &Terms) -> BTreeMap<u32, Counters> {
+    let (start, length) = (record.start.0, terms.window.millis().0);
+    let window_at = |at: u64| u32::try_from(at / length).expect("within the epoch of windows");
+    let from = until.unwrap_or(start).max(start);
+    let end = record.end.0.max(from);
+    let mut parts: BTreeMap<u32, Counters> = BTreeMap::new();
+    let mut at = from;
+    while at < end {
+        let next = ((at / length + 1) * length).min(end);
+        let used = terms
+            .cost
+            .of_first(next - start)
+            .minus(terms.cost.of_first(at - start));
+        parts.insert(window_at(at), used);
+        at = next;
+    }
+    if !record.running {
+        let last = window_at(end.saturating_sub(1).max(start));
+        parts.entry(last).or_default().jobs += 1;
+    }
+    parts
+}

@@ -1,0 +1,126 @@
+//! What an owner has decided about a site, as plain data.
+//!
+//! Invariant: this copies fields of the configuration and calls nothing that decides anything: whose
+//! a job is, and what share an entry gets, is worked out here, from the rules as they are written.
+
+use fairmesh_model::{
+    AccountPath, ChargingRule, Discounts, HistoryRule, Origin, PriceList, Share, VoId, WindowLength,
+};
+use fairmesh_site::{Pattern, SiteConfig};
+
+use super::AccountKey;
+
+/// One entry of the owner's tree.
+#[derive(Debug, Clone)]
+pub struct OwnerEntry {
+    /// Where it is.
+    pub path: AccountPath,
+    /// Its share of its parent, after the owner's weight and cap.
+    pub share: Share,
+    /// The VO that divides it, if one does.
+    pub vo: Option<VoId>,
+}
+
+/// The owner's decisions.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// The tree, without what he has dropped.
+    pub entries: Vec<OwnerEntry>,
+    /// How local usage is weighed by its age.
+    pub history: HistoryRule,
+    /// Windows of local usage.
+    pub window: WindowLength,
+    /// What local jobs are charged.
+    pub charging: ChargingRule,
+    /// The same on other than the usual terms.
+    pub discounts: Discounts,
+    /// Machines and queues.
+    pub prices: PriceList,
+    /// Which class a machine is of, by its name.
+    hosts: Vec<(Pattern, String)>,
+    rules: Vec<fairmesh_site::Rule>,
+}
+
+impl Owner {
+    /// Copies a configuration.
+    pub fn of(config: &SiteConfig) -> Self {
+        let entries = config.policy.entries().filter_map(|(path, entry)| {
+            let mount = entry.mount.as_ref();
+            if mount.is_some_and(|mount| mount.drop) {
+                return None;
+            }
+            let weight = mount.and_then(|mount| mount.weight).unwrap_or(Share::WHOLE);
+            let cap = mount.and_then(|mount| mount.cap).unwrap_or(Share::WHOLE);
+            let weighed =
+                u64::from(entry.share.units()) * u64::from(weight.units()) / u64::from(Share::ONE);
+            let weighed = u32::try_from(weighed).ok().and_then(Share::from_units);
+            Some(OwnerEntry {
+                path: path.clone(),
+                share: weighed.expect("a part of a share").min(cap),
+                vo: mount.and_then(|mount| config.vos.get(&mount.alias).copied()),
+            })
+        });
+        Self {
+            entries: entries.collect(),
+            history: config.local_history,
+            window: config.local_window,
+            charging: config.charging.local_rule,
+            discounts: config.charging.local_discounts,
+            prices: PriceList::clone(&config.charging.prices),
+            hosts: config.charging.hosts.clone(),
+            rules: config.identity.rules().to_vec(),
+        }
+    }
+
+    /// Whose a job is: the first rule that holds and makes a path of the job's own words. What no
+    /// rule maps belongs to the root of the site's tree.
+    pub fn account(&self, origin: &Origin) -> AccountKey {
+        let of_rule = |rule: &fairmesh_site::Rule| {
+            let words = [
+                ("{user}", &rule.user, &origin.user),
+                ("{account}", &rule.account, &origin.account),
+                ("{group}", &rule.group, &origin.group),
+                ("{subject}", &rule.subject, &origin.subject),
+            ];
+            let mut path = rule.path.clone();
+            for (place, pattern, word) in words {
+                if !pattern
+                    .as_ref()
+                    .is_none_or(|pattern| holds(pattern, word.as_deref()))
+                {
+                    return None;
+                }
+                if path.contains(place) {
+                    path = path.replace(place, &word.as_ref()?.replace('/', "|"));
+                }
+            }
+            Some((rule.vo, AccountPath::parse(&path).ok()?))
+        };
+        let mapped = self.rules.iter().find_map(of_rule);
+        mapped.unwrap_or((None, AccountPath::root()))
+    }
+
+    /// The class of a machine. `None` where nothing is said or known of machines; a name of no class
+    /// where only this one is not known.
+    pub fn class_of<'a>(&'a self, machine: Option<&'a str>) -> Option<&'a str> {
+        let machine = machine?;
+        let is_class = self.prices.machines.contains_key(machine);
+        let host = self
+            .hosts
+            .iter()
+            .find(|(host, _)| holds(host, Some(machine)));
+        match host {
+            _ if is_class || (host.is_none() && !self.hosts.is_empty()) => Some(machine),
+            Some((_, class)) => Some(class),
+            None => None,
+        }
+    }
+}
+
+fn holds(pattern: &Pattern, word: Option<&str>) -> bool {
+    match (pattern, word) {
+        (_, None) => false,
+        (Pattern::Exact(exact), Some(word)) => exact == word,
+        (Pattern::Prefix(prefix), Some(word)) => word.starts_with(prefix),
+    }
+}

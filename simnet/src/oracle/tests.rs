@@ -1,0 +1,128 @@
+//! The oracle on rows that were worked out by hand.
+
+use fairmesh_model::{JobKey, Origin, Placement, WallTime, WindowLength};
+
+use super::*;
+use crate::vo::{START, path};
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn vo() -> VoId {
+    VoId::from_bytes([1; 32])
+}
+
+fn terms(account: &str, cores: u64) -> Rc<Terms> {
+    let record = record(cores, (0, 0), false);
+    let cost = cost::Cost::of(
+        &record,
+        (
+            &fairmesh_model::ChargingRule::CpuTime,
+            &fairmesh_model::Discounts::NONE,
+        ),
+        &fairmesh_model::PriceList::default(),
+        None,
+    );
+    Rc::new(Terms {
+        account: (Some(vo()), path(account)),
+        cost: cost.expect("CPU time needs no machines"),
+        window: WindowLength::HOUR,
+        counts_running: true,
+    })
+}
+
+/// A job that ran between two moments after the start.
+fn record(cores: u64, (start, end): (u64, u64), running: bool) -> UsageRecord {
+    UsageRecord {
+        key: JobKey {
+            cluster: "c".to_owned(),
+            job: "1".to_owned(),
+            instance: 0,
+        },
+        origin: Origin::default(),
+        start: WallTime(START.0 + start),
+        end: WallTime(START.0 + end),
+        cores: u32::try_from(cores).expect("few"),
+        gpus: 0,
+        mem_mib: 0,
+        placement: Placement::default(),
+        running,
+    }
+}
+
+#[test]
+fn a_job_counts_once_however_often_it_is_told_of() {
+    let mut oracle = Oracle::new(1);
+    let terms = terms("/ann", 2);
+    for (end, running) in [
+        (5, true),
+        (9, true),
+        (9, true),
+        (7, true),
+        (9, false),
+        (9, false),
+    ] {
+        let record = record(2, (0, end), running);
+        oracle.offered(0, &record, &terms, false);
+        oracle.acknowledged(0, &record);
+    }
+    let unanswered = UsageRecord {
+        key: JobKey {
+            job: "2".to_owned(),
+            ..record(2, (0, 0), false).key
+        },
+        ..record(2, (0, 4), false)
+    };
+    oracle.offered(0, &unanswered, &terms, false);
+    assert_eq!(oracle.bounds(vo())[&path("/ann")], (18, 26));
+    let jobs = |cells: Option<&Cells>| {
+        let cells = cells.expect("cells")[&path("/ann")].values();
+        cells.map(|counters| counters.jobs).sum::<u64>()
+    };
+    assert_eq!(jobs(oracle.certain_cells(0, Some(vo()))), 1);
+    assert_eq!(jobs(oracle.most_cells(0, Some(vo()))), 2);
+}
+
+#[test]
+fn a_job_is_cut_where_windows_end() {
+    let mut oracle = Oracle::new(1);
+    // Simulated time begins twenty minutes after an hour.
+    let record = record(3, (0, HOUR_MS), false);
+    oracle.offered(0, &record, &terms("/ann", 3), false);
+    oracle.acknowledged(0, &record);
+    let cells = &oracle.certain_cells(0, Some(vo())).expect("cells")[&path("/ann")];
+    let first = u32::try_from(START.0 / HOUR_MS).expect("an hour");
+    let into = START.0 % HOUR_MS;
+    assert_eq!(cells[&first].charge, 3 * (HOUR_MS - into));
+    assert_eq!(cells.get(&(first + 1)).map_or(0, |of| of.charge), 3 * into);
+}
+
+#[test]
+fn what_may_have_been_taken_by_other_rules_lies_between_both() {
+    let mut oracle = Oracle::new(1);
+    let record = record(2, (0, 100), false);
+    oracle.offered(0, &record, &terms("/ann", 2), false);
+    oracle.offered(0, &record, &terms("/bob", 2), false);
+    oracle.acknowledged(0, &record);
+    let bounds = oracle.bounds(vo());
+    assert_eq!(bounds[&path("/ann")].0, 0);
+    assert!(bounds[&path("/ann")].1 >= 200 && bounds[&path("/bob")].1 >= 200);
+}
+
+#[test]
+fn a_lost_store_leaves_what_others_hold() {
+    let mut oracle = Oracle::new(1);
+    let ann = path("/ann");
+    let told = |oracle: &mut Oracle, job: &str, ms| {
+        let mut record = record(1, (0, ms), false);
+        job.clone_into(&mut record.key.job);
+        oracle.offered(0, &record, &terms("/ann", 1), false);
+        oracle.acknowledged(0, &record);
+    };
+    told(&mut oracle, "old", 9);
+    let survived = BTreeMap::from([(vo(), Amounts::from([(ann.clone(), 6)]))]);
+    oracle.lost(0, &survived, &Amounts::new());
+    told(&mut oracle, "new", 2);
+    assert_eq!(oracle.bounds(vo())[&ann], (8, 11));
+    oracle.lost_elsewhere(0, &BTreeMap::new());
+    assert_eq!(oracle.bounds(vo())[&ann], (2, 11));
+}
