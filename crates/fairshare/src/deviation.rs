@@ -11,7 +11,7 @@ use std::fmt;
 
 use ethnum::U256;
 use fairmesh_model::path::PATH_DEPTH_MAX;
-use fairmesh_model::{Distance, Share, mutant, mutated};
+use fairmesh_model::{Distance, Share, mutated};
 use serde::{Serialize, Serializer};
 
 use crate::ratio;
@@ -154,12 +154,8 @@ impl Ord for Deviation {
             return self.parts().is_some().cmp(&other.parts().is_some());
         };
         match (self.is_negative(), other.is_negative()) {
-            (false, true) => {
-                mutant!(OverusersFirst, Ordering::Greater, Ordering::Less)
-            }
-            (true, false) => {
-                mutant!(OverusersFirst, Ordering::Less, Ordering::Greater)
-            }
+            (false, true) => Ordering::Greater,
+            (true, false) => Ordering::Less,
             (false, false) => ratio::compare(mine, theirs),
             (true, true) => ratio::compare(theirs, mine),
         }
@@ -229,8 +225,7 @@ impl DeviationVector {
 
     /// The exact lexicographic order: the greater is served first.
     pub fn compare(&self, other: &Self) -> Ordering {
-        let depth = self.depth.max(other.depth);
-        (0..mutant!(LowestLevelUnseen, depth, depth.saturating_sub(1)))
+        (0..self.depth.max(other.depth))
             .filter(|level| self.levels.get(*level) != other.levels.get(*level))
             .map(|level| self.deviation(level).cmp(&other.deviation(level)))
             .find(|order| order.is_ne())

@@ -46,7 +46,7 @@ impl Ranking {
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut ranks = vec![1; snapshot.entries()];
         let mut count = 1;
-        for depth in 1..=snapshot.depth() {
+        for depth in 1..=mutant!(LowestLevelUnseen, snapshot.depth(), snapshot.depth().min(1)) {
             let mut candidates: Vec<Candidate> = snapshot
                 .ids()
                 .filter_map(|entry| candidate(snapshot, &ranks, entry, depth))
@@ -131,7 +131,13 @@ impl Candidate {
     fn order(&self, other: &Self) -> Ordering {
         self.class
             .cmp(&mutant!(LevelsCompareAlone, other.class, self.class))
-            .then_with(|| other.deviates_as(self))
+            .then_with(|| {
+                mutant!(
+                    OverusersFirst,
+                    other.deviates_as(self),
+                    self.deviates_as(other)
+                )
+            })
     }
 
     fn deviates_as(&self, other: &Self) -> Ordering {

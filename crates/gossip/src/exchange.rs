@@ -210,9 +210,7 @@ impl Gossip {
 
     /// A peer cannot be reached any more.
     pub fn disconnected(&mut self, peer: SiteId) {
-        if !mutated!(GonePeersKept) {
-            self.peers.remove(&peer);
-        }
+        self.peers.remove(&peer);
         self.clocks.disconnected(peer);
     }
 

@@ -128,7 +128,7 @@ impl Ledger {
             }
             self.incarnation
         } else {
-            mutant!(LocalByLife, Incarnation(0), self.incarnation)
+            Incarnation(0)
         };
         let merged = (!gone.is_empty() || span != asked).then(|| span.day(window));
         let deleted = gone
@@ -167,6 +167,7 @@ impl Ledger {
     pub(crate) fn restore(&mut self, row: LedgerRow, published: Counters) {
         let key = (row.span, row.account.path);
         match row.account.vo {
+            None if mutated!(LocalUnread) => {}
             None => {
                 self.counted
                     .entry(None)

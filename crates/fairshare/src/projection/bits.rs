@@ -64,7 +64,7 @@ pub(crate) fn factor_of(packed: u64, depth: usize) -> Share {
         (cut << narrow) | (digit >> (wide - narrow))
     });
     Share::from_ratio(
-        cut,
+        mutant!(FactorOneMore, cut, cut + 1),
         u64::MAX >> (64 - narrow * u32::try_from(depth).expect("at most 64")),
     )
 }
