@@ -7,15 +7,19 @@
 //! Invariant: all chance comes from named streams of one seed; nothing here knows what a message
 //! says. Deliberately not here: the queue of what arrives when (the world), and the sites.
 
+mod gossip;
 mod link;
 mod plan;
 mod push;
 mod rules;
+mod wire;
 
+pub(crate) use gossip::{Memory, told};
 pub use link::LinkSpec;
 pub(crate) use link::Links;
 pub(crate) use push::{Meshes, Seen, Sessions};
 pub(crate) use rules::Rules;
+pub(crate) use wire::{HASH, length as wire_length};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +42,8 @@ pub struct NetworkSpec {
     pub link: LinkSpec,
     /// Connections that a site holds, about; `None` for all up to 16 sites, and 16 beyond.
     pub degree: Option<usize>,
-    /// Neighbours that a site pushes to.
+    /// Neighbours that a site wants to push to; it takes on more below half of it, and leaves some
+    /// at twice of it.
     pub mesh_degree: usize,
     /// Until a new session is up.
     pub connect_ms: u64,
@@ -50,6 +55,8 @@ pub struct NetworkSpec {
     pub request_timeout_ms: u64,
     /// How long a site remembers what was pushed to it.
     pub duplicate_cache_ms: u64,
+    /// How often nodes tell others by name what was pushed lately.
+    pub gossip_heartbeat_ms: u64,
 }
 
 impl Default for NetworkSpec {
@@ -63,6 +70,7 @@ impl Default for NetworkSpec {
             reset_ms: 100,
             request_timeout_ms: 30_000,
             duplicate_cache_ms: 60_000,
+            gossip_heartbeat_ms: 1_000,
         }
     }
 }
@@ -92,6 +100,24 @@ pub(crate) enum Content {
     Ask { id: u64, life: u32 },
     /// Its answer.
     Answer { id: u64, life: u32 },
+    /// About pushes, whose names are the payload.
+    Control(Control),
+}
+
+/// What one node tells another about pushes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// It has them.
+    IHave { topic: usize },
+    /// It asks for them.
+    IWant,
+    /// It has them, and they need not be sent.
+    IDontWant,
+}
+
+/// Whether neighbours are told that a push of such a length has come.
+pub(crate) fn is_announced(payload: usize) -> bool {
+    wire::push_message(payload) > wire::ANNOUNCED_ABOVE
 }
 
 /// One message under way.
@@ -122,6 +148,10 @@ pub(crate) struct Network {
     pub(crate) rules: Rules,
     pub(crate) links: Links,
     pub(crate) meshes: Meshes,
+    /// What each node remembers of pushes.
+    pub(crate) memories: Vec<Memory>,
+    /// Chooses whom heartbeats tell.
+    pub(crate) gossip: Stream,
     /// What each node believes.
     pub(crate) sessions: Sessions,
     /// Whom each node allows, as bits.
@@ -144,6 +174,8 @@ impl Network {
             rules: Rules::new(nodes),
             links: Links::new(spec.link, seed.stream("network links")),
             meshes: Meshes::new(nodes, spec.mesh_degree, seed.stream("network mesh")),
+            memories: (0..nodes).map(|_| Memory::default()).collect(),
+            gossip: seed.stream("network gossip"),
             sessions: vec![BTreeMap::new(); nodes],
             allowed: vec![vec![0; nodes.div_ceil(64)]; nodes],
             pairs: BTreeMap::new(),
@@ -180,6 +212,7 @@ impl Network {
         self.sessions[node].clear();
         self.allowed[node].fill(0);
         self.meshes.leave(node);
+        self.memories[node] = Memory::default();
         self.touch();
         let Self {
             pairs,

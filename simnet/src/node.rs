@@ -15,7 +15,7 @@ use fairmesh_site::{
 
 use crate::clock::SiteClock;
 use crate::disk::{Disk, Snapshot};
-use crate::network::Seen;
+use crate::network::{Content, Seen, wire_length};
 
 /// Replies that wait to be read, at most: a story that never reads them must not fill memory.
 const REPLIES_MAX: usize = 1_024;
@@ -34,6 +34,24 @@ pub struct Flow {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
+    /// Bytes that left as they are on the wire, with all that is around the payload.
+    pub sent_wire_bytes: u64,
+    /// The same of what came.
+    pub received_wire_bytes: u64,
+}
+
+impl Flow {
+    pub(crate) fn send(&mut self, content: Content, payload: usize) {
+        self.sent += 1;
+        self.sent_bytes += payload as u64;
+        self.sent_wire_bytes += wire_length(content, payload) as u64;
+    }
+
+    pub(crate) fn take(&mut self, content: Content, payload: usize) {
+        self.received += 1;
+        self.received_bytes += payload as u64;
+        self.received_wire_bytes += wire_length(content, payload) as u64;
+    }
 }
 
 /// What went over a node's links.
@@ -45,6 +63,8 @@ pub struct Traffic {
     pub ask: Flow,
     /// Answers.
     pub answer: Flow,
+    /// What nodes tell each other about pushes; their payload is counted as 16 bytes for each name.
+    pub control: Flow,
 }
 
 /// How a node's site judged what was pushed to it.

@@ -27,8 +27,8 @@ use crate::network::{LinkSpec, NetworkSpec};
 use crate::vo::{DAY, OwnerSpec, Vo, VoSpec};
 use crate::world::{World, WorldSpec};
 use probe::Probe;
-use spread::Reports;
 pub use spread::{CELLS_MAX, Spread};
+use spread::{Received, Reports};
 
 /// Bytes of a page of memory, as Linux counts them on the machines that we know.
 const PAGE_BYTES: u64 = 4_096;
@@ -61,6 +61,8 @@ pub struct Measured {
     pub bulk: Spread,
     /// Bytes that a node receives in a minute in which nothing happens and nobody has a heartbeat.
     pub idle_bytes_per_node_minute: f64,
+    /// The same as it is on the wire.
+    pub idle_wire_bytes_per_node_minute: f64,
     /// What heartbeats, one a minute from each site, would add to it.
     pub heartbeat_bytes_per_node_minute: f64,
     /// Resident memory that the Grid takes, shared by its nodes.
@@ -98,9 +100,13 @@ pub fn measure(spec: &ScaleSpec) -> Measured {
     let rested = world.run_until_quiet(Millis(10_000), Millis(600_000));
     assert!(rested, "a calm Grid agrees in ten minutes");
     world.run_for(Millis(60_000));
-    let before = spread::received_bytes(&world);
+    let before = spread::received(&world);
     world.run_for(Millis(60_000));
-    let idle = (spread::received_bytes(&world) - before) as f64 / spec.sites as f64;
+    let after = spread::received(&world);
+    let idle = Received {
+        payload: after.payload - before.payload,
+        wire: after.wire - before.wire,
+    };
     let middle = spec.sites / 2;
     let mut spread = |reports: Reports| spread::spread(&mut world, &vo, &probe, reports, idle);
     let single = spread(Reports::of_sites(&[middle]));
@@ -124,7 +130,8 @@ pub fn measure(spec: &ScaleSpec) -> Measured {
         single,
         burst,
         bulk,
-        idle_bytes_per_node_minute: idle,
+        idle_bytes_per_node_minute: idle.payload,
+        idle_wire_bytes_per_node_minute: idle.wire,
         resident_bytes_per_node: resident as f64 / spec.sites as f64,
         rows_bytes_per_node: rows(middle) as f64,
         steps: world.steps(),
@@ -217,6 +224,7 @@ mod tests {
         assert!(measured.is_complete(), "{measured:?}");
         assert!(f64::from(measured.single.hops_max) <= measured.hops_goal());
         assert!(measured.single.copies_per_node >= 1.0);
+        assert!(measured.single.wire_bytes_per_node > measured.single.bytes_per_node);
         assert!(measured.single.cell_bytes < measured.single.batch_bytes);
         assert_eq!((measured.burst.jobs, measured.burst.cells), (4, 4));
         assert_eq!((measured.bulk.jobs, measured.bulk.cells), (100, 100));

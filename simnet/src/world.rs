@@ -17,6 +17,7 @@ mod documents;
 mod effects;
 mod faults;
 mod flood;
+mod gossip;
 mod life;
 mod queue;
 mod spec;

@@ -119,6 +119,10 @@ fn spread_rows(of: &Measured, spread: &Spread) -> Vec<(&'static str, String)> {
             format!("{:.0} ({copies:.2} copies)", spread.copy_bytes_per_node),
         ),
         (
+            "on the wire, all told",
+            format!("{:.0}", spread.wire_bytes_per_node),
+        ),
+        (
             "signed batches once",
             format!("{} ({batches:.2} ×)", spread.batch_bytes),
         ),
@@ -143,6 +147,7 @@ fn spread_rows(of: &Measured, spread: &Spread) -> Vec<(&'static str, String)> {
 
 /// What is said of the Grid.
 fn whole_rows(of: &Measured) -> [(&'static str, String); 4] {
+    let wire = of.idle_wire_bytes_per_node_minute;
     let (idle, heartbeats) = (
         of.idle_bytes_per_node_minute,
         of.heartbeat_bytes_per_node_minute,
@@ -150,7 +155,10 @@ fn whole_rows(of: &Measured) -> [(&'static str, String); 4] {
     let kib = [of.resident_bytes_per_node, of.rows_bytes_per_node].map(|bytes| bytes / 1_024.0);
     let [resident, rows] = kib;
     [
-        ("idle traffic", format!("{idle:.0} bytes a node and minute")),
+        (
+            "idle traffic",
+            format!("{idle:.0} bytes a node and minute, {wire:.0} on the wire"),
+        ),
         (
             "heartbeats would add",
             format!("{heartbeats:.0} bytes a node and minute"),

@@ -37,6 +37,8 @@ pub struct Spread {
     pub copies_per_node: f64,
     /// Bytes that a node received beyond what it does in idle times.
     pub bytes_per_node: f64,
+    /// The same as it is on the wire: with all frames, and what nodes tell each other about pushes.
+    pub wire_bytes_per_node: f64,
     /// Bytes of second and later copies of pushes.
     pub copy_bytes_per_node: f64,
     /// Bytes of the signed batches, each once.
@@ -127,11 +129,11 @@ pub(super) fn spread(
     vo: &Vo,
     probe: &Probe,
     reports: Reports,
-    idle_bytes: f64,
+    idle: Received,
 ) -> Spread {
     // At rest: batches leave at once.
     world.run_for(Millis(60_000));
-    let (bytes, pushes) = (received_bytes(world), received_pushes(world));
+    let (before, pushes) = (received(world), received_pushes(world));
     let accepted = accepted_by_all(world);
     let began = world.now();
     let jobs = reports.count();
@@ -183,7 +185,9 @@ pub(super) fn spread(
     result.copies_per_node = per_node(messages) / changes.len() as f64;
     result.copy_bytes_per_node =
         per_node(push_bytes) * (messages - first) as f64 / messages.max(1) as f64;
-    result.bytes_per_node = per_node(received_bytes(world) - bytes) - idle_bytes * MINUTES as f64;
+    let (after, minutes) = (received(world), MINUTES as f64);
+    result.bytes_per_node = after.payload - before.payload - idle.payload * minutes;
+    result.wire_bytes_per_node = after.wire - before.wire - idle.wire * minutes;
     result
 }
 
@@ -278,12 +282,30 @@ fn percent(part: usize, whole: usize) -> f64 {
     part as f64 * 100.0 / whole as f64
 }
 
-/// All bytes that all nodes ever received.
-pub(super) fn received_bytes(world: &World) -> u64 {
-    let traffic = world.nodes().iter().map(|node| node.traffic);
-    traffic
-        .map(|of| of.push.received_bytes + of.ask.received_bytes + of.answer.received_bytes)
-        .sum()
+/// Bytes that a node has received in the mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Received {
+    /// Of pushes, requests and answers.
+    pub(super) payload: f64,
+    /// As they were on the wire, with what nodes tell each other about pushes.
+    pub(super) wire: f64,
+}
+
+/// All that nodes ever received.
+pub(super) fn received(world: &World) -> Received {
+    let (mut payload, mut wire) = (0, 0);
+    for node in world.nodes() {
+        let of = &node.traffic;
+        let flows = [of.push, of.ask, of.answer];
+        payload += flows.iter().map(|of| of.received_bytes).sum::<u64>();
+        wire += flows.iter().map(|of| of.received_wire_bytes).sum::<u64>();
+        wire += of.control.received_wire_bytes;
+    }
+    let nodes = world.nodes().len() as f64;
+    Received {
+        payload: payload as f64 / nodes,
+        wire: wire as f64 / nodes,
+    }
 }
 
 /// Pushes that all nodes ever received, and their bytes.

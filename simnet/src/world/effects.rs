@@ -14,7 +14,7 @@ use fairmesh_site::{Effect, Event, PushToken, Verdict, Write};
 
 use super::{Queued, StepKind, World};
 use crate::event_log::{Entry, NOBODY, hash_bytes};
-use crate::network::{Content, PUSH_BYTES_MAX, Parcel, Payload};
+use crate::network::{Content, PUSH_BYTES_MAX, Parcel, Payload, wire_length};
 use crate::node::{Flow, StopReason, Traffic};
 
 /// A push that a site has been handed and has not judged yet.
@@ -142,7 +142,7 @@ impl World {
         let topic = self.network.meshes.topic(vo);
         let seen = &mut self.nodes[node].seen;
         if seen.insert(payload.hash, self.now_ms, span_ms) {
-            self.pass_on(node, node, topic, &payload);
+            self.push_own(node, topic, &payload);
         }
     }
 
@@ -151,16 +151,6 @@ impl World {
         let judged = self.judging.take().filter(|push| push.token == token);
         if let Some(push) = judged.filter(|_| verdict == Verdict::Accept) {
             self.pass_on(node, push.from, push.topic, &push.payload);
-        }
-    }
-
-    /// Sends a push to all neighbours but the one that it came from.
-    fn pass_on(&mut self, node: usize, from: usize, topic: usize, payload: &Payload) {
-        let network = &mut self.network;
-        let neighbours = network.meshes.neighbours(node, topic, &network.sessions);
-        let neighbours: Vec<usize> = neighbours.iter().copied().collect();
-        for to in neighbours.into_iter().filter(|to| *to != from) {
-            self.send(node, to, Content::Push { topic }, payload);
         }
     }
 
@@ -181,19 +171,23 @@ impl World {
     }
 
     /// Puts a message on its way; false where there is no session with its receiver.
-    fn send(&mut self, from: usize, to: usize, content: Content, payload: &Payload) -> bool {
+    pub(super) fn send(
+        &mut self,
+        from: usize,
+        to: usize,
+        content: Content,
+        payload: &Payload,
+    ) -> bool {
         let Some(session) = self.network.sessions[from].get(&to).copied() else {
             return false;
         };
         let bytes = payload.bytes.len();
-        let flow = flow_of(&mut self.nodes[from].traffic, content);
-        flow.sent += 1;
-        flow.sent_bytes += bytes as u64;
-        let is_reliable = !matches!(content, Content::Push { .. });
+        flow_of(&mut self.nodes[from].traffic, content).send(content, bytes);
+        let is_reliable = matches!(content, Content::Ask { .. } | Content::Answer { .. });
         let links = &mut self.network.links;
         let arrivals = links.send(
             (from, to),
-            bytes,
+            wire_length(content, bytes),
             self.now_ms,
             is_reliable,
             &mut self.faults,
@@ -273,6 +267,7 @@ pub(super) fn flow_of(traffic: &mut Traffic, content: Content) -> &mut Flow {
         Content::Push { .. } => &mut traffic.push,
         Content::Ask { .. } => &mut traffic.ask,
         Content::Answer { .. } => &mut traffic.answer,
+        Content::Control(_) => &mut traffic.control,
     }
 }
 

@@ -157,6 +157,10 @@ impl World {
             Queued::Deliver(parcel) => self.deliver(*parcel),
             Queued::Session { node, peer } => self.look_at_session(node, peer),
             Queued::Failed { node, id, life } => self.fail(node, id, life),
+            Queued::Heartbeat { node, life } => {
+                self.heartbeat(node, life);
+                None
+            }
             Queued::Action(action) => Some(self.act(*action)),
         }
     }
@@ -199,7 +203,8 @@ impl World {
         let peer_id = self.nodes[peer].id;
         if let (None, Some(session)) = (current, wanted) {
             self.network.sessions[node].insert(peer, session);
-            self.network.meshes.connected(node);
+            let network = &mut self.network;
+            network.meshes.connected(node, peer, &network.sessions);
             self.handle(node, Event::Connected(peer_id), Some((peer, 0)));
             return Some((Some(node), StepKind::Connected));
         }
@@ -251,10 +256,14 @@ impl World {
                 return None;
             }
             if !self.network.rules.reaches(from, to) {
-                if !matches!(parcel.content, Content::Push { .. }) {
+                if matches!(parcel.content, Content::Ask { .. } | Content::Answer { .. }) {
                     let at = self.now_ms + RETRY_MS;
                     self.queue.push(at, Queued::Deliver(Box::new(parcel)));
                 }
+                return None;
+            }
+            if let Content::Control(control) = parcel.content {
+                self.take_control(&parcel, control);
                 return None;
             }
             if let Some(at) = self.network.links.replay(from, to, self.now_ms) {
@@ -266,8 +275,7 @@ impl World {
             }
         }
         let flow = flow_of(&mut self.nodes[to].traffic, parcel.content);
-        flow.received += 1;
-        flow.received_bytes += parcel.payload.bytes.len() as u64;
+        flow.take(parcel.content, parcel.payload.bytes.len());
         let kind = self.receive(parcel)?;
         Some((Some(to), kind))
     }
@@ -291,6 +299,7 @@ impl World {
                     place.verdicts.duplicates += 1;
                     return None;
                 }
+                self.announce(to, from, topic, &payload);
                 let token = self.number();
                 let event = Event::Pushed {
                     from: sender,
@@ -324,6 +333,7 @@ impl World {
                 self.nodes[to].channels.remove(&channel);
                 Some(StepKind::Asked)
             }
+            Content::Control(_) => None,
             Content::Answer { id, life } => {
                 let place = &mut self.nodes[to];
                 let is_awaited = place.life == life && place.asks.get(&id) == Some(&from);
