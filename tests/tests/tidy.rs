@@ -63,6 +63,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("needs", &[]),
+    ("fuzz", &["tests"]),
     ("xtask", &[]),
 ];
 
@@ -495,20 +496,14 @@ fn from_root(file: &Path) -> String {
         .to_owned()
 }
 
-/// Every file below, in order, without what git or cargo made, and without the fuzz targets, which
-/// are a workspace of their own.
+/// Every file below, in order, without what git or cargo made.
 fn files_below(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else {
         return Vec::new();
     };
     let mut paths: Vec<_> = entries
         .map(|entry| entry.expect("a readable folder").path())
-        .filter(|path| {
-            !path.ends_with(".git")
-                && !path.ends_with("target")
-                && !path.ends_with("fuzz")
-                && !path.is_symlink()
-        })
+        .filter(|path| !path.ends_with(".git") && !path.ends_with("target") && !path.is_symlink())
         .collect();
     paths.sort();
     let mut files = Vec::new();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 /// What the build and the tests need beside a Rust toolchain.
 const PACKAGES: &[&str] = &[
     "build-essential", // the linker, and the C compiler for `ring`
-    // A real Slurm for `tests/tests/slurm.rs` and `plugin.rs`, which skip themselves without it.
+    // A real Slurm for `tests/tests/slurm`.
     "slurmctld",
     "slurmd",
     "slurm-client",
@@ -69,7 +69,7 @@ pub(crate) fn fetch_slurm_source() {
         .status()
         .is_ok_and(|status| status.success());
     if !fetched {
-        println!("set-up: Slurm's source cannot be had; the plug-in's tests will skip themselves");
+        println!("set-up: Slurm's source cannot be had; the plug-in's tests will not run");
     }
 }
 

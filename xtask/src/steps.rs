@@ -2,20 +2,37 @@
 //!
 //! Each is one cargo command at the root of the repository, printed so that it can be repeated by
 //! hand. The environment is passed on (`CARGO_TARGET_DIR` among it) but for what a step sets.
+//!
+//! Invariant: a step that did not run is never told as one that went well.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::lacking::{List, is_required};
 
 /// One cargo command that has to succeed.
 pub(crate) struct Step {
     /// What `--only` calls it.
     pub(crate) name: &'static str,
+    /// Whether it uses what `setup` installs.
+    pub(crate) needs_slurm: bool,
     args: &'static [&'static str],
+    /// A program that cargo has built, with its arguments: it is run after that.
+    then: &'static [&'static str],
     env: &'static [(&'static str, &'static str)],
-    /// The rustup component that brings the sub-command, where cargo alone does not.
-    component: Option<&'static str>,
+    tool: Tool,
+}
+
+/// What brings the sub-command of cargo.
+enum Tool {
+    /// Cargo alone.
+    Cargo,
+    /// The rustup component of that name.
+    Component(&'static str),
+    /// A package of that name: elsewhere than in the continuous integration one can do without.
+    Package(&'static str),
 }
 
 /// Every step, the quick ones first.
@@ -23,52 +40,76 @@ pub(crate) const STEPS: &[Step] = &[
     Step {
         name: "fmt",
         args: &["fmt", "--all", "--check"],
-        env: &[],
-        component: Some("rustfmt"),
+        tool: Tool::Component("rustfmt"),
+        ..CARGO
     },
     Step {
+        // Bans, licences and sources; advisories are news from outside, not a property of a commit.
+        name: "deny",
+        args: &["deny", "check", "bans", "licenses", "sources"],
+        tool: Tool::Package("cargo-deny"),
+        ..CARGO
+    },
+    Step {
+        // With QUIC and the fuzz targets, which nothing else compiles.
         name: "clippy",
         args: &[
             "clippy",
             "--workspace",
             "--all-targets",
+            "--all-features",
             "--",
             "-D",
             "warnings",
         ],
-        env: &[],
-        component: Some("clippy"),
+        // A library that nobody links, in place of a libFuzzer that would be compiled for nothing.
+        env: &[("CUSTOM_LIBFUZZER_PATH", "unused/libfuzzer.a")],
+        tool: Tool::Component("clippy"),
+        ..CARGO
     },
     Step {
         name: "test",
-        args: &["test", "--workspace"],
-        env: &[],
-        component: None,
+        needs_slurm: true,
+        args: &["test", "--workspace", "--features", "simnet/mutants"],
+        ..CARGO
     },
     Step {
         name: "simnet",
-        // Other seeds for every commit.
+        // As the step before has built it: `cargo run --package simnet` has other features, and with
+        // them compiles most of it again.
         args: &[
-            "run",
-            "--package",
-            "simnet",
-            "--",
+            "test",
+            "--workspace",
+            "--features",
+            "simnet/mutants",
+            "--test",
             "check",
-            "--seeds",
-            "60",
-            "--from-commit",
-            "HEAD",
+            "--no-run",
         ],
-        env: &[],
-        component: None,
+        // Other seeds for every commit.
+        then: &["simnet", "check", "--seeds", "60", "--from-commit", "HEAD"],
+        ..CARGO
     },
     Step {
         name: "doc",
-        args: &["doc", "--workspace", "--no-deps"],
-        env: &[("RUSTDOCFLAGS", "-D warnings")],
-        component: None,
+        args: &["doc", "--workspace", "--no-deps", "--all-features"],
+        env: &[
+            ("RUSTDOCFLAGS", "-D warnings"),
+            ("CUSTOM_LIBFUZZER_PATH", "unused/libfuzzer.a"),
+        ],
+        ..CARGO
     },
 ];
+
+/// What most steps are like.
+const CARGO: Step = Step {
+    name: "",
+    needs_slurm: false,
+    args: &[],
+    then: &[],
+    env: &[],
+    tool: Tool::Cargo,
+};
 
 impl Step {
     /// The command as one would type it.
@@ -77,44 +118,91 @@ impl Step {
             .env
             .iter()
             .map(|(key, value)| format!("{key}='{value}' "));
-        format!("{}cargo {}", env.collect::<String>(), self.args.join(" "))
+        let cargo = format!("{}cargo {}", env.collect::<String>(), self.args.join(" "));
+        match self.then {
+            [] => cargo,
+            then => {
+                format!("{cargo} && {}", program(then[0]).display()) + " " + &then[1..].join(" ")
+            }
+        }
     }
 
-    fn run(&self) -> Result<(), String> {
-        if let Some(component) = self.component
-            && !has_subcommand(self.args[0])
-        {
-            return Err(format!(
-                "`cargo {}` is not installed: `rustup component add {component}`",
-                self.args[0]
-            ));
+    /// Runs it; a word on why it could not be run where one can do without.
+    fn run(&self, not_run: &List) -> Result<Verdict, String> {
+        match self.tool {
+            Tool::Cargo => {}
+            Tool::Component(_) | Tool::Package(_) if has_subcommand(self.args[0]) => {}
+            Tool::Component(name) => {
+                return Err(format!(
+                    "`cargo {}` is not installed: `rustup component add {name}`",
+                    self.args[0]
+                ));
+            }
+            Tool::Package(name) if is_required(self.name) => install(name)?,
+            Tool::Package(name) => {
+                let what = format!("step {}", self.name);
+                let remedy = format!("`cargo install {name} --locked`");
+                not_run.add(&what, self.name, &format!("no {name}"), &remedy)?;
+                return Ok(Verdict::NotRun);
+            }
         }
-        let status = cargo()
-            .args(self.args)
-            .envs(self.env.iter().copied())
-            .status()
-            .map_err(|error| format!("cannot start cargo: {error}"))?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(format!("`{}` failed ({status})", self.command()))
+        let mut commands = vec![cargo()];
+        commands[0].args(self.args);
+        if let [name, arguments @ ..] = self.then {
+            commands.push(Command::new(program(name)));
+            commands[1].args(arguments);
         }
+        for command in &mut commands {
+            command.envs(self.env.iter().copied());
+            command.env("FAIRMESH_NOT_RUN", not_run.file());
+            command.current_dir(root());
+            let status = command.status();
+            let status = status.map_err(|error| format!("cannot start {command:?}: {error}"))?;
+            if !status.success() {
+                return Err(format!("`{}` failed ({status})", self.command()));
+            }
+        }
+        Ok(Verdict::Good)
+    }
+}
+
+/// How a step ended that did not fail.
+enum Verdict {
+    Good,
+    NotRun,
+}
+
+/// Installs a package of cargo's, as quickly as that goes: it is compiled once and runs for a second.
+fn install(name: &str) -> Result<(), String> {
+    println!("set-up: installing {name}");
+    let status = cargo()
+        .args(["install", "--quiet", "--locked", "--debug"])
+        .args(["--config", "profile.dev.debug=false", name])
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(format!("{name} cannot be installed")),
     }
 }
 
 /// Runs the steps in order up to the first that fails, then prints what each took.
-pub(crate) fn run(steps: &[&Step]) -> Result<(), String> {
+pub(crate) fn run(steps: &[&Step], not_run: &List) -> Result<(), String> {
     let mut done = Vec::new();
     let mut outcome = Ok(());
     for step in steps {
         println!("\n==> {}: {}", step.name, step.command());
         let start = Instant::now();
-        outcome = step.run();
-        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
+        let verdict = match step.run(not_run) {
+            Ok(Verdict::Good) => "ok",
+            Ok(Verdict::NotRun) => "NOT RUN",
+            Err(message) => {
+                outcome = Err(format!("step {}: {message}", step.name));
+                "FAILED"
+            }
+        };
         done.push((step.name, verdict, start.elapsed()));
         println!("<== {}: {verdict}, {}", step.name, seconds(start.elapsed()));
-        if let Err(message) = outcome {
-            outcome = Err(format!("step {}: {message}", step.name));
+        if outcome.is_err() {
             break;
         }
     }
@@ -147,10 +235,17 @@ fn has_subcommand(name: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// The cargo that runs this (or the one on the path), at the root of the repository.
+/// The cargo that runs this (or the one on the path).
 fn cargo() -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = Command::new(program);
-    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-    command
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
+}
+
+/// A program of the workspace: cargo puts them where this one is.
+fn program(name: &str) -> PathBuf {
+    let this = std::env::current_exe().unwrap_or_default();
+    this.with_file_name(name)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

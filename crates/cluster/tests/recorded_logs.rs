@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufReader;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 
 use fairmesh_cluster::{SkipReason, SwfReader, SwfRecord, Trace};
 use flate2::read::GzDecoder;

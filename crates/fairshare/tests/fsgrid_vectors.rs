@@ -6,7 +6,6 @@
 //! for beside the checkout. Without them this says so and checks the formula on rows of its own.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use fairmesh_fairshare::projection::{
     BitsProjection, Context, PaperProjection, PaperRoundedProjection, Projection, RankProjection,

@@ -9,7 +9,6 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use ethnum::U256;
 use fairmesh_fairshare::charging::{cheapest, suitable};

@@ -4,7 +4,6 @@
 //! looked for beside the checkout. Without them this says so and checks nothing of them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use ethnum::U256;
 use serde_json::Value;

@@ -1,3 +1,4 @@
+//! Throws bytes at the decoder `account_path`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

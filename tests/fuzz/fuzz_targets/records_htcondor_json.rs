@@ -1,3 +1,4 @@
+//! Throws bytes at the decoder `records_htcondor_json`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -30,8 +30,8 @@ impl Plugin {
     }
 }
 
-/// The plug-in, built once, with the library of the profile that `program` was built with; or a word
-/// on what is missing.
+/// The plug-in, built once, with the library that was built beside `program`; none where something is
+/// missing.
 pub fn plugin(program: &str) -> anyhow::Result<Option<Plugin>> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if let Some(lack) = machine::lack(false) {
@@ -67,28 +67,27 @@ fn source() -> Option<PathBuf> {
 }
 
 fn build(program: &str, source: &Path) -> anyhow::Result<PathBuf> {
-    let built = Path::new(program).parent();
-    let built = built.context("target/PROFILE/PROGRAM")?;
-    let target = built.parent().context("target/PROFILE")?;
-    let library = built.join("libfairmesh_client_ffi.a");
+    let built = Path::new(program).parent().context("target/PROFILE")?;
     let folder = built.join("slurm-plugin");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let library = youngest_library(&built.join("deps"))?;
     let value = |name: &str, path: &Path| format!("{name}={}", path.display());
-    let mut compile = Command::new(cargo);
-    compile
-        .args(["build", "--quiet", "--package", "fairmesh-client-ffi"])
-        .arg("--target-dir")
-        .arg(target);
-    if built.ends_with("release") {
-        compile.arg("--release");
-    }
     let mut make = Command::new("make");
     make.args(["--silent", "--directory", "crates/client-ffi/slurm"])
         .arg(value("SLURM_SRC", source))
         .arg(value("FAIRMESH_LIB", &library))
         .arg(value("BUILD", &folder));
-    for step in [&mut compile, &mut make] {
-        said(step.current_dir(root()))?;
-    }
+    said(make.current_dir(root()))?;
     Ok(folder)
+}
+
+/// The static library that cargo has built as a dependency of this crate.
+fn youngest_library(folder: &Path) -> anyhow::Result<PathBuf> {
+    let is_library = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|it| it.starts_with("libfairmesh_client_ffi") && it.ends_with(".a"))
+    };
+    let files = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let age = |path: &PathBuf| fs::metadata(path).and_then(|it| it.modified()).ok();
+    let youngest = files.filter(is_library).max_by_key(age);
+    youngest.context("no static library: cargo builds all kinds of a library")
 }
