@@ -46,7 +46,14 @@ pub(crate) const STEPS: &[Step] = &[
     Step {
         // Bans, licences and sources; advisories are news from outside, not a property of a commit.
         name: "deny",
-        args: &["deny", "check", "bans", "licenses", "sources"],
+        args: &[
+            "deny",
+            "check",
+            "--hide-inclusion-graph",
+            "bans",
+            "licenses",
+            "sources",
+        ],
         tool: Tool::Package("cargo-deny"),
         ..CARGO
     },
