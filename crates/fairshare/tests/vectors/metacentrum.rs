@@ -1,12 +1,5 @@
-//! Conformance with vectors of MetaCentrum's penalty: which machines fit, PE on each, the least of
-//! them and the penalty, all in exact fractions.
-//!
-//! The vectors lie outside the repository: `FAIRMESH_VECTORS` names their folder, or they are looked
-//! for beside the checkout. Without them this says so; rows of our own are in the crate.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a test over files has to find them"
-)]
+//! MetaCentrum's penalty: which machines fit, PE on each, the least of them and the penalty, all in
+//! exact fractions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

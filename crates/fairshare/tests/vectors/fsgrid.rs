@@ -1,9 +1,5 @@
-//! Conformance with published-formula vectors for FSGrid: the exact order of every vector, the
-//! paper's number in its unrounded and its rounded form, and the named vectors in which the paper's
-//! number does not keep the order.
-//!
-//! The vectors lie outside the repository: `FAIRMESH_VECTORS` names their folder, or they are looked
-//! for beside the checkout. Without them this says so and checks the formula on rows of its own.
+//! FSGrid's published formula: the exact order of every vector, the paper's number in its unrounded
+//! and its rounded form, and the named vectors in which the paper's number does not keep the order.
 
 use std::collections::BTreeMap;
 
