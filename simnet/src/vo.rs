@@ -30,7 +30,7 @@ pub const DAY: Millis = Millis(86_400_000);
 pub const HOUR: Millis = Millis(3_600_000);
 
 /// How long documents are valid unless a story changes it.
-const VALIDITY: Millis = Millis(10 * 365 * 86_400_000);
+pub const VALIDITY: Millis = Millis(10 * 365 * 86_400_000);
 
 /// Sites that every configuration names as introducers, at most: enough to get a first charter.
 const INTRODUCERS_MAX: usize = 16;
@@ -94,6 +94,8 @@ pub struct VoSpec {
     pub distance: Distance,
     /// When its first documents were issued.
     pub issued: WallTime,
+    /// How long documents are valid.
+    pub valid: Millis,
 }
 
 impl VoSpec {
@@ -119,6 +121,7 @@ impl VoSpec {
             discounts: Discounts::NONE,
             distance: Distance::Absolute,
             issued: START.before(DAY),
+            valid: VALIDITY,
         }
     }
 }
@@ -205,7 +208,7 @@ fn first_charter(spec: &VoSpec, authority: &SigningKey) -> Charter {
         previous: None,
         name: spec.name.clone(),
         issued: spec.issued,
-        expires: spec.issued.after(VALIDITY),
+        expires: spec.issued.after(spec.valid),
         authority: Role::single(authority.key_id()),
         policy: Role::single(authority.key_id()),
         sites: members
@@ -234,7 +237,7 @@ fn first_policy(spec: &VoSpec, vo: VoId) -> SharePolicy {
         version: 1,
         previous: None,
         issued: spec.issued,
-        expires: spec.issued.after(VALIDITY),
+        expires: spec.issued.after(spec.valid),
         shares: spec.shares.iter().map(entry).collect(),
     }
 }

@@ -172,6 +172,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
         issued: START,
+        valid: crate::vo::VALIDITY,
     };
     Vo::found(vo, spec).expect("the paper's policy is valid")
 }

@@ -93,6 +93,7 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
             ModeOption::Predictive,
         ][random.index(3)],
         charging: ChargingOption::CpuTime,
+        expires_hours: 0,
         preemptible_percent: 100,
     }
 }

@@ -10,7 +10,7 @@ use fairmesh_site::{Charging, Timing};
 use serde::{Deserialize, Serialize};
 
 use crate::network::{LinkSpec, NetworkSpec};
-use crate::vo::{OwnerSpec, Vo, VoSpec};
+use crate::vo::{DAY, OwnerSpec, VALIDITY, Vo, VoSpec};
 use crate::world::{Planned, WorldSpec};
 
 /// A run.
@@ -187,6 +187,10 @@ pub struct VoOptions {
     /// What jobs are charged.
     #[serde(default)]
     pub charging: ChargingOption,
+    /// Hours after the start at which the first documents expire; never in a run where 0. What has
+    /// expired stays in force.
+    #[serde(default)]
+    pub expires_hours: u64,
     /// What preemptible jobs are charged, of a hundred.
     #[serde(default = "in_full")]
     pub preemptible_percent: u32,
@@ -332,7 +336,12 @@ impl VoOptions {
     fn spec(&self, index: usize) -> VoSpec {
         let windows = HISTORY_DAYS * 86_400 / self.window_s;
         let windows = u32::try_from(windows).expect("windows are a minute or more");
+        let valid = match self.expires_hours {
+            0 => VALIDITY,
+            hours => Millis(DAY.0 + hours * 3_600_000),
+        };
         VoSpec {
+            valid,
             members: self.members.iter().map(|site| (*site, CORES)).collect(),
             shares: self.shares(),
             history: self.history.rule(windows),

@@ -235,6 +235,7 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::default(),
         issued: START,
+        valid: crate::vo::VALIDITY,
     };
     Vo::found(0, spec).expect("a policy that a site takes is one that a VO can sign")
 }

@@ -28,7 +28,7 @@ fn length() -> impl Strategy<Value = WindowLength> {
 
 fn share() -> impl Strategy<Value = Share> {
     prop_oneof![
-        prop::sample::select(vec![0, 1, 25, 50, 100]).prop_map(|p| Share::from_percent(p)),
+        prop::sample::select(vec![0, 1, 25, 50, 100]).prop_map(Share::from_percent),
         (0..=Share::ONE).prop_map(Share::from_units),
     ]
     .prop_map(|share| share.expect("in range"))

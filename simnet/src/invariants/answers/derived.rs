@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_fairshare::projection::{Context, RankProjection};
 use fairmesh_fairshare::{EntryId, Projection, Snapshot};
-use fairmesh_model::{Distance, Millis, VoId};
+use fairmesh_model::{AccountPath, Distance, Millis, VoId};
 
 use super::{Look, name};
 use crate::invariants::Violation;
@@ -44,6 +44,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
         check_entry(look, &snapshot, &ranks, entry, answer)?;
         checks += 1;
     }
+    check_vectors(look, &snapshot, &right)?;
     if checks != right.len() as u64 {
         let missing = right
             .keys()
@@ -113,6 +114,27 @@ fn check_references(
                 "sees usage of {} from window {}, and it is {good:?}",
                 name(vo),
                 rules.reference
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Vectors compare as the ranks of their entries do: it is enough to compare neighbours.
+fn check_vectors(
+    look: &Look<'_>,
+    snapshot: &Snapshot,
+    right: &BTreeMap<AccountPath, Answer>,
+) -> Result<(), Violation> {
+    let rank = |entry: EntryId| right[snapshot.path(entry)].rank;
+    let mut order: Vec<EntryId> = snapshot.ids().collect();
+    order.sort_by_key(|entry| rank(*entry));
+    for (first, then) in order.iter().zip(order.iter().skip(1)) {
+        let (a, b) = (snapshot.vector(*first), snapshot.vector(*then));
+        if b.compare(&a) != rank(*first).cmp(&rank(*then)) {
+            let (first, then) = (snapshot.path(*first), snapshot.path(*then));
+            return Err(look.wrong(format!(
+                "compares {first} with {then} otherwise: {a:?}, {b:?}"
             )));
         }
     }
