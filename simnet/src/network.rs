@@ -107,12 +107,12 @@ pub(crate) enum Content {
 /// What one node tells another about pushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// It has them.
-    IHave { topic: usize },
-    /// It asks for them.
-    IWant,
-    /// It has them, and they need not be sent.
-    IDontWant,
+    /// It has them (IHAVE).
+    Have { topic: usize },
+    /// It asks for them (IWANT).
+    Want,
+    /// It has them, and they need not be sent (IDONTWANT).
+    DontWant,
 }
 
 /// Whether neighbours are told that a push of such a length has come.

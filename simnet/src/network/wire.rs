@@ -39,8 +39,8 @@ pub(crate) fn length(content: Content, payload: usize) -> usize {
     let ids = payload / HASH * field(ID);
     match content {
         Content::Push { .. } => rpc(field(push_message(payload))),
-        Content::Control(Control::IHave { .. }) => rpc(field(field(field(TOPIC) + ids))),
-        Content::Control(Control::IWant | Control::IDontWant) => rpc(field(field(ids))),
+        Content::Control(Control::Have { .. }) => rpc(field(field(field(TOPIC) + ids))),
+        Content::Control(Control::Want | Control::DontWant) => rpc(field(field(ids))),
         Content::Ask { .. } | Content::Answer { .. } => {
             written(NEGOTIATION) + written(LENGTH + payload) + written(0)
         }
@@ -83,9 +83,9 @@ mod tests {
         assert_eq!(push_message(300), 380);
         assert_eq!(length(push, 300), 380 + 3 + 2 + 12 + 18);
         // Two names of 34 bytes each, in a list, in a control message, in an RPC.
-        let unwanted = Content::Control(Control::IDontWant);
+        let unwanted = Content::Control(Control::DontWant);
         assert_eq!(length(unwanted, 2 * HASH), 68 + 2 + 2 + 1 + 12 + 18);
-        let ihave = Content::Control(Control::IHave { topic: 0 });
+        let ihave = Content::Control(Control::Have { topic: 0 });
         assert_eq!(length(ihave, HASH), 77 + 34 + 2 + 2 + 1 + 12 + 18);
         let ask = Content::Ask { id: 0, life: 0 };
         assert_eq!(length(ask, 100), (38 + 30) + (104 + 30) + 30);

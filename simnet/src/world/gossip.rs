@@ -46,7 +46,7 @@ impl World {
         if is_announced(payload.bytes.len()) {
             let ids = ids(&[payload.hash]);
             for to in self.neighbours_but(node, from, topic) {
-                self.send(node, to, Content::Control(Control::IDontWant), &ids);
+                self.send(node, to, Content::Control(Control::DontWant), &ids);
             }
         }
     }
@@ -78,7 +78,7 @@ impl World {
             let mut others = network.meshes.others(node, topic, &network.sessions);
             for _ in 0..told(others.len()).min(others.len()) {
                 let to = others.swap_remove(self.network.gossip.index(others.len()));
-                self.send(node, to, Content::Control(Control::IHave { topic }), &ids);
+                self.send(node, to, Content::Control(Control::Have { topic }), &ids);
             }
         }
         if !self.network.memories[node].is_idle() {
@@ -97,10 +97,10 @@ impl World {
             .collect();
         let now_ms = self.now_ms;
         match control {
-            Control::IDontWant => {
+            Control::DontWant => {
                 self.network.memories[to].announced(from, &hashes, now_ms);
             }
-            Control::IHave { topic } => {
+            Control::Have { topic } => {
                 if !self.network.meshes.is_subscribed(to, topic) {
                     return;
                 }
@@ -108,10 +108,10 @@ impl World {
                 let unseen = hashes.into_iter().filter(|hash| !seen.contains(*hash));
                 let wanted: Vec<u128> = unseen.filter(|hash| memory.asks(*hash, now_ms)).collect();
                 if !wanted.is_empty() {
-                    self.send(to, from, Content::Control(Control::IWant), &ids(&wanted));
+                    self.send(to, from, Content::Control(Control::Want), &ids(&wanted));
                 }
             }
-            Control::IWant => {
+            Control::Want => {
                 for hash in hashes {
                     let memory = &self.network.memories[to];
                     let kept = memory.given(hash);
