@@ -11,7 +11,7 @@ use fairmesh_site::Event;
 
 use super::effects::{Judging, flow_of};
 use super::{Action, Queued, World};
-use crate::network::{Content, Parcel};
+use crate::network::{Content, Parcel, Payload};
 use crate::node::Asker;
 
 /// How often a message that is stuck at a cut tries again, within its session.
@@ -280,6 +280,42 @@ impl World {
         Some((Some(to), kind))
     }
 
+    /// A push becomes an event where it comes for the first time.
+    fn receive_push(
+        &mut self,
+        from: usize,
+        to: usize,
+        topic: usize,
+        payload: Payload,
+    ) -> Option<StepKind> {
+        let span_ms = self.network.spec.duplicate_cache_ms;
+        if !self.network.meshes.is_subscribed(to, topic) {
+            return None;
+        }
+        let place = &mut self.nodes[to];
+        if !place.seen.insert(payload.hash, self.now_ms, span_ms) {
+            place.verdicts.duplicates += 1;
+            return None;
+        }
+        self.announce(to, from, topic, &payload);
+        let token = self.number();
+        let event = Event::Pushed {
+            from: self.nodes[from].id,
+            vo: self.network.meshes.vo(topic),
+            bytes: payload.bytes.to_vec(),
+            token,
+        };
+        let origin = Some((from, payload.hash));
+        self.judging = Some(Judging {
+            token,
+            from,
+            topic,
+            payload,
+        });
+        self.handle(to, event, origin);
+        Some(StepKind::Pushed)
+    }
+
     /// What has arrived becomes an event, unless it means nothing any more.
     fn receive(&mut self, parcel: Parcel) -> Option<StepKind> {
         let Parcel {
@@ -289,33 +325,7 @@ impl World {
         let bytes = &payload.bytes;
         let origin = Some((from, payload.hash));
         match parcel.content {
-            Content::Push { topic } => {
-                let span_ms = self.network.spec.duplicate_cache_ms;
-                if !self.network.meshes.is_subscribed(to, topic) {
-                    return None;
-                }
-                let place = &mut self.nodes[to];
-                if !place.seen.insert(payload.hash, self.now_ms, span_ms) {
-                    place.verdicts.duplicates += 1;
-                    return None;
-                }
-                self.announce(to, from, topic, &payload);
-                let token = self.number();
-                let event = Event::Pushed {
-                    from: sender,
-                    vo: self.network.meshes.vo(topic),
-                    bytes: bytes.to_vec(),
-                    token,
-                };
-                self.judging = Some(Judging {
-                    token,
-                    from,
-                    topic,
-                    payload,
-                });
-                self.handle(to, event, origin);
-                Some(StepKind::Pushed)
-            }
+            Content::Push { topic } => self.receive_push(from, to, topic, payload),
             Content::Ask { id, life } => {
                 let channel = self.number();
                 let asker = Asker {
