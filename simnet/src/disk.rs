@@ -1,25 +1,31 @@
-//! What a driver and its store give a site: rows that survive, and the ways in which they do not.
+//! The disk of one site: files that tear and are forgotten, and a store that takes changes whole.
 //!
-//! Invariant: [`Disk::persist`] is one atomic change; no fault ever leaves half of one. A damaged row
-//! is never served: it is found by its checksum, at the latest when the store is opened again, and
-//! then the whole store is set aside and an empty one is filled by peers and by the side file, as the
-//! node's `store::recovery` does.
+//! Invariant: a change of the store is there whole or not at all, and behind its operation whatever
+//! happens. A damaged row is never served: it is found by its checksum, at the latest when the store is
+//! opened again, and then the whole store is set aside, as the node's `store::recovery` does.
 //!
-//! Deliberately not here: pages, logs and syncs (the real engine's tests kill real processes), and
-//! when faults happen (the world's part).
+//! Deliberately not here: what is written when (`fairmesh-round`), pages and logs of the real engine
+//! (its tests kill real processes), and when faults happen (the world's part).
+
+mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_cluster::Stream;
-use fairmesh_model::Incarnation;
+use fairmesh_round::{
+    FileName, FileRead, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, LINEAGE_KEY, Op, SIDE, SideState,
+    StoreState,
+};
 use fairmesh_site::{Row, Table, Write};
+
+use files::Files;
 
 /// Bytes that a row takes beside its key and value: tag and checksum.
 const ROW_OVERHEAD_BYTES: u64 = 10;
 
-/// Rows of the side file's journal beyond which older changes of one row are dropped.
-const JOURNAL_COMPACT_AT: usize = 4_096;
+/// What becomes of the journal with its store.
+const JOURNALS: [FileName; 3] = [JOURNAL, JOURNAL_OLD, JOURNAL_NEW];
 
 type Rows = BTreeMap<RowKey, Vec<u8>>;
 
@@ -70,92 +76,114 @@ pub enum DiskError {
     Damaged,
 }
 
-/// The small file beside the store, which survives the store's loss.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SideFile {
-    /// No incarnation below this one is ever taken again.
-    pub floor: Incarnation,
-    /// Changes of the ledger and of job marks since the last compaction, oldest first.
-    pub journal: Vec<Write>,
-    /// Whether the journal is kept at all.
-    pub keeps_journal: bool,
-    compact_at: usize,
-}
-
-impl SideFile {
-    /// An empty file.
-    pub fn new(keeps_journal: bool) -> Self {
-        Self {
-            floor: Incarnation(0),
-            journal: Vec::new(),
-            keeps_journal,
-            compact_at: 0,
-        }
-    }
-
-    fn record(&mut self, writes: &[Write]) {
-        if !self.keeps_journal {
-            return;
-        }
-        let kept = writes
-            .iter()
-            .filter(|write| matches!(write.table, Table::Ledger | Table::Jobs));
-        self.journal.extend(kept.cloned());
-        if self.journal.len() > self.compact_at.max(JOURNAL_COMPACT_AT) {
-            self.compact(|_| true);
-            // Twice what is needed, so that compacting costs little however much that is.
-            self.compact_at = self.journal.len() * 2;
-        }
-    }
-
-    /// Keeps the last change of each row that `is_wanted` still wants.
-    pub fn compact(&mut self, is_wanted: impl Fn(&Write) -> bool) {
-        let mut seen = BTreeSet::new();
-        let mut kept: Vec<Write> = Vec::new();
-        for write in std::mem::take(&mut self.journal).into_iter().rev() {
-            if is_wanted(&write) && seen.insert((write.table, write.key.clone())) {
-                kept.push(write);
-            }
-        }
-        kept.reverse();
-        self.journal = kept;
-    }
-}
-
-/// A store as it was at one moment. Cheap to hold: rows are shared until they change.
+/// A data folder as it was at one moment. Cheap to hold: rows are shared until they change.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     tables: Arc<BTreeMap<Table, Rows>>,
-    side: SideFile,
+    number: u64,
+    files: Files,
+    is_flipped: bool,
 }
 
 /// The disk of one site.
 #[derive(Debug)]
 pub struct Disk {
     tables: Arc<BTreeMap<Table, Rows>>,
-    /// The file beside the store.
-    pub side: SideFile,
+    /// Number of the store's newest change.
+    number: u64,
+    files: Files,
+    keeps_journal: bool,
     damaged: BTreeSet<(Table, Vec<u8>)>,
     room_bytes: Option<u64>,
-    set_aside: u32,
+    losses: Losses,
+    /// Whether a bit of the journal was flipped since it was begun.
+    is_flipped: bool,
+    /// Marks of jobs that the store had when it was lost.
+    marks_due: Option<usize>,
+}
+
+/// How often something was found to be lost when a node was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// A damaged store was set aside.
+    pub set_aside: u32,
+    /// A lost store met a journal that was damaged, too.
+    pub journals: u32,
+    /// A journal had not all marks of jobs that a lost store had.
+    pub marks: u32,
+    /// A damaged side file was put aside.
+    pub sides: u32,
 }
 
 impl Disk {
-    /// An empty disk.
+    /// An empty disk. Where it does not keep the journal, that goes with its store.
     pub fn new(keeps_journal: bool) -> Self {
         Self {
             tables: Arc::default(),
-            side: SideFile::new(keeps_journal),
+            number: 0,
+            files: Files::default(),
+            keeps_journal,
             damaged: BTreeSet::new(),
             room_bytes: None,
-            set_aside: 0,
+            losses: Losses::default(),
+            is_flipped: false,
+            marks_due: None,
         }
     }
 
-    /// Makes all of `writes` durable, or none.
-    pub fn persist(&mut self, writes: Vec<Write>) -> Result<(), DiskError> {
-        self.take_room(&writes)?;
-        self.side.record(&writes);
+    /// Does one operation. Where there is no room a write is torn, and a change is not made.
+    pub fn carry_out(&mut self, op: Op) -> Result<(), DiskError> {
+        match op {
+            Op::Create(file) => self.files.create(&file),
+            Op::Write { file, at, bytes } => {
+                let room = self.take_room(bytes.len() as u64);
+                let room = room.unwrap_or_else(|room| usize::try_from(room).unwrap_or(bytes.len()));
+                self.files.write(&file, at, &bytes[..room]);
+                if room < bytes.len() {
+                    return Err(DiskError::Full);
+                }
+            }
+            Op::Sync(file) => self.files.sync(&file),
+            Op::Rename { from, to } => self.files.rename(&from, &to),
+            Op::Copy { from, to } => self.files.copy(&from, &to),
+            Op::Remove(file) => self.files.remove(&file),
+            Op::SyncNames => self.files.sync_names(),
+            Op::Apply { number, writes } => return self.apply(number, writes),
+        }
+        Ok(())
+    }
+
+    /// Does a part of an operation, because the process ends in the middle of it. Tells of a change of
+    /// the store whether it was made.
+    pub fn carry_out_partly(&mut self, op: Op, random: &mut Stream) -> Option<bool> {
+        match op {
+            Op::Write { file, at, bytes } => {
+                let written = random.index(bytes.len() + 1);
+                self.files.write(&file, at, &bytes[..written]);
+                None
+            }
+            op => {
+                let is_change = matches!(op, Op::Apply { .. });
+                let is_done = random.below(2) == 1 && self.carry_out(op).is_ok();
+                is_change.then_some(is_done)
+            }
+        }
+    }
+
+    /// The machine loses its power: what was not synced is gone, or a part of it.
+    pub fn lose_power(&mut self, random: &mut Stream) -> bool {
+        self.files.lose_power(random)
+    }
+
+    fn apply(&mut self, number: u64, writes: Vec<Write>) -> Result<(), DiskError> {
+        assert!(number > self.number, "changes are numbered upwards");
+        let bytes = |write: &Write| {
+            let value = write.value.as_ref().map_or(0, Vec::len);
+            (write.key.len() + value) as u64 + ROW_OVERHEAD_BYTES
+        };
+        let needed = writes.iter().map(bytes).sum();
+        self.take_room(needed).map_err(|_| DiskError::Full)?;
+        self.number = number;
         let tables = Arc::make_mut(&mut self.tables);
         for Write { table, key, value } in writes {
             if !self.damaged.is_empty() {
@@ -170,6 +198,29 @@ impl Disk {
         Ok(())
     }
 
+    /// What a file holds.
+    pub fn read(&self, file: &FileName) -> FileRead {
+        self.files.read(file)
+    }
+
+    /// Whether there is such a file.
+    pub fn is_there(&self, file: &FileName) -> bool {
+        self.files.is_there(file)
+    }
+
+    /// Bytes of the journal, without its older part.
+    pub fn journal_bytes(&self) -> u64 {
+        self.files.length(&JOURNAL)
+    }
+
+    /// The state in the side file, if it is a good one.
+    pub fn side(&self) -> Option<SideState> {
+        match self.files.read(&SIDE) {
+            FileRead::Bytes(bytes) => SideState::from_bytes(&bytes).ok(),
+            _ => None,
+        }
+    }
+
     /// The value under a key.
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, DiskError> {
         if !self.damaged.is_empty() && self.damaged.contains(&(table, key.to_vec())) {
@@ -182,15 +233,35 @@ impl Disk {
         Ok(value.map(Vec::as_slice))
     }
 
-    /// Opens the store as a starting node does: a damaged one is set aside. True if it was.
-    pub fn open(&mut self) -> bool {
-        if self.damaged.is_empty() {
-            return false;
+    /// Opens the store as a starting node does: a damaged one is set aside.
+    pub fn open(&mut self) -> StoreState {
+        if !self.damaged.is_empty() {
+            self.lose_store();
+            self.losses.set_aside += 1;
         }
-        self.wipe_store();
-        self.set_aside += 1;
-        self.fill_from_journal();
-        true
+        let lineage = self.get(Table::Meta, LINEAGE_KEY);
+        StoreState::new(lineage.expect("nothing is damaged"), self.number)
+    }
+
+    /// A start has come to its end: what it could not bring back is lost.
+    pub fn opened(&mut self) {
+        if let Some(marks) = self.marks_due.take() {
+            self.losses.journals += u32::from(self.is_flipped);
+            self.losses.marks += u32::from(self.count_rows(Table::Jobs) < marks);
+        }
+        self.is_flipped = false;
+    }
+
+    /// The operator puts a damaged side file aside.
+    pub fn put_side_aside(&mut self) {
+        self.remove_durably(&[SIDE]);
+        self.losses.sides += 1;
+    }
+
+    /// The operator puts a journal aside that cannot be read.
+    pub fn put_journal_aside(&mut self) {
+        self.remove_durably(&JOURNALS);
+        self.is_flipped = true;
     }
 
     /// What a starting node reads: everything but the marks of jobs, which are looked up singly.
@@ -211,16 +282,12 @@ impl Disk {
 
     /// How many stores were set aside.
     pub fn set_aside(&self) -> u32 {
-        self.set_aside
+        self.losses.set_aside
     }
 
-    /// Raises the floor of incarnations, durably.
-    pub fn raise_floor(&mut self, used: Incarnation) -> Result<(), DiskError> {
-        if self.room_bytes.is_some_and(|room| room < 64) {
-            return Err(DiskError::Full);
-        }
-        self.side.floor = Incarnation(used.0.saturating_add(1));
-        Ok(())
+    /// What starts have found to be lost.
+    pub fn losses(&self) -> Losses {
+        self.losses
     }
 
     /// Flips a bit in one row, which `random` picks. False where there is no row.
@@ -240,6 +307,13 @@ impl Disk {
         true
     }
 
+    /// Flips a bit of a file. False where it holds none.
+    pub fn flip_bit_of(&mut self, file: &FileName, random: &mut Stream) -> bool {
+        let is_flipped = self.files.flip_bit(file, random);
+        self.is_flipped |= is_flipped && JOURNALS.contains(file);
+        is_flipped
+    }
+
     /// Lets only `room_bytes` more be written.
     pub fn fill(&mut self, room_bytes: u64) {
         self.room_bytes = Some(room_bytes);
@@ -255,14 +329,13 @@ impl Disk {
         self.room_bytes.is_some()
     }
 
-    /// Everything in the store is gone, and the side file too unless it `keeps_side`; what the side
-    /// file has of the ledger is put into the new store.
+    /// Everything in the store is gone, and the files beside it too unless it `keeps_side`.
     pub fn wipe(&mut self, keeps_side: bool) {
-        self.wipe_store();
-        if keeps_side {
-            self.fill_from_journal();
-        } else {
-            self.side = SideFile::new(self.side.keeps_journal);
+        self.lose_store();
+        if !keeps_side {
+            self.files = Files::default();
+            self.is_flipped = false;
+            self.marks_due = None;
         }
     }
 
@@ -270,46 +343,55 @@ impl Disk {
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             tables: Arc::clone(&self.tables),
-            side: self.side.clone(),
+            number: self.number,
+            files: self.files.clone(),
+            is_flipped: self.is_flipped,
         }
     }
 
-    /// Puts a backup in the place of the store, and of the side file unless it `keeps_side`.
+    /// Puts a backup in the place of the store, and of the files beside it unless it `keeps_side`.
     pub fn restore(&mut self, backup: &Snapshot, keeps_side: bool) {
+        self.lose_store();
         self.tables = Arc::clone(&backup.tables);
-        self.damaged.clear();
+        self.number = backup.number;
         if !keeps_side {
-            self.side = backup.side.clone();
+            self.files = backup.files.clone();
+            self.is_flipped = backup.is_flipped;
+            self.marks_due = None;
         }
     }
 
-    fn wipe_store(&mut self) {
+    /// The store is gone, and where the disk does not keep it the journal, too.
+    fn lose_store(&mut self) {
+        let marks = self.count_rows(Table::Jobs);
+        self.marks_due = Some(self.marks_due.unwrap_or(0).max(marks));
         self.tables = Arc::default();
+        self.number = 0;
         self.damaged.clear();
-    }
-
-    fn fill_from_journal(&mut self) {
-        let tables = Arc::make_mut(&mut self.tables);
-        for write in &self.side.journal {
-            let rows = tables.entry(write.table).or_default();
-            match &write.value {
-                Some(value) => rows.insert(RowKey::new(&write.key), value.clone()),
-                None => rows.remove(&RowKey::new(&write.key)),
-            };
+        if !self.keeps_journal {
+            self.remove_durably(&JOURNALS);
+            self.marks_due = None;
         }
     }
 
-    fn take_room(&mut self, writes: &[Write]) -> Result<(), DiskError> {
+    fn remove_durably(&mut self, files: &[FileName]) {
+        files.iter().for_each(|file| self.files.remove(file));
+        self.files.sync_names();
+    }
+
+    /// Takes room, all that is needed; else what there is.
+    fn take_room(&mut self, needed: u64) -> Result<usize, u64> {
+        let bytes = usize::try_from(needed).unwrap_or(usize::MAX);
         let Some(room) = &mut self.room_bytes else {
-            return Ok(());
+            return Ok(bytes);
         };
-        let bytes = |write: &Write| {
-            let value = write.value.as_ref().map_or(0, Vec::len);
-            (write.key.len() + value) as u64 + ROW_OVERHEAD_BYTES
-        };
-        let needed: u64 = writes.iter().map(bytes).sum();
-        *room = room.checked_sub(needed).ok_or(DiskError::Full)?;
-        Ok(())
+        match room.checked_sub(needed) {
+            Some(left) => {
+                *room = left;
+                Ok(bytes)
+            }
+            None => Err(std::mem::take(room)),
+        }
     }
 }
 
@@ -341,46 +423,86 @@ mod tests {
         assert_eq!(back, keys);
     }
 
-    #[test]
-    fn a_full_disk_takes_all_of_a_change_or_nothing() {
-        let mut disk = Disk::new(false);
-        disk.fill(20);
-        let both = vec![set(Table::Ledger, 1, 1), set(Table::Jobs, 1, 1)];
-        assert_eq!(disk.persist(both.clone()), Err(DiskError::Full));
-        assert_eq!(disk.get(Table::Ledger, &[1]), Ok(None));
-        disk.make_room();
-        assert_eq!(disk.persist(both), Ok(()));
-        assert_eq!(disk.count_rows(Table::Jobs), 1);
+    fn apply(disk: &mut Disk, number: u64, writes: Vec<Write>) -> Result<(), DiskError> {
+        disk.carry_out(Op::Apply { number, writes })
     }
 
     #[test]
-    fn a_damaged_store_is_set_aside_and_the_journal_fills_the_next() {
-        for keeps_journal in [false, true] {
-            let mut disk = Disk::new(keeps_journal);
-            for value in 0..3 {
-                disk.persist(vec![set(Table::Ledger, 7, value), set(Table::Seals, 7, 1)])
-                    .expect("there is room");
+    fn a_full_disk_takes_all_of_a_change_or_nothing_and_tears_a_write() {
+        let mut disk = Disk::new(true);
+        disk.fill(20);
+        let both = vec![set(Table::Ledger, 1, 1), set(Table::Jobs, 1, 1)];
+        assert_eq!(apply(&mut disk, 1, both.clone()), Err(DiskError::Full));
+        assert_eq!(disk.get(Table::Ledger, &[1]), Ok(None));
+        disk.make_room();
+        assert_eq!(apply(&mut disk, 1, both), Ok(()));
+        assert_eq!(disk.count_rows(Table::Jobs), 1);
+        disk.fill(3);
+        disk.carry_out(Op::Create(JOURNAL)).expect("no bytes yet");
+        let (file, at, bytes) = (JOURNAL, 0, vec![7; 5]);
+        let torn = disk.carry_out(Op::Write { file, at, bytes });
+        assert_eq!((torn, disk.journal_bytes()), (Err(DiskError::Full), 3));
+    }
+
+    #[test]
+    fn power_takes_what_was_not_synced_and_nothing_else() {
+        let mut random = Seed(1).stream("power");
+        let mut lengths = BTreeSet::new();
+        for _ in 0..200 {
+            let mut disk = Disk::new(true);
+            let write = |at, byte| Op::Write {
+                file: JOURNAL,
+                at,
+                bytes: vec![byte; 4],
+            };
+            let to = JOURNAL_OLD;
+            let from = JOURNAL;
+            for op in [
+                Op::Create(JOURNAL),
+                write(0, 1),
+                Op::Sync(JOURNAL),
+                Op::SyncNames,
+            ] {
+                disk.carry_out(op).expect("room");
             }
-            assert!(!disk.open());
-            assert!(disk.flip_bit(&mut Seed(1).stream("flip")));
-            assert!(disk.open());
-            assert_eq!((disk.set_aside(), disk.count_rows(Table::Seals)), (1, 0));
-            let expected = keeps_journal.then_some([2_u8].as_slice());
-            assert_eq!(disk.get(Table::Ledger, &[7]), Ok(expected));
+            assert!(!disk.lose_power(&mut random), "all is synced");
+            disk.carry_out(write(4, 2)).expect("room");
+            disk.carry_out(Op::Rename { from, to }).expect("room");
+            assert!(disk.lose_power(&mut random));
+            let name = [JOURNAL, JOURNAL_OLD]
+                .into_iter()
+                .find(|name| disk.is_there(name));
+            let FileRead::Bytes(bytes) = disk.read(&name.expect("one of them")) else {
+                panic!("it is there");
+            };
+            assert_eq!(bytes[..4], [1; 4]);
+            let is_written = |byte: &&u8| **byte == 2;
+            lengths.insert(bytes[4..].iter().take_while(is_written).count());
         }
+        assert_eq!(lengths.len(), 5, "every part of it was left once");
+    }
+
+    #[test]
+    fn a_damaged_store_is_set_aside() {
+        let mut disk = Disk::new(true);
+        apply(&mut disk, 1, vec![set(Table::Seals, 7, 1)]).expect("there is room");
+        assert_eq!(disk.open().number, 1);
+        assert!(disk.flip_bit(&mut Seed(1).stream("flip")));
+        assert_eq!(disk.open().number, 0);
+        assert_eq!((disk.set_aside(), disk.count_rows(Table::Seals)), (1, 0));
     }
 
     #[test]
     fn a_backup_is_what_was_then() {
-        let mut disk = Disk::new(false);
-        disk.persist(vec![set(Table::Meta, 1, 1)]).expect("room");
+        let mut disk = Disk::new(true);
+        apply(&mut disk, 1, vec![set(Table::Meta, 1, 1)]).expect("room");
         let backup = disk.snapshot();
-        disk.raise_floor(Incarnation(9)).expect("room");
-        disk.persist(vec![set(Table::Meta, 1, 2)]).expect("room");
+        disk.carry_out(Op::Create(SIDE)).expect("room");
+        apply(&mut disk, 2, vec![set(Table::Meta, 1, 2)]).expect("room");
         disk.restore(&backup, true);
         assert_eq!(disk.get(Table::Meta, &[1]), Ok(Some([1].as_slice())));
-        assert_eq!(disk.side.floor, Incarnation(10));
+        assert!(disk.is_there(&SIDE) && disk.open().number == 1);
         disk.restore(&backup, false);
-        assert_eq!(disk.side.floor, Incarnation(0));
+        assert!(!disk.is_there(&SIDE));
     }
 }

@@ -8,14 +8,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use fairmesh_model::{JobKey, MonoTime, Now, SigningKey, SiteId, UsageRecord};
+use fairmesh_model::{JobKey, MonoTime, Now, SigningKey, SiteId};
+use fairmesh_round::{Input, Round};
 use fairmesh_site::{
-    JobMark, Notice, Reply, Site, SiteConfig, Table, Ticket, Verdict, View, job_key,
+    JobMark, Notice, PushToken, Reply, Site, SiteConfig, Table, Ticket, Verdict, View, job_key,
 };
 
 use crate::clock::SiteClock;
 use crate::disk::{Disk, Snapshot};
-use crate::network::{Content, Seen, wire_length};
+use crate::network::{Content, Payload, Seen, wire_length};
 
 /// Replies that wait to be read, at most: a story that never reads them must not fill memory.
 const REPLIES_MAX: usize = 1_024;
@@ -101,6 +102,14 @@ pub(crate) struct Asker {
     pub(crate) life: u32,
 }
 
+/// A push that a site has not judged yet.
+#[derive(Debug)]
+pub(crate) struct Judging {
+    pub(crate) from: usize,
+    pub(crate) topic: usize,
+    pub(crate) payload: Payload,
+}
+
 /// One simulated node.
 #[derive(Debug)]
 pub struct SimNode {
@@ -126,6 +135,13 @@ pub struct SimNode {
     pub backups: Vec<Snapshot>,
     pub(crate) key: SigningKey,
     pub(crate) site: Option<Site>,
+    /// Its round; there while the site is.
+    pub(crate) round: Option<Round>,
+    /// What has arrived and waits for the round before to be on the disk, with the peer that sent it
+    /// and the payload's hash.
+    pub(crate) inbox: Vec<(Input, Option<(usize, u128)>)>,
+    /// Pushes that the site has been handed, or will be, and has not judged yet.
+    pub(crate) judging: BTreeMap<PushToken, Judging>,
     pub(crate) stopped: StopReason,
     pub(crate) life: u32,
     pub(crate) replies: VecDeque<(Ticket, Reply)>,
@@ -158,6 +174,9 @@ impl SimNode {
             backups: Vec::new(),
             key,
             site: None,
+            round: None,
+            inbox: Vec::new(),
+            judging: BTreeMap::new(),
             stopped: StopReason::NotStarted,
             life: 0,
             replies: VecDeque::new(),
@@ -199,23 +218,14 @@ impl SimNode {
     /// What is left of the process: nothing.
     pub(crate) fn end(&mut self, why: StopReason) {
         self.site = None;
+        self.round = None;
+        self.inbox.clear();
+        self.judging.clear();
         self.stopped = why;
         self.crash_after = None;
         self.asks.clear();
         self.channels.clear();
         self.seen = Seen::default();
-    }
-
-    /// The mark that the store holds of a job, as a driver looks it up: where it cannot be read the
-    /// job is left out, which is better than counting it twice.
-    pub fn mark(&self, record: &UsageRecord) -> Option<JobMark> {
-        match self.disk.get(Table::Jobs, &job_key(&record.key)) {
-            Ok(value) => value.and_then(JobMark::from_bytes),
-            Err(_) => Some(JobMark {
-                charged_until: record.end,
-                ended: true,
-            }),
-        }
     }
 
     /// The mark of a job that the store holds, if it holds a good one.

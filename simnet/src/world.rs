@@ -1,8 +1,8 @@
 //! Sites, the network between them, their disks and clocks, and time: one seed decides everything.
 //!
 //! Time is true time, in milliseconds since the world began; no site ever sees it. The world takes
-//! one event at a time out of a queue, hands it to one site and carries out what that site wants
-//! done, in order, as the node's driver does.
+//! one event at a time out of a queue, hands it to one node and carries out what that node's round
+//! says, in order, as the real driver does.
 //!
 //! Invariant: a world is a function of its seed, its specification and the calls that are made on
 //! it; every byte that reaches a site is in the trace hash.
@@ -20,6 +20,7 @@ mod flood;
 mod gossip;
 mod life;
 mod queue;
+mod round;
 mod spec;
 mod step;
 mod tamper;
@@ -37,6 +38,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{Millis, MonoTime, Now, SiteId, VoId};
+use fairmesh_round::JOURNAL_BYTES_MAX;
 use fairmesh_site::Site;
 
 use crate::clock::SiteClock;
@@ -73,8 +75,13 @@ pub struct World {
     incarnations: Stream,
     crashes: Stream,
     flips: Stream,
-    /// The push that its site is judging now.
-    judging: Option<effects::Judging>,
+    is_busy: bool,
+    /// Whether something has to wait, and how long.
+    rounds: Stream,
+    /// The longest that a node is busy with one round.
+    hold_ms: u64,
+    /// Size at which journals are begun anew.
+    journal_bytes_max: u64,
 }
 
 impl World {
@@ -86,6 +93,7 @@ impl World {
             SimNode::new(index, config, SiteClock::new(spec.start), disk)
         };
         let nodes: Vec<SimNode> = spec.configs.into_iter().enumerate().map(node).collect();
+        let mut rounds = seed.stream("world rounds");
         let mut world = Self {
             seed,
             tick: spec.tick,
@@ -106,7 +114,17 @@ impl World {
             incarnations: seed.stream("world incarnations"),
             crashes: seed.stream("world crashes"),
             flips: seed.stream("world bit flips"),
-            judging: None,
+            hold_ms: if spec.is_busy {
+                [0, 20, 400][rounds.index(3)]
+            } else {
+                0
+            },
+            journal_bytes_max: match spec.is_busy {
+                true => [JOURNAL_BYTES_MAX, 1 << 16, 1 << 12][rounds.index(3)],
+                false => JOURNAL_BYTES_MAX,
+            },
+            rounds,
+            is_busy: spec.is_busy,
             nodes,
         };
         for index in (0..count).filter(|index| !spec.late.contains(index)) {

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use fairmesh_model::{RunningJob, UsageMode, UsageRecord, VoId};
 
 use super::{Planned, Run};
+use crate::disk::Losses;
 use crate::invariants::clocks_were_wrong;
 use crate::oracle::owner::Owner;
 use crate::oracle::{Amounts, Documents, HeldVos, Terms, held_on_disk};
@@ -269,9 +270,10 @@ impl Run {
                 }
             }
             Action::RestoreBackup { nodes, keeps_side } => {
+                let keeps_journal = *keeps_side && self.options.keeps_journal;
                 for node in nodes {
                     let local = self.backups.get(node).cloned().unwrap_or_default();
-                    self.lost(*node, *keeps_side, false, &local);
+                    self.lost(*node, *keeps_side, keeps_journal, &local);
                 }
             }
             _ => {}
@@ -291,32 +293,43 @@ impl Run {
         }
     }
 
-    /// For each node, how many stores it has set aside, and how often it was started.
-    pub(super) fn stores(&self) -> Vec<(u32, u32)> {
+    /// For each node, what its starts have found to be lost, and how often it was started.
+    pub(super) fn stores(&self) -> Vec<(Losses, u32)> {
         let nodes = self.world.nodes().iter();
         nodes
-            .map(|node| (node.disk.set_aside(), node.life()))
+            .map(|node| (node.disk.losses(), node.life()))
             .collect()
     }
 
-    /// Notes what became of nodes that may have been started since: stores found to be damaged.
-    pub(super) fn were_started(&mut self, before: Vec<(u32, u32)>) {
-        for (node, (set_aside, life)) in before.into_iter().enumerate() {
-            if self.world.node(node).disk.set_aside() > set_aside {
-                self.lost(node, true, self.options.keeps_journal, &Amounts::new());
-            }
-            if self.world.node(node).life() > life {
-                self.look(Some(node), StepKind::Started, true);
-            }
+    /// Notes what became of nodes that may have been started since.
+    pub(super) fn were_started(&mut self, before: Vec<(Losses, u32)>) {
+        for (node, (losses, life)) in before.into_iter().enumerate() {
+            self.was_started(node, losses, life);
+        }
+    }
+
+    fn was_started(&mut self, node: usize, before: Losses, life: u32) {
+        let now = self.world.node(node).disk.losses();
+        let has_journal = now.journals == before.journals;
+        if now.set_aside > before.set_aside || !has_journal {
+            let keeps_journal = has_journal && self.options.keeps_journal;
+            self.lost(node, true, keeps_journal, &Amounts::new());
+        }
+        if now.marks > before.marks {
+            self.feeds.lost(node);
+        }
+        if now.sides > before.sides {
+            self.forgot(node, false);
+        }
+        if self.world.node(node).life() > life {
+            self.look(Some(node), StepKind::Started, true);
         }
     }
 
     /// A node has lost its store, or been given an older one.
     fn lost(&mut self, node: usize, keeps_side: bool, keeps_journal: bool, local: &Amounts) {
         self.whole[node] = false;
-        for (invariant, _) in &mut self.invariants {
-            invariant.forgot(node, keeps_side);
-        }
+        self.forgot(node, keeps_side);
         let held = held_on_disk(&self.world);
         let removed = self.removed.iter().any(|(site, _)| *site == node);
         // A side file keeps what no peer is known to hold; a peer that has lost its store since may
@@ -341,6 +354,12 @@ impl Run {
                 let survived = self.oracle.published.said(site_id(*other), &of_then);
                 self.oracle.lost_elsewhere(*other, &survived);
             }
+        }
+    }
+
+    fn forgot(&mut self, node: usize, keeps_side: bool) {
+        for (invariant, _) in &mut self.invariants {
+            invariant.forgot(node, keeps_side);
         }
     }
 

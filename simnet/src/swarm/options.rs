@@ -288,6 +288,7 @@ impl Options {
         let mut spec = WorldSpec::of_vos(self.sites, vos, &self.owner());
         spec.tick = Millis(self.timing.tick_ms);
         spec.keeps_journal = self.keeps_journal;
+        spec.is_busy = true;
         spec.network = NetworkSpec {
             degree: (self.degree > 0).then_some(self.degree),
             // The driver gives a request up no later than the site does.

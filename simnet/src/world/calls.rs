@@ -6,7 +6,8 @@
 //! Deliberately not here: feeds that ask again (load generators).
 
 use fairmesh_model::{RunningJob, UsageRecord};
-use fairmesh_site::{Event, JobMark, Reply, Reported, SiteConfig, Ticket};
+use fairmesh_round::Input;
+use fairmesh_site::{Event, Reply, Reported, SiteConfig, Ticket};
 
 use super::World;
 
@@ -36,7 +37,8 @@ impl World {
     /// Gives a node another configuration, now and at its next start.
     pub fn reconfigure(&mut self, node: usize, config: SiteConfig) {
         self.nodes[node].config = config.clone();
-        self.handle(node, Event::Reconfigured(Box::new(config)), None);
+        let event = Event::Reconfigured(Box::new(config));
+        self.handle(node, Input::Event(event));
     }
 
     /// What a node has answered to planned calls, oldest first.
@@ -46,45 +48,33 @@ impl World {
 
     pub(super) fn send_report(&mut self, node: usize, records: Vec<UsageRecord>) -> Option<Ticket> {
         self.nodes[node].site()?;
-        let records = records
-            .into_iter()
-            .map(|record| {
-                let mark = self.mark_of(node, &record);
-                (record, mark)
-            })
-            .collect();
         let ticket = self.number();
-        self.handle(node, Event::Report { ticket, records }, None);
+        // A feed that has waited for a busy node asks again, before it is answered.
+        let asks_again = self.hold_ms > 0 && self.rounds.below(4) == 0;
+        let again = asks_again.then(|| (self.number(), records.clone()));
+        let inbox = &mut self.nodes[node].inbox;
+        inbox.push((Input::Report { ticket, records }, None));
+        if let Some((ticket, records)) = again {
+            self.handle(node, Input::Report { ticket, records });
+            self.nodes[node].take_reply(ticket);
+        } else {
+            self.flush(node);
+        }
         Some(ticket)
     }
 
     pub(super) fn send_running(&mut self, node: usize, jobs: Vec<RunningJob>) -> Option<Ticket> {
         self.nodes[node].site()?;
-        let jobs = jobs
-            .into_iter()
-            .map(|job| {
-                let mark = self.mark_of(node, &job.record);
-                (job, mark)
-            })
-            .collect();
         let ticket = self.number();
-        self.handle(node, Event::Running { ticket, jobs }, None);
+        self.handle(node, Input::Running { ticket, jobs });
         Some(ticket)
     }
 
     pub(super) fn send_document(&mut self, node: usize, bytes: Vec<u8>) -> Option<Ticket> {
         self.nodes[node].site()?;
         let ticket = self.number();
-        self.handle(node, Event::Publish { ticket, bytes }, None);
+        self.handle(node, Input::Event(Event::Publish { ticket, bytes }));
         Some(ticket)
-    }
-
-    fn mark_of(&mut self, node: usize, record: &UsageRecord) -> Option<JobMark> {
-        let mut mark = self.nodes[node].mark(record);
-        if let Some(tamper) = &mut self.tamper {
-            tamper.mark(node, &record.key, &mut mark);
-        }
-        mark
     }
 
     fn reported(&mut self, node: usize, ticket: Ticket) -> Option<Reported> {

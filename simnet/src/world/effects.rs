@@ -1,82 +1,23 @@
-//! Handing an event to a site, and doing what it wants done, in order.
+//! Doing what a site wants done, effect by effect.
 //!
-//! Invariant: what follows a change of the store is done only when that change is durable. A process
-//! that ends in the middle has done a first part of its effects and nothing of the rest; of a change
-//! that was being written, all or nothing is on the disk.
-//!
-//! Deliberately not here: gathering the effects of several events for one write, as the real driver
-//! does for speed; making things durable earlier than asked is always safe.
+//! Invariant: what is sent leaves within a session, and is counted where it leaves. Deliberately not
+//! here: what comes before the effects of a round (`round`).
 
 use std::collections::BTreeSet;
 
 use fairmesh_model::{SiteId, VoId};
-use fairmesh_site::{Effect, Event, PushToken, Verdict, Write};
+use fairmesh_site::{Effect, PushToken, Verdict};
 
+use super::round::number;
 use super::{Queued, StepKind, World};
-use crate::event_log::{Entry, NOBODY, hash_bytes};
+use crate::event_log::{Entry, NOBODY};
 use crate::network::{Content, PUSH_BYTES_MAX, Parcel, Payload, wire_length};
-use crate::node::{Flow, StopReason, Traffic};
-
-/// A push that a site has been handed and has not judged yet.
-#[derive(Debug)]
-pub(crate) struct Judging {
-    pub(super) token: PushToken,
-    pub(super) from: usize,
-    pub(super) topic: usize,
-    pub(super) payload: Payload,
-}
+use crate::node::{Flow, Traffic};
 
 impl World {
-    /// Hands an event to a node's site, if it runs. With what came from a peer goes which, and the
-    /// payload's hash.
-    pub(super) fn handle(&mut self, node: usize, mut event: Event, from: Option<(usize, u128)>) {
-        if self.nodes[node].site.is_none() {
-            return;
-        }
-        if let Some(tamper) = &mut self.tamper {
-            tamper.event(node, &mut event);
-        }
-        self.log_event(node, &event, from);
-        if matches!(event, Event::Tick) {
-            self.nodes[node].ticked_ms = self.now_ms;
-        }
-        let now = self.now_at(node);
-        let site = self.nodes[node].site.as_mut().expect("it runs");
-        let is_tick = matches!(event, Event::Tick);
-        let mut effects = site.handle(now, event);
-        if is_tick && self.flood.open.is_some() {
-            let vos: Vec<VoId> = self.vos.iter().map(|vo| vo.id).collect();
-            let sites: Vec<SiteId> = self.nodes.iter().map(|node| node.id).collect();
-            self.flood.add(node, &mut effects, &vos, &sites);
-        }
-        self.carry_out_all(node, effects);
-    }
-
-    pub(super) fn carry_out_all(&mut self, node: usize, mut effects: Vec<Effect>) {
-        if let Some(tamper) = &mut self.tamper {
-            tamper.effects(node, &mut effects);
-        }
-        for effect in effects {
-            match &mut self.nodes[node].crash_after {
-                Some(0) => {
-                    self.crash_at(node, effect);
-                    break;
-                }
-                Some(left) => *left -= 1,
-                None => {}
-            }
-            self.carry_out(node, effect);
-            if self.nodes[node].site.is_none() {
-                break;
-            }
-        }
-        self.judging = None;
-        self.set_wakeup(node);
-    }
-
-    fn carry_out(&mut self, node: usize, effect: Effect) {
+    pub(super) fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
-            Effect::Persist(writes) => self.persist(node, writes),
+            Effect::Persist(_) => unreachable!("has become operations"),
             Effect::Push { vo, bytes } => self.push(node, vo, &bytes),
             Effect::Judge { token, verdict } => self.judge(node, token, verdict),
             Effect::Ask { to, id, bytes } => self.ask(node, to, id, &bytes),
@@ -107,32 +48,6 @@ impl World {
         }
     }
 
-    /// The process ends while this effect is under way.
-    fn crash_at(&mut self, node: usize, effect: Effect) {
-        if let Effect::Persist(writes) = effect {
-            if self.crashes.below(2) == 0 {
-                self.faults.count("lost_write");
-            } else {
-                self.faults.count("kept_write");
-                self.persist(node, writes);
-            }
-        }
-        self.crash(node);
-    }
-
-    fn persist(&mut self, node: usize, writes: Vec<Write>) {
-        for write in &writes {
-            let value = write.value.as_deref().unwrap_or(&[0]);
-            for hash in [hash_bytes(&write.key), hash_bytes(value)] {
-                self.log.mix(short(hash));
-            }
-        }
-        if self.nodes[node].disk.persist(writes).is_err() {
-            self.faults.count("disk_full");
-            self.end(node, StopReason::DiskFull);
-        }
-    }
-
     fn push(&mut self, node: usize, vo: VoId, bytes: &[u8]) {
         if bytes.len() > PUSH_BYTES_MAX {
             return;
@@ -148,7 +63,7 @@ impl World {
 
     fn judge(&mut self, node: usize, token: PushToken, verdict: Verdict) {
         self.nodes[node].judged(verdict);
-        let judged = self.judging.take().filter(|push| push.token == token);
+        let judged = self.nodes[node].judging.remove(&token);
         if let Some(push) = judged.filter(|_| verdict == Verdict::Accept) {
             self.pass_on(node, push.from, push.topic, &push.payload);
         }
@@ -221,34 +136,6 @@ impl World {
         }
     }
 
-    fn log_event(&mut self, node: usize, event: &Event, from: Option<(usize, u128)>) {
-        let (peer, hash) = from.map_or((NOBODY, 0), |(peer, hash)| (number(peer), short(hash)));
-        let (kind, bytes) = match event {
-            Event::Tick => (StepKind::Tick, 0),
-            Event::Connected(_) => (StepKind::Connected, 0),
-            Event::Disconnected(_) => (StepKind::Disconnected, 0),
-            Event::Pushed { bytes, .. } => (StepKind::Pushed, bytes.len()),
-            Event::Asked { bytes, .. } => (StepKind::Asked, bytes.len()),
-            Event::Answered {
-                bytes: Some(bytes), ..
-            } => (StepKind::Answered, bytes.len()),
-            Event::Answered { bytes: None, .. } => (StepKind::Failed, 0),
-            Event::Report { records, .. } => (StepKind::Report, records.len()),
-            Event::Running { jobs, .. } => (StepKind::Running, jobs.len()),
-            Event::Publish { bytes, .. } => (StepKind::Publish, bytes.len()),
-            Event::Reconfigured(_) => (StepKind::Reconfigured, 0),
-            Event::Stopping => (StepKind::Stopping, 0),
-        };
-        self.log.push(Entry {
-            at_ms: self.now_ms,
-            kind,
-            node: number(node),
-            peer,
-            bytes: number(bytes),
-            hash,
-        });
-    }
-
     /// Writes down what no site is told.
     pub(super) fn log_fact(&mut self, node: usize, kind: StepKind) {
         self.log.push(Entry {
@@ -269,13 +156,4 @@ pub(super) fn flow_of(traffic: &mut Traffic, content: Content) -> &mut Flow {
         Content::Answer { .. } => &mut traffic.answer,
         Content::Control(_) => &mut traffic.control,
     }
-}
-
-fn number(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(NOBODY)
-}
-
-/// Half of a hash: enough for the log.
-fn short(hash: u128) -> u64 {
-    u64::try_from(hash >> 64).expect("64 bits are left")
 }

@@ -1,31 +1,29 @@
 //! Starting and ending the processes of nodes.
 //!
-//! Invariant: a node starts from its disk alone, under an incarnation that is durable in the side
-//! file before it is used, as the node's driver does it; and whatever ends it, its peers learn of it
-//! only by the network.
+//! Invariant: a node starts from its disk alone, as `fairmesh-round` says; and whatever ends it, its
+//! peers learn of it only by the network.
 //!
 //! Deliberately not here: what a site makes of its rows (`Site::restore`).
 
-use fairmesh_model::{Incarnation, SigningKey};
+use fairmesh_model::{Incarnation, Now, SigningKey};
+use fairmesh_round::{
+    FileRead, Input, JOURNAL, JOURNAL_OLD, Opening, SIDE, StoreState, take_incarnation, tidy,
+};
 use fairmesh_site::{Event, Site};
 
 use super::{RestartPlan, StepKind, World};
-use crate::disk::DiskError;
 use crate::node::StopReason;
 
-/// Why a node was not started. It is as it was.
+/// Why a node was not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// It runs.
     #[error("the node runs already")]
     Running,
-    /// Its disk has no room for its side file.
-    #[error("the disk: {0}")]
-    Disk(#[from] DiskError),
+    /// Its process ended while it was starting.
+    #[error("the node has ended while it was starting: {0:?}")]
+    Ended(StopReason),
 }
-
-/// Bits of an incarnation that are drawn.
-const RANDOM_BITS: u64 = 0xf_ffff;
 
 impl World {
     /// Starts a node on whatever its disk holds.
@@ -38,14 +36,24 @@ impl World {
         let place = &mut self.nodes[node];
         place.clock.restart(now);
         let started = place.clock.now(now);
-        let seconds = started.wall.0 / 1_000;
-        let incarnation = choose_incarnation(seconds, random, place.disk.side.floor);
-        place.disk.raise_floor(incarnation)?;
-        if place.disk.open() {
-            self.faults.count("store_set_aside");
-            self.documents_lost();
-            self.log_fact(node, StepKind::SetAside);
+        if let Err(why) = self.come_up(node, random, started) {
+            self.ended(node, why);
+            return Err(StartError::Ended(why));
         }
+        self.log_fact(node, StepKind::Started);
+        self.network.touch();
+        self.handle(node, Input::Event(Event::Tick));
+        Ok(())
+    }
+
+    fn come_up(&mut self, node: usize, random: u64, started: Now) -> Result<(), StopReason> {
+        let incarnation = self.next_incarnation(node, random, started)?;
+        let state = self.open_store(node);
+        let disk = &mut self.nodes[node].disk;
+        let left = tidy(|file| disk.is_there(file));
+        self.carry_out_ops(node, left)?;
+        let (opening, ops) = self.open_journal(node, state, incarnation, started);
+        self.carry_out_ops(node, ops)?;
         let place = &mut self.nodes[node];
         let mut plan = RestartPlan {
             incarnation,
@@ -55,36 +63,88 @@ impl World {
         if let Some(tamper) = &mut self.tamper {
             tamper.restart(node, &mut plan);
         }
-        place.life += 1;
-        place.ticked_ms = self.now_ms;
-        place.site = Some(Site::restore(
+        let site = Site::restore(
             place.config.clone(),
             SigningKey::from_secret(&place.key.to_secret()),
             plan.incarnation,
             plan.random,
             started,
             plan.rows,
-        ));
-        self.log_fact(node, StepKind::Started);
-        self.network.touch();
-        self.handle(node, Event::Tick, None);
+        );
+        let held_alone = || site.rows_held_alone();
+        let (round, ops) = opening.ready(held_alone, self.journal_bytes_max, started.wall);
+        self.carry_out_ops(node, ops)?;
+        let place = &mut self.nodes[node];
+        place.disk.opened();
+        place.life += 1;
+        place.ticked_ms = self.now_ms;
+        place.site = Some(site);
+        place.round = Some(round);
         Ok(())
+    }
+
+    fn next_incarnation(
+        &mut self,
+        node: usize,
+        random: u64,
+        started: Now,
+    ) -> Result<Incarnation, StopReason> {
+        let disk = &mut self.nodes[node].disk;
+        let seconds = started.wall.0 / 1_000;
+        let taken = match disk.read(&SIDE) {
+            FileRead::Bytes(bytes) => take_incarnation(Some(&bytes), seconds, random),
+            _ => take_incarnation(None, seconds, random),
+        };
+        let (incarnation, ops) = taken.unwrap_or_else(|_| {
+            // The operator does what the message says.
+            disk.put_side_aside();
+            take_incarnation(None, seconds, random).expect("there is none")
+        });
+        self.carry_out_ops(node, ops)?;
+        Ok(incarnation)
+    }
+
+    fn open_store(&mut self, node: usize) -> StoreState {
+        let disk = &mut self.nodes[node].disk;
+        let before = disk.set_aside();
+        let state = disk.open();
+        if disk.set_aside() > before {
+            self.faults.count("store_set_aside");
+            self.documents_lost();
+            self.log_fact(node, StepKind::SetAside);
+        }
+        state
+    }
+
+    fn open_journal(
+        &mut self,
+        node: usize,
+        state: StoreState,
+        incarnation: Incarnation,
+        started: Now,
+    ) -> (Opening, Vec<fairmesh_round::Op>) {
+        let disk = &mut self.nodes[node].disk;
+        let (old, current) = (disk.read(&JOURNAL_OLD), disk.read(&JOURNAL));
+        let lineage = incarnation.0;
+        let opened = Opening::new(state, lineage, &old, &current, started.wall);
+        opened.unwrap_or_else(|_| {
+            // A flipped bit may look like a newer release. The operator does what the message says.
+            disk.put_journal_aside();
+            let absent = FileRead::Absent;
+            let opened = Opening::new(state, lineage, &absent, &absent, started.wall);
+            opened.expect("there is none")
+        })
     }
 
     /// The process ends without a word, now.
     pub fn crash(&mut self, node: usize) {
-        if self.nodes[node].is_up() {
-            self.faults.count("crash");
-            self.end(node, StopReason::Crashed);
-        }
+        self.end(node, StopReason::Crashed);
     }
 
-    /// The process ends after `effects` more effects, in the middle of whatever it then does. A
-    /// change of the store that it dies in is on disk whole, or not at all.
-    pub fn crash_within(&mut self, node: usize, effects: usize) {
-        if self.nodes[node].is_up() {
-            self.nodes[node].crash_after = Some(effects);
-        }
+    /// The process ends after `steps` more of its rounds or, if it does not run, of its next start. It
+    /// ends in the middle of a step: what that was writing is there in part.
+    pub fn crash_within(&mut self, node: usize, steps: usize) {
+        self.nodes[node].crash_after = Some(steps);
     }
 
     /// The node publishes what is pending, and stops.
@@ -92,7 +152,7 @@ impl World {
         if self.nodes[node].is_up() {
             self.faults.count("stop");
         }
-        self.handle(node, Event::Stopping, None);
+        self.handle(node, Input::Event(Event::Stopping));
         self.end(node, StopReason::Stopped);
     }
 
@@ -105,20 +165,24 @@ impl World {
     pub(super) fn end(&mut self, node: usize, why: StopReason) {
         if self.nodes[node].is_up() {
             self.log_fact(node, StepKind::Ended);
-            self.nodes[node].end(why);
+            self.ended(node, why);
             self.network.leave(node);
         }
     }
-}
 
-/// The node's rule: at or above the floor, led by the time, and told apart by chance where the floor
-/// is ahead of the time (`node::driver::start`).
-fn choose_incarnation(seconds: u64, random: u64, floor: Incarnation) -> Incarnation {
-    let random = random & RANDOM_BITS;
-    let by_time = (seconds << 20) | random;
-    Incarnation(if by_time > floor.0 {
-        by_time
-    } else {
-        floor.0.saturating_add(random)
-    })
+    /// The process is gone, and with it, every other time it crashes, the power of its machine.
+    fn ended(&mut self, node: usize, why: StopReason) {
+        self.nodes[node].end(why);
+        match why {
+            StopReason::DiskFull => self.faults.count("disk_full"),
+            StopReason::Crashed => {
+                self.faults.count("crash");
+                let disk = &mut self.nodes[node].disk;
+                if self.crashes.below(2) == 0 && disk.lose_power(&mut self.crashes) {
+                    self.faults.count("lost_write");
+                }
+            }
+            StopReason::NotStarted | StopReason::Stopped => {}
+        }
+    }
 }

@@ -17,6 +17,8 @@ use crate::network::Parcel;
 pub(crate) enum Queued {
     /// A node may have something to do.
     Wake { node: usize },
+    /// A node is no longer busy with the round before.
+    Round { node: usize },
     /// A message arrives.
     Deliver(Box<Parcel>),
     /// A node looks whether its session with a peer is as it should be.

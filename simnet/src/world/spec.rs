@@ -28,8 +28,11 @@ pub struct WorldSpec {
     pub tick: Millis,
     /// The network.
     pub network: NetworkSpec,
-    /// Whether side files keep recent changes of the ledger.
+    /// Whether journals outlive their stores.
     pub keeps_journal: bool,
+    /// Whether nodes are busy now and then, so that rounds have several inputs, begin their journals
+    /// anew early, as is drawn, and have bits flipped in their files, too.
+    pub is_busy: bool,
     /// Entries that the event log remembers.
     pub log_entries: usize,
 }
@@ -45,6 +48,7 @@ impl WorldSpec {
             tick: Millis(1_000),
             network: NetworkSpec::default(),
             keeps_journal: false,
+            is_busy: false,
             log_entries: 256,
         }
     }

@@ -9,10 +9,10 @@
 use fairmesh_model::{Millis, MonoTime};
 use fairmesh_site::Event;
 
-use super::effects::{Judging, flow_of};
+use super::effects::flow_of;
 use super::{Action, Queued, World};
 use crate::network::{Content, Parcel, Payload};
-use crate::node::Asker;
+use crate::node::{Asker, Judging};
 
 /// How often a message that is stuck at a cut tries again, within its session.
 const RETRY_MS: u64 = 1_000;
@@ -154,6 +154,7 @@ impl World {
     fn dispatch(&mut self, queued: Queued) -> Option<(Option<usize>, StepKind)> {
         match queued {
             Queued::Wake { node } => self.wake(node),
+            Queued::Round { node } => self.flush(node).map(|kind| (Some(node), kind)),
             Queued::Deliver(parcel) => self.deliver(*parcel),
             Queued::Session { node, peer } => self.look_at_session(node, peer),
             Queued::Failed { node, id, life } => self.fail(node, id, life),
@@ -189,8 +190,8 @@ impl World {
             self.queue.push(place.due_ms, Queued::Wake { node });
             return None;
         }
-        self.handle(node, Event::Tick, None);
-        Some((Some(node), StepKind::Tick))
+        let kind = self.arrive(node, Event::Tick, None)?;
+        Some((Some(node), kind))
     }
 
     fn look_at_session(&mut self, node: usize, peer: usize) -> Option<(Option<usize>, StepKind)> {
@@ -205,8 +206,8 @@ impl World {
             self.network.sessions[node].insert(peer, session);
             let network = &mut self.network;
             network.meshes.connected(node, peer, &network.sessions);
-            self.handle(node, Event::Connected(peer_id), Some((peer, 0)));
-            return Some((Some(node), StepKind::Connected));
+            let kind = self.arrive(node, Event::Connected(peer_id), Some((peer, 0)))?;
+            return Some((Some(node), kind));
         }
         self.network.sessions[node].remove(&peer);
         self.network.meshes.disconnected(node, peer);
@@ -220,8 +221,8 @@ impl World {
             let again = Queued::Session { node, peer };
             self.queue.push(self.now_ms, again);
         }
-        self.handle(node, Event::Disconnected(peer_id), Some((peer, 0)));
-        Some((Some(node), StepKind::Disconnected))
+        let kind = self.arrive(node, Event::Disconnected(peer_id), Some((peer, 0)))?;
+        Some((Some(node), kind))
     }
 
     fn fail(&mut self, node: usize, id: u64, life: u32) -> Option<(Option<usize>, StepKind)> {
@@ -231,8 +232,8 @@ impl World {
         let peer = self.nodes[node].asks.remove(&id)?;
         let from = self.nodes[peer].id;
         let bytes = None;
-        self.handle(node, Event::Answered { from, id, bytes }, Some((peer, 0)));
-        Some((Some(node), StepKind::Failed))
+        let kind = self.arrive(node, Event::Answered { from, id, bytes }, Some((peer, 0)))?;
+        Some((Some(node), kind))
     }
 
     /// How many stores were lost, or replaced by older ones.
@@ -306,14 +307,13 @@ impl World {
             token,
         };
         let origin = Some((from, payload.hash));
-        self.judging = Some(Judging {
-            token,
+        let judging = Judging {
             from,
             topic,
             payload,
-        });
-        self.handle(to, event, origin);
-        Some(StepKind::Pushed)
+        };
+        self.nodes[to].judging.insert(token, judging);
+        self.arrive(to, event, origin)
     }
 
     /// What has arrived becomes an event, unless it means nothing any more.
@@ -339,9 +339,7 @@ impl World {
                     bytes: bytes.to_vec(),
                     channel,
                 };
-                self.handle(to, event, origin);
-                self.nodes[to].channels.remove(&channel);
-                Some(StepKind::Asked)
+                self.arrive(to, event, origin)
             }
             Content::Control(_) => None,
             Content::Answer { id, life } => {
@@ -358,8 +356,7 @@ impl World {
                     id,
                     bytes: Some(bytes.to_vec()),
                 };
-                self.handle(to, event, origin);
-                Some(StepKind::Answered)
+                self.arrive(to, event, origin)
             }
         }
     }
