@@ -344,6 +344,12 @@ impl Run {
             }
             self.oracle.lost(node, &survived, local);
             self.feeds.lost(node);
+        } else {
+            // The journal has what nobody else holds; the rest is with its peers alone from now on.
+            let certain = |vo: &VoId| (*vo, self.oracle.certain(node, Some(*vo)));
+            let survived = self.ids.iter().map(certain).collect();
+            let local = self.oracle.certain(node, None);
+            self.oracle.lost(node, &survived, &local);
         }
         let streams = self.oracle.published.streams_of(site_id(node)).collect();
         self.lost_streams.insert(node, streams);
