@@ -98,6 +98,8 @@ pub struct Disk {
     losses: Losses,
     /// Whether a bit of the journal was flipped since it was begun.
     is_flipped: bool,
+    /// Whether a bit of the side file was.
+    is_side_flipped: bool,
     /// Marks of jobs that the store had when it was lost.
     marks_due: Option<usize>,
 }
@@ -111,7 +113,7 @@ pub struct Losses {
     pub journals: u32,
     /// A journal had not all marks of jobs that a lost store had.
     pub marks: u32,
-    /// A damaged side file was put aside.
+    /// A side file with a flipped bit was put aside.
     pub sides: u32,
 }
 
@@ -127,6 +129,7 @@ impl Disk {
             room_bytes: None,
             losses: Losses::default(),
             is_flipped: false,
+            is_side_flipped: false,
             marks_due: None,
         }
     }
@@ -255,7 +258,8 @@ impl Disk {
     /// The operator puts a damaged side file aside.
     pub fn put_side_aside(&mut self) {
         self.remove_durably(&[SIDE]);
-        self.losses.sides += 1;
+        self.losses.sides += u32::from(self.is_side_flipped);
+        self.is_side_flipped = false;
     }
 
     /// The operator puts a journal aside that cannot be read.
@@ -311,6 +315,7 @@ impl Disk {
     pub fn flip_bit_of(&mut self, file: &FileName, random: &mut Stream) -> bool {
         let is_flipped = self.files.flip_bit(file, random);
         self.is_flipped |= is_flipped && JOURNALS.contains(file);
+        self.is_side_flipped |= is_flipped && *file == SIDE;
         is_flipped
     }
 

@@ -71,7 +71,7 @@ impl SideState {
 
     /// Puts this in the place of what was there.
     fn save(&self) -> Vec<Op> {
-        vec![
+        let ops = vec![
             Op::Create(SIDE_NEW),
             Op::Write {
                 file: SIDE_NEW,
@@ -84,7 +84,9 @@ impl SideState {
                 to: SIDE,
             },
             Op::SyncNames,
-        ]
+        ];
+        let is_kept = |op: &Op| !matches!(op, Op::Sync(_) | Op::SyncNames);
+        mutant!(SideUnsynced, ops, ops.into_iter().filter(is_kept).collect())
     }
 }
 

@@ -11,7 +11,7 @@
 //! Invariant: a start that is cut off anywhere, any number of times, comes to the same in the end.
 //! Deliberately not here: the incarnation (`side`), which is taken before.
 
-use fairmesh_model::{WallTime, mutated};
+use fairmesh_model::{WallTime, mutant, mutated};
 use fairmesh_site::{Table, Write};
 
 use crate::Round;
@@ -125,7 +125,7 @@ impl Opening {
             // what comes next.
             let newest = found.rounds.iter().map(|round| round.number).max();
             let newest = newest.filter(|_| is_same).unwrap_or_default();
-            number = newest.max(number + 1);
+            number = mutant!(BroughtUpByOne, newest.max(number + 1), number + 1);
             ops.push(Op::Apply { number, writes });
         }
         let opening = Self {

@@ -105,16 +105,8 @@ impl Site {
                 .into_iter()
                 .map(|(key, mark)| Write::set(Table::Jobs, key, mark.to_bytes())),
         );
-        let early = mutated!(RepliedBeforePersist);
-        if early {
-            let reply = Reply::Reported(report.reported.clone());
-            self.effects.push(Effect::Reply { ticket, reply });
-        }
         if !report.writes.is_empty() {
             self.effects.push(Effect::Persist(report.writes));
-        }
-        if early {
-            return;
         }
         self.effects.append(&mut report.behind);
         self.effects.push(Effect::Reply {
