@@ -16,11 +16,11 @@ use crate::event_log::{Entry, NOBODY, hash_bytes};
 use crate::node::{SimNode, StopReason};
 
 /// Who sent it, and the payload's hash.
-pub(super) type From = Option<(usize, u128)>;
+type Sender = Option<(usize, u128)>;
 
 impl World {
     /// Something reaches a node that runs. The kind of the step, unless it waits.
-    pub(super) fn arrive(&mut self, node: usize, event: Event, from: From) -> Option<StepKind> {
+    pub(super) fn arrive(&mut self, node: usize, event: Event, from: Sender) -> Option<StepKind> {
         let is_busy = self.hold_ms > 0 && self.rounds.below(4) == 0;
         let inbox = &mut self.nodes[node].inbox;
         inbox.push((Input::Event(event), from));
@@ -62,7 +62,7 @@ impl World {
         kind
     }
 
-    fn take(&mut self, node: usize, input: Input, from: From) -> StepKind {
+    fn take(&mut self, node: usize, input: Input, from: Sender) -> StepKind {
         let SimNode { round, disk, .. } = &self.nodes[node];
         let round = round.as_ref().expect("it runs");
         let tamper = &mut self.tamper;
