@@ -9,19 +9,22 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 
-use crate::invariants::{Invariant, LIVENESS, Liveness, Seen, Steps, TABLE, Violation};
+use crate::invariants::{Invariant, LIVENESS, Liveness, NO_PANIC, Seen, Steps, TABLE, Violation};
+use crate::liar::Liars;
 use crate::oracle::{Amounts, Oracle};
 use crate::swarm::{Feeds, Options, plan_faults};
 use crate::vo::Relabel;
-use crate::world::{Action, StepInfo, StepKind, World};
+use crate::world::{Action, StepInfo, StepKind, Tamper, World};
 
 mod act;
 mod heal;
+mod lie;
 pub mod outcome;
 pub mod pool;
 pub mod seeds;
@@ -45,6 +48,7 @@ enum Planned {
     Running(usize),
     Fault(Box<Action>),
     Relabel(usize),
+    Lie(usize),
 }
 
 /// Where a run is.
@@ -87,6 +91,10 @@ pub struct Run {
     told_again: bool,
     /// Who is who at each site.
     relabels: Vec<Relabel>,
+    /// Members that lie.
+    liars: BTreeSet<usize>,
+    /// Jobs that liars have made up.
+    false_jobs: u64,
     stats: RunStats,
     failure: Option<Failure>,
 }
@@ -106,7 +114,10 @@ impl Run {
             .iter()
             .map(|node| (node.id, node.index))
             .collect();
-        let watch = Watch::new(Rc::clone(&facts), None, garbage, node_of);
+        let liars = (!options.liars.is_empty())
+            .then(|| Liars::new(seed, &options.liars, Rc::clone(&facts)))
+            .map(|liars| Box::new(liars) as Box<dyn Tamper>);
+        let watch = Watch::new(Rc::clone(&facts), liars, garbage, node_of);
         world.set_tamper(Some(Box::new(watch)));
         world.set_usual_link(options.link.spec());
         let mut oracle = Oracle::new(options.sites);
@@ -136,6 +147,8 @@ impl Run {
             paused: BTreeSet::new(),
             told_again: false,
             relabels: vec![Relabel::Usual; options.sites],
+            liars: options.liars.iter().map(|liar| liar.site).collect(),
+            false_jobs: 0,
             stats: RunStats::default(),
             failure: None,
             options,
@@ -183,9 +196,21 @@ impl Run {
         self.failure.is_none() && !matches!(self.phase, Phase::Over)
     }
 
-    /// Runs to the end.
+    /// Runs to the end. A panic in a node is the end of the run, and its failure.
     pub fn finish(mut self) -> Outcome {
-        while self.step() {}
+        let run = || while self.step() {};
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(run)) {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+            let message = format!("a node panics: {}", said.unwrap_or("without a word"));
+            self.failure = Some(Failure {
+                invariant: NO_PANIC.to_owned(),
+                node: None,
+                at_ms: self.world.now().0,
+                message,
+                last_events: Vec::new(),
+            });
+        }
         self.outcome()
     }
 
@@ -200,6 +225,12 @@ impl Run {
         stats.faults = faults
             .map(|(word, count)| (word.to_owned(), count))
             .collect();
+        for liar in &self.options.liars {
+            *stats
+                .faults
+                .entry(format!("lies: {}", liar.lie))
+                .or_default() += 1;
+        }
         stats.steps = self.world.steps();
         stats.node_ms = self.world.now().0 * self.options.sites as u64;
         Outcome {
@@ -213,12 +244,13 @@ impl Run {
     fn plan(&mut self) {
         let ms = self.options.minutes * 60_000;
         let mut random = self.seed.stream("swarm report times");
-        let reports = self.options.minutes * self.options.reports_per_hour / 60;
+        let stretch = self.options.stretch;
+        let reports = self.options.minutes * self.options.reports_per_hour / 60 / stretch;
         for node in 0..self.options.sites {
             for _ in 0..reports {
                 self.at(random.below(ms), Planned::Report(node));
             }
-            let every = self.options.running_s * 1_000;
+            let every = self.options.running_s * 1_000 * stretch;
             if every > 0 {
                 let first = random.below(every);
                 let mut at = first;
@@ -232,6 +264,12 @@ impl Run {
         for _ in 0..self.options.load.identity_changes {
             let (at, node) = (random.below(ms), random.index(self.options.sites));
             self.at(at, Planned::Relabel(node));
+        }
+        let mut random = self.seed.stream("swarm lies");
+        for node in self.liars.clone() {
+            for _ in 0..lie::LIES {
+                self.at(random.below(ms), Planned::Lie(node));
+            }
         }
         for planned in plan_faults(self.seed, &self.options, ms) {
             let action = Box::new(planned.action);
@@ -297,6 +335,9 @@ impl Run {
         let facts = self.facts.take();
         self.facts.borrow_mut().is_calm = facts.is_calm;
         self.stats.garbage += facts.garbage;
+        if node.is_some_and(|node| self.is_liar(node)) {
+            return;
+        }
         for body in facts.batches.iter().filter_map(|batch| batch.body.as_ref()) {
             self.oracle.published.signed(body);
         }
@@ -309,6 +350,7 @@ impl Run {
             deep,
             whole: &self.whole,
             vos: &self.ids,
+            liars: &self.options.liars,
         };
         for (entry, (invariant, checks)) in TABLE.iter().zip(&mut self.invariants) {
             if let Err(violation) = check(invariant.as_mut(), &seen, checks) {
@@ -318,11 +360,12 @@ impl Run {
     }
 
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
-        self.look_at = now.after(LOOK_EVERY);
+        self.look_at = now.after(LOOK_EVERY.times(self.options.stretch));
         if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
             (0..self.options.sites).for_each(|node| self.tell_the_rest(node));
         }
-        let difference = Liveness::difference(&self.world, self.world.founded_vos());
+        let vos = self.world.founded_vos();
+        let difference = Liveness::difference(&self.world, vos, &self.liars);
         let looked = liveness.look(now, difference);
         self.phase = Phase::Healed(liveness);
         match looked {

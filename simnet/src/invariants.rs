@@ -7,18 +7,23 @@
 //! Invariant: a checker reads and never changes the world, and a check that is counted was made.
 //! Deliberately not here: which faults are drawn, and how failures are shown.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use fairmesh_model::VoId;
+use fairmesh_model::{AccountPath, SiteId, VoId};
+use fairmesh_site::Site;
 
 use crate::check::watch::Facts;
+use crate::liar::Liar;
 use crate::oracle::Oracle;
 use crate::world::{StepKind, World};
 
 mod agreement;
 mod answers;
 mod coverage;
+mod expired;
 mod incarnations;
+mod liars;
 mod limits;
 mod liveness;
 mod lost;
@@ -51,13 +56,37 @@ pub struct Seen<'a> {
     pub whole: &'a [bool],
     /// The VOs.
     pub vos: &'a [VoId],
+    /// Members that lie. Nothing is claimed of what their own nodes do.
+    pub liars: &'a [Liar],
 }
 
 impl Seen<'_> {
-    /// The nodes to look at.
+    /// The nodes to look at: honest ones.
     pub fn nodes(&self) -> impl Iterator<Item = usize> + '_ {
         let all = 0..self.world.nodes().len();
-        all.filter(|node| self.node.is_none_or(|only| only == *node))
+        all.filter(|node| self.node.is_none_or(|only| only == *node) && !self.is_liar(*node))
+    }
+
+    /// Whether a site lies.
+    pub fn is_liar(&self, node: usize) -> bool {
+        self.liars.iter().any(|liar| liar.site == node)
+    }
+
+    /// Whether the site of that identity lies.
+    pub fn lies(&self, site: SiteId) -> bool {
+        self.world
+            .index_of(site)
+            .is_some_and(|node| self.is_liar(node))
+    }
+
+    /// What a site counts of honest sites in a VO, account by account.
+    pub fn honest_charges(&self, site: &Site, vo: VoId) -> BTreeMap<AccountPath, u64> {
+        let mut sums = BTreeMap::new();
+        let cells = site.usage_cells().filter(|cell| cell.vo == Some(vo));
+        for cell in cells.filter(|cell| !self.lies(cell.site)) {
+            *sums.entry(cell.path).or_default() += cell.counters.charge;
+        }
+        sums
     }
 }
 
@@ -122,8 +151,11 @@ impl fmt::Debug for Entry {
 /// The name of the one that the runner itself checks, because it is about time.
 pub const LIVENESS: &str = "liveness";
 
+/// The name of what is broken where a node panics, whatever it was shown.
+pub const NO_PANIC: &str = "no-panic";
+
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 12] = [
+pub const TABLE: [Entry; 14] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -168,6 +200,16 @@ pub const TABLE: [Entry; 12] = [
         name: "limits",
         says: "queues, rows and lists stay within their named limits",
         make: |nodes| Box::new(limits::Limits::new(nodes)),
+    },
+    Entry {
+        name: "expired",
+        says: "whoever goes by documents that have expired says so, and nobody else",
+        make: |nodes| Box::new(expired::Expired::new(nodes)),
+    },
+    Entry {
+        name: "liars",
+        says: "what a liar moves stays under its capacity, what it costs under limits, and it is named",
+        make: |nodes| Box::new(liars::Bounded::new(nodes)),
     },
     Entry {
         name: "total",

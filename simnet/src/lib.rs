@@ -20,6 +20,7 @@
 //! | [`campaign`] | runs that are spread over many processes, and putting them together |
 //! | [`check`] | one seed: faults, heal, and the end; and many of them |
 //! | [`scenario`] | stories written down in TOML |
+//! | [`liar`] | members that lie: what they do, and what must hold |
 //! | [`report`] | what is left of a run that failed |
 //! | [`grid`] | clusters whose schedulers ask their own site's node who is next |
 //! | [`central`] | the all-knowing scheduler that gossip is measured against |
@@ -47,6 +48,7 @@ pub mod world;
 
 pub mod check;
 pub mod invariants;
+pub mod liar;
 pub mod mutants;
 pub mod oracle;
 pub mod report;

@@ -11,6 +11,7 @@ mod draw;
 mod faults;
 mod load;
 mod options;
+mod pace;
 
 pub(crate) use faults::plan_faults;
 pub(crate) use load::{Feeds, Offer};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fairmesh_model::{RunningJob, UsageMode, UsageRecord, VoId};
+use fairmesh_model::{RunningJob, UsageMode, UsageRecord, VoId, WallTime};
 
 use super::{Planned, Run};
 use crate::disk::Losses;
@@ -22,14 +22,24 @@ impl Run {
         match planned {
             Planned::Report(node) if self.paused.contains(&node) => {}
             Planned::Report(node) => {
-                let (now, mounted) = (self.world.true_wall(), self.mounted(node));
+                let (now, mounted) = (self.batch_wall(node), self.mounted(node));
                 let offers = self.feeds.report(node, now, &mounted);
                 self.report(node, &offers);
             }
             Planned::Running(node) => self.running(node),
             Planned::Fault(action) => self.fault(&action),
             Planned::Relabel(node) => self.relabel(node),
+            Planned::Lie(node) => self.lie(node),
         }
+    }
+
+    /// What time a site's batch system takes it to be.
+    pub(super) fn batch_wall(&self, node: usize) -> WallTime {
+        let (now, by) = (
+            self.world.true_wall(),
+            self.options.batch_clock_ms(self.seed, node),
+        );
+        WallTime(now.0.saturating_add_signed(by))
     }
 
     /// VOs that a node mounts now, by their numbers.
@@ -52,7 +62,9 @@ impl Run {
             let refused: Vec<usize> = reported.refused.iter().map(|(at, _)| *at).collect();
             for (at, offer) in offers.iter().enumerate() {
                 if !refused.contains(&at) {
-                    self.oracle.acknowledged(node, &offer.record);
+                    if !self.is_liar(node) {
+                        self.oracle.acknowledged(node, &offer.record);
+                    }
                     self.feeds.answered(node, offer);
                 } else if terms[at].is_none() && self.has_charter(node, offer) {
                     // Nobody can say what it costs: it is for a person to put that right.
@@ -65,7 +77,7 @@ impl Run {
     }
 
     fn running(&mut self, node: usize) {
-        let (now, mounted) = (self.world.true_wall(), self.mounted(node));
+        let (now, mounted) = (self.batch_wall(node), self.mounted(node));
         let listed = self.feeds.running(node, now, &mounted);
         self.list(node, listed);
     }
@@ -86,6 +98,9 @@ impl Run {
         let counted = counted.into_iter().enumerate();
         let counted = counted.filter(|(at, _)| !refused.contains(at));
         let counted: Vec<_> = counted.map(|(_, job)| job).collect();
+        if self.is_liar(node) {
+            return;
+        }
         if reported.is_some() {
             for (job, _) in &counted {
                 self.oracle.acknowledged(node, &job.record);
@@ -109,9 +124,9 @@ impl Run {
             (record, terms.map(Rc::new))
         };
         let rules: Vec<_> = records.map(rules).collect();
-        let clocks_off = clocks_were_wrong(&self.world);
+        let (clocks_off, is_liar) = (clocks_were_wrong(&self.world), self.is_liar(node));
         let note = |(record, terms): (&UsageRecord, Option<Rc<Terms>>)| {
-            if let Some(terms) = &terms {
+            if let Some(terms) = terms.as_ref().filter(|_| !is_liar) {
                 self.oracle.offered(node, record, terms, clocks_off);
             }
             terms

@@ -60,11 +60,12 @@ impl Run {
             timeout: of(|timing| timing.request_timeout),
             publish: of(|timing| timing.publish),
             heartbeat: of(|timing| timing.heartbeat),
+            tick: self.options.tick(),
         }
     }
 
     pub(super) fn tell_the_rest(&mut self, node: usize) {
-        let (now, mounted) = (self.world.true_wall(), self.mounted(node));
+        let (now, mounted) = (self.batch_wall(node), self.mounted(node));
         self.feeds.end_all(node, now);
         self.list(node, Vec::new());
         for _ in 0..LAST_REPORTS_MAX {

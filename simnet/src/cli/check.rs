@@ -18,6 +18,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::campaign::{Part, Results, Seeds};
 use crate::check::summary::{Failed, Summary};
 use crate::check::{Run, pool, seeds, shrink};
+use crate::liar::Choice;
 use crate::report;
 use crate::swarm::Options;
 
@@ -43,6 +44,12 @@ pub struct Args {
     /// Simulated days of each safety phase, instead of what keeps a seed short.
     #[arg(long)]
     pub days: Option<u64>,
+    /// Draw members that lie: `withstood`, in a third of the seeds; in all seeds `all`, or the one named.
+    #[arg(long, value_name = "WHICH")]
+    pub lies: Option<Choice>,
+    /// Draw Grids of days, weeks and months, too, whose documents expire.
+    #[arg(long, conflicts_with = "days")]
+    pub slow: bool,
     /// Run with the options in this file instead of drawing them.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sites", "days"])]
     pub options: Option<PathBuf>,
@@ -101,6 +108,8 @@ impl Args {
             word("seeds of commit", self.from_commit.clone()),
             word("sites", self.sites.map(|sites| sites.to_string())),
             word("days", self.days.map(|days| days.to_string())),
+            word("lies", self.lies.map(|choice| choice.to_string())),
+            self.slow.then(|| "slow".to_owned()),
             word("options", given.map(Options::to_toml)),
         ];
         let words: Vec<String> = words.into_iter().flatten().collect();
@@ -108,6 +117,22 @@ impl Args {
     }
 
     fn options(&self, seed: Seed, given: Option<&Options>) -> Options {
+        let options = self.options_of(seed, given);
+        if given.is_some() {
+            return options;
+        }
+        let options = match self.lies {
+            Some(choice) => options.with_lies(seed, choice),
+            None => options,
+        };
+        if self.slow {
+            options.with_pace(seed)
+        } else {
+            options
+        }
+    }
+
+    fn options_of(&self, seed: Seed, given: Option<&Options>) -> Options {
         let minutes = self.days.map(|days| days * 24 * 60);
         match (given, self.sites, minutes) {
             (Some(given), ..) => given.clone(),
@@ -137,6 +162,12 @@ impl Args {
         }
         if let Some(days) = self.days {
             line += &format!(" --days {days}");
+        }
+        if let Some(choice) = self.lies {
+            line += &format!(" --lies {choice}");
+        }
+        if self.slow {
+            line += " --slow";
         }
         if let Some(file) = &self.options {
             line += &format!(" --options {}", file.display());

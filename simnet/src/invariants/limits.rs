@@ -72,7 +72,10 @@ impl Limits {
                 *batches.entry((id.vo, id.stream)).or_default() += 1;
             }
         }
-        for ((_, stream), count) in &batches {
+        let honest = batches
+            .iter()
+            .filter(|((_, stream), _)| !seen.lies(stream.site));
+        for ((_, stream), count) in honest {
             let is_whole = !self.has_lost[node] || self.signs_as[node] == Some(stream.incarnation);
             let is_own = stream.site == place.id && is_whole;
             // Checkpoints of others are pushed, and asked for once there is much to let go of.

@@ -30,8 +30,8 @@ const INTERVALS: u64 = 3;
 /// and a quarter, at one end later than at the other, and then opened anew.
 const OPENING: Millis = Millis::from_secs(20);
 
-/// How far apart sites do what they do by the clock: two of the coarsest ticks.
-const TICKS: Millis = Millis::from_secs(10);
+/// How far apart sites do what they do by the clock, in ticks.
+const TICKS: u64 = 2;
 
 /// Steps of a node in a simulated second, over a whole minute, that are no livelock: two hundred
 /// times what a node of a swarm takes on average.
@@ -51,6 +51,8 @@ pub struct Slowest {
     pub publish: Millis,
     /// Between two words of a site that has nothing to publish.
     pub heartbeat: Millis,
+    /// Between two moments at which a site sees that time has passed.
+    pub tick: Millis,
 }
 
 /// How two nodes differ.
@@ -73,6 +75,8 @@ pub struct Liveness {
     end: MonoTime,
     /// Three sync intervals.
     spread: Millis,
+    /// Some ticks.
+    ticks: Millis,
     /// Whether days may be merged.
     merges: bool,
     /// How often views may differ again, and how often they have.
@@ -105,6 +109,7 @@ impl Liveness {
             due,
             end: if prices { described.max(kept) } else { kept },
             spread,
+            ticks: slowest.tick.times(TICKS).max(Millis::from_secs(10)),
             merges,
             breaks_max: sites,
             breaks: 0,
@@ -142,7 +147,7 @@ impl Liveness {
         self.breaks += usize::from(was_one);
         let allowed = match (self.merges, holds_same) {
             (true, _) => self.spread,
-            (false, true) => TICKS,
+            (false, true) => self.ticks,
             (false, false) => Millis(0),
         };
         let was_ever_one = self.since > self.healed;
@@ -163,13 +168,14 @@ impl Liveness {
         self.one
     }
 
-    /// Who differs, if anybody does now.
-    pub fn difference(world: &World, vos: &[Vo]) -> Option<Difference> {
+    /// Who of the honest differs, if anybody does now.
+    pub fn difference(world: &World, vos: &[Vo], liars: &BTreeSet<usize>) -> Option<Difference> {
         for founded in vos {
             let vo = &founded.id;
             let mut first: Option<(usize, Held)> = None;
             let mut views: BTreeMap<Window, (usize, Option<ContentHash>)> = BTreeMap::new();
-            for node in world.nodes() {
+            let honest = world.nodes().iter();
+            for node in honest.filter(|node| !liars.contains(&node.index)) {
                 let Some(site) = node.site() else {
                     if node.config.vos.values().any(|of| of == vo) {
                         return held_otherwise(node.index, "it does not run".to_owned());

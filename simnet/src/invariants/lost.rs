@@ -68,7 +68,9 @@ pub(super) fn site_vos(seen: &Seen<'_>, node: usize) -> Vec<fairmesh_model::VoId
 
 impl Invariant for NothingLost {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        let Some(node) = seen.node else { return Ok(()) };
+        let Some(node) = seen.node.filter(|node| !seen.is_liar(*node)) else {
+            return Ok(());
+        };
         if !seen.whole[node] || !self.is_due(node, seen.kind) {
             return Ok(());
         }

@@ -43,7 +43,8 @@ impl Prices {
         for vo in seen.vos {
             let held = site.descriptions(*vo).map(|said| said.body());
             let held: BTreeMap<_, _> = held.map(|said| (said.site, &said.prices)).collect();
-            for (owner, said) in self.said.iter().enumerate() {
+            let said = self.said.iter().enumerate();
+            for (owner, said) in said.filter(|(owner, _)| !seen.is_liar(*owner)) {
                 let config = &seen.world.node(owner).config;
                 let takes_part = [node, owner]
                     .iter()

@@ -43,12 +43,11 @@ impl Invariant for NothingTwice {
                 }
                 let bounds = seen.oracle.bounds(vo);
                 *checks += 1;
-                for (path, counters) in site.usage_by_account(Some(vo)) {
+                for (path, charge) in seen.honest_charges(site, vo) {
                     let most = bounds.get(&path).map_or(0, |(_, most)| *most);
-                    if counters.charge > most {
+                    if charge > most {
                         let message = format!(
-                            "counts {} core-ms for {path} of VO {}; all feeds have offered {most}",
-                            counters.charge,
+                            "counts {charge} core-ms for {path} of VO {}; all feeds have offered {most}",
                             vo.short()
                         );
                         return Err(Violation::at(node, message));

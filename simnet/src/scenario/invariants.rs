@@ -88,6 +88,7 @@ impl Condition for Invariants {
         let facts: Facts = self.facts.take();
         let vos: Vec<_> = world.vos().into_iter().collect();
         let seen = Seen {
+            liars: &[],
             world,
             node: step.node,
             kind: step.kind,

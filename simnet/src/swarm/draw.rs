@@ -6,6 +6,8 @@
 
 use fairmesh_cluster::{Seed, Stream};
 
+use crate::liar;
+
 use super::{
     ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalOptions,
     ModeOption, Options, TimingOptions, VoOptions,
@@ -36,6 +38,8 @@ impl Options {
         Self {
             sites,
             minutes,
+            stretch: 1,
+            batch_clocks: false,
             reports_per_hour: random.between(1, 20).min(2 + 2_000 / minutes.max(1)),
             repeat_permille: coin(&mut coins, 200),
             late_permille: coin(&mut coins, 100),
@@ -49,8 +53,17 @@ impl Options {
             link: draw_link(&mut coins),
             faults: draw_faults(&mut coins, minutes),
             vos,
+            liars: Vec::new(),
             step: None,
         }
+    }
+}
+
+impl Options {
+    /// With other lies than those that are drawn.
+    pub fn with_lies(mut self, seed: Seed, choice: liar::Choice) -> Self {
+        self.liars = liar::draw(seed, self.sites, choice);
+        self
     }
 }
 

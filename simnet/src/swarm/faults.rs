@@ -112,6 +112,7 @@ impl Drawn<'_> {
     /// From seconds to an hour, short ones as often as long ones.
     fn a_while(&mut self) -> u64 {
         let most = [5_000, 60_000, 600_000, 3_600_000][self.random.index(4)];
+        let most = most * self.options.stretch;
         self.random.between(500, most)
     }
 
@@ -256,6 +257,8 @@ impl Drawn<'_> {
 
     fn reconfigure(&mut self) {
         let (publish_s, sync_s) = (self.random.between(10, 120), self.random.between(5, 60));
+        let stretch = self.options.stretch;
+        let (publish_s, sync_s) = (publish_s * stretch, sync_s * stretch);
         let nodes = self.nodes();
         let long = 50 * u32::try_from(self.random.below(4)).expect("small");
         self.once(Action::Reconfigure {

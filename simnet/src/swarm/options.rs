@@ -9,6 +9,7 @@ use fairmesh_model::{
 use fairmesh_site::{Charging, Timing};
 use serde::{Deserialize, Serialize};
 
+use crate::liar::{LIAR_CORES, Liar};
 use crate::network::{LinkSpec, NetworkSpec};
 use crate::vo::{DAY, OwnerSpec, VALIDITY, Vo, VoSpec};
 use crate::world::{Planned, WorldSpec};
@@ -21,6 +22,12 @@ pub struct Options {
     pub sites: usize,
     /// Length of the safety phase, simulated minutes.
     pub minutes: u64,
+    /// How much slower everything is than in a Grid of hours: intervals, load, and how long faults last.
+    #[serde(default = "one")]
+    pub stretch: u64,
+    /// Whether the clocks of some batch systems are wrong.
+    #[serde(default)]
+    pub batch_clocks: bool,
     /// Reports of finished jobs that each site's feed makes in an hour.
     pub reports_per_hour: u64,
     /// Reports of a thousand that repeat an earlier one.
@@ -49,6 +56,9 @@ pub struct Options {
     pub faults: FaultOptions,
     /// The VOs.
     pub vos: Vec<VoOptions>,
+    /// Members that lie.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub liars: Vec<Liar>,
     /// What goes wrong when, instead of what the seed draws from `faults`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Vec<Planned>>,
@@ -228,6 +238,13 @@ pub enum ModeOption {
     Predictive,
 }
 
+/// Seconds after which running jobs of a silent site do not count: the default of sites.
+const SILENCE_S: u64 = 600;
+
+fn one() -> u64 {
+    1
+}
+
 /// Days that every history reaches back: no clock is wrong by more, so nothing is forgotten.
 const HISTORY_DAYS: u64 = 450;
 
@@ -248,10 +265,12 @@ impl Options {
     /// The intervals.
     pub(crate) fn timing(&self) -> Timing {
         let timing = self.timing;
+        let slow = |seconds| Millis::from_secs(seconds * self.stretch);
         Timing {
-            publish: Millis::from_secs(timing.publish_s),
-            heartbeat: Millis::from_secs(timing.heartbeat_s),
-            sync: Millis::from_secs(timing.sync_s),
+            publish: slow(timing.publish_s),
+            heartbeat: slow(timing.heartbeat_s),
+            sync: slow(timing.sync_s),
+            silence: slow(SILENCE_S),
             request_timeout: Millis::from_secs(timing.request_timeout_s),
             checkpoint_batches: timing.checkpoint_batches,
             ..Timing::default()
@@ -278,15 +297,26 @@ impl Options {
     /// The VOs, with their first documents.
     pub(crate) fn found(&self) -> Vec<Vo> {
         let found = |(index, vo): (usize, &VoOptions)| {
-            Vo::found(index, vo.spec(index)).expect("options make valid VOs")
+            let mut spec = vo.spec(index);
+            for (site, cores) in &mut spec.members {
+                if self.liars.iter().any(|liar| liar.site == *site) {
+                    *cores = LIAR_CORES;
+                }
+            }
+            Vo::found(index, spec).expect("options make valid VOs")
         };
         self.vos.iter().enumerate().map(found).collect()
+    }
+
+    /// Shortest time between two ticks of one node.
+    pub(crate) fn tick(&self) -> Millis {
+        Millis(self.timing.tick_ms * self.stretch)
     }
 
     /// The world that the sites live in.
     pub(crate) fn world(&self, vos: &[Vo]) -> WorldSpec {
         let mut spec = WorldSpec::of_vos(self.sites, vos, &self.owner());
-        spec.tick = Millis(self.timing.tick_ms);
+        spec.tick = self.tick();
         spec.keeps_journal = self.keeps_journal;
         spec.is_busy = true;
         spec.network = NetworkSpec {

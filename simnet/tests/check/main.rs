@@ -8,6 +8,7 @@ use fairmesh_cluster::Seed;
 use simnet::check::{Run, pool};
 use simnet::swarm::Options;
 
+mod lies;
 #[cfg(feature = "mutants")]
 mod mutants;
 

@@ -16,10 +16,6 @@ use super::{ByAccount, Look, name};
 use crate::invariants::Violation;
 use crate::oracle::Cells;
 
-/// For how long at most a list of running jobs counts that nobody repeats, and a minute for the time
-/// that it takes.
-const SILENT_MS: u64 = 660_000;
-
 /// Where amounts are compared: a window, a whole day, or all time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum When {
@@ -43,7 +39,8 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
     let vos = look.seen.world.node(look.node).config.vos.values();
     let vos: BTreeSet<Option<VoId>> = vos.copied().map(Some).chain([None]).collect();
     let mut checks = 0;
-    for (of, node) in look.seen.world.nodes().iter().enumerate() {
+    let honest = look.seen.world.nodes().iter().enumerate();
+    for (of, node) in honest.filter(|(of, _)| !look.seen.is_liar(*of)) {
         for vo in &vos {
             if vo.is_some() || of == look.node {
                 checks += check_site(look, (of, node.id), *vo, &counted)?;
@@ -169,8 +166,11 @@ fn check_expected(look: &Look<'_>) -> Result<u64, Violation> {
         *rows.entry(path.clone()).or_default() += charge;
     }
     let mut checks = 0;
+    let silence = look.seen.world.node(look.node).config.timing.silence;
+    let silent_ms = silence.0 / 10 * 11;
     for vo in look.held.keys() {
-        for (of, node) in look.seen.world.nodes().iter().enumerate() {
+        let honest = look.seen.world.nodes().iter().enumerate();
+        for (of, node) in honest.filter(|(of, _)| !look.seen.is_liar(*of)) {
             let rows = shown.remove(&(*vo, node.id)).unwrap_or_default();
             let told = look.seen.oracle.expected(of, *vo);
             let is_told = |since: MonoTime| {
@@ -180,7 +180,7 @@ fn check_expected(look: &Look<'_>) -> Result<u64, Violation> {
             let is_last = told.map_or(rows.is_empty(), |told| told.acknowledged == rows);
             let is_right = match look.at_rest {
                 true => {
-                    is_last || is_told(MonoTime(look.seen.world.now().0.saturating_sub(SILENT_MS)))
+                    is_last || is_told(MonoTime(look.seen.world.now().0.saturating_sub(silent_ms)))
                 }
                 false => rows.is_empty() || is_told(MonoTime(0)),
             };

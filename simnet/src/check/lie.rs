@@ -1,0 +1,136 @@
+//! Lies that a site's owner tells his own node.
+//!
+//! Invariant: the ledger knows nothing of what a liar reports: what honest sites must count of it is
+//! bounded by its capacity, and by nothing else. Deliberately not here: what is forged on the way
+//! (`crate::liar`).
+
+use std::sync::Arc;
+
+use fairmesh_model::{Factor, Millis, PriceList, RunningJob, UsageRecord, WallTime};
+
+use super::Run;
+use crate::liar::{How, Told, named};
+use crate::swarm::VoOptions;
+use crate::vo::job;
+
+/// How often a liar lies in a run.
+pub(super) const LIES: u64 = 24;
+
+/// Records of countless accounts that are reported at a time.
+const ACCOUNTS: usize = 100;
+
+/// Queues of an endless price list.
+const QUEUES: usize = 200;
+
+/// Fifty years.
+const YEARS_MS: i64 = 50 * 365 * 86_400_000;
+
+impl Run {
+    /// Whether a site lies.
+    pub(super) fn is_liar(&self, node: usize) -> bool {
+        self.liars.contains(&node)
+    }
+
+    /// A liar has its turn.
+    pub(super) fn lie(&mut self, node: usize) {
+        let of_node = self.options.liars.iter().find(|liar| liar.site == node);
+        let how = of_node.and_then(|liar| named(&liar.lie)).map(|lie| lie.how);
+        if let Some(How::Told(told)) = how {
+            self.tell_lie(node, told);
+        }
+    }
+
+    fn tell_lie(&mut self, node: usize, told: Told) {
+        let now = self.world.true_wall();
+        let day = Millis(86_400_000);
+        match told {
+            Told::OverReport => {
+                self.report_lies(node, 1, u32::MAX, (now.before(day.times(20)), now), "u0");
+            }
+            Told::OverRunning => {
+                let listed = self.false_records(node, 1, u32::MAX, (now.before(day), now), "u0");
+                let years = Millis(YEARS_MS.unsigned_abs());
+                let run = |mut record: UsageRecord| {
+                    record.running = true;
+                    let expected_end = now.after(years);
+                    RunningJob {
+                        record,
+                        expected_end,
+                    }
+                };
+                let _ = self
+                    .world
+                    .running(node, listed.into_iter().map(run).collect());
+            }
+            Told::OldJobs => {
+                self.report_lies(node, 4, 64, (WallTime(0), WallTime(3_600_000)), "u0");
+            }
+            Told::ManyAccounts => {
+                self.report_lies(node, ACCOUNTS, 1, (now.before(Millis(60_000)), now), "any");
+            }
+            Told::Relabelled => {
+                self.report_lies(node, 4, 64, (now.before(Millis(3_600_000)), now), "u1");
+            }
+            Told::Restarts => self.world.restart(node).unwrap_or(()),
+            Told::ClockAhead => self.set_clock(node, YEARS_MS),
+            Told::ClockBehind => self.set_clock(node, -YEARS_MS),
+            Told::Prices => self.say_prices(node),
+        }
+    }
+
+    fn set_clock(&mut self, node: usize, by_ms: i64) {
+        self.world.clock_correct(node);
+        self.world.clock_jump(node, by_ms);
+    }
+
+    fn say_prices(&mut self, node: usize) {
+        self.false_jobs += 1;
+        let mut config = self.world.node(node).config.clone();
+        let queue = |index: usize| {
+            let name = format!("queue-{}-{index}", self.false_jobs);
+            (name, Factor::from_millionths(1_500_000))
+        };
+        config.charging.prices = Arc::new(PriceList {
+            queues: (0..QUEUES).map(queue).collect(),
+            ..PriceList::clone(&config.charging.prices)
+        });
+        self.world.reconfigure(node, config);
+    }
+
+    fn report_lies(
+        &mut self,
+        node: usize,
+        count: usize,
+        cores: u32,
+        ran: (WallTime, WallTime),
+        user: &str,
+    ) {
+        let records = self.false_records(node, count, cores, ran, user);
+        let _ = self.world.report(node, records);
+    }
+
+    fn false_records(
+        &mut self,
+        node: usize,
+        count: usize,
+        cores: u32,
+        ran: (WallTime, WallTime),
+        user: &str,
+    ) -> Vec<UsageRecord> {
+        let mounted = self.mounted(node);
+        let Some(vo) = mounted.first() else {
+            return Vec::new();
+        };
+        let account = VoOptions::name(*vo);
+        let record = |_| {
+            self.false_jobs += 1;
+            let name = format!("lie {}", self.false_jobs);
+            let user = match user {
+                "any" => format!("x{}", self.false_jobs),
+                user => user.to_owned(),
+            };
+            job(name, &account, ("g0", &user), ran, cores)
+        };
+        (0..count).map(record).collect()
+    }
+}

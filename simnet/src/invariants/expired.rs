@@ -1,0 +1,56 @@
+//! Documents that have expired stay in force, and every answer says so.
+//!
+//! Invariant checked: a node that goes by a charter or a share policy whose time is over, by its own
+//! clock, says that it does; one whose documents are all valid does not. That it goes by them still is
+//! checked at rest, when all must hold what was signed last (`liveness`).
+
+use super::lost::site_vos;
+use super::{Invariant, Seen, Violation};
+
+/// Deep checks between two of these.
+const DEEP_BETWEEN: u64 = 8;
+
+/// The checker.
+pub(super) struct Expired {
+    passed: u64,
+}
+
+impl Expired {
+    pub(super) fn new(_nodes: usize) -> Self {
+        Self { passed: 0 }
+    }
+}
+
+impl Invariant for Expired {
+    fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        if !seen.deep {
+            return Ok(());
+        }
+        self.passed += 1;
+        if seen.node.is_some() && !self.passed.is_multiple_of(DEEP_BETWEEN) {
+            return Ok(());
+        }
+        for node in seen.nodes() {
+            let Some(site) = seen.world.site(node) else {
+                continue;
+            };
+            let now = seen.world.now_at(node);
+            let mounted = site_vos(seen, node);
+            let held = site.vo_status(now).into_iter();
+            let held = held.filter(|status| status.charter_version > 0);
+            let held: Vec<_> = held.map(|status| status.vo).collect();
+            let vos = seen.world.founded_vos().iter();
+            let mut held = vos.filter(|vo| mounted.contains(&vo.id) && held.contains(&vo.id));
+            // All documents of a VO expire at one time.
+            let has_expired = held.any(|vo| vo.charter.claimed().expires < now.wall);
+            let says = site.health(now).expired;
+            *checks += 1;
+            if says != has_expired {
+                let message =
+                    format!("says that documents have expired: {says}; {has_expired} is right");
+                return Err(Violation::at(node, message));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! What liars do to their messages.
+//!
+//! Invariant: only what enters or leaves a liar is changed, and what a liar sends to an honest site;
+//! once the Grid is healed nobody lies any more. Deliberately not here: the format (`wire`).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use fairmesh_cluster::{Seed, Stream};
+use fairmesh_model::SiteId;
+use fairmesh_site::{Effect, Event};
+
+use super::{Forged, How, Liar, Sent, named, wire};
+use crate::check::watch::SharedFacts;
+use crate::vo::site_id;
+use crate::world::Tamper;
+
+/// Pushes that a liar remembers.
+const REMEMBERED: usize = 64;
+
+/// Of so many ticks one is used for a forgery.
+const FORGES_EVERY: u64 = 4;
+
+struct One {
+    how: How,
+    random: Stream,
+    pushed: VecDeque<(fairmesh_model::VoId, Vec<u8>)>,
+    forger: wire::Forger,
+    ticks: bool,
+}
+
+/// All liars of a Grid.
+pub(crate) struct Liars {
+    of: BTreeMap<usize, One>,
+    node_of: BTreeMap<SiteId, usize>,
+    facts: SharedFacts,
+}
+
+impl Liars {
+    pub(crate) fn new(seed: Seed, liars: &[Liar], facts: SharedFacts) -> Self {
+        let one = |liar: &Liar| {
+            let one = One {
+                how: named(&liar.lie)?.how,
+                random: seed.stream(&format!("liar {}", liar.site)),
+                pushed: VecDeque::new(),
+                forger: wire::Forger::new(liar.site),
+                ticks: false,
+            };
+            Some((liar.site, one))
+        };
+        let of: BTreeMap<usize, One> = liars.iter().filter_map(one).collect();
+        Self {
+            node_of: of.keys().map(|node| (site_id(*node), *node)).collect(),
+            of,
+            facts,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.facts.borrow().is_calm
+    }
+
+    fn sends(&self, from: SiteId, how: Sent) -> bool {
+        let liar = self.node_of.get(&from).and_then(|node| self.of.get(node));
+        liar.is_some_and(|liar| liar.how == How::Sent(how))
+    }
+}
+
+impl Tamper for Liars {
+    fn event(&mut self, node: usize, event: &mut Event) {
+        if self.is_over() {
+            return;
+        }
+        if let Event::Asked {
+            from,
+            bytes,
+            channel,
+        } = event
+            && self.sends(*from, Sent::Unasked)
+        {
+            let (from, id, bytes) = (*from, *channel, Some(std::mem::take(bytes)));
+            *event = Event::Answered { from, id, bytes };
+        }
+        if let Some(liar) = self.of.get_mut(&node) {
+            liar.ticks = matches!(event, Event::Tick);
+            if matches!(liar.how, How::Forged(_)) {
+                wire::hide_own_forgeries(event);
+            }
+        }
+    }
+
+    fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
+        let is_over = self.is_over();
+        let Some(liar) = self.of.get_mut(&node).filter(|_| !is_over) else {
+            return;
+        };
+        for effect in effects.iter() {
+            if let Effect::Push { vo, bytes } = effect {
+                liar.forger.sees(*vo, bytes);
+                liar.pushed.push_back((*vo, bytes.clone()));
+                liar.pushed.truncate(REMEMBERED);
+            }
+        }
+        match liar.how {
+            How::Told(_) | How::Sent(Sent::Unasked) => {}
+            How::Sent(sent) => liar.send(sent, effects),
+            How::Forged(Forged::AskAgain) => {
+                for effect in effects {
+                    if let Effect::Answer { bytes, .. } = effect {
+                        wire::ask_again(bytes);
+                    }
+                }
+            }
+            How::Forged(forged) => {
+                if liar.ticks && liar.random.below(FORGES_EVERY) == 0 {
+                    let made = liar.forger.forge(forged, &mut liar.random);
+                    effects.extend(
+                        made.into_iter()
+                            .map(|(vo, bytes)| Effect::Push { vo, bytes }),
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl One {
+    fn send(&mut self, how: Sent, effects: &mut Vec<Effect>) {
+        match how {
+            Sent::Garbage => {
+                for effect in effects {
+                    if let Effect::Push { bytes, .. }
+                    | Effect::Ask { bytes, .. }
+                    | Effect::Answer { bytes, .. } = effect
+                        && !bytes.is_empty()
+                        && self.random.below(2) == 0
+                    {
+                        let at = self.random.index(bytes.len());
+                        bytes[at] ^= 1 << self.random.below(8);
+                    }
+                }
+            }
+            Sent::Replays if self.ticks && !self.pushed.is_empty() => {
+                let (vo, bytes) = self.pushed[self.random.index(self.pushed.len())].clone();
+                effects.push(Effect::Push { vo, bytes });
+            }
+            Sent::Withheld => {
+                let random = &mut self.random;
+                effects.retain(|effect| match effect {
+                    Effect::Push { .. } => false,
+                    Effect::Answer { .. } => random.below(2) == 0,
+                    _ => true,
+                });
+            }
+            _ => {}
+        }
+    }
+}
