@@ -183,13 +183,8 @@ impl Shares {
     ) {
         let mut items = Vec::new();
         for (vo, span, path, counters) in ledger.cells() {
-            let entry = self
-                .view
-                .locate(&Account {
-                    vo,
-                    path: path.clone(),
-                })
-                .entry;
+            let path = path.clone();
+            let entry = self.view.locate(&Account { vo, path }).entry;
             let unmounted = vo.filter(|vo| !self.view.mounts().contains_key(vo));
             let span = match unmounted {
                 None => Some(span),
@@ -216,13 +211,8 @@ impl Shares {
             };
             let counts = |stream| stream != current || mutated!(OwnStreamTwice);
             for cell in usage.cells().filter(|cell| counts(cell.stream)) {
-                let entry = self
-                    .view
-                    .locate(&Account {
-                        vo: Some(*vo),
-                        path: cell.path,
-                    })
-                    .entry;
+                let (vo, path) = (Some(*vo), cell.path);
+                let entry = self.view.locate(&Account { vo, path }).entry;
                 let reach = if cell.stream.site == own {
                     Reach::Own
                 } else {
