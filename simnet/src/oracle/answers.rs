@@ -5,7 +5,7 @@
 //! Invariant: two accounts are ordered as their deviations are, level by level from the root down, a
 //! missing level counting as on target; accounts rank alike exactly where all levels are equal. The
 //! packed priority cuts each level to a digit, the exact floor of `(v + 1) × 2^(bits − 1)`.
-//! Source: FSGrid, sections 3.3 and 4.3; the digits' form is said in `fairmesh-fairshare`.
+//! Source: FSGrid (Elmroth and Gardfjäll, 2005); the digits' form is said in `fairmesh-fairshare`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing is rounded but the counters of a length of time since the job's start, and
 //! those downwards; so what was used between two moments is a difference of two such numbers.
-//! Source: FSGrid, section 4.3 (CPU time); Slurm's TRES billing weights; Klusáček and Rudová, JSSPP
+//! Source: FSGrid (CPU time); Slurm's TRES billing weights; Klusáček and Rudová, JSSPP
 //! 2014 (MetaCentrum's penalty); `docs/charging.md`.
 
 use fairmesh_model::{ChargingRule, Counters, Discounts, Factor, PriceList, Share, UsageRecord};

@@ -3,7 +3,7 @@
 //! Invariant: the owner's entries stand as he wrote them, each VO's tree stands where he mounts it,
 //! and what a policy delegates is divided by the newest policy of that path. A VO of which no charter
 //! is held stays undivided, and is nobody's mount.
-//! Source: FSGrid, section 3.2 and figure 3.
+//! Source: FSGrid (Elmroth and Gardfjäll, 2005).
 
 use std::collections::BTreeMap;
 

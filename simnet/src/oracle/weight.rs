@@ -5,7 +5,7 @@
 //! as the middle window of its day.
 //!
 //! Invariant: powers and roots are carried with 120 bits, so the 32 that are kept are those of the
-//! exact value. Source: FSGrid, section 4.3 (windows and factor); Slurm (half-life).
+//! exact value. Source: FSGrid (windows and factor); Slurm (half-life).
 
 use std::sync::OnceLock;
 
