@@ -4,7 +4,7 @@
 //! the future, stays in force; a cluster never stops because somebody forgot to sign
 //! (design: "expiry degrades").
 
-use fairmesh_model::{AccountPath, ContentHash, Millis, Share, VoId, WallTime};
+use fairmesh_model::{AccountPath, ContentHash, Millis, Share, VoId, WallTime, mutated};
 
 use crate::error::DocumentKind;
 
@@ -144,7 +144,7 @@ pub(crate) fn validity(
     expires: WallTime,
     now: WallTime,
 ) -> Option<Warning> {
-    if now >= expires {
+    if now >= expires && !mutated!(ExpiryUnsaid) {
         return Some(Warning::Expired {
             document: document.clone(),
             since: expires,

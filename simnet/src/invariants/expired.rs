@@ -42,7 +42,7 @@ impl Invariant for Expired {
             let vos = seen.world.founded_vos().iter();
             let mut held = vos.filter(|vo| mounted.contains(&vo.id) && held.contains(&vo.id));
             // All documents of a VO expire at one time.
-            let has_expired = held.any(|vo| vo.charter.claimed().expires < now.wall);
+            let has_expired = held.any(|vo| vo.charter.claimed().expires <= now.wall);
             let says = site.health(now).expired;
             *checks += 1;
             if says != has_expired {
