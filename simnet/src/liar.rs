@@ -160,8 +160,7 @@ pub const LIES: [Lie; 23] = [
         "contradiction",
         "signs two statements with one number",
         true,
-    )
-    .weak("a node that hears of two statements with one number of its own ends with a panic"),
+    ),
     forged(
         Forged::Ahead,
         "ahead",

@@ -247,6 +247,11 @@ impl World {
         self.tamper = tamper;
     }
 
+    /// The shortest time between two ticks of one node.
+    pub fn tick(&self) -> Millis {
+        self.tick
+    }
+
     /// Sets the shortest time between two ticks of one node: calm stretches need few.
     pub fn set_tick(&mut self, tick: Millis) {
         self.tick = tick;

@@ -67,6 +67,13 @@ impl Liars {
 
 impl Tamper for Liars {
     fn event(&mut self, node: usize, event: &mut Event) {
+        if let Some(liar) = self.of.get_mut(&node) {
+            liar.ticks = matches!(event, Event::Tick);
+            // Also when all is healed: what was forged is still on its way.
+            if matches!(liar.how, How::Forged(_)) {
+                wire::hide_own_forgeries(event);
+            }
+        }
         if self.is_over() {
             return;
         }
@@ -79,12 +86,6 @@ impl Tamper for Liars {
         {
             let (from, id, bytes) = (*from, *channel, Some(std::mem::take(bytes)));
             *event = Event::Answered { from, id, bytes };
-        }
-        if let Some(liar) = self.of.get_mut(&node) {
-            liar.ticks = matches!(event, Event::Tick);
-            if matches!(liar.how, How::Forged(_)) {
-                wire::hide_own_forgeries(event);
-            }
         }
     }
 

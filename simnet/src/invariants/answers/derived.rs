@@ -98,7 +98,8 @@ fn check_references(
     }
     let now = look.seen.world.now_at(look.node).wall;
     let since = if look.at_rest {
-        now.before(LOOKED_AGO)
+        // Sites see that time has passed at their ticks alone.
+        now.before(LOOKED_AGO.max(look.seen.world.tick().times(2)))
     } else {
         now
     };
