@@ -13,6 +13,8 @@ use fairmesh_model::mutant;
 
 use super::{ENDLESS, Found, Hunted, Mutant, PANIC};
 use crate::check::Run;
+use crate::invariants::{LIVENESS, TABLE};
+use crate::liar::Choice;
 use crate::swarm::Options;
 
 /// Steps of a run that count as endless. A sound one takes a tenth at most.
@@ -20,6 +22,39 @@ const STEPS_MAX: u64 = 2_000_000;
 
 /// Runs seeds from `first` on with the fault until one fails.
 pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
+    hunt_with(of, first, seeds_max, |seed| {
+        Run::new(seed, Options::draw(seed))
+    })
+}
+
+/// The same, where only the invariant that the fault is meant for is looked at: another may be quicker
+/// to see it. Grids are such as this invariant is about.
+pub fn hunt_for_its_own(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
+    let name = TABLE
+        .iter()
+        .map(|entry| entry.name)
+        .find(|name| *name == of.meant);
+    hunt_with(of, first, seeds_max, |seed| {
+        let options = Options::draw(seed);
+        let options = match of.meant.as_str() {
+            "expired" => options.with_pace(seed),
+            "liars" => options.with_lies(seed, over_report()),
+            _ => options,
+        };
+        Run::new(seed, options).only(name.unwrap_or(LIVENESS))
+    })
+}
+
+fn over_report() -> Choice {
+    Choice::One(crate::liar::named("over-report").expect("it is in the table"))
+}
+
+fn hunt_with(
+    of: &'static Mutant,
+    first: Seed,
+    seeds_max: u64,
+    run: impl Fn(Seed) -> Run,
+) -> Hunted {
     let mut hunted = Hunted {
         name: of.name.clone(),
         seeds: 0,
@@ -29,7 +64,7 @@ pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
     while hunted.found.is_none() && hunted.seeds < seeds_max {
         let seed = Seed(first.0.wrapping_add(hunted.seeds));
         let planted = mutant::plant(&of.name);
-        let found = catch_unwind(AssertUnwindSafe(|| failure_of(seed)));
+        let found = catch_unwind(AssertUnwindSafe(|| failure_of(run(seed))));
         hunted.reached += u64::from(mutant::reached() > 0);
         drop(planted);
         hunted.seeds += 1;
@@ -43,8 +78,7 @@ pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
     hunted
 }
 
-fn failure_of(seed: Seed) -> Option<(String, String)> {
-    let mut run = Run::new(seed, Options::draw(seed));
+fn failure_of(mut run: Run) -> Option<(String, String)> {
     while run.step() {
         if run.world().steps() > STEPS_MAX {
             let message = format!("{STEPS_MAX} steps and no end");
