@@ -199,6 +199,12 @@ impl Replica {
             .flat_map(|held| held.heads.iter())
     }
 
+    /// The proof that a site signed two heads with one seq, if there is one.
+    pub fn proof_of(&self, site: SiteId) -> Option<[&Arc<Verified<Head>>; 2]> {
+        let proof = self.sites.get(&site)?.proof.as_ref()?;
+        Some(proof.heads.each_ref())
+    }
+
     /// Sites that are proved to have signed two heads with one seq.
     pub fn forked(&self) -> impl Iterator<Item = SiteId> {
         let forked = self.counted().filter(|(_, held)| held.proof.is_some());
@@ -231,6 +237,20 @@ impl Replica {
             }
         }
         forms.into_values().collect()
+    }
+
+    /// The parts of a kind in the site's head of the highest incarnation: what is not added up but
+    /// replaced.
+    pub fn newest_parts(
+        &self,
+        site: SiteId,
+        kind: u8,
+    ) -> impl Iterator<Item = (&PartKey, &Arc<[u8]>)> {
+        let held = self.sites.get(&site);
+        let content = held.and_then(|held| held.contents.values().next_back());
+        let parts = content.into_iter().flat_map(|content| &content.parts);
+        let parts = parts.filter(move |(key, _)| key.kind() == kind);
+        parts.map(|(key, part)| (key, &part.bytes))
     }
 
     /// Incarnation and seq of all heads, as digests say them.

@@ -52,11 +52,7 @@ pub fn join<P: Ord + Clone>(
     sums
 }
 
-fn as_day<P: Ord + Clone>(
-    cells: Cells<P>,
-    day: Span,
-    length: WindowLength,
-) -> Cells<P> {
+fn as_day<P: Ord + Clone>(cells: Cells<P>, day: Span, length: WindowLength) -> Cells<P> {
     let mut windows: BTreeMap<(Incarnation, P), Counters> = BTreeMap::new();
     let mut whole = Cells::new();
     for ((incarnation, span, path), counters) in cells {

@@ -6,6 +6,8 @@
 //! Invariant: a slice's name says which span it is of; how a site cuts is its own affair, readers join
 //! whatever comes.
 
+use std::ops::RangeInclusive;
+
 use fairmesh_model::{AccountPath, ContentHash, Counters, Incarnation, Span};
 
 use crate::columns::{Indexed, encode_table};
@@ -26,6 +28,12 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// The names of all tables that a span can have.
+    pub fn all_of(span: Span) -> RangeInclusive<Self> {
+        let at = |depth, index| Self { span, depth, index };
+        at(0, 0)..=at(u8::MAX, u16::MAX)
+    }
+
     /// The name as bytes.
     pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = self.span.code().to_be_bytes()[3..].to_vec();

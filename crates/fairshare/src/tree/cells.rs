@@ -58,7 +58,11 @@ impl Booked {
     /// were merged since are taken out of their day, which weighs the same.
     pub(crate) fn take(&mut self, span: Span, day: Span, amount: u64, reach: Reach) -> u64 {
         let mut left = amount;
-        let places = if span == day { [Some(span), None] } else { [Some(span), Some(day)] };
+        let places = if span == day {
+            [Some(span), None]
+        } else {
+            [Some(span), Some(day)]
+        };
         for place in places.into_iter().flatten() {
             let code = place.code();
             let Ok(index) = self.cells.binary_search_by_key(&code, |cell| cell.code) else {

@@ -1,24 +1,25 @@
-//! Reports of feeds: what they count, once, and what they are told.
+//! Reports of feeds: what they count, once, and what they are told; and what is taken back.
+//!
+//! Invariant: a record's counters and its job's mark are one durable change, and the answer goes out
+//! behind it; a job is taken back at most once, in the same cells, and who did it is kept.
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::Replica;
+use fairmesh_fairshare::OLD_DAYS;
+use fairmesh_gossip::Shared;
 use fairmesh_model::{
-    AccountPath, Charter, CoreMillis, Counters, InFlightSheet, Now, Origin, RunningJob, Span,
-    UsageMode, UsageRecord, VoId, WallTime, cbor, mutant, mutated,
+    AccountPath, CoreMillis, Counters, Now, Origin, RunningJob, Span, UsageMode, UsageRecord, VoId,
+    WallTime, cbor,
 };
 
-use fairmesh_usage::VoUsage;
-
 use crate::charge::{Charge, Rules, charge, rate};
-use crate::event::{Effect, Reply, Reported, Ticket};
+use crate::event::{Correction, Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
+use crate::published::moved;
 use crate::site::{Site, Unmapped};
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
-
-/// Days that are kept by the window after they have ended: two whole days, and one more so that a
-/// site whose clock is behind still finds them.
-pub(crate) const WINDOW_DAYS: u32 = 4;
+use crate::time::Standing;
+use crate::vo::Vo;
 
 /// Most origins that map nowhere and are listed one by one: bounds what a confused feed can make
 /// the site keep. More are counted, but not listed.
@@ -34,15 +35,17 @@ impl Site {
     ) {
         let mut report = Reporting::default();
         let mut payers = Payers::new();
+        if let Some(why) = self.refuses_all() {
+            (0..records.len()).for_each(|index| {
+                self.refuse(index, why.clone(), &mut report);
+            });
+            return self.finish_report(ticket, report);
+        }
         for (index, (record, mark)) in records.iter().enumerate() {
             let payer = self.payer_of(record, now.wall, &mut payers);
-            if index + 1 == records.len() && mutated!(LastRecordDropped) {
-                continue;
-            }
-            let mark = mark.filter(|_| !mutated!(MarksUnread));
-            self.take_record(index, record, mark, payer, &mut report);
+            self.take_record(index, record, *mark, payer, &mut report);
         }
-        self.count(now, &payers, &mut report);
+        self.count(&payers, &mut report);
         self.finish_report(ticket, report);
     }
 
@@ -68,14 +71,13 @@ impl Site {
             let Ok(rate) = rate(record, &payer.rules, &self.config.charging) else {
                 continue;
             };
-            let seen_from = mutant!(ExpectedFromStart, record.end, record.start);
-            let remaining = job.expected_end.since(seen_from);
+            let remaining = job.expected_end.since(record.end);
             let charged = rate.counters(remaining).charge;
             payer.expected = payer.expected.plus(CoreMillis(charged));
         }
-        self.count(now, &payers, &mut report);
+        self.count(&payers, &mut report);
         for (vo, rows) in self.expected_of(&payers) {
-            self.publish_sheet(now, vo, rows.into_iter().collect(), &mut report);
+            self.expect(vo, rows);
         }
         self.finish_report(ticket, report);
     }
@@ -85,7 +87,7 @@ impl Site {
         &self,
         payers: &Payers<'_>,
     ) -> BTreeMap<VoId, BTreeMap<AccountPath, CoreMillis>> {
-        let vos = self.replicas.keys();
+        let vos = self.vos.keys();
         let mut expected: BTreeMap<VoId, BTreeMap<AccountPath, CoreMillis>> =
             vos.map(|vo| (*vo, BTreeMap::new())).collect();
         let some = payers.values().filter(|of| of.expected != CoreMillis(0));
@@ -105,18 +107,9 @@ impl Site {
                 .into_iter()
                 .map(|(key, mark)| Write::set(Table::Jobs, key, mark.to_bytes())),
         );
-        let early = mutated!(RepliedBeforePersist);
-        if early {
-            let reply = Reply::Reported(report.reported.clone());
-            self.effects.push(Effect::Reply { ticket, reply });
-        }
         if !report.writes.is_empty() {
             self.effects.push(Effect::Persist(report.writes));
         }
-        if early {
-            return;
-        }
-        self.effects.append(&mut report.behind);
         self.effects.push(Effect::Reply {
             ticket,
             reply: Reply::Reported(report.reported),
@@ -154,16 +147,25 @@ impl Site {
         payer: &mut Payer,
         report: &mut Reporting,
     ) -> bool {
-        if let Err(why) = self.check(record) {
+        let checked = self.check(record);
+        let checked = checked.and_then(|()| self.check_capacity(payer.account.vo, record));
+        if let Err(why) = checked {
             return self.refuse(index, why, report);
         }
         let key = job_key(&record.key);
         // Two reports of one job in one event: the second one sees what the first one did.
-        let first = report.marks.get(&key).copied();
-        let mark = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
+        let mark = report.marks.get(&key).copied().or(mark);
         let unfounded = payer.account.vo.filter(|_| !payer.is_founded);
         let charged = charge(record, mark, &payer.rules, &self.config.charging);
         let charge = match (charged, unfounded) {
+            (Ok(Some(charge)), _) if charge.late && !self.standing.may_forget() => {
+                // By a wrong clock nothing is too old: it would be lost.
+                let why = format!(
+                    "job `{}` is too old by this machine's clock, which the other sites' contradict",
+                    record.key.job
+                );
+                return self.refuse(index, why, report);
+            }
             (Ok(None), _) => {
                 self.stats.records_known += 1;
                 report.reported.known += 1;
@@ -176,9 +178,6 @@ impl Site {
             }
             (Ok(Some(charge)), None) => charge,
         };
-        if !payer.is_mapped && mutated!(UnmappedDropped) {
-            return true;
-        }
         let total = payer.add(&charge);
         report.marks.insert(key, charge.mark);
         if !payer.is_mapped {
@@ -198,34 +197,63 @@ impl Site {
     }
 
     /// Counts what a report adds: each cell once, however many jobs are in it.
-    fn count(&mut self, now: Now, payers: &Payers<'_>, report: &mut Reporting) {
+    fn count(&mut self, payers: &Payers<'_>, report: &mut Reporting) {
         for payer in payers.values().filter(|payer| !payer.added.is_empty()) {
-            let account = &payer.account;
-            let entry = self.shares.view.locate(account).entry;
-            let untimed = account.vo.filter(|vo| !self.knows_time(now.mono, *vo));
             for (span, counters) in &payer.added {
-                if let Some(vo) = untimed {
-                    let row = self.ledger.add_untimed(vo, &account.path, *span, *counters);
-                    report.writes.push(row);
-                    self.shares.count_own(entry, *span, counters.charge);
-                    continue;
-                }
-                let added = self
-                    .ledger
-                    .add(account, *span, *counters, payer.rules.window);
-                if !mutated!(LedgerUnwritten) {
-                    report.writes.extend(added.writes);
-                }
-                self.shares.count_own(entry, added.span, counters.charge);
-                self.note_merged(now.wall, &added.merged);
+                let writes = self.count_in(&payer.account, *span, *counters, &payer.rules);
+                report.writes.extend(writes);
             }
         }
+    }
+
+    /// Adds to one cell, and lets the share tree follow. Returns the rows to keep.
+    fn count_in(
+        &mut self,
+        account: &Account,
+        span: Span,
+        counters: Counters,
+        rules: &Rules,
+    ) -> Vec<Write> {
+        let window = rules.window;
+        let plain = match account.vo {
+            None => counters.refunds == 0,
+            Some(vo) => {
+                let capacity = self.vos[&vo].capacity(self.id);
+                let place = self.own.place(Some(vo), span, window);
+                counters.refunds == 0
+                    && !self.own.would_merge(vo, place, window)
+                    && self.own.has_room(vo, place, counters, capacity, window)
+            }
+        };
+        let Some(vo) = account.vo.filter(|_| !plain) else {
+            let entry = self.shares.view.locate(account).entry;
+            let counted = self.own.add(account, span, counters, window);
+            // A window of a local day that is whole may be counted there.
+            let place = counted.spans.last().copied().unwrap_or(span);
+            self.shares.count_own(entry, place, counters.charge);
+            return counted.writes;
+        };
+        // Beyond the capacity, or with what is taken back, what counts of others changes, too.
+        let capacity = self.vos[&vo].capacity(self.id);
+        let before = self.own.sums(vo, None, capacity, window).0;
+        let counted = self.own.add(account, span, counters, window);
+        let after = self.own.sums(vo, None, capacity, window).0;
+        self.shares.move_own(vo, &moved(&before, &after));
+        counted.writes
+    }
+
+    /// Why nothing may be acknowledged now: what this site's clock says of the time is known to be wrong.
+    fn refuses_all(&self) -> Option<String> {
+        (self.standing == Standing::BeforeOwnHead).then(|| {
+            "this machine's clock stands before what this site has signed last: report again when it is set right"
+                .to_owned()
+        })
     }
 
     /// Whether the charter of a VO is here: without it nobody can say in which windows, and by which
     /// rule, its usage counts.
     pub(crate) fn is_founded(&self, vo: VoId) -> bool {
-        self.replicas.get(&vo).is_some_and(Replica::is_founded)
+        self.vos.get(&vo).is_some_and(Vo::is_founded)
     }
 
     pub(crate) fn check(&self, record: &UsageRecord) -> Result<(), String> {
@@ -233,7 +261,7 @@ impl Site {
         // By our own clock, though it may be wrong: the batch system goes by the same one. Peers are
         // told when it is time.
         let latest = self.own_clock.after(self.config.timing.clock_tolerance);
-        if record.end > latest && !mutated!(FutureJobsTaken) {
+        if record.end > latest {
             let ahead = record.end.since(self.own_clock).0 / 1_000;
             return Err(format!(
                 "job `{}` ends {ahead} s in the future: is this machine's clock right?",
@@ -243,9 +271,29 @@ impl Site {
         Ok(())
     }
 
+    /// Whether the site can have run it at all, by the capacity that the charter declares.
+    pub(crate) fn check_capacity(
+        &self,
+        vo: Option<VoId>,
+        record: &UsageRecord,
+    ) -> Result<(), String> {
+        let charter = vo.and_then(|vo| self.vos.get(&vo)?.charter());
+        let Some(member) = charter.and_then(|charter| charter.member(self.id)) else {
+            return Ok(());
+        };
+        if record.cores > member.cores {
+            return Err(format!(
+                "job `{}` held {} cores, and this site has {} by the charter: is one of the two wrong?",
+                record.key.job, record.cores, member.cores
+            ));
+        }
+        Ok(())
+    }
+
     /// The rules that usage of a VO (or of the site itself) is counted under.
     pub(crate) fn rules(&self, vo: Option<VoId>, now: WallTime) -> Rules {
-        let charter: Option<&Charter> = vo.and_then(|vo| self.replicas.get(&vo)?.charter());
+        let held = vo.and_then(|vo| self.vos.get(&vo));
+        let charter = held.and_then(Vo::charter);
         let local = &self.config.charging;
         let (charging, discounts) = charter
             .map_or((local.local_rule, local.local_discounts), |charter| {
@@ -255,9 +303,10 @@ impl Site {
             .map_or((self.config.local_window, UsageMode::Active), |charter| {
                 (charter.window, charter.usage_mode)
             });
-        // What is forgotten is late; by our own clock only where nobody else can tell.
-        let usage = vo.and_then(|vo| self.replicas.get(&vo)?.usage());
-        let horizon = usage.map_or_else(|| self.local_horizon(now), VoUsage::horizon);
+        let horizon = match (held, charter) {
+            (Some(held), Some(_)) => held.horizon(now),
+            _ => self.local_horizon(now),
+        };
         let today = window.day_of(window.window_at(now));
         Rules {
             charging,
@@ -265,7 +314,7 @@ impl Site {
             window,
             mode,
             horizon,
-            whole_days_before: today.saturating_sub(WINDOW_DAYS),
+            whole_days_before: today.saturating_sub(OLD_DAYS - 1),
             latest: now.after(self.config.timing.clock_tolerance),
         }
     }
@@ -288,39 +337,101 @@ impl Site {
             .push(Write::set(Table::Unmapped, origin_key(&record.origin), row));
     }
 
-    fn publish_sheet(
+    /// Takes what running jobs of a VO are still expected to use: here at once, elsewhere with the next
+    /// head. A VO whose charter does not ask is told nothing.
+    fn expect(&mut self, vo: VoId, rows: BTreeMap<AccountPath, CoreMillis>) {
+        let Some(held) = self.vos.get_mut(&vo) else {
+            return;
+        };
+        let is_told = held.is_predictive() && held.replica.is_member(self.id);
+        let rows = if is_told { rows } else { BTreeMap::new() };
+        self.own.expect(vo, &rows);
+        let capacity = held.capacity(self.id);
+        let changes = held.published.expect(self.id, rows, capacity, true);
+        self.shares.change_in_flight(vo, &changes, true);
+    }
+
+    /// Takes jobs back that were reported in error: what each is charged by its record goes into the
+    /// same cells as refunds.
+    pub(crate) fn correct(&mut self, now: Now, ticket: Ticket, correction: &Correction) {
+        let mut report = Reporting::default();
+        for (index, (record, mark)) in correction.records.iter().enumerate() {
+            match self.refund(now, record, *mark, correction, &mut report) {
+                Ok(refunded) => {
+                    report.reported.counted += 1;
+                    report.reported.charge = report.reported.charge.saturating_add(refunded);
+                }
+                Err(why) => {
+                    self.refuse(index, why, &mut report);
+                }
+            }
+        }
+        self.finish_report(ticket, report);
+    }
+
+    fn refund(
         &mut self,
         now: Now,
-        vo: VoId,
-        rows: Vec<(AccountPath, CoreMillis)>,
+        record: &UsageRecord,
+        mark: Option<JobMark>,
+        correction: &Correction,
         report: &mut Reporting,
-    ) {
-        let predictive = self
-            .replicas
-            .get(&vo)
-            .and_then(|replica| replica.charter())
-            .is_some_and(|charter| {
-                let predicts = charter.usage_mode == UsageMode::Predictive;
-                (predicts || mutated!(AlwaysPredictive)) && charter.member(self.id).is_some()
-            });
-        if !predictive {
-            return;
+    ) -> Result<u64, String> {
+        let job = &record.key.job;
+        let key = job_key(&record.key);
+        let mark = report.marks.get(&key).copied().or(mark);
+        let mark = mark.ok_or_else(|| format!("job `{job}` was never counted here"))?;
+        if mark.corrected {
+            return Err(format!("job `{job}` was taken back already"));
         }
-        let stream = self.streams.entry(vo).or_default();
-        if rows.is_empty() && !stream.has_sheet {
-            return;
+        if !mark.ended {
+            return Err(format!(
+                "job `{job}` is still running: correct it when it has ended"
+            ));
         }
-        stream.has_sheet = !rows.is_empty();
-        stream.sheet_version += 1;
-        let sheet = InFlightSheet {
-            vo,
-            site: self.id,
-            incarnation: self.ledger.incarnation(),
-            version: stream.sheet_version,
-            at: now.wall,
-            rows,
-        };
-        self.sign_sheet(sheet, report);
+        record.validate().map_err(|error| error.to_string())?;
+        let account = self
+            .shares
+            .view
+            .account(&record.origin)
+            .unwrap_or_else(IdentityMap::nowhere);
+        let rules = self.rules(account.vo, now.wall);
+        let mut record = record.clone();
+        (record.running, record.end) = (false, mark.charged_until);
+        let charged = charge(&record, None, &rules, &self.config.charging);
+        let charged = charged.map_err(|why| format!("job `{job}`: {why}"))?;
+        let parts = charged.map(|charge| charge.parts).unwrap_or_default();
+        let mut refunded = 0;
+        for (span, counters) in parts
+            .into_iter()
+            .filter(|(_, counters)| counters.charge > 0)
+        {
+            let refund = Counters {
+                refunds: counters.charge,
+                ..Counters::default()
+            };
+            refunded += counters.charge;
+            let writes = self.count_in(&account, span, refund, &rules);
+            report.writes.extend(writes);
+        }
+        let corrected = true;
+        report
+            .marks
+            .insert(key.clone(), JobMark { corrected, ..mark });
+        let (by, why) = (&correction.by, &correction.why);
+        let row = (
+            &record.key,
+            account.vo,
+            &account.path,
+            refunded,
+            now.wall,
+            by,
+            why,
+        );
+        report
+            .writes
+            .push(Write::set(Table::Audit, key, cbor::to_vec(&row)));
+        Ok(refunded)
     }
 }
 
@@ -363,6 +474,5 @@ impl Payer {
 pub(crate) struct Reporting {
     pub(crate) writes: Vec<Write>,
     pub(crate) marks: BTreeMap<Vec<u8>, JobMark>,
-    pub(crate) behind: Vec<Effect>,
     pub(crate) reported: Reported,
 }
