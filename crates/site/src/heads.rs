@@ -90,13 +90,9 @@ impl Site {
         let window = self.vos[&vo].window();
         let latest = now.wall.after(self.config.timing.clock_tolerance);
         // What was counted while the clock was ahead, in windows that have not come, counts now.
-        if self
-            .own
-            .spans(Some(vo))
-            .iter()
-            .any(|span| span.start(window) > latest)
-        {
-            self.change_own(vo, |own| own.settle_future(vo, latest, window));
+        if self.own.is_ahead_of(vo, latest, window) {
+            let all = self.vos[&vo].is_alone() || self.agreed_on.contains(&vo);
+            self.change_own(vo, |own| own.settle_future(vo, latest, window, all));
         }
         let incarnation = self.own.incarnation();
         let held = self.vos.get_mut(&vo).expect("it was listed");
@@ -386,6 +382,7 @@ impl Site {
     pub(crate) fn absorb_own(&mut self, now: Now, vo: VoId, parts: &[PartKey]) {
         let held = &self.vos[&vo];
         let window = held.window();
+        let latest = now.wall.after(self.config.timing.clock_tolerance);
         let mut cells: Vec<Cell<AccountPath>> = Vec::new();
         let mut paths = Paths::default();
         for (key, slice) in parts
@@ -400,7 +397,7 @@ impl Site {
                 }));
             }
         }
-        if self.change_own(vo, |own| own.absorb(vo, cells, window)) {
+        if self.change_own(vo, |own| own.absorb(vo, cells, latest, window)) {
             self.notice(now.mono, Notice::Recovered { vo });
         }
         // It is covered soon, so that peers need not keep it.

@@ -22,6 +22,10 @@ use crate::kinds::{Description, description_parts, running_parts, usage_key};
 use crate::published::Sums;
 use crate::store::{LedgerRow, Table, Write, ledger_key, ledger_value};
 
+/// Marks the incarnation of cells that were counted while the clock was ahead and were given a place
+/// later. No start of a node has a number as high.
+const PLACED: u64 = 1 << 63;
+
 /// An account in an incarnation.
 type Of = (AccountPath, Incarnation);
 
@@ -107,6 +111,7 @@ impl Own {
         &mut self,
         vo: VoId,
         offered: Vec<Cell<AccountPath>>,
+        latest: WallTime,
         window: WindowLength,
     ) -> Counted {
         let mut by_day: BTreeMap<u32, Vec<Cell<AccountPath>>> = BTreeMap::new();
@@ -114,6 +119,7 @@ impl Own {
             by_day.entry(cell.1.day(window)).or_default().push(cell);
         }
         let mut counted = Counted::default();
+        let mut placed: BTreeMap<Of, Counters> = BTreeMap::new();
         for (day, offered) in by_day {
             let cells = self.cells.entry(Some(vo)).or_default();
             let held = cells.of_day(day, window);
@@ -132,7 +138,12 @@ impl Own {
                 counted.spans.insert(key.0);
             }
             for ((span, of), counters) in joined {
-                if held.get(&(span, of.clone())) != Some(&counters) {
+                let before = held.get(&(span, of.clone())).copied();
+                if before != Some(counters) {
+                    if of.1.0 & PLACED != 0 {
+                        let more = placed.entry(of.clone()).or_default();
+                        *more = more.plus(counters.minus(before.unwrap_or_default()));
+                    }
                     counted.writes.push(set(Some(vo), span, &of, counters));
                     cells
                         .by_span
@@ -143,6 +154,9 @@ impl Own {
                     counted.spans.insert(span);
                 }
             }
+        }
+        for (of, amount) in placed {
+            self.forget_placed(vo, &of, amount, (latest, window), &mut counted);
         }
         counted
     }
@@ -203,43 +217,74 @@ impl Own {
     }
 
     /// Counts what lies in spans that begin later than `latest` in the last one that does not: the clock
-    /// was ahead when it was counted.
+    /// was ahead when it was counted. What an earlier incarnation left there waits until `all` may be
+    /// placed: its own heads may have placed it already.
     pub(crate) fn settle_future(
         &mut self,
         vo: VoId,
         latest: WallTime,
         window: WindowLength,
+        all: bool,
     ) -> Counted {
         let place = Span::Window(window.window_at(latest));
+        let current = self.incarnation;
         let mut counted = Counted::default();
         let Some(cells) = self.cells.get_mut(&Some(vo)) else {
             return counted;
         };
-        let ahead = cells
-            .by_span
-            .keys()
-            .filter(|span| span.start(window) > latest);
-        let ahead: Vec<Span> = ahead.copied().collect();
-        for span in ahead {
-            for (of, counters) in cells.by_span.remove(&span).unwrap_or_default() {
-                cells.alone.remove(&(span, of.clone()));
-                counted
-                    .writes
-                    .push(Write::delete(Table::Ledger, key_of(Some(vo), span, &of)));
-                let cell = cells
-                    .by_span
-                    .entry(place)
-                    .or_default()
-                    .entry(of.clone())
-                    .or_default();
-                *cell = cell.plus(counters);
-                counted.writes.push(set(Some(vo), place, &of, *cell));
-                cells.touch(place, of);
+        for (span, of, counters) in cells.ahead_of(latest, window) {
+            if !all && of.1 != current {
+                continue;
             }
-            cells.dirty.insert(span);
+            let placed = (of.0.clone(), Incarnation(of.1.0 | PLACED));
+            counted.writes.push(cells.delete(vo, &(span, of)));
+            let of_place = cells.by_span.entry(place).or_default();
+            let cell = of_place.entry(placed.clone()).or_default();
+            *cell = cell.plus(counters);
+            counted.writes.push(set(Some(vo), place, &placed, *cell));
+            cells.touch(place, placed);
             counted.spans.extend([span, place]);
         }
         counted
+    }
+
+    /// Whether anything lies in spans that begin later than `latest`.
+    pub(crate) fn is_ahead_of(&self, vo: VoId, latest: WallTime, window: WindowLength) -> bool {
+        self.spans(Some(vo))
+            .iter()
+            .any(|span| span.start(window) > latest)
+    }
+
+    /// What was found to be placed by `amount` more is not to be placed again.
+    fn forget_placed(
+        &mut self,
+        vo: VoId,
+        of: &Of,
+        mut amount: Counters,
+        (latest, window): (WallTime, WindowLength),
+        counted: &mut Counted,
+    ) {
+        let counted_as = (of.0.clone(), Incarnation(of.1.0 & !PLACED));
+        let cells = self.cells.entry(Some(vo)).or_default();
+        for (span, ahead, counters) in cells.ahead_of(latest, window) {
+            if ahead != counted_as {
+                continue;
+            }
+            let left = counters.minus(amount);
+            amount = amount.minus(counters);
+            counted.spans.insert(span);
+            if left.is_zero() {
+                counted.writes.push(cells.delete(vo, &(span, ahead)));
+            } else {
+                counted.writes.push(set(Some(vo), span, &ahead, left));
+                cells
+                    .by_span
+                    .entry(span)
+                    .or_default()
+                    .insert(ahead.clone(), left);
+                cells.touch(span, ahead);
+            }
+        }
     }
 
     /// Drops what ended by `horizon`, which weighs nothing any more.
@@ -488,6 +533,20 @@ impl Cells {
         self.alone.remove(&(*span, of.clone()));
         self.dirty.insert(*span);
         Write::delete(Table::Ledger, key_of(Some(vo), *span, of))
+    }
+
+    /// Cells of spans that begin later than `latest`.
+    fn ahead_of(&self, latest: WallTime, window: WindowLength) -> Vec<(Span, Of, Counters)> {
+        let ahead = self
+            .by_span
+            .iter()
+            .filter(|(span, _)| span.start(window) > latest);
+        let cells = ahead.flat_map(|(span, of_span)| {
+            of_span
+                .iter()
+                .map(|(of, counters)| (*span, of.clone(), *counters))
+        });
+        cells.collect()
     }
 
     fn of_day(&self, day: u32, window: WindowLength) -> Vec<Cell<AccountPath>> {

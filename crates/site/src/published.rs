@@ -184,23 +184,6 @@ impl Published {
             .flat_map(|of| of.over.values())
     }
 
-    /// Cells that a site's heads hold, in all their forms.
-    pub(crate) fn raw(&self, site: SiteId) -> Vec<Cell<AccountPath>> {
-        let tables = self.sites.get(&site).into_iter().flat_map(|of| &of.tables);
-        let cells = tables.flat_map(|(slice, forms)| {
-            let cells = forms.iter().flat_map(Table::cells);
-            cells.map(|(incarnation, id, counters)| {
-                (
-                    incarnation,
-                    slice.span,
-                    self.paths.path(id).clone(),
-                    counters,
-                )
-            })
-        });
-        cells.collect()
-    }
-
     /// Takes what a site's newest head says of its machines.
     pub(crate) fn update_description(&mut self, replica: &Replica, site: SiteId) {
         let pieces = replica.newest_parts(site, DESCRIPTION);

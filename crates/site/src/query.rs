@@ -255,7 +255,7 @@ impl Site {
             }
         }
         let held = account.vo.and_then(|vo| self.vos.get(&vo));
-        for published in held.map(|vo| &vo.published) {
+        if let Some(published) = held.map(|vo| &vo.published) {
             for site in published.sites() {
                 let sums = published.below(site, &account.path).into_values();
                 sums.for_each(|counters| add(site, counters));
@@ -275,7 +275,7 @@ impl Site {
             add(path, counters);
         }
         let held = vo.and_then(|vo| self.vos.get(&vo));
-        for published in held.map(|vo| &vo.published) {
+        if let Some(published) = held.map(|vo| &vo.published) {
             for site in published.sites() {
                 for ((_, id), counters) in published.below(site, &AccountPath::root()) {
                     add(published.paths.path(id).clone(), counters);

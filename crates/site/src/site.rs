@@ -72,10 +72,14 @@ pub struct Site {
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     pub(crate) published_at: BTreeMap<VoId, MonoTime>,
+    /// VOs of which a peer held the same as this site at some moment since its start.
+    pub(crate) agreed_on: BTreeSet<VoId>,
     /// The VO of which something came that does not fit to what is held.
     pub(crate) is_behind: Option<VoId>,
     /// What our own clock said last, right or wrong.
     pub(crate) own_clock: WallTime,
+    /// The median of the connected members' clocks.
+    pub(crate) members_clock: Option<WallTime>,
     pub(crate) standing: Standing,
     /// When this site signed last, in any incarnation that is known.
     pub(crate) last_head_at: WallTime,
@@ -112,8 +116,10 @@ impl Site {
             left: BTreeMap::new(),
             unmapped: BTreeMap::new(),
             published_at: BTreeMap::new(),
+            agreed_on: BTreeSet::new(),
             is_behind: None,
             own_clock: now.wall,
+            members_clock: None,
             standing: Standing::Unknown,
             last_head_at: WallTime(0),
             notices: Notices::default(),
@@ -391,6 +397,7 @@ impl Site {
                 .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
         };
         let median = self.gossip.median_clock(now, counts);
+        self.members_clock = median;
         let tolerance = self.config.timing.clock_tolerance;
         let now_stands = standing(now.wall, median, self.last_head_at, tolerance);
         if std::mem::replace(&mut self.standing, now_stands) == now_stands {

@@ -4,6 +4,7 @@ use super::*;
 use crate::store::parse_ledger_row;
 
 const HOUR: WindowLength = WindowLength::HOUR;
+const NEVER: WallTime = WallTime(u64::MAX);
 const VO: VoId = VoId::from_bytes([1; 32]);
 
 fn account(vo: Option<VoId>, path: &str) -> Account {
@@ -82,15 +83,38 @@ fn what_this_site_had_published_is_joined_by_maximum_whatever_is_a_day_by_now() 
     own.add(&ann, Span::Window(Window(24)), amount(5), HOUR);
     let cell = |of, span, charge| (Incarnation(of), span, ann.path.clone(), amount(charge));
     let (first, second) = (Span::Window(Window(24)), Span::Window(Window(25)));
-    own.absorb(VO, vec![cell(8, first, 3), cell(9, first, 4)], HOUR);
-    own.absorb(VO, vec![cell(8, first, 2), cell(8, second, 2)], HOUR);
+    own.absorb(VO, vec![cell(8, first, 3), cell(9, first, 4)], NEVER, HOUR);
+    own.absorb(VO, vec![cell(8, first, 2), cell(8, second, 2)], NEVER, HOUR);
     let charges = |own: &Own| {
         own.cells(Some(VO))
             .map(|cell| cell.3.charge)
             .collect::<Vec<_>>()
     };
     assert_eq!(charges(&own), [3, 5, 2]);
-    own.absorb(VO, vec![cell(8, Span::Day(1), 9)], HOUR);
+    own.absorb(VO, vec![cell(8, Span::Day(1), 9)], NEVER, HOUR);
     assert_eq!(charges(&own), [9, 5]);
     assert!(own.cells(Some(VO)).all(|cell| cell.1 == Span::Day(1)));
+}
+
+#[test]
+fn what_was_counted_by_a_clock_ahead_is_placed_once_even_where_a_backup_knows_it_unplaced() {
+    let ann = account(Some(VO), "/ann");
+    let (ahead, now) = (Span::Window(Window(900)), WallTime(30 * 3_600_000));
+    let mut own = Own::new(Incarnation(9));
+    own.add(&ann, ahead, amount(5), HOUR);
+    let mut backup = Own::new(Incarnation(10));
+    for write in own.rows_held_alone() {
+        let row = parse_ledger_row(&write.key, &write.value.expect("is set"));
+        backup.restore(row.expect("a row"));
+    }
+    own.settle_future(VO, now, HOUR, false);
+    let placed: Vec<_> = own.cells(Some(VO)).collect();
+    assert_eq!(placed[0].1, Span::Window(Window(30)));
+    assert!(
+        backup.settle_future(VO, now, HOUR, false).spans.is_empty(),
+        "not before peers agree"
+    );
+    backup.absorb(VO, placed.clone(), now, HOUR);
+    backup.settle_future(VO, now, HOUR, true);
+    assert_eq!(backup.cells(Some(VO)).collect::<Vec<_>>(), placed);
 }

@@ -67,8 +67,7 @@ impl Ledger {
 pub(crate) struct State {
     pub(crate) view: ContentHash,
     documents: Option<ContentHash>,
-    pub(crate) counters: Option<ContentHash>,
-    streams: BTreeMap<StreamId, Seq>,
+    heads: BTreeMap<StreamId, Seq>,
     pub(crate) sums: Sums,
 }
 
@@ -78,8 +77,7 @@ pub(crate) fn state(mesh: &Mesh, node: usize) -> State {
     State {
         view: site.view_digest(mesh.vo).expect("mounted and founded"),
         documents: status.documents,
-        counters: status.counters,
-        streams: status.streams,
+        heads: status.heads,
         sums: sums(mesh, node),
     }
 }
