@@ -66,6 +66,8 @@ pub enum Arrival {
     Head(HeadItem),
     /// Parts that the request of that number asked for.
     Parts(RequestId, Vec<Vec<u8>>),
+    /// The peer has told all heads that it held.
+    Told,
 }
 
 /// What a node holds of a VO, as the exchange with peers sees it.
@@ -267,7 +269,9 @@ impl Gossip {
     pub fn tick<V: Shared>(&mut self, now: Now, vos: &mut BTreeMap<VoId, V>) -> Vec<Outgoing> {
         self.expire_requests(now.mono, vos);
         if now.mono >= self.next_sync && !self.peers.is_empty() {
-            self.next_sync = now.mono.after(self.intervals.sync);
+            // A little earlier by chance, so that it does not keep step with what is published.
+            let early = u64::from(self.random.next_u32()) * (self.intervals.sync.0 / 8) >> 32;
+            self.next_sync = now.mono.after(Millis(self.intervals.sync.0 - early));
             self.probe_each_vo(vos);
             vos.values_mut()
                 .for_each(|vo| vo.replica_mut().expire(now.mono));
@@ -534,6 +538,7 @@ impl Gossip {
             }
             return Vec::new();
         }
+        let is_about_heads = heads;
         if let Some(sent) = sent {
             peer.acknowledged.insert(vo, sent);
         }
@@ -550,7 +555,8 @@ impl Gossip {
         let documents = answer.documents.into_iter().map(Arrival::Document);
         let proofs = answer.proofs.into_iter().map(|(a, b)| Arrival::Proof(a, b));
         let heads = answer.heads.into_iter().map(Arrival::Head);
-        let arrivals = documents.chain(proofs).chain(heads);
+        let told = (is_about_heads && !answer.more).then_some(Arrival::Told);
+        let arrivals = documents.chain(proofs).chain(heads).chain(told);
         arrivals.map(|arrival| (vo, arrival)).collect()
     }
 }

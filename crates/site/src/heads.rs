@@ -91,7 +91,7 @@ impl Site {
         let latest = now.wall.after(self.config.timing.clock_tolerance);
         // What was counted while the clock was ahead, in windows that have not come, counts now.
         if self.own.is_ahead_of(vo, latest, window) {
-            let all = self.vos[&vo].is_alone() || self.agreed_on.contains(&vo);
+            let all = self.knows_own_past(vo);
             self.change_own(vo, |own| own.settle_future(vo, latest, window, all));
         }
         let incarnation = self.own.incarnation();
@@ -100,7 +100,7 @@ impl Site {
             .replica
             .heads_of(self.id)
             .any(|head| head.body().incarnation == incarnation);
-        let mut changes = self.own.take_changes(vo, is_first);
+        let mut changes = self.own.take_changes(vo, is_first, latest, window);
         if is_first && leave_out_oldest(&mut changes) {
             self.notice(now.mono, Notice::OverBudget { vo });
         }
@@ -116,6 +116,12 @@ impl Site {
         self.keep_rows(vo, &change);
         self.effects.push(Effect::Push { vo, bytes: push });
         self.name_excess(now, vo, self.id);
+    }
+
+    /// Whether a peer has told what it holds of this site's earlier incarnations, or there is nobody.
+    fn knows_own_past(&self, vo: VoId) -> bool {
+        let held = &self.vos[&vo];
+        held.is_alone() || (self.told.contains(&vo) && !held.replica.is_fetching(self.id))
     }
 
     /// Changes own usage of a VO, keeps that, and lets the share tree follow.
@@ -219,6 +225,10 @@ impl Site {
             };
             let kinds = held.kinds();
             let taken = match arrival {
+                Arrival::Told => {
+                    self.told.insert(vo);
+                    continue;
+                }
                 Arrival::Document(_) => continue,
                 Arrival::Proof(a, b) => vec![held.replica.take_proof(&a, &b)],
                 Arrival::Head(item) => vec![held.replica.take_item(&kinds, seen, from, item)],

@@ -345,7 +345,13 @@ impl Own {
 
     /// The parts that changed since the last head, for the next one; all where it is the first of this
     /// incarnation.
-    pub(crate) fn take_changes(&mut self, vo: VoId, all: bool) -> Vec<(PartKey, Option<Vec<u8>>)> {
+    pub(crate) fn take_changes(
+        &mut self,
+        vo: VoId,
+        all: bool,
+        latest: WallTime,
+        window: WindowLength,
+    ) -> Vec<(PartKey, Option<Vec<u8>>)> {
         let cells = self.cells.entry(Some(vo)).or_default();
         if all {
             cells.dirty.extend(cells.by_span.keys().copied());
@@ -353,7 +359,12 @@ impl Own {
             cells.named.clear();
         }
         let mut changes = BTreeMap::new();
-        for span in std::mem::take(&mut cells.dirty) {
+        let waits = |span: &Span| span.start(window) > latest;
+        let (wait, changed): (BTreeSet<Span>, BTreeSet<Span>) = std::mem::take(&mut cells.dirty)
+            .into_iter()
+            .partition(waits);
+        cells.dirty = wait;
+        for span in changed {
             let of_span = cells.by_span.get(&span).into_iter().flatten();
             let of_span =
                 of_span.map(|((path, incarnation), counters)| (path, *incarnation, *counters));

@@ -72,8 +72,8 @@ pub struct Site {
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     pub(crate) published_at: BTreeMap<VoId, MonoTime>,
-    /// VOs of which a peer held the same as this site at some moment since its start.
-    pub(crate) agreed_on: BTreeSet<VoId>,
+    /// VOs of which a peer has told all that it held at some moment since this start.
+    pub(crate) told: BTreeSet<VoId>,
     /// The VO of which something came that does not fit to what is held.
     pub(crate) is_behind: Option<VoId>,
     /// What our own clock said last, right or wrong.
@@ -116,7 +116,7 @@ impl Site {
             left: BTreeMap::new(),
             unmapped: BTreeMap::new(),
             published_at: BTreeMap::new(),
-            agreed_on: BTreeSet::new(),
+            told: BTreeSet::new(),
             is_behind: None,
             own_clock: now.wall,
             members_clock: None,
@@ -288,9 +288,13 @@ impl Site {
         self.config = config;
         self.gossip.set_intervals(intervals(&self.config));
         for vo in named {
+            if self.vos.contains_key(&vo) {
+                continue;
+            }
             let held = self.left.remove(&vo);
-            let held = || held.unwrap_or_else(|| Vo::new(vo, self.id, &HighestSeen::default()));
-            self.vos.entry(vo).or_insert_with(held);
+            let held = held.unwrap_or_else(|| Vo::new(vo, self.id, &HighestSeen::default()));
+            self.vos.insert(vo, held);
+            self.read_members(now, vo);
         }
         self.tree_is_stale = true;
         self.allow_is_stale = true;

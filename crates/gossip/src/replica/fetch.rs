@@ -156,6 +156,13 @@ impl Replica {
         wanted
     }
 
+    /// Whether parts of a head of `site` are under way.
+    pub fn is_fetching(&self, site: SiteId) -> bool {
+        self.sites
+            .get(&site)
+            .is_some_and(|held| held.fetch.is_some())
+    }
+
     /// The request is over: what it asked for and did not bring may be asked for again.
     pub(crate) fn unask(&mut self, id: RequestId, answered_by: Option<SiteId>) {
         for fetch in self

@@ -39,7 +39,7 @@ fn a_counter_is_held_alone_until_a_peer_has_it_as_it_is() {
     own.add(&account(None, "/local"), span, amount(7), HOUR);
     let both = [(0, "/local".to_owned(), 7), (9, "/ann".to_owned(), 5)];
     assert_eq!(alone(&own), both);
-    assert_eq!(own.take_changes(VO, true).len(), 1);
+    assert_eq!(own.take_changes(VO, true, NEVER, HOUR).len(), 1);
     assert_eq!(
         alone(&own),
         both,
@@ -62,7 +62,7 @@ fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
     for hour in 24..27 {
         own.add(&ann, Span::Window(Window(hour)), amount(5), HOUR);
     }
-    own.take_changes(VO, true);
+    own.take_changes(VO, true, NEVER, HOUR);
     own.merge_days(Some(VO), HOUR, |day| day == Span::Day(1));
     own.add(&ann, Span::Window(Window(30)), amount(2), HOUR);
     let cells: Vec<_> = own.cells(Some(VO)).collect();
@@ -70,7 +70,7 @@ fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
         cells,
         [(Incarnation(9), Span::Day(1), ann.path.clone(), amount(17))]
     );
-    let changes = own.take_changes(VO, false);
+    let changes = own.take_changes(VO, false, NEVER, HOUR);
     let (gone, set): (Vec<_>, Vec<_>) = changes.iter().partition(|(_, bytes)| bytes.is_none());
     assert_eq!((gone.len(), set.len()), (3, 1));
     assert!(!own.has_unpublished(VO));

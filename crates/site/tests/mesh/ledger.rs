@@ -82,6 +82,12 @@ pub(crate) fn state(mesh: &Mesh, node: usize) -> State {
     }
 }
 
+/// What a node computes, however many heads it rests on.
+pub(crate) fn seen(mesh: &Mesh, node: usize) -> (ContentHash, Sums) {
+    let seen = state(mesh, node);
+    (seen.view, seen.sums)
+}
+
 pub(crate) fn sums(mesh: &Mesh, node: usize) -> Sums {
     let by_account = mesh.nodes[node].site.usage_by_account(Some(mesh.vo));
     by_account

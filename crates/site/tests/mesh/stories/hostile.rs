@@ -4,7 +4,7 @@ use fairmesh_model::{Millis, Span, WallTime, WindowLength};
 use fairmesh_site::{Event, Notice, Verdict};
 use proptest::prelude::*;
 
-use crate::ledger::{Ledger, assert_converged, assert_same, state, sums};
+use crate::ledger::{Ledger, assert_converged, assert_same, seen, state, sums};
 use crate::liar::{Liar, offer, usage};
 use crate::mesh::Mesh;
 use crate::vo::{DAY, HOUR, job, path, site_id};
@@ -25,7 +25,7 @@ fn hour_of(at: WallTime) -> Span {
 #[test]
 fn strangers_forgers_liars_and_prophets_change_nothing() {
     let mut mesh = mesh_with_liar();
-    let (before, now) = (state(&mesh, 0), mesh.now(0).wall);
+    let (before, now) = (seen(&mesh, 0), mesh.now(0).wall);
     let stranger = Liar::new(&mesh, 9).sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
     assert_eq!(offer(&mut mesh, 0, stranger), Verdict::Ignore);
     // A flipped bit of a signature.
@@ -47,7 +47,7 @@ fn strangers_forgers_liars_and_prophets_change_nothing() {
     prophet.sign(now, usage(hour_of(now.after(DAY)), &[("/g0/u0", 5)]));
     mesh.admit(LIAR, prophet);
     mesh.run(Millis::from_secs(30));
-    assert_eq!(state(&mesh, 0), before);
+    assert_eq!(seen(&mesh, 0), before);
     assert_same(&mut mesh);
 }
 
