@@ -282,8 +282,8 @@ impl Run {
         let facts = self.facts.take();
         self.facts.borrow_mut().is_calm = facts.is_calm;
         self.stats.garbage += facts.garbage;
-        for body in facts.batches.iter().filter_map(|batch| batch.body.as_ref()) {
-            self.oracle.published.signed(body);
+        for seen in facts.heads.iter().filter(|seen| seen.own) {
+            self.oracle.published.signed(&seen.head);
         }
         let seen = Seen {
             world: &self.world,

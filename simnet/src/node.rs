@@ -194,6 +194,7 @@ impl SimNode {
             Err(_) => Some(JobMark {
                 charged_until: record.end,
                 ended: true,
+                corrected: false,
             }),
         }
     }

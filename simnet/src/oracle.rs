@@ -44,7 +44,7 @@ struct Job {
 #[derive(Debug, Default)]
 pub struct Oracle {
     places: Vec<Place>,
-    /// What was signed, stream by stream.
+    /// Under which incarnations anything was signed.
     pub published: Published,
 }
 

@@ -1,6 +1,6 @@
 //! What people may ask a site. Read-only; answers are plain data, tables are made elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_fairshare::Snapshot;
@@ -29,8 +29,8 @@ pub struct VoStatus {
     pub charter_version: u64,
     /// Hash over all documents in force.
     pub documents: Option<ContentHash>,
-    /// One hash over the heads that are held: over everything that the members have published.
-    pub heads_digest: Option<ContentHash>,
+    /// One hash over everything that the members have published, whenever they signed it last.
+    pub counters: Option<ContentHash>,
     /// Uncovered heads: of each site and incarnation its seq.
     pub heads: BTreeMap<StreamId, Seq>,
     /// Who contributes, and how old that is.
@@ -110,13 +110,12 @@ impl Site {
             let warnings = charter
                 .map(|_| vo.policies.warnings(now.wall))
                 .unwrap_or_default();
-            let digest = vo.replica.digest().to_be_bytes();
             VoStatus {
                 vo: *id,
                 name: charter.map(|charter| charter.name.clone()),
                 charter_version: charter.map_or(0, |charter| charter.version),
                 documents: charter.map(|_| vo.policies.digest()),
-                heads_digest: charter.map(|_| ContentHash::of(&digest)),
+                counters: charter.map(|_| published_digest(vo)),
                 heads: heads_of(vo),
                 coverage: self.coverage_of(*id),
                 warnings: warnings.iter().map(ToString::to_string).collect(),
@@ -343,4 +342,13 @@ fn signed_at(vo: &Vo) -> BTreeMap<SiteId, WallTime> {
         *known = (*known).max(head.body().at);
     }
     signed
+}
+
+/// One hash over the roots of the heads: heartbeats, which change their numbers, leave it as it is.
+fn published_digest(vo: &Vo) -> ContentHash {
+    let roots = vo
+        .replica
+        .heads()
+        .map(|head| (head.body().site, head.body().root));
+    ContentHash::of(&cbor::to_vec(&roots.collect::<BTreeSet<_>>()))
 }

@@ -178,7 +178,7 @@ impl Liveness {
                 let held = Held {
                     documents: status.documents,
                     counters: status.counters,
-                    streams: status.streams,
+                    streams: status.heads,
                 };
                 match &first {
                     None => {
@@ -305,7 +305,7 @@ fn tell(who: usize, vo: VoId, a: &Held, b: &Held) -> String {
                 format!("{} {theirs}/{ours}", stream.site.short())
             })
             .collect();
-        format!("other batches ({})", lines.join(", "))
+        format!("other heads ({})", lines.join(", "))
     } else {
         "other counters".to_owned()
     };

@@ -41,8 +41,8 @@ impl Prices {
         };
         let mut checks = 0;
         for vo in seen.vos {
-            let held = site.descriptions(*vo).map(|said| said.body());
-            let held: BTreeMap<_, _> = held.map(|said| (said.site, &said.prices)).collect();
+            let held = site.descriptions(*vo);
+            let held: BTreeMap<_, _> = held.map(|(of, told)| (of, &told.prices)).collect();
             for (owner, said) in self.said.iter().enumerate() {
                 let config = &seen.world.node(owner).config;
                 let takes_part = [node, owner]

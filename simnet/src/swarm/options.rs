@@ -55,7 +55,6 @@ pub struct TimingOptions {
     pub heartbeat_s: u64,
     pub sync_s: u64,
     pub request_timeout_s: u64,
-    pub checkpoint_batches: u64,
     /// Shortest time between two ticks of one node.
     pub tick_ms: u64,
 }
@@ -173,7 +172,6 @@ impl Options {
             heartbeat: Millis::from_secs(timing.heartbeat_s),
             sync: Millis::from_secs(timing.sync_s),
             request_timeout: Millis::from_secs(timing.request_timeout_s),
-            checkpoint_batches: timing.checkpoint_batches,
             ..Timing::default()
         }
     }

@@ -77,6 +77,8 @@ impl World {
     fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::Persist(writes) => self.persist(node, writes),
+            // In a driver's own time, which no run is long enough for.
+            Effect::ForgetMarks { .. } => {}
             Effect::Push { vo, bytes } => self.push(node, vo, &bytes),
             Effect::Judge { token, verdict } => self.judge(node, token, verdict),
             Effect::Ask { to, id, bytes } => self.ask(node, to, id, &bytes),
@@ -241,6 +243,7 @@ impl World {
             Event::Answered { bytes: None, .. } => (StepKind::Failed, 0),
             Event::Report { records, .. } => (StepKind::Report, records.len()),
             Event::Running { jobs, .. } => (StepKind::Running, jobs.len()),
+            Event::Correct { correction, .. } => (StepKind::Report, correction.records.len()),
             Event::Publish { bytes, .. } => (StepKind::Publish, bytes.len()),
             Event::Reconfigured(_) => (StepKind::Reconfigured, 0),
             Event::Stopping => (StepKind::Stopping, 0),

@@ -118,3 +118,5 @@ fn what_was_counted_by_a_clock_ahead_is_placed_once_even_where_a_backup_knows_it
     backup.settle_future(VO, now, HOUR, true);
     assert_eq!(backup.cells(Some(VO)).collect::<Vec<_>>(), placed);
 }
+
+mod head_model;
