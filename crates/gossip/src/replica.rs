@@ -11,6 +11,7 @@
 
 mod answer;
 mod fetch;
+mod force;
 mod take;
 
 pub use take::Seen;
@@ -19,17 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    ContentHash, Incarnation, Millis, MonoTime, Now, Seq, Signed, SigningKey, SiteId, Verified,
-    VoId, WallTime, cbor,
+    ContentHash, Incarnation, Millis, MonoTime, Now, Signed, SiteId, Verified, VoId, WallTime,
 };
-use serde_bytes::ByteBuf;
 
 use crate::content::Content;
 use crate::digest::Vector;
-use crate::head::{COVERS_MAX, Head, HeadSet};
-use crate::part::{Changes, Part, PartKey, Parts};
+use crate::head::{Head, HeadSet};
+use crate::part::{Part, PartKey, Parts};
 use crate::refusal::Refusal;
-use crate::wire::{PUSH_BYTES_MAX, Push};
 use fetch::Fetch;
 
 /// Most heads that are taken of one site in a minute: a site signs six, and a burst when it starts.
@@ -280,179 +278,6 @@ impl Replica {
         self.sites.values().map(of).sum()
     }
 
-    /// Signs the next head of this site: the first of `incarnation` covers every head of this site that
-    /// is held, so the caller has joined what they hold into `changes`, which then is everything.
-    /// Returns what it changed and the push for everybody else.
-    ///
-    /// # Panics
-    /// If the key is not this site's, or the content is no content: bugs of the caller.
-    pub fn publish(
-        &mut self,
-        kinds: &dyn Kinds,
-        key: &SigningKey,
-        incarnation: Incarnation,
-        at: WallTime,
-        changes: Vec<(PartKey, Option<Vec<u8>>)>,
-    ) -> (Change, Vec<u8>) {
-        let own = self.own;
-        assert_eq!(key.site_id(), own, "a site signs for itself");
-        let held = self.sites.entry(own).or_default();
-        let seq = held
-            .heads
-            .get(incarnation)
-            .map_or(Seq(1), |last| last.body().seq.next());
-        let is_first = seq == Seq(1);
-        let covers = covered(&held.heads, incarnation);
-        let mut body = Head {
-            vo: self.vo,
-            site: own,
-            incarnation,
-            seq,
-            at,
-            root: ContentHash::from_bytes([0; 32]),
-            covers,
-        };
-        let mut parts = Changes::new();
-        for (name, bytes) in changes {
-            let part = bytes.map(|bytes| Part {
-                hash: ContentHash::of(&bytes),
-                rows: kinds
-                    .check(&body, &name, &bytes)
-                    .expect("our own part is well-formed"),
-                bytes: bytes.into(),
-                since: seq,
-            });
-            parts.insert(name, part);
-        }
-        // The first head of an incarnation is told as what changed since the last one before.
-        let before = if is_first {
-            held.heads
-                .iter()
-                .next_back()
-                .map(|head| head.body().incarnation)
-        } else {
-            Some(incarnation)
-        };
-        let base =
-            before.and_then(|before| Some((held.heads.get(before)?, held.contents.get(&before)?)));
-        let parts = match (is_first, base) {
-            (true, Some((_, content))) => {
-                let target = parts
-                    .into_iter()
-                    .filter_map(|(name, part)| Some((name, part?)));
-                content.changes_to(&target.collect::<Parts>())
-            }
-            _ => parts,
-        };
-        let empty = Content::default();
-        let content = base.map_or(&empty, |(_, content)| content);
-        body.root = content.root_after(&parts);
-        let delta = base.map(|(head, content)| {
-            let delta = content.delta((head.body().incarnation, head.body().seq), &parts);
-            cbor::to_vec(&delta)
-        });
-        let head = Signed::sign(body, &[key]).and_then(|signed| signed.verify(&[&role_of(own)]));
-        let head = Arc::new(head.expect("our own head is well-formed"));
-        let push = push_of(&head, delta.as_deref());
-        let delta = delta
-            .filter(|_| !is_first)
-            .map(|delta| (Seq(seq.0 - 1), delta.into()));
-        let change = self.put(head, before, parts, delta);
-        (change, push)
-    }
-
-    /// Puts a head into force whose content is that of the head of `base` after `changes`.
-    pub(crate) fn put(
-        &mut self,
-        head: Arc<Verified<Head>>,
-        base: Option<Incarnation>,
-        changes: Changes,
-        delta: Option<(Seq, Arc<[u8]>)>,
-    ) -> Change {
-        let (site, incarnation, seq) = (head.body().site, head.body().incarnation, head.body().seq);
-        let history = self.history;
-        let counts = self.members.contains(&site) || site == self.own;
-        let held = self.sites.entry(site).or_insert_with(|| Held {
-            heads: HeadSet::new(history),
-            ..Held::default()
-        });
-        let before = digest_of(held);
-        let is_new = !held.contents.contains_key(&incarnation);
-        let old_root = held.heads.get(incarnation).map(|old| old.body().root);
-        let mut content = if is_new {
-            let copied = base
-                .and_then(|base| held.contents.get(&base))
-                .cloned()
-                .unwrap_or_default();
-            let mut parts = copied.parts;
-            parts.values_mut().for_each(|part| part.since = seq);
-            Content::whole(parts, seq)
-        } else {
-            held.contents.remove(&incarnation).unwrap_or_default()
-        };
-        let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
-        let mut rows: Vec<HeldRow> = Vec::new();
-        let row = |part: Option<PartKey>, bytes| HeldRow {
-            site,
-            incarnation,
-            part,
-            bytes,
-        };
-        let parts = changes.iter();
-        rows.extend(parts.map(|(key, part)| {
-            row(
-                Some(key.clone()),
-                part.as_ref().map(|part| part.bytes.clone()),
-            )
-        }));
-        content.apply(changes, seq, delta);
-        if is_new {
-            rows = rows_of(site, incarnation, &content.parts, |part| {
-                Some(part.bytes.clone())
-            });
-        }
-        if is_new || old_root != Some(head.body().root) {
-            rows.push(row(None, Some(head.bytes().clone())));
-        }
-        let gone = held.heads.insert(head.clone());
-        held.contents.insert(incarnation, content);
-        for lost in gone
-            .into_iter()
-            .filter(|lost| *lost != incarnation || held.heads.get(*lost).is_none())
-        {
-            let Some(lost_content) = held.contents.remove(&lost) else {
-                continue;
-            };
-            for (key, part) in &lost_content.parts {
-                let successor = held
-                    .contents
-                    .get(&incarnation)
-                    .and_then(|content| content.parts.get(key));
-                if successor.is_none_or(|successor| successor.hash != part.hash) {
-                    touched.insert(key.clone());
-                }
-            }
-            rows.extend(rows_of(site, lost, &lost_content.parts, |_| None));
-            rows.push(HeldRow {
-                site,
-                incarnation: lost,
-                part: None,
-                bytes: None,
-            });
-        }
-        if counts {
-            self.digest = self
-                .digest
-                .wrapping_sub(before)
-                .wrapping_add(digest_of(held));
-        }
-        Change {
-            head,
-            parts: touched.into_iter().collect(),
-            rows,
-        }
-    }
-
     /// Members, and this site: those whose heads are held for others.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (SiteId, &Held)> {
         let counts =
@@ -483,34 +308,6 @@ fn rows_of(
         bytes: bytes(part),
     };
     parts.iter().map(row).collect()
-}
-
-/// What the next head of `incarnation` covers: the other heads that are held and what they cover, the
-/// newest incarnations of them.
-fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)> {
-    let mut covers: BTreeMap<Incarnation, Seq> = BTreeMap::new();
-    for head in heads.iter() {
-        let body = head.body();
-        let itself = std::iter::once((body.incarnation, body.seq));
-        for (earlier, seq) in body.covers.iter().copied().chain(itself) {
-            let known = covers.entry(earlier).or_default();
-            *known = (*known).max(seq);
-        }
-    }
-    // A machine with the same key may count under a later one: that one covers this.
-    covers.retain(|earlier, _| *earlier < incarnation);
-    let excess = covers.len().saturating_sub(COVERS_MAX);
-    covers.into_iter().skip(excess).collect()
-}
-
-fn push_of(head: &Verified<Head>, delta: Option<&[u8]>) -> Vec<u8> {
-    let head = ByteBuf::from(head.bytes().to_vec());
-    let delta = delta.map(|delta| ByteBuf::from(delta.to_vec()));
-    let whole = Push::Head(head.clone(), delta).to_bytes();
-    if whole.len() <= PUSH_BYTES_MAX {
-        return whole;
-    }
-    Push::Head(head, None).to_bytes()
 }
 
 fn digest_of(held: &Held) -> u128 {

@@ -9,6 +9,8 @@
 //! site does not know of itself yet; an account's day is counted in its windows or as a whole, never
 //! both.
 
+mod cells;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::{PART_BYTES_MAX, PartKey};
@@ -20,30 +22,12 @@ use fairmesh_usage::{Capacity, Cell, Excess, Slice, cut, join_cells};
 use crate::identity::Account;
 use crate::kinds::{Description, description_parts, running_parts, usage_key};
 use crate::published::Sums;
-use crate::store::{LedgerRow, Table, Write, ledger_key, ledger_value};
+use crate::store::{LedgerRow, Table, Write};
+use cells::{Cells, Of, cells_of, key_of, set};
 
 /// Marks the incarnation of cells that were counted while the clock was ahead and were given a place
 /// later. No start of a node has a number as high.
 const PLACED: u64 = 1 << 63;
-
-/// An account in an incarnation.
-type Of = (AccountPath, Incarnation);
-
-/// What is counted for one VO, or for the site's own accounts.
-#[derive(Debug, Default)]
-pub(crate) struct Cells {
-    by_span: BTreeMap<Span, BTreeMap<Of, Counters>>,
-    /// Spans that changed since the last head.
-    dirty: BTreeSet<Span>,
-    /// Cells that changed and that no peer is known to hold as they are.
-    alone: BTreeSet<(Span, Of)>,
-    /// The tables that the last head named, by span.
-    tables: BTreeMap<Span, BTreeSet<Slice>>,
-    /// Parts of the other kinds, as they are to be and as the last head named them.
-    running: BTreeMap<PartKey, Vec<u8>>,
-    description: BTreeMap<PartKey, Vec<u8>>,
-    named: BTreeMap<PartKey, Vec<u8>>,
-}
 
 /// Own counters of all VOs and of the local accounts.
 #[derive(Debug)]
@@ -528,78 +512,6 @@ impl Own {
             Incarnation(0)
         }
     }
-}
-
-impl Cells {
-    fn touch(&mut self, span: Span, of: Of) {
-        self.dirty.insert(span);
-        self.alone.insert((span, of));
-    }
-
-    fn delete(&mut self, vo: VoId, (span, of): &(Span, Of)) -> Write {
-        if let Some(of_span) = self.by_span.get_mut(span) {
-            of_span.remove(of);
-        }
-        self.by_span.retain(|_, of_span| !of_span.is_empty());
-        self.alone.remove(&(*span, of.clone()));
-        self.dirty.insert(*span);
-        Write::delete(Table::Ledger, key_of(Some(vo), *span, of))
-    }
-
-    /// Cells of spans that begin later than `latest`.
-    fn ahead_of(&self, latest: WallTime, window: WindowLength) -> Vec<(Span, Of, Counters)> {
-        let ahead = self
-            .by_span
-            .iter()
-            .filter(|(span, _)| span.start(window) > latest);
-        let cells = ahead.flat_map(|(span, of_span)| {
-            of_span
-                .iter()
-                .map(|(of, counters)| (*span, of.clone(), *counters))
-        });
-        cells.collect()
-    }
-
-    fn of_day(&self, day: u32, window: WindowLength) -> Vec<Cell<AccountPath>> {
-        let first = window.window_at(Span::Day(day).start(window));
-        let end = window.window_at(Span::Day(day).end(window));
-        let windows = self.by_span.range(Span::Window(first)..Span::Window(end));
-        let whole = self.by_span.get_key_value(&Span::Day(day));
-        windows
-            .chain(whole)
-            .flat_map(|(span, of_span)| cells_of(*span, of_span))
-            .collect()
-    }
-
-    fn others(&self) -> BTreeMap<PartKey, Vec<u8>> {
-        let parts = self.running.iter().chain(&self.description);
-        parts
-            .map(|(key, bytes)| (key.clone(), bytes.clone()))
-            .collect()
-    }
-}
-
-fn cells_of(
-    span: Span,
-    of_span: &BTreeMap<Of, Counters>,
-) -> impl Iterator<Item = Cell<AccountPath>> + '_ {
-    let cell = move |((path, incarnation), counters): (&Of, &Counters)| {
-        (*incarnation, span, path.clone(), *counters)
-    };
-    of_span.iter().map(cell)
-}
-
-fn key_of(vo: Option<VoId>, span: Span, (path, incarnation): &Of) -> Vec<u8> {
-    let path = path.clone();
-    ledger_key(&Account { vo, path }, *incarnation, span)
-}
-
-fn set(vo: Option<VoId>, span: Span, of: &Of, counters: Counters) -> Write {
-    Write::set(
-        Table::Ledger,
-        key_of(vo, span, of),
-        ledger_value(&of.0, counters),
-    )
 }
 
 #[cfg(test)]
