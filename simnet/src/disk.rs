@@ -358,13 +358,13 @@ mod tests {
         for keeps_journal in [false, true] {
             let mut disk = Disk::new(keeps_journal);
             for value in 0..3 {
-                disk.persist(vec![set(Table::Ledger, 7, value), set(Table::Seals, 7, 1)])
+                disk.persist(vec![set(Table::Ledger, 7, value), set(Table::Parts, 7, 1)])
                     .expect("there is room");
             }
             assert!(!disk.open());
             assert!(disk.flip_bit(&mut Seed(1).stream("flip")));
             assert!(disk.open());
-            assert_eq!((disk.set_aside(), disk.count_rows(Table::Seals)), (1, 0));
+            assert_eq!((disk.set_aside(), disk.count_rows(Table::Parts)), (1, 0));
             let expected = keeps_journal.then_some([2_u8].as_slice());
             assert_eq!(disk.get(Table::Ledger, &[7]), Ok(expected));
         }

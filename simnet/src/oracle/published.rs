@@ -25,7 +25,7 @@ const PLACED: u64 = 1 << 63;
 type Cells = BTreeMap<(AccountPath, Span), u64>;
 
 /// Cells by VO and incarnation.
-pub type HeldCells = BTreeMap<(VoId, StreamId), Cells>;
+pub(crate) type HeldCells = BTreeMap<(VoId, StreamId), Cells>;
 
 /// All incarnations that have signed anything.
 #[derive(Debug, Default)]
