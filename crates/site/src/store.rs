@@ -5,11 +5,11 @@
 //! Deliberately not here: checksums and files (the node), and which rows are still needed (each
 //! module deletes its own).
 
-use fairmesh_gossip::{HeldRow, PartKey};
+use fairmesh_gossip::{Head, HeldRow, PartKey};
 use fairmesh_model::units::COLUMNS;
 use fairmesh_model::{
-    AccountPath, ContentHash, Counters, Incarnation, JobKey, Origin, SiteId, Span, VoId, WallTime,
-    cbor,
+    AccountPath, ContentHash, Counters, Incarnation, JobKey, Origin, Seq, Signed, SiteId, Span,
+    VoId, WallTime, cbor,
 };
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +121,13 @@ impl HeadId {
             .then(|| Self::of_key(&write.key))
             .flatten()
             .map(|(id, _)| id)
+    }
+
+    /// The same, with the head's number.
+    pub fn numbered(write: &Write) -> Option<(Self, Seq)> {
+        let id = Self::of(write)?;
+        let signed = Signed::<Head>::parse(write.value.as_ref()?).ok()?;
+        Some((id, signed.claimed().seq))
     }
 }
 
