@@ -237,15 +237,19 @@ impl Replica {
         forms.into_values().collect()
     }
 
-    /// The parts of a kind in the site's head of the highest incarnation: what is not added up but
-    /// replaced.
+    /// The parts of a kind in the head that the site signed last, by its own clock: what is not added up
+    /// but replaced.
     pub fn newest_parts(
         &self,
         site: SiteId,
         kind: u8,
     ) -> impl Iterator<Item = (&PartKey, &Arc<[u8]>)> {
         let held = self.sites.get(&site);
-        let content = held.and_then(|held| held.contents.values().next_back());
+        let newest = held.and_then(|held| {
+            let heads = held.heads.iter().map(|head| head.body());
+            heads.max_by_key(|head| (head.at, head.incarnation))
+        });
+        let content = newest.and_then(|newest| held?.contents.get(&newest.incarnation));
         let parts = content.into_iter().flat_map(|content| &content.parts);
         let parts = parts.filter(move |(key, _)| key.kind() == kind);
         parts.map(|(key, part)| (key, &part.bytes))

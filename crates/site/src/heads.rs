@@ -327,7 +327,7 @@ impl Site {
     fn take_change(&mut self, now: Now, vo: VoId, change: &Change) {
         self.keep_rows(vo, change);
         self.stats.heads_taken += 1;
-        let (site, at) = (change.head.body().site, change.head.body().at);
+        let site = change.head.body().site;
         self.clear_clock(site);
         if site == self.id {
             self.absorb_own(now, vo, &change.parts);
@@ -336,10 +336,14 @@ impl Site {
         self.follow_member(now, vo, site, &change.parts);
         let held = self.vos.get_mut(&vo).expect("its head was taken");
         let capacity = held.capacity(site);
-        let touches = |kind| change.parts.iter().any(|key| key.kind() == kind);
+        // Of several heads the one that was signed last says it, and which that is may have changed.
+        let several = held.replica.heads_of(site).count() > 1;
+        let touches = |kind| several || change.parts.iter().any(|key| key.kind() == kind);
         if touches(DESCRIPTION) {
             held.published.update_description(&held.replica, site);
         }
+        let newest = held.replica.heads_of(site).map(|head| head.body().at).max();
+        let at = newest.unwrap_or_default();
         let counts = is_fresh(at, now.wall, self.config.timing.silence) && held.is_predictive();
         let changes = if touches(RUNNING) {
             held.published
