@@ -223,6 +223,11 @@ fn put(out: &mut Vec<u8>, value: u64) {
 
 fn take(rest: &mut &[u8], of: &'static str) -> Result<u64, TableError> {
     let (value, behind) = decode::u64(rest).map_err(|_| TableError::Varint(of))?;
+    // The decoder drops what a tenth byte has beyond 64 bits: that is another form of the number.
+    let form = &rest[..rest.len() - behind.len()];
+    if encode::u64(value, &mut encode::u64_buffer()) != form {
+        return Err(TableError::Varint(of));
+    }
     *rest = behind;
     Ok(value)
 }
