@@ -347,8 +347,8 @@ impl Run {
         if node.is_some_and(|node| self.is_liar(node)) {
             return;
         }
-        for body in facts.batches.iter().filter_map(|batch| batch.body.as_ref()) {
-            self.oracle.published.signed(body);
+        for seen in facts.heads.iter().filter(|seen| seen.own) {
+            self.oracle.published.signed(&seen.head);
         }
         let seen = Seen {
             world: &self.world,

@@ -490,11 +490,11 @@ mod tests {
     #[test]
     fn a_damaged_store_is_set_aside() {
         let mut disk = Disk::new(true);
-        apply(&mut disk, 1, vec![set(Table::Seals, 7, 1)]).expect("there is room");
+        apply(&mut disk, 1, vec![set(Table::Parts, 7, 1)]).expect("there is room");
         assert_eq!(disk.open().number, 1);
         assert!(disk.flip_bit(&mut Seed(1).stream("flip")));
         assert_eq!(disk.open().number, 0);
-        assert_eq!((disk.set_aside(), disk.count_rows(Table::Seals)), (1, 0));
+        assert_eq!((disk.set_aside(), disk.count_rows(Table::Parts)), (1, 0));
     }
 
     #[test]

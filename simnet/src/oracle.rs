@@ -61,7 +61,7 @@ struct Place {
 #[derive(Debug, Default)]
 pub struct Oracle {
     places: Vec<Place>,
-    /// What was signed, stream by stream.
+    /// Under which incarnations anything was signed.
     pub published: Published,
     /// Charters and share policies that were signed.
     pub documents: Documents,

@@ -73,7 +73,6 @@ pub struct Grid {
     pub sync: Option<Millis>,
     #[serde(default, with = "crate::length")]
     pub clock_tolerance: Option<Millis>,
-    pub checkpoint_batches: Option<u64>,
     /// Shortest time between two ticks of one site.
     #[serde(default, with = "crate::length")]
     pub tick: Option<Millis>,
@@ -96,7 +95,6 @@ impl Grid {
             heartbeat: self.heartbeat.unwrap_or(usual.heartbeat),
             sync: self.sync.unwrap_or(usual.sync),
             clock_tolerance: self.clock_tolerance.unwrap_or(usual.clock_tolerance),
-            checkpoint_batches: self.checkpoint_batches.unwrap_or(usual.checkpoint_batches),
             ..usual
         }
     }

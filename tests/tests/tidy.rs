@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("usage", &["model"]),
     ("policy", &["model"]),
     ("fairshare", &["model"]),
-    ("gossip", &["usage", "policy", "model"]),
+    ("gossip", &["model"]),
     ("site", &["gossip", "usage", "policy", "fairshare", "model"]),
     ("round", &["site", "model"]),
     ("client", &["model"]),

@@ -138,6 +138,7 @@ impl Rate {
             gpu_ms: saturate(for_wall(self.held.gpus)),
             mem_mib_s: saturate(for_wall(self.held.mem_mib) / 1_000),
             jobs: 0,
+            refunds: 0,
         }
     }
 

@@ -1,33 +1,39 @@
 //! Whom to ask, what, and when.
 //!
-//! With each peer there is at most one request under way. For each VO a probe goes to one of its
-//! members, drawn at random, every `sync_interval`, and to a new peer at once; where it shows a
-//! difference a pull follows, and pulls follow pulls until the answer says there is no more.
+//! For each VO a probe goes to one of its members, drawn at random, every `sync` interval, and to a new
+//! peer at once; where it shows a difference a pull follows, and pulls follow pulls until the answer
+//! says there is no more. Beside them several requests for parts may be under way.
 //!
-//! Invariant: what is queued for a peer is bounded by the VOs shared with it, and all of it is
-//! forgotten when the peer goes.
+//! Invariant: what is queued for a peer and under way with it is bounded by the VOs shared with it, and
+//! all of it is forgotten when the peer goes.
+
+mod answer;
+mod clocks;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutated};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
-mod agreement;
-mod answer;
-mod clocks;
-mod held;
-
-use self::agreement::Found;
-use crate::digest::Vector;
+use crate::digest::{Vector, VectorFrame};
 use crate::replica::Replica;
-use crate::wire::{Item, Probe, PullAnswer, Request, Response, SEALS_ASKED_MAX, Summary};
+use crate::wire::{
+    FRAME_BYTES_MAX, HeadItem, Probe, Pull, PullAnswer, Request, RequestId, Response, Summary,
+};
 use clocks::Clocks;
-use held::{pull, summaries};
 
-/// Number of a request, unique in one node's life.
-pub type RequestId = u64;
+/// Most requests for parts under way with one peer: enough to keep a slow line busy, few enough that
+/// what they bring fits into memory.
+const PART_REQUESTS_MAX: usize = 4;
+
+/// Most requests that wait for one peer; what does not fit comes up again in a later exchange.
+const QUEUE_MAX: usize = 64;
+
+/// Most heads in a peer's vector: bounds what a peer can make us remember by sending difference after
+/// difference. Four times what the largest VO has.
+const VECTOR_MAX: usize = 1 << 15;
 
 /// How often and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,25 +55,42 @@ pub struct Outgoing {
     pub bytes: Vec<u8>,
 }
 
-/// A document that a peer sent in answer to a pull, for the site to absorb in this order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What an answer brought, to be absorbed in this order.
+#[derive(Debug, Clone)]
 pub enum Arrival {
-    /// Bytes of a charter.
-    Charter(ByteBuf),
-    /// Bytes of a share policy.
-    Policy(ByteBuf),
-    /// Two batches that contradict each other.
-    Fork(ByteBuf, ByteBuf),
-    /// Bytes of a checkpoint.
-    Checkpoint(ByteBuf),
-    /// Bytes of a batch.
-    Batch(ByteBuf),
-    /// Bytes of a seal.
-    Seal(ByteBuf),
-    /// Bytes of an in-flight sheet.
-    Sheet(ByteBuf),
-    /// Bytes of a site's description.
-    Description(ByteBuf),
+    /// Bytes of a charter or a share policy.
+    Document(ByteBuf),
+    /// Two heads of one seq.
+    Proof(ByteBuf, ByteBuf),
+    /// A head.
+    Head(HeadItem),
+    /// Parts that the request of that number asked for.
+    Parts(RequestId, Vec<Vec<u8>>),
+    /// The peer has told all heads that it held.
+    Told,
+}
+
+/// What a node holds of a VO, as the exchange with peers sees it.
+pub trait Shared {
+    /// The heads with their parts.
+    fn replica(&self) -> &Replica;
+    /// The same.
+    fn replica_mut(&mut self) -> &mut Replica;
+    /// One hash over the documents.
+    fn documents_digest(&self) -> ContentHash;
+    /// The documents, in an order in which they can be adopted.
+    fn documents(&self) -> Vec<(ContentHash, Vec<u8>)>;
+    /// Whether a charter is here.
+    fn is_founded(&self) -> bool;
+
+    /// What is held, as one hash of two halves.
+    fn summary(&self) -> Summary {
+        let heads = self.replica().digest().to_be_bytes();
+        Summary {
+            documents: std::array::from_fn(|index| self.documents_digest().as_bytes()[index]),
+            heads: std::array::from_fn(|index| heads[index] ^ heads[index + 8]),
+        }
+    }
 }
 
 /// Counters for the metrics.
@@ -77,26 +100,14 @@ pub struct GossipStats {
     pub probes: u64,
     /// Pulls sent.
     pub pulls: u64,
-    /// Requests for seals sent.
-    pub seal_requests: u64,
+    /// Requests for parts sent.
+    pub part_requests: u64,
     /// Requests that failed, timed out or got an answer that made no sense.
     pub failures: u64,
     /// Requests answered.
     pub answered: u64,
     /// Exchanges that ended with nothing to pull.
     pub agreements: u64,
-    /// Peers that held the same batches by number and other counters: somebody signs two batches
-    /// with one number, or old spans were forgotten at different moments, or there is a bug.
-    pub divergences: u64,
-}
-
-/// What an answer brought.
-#[derive(Debug, Default)]
-pub struct Answer {
-    /// To be absorbed in this order.
-    pub arrivals: Vec<(VoId, Arrival)>,
-    /// The VO of which the peer has nothing to tell beyond this, if it said so.
-    pub last_of: Option<VoId>,
 }
 
 /// Our side of the anti-entropy with all peers.
@@ -113,21 +124,30 @@ pub struct Gossip {
 
 #[derive(Debug, Default)]
 struct Peer {
-    under_way: Option<(RequestId, MonoTime, Asked)>,
+    under_way: BTreeMap<RequestId, (MonoTime, Asked)>,
     queue: VecDeque<Asked>,
-    /// The vectors that the peer is known to hold of us, for digests as differences.
+    /// The vectors that the peer is known to hold of us, for differences.
     acknowledged: BTreeMap<VoId, Vector>,
-    /// The vectors that it last sent us, for its digests.
+    /// The vectors that it last sent us, for its differences.
     received: BTreeMap<VoId, Vector>,
     agreed_at: Option<MonoTime>,
-    found: Found,
+    agreed_on: BTreeSet<VoId>,
     /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
     pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,
 }
 
 impl Peer {
-    fn is_idle(&self) -> bool {
-        self.under_way.is_none() && self.queue.is_empty()
+    /// Whether a probe or a pull may be sent.
+    fn is_free(&self) -> bool {
+        let mut asked = self.under_way.values();
+        asked.all(|(_, asked)| matches!(asked, Asked::Parts(_)))
+    }
+
+    fn part_requests(&self) -> usize {
+        let asked = self.under_way.values();
+        asked
+            .filter(|(_, asked)| matches!(asked, Asked::Parts(_)))
+            .count()
     }
 }
 
@@ -136,36 +156,28 @@ enum Asked {
     Probe,
     Pull {
         vo: VoId,
-        parts: Parts,
+        documents: bool,
+        heads: bool,
+        /// The vector that was sent, once it is.
         sent: Option<Vector>,
         /// What was held when the answer that this pull goes on from was asked for. Where it still
         /// is, that answer brought nothing that could be taken, and the next one would not either.
         unless: Option<Summary>,
     },
-    Seals {
-        vo: VoId,
-        hashes: Vec<ContentHash>,
-    },
+    Parts(VoId),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Parts {
-    documents: bool,
-    usage: bool,
-    heads: bool,
-    sheets: bool,
-    descriptions: bool,
+impl Asked {
+    fn pull(vo: VoId, documents: bool, heads: bool) -> Self {
+        Self::Pull {
+            vo,
+            documents,
+            heads,
+            sent: None,
+            unless: None,
+        }
+    }
 }
-
-/// Most requests that wait for one peer; what does not fit comes up again in a later exchange. Holds
-/// a checkpoint of the most seals, asked [`SEALS_ASKED_MAX`] at a time, and some pulls beside it.
-const QUEUE_MAX: usize = 512;
-
-/// Most streams of one VO in a peer's digest: bounds what a peer can make us remember by sending
-/// difference after difference. Twice what fits into one request.
-const STREAMS_MAX: usize = 1 << 16;
-
-type Replicas = BTreeMap<VoId, Replica>;
 
 impl Gossip {
     /// Starts with no peers. The seed decides whom to ask in which order.
@@ -201,6 +213,23 @@ impl Gossip {
         self.peers.get(&peer)?.agreed_at
     }
 
+    /// Whether `peer` held what we hold of `vo` when it last said.
+    pub fn agreed_on(&self, peer: SiteId, vo: VoId) -> bool {
+        self.peers
+            .get(&peer)
+            .is_some_and(|peer| peer.agreed_on.contains(&vo))
+    }
+
+    /// The median of the clocks of the connected peers that `counts`; `None` before any of them has said.
+    pub fn median_clock(&self, now: Now, counts: impl Fn(SiteId) -> bool) -> Option<WallTime> {
+        self.clocks.median(now.mono, now.wall, counts)
+    }
+
+    /// What time it is now by the clock of a connected peer, once it has said.
+    pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
+        self.clocks.of(peer, now)
+    }
+
     /// A peer can be reached: probe it at once.
     pub fn connected(&mut self, peer: SiteId) {
         let state = self.peers.entry(peer).or_default();
@@ -209,50 +238,21 @@ impl Gossip {
     }
 
     /// A peer cannot be reached any more.
-    pub fn disconnected(&mut self, peer: SiteId) {
-        self.peers.remove(&peer);
+    pub fn disconnected<V: Shared>(&mut self, peer: SiteId, vos: &mut BTreeMap<VoId, V>) {
+        let state = self.peers.remove(&peer).unwrap_or_default();
         self.clocks.disconnected(peer);
-    }
-
-    /// What time it is now by the most advanced clock of the peers that are connected, or were last;
-    /// `None` before the first of them has said.
-    pub fn peers_clock(&self, now: MonoTime) -> Option<WallTime> {
-        self.clocks.latest(now)
-    }
-
-    /// What time it is now by the clock of a connected peer, once it has said.
-    pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
-        self.clocks.of(peer, now)
+        for vo in vos.values_mut() {
+            vo.replica_mut().forget_offers(peer);
+            state
+                .under_way
+                .keys()
+                .for_each(|id| vo.replica_mut().unask(*id, None));
+        }
     }
 
     /// Something from `peer` showed that it holds more of `vo` than we do.
     pub fn suspect_behind(&mut self, peer: SiteId, vo: VoId) {
-        let parts = Parts {
-            usage: true,
-            ..Parts::default()
-        };
-        self.enqueue(
-            peer,
-            Asked::Pull {
-                vo,
-                parts,
-                sent: None,
-                unless: None,
-            },
-        );
-    }
-
-    /// A checkpoint of `peer` names these seals, which we lack.
-    pub fn want_seals(&mut self, peer: SiteId, vo: VoId, hashes: &[ContentHash]) {
-        for hashes in hashes.chunks(SEALS_ASKED_MAX) {
-            self.enqueue(
-                peer,
-                Asked::Seals {
-                    vo,
-                    hashes: hashes.to_vec(),
-                },
-            );
-        }
+        self.enqueue(peer, Asked::pull(vo, false, true));
     }
 
     /// When [`Gossip::tick`] has something to do at the latest.
@@ -260,98 +260,72 @@ impl Gossip {
         if self.peers.is_empty() {
             return None;
         }
-        let timeouts = self
-            .peers
-            .values()
-            .filter_map(|peer| Some(peer.under_way.as_ref()?.1));
+        let under_way = self.peers.values().flat_map(|peer| peer.under_way.values());
+        let timeouts = under_way.map(|(deadline, _)| *deadline);
         timeouts.chain([self.next_sync]).min()
     }
 
-    /// Sends what is due: probes by the clock, and whatever is queued for idle peers.
-    pub fn tick(&mut self, now: Now, replicas: &Replicas) -> Vec<Outgoing> {
-        self.expire_requests(now.mono);
-        if now.mono >= self.next_sync && !self.peers.is_empty() && !mutated!(NeverProbes) {
-            self.next_sync = now.mono.after(self.intervals.sync);
-            self.probe_each_vo(replicas);
+    /// Sends what is due: probes by the clock, whatever is queued for free peers, and parts.
+    pub fn tick<V: Shared>(&mut self, now: Now, vos: &mut BTreeMap<VoId, V>) -> Vec<Outgoing> {
+        self.expire_requests(now.mono, vos);
+        if now.mono >= self.next_sync && !self.peers.is_empty() {
+            // A little earlier by chance, so that it does not keep step with what is published.
+            let early = u64::from(self.random.next_u32()) * (self.intervals.sync.0 / 8) >> 32;
+            self.next_sync = now.mono.after(Millis(self.intervals.sync.0 - early));
+            self.probe_each_vo(vos);
+            vos.values_mut()
+                .for_each(|vo| vo.replica_mut().expire(now.mono));
         }
-        let idle: Vec<SiteId> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.under_way.is_none())
-            .map(|(id, _)| *id)
-            .collect();
-        idle.into_iter()
-            .filter_map(|peer| self.send_next(now, peer, replicas))
-            .collect()
+        let peers: Vec<SiteId> = self.peers.keys().copied().collect();
+        let mut out = Vec::new();
+        for peer in peers {
+            if self.peers[&peer].is_free() {
+                out.extend(self.send_next(now, peer, vos));
+            }
+            self.ask_for_parts(now, peer, vos, &mut out);
+        }
+        out
     }
 
     /// Takes the answer to one of our requests; `None` where none came.
-    pub fn answered(
+    pub fn answered<V: Shared>(
         &mut self,
         now: Now,
         from: SiteId,
         id: RequestId,
         answer: Option<&[u8]>,
-        replicas: &Replicas,
-    ) -> Answer {
+        vos: &mut BTreeMap<VoId, V>,
+    ) -> Vec<(VoId, Arrival)> {
         let Some(peer) = self.peers.get_mut(&from) else {
-            return Answer::default();
+            return Vec::new();
         };
-        let Some((_, _, asked)) = peer.under_way.take_if(|(under_way, ..)| *under_way == id) else {
-            return Answer::default();
+        let Some((_, asked)) = peer.under_way.remove(&id) else {
+            return Vec::new();
         };
-        let answer = answer.filter(|_| !mutated!(AnswersUnread));
-        if mutated!(AsksForEver) {
-            peer.queue.push_back(Asked::Probe);
-        }
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
         match (asked, response) {
             (Asked::Probe, Some(Response::Probe(theirs))) => {
-                self.clocks.hear(from, theirs.at, now.mono);
-                self.compare(now.mono, from, &theirs.vos, replicas);
-                Answer::default()
+                self.clocks.note(from, theirs.at, now.mono);
+                self.compare(now.mono, from, &theirs.vos, vos);
+                Vec::new()
             }
-            (
-                Asked::Pull {
-                    vo,
-                    parts,
-                    sent,
-                    unless,
-                },
-                Some(Response::Pull(answer)),
-            ) => self.take_pull_answer(from, vo, parts, (sent, unless), answer),
-            (Asked::Seals { vo, hashes }, Some(Response::Seals(seals))) => {
-                self.take_seals(from, vo, hashes, seals)
+            (asked @ Asked::Pull { .. }, Some(Response::Pull(answer))) => {
+                self.take_pull_answer(from, asked, answer)
             }
-            _ => {
-                peer.found.unanswered();
+            (Asked::Parts(vo), Some(Response::Parts(parts))) => {
+                let parts = parts.into_iter().map(ByteBuf::into_vec).collect();
+                vec![(vo, Arrival::Parts(id, parts))]
+            }
+            (asked, _) => {
+                if let Asked::Parts(vo) = asked
+                    && let Some(vo) = vos.get_mut(&vo)
+                {
+                    vo.replica_mut().unask(id, Some(from));
+                }
+                peer.acknowledged.clear();
                 self.stats.failures += 1;
-                Answer::default()
+                Vec::new()
             }
-        }
-    }
-
-    /// Passes seals on, and asks for those that did not fit into the answer.
-    fn take_seals(
-        &mut self,
-        from: SiteId,
-        vo: VoId,
-        asked: Vec<ContentHash>,
-        seals: Vec<ByteBuf>,
-    ) -> Answer {
-        let came: BTreeSet<ContentHash> = seals.iter().map(|seal| ContentHash::of(seal)).collect();
-        let before = asked.len();
-        let hashes: Vec<ContentHash> = asked
-            .into_iter()
-            .filter(|hash| !came.contains(hash))
-            .collect();
-        if !hashes.is_empty() && hashes.len() < before {
-            self.enqueue(from, Asked::Seals { vo, hashes });
-        }
-        let seals = seals.into_iter().map(|seal| (vo, Arrival::Seal(seal)));
-        Answer {
-            arrivals: seals.collect(),
-            last_of: None,
         }
     }
 
@@ -362,12 +336,18 @@ impl Gossip {
         let same = |queued: &Asked| match (queued, &asked) {
             (
                 Asked::Pull {
-                    vo: a, parts: p, ..
+                    vo: a,
+                    documents: b,
+                    heads: c,
+                    ..
                 },
                 Asked::Pull {
-                    vo: b, parts: q, ..
+                    vo: d,
+                    documents: e,
+                    heads: f,
+                    ..
                 },
-            ) => a == b && p == q,
+            ) => (a, b, c) == (d, e, f),
             (queued, asked) => queued == asked,
         };
         if state.queue.len() < QUEUE_MAX && !state.queue.iter().any(same) {
@@ -375,34 +355,39 @@ impl Gossip {
         }
     }
 
-    fn expire_requests(&mut self, now: MonoTime) {
-        for peer in self.peers.values_mut() {
-            if peer
+    fn expire_requests<V: Shared>(&mut self, now: MonoTime, vos: &mut BTreeMap<VoId, V>) {
+        for (site, peer) in &mut self.peers {
+            let late = peer
                 .under_way
-                .take_if(|(_, deadline, _)| *deadline <= now)
-                .is_some()
-            {
+                .iter()
+                .filter(|(_, (deadline, _))| *deadline <= now);
+            let late: Vec<RequestId> = late.map(|(id, _)| *id).collect();
+            for id in late {
                 // What the peer holds of us is unknown now: say it in full the next time.
                 peer.acknowledged.clear();
-                peer.found.unanswered();
                 self.stats.failures += 1;
+                if let Some((_, Asked::Parts(vo))) = peer.under_way.remove(&id)
+                    && let Some(vo) = vos.get_mut(&vo)
+                {
+                    vo.replica_mut().unask(id, Some(*site));
+                }
             }
         }
     }
 
     /// Probes one peer for each VO, drawn among those that share it: a VO of three sites must not
     /// wait until one of them is drawn among a hundred. One probe speaks of all that is shared.
-    fn probe_each_vo(&mut self, replicas: &Replicas) {
+    fn probe_each_vo<V: Shared>(&mut self, vos: &BTreeMap<VoId, V>) {
         let mut probed: Vec<SiteId> = Vec::new();
-        for replica in replicas.values() {
-            let shares = |peer: SiteId| replica.serves(peer) || !replica.is_founded();
+        for vo in vos.values() {
+            let shares = |peer: SiteId| vo.replica().is_member(peer) || !vo.is_founded();
             if probed.iter().any(|peer| shares(*peer)) {
                 continue;
             }
             let idle = self
                 .peers
                 .iter()
-                .filter(|(id, peer)| peer.is_idle() && shares(**id));
+                .filter(|(id, peer)| peer.is_free() && peer.queue.is_empty() && shares(**id));
             let idle: Vec<SiteId> = idle.map(|(id, _)| *id).collect();
             let draw = usize::try_from(self.random.next_u32()).expect("32 bits fit");
             if !idle.is_empty() {
@@ -413,98 +398,111 @@ impl Gossip {
         }
     }
 
-    fn send_next(&mut self, now: Now, to: SiteId, replicas: &Replicas) -> Option<Outgoing> {
+    fn send_next<V: Shared>(
+        &mut self,
+        now: Now,
+        to: SiteId,
+        vos: &BTreeMap<VoId, V>,
+    ) -> Option<Outgoing> {
         let peer = self.peers.get_mut(&to)?;
         let mut asked = loop {
             let next = peer.queue.pop_front()?;
             let Asked::Pull { vo, unless, .. } = &next else {
                 break next;
             };
-            let Some(replica) = replicas.get(vo) else {
-                continue;
-            };
-            if unless.is_none_or(|before| before != replica.summary()) {
+            let summary = vos.get(vo).map(V::summary);
+            if summary.is_some() && (unless.is_none() || *unless != summary) {
                 break next;
             }
         };
         let request = match &mut asked {
-            Asked::Probe => {
-                self.stats.probes += 1;
-                Request::Probe(Probe {
-                    at: now.wall,
-                    vos: summaries(replicas, to),
-                })
-            }
             Asked::Pull {
                 vo,
-                parts,
+                documents,
+                heads,
                 sent,
                 unless,
             } => {
                 self.stats.pulls += 1;
-                let replica = replicas.get(vo)?;
-                *sent = parts.usage.then(|| replica.vector());
-                *unless = Some(replica.summary());
+                let held = &vos[vo];
+                *unless = Some(held.summary());
                 let base = peer.acknowledged.get(vo);
-                Request::Pull(pull(*vo, replica, *parts, sent.as_ref(), base))
+                let (pull, vector) = pull_of(*vo, held, *documents, *heads, base);
+                *sent = vector;
+                Request::Pull(pull)
             }
-            Asked::Seals { vo, hashes } => {
-                self.stats.seal_requests += 1;
-                Request::Seals {
-                    vo: *vo,
-                    hashes: hashes.clone(),
-                }
+            _ => {
+                self.stats.probes += 1;
+                Request::Probe(Probe {
+                    at: now.wall,
+                    vos: summaries(vos, to),
+                })
             }
         };
+        Some(self.send(now, to, asked, &request))
+    }
+
+    fn ask_for_parts<V: Shared>(
+        &mut self,
+        now: Now,
+        to: SiteId,
+        vos: &mut BTreeMap<VoId, V>,
+        out: &mut Vec<Outgoing>,
+    ) {
+        for (vo, held) in vos {
+            while self.peers[&to].part_requests() < PART_REQUESTS_MAX {
+                let wanted = held
+                    .replica_mut()
+                    .want(to, self.next_request, FRAME_BYTES_MAX);
+                if wanted.is_empty() {
+                    break;
+                }
+                self.stats.part_requests += 1;
+                let request = Request::Parts { vo: *vo, wanted };
+                out.push(self.send(now, to, Asked::Parts(*vo), &request));
+            }
+        }
+    }
+
+    fn send(&mut self, now: Now, to: SiteId, asked: Asked, request: &Request) -> Outgoing {
         let id = self.next_request;
         self.next_request += 1;
-        peer.under_way = Some((id, now.mono.after(self.intervals.request_timeout), asked));
-        Some(Outgoing {
-            to,
-            id,
-            bytes: request.to_bytes(),
-        })
+        let deadline = now.mono.after(self.intervals.request_timeout);
+        if let Some(peer) = self.peers.get_mut(&to) {
+            peer.under_way.insert(id, (deadline, asked));
+        }
+        let bytes = request.to_bytes();
+        Outgoing { to, id, bytes }
     }
 
     /// Queues a pull for every VO in which the peer's holdings differ from ours.
-    fn compare(
+    fn compare<V: Shared>(
         &mut self,
         now: MonoTime,
         from: SiteId,
         theirs: &[(VoId, Summary)],
-        replicas: &Replicas,
+        vos: &BTreeMap<VoId, V>,
     ) {
         let mut agreed = true;
         for (vo, summary) in theirs {
-            let Some(replica) = replicas.get(vo) else {
+            let Some(mine) = vos.get(vo).map(V::summary) else {
                 continue;
             };
-            let mine = replica.summary();
-            let diverged = self.note_divergence(&mine, summary);
-            let parts = Parts {
-                documents: mine.documents != summary.documents,
-                usage: mine.usage != summary.usage,
-                heads: diverged,
-                sheets: mine.sheets != summary.sheets,
-                descriptions: mine.documents != summary.documents && !mutated!(PricesNotAsked),
-            };
-            // In-flight sheets come and go; what is counted is agreed upon without them.
-            let agreed_here = !parts.documents && !parts.usage && !parts.heads;
+            let (documents, heads) = (
+                mine.documents != summary.documents,
+                mine.heads != summary.heads,
+            );
+            let agreed_here = !documents && !heads;
             agreed &= agreed_here;
             if let Some(peer) = self.peers.get_mut(&from) {
-                peer.found
-                    .compared(*vo, agreed_here, !parts.usage && !diverged);
+                if agreed_here {
+                    peer.agreed_on.insert(*vo);
+                } else {
+                    peer.agreed_on.remove(vo);
+                }
             }
-            if parts != Parts::default() {
-                self.enqueue(
-                    from,
-                    Asked::Pull {
-                        vo: *vo,
-                        parts,
-                        sent: None,
-                        unless: None,
-                    },
-                );
+            if !agreed_here {
+                self.enqueue(from, Asked::pull(*vo, documents, heads));
             }
         }
         if agreed {
@@ -515,60 +513,86 @@ impl Gossip {
         }
     }
 
-    fn note_divergence(&mut self, mine: &Summary, theirs: &Summary) -> bool {
-        let diverged = mine.documents == theirs.documents
-            && mine.usage == theirs.usage
-            && mine.counters != theirs.counters;
-        self.stats.divergences += u64::from(diverged);
-        diverged
-    }
-
     fn take_pull_answer(
         &mut self,
         from: SiteId,
-        vo: VoId,
-        parts: Parts,
-        (sent, before): (Option<Vector>, Option<Summary>),
+        asked: Asked,
         answer: PullAnswer,
-    ) -> Answer {
-        let again = Asked::Pull {
+    ) -> Vec<(VoId, Arrival)> {
+        let Asked::Pull {
             vo,
-            parts,
-            sent: None,
-            unless: before.filter(|_| !answer.need_full),
+            documents,
+            heads,
+            sent,
+            unless,
+        } = asked
+        else {
+            return Vec::new();
         };
+        let mut again = Asked::pull(vo, documents, heads);
         let peer = self.peers.get_mut(&from).expect("it has just answered");
         if answer.need_full {
-            peer.acknowledged.remove(&vo);
-            self.enqueue(from, again);
-            return Answer::default();
+            // Asked once more, in full; a peer that does not know a full one either is not asked again.
+            if peer.acknowledged.remove(&vo).is_some() {
+                self.enqueue(from, again);
+            }
+            return Vec::new();
         }
-        let last_of = (sent.is_some() && !answer.more).then_some(vo);
+        let is_about_heads = heads;
         if let Some(sent) = sent {
             peer.acknowledged.insert(vo, sent);
         }
         if answer.more {
+            if let Asked::Pull {
+                unless: go_on_unless,
+                ..
+            } = &mut again
+            {
+                *go_on_unless = unless;
+            }
             self.enqueue(from, again);
         }
-        let charters = answer.charters.into_iter().map(Arrival::Charter);
-        let policies = answer.policies.into_iter().map(Arrival::Policy);
-        let forks = answer.forks.into_iter().map(|(a, b)| Arrival::Fork(a, b));
-        let items = answer.items.into_iter().map(|item| match item {
-            Item::Checkpoint(bytes) => Arrival::Checkpoint(bytes),
-            Item::Batch(bytes) => Arrival::Batch(bytes),
-        });
-        let sheets = answer.sheets.into_iter().map(Arrival::Sheet);
-        let descriptions = answer.descriptions.into_iter().map(Arrival::Description);
-        let arrivals = charters
-            .chain(policies)
-            .chain(forks)
-            .chain(items)
-            .chain(sheets)
-            .chain(descriptions)
-            .map(|arrival| (vo, arrival));
-        Answer {
-            arrivals: arrivals.collect(),
-            last_of,
-        }
+        let documents = answer.documents.into_iter().map(Arrival::Document);
+        let proofs = answer.proofs.into_iter().map(|(a, b)| Arrival::Proof(a, b));
+        let heads = answer.heads.into_iter().map(Arrival::Head);
+        let told = (is_about_heads && !answer.more).then_some(Arrival::Told);
+        let arrivals = documents.chain(proofs).chain(heads).chain(told);
+        arrivals.map(|arrival| (vo, arrival)).collect()
     }
+}
+
+/// What we hold of a VO, in the halves that are to be compared; the vector as a difference from `base`.
+fn pull_of(
+    vo: VoId,
+    held: &impl Shared,
+    documents: bool,
+    heads: bool,
+    base: Option<&Vector>,
+) -> (Pull, Option<Vector>) {
+    let vector = heads.then(|| held.replica().asking_vector());
+    let frame = vector.as_ref().map(|vector| match base {
+        Some(base) => VectorFrame::since(base, vector),
+        None => VectorFrame::full(vector),
+    });
+    let hashes = documents.then(|| held.documents().into_iter().map(|(hash, _)| hash).collect());
+    let proofs = held.replica().proofs();
+    let pull = Pull {
+        vo,
+        documents: hashes,
+        heads: frame,
+        proofs: if heads {
+            answer::proof_tags(&proofs)
+        } else {
+            Vec::new()
+        },
+    };
+    (pull, vector)
+}
+
+/// Summaries of all VOs that `peer` may see, or that we ourselves know nothing of yet.
+fn summaries<V: Shared>(vos: &BTreeMap<VoId, V>, peer: SiteId) -> Vec<(VoId, Summary)> {
+    let visible = vos
+        .iter()
+        .filter(|(_, vo)| vo.replica().is_member(peer) || !vo.is_founded());
+    visible.map(|(vo, held)| (*vo, held.summary())).collect()
 }

@@ -1,25 +1,34 @@
-//! Sans-IO anti-entropy: whom to ask, what to send, what to refuse.
+//! Replication: every site signs one head over all that it publishes in a VO.
 //!
-//! A [`Replica`] is what a node holds of one VO. It takes documents from anywhere (and refuses
-//! what the VO's charter does not vouch for) and answers what others lack. A [`Gossip`] decides
-//! whom to ask and when, and carries one exchange with each peer at a time. Fresh documents are
-//! pushed by somebody else (gossipsub in the node); that is for speed, this is for correctness.
+//! *Whoever holds a site's head holds exactly what the site has published, no more and no less.* What a
+//! site publishes is cut into parts, listed in a manifest, and signed by its root ([`Head`]). A node
+//! keeps of each member the heads that no other one covers, with their parts ([`Replica`]); pushes and
+//! anti-entropy make peers complete ([`Gossip`]).
 //!
-//! Invariant: a replica changes only by verified documents, in a way that does not depend on the
-//! order in which they came; so two members that can exchange messages for long enough hold the
-//! same, whatever was lost, repeated or reordered before.
+//! Invariant: nothing unverified is kept, nothing half-received counts, and two replicas that were
+//! offered each other's heads are equal.
 //!
-//! The protocol, its invariant and the alternatives are in `docs/gossip.md`. Scuttlebutt (van
-//! Renesse and others, 2008) is the model: counters with one writer and versions without gaps need
-//! no set reconciliation, the version vector says exactly what is missing.
+//! Deliberately not here: what parts mean (their kinds), documents beyond their hashes and bytes,
+//! clocks, disks, sockets.
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
-pub mod digest;
+mod content;
+mod digest;
+mod exchange;
+mod head;
+mod part;
+mod patch;
+mod refusal;
+mod replica;
 pub mod wire;
 
-mod exchange;
-mod replica;
-
-pub use digest::Vector;
-pub use exchange::{Answer, Arrival, Gossip, GossipStats, Intervals, Outgoing, RequestId};
-pub use replica::{Absorbed, Refusal, Replica};
+pub use digest::{Vector, VectorFrame};
+pub use exchange::{Arrival, Gossip, GossipStats, Intervals, Outgoing, Shared};
+pub use head::{COVERS_MAX, HEADS_MAX, Head, HeadSet, Offered, covers};
+pub use part::{
+    HEAD_BYTES_MAX, HEAD_ROWS_MAX, KEY_BYTES_MAX, ManifestRow, PART_BYTES_MAX, PARTS_MAX, PartKey,
+};
+pub use refusal::Refusal;
+pub use replica::{
+    Absorbed, Change, HEADS_A_MINUTE_MAX, HeldRow, Kinds, REMOVED_SITES_MAX, Replica, Seen,
+};

@@ -1,78 +1,66 @@
-//! What two nodes say to each other, as canonical CBOR.
+//! What two nodes say to each other, as canonical CBOR, compressed where that helps.
 //!
-//! Eager pushes carry one signed document each. Requests and their answers carry anti-entropy:
-//! first a probe of a few hashes; where they differ, a pull that says what the asker holds and
-//! gets what it lacks; and seals by hash.
+//! A push carries one head with what changed, or one document. Requests and their answers carry
+//! anti-entropy: a probe of one hash for each VO; where it differs, a pull that says what the asker
+//! holds and gets what it lacks; and parts by name.
 //!
-//! Invariant: every frame is within a named size, and all that is signed travels as the exact
-//! bytes that were signed.
+//! Invariant: every frame is within a named size, packed and unpacked, and all that is signed travels
+//! as the exact bytes that were signed.
 
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, VoId, WallTime};
+use fairmesh_model::{ContentHash, Incarnation, SiteId, VoId, WallTime};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::digest::DigestFrame;
+use crate::digest::VectorFrame;
+use crate::part::{ManifestRow, PartKey};
+use crate::patch;
 
-/// Largest request. A pull's digest of 2,000 sites with a dozen lives each takes 1 MB.
+/// Largest push. Below gossipsub's default message limit of 64 KiB with room for framing; a head whose
+/// changes are longer is pushed without them, and pulled.
+pub const PUSH_BYTES_MAX: usize = 60 * 1024;
+
+/// Largest request. A pull's vector of 2,000 sites takes 100 KB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Largest answer: what one exchange may make a node buffer. Answers are cut here and resumed, so
-/// the value trades round trips against memory; it holds the largest document with room to spare.
+/// Largest answer, packed or unpacked: what one exchange may make a node buffer.
 pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
-/// What an answer aims at before it is cut. One document may exceed it, up to
-/// [`RESPONSE_BYTES_MAX`].
+/// What an answer aims at before it is cut, unpacked.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// Batches of a stream after which a node asks others for a checkpoint that lets them go: two
-/// checkpoints' worth at the default interval. Bounds what is retained of a stream to twice this,
-/// where its site makes checkpoints at all.
-pub const LONG_STREAM_BATCHES: usize = 512;
-
-/// Most seals asked for at once.
-pub const SEALS_ASKED_MAX: usize = 64;
+/// Frames shorter than this are sent as they are.
+const PACKED_FROM: usize = 512;
 
 /// First bytes of a hash: enough to notice a difference, and an accident in 2^64 is caught by the
 /// next exchange, whose hash is another one.
 pub type ShortHash = [u8; 8];
 
-/// A fresh document, pushed to everybody at once.
+/// Number of a request, unique in one incarnation of a node.
+pub type RequestId = u64;
+
+/// Something fresh, pushed to everybody at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Push {
-    /// A usage batch.
-    Batch(ByteBuf),
-    /// An in-flight sheet.
-    Sheet(ByteBuf),
-    /// A charter.
-    Charter(ByteBuf),
-    /// A share policy.
-    Policy(ByteBuf),
-    /// Two batches that contradict each other.
-    Fork(ByteBuf, ByteBuf),
-    /// A checkpoint, for those who hold all that it covers and can let go of it.
-    Checkpoint(ByteBuf),
-    /// A site's description.
-    Description(ByteBuf),
+    /// A head, and the delta from the head before where it is short enough.
+    Head(ByteBuf, Option<ByteBuf>),
+    /// A charter or a share policy.
+    Document(ByteBuf),
+    /// Two heads of one seq.
+    Proof(ByteBuf, ByteBuf),
 }
 
-/// What a node holds of one VO, as hashes that are equal when the holdings are.
+/// What a node holds of one VO, as two halves of one hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// Charters, share policies, and versions of the sites' descriptions.
+    /// Charters and share policies.
     #[serde(rename = "d", with = "serde_bytes")]
     pub documents: ShortHash,
-    /// Version vector and known forks.
-    #[serde(rename = "u", with = "serde_bytes")]
-    pub usage: ShortHash,
-    /// Versions of the in-flight sheets.
-    #[serde(rename = "s", with = "serde_bytes")]
-    pub sheets: ShortHash,
-    /// The counters themselves. Nodes with equal vectors and different counters disagree about
-    /// arithmetic, which is a bug that must be noticed.
-    #[serde(rename = "c", with = "serde_bytes")]
-    pub counters: ShortHash,
+    /// Uncovered heads, and proofs of forks.
+    #[serde(rename = "h", with = "serde_bytes")]
+    pub heads: ShortHash,
 }
 
 /// A request of one node to another.
@@ -83,26 +71,25 @@ pub enum Request {
     Probe(Probe),
     /// Send what I lack of this VO.
     Pull(Pull),
-    /// Send these seals.
-    Seals {
+    /// Send these parts.
+    Parts {
         /// The VO.
         vo: VoId,
-        /// Their hashes, at most [`SEALS_ASKED_MAX`].
-        hashes: Vec<ContentHash>,
+        /// Of which heads, and which of their parts.
+        wanted: Vec<(SiteId, Incarnation, Vec<PartKey>)>,
     },
 }
 
 /// What a node holds, and what time it takes it to be.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Probe {
-    /// Its clock. The only live statement about a peer's clock: batches may have been on their way
-    /// for days.
+    /// Its clock.
     pub at: WallTime,
-    /// Its holdings.
+    /// Its holdings, each VO once.
     pub vos: Vec<(VoId, Summary)>,
 }
 
-/// What the asker holds of a VO. Parts that are known to agree are left out.
+/// What the asker holds of a VO. What is known to agree is left out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pull {
     /// The VO.
@@ -110,27 +97,37 @@ pub struct Pull {
     /// Hashes of the documents held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Vec<ContentHash>>,
-    /// The version vector.
+    /// Heads held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<DigestFrame>,
-    /// Known forks, each with the last position that is believed. Goes with `usage`.
+    pub heads: Option<VectorFrame>,
+    /// Proofs of forks held: whose, and a hash of the two heads. Goes with `heads`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub forks: Vec<(SiteId, Incarnation, Seq)>,
-    /// Streams of which the asker retains many batches, each with the last position that a checkpoint
-    /// of its covers: a newer checkpoint is welcome, though it brings nothing new. Checkpoints are
-    /// pushed only, and a push may be missed. Goes with `usage`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub long: Vec<(SiteId, Incarnation, Seq)>,
-    /// Last batch of each stream and what it hashes to: asked where vectors agree and counters do
-    /// not, because then somebody has signed two batches with one number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heads: Option<Vec<(SiteId, Incarnation, Seq, ContentHash)>>,
-    /// Newest in-flight sheet of each site.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sheets: Option<Vec<(SiteId, Incarnation, u64)>>,
-    /// Newest description of each site: version and hash.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub descriptions: Option<Vec<(SiteId, u64, ContentHash)>>,
+    pub proofs: Vec<(SiteId, u32)>,
+}
+
+/// A head that the asker lacks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HeadItem {
+    /// Its exact bytes.
+    #[serde(rename = "h")]
+    pub head: ByteBuf,
+    /// What it stands for.
+    #[serde(rename = "t")]
+    pub told: Told,
+}
+
+/// What a head stands for, as far as the asker needs to be told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// The deltas from the asker's head to this one.
+    Deltas(Vec<ByteBuf>),
+    /// All parts: the asker holds nothing of the site.
+    Whole(Vec<(PartKey, ByteBuf)>),
+    /// Lines of the manifest that changed since the asker's head, and parts that went.
+    Since(Vec<ManifestRow>, Vec<PartKey>),
+    /// The whole manifest.
+    Manifest(Vec<ManifestRow>),
 }
 
 /// The answer to a request.
@@ -141,47 +138,28 @@ pub enum Response {
     Probe(Probe),
     /// What the asker lacks.
     Pull(PullAnswer),
-    /// The asked seals, in any order; unknown ones are left out.
-    Seals(Vec<ByteBuf>),
+    /// Some of the parts that were asked for, in any order.
+    Parts(Vec<ByteBuf>),
     /// The answerer does not serve this to this peer.
     Refused(String),
-}
-
-/// One thing of a stream, in an order in which it can be applied as it is read.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Item {
-    /// A checkpoint; the asker then asks for the seals that it lacks.
-    Checkpoint(ByteBuf),
-    /// A batch.
-    Batch(ByteBuf),
 }
 
 /// What the asker lacks, as far as it fits.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PullAnswer {
-    /// Charters in the order of their versions.
+    /// Charters and share policies, in an order in which they can be adopted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub charters: Vec<ByteBuf>,
-    /// Share policies, parents before children.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub policies: Vec<ByteBuf>,
+    pub documents: Vec<ByteBuf>,
     /// Proofs of forks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub forks: Vec<(ByteBuf, ByteBuf)>,
-    /// Checkpoints and batches.
+    pub proofs: Vec<(ByteBuf, ByteBuf)>,
+    /// Heads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub items: Vec<Item>,
-    /// In-flight sheets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sheets: Vec<ByteBuf>,
-    /// Sites' descriptions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub descriptions: Vec<ByteBuf>,
-    /// Whether there is more: ask again with the then newer digest.
+    pub heads: Vec<HeadItem>,
+    /// Whether there is more: ask again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub more: bool,
-    /// The digest named a base that the answerer does not hold: send it in full.
+    /// The vector was a difference from one that the answerer does not hold: send it in full.
     #[serde(default, skip_serializing_if = "is_false")]
     pub need_full: bool,
 }
@@ -196,32 +174,68 @@ impl Push {
         cbor::to_vec(self)
     }
 
-    /// Decodes; `bytes_max` is the transport's own limit on pushes.
-    pub fn from_bytes(bytes: &[u8], bytes_max: usize) -> Result<Self, CborError> {
-        cbor::from_slice(bytes, bytes_max)
+    /// Decodes.
+    ///
+    /// # Errors
+    /// What is not a push.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CborError> {
+        cbor::from_slice(bytes, PUSH_BYTES_MAX)
     }
 }
 
 impl Request {
     /// Encodes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        cbor::to_vec(self)
+        pack(self)
     }
 
     /// Decodes.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CborError> {
-        cbor::from_slice(bytes, REQUEST_BYTES_MAX)
+    ///
+    /// # Errors
+    /// What is not a request.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        unpack(bytes, REQUEST_BYTES_MAX)
     }
 }
 
 impl Response {
     /// Encodes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        cbor::to_vec(self)
+        pack(self)
     }
 
     /// Decodes.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CborError> {
-        cbor::from_slice(bytes, RESPONSE_BYTES_MAX)
+    ///
+    /// # Errors
+    /// What is not an answer.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        unpack(bytes, RESPONSE_BYTES_MAX)
+    }
+}
+
+/// A frame: a byte that says whether the rest is packed. Paths that are repeated from part to part,
+/// two thirds of what a newcomer gets, cost next to nothing in a packed one.
+fn pack(value: &impl Serialize) -> Vec<u8> {
+    let mut plain = cbor::to_vec(value);
+    if plain.len() >= PACKED_FROM {
+        let packed = patch::patch(&[], &plain);
+        if packed.len() < plain.len() {
+            return [&[1], packed.as_slice()].concat();
+        }
+    }
+    plain.insert(0, 0);
+    plain
+}
+
+fn unpack<T: DeserializeOwned>(bytes: &[u8], bytes_max: usize) -> Result<T, String> {
+    let not_cbor = |error: CborError| error.to_string();
+    match bytes.split_first() {
+        Some((0, plain)) => cbor::from_slice(plain, bytes_max).map_err(not_cbor),
+        Some((1, packed)) => {
+            let plain = patch::apply(&[], packed, bytes_max);
+            let plain = plain.ok_or_else(|| "it cannot be unpacked".to_owned())?;
+            cbor::from_slice(&plain, bytes_max).map_err(not_cbor)
+        }
+        _ => Err("it is neither plain nor packed".to_owned()),
     }
 }

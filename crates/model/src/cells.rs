@@ -10,13 +10,12 @@
 
 use unsigned_varint::{decode, encode};
 
-use crate::units::Counters;
+use crate::units::{COLUMNS, Counters};
 use crate::window::Span;
 
 /// Most cells in one block: bounds what a decoder allocates (64 bytes a row) for one frame.
 pub const CELLS_MAX: usize = 65_536;
 
-const COLUMNS: usize = 5;
 const CHARGE: usize = 0;
 const CPU: usize = 1;
 /// Mask bit: the CPU column equals the charge column and is left out.
@@ -147,7 +146,7 @@ pub fn decode_block(block: &[u8], paths: usize) -> Result<Vec<Cell>, CellsError>
 }
 
 fn read_counters(rest: &mut &[u8], mask: u64, cells: &mut [Cell]) -> Result<(), CellsError> {
-    const NAMES: [&str; COLUMNS] = ["charge", "cpu", "gpu", "memory", "jobs"];
+    const NAMES: [&str; COLUMNS] = ["charge", "cpu", "gpu", "memory", "jobs", "refunds"];
     for column in 0..COLUMNS {
         for cell in cells.iter_mut() {
             let mut columns = cell.counters.to_columns();
@@ -224,7 +223,7 @@ mod tests {
             any::<u32>().prop_map(Span::Day)
         ];
         let counters = prop_oneof![
-            any::<[u64; 5]>().prop_map(Counters::from_columns),
+            any::<[u64; COLUMNS]>().prop_map(Counters::from_columns),
             any::<u64>().prop_map(|ms| Counters {
                 charge: ms,
                 cpu_ms: ms,

@@ -50,29 +50,51 @@ pub struct Counters {
     pub mem_mib_s: u64,
     /// Jobs that ended.
     pub jobs: u64,
+    /// Charge that was taken back by corrections, core-milliseconds: a counter of its own, because
+    /// counters only grow. What counts is [`Counters::net`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refunds: u64,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// Columns of [`Counters`].
+pub const COLUMNS: usize = 6;
+
 impl Counters {
+    /// The charge that counts: what was charged and not taken back, never below 0.
+    pub const fn net(&self) -> u64 {
+        self.charge.saturating_sub(self.refunds)
+    }
+
     /// The columns, in the order of the wire format.
-    pub const fn to_columns(self) -> [u64; 5] {
+    pub const fn to_columns(self) -> [u64; COLUMNS] {
         [
             self.charge,
             self.cpu_ms,
             self.gpu_ms,
             self.mem_mib_s,
             self.jobs,
+            self.refunds,
         ]
     }
 
     /// The inverse of [`Counters::to_columns`].
-    pub const fn from_columns(columns: [u64; 5]) -> Self {
-        let [charge, cpu_ms, gpu_ms, mem_mib_s, jobs] = columns;
+    pub const fn from_columns(columns: [u64; COLUMNS]) -> Self {
+        let [charge, cpu_ms, gpu_ms, mem_mib_s, jobs, refunds] = columns;
         Self {
             charge,
             cpu_ms,
             gpu_ms,
             mem_mib_s,
             jobs,
+            refunds,
         }
     }
 

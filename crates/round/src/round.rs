@@ -112,6 +112,7 @@ impl Round {
             Err(Unreadable) => Some(JobMark {
                 charged_until: record.end,
                 ended: true,
+                corrected: false,
             }),
         }
     }

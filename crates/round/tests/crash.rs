@@ -121,7 +121,7 @@ fn mark(job: &[u8]) -> Write {
 
 /// A counter that grows, its job's mark, and now and then one that goes, or only a peer's batch.
 fn writes_of(number: u8) -> Vec<Write> {
-    let batch = Write::set(Table::Batches, vec![number], [5; 100]);
+    let batch = Write::set(Table::Parts, vec![number], [5; 100]);
     let bob = Write::delete(Table::Ledger, b"bob".to_vec());
     match number % 4 {
         0 => vec![count(b"ann", number), mark(&[number]), batch, bob],

@@ -2,7 +2,7 @@
 //!
 //! Each moment of a job is charged once. The mark of a job says until when it has been charged, so
 //! reports may repeat, overlap and come in any order: an instalment charges from the mark to its
-//! own end, the job's last word settles what is left, and both move the mark forward.
+//! own end, the job's last record charges what is left, and both move the mark forward.
 //!
 //! Invariant: the parts of a charge add up to the whole, to the unit, however it is cut.
 
@@ -53,6 +53,7 @@ pub(crate) fn charge(
     let mark = mark.unwrap_or(JobMark {
         charged_until: record.start,
         ended: false,
+        corrected: false,
     });
     let ended = mark.ended && !mutated!(EndedJobsAgain);
     if ended
@@ -72,6 +73,7 @@ pub(crate) fn charge(
         mark: JobMark {
             charged_until: until,
             ended: !record.running,
+            corrected: false,
         },
         late: false,
     };

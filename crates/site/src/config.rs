@@ -65,10 +65,10 @@ impl Charging {
 /// Intervals of a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Shortest time between two batches of one VO: bounds batches a site signs, against how stale
+    /// Shortest time between two heads of one VO: bounds heads a site signs, against how stale
     /// others are.
     pub publish: Millis,
-    /// Longest time between two batches, so that others can tell silence from idleness.
+    /// Longest time between two heads, so that others can tell silence from idleness.
     pub heartbeat: Millis,
     /// Between two probes of peers.
     pub sync: Millis,
@@ -76,10 +76,8 @@ pub struct Timing {
     pub request_timeout: Millis,
     /// How far ahead another site's clock may be.
     pub clock_tolerance: Millis,
-    /// After which a silent site's in-flight sheet no longer counts.
+    /// After which what a silent site's running jobs are expected to use no longer counts.
     pub silence: Millis,
-    /// Batches of a stream after which its next checkpoint is due.
-    pub checkpoint_batches: u64,
     /// Entries of the share tree that are recomputed in one step when windows move on: bounds how
     /// long one event can take.
     pub sweep_entries: usize,
@@ -94,7 +92,6 @@ impl Default for Timing {
             request_timeout: Millis::from_secs(20),
             clock_tolerance: Millis::from_secs(300),
             silence: Millis::from_secs(600),
-            checkpoint_batches: 256,
             sweep_entries: 8_192,
         }
     }

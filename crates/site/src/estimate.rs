@@ -9,7 +9,7 @@ use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId};
 
 use crate::charge::charge;
 use crate::config::Charging;
-use crate::identity::{Account, IdentityMap};
+use crate::identity::{Account, IdentityMap, Pattern};
 use crate::site::Site;
 use crate::store::JobMark;
 
@@ -63,6 +63,19 @@ impl Site {
         records.iter().map(&mut estimate).collect()
     }
 
+    /// What jobs cost at `site`, as the VO's members know it.
+    fn charging_at(&self, vo: VoId, site: SiteId) -> Option<Charging> {
+        let described = self.vos.get(&vo)?.published.description(site)?;
+        let hosts = described.hosts.iter();
+        Some(Charging {
+            prices: described.prices.clone().into(),
+            hosts: hosts
+                .map(|(hosts, class)| (Pattern::parse(hosts), class.clone()))
+                .collect(),
+            ..Charging::default()
+        })
+    }
+
     fn estimate_by(
         &self,
         now: Now,
@@ -80,7 +93,7 @@ impl Site {
         let charged = charge(record, mark, &rules, charging);
         let charge = match (charged, unfounded) {
             (Ok(None), _) => return Estimate::Known,
-            (_, Some(vo)) => return Estimate::Refused(crate::ingest::no_charter(vo)),
+            (_, Some(vo)) => return Estimate::Refused(crate::report::no_charter(vo)),
             (Err(why), None) => {
                 return Estimate::Refused(format!("job `{}`: {why}", record.key.job));
             }

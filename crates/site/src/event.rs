@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{RunningJob, SiteId, UsageRecord, VoId};
+use fairmesh_model::{RunningJob, SiteId, UsageRecord, VoId, WallTime};
 
 use crate::config::SiteConfig;
 use crate::notice::Notice;
@@ -74,6 +74,13 @@ pub enum Event {
         /// The jobs, each with the mark that the store holds of it.
         jobs: Vec<(RunningJob, Option<JobMark>)>,
     },
+    /// Somebody takes jobs back that were reported in error.
+    Correct {
+        /// Who waits.
+        ticket: Ticket,
+        /// Which, by whom, and why.
+        correction: Box<Correction>,
+    },
     /// Somebody hands in a charter or a share policy.
     Publish {
         /// Who waits.
@@ -87,11 +94,28 @@ pub enum Event {
     Stopping,
 }
 
+/// Jobs that were reported in error.
+#[derive(Debug, Clone)]
+pub struct Correction {
+    /// The records, as they were reported, each with the mark that the store holds of its job.
+    pub records: Vec<(UsageRecord, Option<JobMark>)>,
+    /// Who takes them back.
+    pub by: String,
+    /// Why.
+    pub why: String,
+}
+
 /// What is to be done, in order.
 #[derive(Debug)]
 pub enum Effect {
     /// One atomic change of the store, durable before anything behind it.
     Persist(Vec<Write>),
+    /// Delete the marks of jobs that ended before this: whatever is reported of them again is too old to
+    /// count. In its own time: nothing depends on it.
+    ForgetMarks {
+        /// The moment.
+        before: WallTime,
+    },
     /// Push to all members of a VO.
     Push {
         /// On whose topic.
@@ -168,7 +192,7 @@ pub enum Verdict {
 /// The answer to a local caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// To a report or a list of running jobs.
+    /// To a report, a list of running jobs or a correction.
     Reported(Reported),
     /// To a document.
     Published(Result<String, String>),

@@ -7,41 +7,45 @@
 //! - a report is acknowledged only behind the `Persist` that keeps its counters and its job's mark
 //!   together, so it is counted once, whatever is lost or repeated;
 //! - only this site's own counters change by its own doing, and they only grow;
-//! - two sites with the same documents and the same version vector of a VO compute the same numbers
-//!   for it, seen from the same window.
+//! - two sites that hold the same documents and heads of a VO compute the same numbers for it, seen
+//!   from the same window.
 //!
 //! Deliberately not here: sockets, files, clocks, randomness (the seed and the incarnation are
 //! handed in) and everything about people (tables, configuration files).
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
-mod absorb;
 mod charge;
 mod config;
-mod describe;
-mod estimate;
-mod event;
-mod horizon;
 mod identity;
-mod ingest;
-mod ledger;
+mod kinds;
 mod notice;
-mod publish;
-mod query;
-mod restore;
-mod rise;
-mod shares;
-mod site;
 mod store;
+mod time;
 mod view;
+
+mod own;
+mod published;
+mod vo;
+
+mod event;
+mod shares;
+
+mod estimate;
+mod heads;
+mod query;
+mod report;
+mod restore;
+mod site;
 
 pub use config::{Charging, SiteConfig, Timing};
 pub use estimate::Estimate;
-pub use event::{Channel, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
+pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
 pub use fairmesh_gossip as gossip;
 pub use identity::{Account, IdentityMap, Pattern, Rule};
+pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, PeerStatus, UsageCell, VoStatus};
 pub use restore::Row;
 pub use site::{Site, SiteStats};
-pub use store::{BatchId, JobMark, Table, Write, job_key};
+pub use store::{HeadId, JobMark, Table, Write, job_key};
 pub use view::{Coverage, View};

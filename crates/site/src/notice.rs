@@ -1,8 +1,12 @@
 //! What an operator may want to know, as data: said once when it changes, never every time.
+//!
+//! Invariant: a condition (a clock that is off, a document that has expired) is listed while it holds
+//! and no longer; an event (a document adopted, something refused) for a day.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use fairmesh_model::{Millis, SiteId, VoId};
+use fairmesh_model::{Millis, MonoTime, SiteId, VoId};
 
 /// How much it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,30 +61,44 @@ pub enum Notice {
         /// Whether it is ahead of ours.
         ahead: bool,
     },
-    /// Our own clock is ahead of all peers' by more than the tolerance: the site goes by theirs.
-    OwnClockAhead {
-        /// By how much.
-        by: Millis,
+    /// Our own clock is further off than the tolerance from the members' that are connected, or stands
+    /// before what this site signed last: it signs nothing until it is set right.
+    OwnClockOff {
+        /// What it is off from.
+        what: String,
     },
-    /// A site has signed two batches with one seq; what it said from there on is not counted.
+    /// A site has signed two heads with one number. Its next head goes on for everybody.
     Forked {
         /// The VO.
         vo: VoId,
         /// The site.
         site: SiteId,
     },
-    /// Peers hold more of our own counters than we do: the store was lost or is an old backup.
+    /// Peers held counters of this site that its store did not know: it was lost, or is an old backup.
     Recovered {
         /// The VO.
         vo: VoId,
     },
-    /// The site's own feed reports more than the charter declares for it. The excess counts here
-    /// and is not published, because nobody would believe it.
+    /// A site publishes more usage than it can have run. Everybody counts it up to its capacity.
     OverCapacity {
         /// The VO.
         vo: VoId,
-        /// What was too much.
-        why: String,
+        /// The site.
+        site: SiteId,
+    },
+    /// A site publishes less usage than before, beyond corrections.
+    TookBack {
+        /// The VO.
+        vo: VoId,
+        /// The site.
+        site: SiteId,
+        /// By how much, in core-milliseconds.
+        charge: u64,
+    },
+    /// This site's own usage is more than one head may hold: the oldest is not published.
+    OverBudget {
+        /// The VO.
+        vo: VoId,
     },
     /// A row of the store could not be read and was left out.
     BadRow {
@@ -98,10 +116,12 @@ impl Notice {
             | Self::Refused { .. }
             | Self::ClockOff { .. }
             | Self::OverCapacity { .. }
+            | Self::TookBack { .. }
             | Self::Recovered { .. } => Severity::Warning,
-            Self::OwnClockAhead { .. } | Self::Forked { .. } | Self::BadRow { .. } => {
-                Severity::Error
-            }
+            Self::OwnClockOff { .. }
+            | Self::Forked { .. }
+            | Self::OverBudget { .. }
+            | Self::BadRow { .. } => Severity::Error,
         }
     }
 
@@ -113,10 +133,12 @@ impl Notice {
             Self::Policy { .. } => "policy-warning",
             Self::Refused { .. } => "refused",
             Self::ClockOff { .. } => "clock-off",
-            Self::OwnClockAhead { .. } => "own-clock-ahead",
+            Self::OwnClockOff { .. } => "own-clock-off",
             Self::Forked { .. } => "site-forked",
             Self::Recovered { .. } => "counters-recovered",
             Self::OverCapacity { .. } => "over-capacity",
+            Self::TookBack { .. } => "usage-taken-back",
+            Self::OverBudget { .. } => "over-budget",
             Self::BadRow { .. } => "bad-row",
         }
     }
@@ -140,30 +162,94 @@ impl fmt::Display for Notice {
                     by.0 / 1_000
                 )
             }
-            Self::OwnClockAhead { by } => write!(
+            Self::OwnClockOff { what } => write!(
                 f,
-                "this machine's clock is {} s ahead of all peers': the site goes by theirs until it is set right",
-                by.0 / 1_000
+                "this machine's clock is off from {what}: nothing is signed until it is set right"
             ),
             Self::Forked { vo, site } => write!(
                 f,
-                "VO {}: site {} signed two different batches with one number; nothing from there on is counted",
+                "VO {}: site {} signed two different heads with one number: do two machines run with its key?",
                 vo.short(),
                 site.short()
             ),
             Self::Recovered { vo } => write!(
                 f,
-                "VO {}: peers hold newer counters of this site than its store; it goes on under a new incarnation",
+                "VO {}: peers held counters of this site that its store did not know; they are joined in",
                 vo.short()
             ),
-            Self::OverCapacity { vo, why } => write!(
+            Self::OverCapacity { vo, site } => write!(
                 f,
-                "VO {}: {why}; the excess is not published: is this site's capacity in the charter right?",
+                "VO {}: site {} publishes more usage than it can have run; it counts up to its capacity: is that right in the charter?",
+                vo.short(),
+                site.short()
+            ),
+            Self::TookBack { vo, site, charge } => write!(
+                f,
+                "VO {}: site {} publishes {} core-hours less than before",
+                vo.short(),
+                site.short(),
+                charge / 3_600_000
+            ),
+            Self::OverBudget { vo } => write!(
+                f,
+                "VO {}: this site's usage is more than one head may hold; the oldest is not published",
                 vo.short()
             ),
             Self::BadRow { what } => {
                 write!(f, "a row of the store is damaged and was left out: {what}")
             }
         }
+    }
+}
+
+/// Time for which an event is listed.
+const LISTED_FOR: Millis = Millis::from_secs(86_400);
+
+/// Most notices listed: bounds memory under peers that send nonsense.
+const NOTICES_MAX: usize = 256;
+
+/// What is listed now.
+#[derive(Debug, Default)]
+pub(crate) struct Notices(BTreeMap<Notice, MonoTime>);
+
+impl Notices {
+    /// Lists a notice; says whether it is news.
+    pub(crate) fn add(&mut self, now: MonoTime, notice: Notice) -> bool {
+        let is_news = self.0.insert(notice, now).is_none();
+        if self.0.len() > NOTICES_MAX {
+            let oldest = self
+                .0
+                .iter()
+                .min_by_key(|(_, at)| **at)
+                .map(|(notice, _)| notice.clone());
+            oldest.and_then(|oldest| self.0.remove(&oldest));
+        }
+        is_news
+    }
+
+    /// Conditions of a kind hold no more, but for those that `stays`.
+    pub(crate) fn clear(&mut self, stays: impl Fn(&Notice) -> bool) {
+        self.0.retain(|notice, _| stays(notice));
+    }
+
+    /// Events of long ago are listed no more.
+    pub(crate) fn expire(&mut self, now: MonoTime) {
+        let is_event = |notice: &Notice| {
+            matches!(
+                notice,
+                Notice::Founded { .. }
+                    | Notice::Adopted { .. }
+                    | Notice::Refused { .. }
+                    | Notice::Recovered { .. }
+                    | Notice::TookBack { .. }
+            )
+        };
+        self.0
+            .retain(|notice, at| !is_event(notice) || now.since(*at) < LISTED_FOR);
+    }
+
+    /// The notices.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Notice> {
+        self.0.keys()
     }
 }

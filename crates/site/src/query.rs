@@ -1,19 +1,22 @@
 //! What people may ask a site. Read-only; answers are plain data, tables are made elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairmesh_fairshare::Snapshot;
+use fairmesh_gossip::{Head, Shared};
 use fairmesh_model::{
     AccountPath, ContentHash, CoreMillis, Counters, MonoTime, Now, Origin, Seq, SiteId, Span,
-    StreamId, VoId, WallTime, Window, cbor, mutant,
+    StreamId, Verified, VoId, WallTime, Window, cbor,
 };
 use fairmesh_policy::{CompiledTree, Warning};
-use fairmesh_usage::VoUsage;
 
 use crate::identity::Account;
+use crate::kinds::Description;
 use crate::site::Site;
 use crate::store::Write;
 use crate::view::Coverage;
+use crate::vo::Vo;
 
 /// What a site knows of a VO.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,10 +29,10 @@ pub struct VoStatus {
     pub charter_version: u64,
     /// Hash over all documents in force.
     pub documents: Option<ContentHash>,
-    /// Digest of the counters.
+    /// One hash over everything that the members have published, whenever they signed it last.
     pub counters: Option<ContentHash>,
-    /// Last batch of each stream.
-    pub streams: BTreeMap<StreamId, Seq>,
+    /// Uncovered heads: of each site and incarnation its seq.
+    pub heads: BTreeMap<StreamId, Seq>,
     /// Who contributes, and how old that is.
     pub coverage: Coverage,
     /// What is not as it should be.
@@ -73,7 +76,7 @@ pub struct Health {
     pub expired: bool,
     /// Two valid documents claim one version.
     pub conflicting: bool,
-    /// A site has forked its counters.
+    /// A site has signed two heads with one number.
     pub forked: bool,
     /// No other site can be reached, though there are others.
     pub alone: bool,
@@ -84,75 +87,67 @@ impl Site {
     pub fn health(&self, now: Now) -> Health {
         let mut health = Health::default();
         let mut others = false;
-        for replica in self.replicas.values() {
-            for warning in replica.policies().warnings(now.wall) {
+        for vo in self.vos.values() {
+            for warning in vo.policies.warnings(now.wall) {
                 health.expired |= matches!(warning, Warning::Expired { .. });
                 health.conflicting |= matches!(warning, Warning::Alarm(_));
             }
-            health.forked |= replica
-                .usage()
-                .is_some_and(|usage| usage.forks().next().is_some());
-            others |= replica
-                .charter()
-                .is_some_and(|charter| charter.sites.len() > 1);
+            health.forked |= vo.replica.forked().next().is_some();
+            others |= vo.charter().is_some_and(|charter| charter.sites.len() > 1);
         }
         health.alone = others && self.gossip.peers().next().is_none();
         health
     }
 
-    /// The last batch held of each stream of each VO.
+    /// The uncovered heads that are held of each VO: of each site and incarnation its seq.
     pub fn vectors(&self) -> BTreeMap<VoId, BTreeMap<StreamId, Seq>> {
-        self.replicas
+        self.vos
             .iter()
-            .map(|(vo, replica)| (*vo, replica.vector()))
+            .map(|(id, vo)| (*id, heads_of(vo)))
             .collect()
     }
 
     /// One hash of everything held of all VOs: equal for sites that take part in the same VOs and
-    /// hold the same. O(streams + documents), whatever the number of accounts.
+    /// hold the same. O(documents), whatever the number of accounts.
     pub fn holdings(&self) -> ContentHash {
         let summaries: Vec<_> = self
-            .replicas
+            .vos
             .iter()
-            .map(|(vo, replica)| (*vo, replica.summary()))
+            .map(|(id, vo)| (*id, vo.summary()))
             .collect();
         ContentHash::of(&cbor::to_vec(&summaries))
     }
 
     /// What is known of each VO.
     pub fn vo_status(&self, now: Now) -> Vec<VoStatus> {
-        let status = |(vo, replica): (&VoId, &fairmesh_gossip::Replica)| {
-            let charter = replica.charter();
+        let status = |(id, vo): (&VoId, &Vo)| {
+            let charter = vo.charter();
+            let warnings = charter
+                .map(|_| vo.policies.warnings(now.wall))
+                .unwrap_or_default();
             VoStatus {
-                vo: *vo,
+                vo: *id,
                 name: charter.map(|charter| charter.name.clone()),
                 charter_version: charter.map_or(0, |charter| charter.version),
-                documents: charter.map(|_| replica.policies().digest()),
-                counters: replica
-                    .usage()
-                    .map(|usage| ContentHash::from_bytes(usage.state_digest())),
-                streams: replica.vector(),
-                coverage: self.coverage_of(*vo),
-                warnings: charter
-                    .map(|_| replica.policies().warnings(now.wall))
-                    .unwrap_or_default()
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect(),
+                documents: charter.map(|_| vo.policies.digest()),
+                counters: charter.map(|_| published_digest(vo)),
+                heads: heads_of(vo),
+                coverage: self.coverage_of(*id),
+                warnings: warnings.iter().map(ToString::to_string).collect(),
             }
         };
-        self.replicas.iter().map(status).collect()
+        self.vos.iter().map(status).collect()
     }
 
     /// What answers rest on, over all VOs.
     pub fn coverage(&self) -> Coverage {
         let mut all = Coverage::default();
         let mut capacity: BTreeMap<SiteId, (u64, bool)> = BTreeMap::new();
-        for replica in self.replicas.values() {
-            let Some(charter) = replica.charter() else {
+        for vo in self.vos.values() {
+            let Some(charter) = vo.charter() else {
                 continue;
             };
-            let heard = replica.heard();
+            let heard = signed_at(vo);
             for member in &charter.sites {
                 let entry = capacity.entry(member.site).or_default();
                 entry.0 = entry.0.max(u64::from(member.cores));
@@ -177,16 +172,16 @@ impl Site {
     /// What answers about one VO rest on.
     pub fn coverage_of(&self, vo: VoId) -> Coverage {
         let mut coverage = Coverage::default();
-        let Some(replica) = self.replicas.get(&vo) else {
+        let Some(held) = self.vos.get(&vo) else {
             return coverage;
         };
-        let heard = replica.heard();
-        for member in replica
+        let heard = signed_at(held);
+        for member in held
             .charter()
             .into_iter()
             .flat_map(|charter| &charter.sites)
         {
-            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(member.site != self.id));
+            coverage.sites_total += 1;
             coverage.cores_total += u64::from(member.cores);
             if let Some(at) = heard.get(&member.site) {
                 coverage.sites_heard += 1;
@@ -207,11 +202,7 @@ impl Site {
             .iter()
             .map(|site| (*site, None))
             .collect();
-        for charter in self
-            .replicas
-            .values()
-            .filter_map(fairmesh_gossip::Replica::charter)
-        {
+        for charter in self.vos.values().filter_map(Vo::charter) {
             names.extend(
                 charter
                     .sites
@@ -236,8 +227,8 @@ impl Site {
     /// seen from the reference window. Two sites with equal vectors and documents have equal ones.
     /// O(entries); the cheap one that travels with the gossip is that of the counters.
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
-        let replica = self.replicas.get(&vo)?;
-        replica.charter()?;
+        let held = self.vos.get(&vo)?;
+        held.charter()?;
         let mount = self.shares.view.mounts().get(&vo)?;
         let reader = self.shares.view.reader();
         let entry = reader.entry(mount)?;
@@ -246,7 +237,7 @@ impl Site {
             rows.push((path.to_owned(), sum.to_be_bytes().to_vec()))
         });
         Some(ContentHash::of(&cbor::to_vec(&(
-            replica.policies().digest(),
+            held.policies.digest(),
             self.shares.reference(vo),
             rows,
         ))))
@@ -261,34 +252,38 @@ impl Site {
     /// nobody but this site is known to hold, as of the last event: what must survive the loss of
     /// the store. O(such rows).
     pub fn rows_held_alone(&self) -> Vec<Write> {
-        self.ledger.rows_held_alone()
+        self.own.rows_held_alone()
     }
 
     /// Every raw cell that answers are made of: usage of an account at a site in a span, of this
-    /// site's ledger and of all that is held of others. A cell may come in parts, which add up.
+    /// site's own counters and of all that is held of others, joined and not clamped. A cell may come in
+    /// parts, which add up.
     pub fn usage_cells(&self) -> impl Iterator<Item = UsageCell> + '_ {
-        let own = self
-            .ledger
-            .cells()
-            .map(|(vo, span, path, counters)| UsageCell {
+        let all = self.vos.iter().chain(&self.left);
+        let own = all.map(|(vo, _)| Some(*vo)).chain([None]);
+        let own = own.flat_map(move |vo| {
+            let cells = self.own.cells(vo);
+            cells.map(move |(_, span, path, counters)| UsageCell {
                 vo,
                 site: self.id,
-                path: path.clone(),
+                path,
                 span,
                 counters,
-            });
-        let current = self.stream_id();
-        let held = self.replicas.iter().flat_map(move |(vo, replica)| {
-            let cells = replica.usage().into_iter().flat_map(VoUsage::cells);
-            cells
-                .filter(move |cell| cell.stream != current)
-                .map(|cell| UsageCell {
+            })
+        });
+        let held = self.vos.iter().flat_map(|(vo, held)| {
+            let published = &held.published;
+            let others = published.sites().into_iter();
+            others.flat_map(move |site| {
+                let cells = published.below(site, &AccountPath::root()).into_iter();
+                cells.map(move |((span, path), counters)| UsageCell {
                     vo: Some(*vo),
-                    site: cell.stream.site,
-                    path: cell.path,
-                    span: cell.span,
-                    counters: cell.counters,
+                    site,
+                    path: published.paths.path(path).clone(),
+                    span,
+                    counters,
                 })
+            })
         });
         own.chain(held)
     }
@@ -298,34 +293,33 @@ impl Site {
     pub fn expected_usage(
         &self,
     ) -> impl Iterator<Item = (VoId, SiteId, &AccountPath, CoreMillis)> + '_ {
-        self.replicas.iter().flat_map(|(vo, replica)| {
-            let sheets = replica.sheets();
-            sheets.flat_map(move |(site, rows)| {
+        self.vos.iter().flat_map(|(vo, held)| {
+            held.published.expected().flat_map(move |(site, rows)| {
                 rows.iter()
-                    .map(move |(path, charge)| (*vo, site, path, *charge))
+                    .map(move |(path, charge)| (*vo, site, path, CoreMillis(*charge)))
             })
         })
     }
 
-    /// Raw counters by site for the usage at and below an account, over all that is held. Own usage
-    /// that is not published yet is included.
+    /// Raw counters by site for the usage at and below an account, over all that is held, as the sites
+    /// published it: not clamped. Own usage that is not published yet is included.
     pub fn usage_by_site(&self, account: &Account) -> BTreeMap<SiteId, Counters> {
         let mut by_site = BTreeMap::new();
         let mut add = |site: SiteId, counters: Counters| {
             let sum: &mut Counters = by_site.entry(site).or_default();
             *sum = sum.plus(counters);
         };
-        for (vo, _, path, counters) in self.ledger.cells() {
-            if vo == account.vo && path.starts_with(&account.path) {
+        for (_, _, path, counters) in self.own.cells(account.vo) {
+            if path.starts_with(&account.path) {
                 add(self.id, counters);
             }
         }
-        let current = self.stream_id();
-        if let Some(usage) = account.vo.and_then(|vo| self.replicas.get(&vo)?.usage()) {
-            let published = usage
-                .cells()
-                .filter(|cell| cell.stream != current && cell.path.starts_with(&account.path));
-            published.for_each(|cell| add(cell.stream.site, cell.counters));
+        let held = account.vo.and_then(|vo| self.vos.get(&vo));
+        if let Some(published) = held.map(|vo| &vo.published) {
+            for site in published.sites() {
+                let sums = published.below(site, &account.path).into_values();
+                sums.for_each(|counters| add(site, counters));
+            }
         }
         by_site
     }
@@ -333,23 +327,31 @@ impl Site {
     /// Raw counters by account of a VO (or of the site itself), over all sites and windows held.
     pub fn usage_by_account(&self, vo: Option<VoId>) -> BTreeMap<AccountPath, Counters> {
         let mut by_account = BTreeMap::new();
-        let mut add = |path: &AccountPath, counters: Counters| {
-            let sum: &mut Counters = by_account.entry(path.clone()).or_default();
+        let mut add = |path: AccountPath, counters: Counters| {
+            let sum: &mut Counters = by_account.entry(path).or_default();
             *sum = sum.plus(counters);
         };
-        for (of, _, path, counters) in self.ledger.cells() {
-            if of == vo {
-                add(path, counters);
+        for (_, _, path, counters) in self.own.cells(vo) {
+            add(path, counters);
+        }
+        let held = vo.and_then(|vo| self.vos.get(&vo));
+        if let Some(published) = held.map(|vo| &vo.published) {
+            for site in published.sites() {
+                for ((_, id), counters) in published.below(site, &AccountPath::root()) {
+                    add(published.paths.path(id).clone(), counters);
+                }
             }
         }
-        let current = self.stream_id();
-        if let Some(usage) = vo.and_then(|vo| self.replicas.get(&vo)?.usage()) {
-            usage
-                .cells()
-                .filter(|cell| cell.stream != current)
-                .for_each(|cell| add(&cell.path, cell.counters));
-        }
         by_account
+    }
+
+    /// What the sites of `vo` say about their machines and queues.
+    pub fn descriptions(&self, vo: VoId) -> impl Iterator<Item = (SiteId, &Description)> {
+        let published = self.vos.get(&vo).map(|vo| &vo.published).into_iter();
+        published.flat_map(|published| {
+            let sites = published.sites().into_iter();
+            sites.filter_map(|site| Some((site, published.description(site)?)))
+        })
     }
 
     /// Origins that map nowhere: records, charge in core-milliseconds, and when the last one ended.
@@ -371,27 +373,43 @@ impl Site {
 
     /// The signed documents held of a VO, as bytes.
     pub fn documents(&self, vo: VoId) -> Vec<Vec<u8>> {
-        self.replicas
-            .get(&vo)
-            .map(|replica| {
-                replica
-                    .policies()
-                    .documents()
-                    .map(|(_, _, bytes)| bytes.to_vec())
-                    .collect()
-            })
-            .unwrap_or_default()
+        let documents = self.vos.get(&vo).map(Shared::documents).unwrap_or_default();
+        documents.into_iter().map(|(_, bytes)| bytes).collect()
     }
 
     /// The name of a site in any charter.
     pub fn site_name(&self, site: SiteId) -> Option<&str> {
-        let charters = self
-            .replicas
-            .values()
-            .filter_map(fairmesh_gossip::Replica::charter);
+        let charters = self.vos.values().filter_map(Vo::charter);
         charters
             .filter_map(|charter| charter.member(site))
             .map(|member| member.name.as_str())
             .next()
     }
+}
+
+fn heads_of(vo: &Vo) -> BTreeMap<StreamId, Seq> {
+    let row = |head: &Arc<Verified<Head>>| {
+        let (site, incarnation) = (head.body().site, head.body().incarnation);
+        (StreamId { site, incarnation }, head.body().seq)
+    };
+    vo.replica.heads().map(row).collect()
+}
+
+/// When each site last signed something that is held, by its own clock.
+fn signed_at(vo: &Vo) -> BTreeMap<SiteId, WallTime> {
+    let mut signed: BTreeMap<SiteId, WallTime> = BTreeMap::new();
+    for head in vo.replica.heads() {
+        let known = signed.entry(head.body().site).or_default();
+        *known = (*known).max(head.body().at);
+    }
+    signed
+}
+
+/// One hash over the roots of the heads: heartbeats, which change their numbers, leave it as it is.
+fn published_digest(vo: &Vo) -> ContentHash {
+    let roots = vo
+        .replica
+        .heads()
+        .map(|head| (head.body().site, head.body().root));
+    ContentHash::of(&cbor::to_vec(&roots.collect::<BTreeSet<_>>()))
 }

@@ -1,25 +1,27 @@
 //! Starting again from what the store kept.
 //!
-//! Nothing read from a disk is believed: documents and batches are verified again, exactly as if a
-//! peer had sent them. A row that does not pass is left out and named; peers fill the gap.
+//! Nothing read from a disk is believed: documents and heads are verified again, exactly as if a peer
+//! had sent them. A row that does not pass is left out and named; peers fill the gap.
 //!
-//! Invariant: the incarnation that counts from now on is higher than any that the store, or a
-//! peer's batch in the store, knows of this site, and differs from that of any other life that may
-//! have begun from the same rows.
+//! Invariant: the incarnation that counts from now on is higher than any that the store knows of this
+//! site, and differs from that of any other start that may have begun from the same rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_gossip::{Absorbed, Refusal, Replica};
+use fairmesh_gossip::PartKey;
 use fairmesh_model::{
-    Checkpoint, ContentHash, Counters, Incarnation, Millis, Now, Origin, Signed, SigningKey, Span,
-    StreamId, VoId, WallTime, Window, cbor, mutant, mutated,
+    Charter, ContentHash, Incarnation, Now, Origin, SharePolicy, Signed, SigningKey, Span, VoId,
+    WallTime, cbor,
 };
+use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::config::SiteConfig;
-use crate::ledger::Ledger;
+use crate::event::Effect;
 use crate::notice::Notice;
+use crate::own::Own;
 use crate::site::{Site, Unmapped};
-use crate::store::{LedgerRow, Table, parse_ledger_row};
+use crate::store::{HeadId, Table, Write, parse_ledger_row};
+use crate::vo::{DocumentRefused, Vo};
 
 /// A row as the store has it: table, key, value.
 pub type Row = (Table, Vec<u8>, Vec<u8>);
@@ -30,8 +32,8 @@ type KeyValue = (Vec<u8>, Vec<u8>);
 /// Largest row of the versions seen of a VO's documents: some 100 bytes for each delegated path.
 const MEMORY_BYTES_MAX: usize = 4 << 20;
 
-/// Largest row of a fact about an origin.
-const ORIGIN_BYTES_MAX: usize = 4_096;
+/// Largest row of a fact about an origin, and of a proof.
+const FACT_BYTES_MAX: usize = 4_096;
 
 impl Site {
     /// A site with a past. `incarnation` is taken unless the past knows one as high.
@@ -48,312 +50,202 @@ impl Site {
             tables.entry(table).or_default().push((row_key, value));
         }
         let mut take = |table| tables.remove(&table).unwrap_or_default();
-        let ledger = take(Table::Ledger);
-        let highest = ledger
-            .iter()
-            .filter_map(|(row_key, value)| Some(parse_ledger_row(row_key, value)?.incarnation))
-            .max();
         let mut site = Self::new(config, key, incarnation, seed, now);
-        let memory = take(Table::Policy);
-        // VOs that the configuration names no more as well: should one be named again, our stream of
-        // it must go on, and an older document must be known for a rollback.
-        for vo in memory.iter().filter_map(|(key, _)| vo_of(key)) {
-            let own = site.id;
-            site.replicas
-                .entry(vo)
-                .or_insert_with(|| Replica::new(vo, own));
-        }
-        site.restore_memory(mutant!(MemoryUnread, memory, Vec::new()));
-        site.restore_documents(mutant!(DocumentsUnread, take(Table::Documents), Vec::new()));
-        site.restore_forks(take(Table::Forks));
-        site.restore_streams(
-            take(Table::Seals),
-            take(Table::Checkpoints),
-            take(Table::Batches),
-        );
-        let (sheets, said) = (take(Table::InFlight), take(Table::Descriptions));
-        site.restore_registers("in-flight sheet", sheets, Replica::absorb_sheet);
-        site.restore_registers("site description", said, Replica::absorb_description);
-        site.restore_unmapped(take(Table::Unmapped));
-        let published = site
-            .replicas
-            .values()
-            .flat_map(|replica| replica.vector().into_keys().collect::<Vec<_>>());
-        let own = published
-            .filter(|stream| stream.site == site.id)
-            .map(|stream| stream.incarnation);
-        let floor = own
-            .chain(highest)
-            .max()
-            .map_or(0, |last| last.0.saturating_add(1));
-        // Where the past is ahead of what was handed in, the seed's bits keep two lives apart that
-        // begin from one backup.
-        let above = floor.saturating_add(seed & 0xf_ffff);
-        let above = Incarnation(mutant!(LifeGoesOn, above, floor.saturating_sub(1)));
-        let is_fresh = incarnation.0 >= mutant!(LifeGoesOn, floor, u64::MAX);
-        site.ledger = Ledger::new(if is_fresh { incarnation } else { above });
-        site.restore_ledger(ledger);
-        site.expect_own_sheets();
+        // VOs that the configuration names no more as well: should one be named again, an older
+        // document must be known for a rollback.
+        site.restore_memory(now, take(Table::Policy));
+        site.restore_documents(now, take(Table::Documents));
+        let (heads, parts) = (take(Table::Heads), take(Table::Parts));
+        site.restore_heads(now, heads, parts);
+        site.restore_proofs(now, take(Table::Proofs));
+        site.restore_unmapped(now, take(Table::Unmapped));
+        site.restore_own(now, incarnation, seed, take(Table::Ledger));
         site.set_left_aside();
+        for vo in site.vos.keys().copied().collect::<Vec<_>>() {
+            site.read_members(now, vo);
+        }
+        site.describe_all();
         // Look-ups and reports must not meet a site that has forgotten its tree.
         site.rebuild_shares(now);
-        for vo in site.replicas.keys().copied().collect::<Vec<_>>() {
-            site.move_horizon(now, vo, WallTime(u64::MAX));
-        }
         site
+    }
+
+    /// What was seen before, so that an older document is known for a rollback.
+    fn restore_memory(&mut self, now: Now, rows: Vec<KeyValue>) {
+        for (key, value) in rows {
+            let Some(vo) = vo_of(&key) else { continue };
+            match cbor::from_slice::<HighestSeen>(&value, MEMORY_BYTES_MAX) {
+                Ok(seen) => {
+                    self.vos.insert(vo, Vo::new(vo, self.id, &seen));
+                }
+                Err(_) => self.bad_row(now, "memory of policy versions"),
+            }
+        }
+    }
+
+    fn restore_documents(&mut self, now: Now, mut rows: Vec<KeyValue>) {
+        // In any order: what needs a predecessor is tried again until nothing moves.
+        loop {
+            let before = rows.len();
+            let mut superseded = Vec::new();
+            rows.retain(|(key, bytes)| {
+                let Some(vo) = vo_of(key).and_then(|vo| self.vos.get_mut(&vo)) else {
+                    return true;
+                };
+                match vo.adopt(bytes) {
+                    Ok(_) => false,
+                    Err(DocumentRefused::Policy(PolicyError::Rollback { .. })) => {
+                        superseded.push(Write::delete(Table::Documents, key.clone()));
+                        false
+                    }
+                    Err(_) => true,
+                }
+            });
+            if !superseded.is_empty() {
+                self.effects.push(Effect::Persist(superseded));
+            }
+            if rows.is_empty() || rows.len() == before {
+                break;
+            }
+        }
+        // What is whole and not in force may come into force again; a VO that the site has left, too.
+        for (key, bytes) in rows {
+            let charter = Signed::<Charter>::parse(&bytes).map(|signed| signed.hash());
+            let hash = charter
+                .or_else(|_| Signed::<SharePolicy>::parse(&bytes).map(|signed| signed.hash()));
+            let is_whole = hash.is_ok_and(|hash| Some(hash) == hash_of(&key));
+            if !is_whole {
+                self.bad_row(now, "document");
+            }
+        }
+    }
+
+    fn restore_heads(&mut self, now: Now, heads: Vec<KeyValue>, parts: Vec<KeyValue>) {
+        let mut by_head: BTreeMap<HeadId, Vec<(PartKey, Vec<u8>)>> = BTreeMap::new();
+        for (key, bytes) in parts {
+            let part =
+                HeadId::of_key(&key).and_then(|(id, part)| Some((id, PartKey::from_bytes(part)?)));
+            match part {
+                Some((id, part)) => by_head.entry(id).or_default().push((part, bytes)),
+                None => self.bad_row(now, "part of a head"),
+            }
+        }
+        for (key, bytes) in heads {
+            let id = HeadId::of_key(&key).map(|(id, _)| id);
+            let held = id.and_then(|id| self.vos.get_mut(&id.vo));
+            let Some((id, held)) = id.zip(held) else {
+                continue;
+            };
+            let kinds = held.kinds();
+            let parts = by_head.remove(&id).unwrap_or_default();
+            if held.replica.restore(&kinds, &bytes, parts).is_err() {
+                self.bad_row(now, "head");
+            }
+        }
+        let own = self
+            .vos
+            .values()
+            .flat_map(|vo| vo.replica.heads_of(self.id));
+        self.last_head_at = own.map(|head| head.body().at).max().unwrap_or_default();
+    }
+
+    fn restore_proofs(&mut self, now: Now, rows: Vec<KeyValue>) {
+        for (key, value) in rows {
+            let pair = cbor::from_slice::<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)>(
+                &value,
+                FACT_BYTES_MAX,
+            );
+            let held = vo_of(&key).and_then(|vo| self.vos.get_mut(&vo));
+            let restored = held
+                .zip(pair.ok())
+                .map(|(held, (a, b))| held.replica.take_proof(&a, &b));
+            if !matches!(
+                restored,
+                Some(Ok(_) | Err(fairmesh_gossip::Refusal::NotMember(_)))
+            ) {
+                self.bad_row(now, "proof of a fork");
+            }
+        }
+    }
+
+    /// The ledger, under a new incarnation; and what the site's own heads say beyond it.
+    fn restore_own(&mut self, now: Now, incarnation: Incarnation, seed: u64, rows: Vec<KeyValue>) {
+        let mut restored = Vec::new();
+        for (key, value) in rows {
+            match parse_ledger_row(&key, &value) {
+                Some(row) => restored.push(row),
+                None => self.bad_row(now, "counter"),
+            }
+        }
+        let heads = self
+            .vos
+            .values()
+            .flat_map(|vo| vo.replica.heads_of(self.id));
+        let published = heads.map(|head| head.body().incarnation);
+        let counted = restored.iter().map(|row| row.incarnation);
+        let highest = published.chain(counted).max();
+        let floor = highest.map_or(0, |last| last.0.saturating_add(1));
+        // Where the past is ahead of what was handed in, the seed's bits keep two starts apart that
+        // begin from one backup.
+        let above = Incarnation(floor.saturating_add(seed & 0xf_ffff));
+        self.own = Own::new(if incarnation.0 >= floor {
+            incarnation
+        } else {
+            above
+        });
+        restored.into_iter().for_each(|row| self.own.restore(row));
+        for vo in self.vos.keys().copied().collect::<Vec<_>>() {
+            let window = self.vos[&vo].window();
+            let spans = self.own.spans(Some(vo));
+            let is_whole = |day: Span| spans.contains(&day);
+            let parts: Vec<PartKey> = self.vos[&vo]
+                .replica
+                .part_keys(self.id)
+                .into_iter()
+                .collect();
+            let mended = self.own.merge_days(Some(vo), window, is_whole);
+            if !mended.writes.is_empty() {
+                self.effects.push(Effect::Persist(mended.writes));
+            }
+            self.absorb_own(now, vo, &parts);
+        }
     }
 
     /// Moves what is held of VOs that the configuration does not name out of the way.
     fn set_left_aside(&mut self) {
         let named: BTreeSet<VoId> = self.config.vos.values().copied().collect();
-        let held: Vec<VoId> = self.replicas.keys().copied().collect();
+        let held: Vec<VoId> = self.vos.keys().copied().collect();
         for vo in held.into_iter().filter(|vo| !named.contains(vo)) {
-            self.left.extend(self.replicas.remove_entry(&vo));
+            self.left.extend(self.vos.remove_entry(&vo));
         }
     }
 
-    /// What was seen before, so that an older document is known for a rollback.
-    fn restore_memory(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
-        for (key, value) in rows {
-            let Some(vo) = vo_of(&key) else { continue };
-            match cbor::from_slice(&value, MEMORY_BYTES_MAX) {
-                Ok(seen) if self.replicas.contains_key(&vo) => {
-                    self.replicas
-                        .insert(vo, Replica::with_memory(vo, self.id, &seen));
-                }
-                Ok(_) => {}
-                Err(_) => self.expect_row("memory of policy versions", false),
-            }
-        }
-    }
-
-    fn restore_documents(&mut self, mut rows: Vec<(Vec<u8>, Vec<u8>)>) {
-        // In any order: what needs a predecessor is tried again until nothing moves.
-        loop {
-            let before = rows.len();
-            rows.retain(|(key, bytes)| {
-                let Some(replica) = vo_of(key).and_then(|vo| self.replicas.get_mut(&vo)) else {
-                    return true;
-                };
-                match replica.kind_of(bytes) {
-                    Some(kind)
-                        if kind == <fairmesh_model::Charter as fairmesh_model::Document>::TYPE =>
-                    {
-                        replica.absorb_charter(bytes).is_err()
-                    }
-                    Some(_) => replica.absorb_policy(bytes).is_err(),
-                    None => true,
-                }
-            });
-            if rows.is_empty() || rows.len() == before {
-                break;
-            }
-        }
-        for (key, _) in rows {
-            // Documents of a VO that the site has left are kept, and no damage.
-            let ours = vo_of(&key).is_some_and(|vo| self.replicas.contains_key(&vo));
-            self.expect_row("document", !ours);
-        }
-    }
-
-    /// Rows of which each site has one of each VO.
-    fn restore_registers(
-        &mut self,
-        what: &str,
-        rows: Vec<KeyValue>,
-        absorb: fn(&mut Replica, &[u8]) -> Result<Absorbed, Refusal>,
-    ) {
-        for (key, value) in rows {
-            let replica = vo_of(&key).and_then(|vo| self.replicas.get_mut(&vo));
-            let restored = replica.map(|replica| absorb(replica, &value));
-            // A site that is listed no more may be listed again.
-            let is_good = matches!(restored, Some(Ok(_) | Err(Refusal::NotMember(_))));
-            self.expect_row(what, is_good);
-        }
-    }
-
-    fn restore_forks(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
-        for (key, value) in rows {
-            let pair: Option<(serde_bytes::ByteBuf, serde_bytes::ByteBuf)> =
-                cbor::from_slice(&value, 1 << 20).ok();
-            let replica = vo_of(&key).and_then(|vo| self.replicas.get_mut(&vo));
-            let restored = replica
-                .zip(pair)
-                .map(|(replica, (a, b))| replica.absorb_fork(&a, &b));
-            self.expect_row("fork proof", matches!(restored, Some(Ok(_))));
-        }
-    }
-
-    fn restore_streams(
-        &mut self,
-        seals: Vec<(Vec<u8>, Vec<u8>)>,
-        checkpoints: Vec<(Vec<u8>, Vec<u8>)>,
-        batches: Vec<(Vec<u8>, Vec<u8>)>,
-    ) {
-        let seals: BTreeMap<ContentHash, Vec<u8>> = seals
-            .into_iter()
-            .map(|(_, bytes)| (ContentHash::of(&bytes), bytes))
-            .collect();
-        // The oldest checkpoint of a stream comes before its batches; later ones only confirm what
-        // the batches said. Keys of batches sort by VO, stream and seq.
-        let mut ordered: Vec<(VoId, Signed<Checkpoint>)> = Vec::new();
-        for (key, bytes) in checkpoints {
-            match vo_of(&key).zip(Signed::parse(&bytes).ok()) {
-                Some(parsed) => ordered.push(parsed),
-                None => self.expect_row("checkpoint", false),
-            }
-        }
-        ordered.sort_by_key(|(vo, checkpoint)| {
-            (*vo, checkpoint.claimed().stream(), checkpoint.claimed().seq)
-        });
-        let oldest = |index: &usize| {
-            let place = |index: usize| (ordered[index].0, ordered[index].1.claimed().stream());
-            *index == 0 || place(*index) != place(*index - 1)
-        };
-        let (first, later): (Vec<usize>, Vec<usize>) = (0..ordered.len()).partition(oldest);
-        first.into_iter().for_each(|index| {
-            self.restore_checkpoint(ordered[index].0, ordered[index].1.bytes(), &seals)
-        });
-        let last = batches.len().saturating_sub(1);
-        for (index, (key, bytes)) in batches.into_iter().enumerate() {
-            if index == last && mutated!(LastBatchForgotten) {
-                continue;
-            }
-            let Some(replica) = vo_of(&key).and_then(|vo| self.replicas.get_mut(&vo)) else {
-                continue;
-            };
-            let restored =
-                replica.absorb_batch(&bytes, WallTime(u64::MAX / 2), Millis(u64::MAX / 2));
-            self.expect_row(
-                "batch",
-                matches!(
-                    restored,
-                    Ok(Absorbed::Usage { .. } | Absorbed::Known) | Err(Refusal::NotMember(_))
-                ),
-            );
-        }
-        later.into_iter().for_each(|index| {
-            self.restore_checkpoint(ordered[index].0, ordered[index].1.bytes(), &seals)
-        });
-    }
-
-    fn restore_checkpoint(
-        &mut self,
-        vo: VoId,
-        bytes: &[u8],
-        seals: &BTreeMap<ContentHash, Vec<u8>>,
-    ) {
-        let Some(replica) = self.replicas.get_mut(&vo) else {
-            return;
-        };
-        let mut restored = replica.absorb_checkpoint(bytes);
-        if let Ok(Absorbed::Wanted(hashes)) = &restored {
-            let wanted: Vec<&Vec<u8>> = hashes.iter().filter_map(|hash| seals.get(hash)).collect();
-            for seal in wanted {
-                restored = replica.absorb_seal(seal);
-            }
-        }
-        self.expect_row(
-            "checkpoint",
-            matches!(restored, Ok(Absorbed::Checkpoints { .. } | Absorbed::Known)),
-        );
-    }
-
-    fn restore_ledger(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
-        for (key, value) in rows {
-            let Some(row) = parse_ledger_row(&key, &value) else {
-                self.expect_row("counter", false);
-                continue;
-            };
-            let published = self.published(&row);
-            self.ledger.restore(row, published);
-        }
-    }
-
-    /// What the row's own incarnation is known to have published of its cell. A day stands for its
-    /// windows, and windows for their day, as far as they have been merged.
-    fn published(&self, row: &LedgerRow) -> Counters {
-        let usage = row
-            .account
-            .vo
-            .and_then(|vo| self.replicas.get(&vo)?.usage());
-        let Some(usage) = usage else {
-            return Counters::default();
-        };
-        let stream = StreamId {
-            site: self.id,
-            incarnation: row.incarnation,
-        };
-        if mutated!(CarriedWhole) {
-            return Counters::default();
-        }
-        if row.incarnation < usage.settled_below(self.id) {
-            return row.counters;
-        }
-        if row.is_untimed {
-            // A life places it before it signs anything.
-            let has_signed = usage.head(stream).is_some() || usage.is_retired(stream);
-            return if has_signed {
-                row.counters
-            } else {
-                Counters::default()
-            };
-        }
-        let length = usage.window_length();
-        let cell = |span| usage.cell(stream, span, &row.account.path);
-        let day = Span::Day(row.span.day(length));
-        match (row.span, cell(day)) {
-            (Span::Window(_), Some(_)) => row.counters,
-            (Span::Window(_), None) => cell(row.span).unwrap_or_default(),
-            (Span::Day(_), Some(published)) => published,
-            (Span::Day(_), None) => {
-                let first = length.window_at(day.start(length)).0;
-                let last = length.window_at(day.end(length)).0;
-                (first..last)
-                    .filter_map(|window| cell(Span::Window(Window(window))))
-                    .fold(Counters::default(), Counters::plus)
-            }
-        }
-    }
-
-    /// A sheet of an earlier life must be taken back by the next list of running jobs.
-    fn expect_own_sheets(&mut self) {
-        for (vo, replica) in &self.replicas {
-            if replica.sheets().any(|(site, _)| site == self.id) {
-                self.streams.entry(*vo).or_default().has_sheet = true;
-            }
-        }
-    }
-
-    fn restore_unmapped(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
+    fn restore_unmapped(&mut self, now: Now, rows: Vec<KeyValue>) {
         for (_, value) in rows {
-            let row: Option<(Origin, u64, u64, WallTime)> =
-                cbor::from_slice(&value, ORIGIN_BYTES_MAX).ok();
-            match row {
-                Some((origin, records, charge, last)) => {
-                    self.unmapped.insert(
-                        origin,
-                        Unmapped {
-                            records,
-                            charge,
-                            last,
-                        },
-                    );
-                }
-                None => self.expect_row("unmapped origin", false),
-            }
+            let row = cbor::from_slice::<(Origin, u64, u64, WallTime)>(&value, FACT_BYTES_MAX);
+            let Ok((origin, records, charge, last)) = row else {
+                self.bad_row(now, "unmapped origin");
+                continue;
+            };
+            let seen = Unmapped {
+                records,
+                charge,
+                last,
+            };
+            self.unmapped.insert(origin, seen);
         }
     }
 
-    fn expect_row(&mut self, what: &str, good: bool) {
-        if !good {
-            self.notice(Notice::BadRow {
-                what: what.to_owned(),
-            });
-        }
+    fn bad_row(&mut self, now: Now, what: &str) {
+        let what = what.to_owned();
+        self.notice(now.mono, Notice::BadRow { what });
     }
 }
 
 fn vo_of(key: &[u8]) -> Option<VoId> {
     Some(VoId::from_bytes(key.get(..32)?.try_into().ok()?))
+}
+
+fn hash_of(key: &[u8]) -> Option<ContentHash> {
+    Some(ContentHash::from_bytes(key.get(32..)?.try_into().ok()?))
 }

@@ -1,8 +1,8 @@
 //! The share tree in force: built from documents, fed by counters.
 //!
-//! Invariant: the tree's sums are those of the ledger (for usage counted here) and of the replicas
-//! (for usage counted elsewhere), whatever the order in which they came; a rebuild gives the same
-//! sums as the changes did.
+//! Invariant: the tree's sums are those of own usage and of what the members have published, each
+//! clamped to its site's capacity, whatever the order in which they came; a rebuild gives the same sums
+//! as the changes did.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,20 +11,19 @@ use fairmesh_fairshare::{
     EntryId, EntrySpec, History, Reach, Scope, Snapshot, TreeSpec, TreeWriter, UsageItem,
     WeightTable,
 };
-use fairmesh_gossip::Replica;
+use fairmesh_gossip::Shared;
 use fairmesh_model::{
-    AccountPath, Charter, Counters, Distance, HistoryRule, Now, SiteId, Span, StreamId, VoId,
-    WallTime, Window, WindowLength, mutant, mutated,
+    AccountPath, Distance, HistoryRule, SiteId, Span, VoId, WallTime, Window, WindowLength,
 };
 use fairmesh_policy::{CompiledTree, InForce, compile};
 
 use crate::config::SiteConfig;
 use crate::identity::Account;
-use crate::ledger::Ledger;
-use crate::notice::Notice;
-use crate::rise::Rise;
-use crate::site::Site;
+use crate::own::Own;
+use crate::published::{Moved, Published};
 use crate::view::View;
+use crate::vo::Vo;
+use fairmesh_usage::PathId;
 
 /// The tree, its view, and what is needed to feed it.
 #[derive(Debug)]
@@ -47,13 +46,9 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// The tree of the documents in force, without usage.
-    pub(crate) fn build(
-        config: &SiteConfig,
-        replicas: &BTreeMap<VoId, Replica>,
-        now: WallTime,
-    ) -> Self {
-        let compiled = compile(&config.policy, &mounted_policies(config, replicas, now));
-        let histories = histories_of(config, replicas);
+    pub(crate) fn build(config: &SiteConfig, vos: &BTreeMap<VoId, Vo>, now: WallTime) -> Self {
+        let compiled = compile(&config.policy, &mounted_policies(config, vos, now));
+        let histories = histories_of(config, vos);
         let tables: Vec<History> = histories.iter().map(|rules| rules.table()).collect();
         // The site's own history is the first one.
         let local = tables[0].weights.clone();
@@ -79,24 +74,74 @@ impl Shares {
         }
     }
 
-    /// Usage that was counted here.
-    pub(crate) fn count_own(&mut self, entry: EntryId, span: Span, charge: u64) {
+    /// Usage of an account that was counted here, in a span of windows of length `window`.
+    pub(crate) fn count_own(
+        &mut self,
+        account: &Account,
+        span: Span,
+        charge: u64,
+        window: WindowLength,
+    ) {
+        let entry = self.view.locate(account).entry;
+        let span = self.span_of(account.vo, span, window);
         self.writer.apply(entry, span, charge, Reach::Own);
     }
 
-    /// Usage that somebody published. Of usage counted here, `carried` is counted already.
-    pub(crate) fn count_rise(&mut self, vo: VoId, rise: &Rise, carried: Counters, own: bool) {
-        let risen = rise.amount.charge.saturating_sub(carried.charge);
-        if risen > 0 {
+    /// What counts of usage that was counted here, in windows of length `window`, changed.
+    pub(crate) fn move_own(
+        &mut self,
+        vo: VoId,
+        moved: Vec<Moved<AccountPath>>,
+        window: WindowLength,
+    ) {
+        let vo = Some(vo);
+        for mut moved in moved {
+            let path = moved.path.clone();
+            let entry = self.view.locate(&Account { vo, path }).entry;
+            moved.span = self.span_of(vo, moved.span, window);
+            self.change(entry, &moved, Reach::Own);
+        }
+    }
+
+    /// What counts of usage that a member published changed.
+    pub(crate) fn move_member(
+        &mut self,
+        vo: VoId,
+        published: &mut Published,
+        moved: &[Moved<PathId>],
+    ) {
+        for moved in moved {
+            let entry = self.entry_of(vo, published, moved.path);
+            self.change(entry, moved, Reach::Remote);
+        }
+    }
+
+    fn change<P>(&mut self, entry: EntryId, moved: &Moved<P>, reach: Reach) {
+        let (before, after) = (moved.before, moved.after);
+        if after >= before {
+            self.writer.apply(entry, moved.span, after - before, reach);
+        } else {
+            self.writer
+                .take_back(entry, moved.span, before - after, reach);
+        }
+    }
+
+    /// The entry of a member's account, looked up once in the life of a tree.
+    fn entry_of(&self, vo: VoId, published: &mut Published, id: PathId) -> EntryId {
+        let known = published
+            .paths
+            .place(id)
+            .and_then(|place| self.view.reader().entry_at(place));
+        known.unwrap_or_else(|| {
             let account = Account {
                 vo: Some(vo),
-                path: rise.path.clone(),
+                path: published.paths.path(id).clone(),
             };
             let entry = self.view.locate(&account).entry;
-            let own = own || mutated!(ReceivedAsOwn);
-            let reach = if own { Reach::Own } else { Reach::Remote };
-            self.writer.apply(entry, rise.span, risen, reach);
-        }
+            let place = u32::try_from(entry.index()).expect("entries are numbered in 32 bits");
+            published.paths.set_place(id, place);
+            entry
+        })
     }
 
     /// Expected usage of running jobs changed.
@@ -125,12 +170,10 @@ impl Shares {
     /// back across a window's end: the tree must be built anew, as windows never move back.
     #[must_use]
     pub(crate) fn advance(&mut self, now: WallTime, entries_max: usize) -> bool {
-        let late =
-            |window: Window| mutant!(ReferenceOneLate, window, Window(window.0.saturating_sub(1)));
         let references: Vec<Window> = self
             .lengths
             .iter()
-            .map(|length| late(length.window_at(now)))
+            .map(|length| length.window_at(now))
             .collect();
         let mut places = references.iter().zip(&self.references);
         if places.any(|(next, last)| next < last) {
@@ -166,74 +209,62 @@ impl Shares {
         self.writer.snapshot()
     }
 
-    /// Where own usage of a VO that is not mounted counts: against the root, whose windows are the
-    /// owner's. `None` where no charter says in which windows it was counted.
-    fn span_at_root(&self, span: Span, charter: Option<&Charter>) -> Option<Span> {
-        Some(self.local.convert(span, charter?.window))
+    /// The span that own usage of a VO counts in. Where the VO is not mounted it counts against the
+    /// root, whose windows are the owner's.
+    fn span_of(&self, vo: Option<VoId>, span: Span, window: WindowLength) -> Span {
+        match vo.filter(|vo| !self.view.mounts().contains_key(vo)) {
+            None => span,
+            Some(_) => self.local.convert(span, window),
+        }
     }
 
-    /// Feeds sums from scratch: what the ledger alone knows, and what was published. `left` are VOs
-    /// that the owner has left.
-    fn load(
+    /// Feeds sums from scratch: what was counted here, and what members published. `left` are VOs that
+    /// the owner has left.
+    pub(crate) fn load(
         &mut self,
-        ledger: &Ledger,
-        replicas: &BTreeMap<VoId, Replica>,
-        left: &BTreeMap<VoId, Replica>,
-        own: SiteId,
+        own: &Own,
+        vos: &mut BTreeMap<VoId, Vo>,
+        left: &BTreeMap<VoId, Vo>,
+        site: SiteId,
     ) {
         let mut items = Vec::new();
-        for (vo, span, path, counters) in ledger.cells() {
-            let path = path.clone();
-            let entry = self.view.locate(&Account { vo, path }).entry;
-            let unmounted = vo.filter(|vo| !self.view.mounts().contains_key(vo));
-            let span = match unmounted {
-                None => Some(span),
-                Some(vo) => {
-                    let replica = replicas.get(&vo).or_else(|| left.get(&vo));
-                    self.span_at_root(span, replica.and_then(Replica::charter))
-                }
-            };
-            let Some(span) = span else { continue };
-            items.push(UsageItem {
-                entry,
-                span,
-                charge: counters.charge,
-                reach: Reach::Own,
-            });
+        let item = |entry, span, charge, reach| UsageItem {
+            entry,
+            span,
+            charge,
+            reach,
+        };
+        for (_, span, path, counters) in own.cells(None) {
+            let entry = self.view.locate(&Account { vo: None, path }).entry;
+            items.push(item(entry, span, counters.net(), Reach::Own));
         }
-        for (vo, replica) in replicas {
-            let Some(usage) = replica.usage() else {
-                continue;
-            };
-            let current = StreamId {
-                site: own,
-                incarnation: ledger.incarnation(),
-            };
-            let counts = |stream| stream != current || mutated!(OwnStreamTwice);
-            for cell in usage.cells().filter(|cell| counts(cell.stream)) {
-                let (vo, path) = (Some(*vo), cell.path);
-                let entry = self.view.locate(&Account { vo, path }).entry;
-                let reach = if cell.stream.site == own {
-                    Reach::Own
-                } else {
-                    Reach::Remote
-                };
-                items.push(UsageItem {
-                    entry,
-                    span: cell.span,
-                    charge: cell.counters.charge,
-                    reach,
-                });
+        for (id, vo) in vos.iter().chain(left).filter(|(_, vo)| vo.is_founded()) {
+            let (sums, _) = own.sums(*id, None, vo.capacity(site), vo.window());
+            for ((span, path), counters) in sums {
+                let vo_id = Some(*id);
+                let entry = self.view.locate(&Account { vo: vo_id, path }).entry;
+                let span = self.span_of(vo_id, span, vo.window());
+                items.push(item(entry, span, counters.net(), Reach::Own));
+            }
+        }
+        for (id, vo) in &mut *vos {
+            vo.published.paths.clear_places();
+            for member in vo.published.sites() {
+                let sums = vo.published.sums(member, vo.capacity(member));
+                for ((span, path), counters) in sums {
+                    let entry = self.entry_of(*id, &mut vo.published, path);
+                    items.push(item(entry, span, counters.net(), Reach::Remote));
+                }
             }
         }
         self.writer.load(items);
-        for (vo, replica) in replicas {
-            for (site, rows) in replica.sheets() {
-                let changes: Vec<(AccountPath, i128)> = rows
+        for (id, vo) in vos {
+            for (member, rows) in vo.published.expected() {
+                let changes = rows
                     .iter()
-                    .map(|(path, amount)| (path.clone(), i128::from(amount.0)))
-                    .collect();
-                self.change_in_flight(*vo, &changes, site == own);
+                    .map(|(path, amount)| (path.clone(), i128::from(*amount)));
+                let changes: Vec<(AccountPath, i128)> = changes.collect();
+                self.change_in_flight(*id, &changes, member == site);
             }
         }
     }
@@ -259,36 +290,30 @@ impl HistoryRules {
 /// The policies in force of the VOs that are known, by the owner's alias.
 fn mounted_policies(
     config: &SiteConfig,
-    replicas: &BTreeMap<VoId, Replica>,
+    vos: &BTreeMap<VoId, Vo>,
     now: WallTime,
 ) -> BTreeMap<String, InForce> {
     let known = config.vos.iter().filter_map(|(alias, vo)| {
-        let replica = replicas.get(vo).filter(|replica| replica.is_founded())?;
-        Some((alias.clone(), replica.policies().in_force(now)))
+        let vo = vos.get(vo).filter(|vo| vo.is_founded())?;
+        Some((alias.clone(), vo.policies.in_force(now)))
     });
     known.collect()
 }
 
 /// The site's own rules first, then those of the VOs that are known.
-fn histories_of(config: &SiteConfig, replicas: &BTreeMap<VoId, Replica>) -> Vec<HistoryRules> {
+fn histories_of(config: &SiteConfig, vos: &BTreeMap<VoId, Vo>) -> Vec<HistoryRules> {
     let own = HistoryRules {
         of: None,
         rule: config.local_history,
         window: config.local_window,
         distance: Distance::default(),
     };
-    let charters = replicas
-        .iter()
-        .filter_map(|(vo, replica)| Some((*vo, replica.charter()?)));
+    let charters = vos.iter().filter_map(|(id, vo)| Some((*id, vo.charter()?)));
     let vos = charters.map(|(vo, charter)| HistoryRules {
         of: Some(vo),
-        rule: mutant!(
-            HistoryIgnored,
-            charter.history,
-            HistoryRule::None { horizon: u32::MAX }
-        ),
+        rule: charter.history,
         window: charter.window,
-        distance: mutant!(DistanceIgnored, charter.distance, Distance::default()),
+        distance: charter.distance,
     });
     [own].into_iter().chain(vos).collect()
 }
@@ -320,35 +345,4 @@ fn places_of(compiled: &CompiledTree) -> BTreeMap<VoId, AccountPath> {
         .filter(|entry| entry.vo_path.as_ref().is_some_and(AccountPath::is_root));
     let mounted = mounts.filter_map(|entry| Some((entry.vo?, entry.path.clone())));
     mounted.chain(at_root).collect()
-}
-
-impl Site {
-    /// Builds the tree anew: documents or the configuration changed, or counters fell.
-    pub(crate) fn rebuild_shares(&mut self, now: Now) {
-        self.tree_is_stale = false;
-        self.shares = Shares::build(&self.config, &self.replicas, now.wall);
-        self.shares
-            .load(&self.ledger, &self.replicas, &self.left, self.id);
-        self.warn_of_documents(now);
-        self.effects.push(crate::event::Effect::View(self.view()));
-    }
-
-    /// Says what is not as it should be with the documents in force: expired ones, say.
-    pub(crate) fn warn_of_documents(&mut self, now: Now) {
-        let warnings: Vec<(VoId, String)> = self
-            .replicas
-            .iter()
-            .filter(|(_, replica)| replica.is_founded())
-            .flat_map(|(vo, replica)| {
-                replica
-                    .policies()
-                    .warnings(now.wall)
-                    .into_iter()
-                    .map(|warning| (*vo, warning.to_string()))
-            })
-            .collect();
-        for (vo, what) in warnings {
-            self.notice(Notice::Policy { vo, what });
-        }
-    }
 }

@@ -3,22 +3,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_gossip::{Gossip, GossipStats, Intervals, Replica};
+use fairmesh_gossip::{Gossip, GossipStats, Intervals, Shared};
+use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, VoId, WallTime, mutant, mutated,
+    Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId, WallTime,
 };
+use fairmesh_policy::HighestSeen;
 
 use crate::config::SiteConfig;
 use crate::event::{Effect, Event};
-use crate::ledger::Ledger;
-use crate::notice::Notice;
-use crate::publish::OwnStream;
+use crate::heads::due;
+use crate::kinds::Description;
+use crate::notice::{Notice, Notices};
+use crate::own::Own;
 use crate::shares::Shares;
+use crate::time::{Standing, standing};
 use crate::view::View;
+use crate::vo::Vo;
 
 /// Longest time between two ticks while anything is connected or counted. Windows move on by the
 /// wall clock, which may jump, so no timer can be set for it.
 const TICK_MAX: Millis = Millis(1_000);
+
+/// Time after its start in which a site lets go of nothing: long enough to learn from its peers what
+/// time it is and what they hold of its earlier incarnations.
+const KEEP_HOUSE_AFTER: Millis = Millis::from_secs(3_600);
 
 /// Counters for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,15 +40,13 @@ pub struct SiteStats {
     pub records_refused: u64,
     /// Records that map nowhere.
     pub records_unmapped: u64,
-    /// Batches signed.
-    pub batches_published: u64,
-    /// Batches of others taken.
-    pub batches_taken: u64,
-    /// Documents and counters of others refused.
+    /// Heads signed.
+    pub heads_published: u64,
+    /// Heads of others taken.
+    pub heads_taken: u64,
+    /// Documents and heads of others refused.
     pub refused: u64,
-    /// Checkpoints signed.
-    pub checkpoints: u64,
-    /// Cells that changed by what others said.
+    /// Accounts' sums that changed by what others published.
     pub cells_taken: u64,
 }
 
@@ -57,35 +64,36 @@ pub struct Site {
     pub(crate) config: SiteConfig,
     pub(crate) key: SigningKey,
     pub(crate) id: SiteId,
-    pub(crate) ledger: Ledger,
-    pub(crate) replicas: BTreeMap<VoId, Replica>,
-    /// What is held of VOs that the configuration names no more. They are not heard, served or
-    /// shared by; but our own stream must go on where it ended should one be named again.
-    pub(crate) left: BTreeMap<VoId, Replica>,
-    pub(crate) streams: BTreeMap<VoId, OwnStream>,
+    pub(crate) own: Own,
+    pub(crate) vos: BTreeMap<VoId, Vo>,
+    /// What is held of VOs that the configuration names no more: for when one is named again.
+    pub(crate) left: BTreeMap<VoId, Vo>,
     pub(crate) gossip: Gossip,
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
-    pub(crate) clocks_off: BTreeMap<SiteId, bool>,
-    /// The latest day on which two sites of a VO have signed something.
-    pub(crate) days_signed: BTreeMap<VoId, u64>,
-    /// VOs that may not hold what this site's machines cost now.
-    pub(crate) undescribed: BTreeSet<VoId>,
-    pub(crate) notices: BTreeSet<Notice>,
+    pub(crate) published_at: BTreeMap<VoId, MonoTime>,
+    /// VOs of which a peer has told all that it held at some moment since this start.
+    pub(crate) told: BTreeSet<VoId>,
+    /// The VO of which something came that does not fit to what is held.
+    pub(crate) is_behind: Option<VoId>,
+    /// What our own clock said last, right or wrong.
+    pub(crate) own_clock: WallTime,
+    /// The median of the connected members' clocks.
+    pub(crate) members_clock: Option<WallTime>,
+    pub(crate) standing: Standing,
+    /// When this site signed last, in any incarnation that is known.
+    pub(crate) last_head_at: WallTime,
+    pub(crate) notices: Notices,
     pub(crate) stats: SiteStats,
     pub(crate) effects: Vec<Effect>,
     pub(crate) tree_is_stale: bool,
     pub(crate) allow_is_stale: bool,
-    pub(crate) started: Now,
-    /// When peers are asked again how far our earlier lives got.
-    pub(crate) ask_witnesses_at: MonoTime,
-    /// What our own clock says, right or wrong.
-    pub(crate) own_clock: WallTime,
-    forgotten_on_day: u32,
+    started: Now,
+    house_kept_on: u64,
 }
 
 impl Site {
-    /// A site without a past. `incarnation` must be one that no earlier life of this site can have
+    /// A site without a past. `incarnation` must be one that no earlier start of this site can have
     /// used; `seed` decides whom it asks in which order.
     pub fn new(
         config: SiteConfig,
@@ -95,47 +103,47 @@ impl Site {
         now: Now,
     ) -> Self {
         let id = key.site_id();
-        let gossip = Gossip::new(intervals(&config), seed);
-        let replicas = config
-            .vos
-            .values()
-            .map(|vo| (*vo, Replica::new(*vo, id)))
-            .collect();
-        let shares = Shares::build(&config, &replicas, now.wall);
-        let undescribed = config.vos.values().copied().collect();
-        Self {
+        let vo = |vo: &VoId| (*vo, Vo::new(*vo, id, &HighestSeen::default()));
+        let vos: BTreeMap<VoId, Vo> = config.vos.values().map(vo).collect();
+        let mut site = Self {
+            gossip: Gossip::new(intervals(&config), seed),
+            shares: Shares::build(&config, &vos, now.wall),
             config,
             key,
             id,
-            ledger: Ledger::new(incarnation),
-            replicas,
+            own: Own::new(incarnation),
+            vos,
             left: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            gossip,
-            shares,
             unmapped: BTreeMap::new(),
-            clocks_off: BTreeMap::new(),
-            days_signed: BTreeMap::new(),
-            undescribed,
-            notices: BTreeSet::new(),
+            published_at: BTreeMap::new(),
+            told: BTreeSet::new(),
+            is_behind: None,
+            own_clock: now.wall,
+            members_clock: None,
+            standing: Standing::Unknown,
+            last_head_at: WallTime(0),
+            notices: Notices::default(),
             stats: SiteStats::default(),
             effects: Vec::new(),
             tree_is_stale: true,
             allow_is_stale: true,
             started: now,
-            ask_witnesses_at: now.mono,
-            own_clock: now.wall,
-            forgotten_on_day: 0,
-        }
+            house_kept_on: 0,
+        };
+        site.describe_all();
+        site
     }
 
     /// Takes an event and says what is to be done.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
-        let now = self.go_by_peers(now);
+        self.watch_own_clock(now);
         match event {
             Event::Tick => {}
             Event::Connected(peer) => self.gossip.connected(peer),
-            Event::Disconnected(peer) => self.gossip.disconnected(peer),
+            Event::Disconnected(peer) => {
+                self.gossip.disconnected(peer, &mut self.vos);
+                self.clear_clock(peer);
+            }
             Event::Pushed {
                 from,
                 vo,
@@ -147,20 +155,17 @@ impl Site {
                 bytes,
                 channel,
             } => {
-                let response = self
-                    .gossip
-                    .answer(self.stated(now), from, &bytes, &self.replicas);
+                let response = self.gossip.answer(now, from, &bytes, &self.vos);
                 self.watch_peer(now, from);
-                self.effects.push(Effect::Answer {
-                    channel,
-                    bytes: response.to_bytes(),
-                });
+                let bytes = response.to_bytes();
+                self.effects.push(Effect::Answer { channel, bytes });
             }
             Event::Answered { from, id, bytes } => {
-                self.take_answer(now, from, id, bytes.as_deref())
+                self.take_answer(now, from, id, bytes.as_deref());
             }
             Event::Report { ticket, records } => self.take_report(now, ticket, &records),
             Event::Running { ticket, jobs } => self.take_running(now, ticket, jobs),
+            Event::Correct { ticket, correction } => self.correct(now, ticket, &correction),
             Event::Publish { ticket, bytes } => self.take_document(now, ticket, &bytes),
             Event::Reconfigured(config) => self.reconfigure(now, *config),
             Event::Stopping => self.publish_all(now),
@@ -174,9 +179,9 @@ impl Site {
         if self.shares.is_sweeping {
             return now;
         }
-        let publish = self.publishing_vos(now).into_iter().filter_map(|vo| {
-            let stream = self.streams.get(&vo)?;
-            Some(stream.due(self.ledger.has_unpublished(vo), &self.config.timing))
+        let publish = self.publishing_vos().into_iter().map(|vo| {
+            let last = self.published_at.get(&vo).copied();
+            due(last, self.own.has_unpublished(vo), &self.config.timing)
         });
         publish
             .chain(self.gossip.next_wakeup())
@@ -210,7 +215,7 @@ impl Site {
         self.notices.iter()
     }
 
-    /// Whatever is due by now: rebuild what documents changed, publish, probe, move on in time.
+    /// Whatever is due by now: rebuild what documents changed, publish, ask, move on in time.
     fn advance(&mut self, now: Now) {
         if self.tree_is_stale {
             self.rebuild_shares(now);
@@ -218,10 +223,8 @@ impl Site {
         if self.allow_is_stale {
             self.announce_peers();
         }
-        self.settle_carried(now);
         self.publish_due(now);
-        self.describe_due(now);
-        for out in self.gossip.tick(self.stated(now), &self.replicas) {
+        for out in self.gossip.tick(now, &mut self.vos) {
             self.effects.push(Effect::Ask {
                 to: out.to,
                 id: out.id,
@@ -236,41 +239,41 @@ impl Site {
         }
     }
 
-    /// The time to go by: our own clock, unless it runs ahead of all peers' by more than the
-    /// tolerance. Usage that still weighs would be forgotten, and windows be signed that nobody
-    /// believes; what a clock that is behind does is less than that.
-    fn go_by_peers(&mut self, now: Now) -> Now {
-        self.own_clock = now.wall;
-        let Some(peers) = self.gossip.peers_clock(now.mono) else {
-            return now;
-        };
-        let latest = peers.after(self.config.timing.clock_tolerance);
-        let ahead = now.wall > latest;
-        if self.clocks_off.insert(self.id, ahead) != Some(ahead) && ahead {
-            let by = now.wall.since(peers);
-            self.notice(Notice::OwnClockAhead { by });
-        }
-        let latest = mutant!(OwnClockBelieved, latest, now.wall);
-        Now {
-            wall: now.wall.min(latest),
-            ..now
+    /// Builds the tree anew: documents or the configuration changed.
+    pub(crate) fn rebuild_shares(&mut self, now: Now) {
+        self.tree_is_stale = false;
+        self.shares = Shares::build(&self.config, &self.vos, now.wall);
+        self.shares
+            .load(&self.own, &mut self.vos, &self.left, self.id);
+        self.warn_of_documents(now);
+        self.effects.push(Effect::View(self.view()));
+    }
+
+    /// Says what is not as it should be with the documents in force, while it is: expired ones, say.
+    fn warn_of_documents(&mut self, now: Now) {
+        let founded = self.vos.iter().filter(|(_, vo)| vo.is_founded());
+        let warnings = founded.flat_map(|(id, vo)| {
+            let warnings = vo.policies.warnings(now.wall).into_iter();
+            warnings.map(|warning| Notice::Policy {
+                vo: *id,
+                what: warning.to_string(),
+            })
+        });
+        let warnings: BTreeSet<Notice> = warnings.collect();
+        let holds =
+            |notice: &Notice| !matches!(notice, Notice::Policy { .. }) || warnings.contains(notice);
+        self.notices.clear(holds);
+        for warning in warnings {
+            self.notice(now.mono, warning);
         }
     }
 
-    /// What we tell peers: what our own clock says, so that they can name it where it is wrong.
-    fn stated(&self, now: Now) -> Now {
-        Now {
-            wall: self.own_clock,
-            ..now
-        }
-    }
-
-    fn reconfigure(&mut self, now: Now, config: SiteConfig) {
+    fn reconfigure(&mut self, now: Now, mut config: SiteConfig) {
         let named: BTreeSet<VoId> = config.vos.values().copied().collect();
         let leaves: Vec<VoId> = self
-            .replicas
+            .vos
             .keys()
-            .filter(|vo| !named.contains(*vo))
+            .filter(|vo| !named.contains(vo))
             .copied()
             .collect();
         if !leaves.is_empty() {
@@ -278,25 +281,43 @@ impl Site {
             self.publish_all(now);
         }
         for vo in leaves {
-            let left = self.replicas.remove_entry(&vo);
-            self.left
-                .extend(left.filter(|_| !mutated!(LeftIsForgotten)));
+            self.left.extend(self.vos.remove_entry(&vo));
             self.effects.push(Effect::Unsubscribe { vo });
         }
+        // Counters are kept by the window, so its length stays until the next start.
+        config.local_window = self.config.local_window;
         self.config = config;
         self.gossip.set_intervals(intervals(&self.config));
         for vo in named {
+            if self.vos.contains_key(&vo) {
+                continue;
+            }
             let held = self.left.remove(&vo);
-            self.replicas
-                .entry(vo)
-                .or_insert_with(|| held.unwrap_or_else(|| Replica::new(vo, self.id)));
+            let held = held.unwrap_or_else(|| Vo::new(vo, self.id, &HighestSeen::default()));
+            self.vos.insert(vo, held);
+            self.read_members(now, vo);
         }
         self.tree_is_stale = true;
         self.allow_is_stale = true;
-        if !mutated!(NewPricesUnsaid) {
-            self.undescribed = self.replicas.keys().copied().collect();
-        }
-        self.publish_due(now);
+        self.describe_all();
+    }
+
+    /// Says in every VO's next head what the site's machines cost.
+    pub(crate) fn describe_all(&mut self) {
+        let vos: Vec<VoId> = self.vos.keys().copied().collect();
+        vos.into_iter().for_each(|vo| self.describe(vo));
+    }
+
+    pub(crate) fn describe(&mut self, vo: VoId) {
+        let charging = &self.config.charging;
+        let hosts = charging.hosts.iter();
+        let description = Description {
+            prices: (*charging.prices).clone(),
+            hosts: hosts
+                .map(|(hosts, class)| (hosts.text(), class.clone()))
+                .collect(),
+        };
+        self.own.describe(vo, &description);
     }
 
     /// Says who may speak: members of our VOs, and those whom the owner trusts to introduce us.
@@ -304,64 +325,135 @@ impl Site {
         self.allow_is_stale = false;
         let mut sites = self.config.introducers.clone();
         let mut addresses: BTreeMap<SiteId, Vec<String>> = BTreeMap::new();
-        for charter in self.replicas.values().filter_map(Replica::charter) {
+        for charter in self.vos.values().filter_map(Vo::charter) {
             for member in charter.sites.iter().filter(|member| member.site != self.id) {
                 sites.insert(member.site);
                 let known = addresses.entry(member.site).or_default();
-                known.extend(
-                    member
-                        .addresses
-                        .iter()
-                        .filter(|address| !known.contains(address))
-                        .cloned()
-                        .collect::<Vec<_>>(),
-                );
+                for address in &member.addresses {
+                    if !known.contains(address) {
+                        known.push(address.clone());
+                    }
+                }
             }
         }
         self.effects.push(Effect::Allow { sites, addresses });
-        for (vo, replica) in &self.replicas {
-            if let Some(charter) = replica.charter() {
+        for (vo, held) in &self.vos {
+            if let Some(charter) = held.charter() {
                 let members = charter.sites.iter().map(|member| member.site).collect();
                 self.effects.push(Effect::Subscribe { vo: *vo, members });
             }
         }
     }
 
-    /// Once a day: old windows are merged, and what no history weighs any more goes. Not right after
-    /// the start: the clock may not be set yet, and peers have not said yet what they hold.
+    /// The moment before which usage of the site's own accounts weighs nothing.
+    pub(crate) fn local_horizon(&self, now: WallTime) -> WallTime {
+        let window = self.config.local_window;
+        let windows = self
+            .shares
+            .local_horizon_windows
+            .saturating_add(window.per_day());
+        WallTime(now.before(window.millis().times(windows)).0 / DAY_MS * DAY_MS)
+    }
+
+    /// Once a day: days that are over take their windows in, and what no history weighs any more goes.
     fn keep_house(&mut self, now: Now) {
-        if now.mono < self.started.mono.after(KEEP_HOUSE_AFTER) {
+        let day = now.wall.0 / DAY_MS;
+        let is_early = now.mono < self.started.mono.after(KEEP_HOUSE_AFTER);
+        if is_early || day == self.house_kept_on || !self.standing.may_forget() {
             return;
         }
-        let day = u32::try_from(now.wall.0 / fairmesh_model::window::DAY_MS).unwrap_or(u32::MAX);
-        if day > self.forgotten_on_day {
-            self.forgotten_on_day = day;
-            self.compact_days(now);
-            let local = mutant!(LocalForgottenEarly, now.wall, WallTime(u64::MAX));
-            self.forget_local(local);
-            self.retire_old_lives(now);
-            self.warn_of_documents(now);
+        self.house_kept_on = day;
+        let mut horizon = self.local_horizon(now.wall);
+        let window = self.config.local_window;
+        let forgotten = self.own.forget(None, horizon, window);
+        if !forgotten.writes.is_empty() {
+            self.effects.push(Effect::Persist(forgotten.writes));
         }
+        for vo in self.vos.keys().copied().collect::<Vec<_>>() {
+            let held = self.vos.get_mut(&vo).expect("it was listed");
+            if !self.standing.may_sign(held.is_alone()) || !held.is_founded() {
+                horizon = WallTime(0);
+                continue;
+            }
+            let (window, past) = (held.window(), held.horizon(now.wall));
+            horizon = horizon.min(past);
+            let rows = held.replica.forget_removed(past);
+            if !rows.is_empty() {
+                let rows = rows.iter().map(|row| crate::store::head_row(vo, row));
+                self.effects.push(Effect::Persist(rows.collect()));
+            }
+            let today = window.day_of(window.window_at(now.wall));
+            let is_old =
+                |day: Span| today.saturating_sub(day.day(window)) >= fairmesh_fairshare::OLD_DAYS;
+            self.change_own(vo, |own| own.merge_days(Some(vo), window, is_old));
+            self.change_own(vo, |own| own.forget(Some(vo), past, window));
+        }
+        self.warn_of_documents(now);
+        self.notices.expire(now.mono);
+        self.effects.push(Effect::ForgetMarks { before: horizon });
+    }
+
+    /// What our own clock is worth, by the members that are connected. Named while it is off.
+    fn watch_own_clock(&mut self, now: Now) {
+        self.own_clock = now.wall;
+        let counts = |peer| {
+            self.vos
+                .values()
+                .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
+        };
+        let median = self.gossip.median_clock(now, counts);
+        self.members_clock = median;
+        let tolerance = self.config.timing.clock_tolerance;
+        let now_stands = standing(now.wall, median, self.last_head_at, tolerance);
+        if std::mem::replace(&mut self.standing, now_stands) == now_stands {
+            return;
+        }
+        self.notices
+            .clear(|notice| !matches!(notice, Notice::OwnClockOff { .. }));
+        let what = match now_stands {
+            Standing::Right | Standing::Unknown => return,
+            Standing::BeforeOwnHead => {
+                "what this site has signed last: it stands before it".to_owned()
+            }
+            Standing::Off { by, ahead } => {
+                let side = if ahead { "ahead" } else { "behind" };
+                format!("the other sites', by {} s ({side})", by.0 / 1_000)
+            }
+        };
+        self.notice(now.mono, Notice::OwnClockOff { what });
+    }
+
+    /// Names a peer whose clock is off from ours, while it is.
+    pub(crate) fn watch_peer(&mut self, now: Now, site: SiteId) {
+        let Some(theirs) = self.gossip.clock_of(site, now.mono) else {
+            return;
+        };
+        let by = theirs.since(now.wall).max(now.wall.since(theirs));
+        self.clear_clock(site);
+        if by > self.config.timing.clock_tolerance {
+            // In whole tolerances, so that it is not news whenever it has moved a little.
+            let by = Millis(
+                by.0 / self.config.timing.clock_tolerance.0.max(1)
+                    * self.config.timing.clock_tolerance.0,
+            );
+            let ahead = theirs > now.wall;
+            self.notice(now.mono, Notice::ClockOff { site, by, ahead });
+        }
+    }
+
+    /// A site's clock is not known to be off.
+    pub(crate) fn clear_clock(&mut self, of: SiteId) {
+        self.notices
+            .clear(|notice| !matches!(notice, Notice::ClockOff { site, .. } if *site == of));
     }
 
     /// Says something to the operator, once.
-    pub(crate) fn notice(&mut self, notice: Notice) {
-        if self.notices.insert(notice.clone()) {
+    pub(crate) fn notice(&mut self, now: MonoTime, notice: Notice) {
+        if self.notices.add(now, notice.clone()) {
             self.effects.push(Effect::Notice(notice));
-        }
-        // What was said long ago may be said again; the list must not grow with time.
-        if self.notices.len() > NOTICES_MAX && !mutated!(NoticesUnbounded) {
-            self.notices.pop_first();
         }
     }
 }
-
-/// Time after its start in which a site lets go of nothing: long enough to hear from its peers what
-/// time it is and what they hold of its earlier lives.
-const KEEP_HOUSE_AFTER: Millis = Millis::from_secs(3_600);
-
-/// Most notices remembered: bounds memory under peers that send nonsense.
-const NOTICES_MAX: usize = 256;
 
 fn intervals(config: &SiteConfig) -> Intervals {
     Intervals {

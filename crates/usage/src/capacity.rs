@@ -1,163 +1,107 @@
-//! How much a site may claim: its declared capacity times the length of the span.
+//! How much a site can have run: its declared capacity times the length of the span.
 //!
-//! Invariant: [`Totals`] holds, per site and window, the sum over all its incarnations of what its
-//! live cells claim, and per site and day the sum over the day's windows *and* its day cells, so
-//! that nobody can claim a day twice, once in hours and once as a day. A check costs a look-up per
-//! span that a batch touches.
+//! Invariant: where a site's cells of a span say more, every reader scales them down by the same exact
+//! rule (each counter × limit ÷ sum, rounded down), so no order of arrival matters, a capacity may also
+//! shrink, and nothing is lost: a larger capacity shows what was there all the time.
 //!
 //! Deliberately not here: what a site's capacity is (its charter says).
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Counters, SiteId, Span, WindowLength, mutated};
+use fairmesh_model::{Counters, Span, WindowLength};
 
-use crate::edit::Edit;
-use crate::refused::Refused;
+/// Sixteenths on top of a capacity: jobs are accounted in whole seconds and started a little early.
+const SLACK_SIXTEENTHS: u128 = 1;
 
-/// The most that a site may claim at one moment, by the charter in force.
+/// The most that a site can have run at one moment, by the charter in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound {
-    /// Cores that it may report as held (`cpu_ms`).
+pub struct Capacity {
+    /// Cores that it may report as held.
     pub cores: u32,
-    /// Cores that it may charge (`charge`): the same number where a VO charges CPU time, more where
-    /// its weights can make a job cost more than its cores. Only charge makes priorities, so this
-    /// is what a lie is worth.
+    /// Cores that it may charge: the same number where a VO charges CPU time, more where its rule can
+    /// make a job cost more than its cores.
     pub charge_cores: u32,
-    /// Sixteenths on top: jobs are accounted in whole seconds and started a little early.
-    pub slack_sixteenths: u32,
 }
 
-impl Bound {
-    /// `cores` held and `charge_cores` charged, with a slack of one sixteenth.
-    pub const fn new(cores: u32, charge_cores: u32) -> Self {
-        Self {
-            cores,
-            charge_cores,
-            slack_sixteenths: 1,
-        }
-    }
-
-    fn of(self, cores: u32, span: Span, length: WindowLength) -> u128 {
-        let span_ms = u128::from(span.windows(length)) * u128::from(length.millis().0);
-        u128::from(cores) * span_ms * (16 + u128::from(self.slack_sixteenths)) / 16
-    }
+/// How much more than its capacity a site says of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Excess {
+    /// The span.
+    pub span: Span,
+    /// What it says: core-milliseconds held or charged, whichever is further beyond.
+    pub claimed: u128,
+    /// What is counted of it.
+    pub limit: u128,
 }
 
-/// What a site claims in a span, and by how much an edit moves it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Claim {
-    cpu_ms: i128,
-    charge: i128,
-}
-
-impl Claim {
-    fn of(counters: Counters) -> Self {
-        Self {
-            cpu_ms: i128::from(counters.cpu_ms),
-            charge: i128::from(counters.charge),
-        }
+impl Capacity {
+    /// Core-milliseconds that the site may charge in `windows` of that length.
+    pub fn charge_limit(&self, windows: u64, length: WindowLength) -> u128 {
+        limit(self.charge_cores, windows, length)
     }
 
-    fn plus(self, other: Self) -> Self {
-        Self {
-            cpu_ms: self.cpu_ms + other.cpu_ms,
-            charge: self.charge + other.charge,
-        }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        Self {
-            cpu_ms: self.cpu_ms - other.cpu_ms,
-            charge: self.charge - other.charge,
-        }
-    }
-}
-
-/// By how much some edits moved a site's claims, span by span.
-#[derive(Debug, Default)]
-pub(crate) struct Moved(BTreeMap<Span, Claim>);
-
-impl Moved {
-    /// Adds the edits up, windows also into their day.
-    pub(crate) fn by(edits: &[Edit], length: WindowLength) -> Self {
-        let mut moved = Self::default();
-        for run in edits.chunk_by(|a, b| a.span == b.span) {
-            let sum = run.iter().fold(Claim::default(), |sum, edit| {
-                let claim = |counters: Option<Counters>| Claim::of(counters.unwrap_or_default());
-                sum.plus(claim(edit.after)).minus(claim(edit.before))
-            });
-            let span = run[0].span;
-            moved.add(span, sum);
-            if let Span::Window(window) = span {
-                moved.add(Span::Day(length.day_of(window)), sum);
-            }
-        }
-        moved
-    }
-
-    fn add(&mut self, span: Span, claim: Claim) {
-        let sum = self.0.entry(span).or_default();
-        *sum = sum.plus(claim);
-    }
-}
-
-/// Running totals of every site's claims.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Totals(BTreeMap<SiteId, BTreeMap<Span, Claim>>);
-
-impl Totals {
-    pub(crate) fn shift(&mut self, site: SiteId, moved: &Moved) {
-        let spans = self.0.entry(site).or_default();
-        for (span, claim) in &moved.0 {
-            let total = spans.entry(*span).or_default();
-            *total = total.plus(*claim);
-            if *total == Claim::default() {
-                spans.remove(span);
-            }
-        }
-        if spans.is_empty() {
-            self.0.remove(&site);
-        }
-    }
-
-    /// Refuses claims that grew beyond `bound`. Those that stood above it before, say because the
-    /// declared capacity shrank, are let be.
-    pub(crate) fn check(
+    /// Scales a site's sums down to its capacity, span by span. Returns where that was needed.
+    pub fn clamp<P: Ord>(
         &self,
-        site: SiteId,
-        moved: &Moved,
-        bound: Bound,
+        sums: &mut BTreeMap<(Span, P), Counters>,
         length: WindowLength,
-    ) -> Result<(), Refused> {
-        for (span, grown) in &moved.0 {
-            let total = self
-                .0
-                .get(&site)
-                .and_then(|spans| spans.get(span))
-                .copied()
-                .unwrap_or_default();
-            let claims = [
-                ("cpu_ms", grown.cpu_ms, total.cpu_ms, bound.cores),
-                ("charge", grown.charge, total.charge, bound.charge_cores),
-            ];
-            for (counter, grown, total, cores) in claims {
-                let (claimed, bound) = (total.unsigned_abs(), bound.of(cores, *span, length));
-                if grown > 0 && claimed > bound && !mutated!(CapacityUnbounded) {
-                    return Err(Refused::OverCapacity {
-                        site,
-                        span: *span,
-                        counter,
-                        claimed,
-                        bound,
-                    });
-                }
+    ) -> Vec<Excess> {
+        let mut totals: BTreeMap<Span, [u128; 2]> = BTreeMap::new();
+        for ((span, _), counters) in &*sums {
+            let total = totals.entry(*span).or_default();
+            total[0] += u128::from(counters.charge);
+            total[1] += u128::from(counters.cpu_ms);
+        }
+        totals.retain(|span, total| !self.is_within(*span, *total, length));
+        for ((span, _), counters) in &mut *sums {
+            if let Some([charge, cpu]) = totals.get(span) {
+                let windows = span.windows(length);
+                let by_charge = (limit(self.charge_cores, windows, length), *charge);
+                let by_cpu = (limit(self.cores, windows, length), *cpu);
+                counters.charge = scale(counters.charge, by_charge);
+                counters.refunds = scale(counters.refunds, by_charge);
+                counters.cpu_ms = scale(counters.cpu_ms, by_cpu);
+                counters.gpu_ms = scale(counters.gpu_ms, by_cpu);
+                counters.mem_mib_s = scale(counters.mem_mib_s, by_cpu);
             }
         }
-        Ok(())
+        let excess = |(span, [charge, cpu]): (&Span, &[u128; 2])| {
+            let windows = span.windows(length);
+            let of = |cores, claimed: u128| (claimed, limit(cores, windows, length));
+            let (charge, cpu) = (of(self.charge_cores, *charge), of(self.cores, *cpu));
+            let beyond = |(claimed, limit): (u128, u128)| claimed.saturating_sub(limit);
+            let (claimed, limit) = if beyond(cpu) > beyond(charge) {
+                cpu
+            } else {
+                charge
+            };
+            Excess {
+                span: *span,
+                claimed,
+                limit,
+            }
+        };
+        totals.iter().map(excess).collect()
     }
 
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let spans: usize = self.0.values().map(BTreeMap::len).sum();
-        spans * (size_of::<Span>() + size_of::<Claim>()) * 3 / 2
+    /// Whether sums of charge and cores held in a span need no scaling.
+    pub fn is_within(&self, span: Span, [charge, cpu]: [u128; 2], length: WindowLength) -> bool {
+        let windows = span.windows(length);
+        charge <= limit(self.charge_cores, windows, length)
+            && cpu <= limit(self.cores, windows, length)
     }
+}
+
+fn limit(cores: u32, windows: u64, length: WindowLength) -> u128 {
+    let span_ms = u128::from(windows) * u128::from(length.millis().0);
+    u128::from(cores) * span_ms * (16 + SLACK_SIXTEENTHS) / 16
+}
+
+fn scale(value: u64, (limit, total): (u128, u128)) -> u64 {
+    if total <= limit {
+        return value;
+    }
+    // A limit is below 2^60: 2^32 cores times the milliseconds of a day.
+    let scaled = u128::from(value) * limit / total;
+    u64::try_from(scaled).unwrap_or(u64::MAX).min(value)
 }

@@ -1,50 +1,28 @@
-//! The grow-only usage CRDT of one virtual organisation.
+//! Tables of usage counters of one site in one VO.
 //!
-//! Each site writes only its own counters, as a chain of signed batches of absolute values; a node
-//! joins what it hears of all sites. What two nodes hold of the same batches is identical, whatever
-//! was lost, repeated or reordered on the way.
+//! A cell counts what one account used in one span of time, under one incarnation of the site's node;
+//! it is absolute and only grows. Cells travel in tables, one for each span and slice of accounts
+//! ([`Table`]). Where a site's tables are here in several forms, cells join by maximum ([`join()`]);
+//! where they claim more than the site can have run, every reader scales them down by one rule
+//! ([`Capacity`]).
 //!
-//! Lattice: `VO = StreamId → Stream`, `Stream = (AccountPath × day) → (Hours ⊕ Day)`, where
-//! `Hours = window → Counters` and `Day = Counters` join by maximum, column by column, and `⊕` is
-//! the ordinal sum: every `Day` is above every `Hours`. Three facts cut streams down and only ever
-//! move one way: the horizon (rises), the cap of a fork (falls) and the life below which a site
-//! has declared its lives over (rises).
+//! Invariant: whoever joins and clamps the same tables gets the same numbers, in whatever order they
+//! came; no number exceeds what some form of a table says.
 //!
-//! Deliberately not here: peers, clocks, disks, signatures (only `Verified` documents come in), how
-//! usage is weighed by its age (`fairshare`), and which sites may count at all (`policy`).
+//! Deliberately not here: peers, signatures and disks, and how usage is weighed by its age
+//! (`fairshare`): decay is computed when read.
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
 mod capacity;
-mod digest;
-mod edit;
+mod columns;
+mod join;
 mod paths;
-mod sheet;
-mod sheets;
+mod slice;
+mod table;
 
-mod cut;
-mod fork;
-mod refused;
-mod seals;
-mod stream;
-
-mod adopt;
-mod checkpoint;
-mod commit;
-mod crdt;
-mod delta;
-mod in_flight;
-mod query;
-mod retire;
-mod vo_usage;
-
-pub use adopt::{CheckpointOffer, Sealed};
-pub use capacity::Bound;
-pub use checkpoint::Pruned;
-pub use delta::{Delta, DeltaItem, VersionVector};
-pub use edit::CellChange;
-pub use fork::ForkProof;
-pub use in_flight::InFlight;
-pub use query::{LiveCell, StreamInfo};
-pub use refused::{MergeRefused, Refused};
-pub use retire::INCARNATIONS_MAX;
-pub use vo_usage::{Applied, Stats, VoUsage};
+pub use capacity::{Capacity, Excess};
+pub use columns::TableError;
+pub use join::{Cell, Cells, join, join_cells};
+pub use paths::{PathId, Paths};
+pub use slice::{Slice, cut};
+pub use table::{Table, check};

@@ -59,7 +59,6 @@ fn machines(body: &PricesBody) -> Table {
     let mut table = Table::new(&[
         ("VO", Align::Left),
         ("Site", Align::Left),
-        ("Version", Align::Right),
         ("Signed", Align::Left),
         ("Class", Align::Left),
         ("Count", Align::Right),
@@ -71,14 +70,13 @@ fn machines(body: &PricesBody) -> Table {
         ("Hosts", Align::Left),
     ]);
     for site in &body.sites {
-        let [vo, name, version, signed] = place(site);
+        let [vo, name, signed] = place(site);
         for machine in &site.machines {
             let hosts = site.hosts.iter().filter(|of| of.class == machine.class);
             let hosts: Vec<&str> = hosts.map(|of| of.hosts.as_str()).collect();
             table.row([
                 vo.clone(),
                 name.clone(),
-                version.clone(),
                 signed.clone(),
                 machine.class.clone(),
                 machine.count.to_string(),
@@ -98,18 +96,16 @@ fn queues(body: &PricesBody) -> Table {
     let mut table = Table::new(&[
         ("VO", Align::Left),
         ("Site", Align::Left),
-        ("Version", Align::Right),
         ("Signed", Align::Left),
         ("Queue", Align::Left),
         ("Cost", Align::Right),
     ]);
     for site in &body.sites {
-        let [vo, name, version, signed] = place(site);
+        let [vo, name, signed] = place(site);
         for queue in &site.queues {
             table.row([
                 vo.clone(),
                 name.clone(),
-                version.clone(),
                 signed.clone(),
                 queue.queue.clone(),
                 queue.cost.clone(),
@@ -119,11 +115,10 @@ fn queues(body: &PricesBody) -> Table {
     table
 }
 
-fn place(site: &SitePricesBody) -> [String; 4] {
+fn place(site: &SitePricesBody) -> [String; 3] {
     [
         name_or_id(site.vo_name.as_deref(), &site.vo),
         name_or_id(site.name.as_deref(), &site.site),
-        site.version.to_string(),
         timestamp(WallTime(site.signed_ms)),
     ]
 }

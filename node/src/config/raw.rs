@@ -104,6 +104,5 @@ pub(super) struct RawTiming {
     pub(super) request_timeout: Option<RawDuration>,
     pub(super) clock_tolerance: Option<RawDuration>,
     pub(super) silence: Option<RawDuration>,
-    pub(super) checkpoint_batches: Option<Spanned<u64>>,
     pub(super) sweep_entries: Option<Spanned<u64>>,
 }

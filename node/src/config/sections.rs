@@ -263,18 +263,13 @@ pub(super) fn timing(source: Source<'_>, raw: &RawTiming) -> Checked<Timing> {
             default.clock_tolerance,
         )?,
         silence: length("silence", &raw.silence, default.silence)?,
-        checkpoint_batches: count(
-            "checkpoint_batches",
-            &raw.checkpoint_batches,
-            default.checkpoint_batches,
-        )?,
         sweep_entries: usize::try_from(count("sweep_entries", &raw.sweep_entries, sweep)?)
             .unwrap_or(usize::MAX),
     };
     let at = |given: &Option<RawDuration>| given.as_ref().map(RawDuration::span);
     if timing.heartbeat < timing.publish {
         let place = at(&raw.heartbeat).or(at(&raw.publish));
-        let problem = "heartbeat is shorter than publish, and no batch may leave that soon";
+        let problem = "heartbeat is shorter than publish, and no head may leave that soon";
         return Err(source.error(place, Some("timing.heartbeat"), problem));
     }
     if timing.silence <= timing.heartbeat {

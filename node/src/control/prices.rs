@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use axum::response::IntoResponse;
-use fairmesh_model::{Now, SiteDescription, SiteId, VoId};
-use fairmesh_site::Site;
+use fairmesh_model::{Now, SiteId, VoId};
+use fairmesh_site::{Description, Site};
 use serde::Deserialize;
 
 use super::State;
@@ -42,16 +42,18 @@ fn listed(site: &Site, now: Now, query: &Query) -> Result<Vec<SitePricesBody>, A
     };
     let wanted = query.site.as_deref();
     let wanted = wanted.map(|wanted| find_site(site, wanted)).transpose()?;
-    let said = vos.into_iter().flat_map(|vo| site.descriptions(vo));
-    let said = said.map(|said| said.body());
-    let said = said.filter(|said| wanted.is_none_or(|of| of == said.site));
+    let told = vos.into_iter().flat_map(|vo| {
+        let of_vo = site.descriptions(vo);
+        of_vo.map(move |(of, description)| (vo, of, description))
+    });
+    let told = told.filter(|(_, site, _)| wanted.is_none_or(|of| of == *site));
     let names = site.vo_status(now).into_iter();
     let names: BTreeMap<VoId, Option<String>> = names.map(|of| (of.vo, of.name)).collect();
-    let named = |said: &SiteDescription| {
-        let vo_name = names.get(&said.vo).and_then(Option::as_deref);
-        body(site, vo_name.map(clean), said)
+    let named = |(vo, of, description): (VoId, SiteId, &Description)| {
+        let vo_name = names.get(&vo).and_then(Option::as_deref);
+        body(site, (vo, vo_name.map(clean)), of, description)
     };
-    Ok(said.map(named).collect())
+    Ok(told.map(named).collect())
 }
 
 /// The site that `wanted` names: its name in a charter, its id, or the beginning of one.
@@ -78,16 +80,20 @@ pub(super) fn find_site(site: &Site, wanted: &str) -> Result<SiteId, ApiError> {
     }
 }
 
-fn body(site: &Site, vo_name: Option<String>, said: &SiteDescription) -> SitePricesBody {
+fn body(
+    site: &Site,
+    (vo, vo_name): (VoId, Option<String>),
+    of: SiteId,
+    said: &Description,
+) -> SitePricesBody {
     let machines = said.prices.machines.iter();
     let queues = said.prices.queues.iter();
     SitePricesBody {
-        vo: said.vo.to_string(),
+        vo: vo.to_string(),
         vo_name,
-        site: said.site.to_string(),
-        name: site_name(site, said.site),
-        version: said.version,
-        signed_ms: said.at.0,
+        site: of.to_string(),
+        name: site_name(site, of),
+        signed_ms: site.coverage_of(vo).heard.get(&of).map_or(0, |at| at.0),
         machines: machines
             .map(|(class, machine)| MachineBody {
                 class: clean(class),

@@ -82,7 +82,7 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
         sites_heard: status.coverage.sites_heard,
         sites_total: status.coverage.sites_total,
         streams: status
-            .streams
+            .heads
             .iter()
             .map(|(stream, seq)| StreamBody {
                 site: stream.site.to_string(),

@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use fairmesh_model::{AccountPath, ContentHash, Counters, Seq, SiteId, StreamId, VoId};
-use fairmesh_site::BatchId;
+use fairmesh_site::HeadId;
 use tokio::sync::mpsc;
 
 use super::grid::Grid;
 use super::plan::Plan;
 use crate::driver::Observation;
 
-/// From "durable where it was signed" to "durable everywhere", batch by batch.
+/// From "durable where it was signed" to "durable everywhere", head by head.
 #[derive(Default)]
 pub(super) struct Propagation {
-    under_way: HashMap<BatchId, (Instant, BTreeSet<SiteId>)>,
+    under_way: HashMap<(HeadId, Seq), (Instant, BTreeSet<SiteId>)>,
     millis: Vec<u64>,
 }
 
 impl Propagation {
-    /// Takes in what has been observed since the last time. `cut` batches do not count: they wait
+    /// Takes in what has been observed since the last time. `cut` heads do not count: they wait
     /// for the mesh to heal.
     pub(super) fn take(
         &mut self,
@@ -27,15 +27,15 @@ impl Propagation {
         nodes: usize,
         cut: bool,
     ) {
-        while let Ok(Observation { node, batch, at }) = observations.try_recv() {
+        while let Ok(Observation { node, head, at }) = observations.try_recv() {
             let (first, holders) = self
                 .under_way
-                .entry(batch)
+                .entry(head)
                 .or_insert_with(|| (at, BTreeSet::new()));
             holders.insert(node);
             if holders.len() == nodes {
                 let took = at.saturating_duration_since(*first);
-                self.under_way.remove(&batch);
+                self.under_way.remove(&head);
                 self.millis
                     .push(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
             }
@@ -45,7 +45,7 @@ impl Propagation {
         }
     }
 
-    /// The quantile of `permille` among all batches that reached everybody.
+    /// The quantile of `permille` among all heads that reached everybody.
     pub(super) fn quantile(&self, permille: usize) -> u64 {
         let mut sorted = self.millis.clone();
         sorted.sort_unstable();
@@ -53,7 +53,7 @@ impl Propagation {
         sorted.get(last * permille / 1_000).copied().unwrap_or(0)
     }
 
-    /// How many batches reached everybody.
+    /// How many heads reached everybody.
     pub(super) fn count(&self) -> usize {
         self.millis.len()
     }

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use fairmesh_model::Seq;
 use fairmesh_round::{Op, Step};
-use fairmesh_site::{BatchId, Effect, Severity};
+use fairmesh_site::{Effect, HeadId, Severity};
 
+use super::marks::MarkSweep;
 use super::{Driver, Observation};
 use crate::network::NetworkCommand;
 use crate::store::StoreError;
@@ -12,6 +14,13 @@ use crate::store::StoreError;
 impl Driver {
     /// Ends the round: what must be durable first and at once, then the rest in order.
     pub(super) async fn carry_out(&mut self) -> Result<(), StoreError> {
+        if let Some(sweep) = &mut self.marks {
+            match sweep.next(self.data.store()) {
+                Some(writes) if writes.is_empty() => {}
+                Some(writes) => drop(self.round.took(vec![Effect::Persist(writes)])),
+                None => self.marks = None,
+            }
+        }
         let site = &self.site;
         let steps = self.round.finish(|| site.rows_held_alone());
         let (mut ops, mut effects) = (Vec::new(), Vec::new());
@@ -22,9 +31,9 @@ impl Driver {
             }
         }
         if !ops.is_empty() {
-            let batches = self.batches_of(&ops);
+            let heads = self.heads_of(&ops);
             tokio::task::block_in_place(|| self.data.carry_out(ops))?;
-            self.observe(batches);
+            self.observe(heads);
         }
         for effect in effects {
             self.carry_out_one(effect).await;
@@ -34,19 +43,20 @@ impl Driver {
         Ok(())
     }
 
-    /// The batches that will be durable, where anybody wants to know.
-    fn batches_of(&self, ops: &[Op]) -> Vec<BatchId> {
+    /// The heads that will be durable, where anybody wants to know.
+    fn heads_of(&self, ops: &[Op]) -> Vec<(HeadId, Seq)> {
         let applied = ops.iter().filter_map(|op| match op {
             Op::Apply { writes, .. } => Some(writes),
             _ => None,
         });
         let applied = applied.filter(|_| self.observer.is_some()).flatten();
-        applied.filter_map(BatchId::of).collect()
+        applied.filter_map(HeadId::numbered).collect()
     }
 
     async fn carry_out_one(&mut self, effect: Effect) {
         match effect {
             Effect::Persist(_) => unreachable!("has become operations"),
+            Effect::ForgetMarks { before } => self.marks = Some(MarkSweep::new(before)),
             Effect::Push { vo, bytes } => {
                 self.send(NetworkCommand::Publish { topic: vo, bytes })
                     .await
@@ -98,15 +108,15 @@ impl Driver {
         }
     }
 
-    fn observe(&self, batches: Vec<BatchId>) {
+    fn observe(&self, heads: Vec<(HeadId, Seq)>) {
         let Some(observer) = &self.observer else {
             return;
         };
-        for batch in batches {
+        for head in heads {
             // Whoever measured has stopped: then there is nothing to measure.
             let _ = observer.send(Observation {
                 node: self.site.id(),
-                batch,
+                head,
                 at: Instant::now(),
             });
         }

@@ -12,6 +12,7 @@
 mod clock;
 mod effects;
 mod handle;
+mod marks;
 mod start;
 
 pub use clock::{Clock, FastClock, SystemClock};
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use fairmesh_model::{ContentHash, Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_round::{Input, Round, Unreadable};
-use fairmesh_site::{BatchId, Estimate, Event, JobMark, Reply, Site, Table, View};
+use fairmesh_site::{Estimate, Event, HeadId, JobMark, Reply, Site, Table, View};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::network::{NetworkEvent, NetworkHandle};
@@ -44,13 +45,13 @@ pub(crate) enum Command {
     Stop(oneshot::Sender<()>),
 }
 
-/// A batch became durable at a node.
+/// A head became durable at a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation {
     /// The node.
     pub node: SiteId,
-    /// The batch.
-    pub batch: BatchId,
+    /// The head, and its number.
+    pub head: (HeadId, fairmesh_model::Seq),
     /// When.
     pub at: Instant,
 }
@@ -70,6 +71,8 @@ pub(crate) struct Driver {
     /// Peers' requests that wait for an answer: always settled within one round.
     channels: HashMap<u64, SiteId>,
     observer: Option<mpsc::UnboundedSender<Observation>>,
+    /// Marks that may go, and how far they have been gone through.
+    marks: Option<marks::MarkSweep>,
 }
 
 enum Arrived {

@@ -30,7 +30,7 @@ pub struct NodeOptions {
     pub data_dir: PathBuf,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
-    /// Who wants to know when batches become durable here: demonstrations measure by it.
+    /// Who wants to know when heads become durable here: demonstrations measure by it.
     pub observer: Option<mpsc::UnboundedSender<Observation>>,
     /// 64 random bits: whom the node asks in which order, and the tail of its incarnation.
     pub random: u64,
@@ -79,6 +79,7 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
         pushes: HashMap::new(),
         channels: HashMap::new(),
         observer: options.observer,
+        marks: None,
     };
     let driver = tokio::spawn(driver.run(command_receiver, events, first));
     Ok(Running {

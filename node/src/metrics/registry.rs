@@ -48,33 +48,27 @@ fn site(registry: &mut Registry, sample: &Sample) {
     );
     counter(
         registry,
-        "batches_published",
-        "Batches signed",
-        stats.batches_published,
+        "heads_published",
+        "Heads signed",
+        stats.heads_published,
     );
     counter(
         registry,
-        "batches_taken",
-        "Batches of other sites taken",
-        stats.batches_taken,
+        "heads_taken",
+        "Heads of other sites taken",
+        stats.heads_taken,
     );
     counter(
         registry,
         "cells_taken",
-        "Counters changed by what other sites said",
+        "Sums of accounts changed by what other sites published",
         stats.cells_taken,
     );
     counter(
         registry,
         "refused",
-        "Documents and counters of other sites refused",
+        "Documents and heads of other sites refused",
         stats.refused,
-    );
-    counter(
-        registry,
-        "checkpoints",
-        "Checkpoints signed",
-        stats.checkpoints,
     );
     gauge(
         registry,
@@ -114,15 +108,13 @@ fn gossip(registry: &mut Registry, sample: &Sample) {
     let exchanges = [
         ("probe", stats.probes),
         ("pull", stats.pulls),
-        ("seals", stats.seal_requests),
+        ("parts", stats.part_requests),
         ("answered", stats.answered),
         ("agreed", stats.agreements),
         ("failed", stats.failures),
     ];
     let exchanges = counters("kind", &exchanges);
     registry.register("exchanges", "Anti-entropy exchanges, by kind", exchanges);
-    let help = "Peers with the same batches and other counters; anything but 0 is a bug";
-    counter(registry, "divergences", help, stats.divergences);
 }
 
 fn network(registry: &mut Registry, sample: &Sample) {

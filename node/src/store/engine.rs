@@ -162,6 +162,26 @@ impl Store {
             })
     }
 
+    /// Up to `most` records of a table behind a key (all of them, where it is empty), without those that
+    /// cannot be read.
+    pub fn scan_some(&self, table: Table, behind: &[u8], most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut from = [&[table as u8], behind].concat();
+        if !behind.is_empty() {
+            from.push(0);
+        }
+        let keys = self
+            .tree
+            .range(from..vec![table as u8 + 1])
+            .keys()
+            .take(most);
+        let records = keys.filter_map(|key| {
+            let key = key.ok()?[1..].to_vec();
+            let value = self.get(table, &key).ok()??;
+            Some((key, value))
+        });
+        records.collect()
+    }
+
     /// Bytes that the store takes on disk.
     pub fn size_on_disk(&self) -> Result<u64, StoreError> {
         self.tree

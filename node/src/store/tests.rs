@@ -44,7 +44,7 @@ fn fill(dir: &Path) {
             .collect();
         store.write(writes).expect("written");
         store
-            .write(vec![put(Table::Seals, &[batch], &vec![batch; 20_000])])
+            .write(vec![put(Table::Parts, &[batch], &vec![batch; 20_000])])
             .expect("written");
     }
 }
@@ -87,24 +87,24 @@ fn large_values_are_kept_without_blob_files() {
     for value in &values {
         store
             .write(vec![
-                put(Table::Seals, b"s", value),
-                put(Table::Seals, b"t", value),
+                put(Table::Parts, b"s", value),
+                put(Table::Parts, b"t", value),
             ])
             .expect("written");
         assert_eq!(
-            store.get(Table::Seals, b"s").expect("reads").as_ref(),
+            store.get(Table::Parts, b"s").expect("reads").as_ref(),
             Some(value)
         );
     }
     drop(store);
     let (store, _) = open(&path);
-    assert_eq!(all(&store, Table::Seals).len(), 2);
+    assert_eq!(all(&store, Table::Parts).len(), 2);
     assert_eq!(
-        store.get(Table::Seals, b"t").expect("reads").as_ref(),
+        store.get(Table::Parts, b"t").expect("reads").as_ref(),
         Some(&values[4])
     );
     let forget = [b"s", b"t"].map(|key| Write {
-        table: Table::Seals,
+        table: Table::Parts,
         key: key.to_vec(),
         value: None,
     });
@@ -265,7 +265,7 @@ fn damaged_records_are_named_and_not_served() {
     let writes = [b"a", b"b"].map(|key| put(Table::Ledger, key, b"value"));
     store.write(writes.to_vec()).expect("written");
     store
-        .write(vec![put(Table::Seals, b"s", &vec![1; 10_000])])
+        .write(vec![put(Table::Parts, b"s", &vec![1; 10_000])])
         .expect("written");
     drop(store);
     let raw = super::recovery::open_sled(&path).expect("opens");
@@ -288,7 +288,7 @@ fn damaged_records_are_named_and_not_served() {
             .contains("record 62 of table Ledger is damaged"),
         "{error}"
     );
-    assert!(store.get(Table::Seals, b"s").is_err(), "a missing chunk");
+    assert!(store.get(Table::Parts, b"s").is_err(), "a missing chunk");
     let scanned: Vec<bool> = store
         .scan(Table::Ledger)
         .map(|record| record.is_ok())

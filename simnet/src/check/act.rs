@@ -371,7 +371,9 @@ impl Run {
         for (other, streams) in &self.lost_streams {
             if *other != node {
                 let of_then = held.iter().filter(|(place, _)| streams.contains(*place));
-                let of_then: BTreeMap<_, _> = of_then.map(|(place, seq)| (*place, *seq)).collect();
+                let of_then: BTreeMap<_, _> = of_then
+                    .map(|(place, cells)| (*place, cells.clone()))
+                    .collect();
                 let survived = self.oracle.published.said(site_id(*other), &of_then);
                 self.oracle.lost_elsewhere(*other, &survived);
             }

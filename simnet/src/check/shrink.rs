@@ -12,7 +12,7 @@ use super::Run;
 use crate::swarm::{FaultOptions, Options, plan_faults};
 
 /// Numbers that may go, in the order in which they are tried.
-const TRIED: [&str; 12] = [
+const TRIED: [&str; 11] = [
     "link.loss_permille",
     "link.duplicate_permille",
     "link.reorder_permille",
@@ -23,7 +23,6 @@ const TRIED: [&str; 12] = [
     "late_permille",
     "running_s",
     "reports_per_hour",
-    "timing.checkpoint_batches",
     "minutes",
 ];
 
@@ -113,10 +112,9 @@ fn without(options: &Options, name: &str, halves: bool) -> Option<Options> {
     let less = match (halves, last) {
         (true, _) => number / 2,
         (false, "minutes") => number,
-        (false, "timing.checkpoint_batches" | "checkpoint_batches") => 100_000,
         (false, _) => 0,
     };
-    let least = i64::from(last == "minutes" || last == "checkpoint_batches");
+    let least = i64::from(last == "minutes");
     if less == number || less < least {
         return None;
     }

@@ -10,25 +10,24 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use fairmesh_cluster::Stream;
-use fairmesh_model::{
-    Checkpoint, ContentHash, InFlightSheet, JobKey, Signed, SiteId, StreamId, UsageBatch, VoId,
-};
-use fairmesh_site::gossip::wire::{Probe, Request, Response, Summary};
-use fairmesh_site::{BatchId, Effect, Event, JobMark, Table, Write};
+use fairmesh_model::{ContentHash, JobKey, Signed, SiteId, VoId};
+use fairmesh_site::gossip::Head;
+use fairmesh_site::gossip::wire::{Probe, Push, Request, Response, Summary};
+use fairmesh_site::{Effect, Event, JobMark, Table, Write};
 
 use crate::world::{RestartPlan, Tamper};
 
-/// A batch that a site stores: its own, which it has just signed, or another's, which it believes.
+/// A head that a site stores or pushes: its own, which it has just signed, or another's.
 #[derive(Debug, Clone)]
-pub struct BatchSeen {
-    /// Who stores it.
+pub struct HeadSeen {
+    /// Who stores or pushes it.
     pub node: usize,
-    /// Which.
-    pub id: BatchId,
-    /// Hash of its exact bytes.
+    /// What it says.
+    pub head: Head,
+    /// Hash of what was signed.
     pub hash: ContentHash,
-    /// What it says, where its own site has signed it.
-    pub body: Option<Box<UsageBatch>>,
+    /// Whether its own site has it here.
+    pub own: bool,
 }
 
 /// What a node says that it holds of a VO.
@@ -42,28 +41,13 @@ pub struct ProbeSeen {
     pub summary: Summary,
 }
 
-/// A moment at which a site has signed something, by its own clock.
-#[derive(Debug, Clone, Copy)]
-pub struct SignedSeen {
-    /// Who.
-    pub site: SiteId,
-    /// Of which VO.
-    pub vo: VoId,
-    /// The stream and the position that must be held to know of it; none for in-flight sheets.
-    pub of: Option<(StreamId, u64)>,
-    /// When.
-    pub at_ms: u64,
-}
-
 /// What was seen since the last step.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// Batches, in order.
-    pub batches: Vec<BatchSeen>,
+    /// Heads, in order.
+    pub heads: Vec<HeadSeen>,
     /// Probes, in order.
     pub probes: Vec<ProbeSeen>,
-    /// Checkpoints and sheets of their own that sites have signed.
-    pub signed: Vec<SignedSeen>,
     /// Messages that were broken on their way.
     pub garbage: u64,
     /// Whether nothing is broken any more.
@@ -98,57 +82,26 @@ impl Watch {
     }
 
     fn note_writes(&self, node: usize, writes: &[Write]) {
-        for write in writes {
-            match (write.table, &write.value) {
-                (Table::Batches, Some(bytes)) => self.note_batch(node, write, bytes),
-                (Table::Checkpoints, Some(bytes)) => self.note_checkpoint(node, bytes),
-                (Table::InFlight, Some(bytes)) => self.note_sheet(node, bytes),
-                _ => {}
-            }
+        let heads = writes.iter().filter(|write| write.table == Table::Heads);
+        for bytes in heads.filter_map(|write| write.value.as_ref()) {
+            self.note_head(node, bytes);
         }
     }
 
-    fn note_batch(&self, node: usize, write: &Write, bytes: &[u8]) {
-        let Some(id) = BatchId::of(write) else { return };
-        let own = self.node_of.get(&id.stream.site) == Some(&node);
-        let parsed = own.then(|| Signed::<UsageBatch>::parse(bytes).ok());
-        let body = parsed.flatten().map(|signed| signed.claimed().clone());
-        self.facts.borrow_mut().batches.push(BatchSeen {
+    fn note_head(&self, node: usize, bytes: &[u8]) {
+        let Ok(signed) = Signed::<Head>::parse(bytes) else {
+            return;
+        };
+        let head = signed.claimed().clone();
+        let own = self.node_of.get(&head.site) == Some(&node);
+        let hash = signed.hash();
+        let seen = HeadSeen {
             node,
-            id,
-            hash: ContentHash::of(bytes),
-            body: body.map(Box::new),
-        });
-    }
-
-    fn note_checkpoint(&self, node: usize, bytes: &[u8]) {
-        let Ok(signed) = Signed::<Checkpoint>::parse(bytes) else {
-            return;
+            head,
+            hash,
+            own,
         };
-        let body = signed.claimed();
-        if self.node_of.get(&body.site) == Some(&node) {
-            self.facts.borrow_mut().signed.push(SignedSeen {
-                site: body.site,
-                vo: body.vo,
-                of: Some((body.stream(), body.seq.0)),
-                at_ms: body.at.0,
-            });
-        }
-    }
-
-    fn note_sheet(&self, node: usize, bytes: &[u8]) {
-        let Ok(signed) = Signed::<InFlightSheet>::parse(bytes) else {
-            return;
-        };
-        let body = signed.claimed();
-        if self.node_of.get(&body.site) == Some(&node) {
-            self.facts.borrow_mut().signed.push(SignedSeen {
-                site: body.site,
-                vo: body.vo,
-                of: None,
-                at_ms: body.at.0,
-            });
-        }
+        self.facts.borrow_mut().heads.push(seen);
     }
 
     fn note_probe(&self, node: usize, probe: &Probe) {
@@ -206,6 +159,11 @@ impl Tamper for Watch {
         for effect in effects.iter() {
             match effect {
                 Effect::Persist(writes) => self.note_writes(node, writes),
+                Effect::Push { bytes, .. } => {
+                    if let Ok(Push::Head(head, _)) = Push::from_bytes(bytes) {
+                        self.note_head(node, &head);
+                    }
+                }
                 Effect::Ask { bytes, .. } => {
                     if let Ok(Request::Probe(probe)) = Request::from_bytes(bytes) {
                         self.note_probe(node, &probe);

@@ -1,22 +1,22 @@
-//! Strong eventual consistency: the same delivered set, the same counters.
+//! Strong eventual consistency: the same heads, the same numbers.
 //!
-//! Invariant checked: counters are a function of the documents held and of the version vector with
-//! its forks, over all nodes and all time. Both are what probes carry as hashes, so every probe and
-//! every answer to one is a check. In swarms no history is shorter than a run, so the day on which a
-//! node last forgot something plays no part.
+//! Invariant checked: what a node counts of another site's usage is a function of what that site and the
+//! others have published and it holds, over all nodes and all time. Where two nodes hold the same, they
+//! count the same of every site that is neither of them.
 
 use std::collections::HashMap;
 
-use fairmesh_model::VoId;
+use fairmesh_model::{AccountPath, ContentHash, Counters, SiteId, VoId};
+use fairmesh_site::Account;
 
 use super::{Invariant, Seen, Violation};
 
-type Held = (VoId, [u8; 8], [u8; 8]);
+type Held = (VoId, ContentHash, SiteId);
 
 /// The checker.
 pub(super) struct Agreement {
-    /// What counters go with what is held, and who said so first. Only looked up.
-    counters: HashMap<Held, ([u8; 8], usize)>,
+    /// What is counted of a site where so much is held, and who was seen to do so first. Only looked up.
+    counters: HashMap<Held, (Counters, usize)>,
 }
 
 impl Agreement {
@@ -29,18 +29,36 @@ impl Agreement {
 
 impl Invariant for Agreement {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        for probe in &seen.facts.probes {
-            let summary = probe.summary;
-            let held = (probe.vo, summary.documents, summary.usage);
-            let first = (summary.counters, probe.node);
-            let (counters, who) = *self.counters.entry(held).or_insert(first);
-            *checks += 1;
-            if counters != summary.counters {
-                let message = format!(
-                    "holds the same of VO {} as site {who} did, and has other counters",
-                    probe.vo.short()
-                );
-                return Err(Violation::at(probe.node, message));
+        if !seen.deep {
+            return Ok(());
+        }
+        for node in seen.nodes() {
+            let Some(site) = seen.world.site(node) else {
+                continue;
+            };
+            for status in site.vo_status(seen.world.now_at(node)) {
+                let Some(held) = status.counters else {
+                    continue;
+                };
+                let account = Account {
+                    vo: Some(status.vo),
+                    path: AccountPath::root(),
+                };
+                let counted = site.usage_by_site(&account).into_iter();
+                for (of, counters) in counted.filter(|(of, _)| *of != site.id()) {
+                    let first = (counters, node);
+                    let (before, who) =
+                        *self.counters.entry((status.vo, held, of)).or_insert(first);
+                    *checks += 1;
+                    if before != counters {
+                        let message = format!(
+                            "holds the same of VO {} as site {who} did, and counts something else of site {}",
+                            status.vo.short(),
+                            of.short()
+                        );
+                        return Err(Violation::at(node, message));
+                    }
+                }
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use super::{Invariant, Seen, Violation};
 pub(super) struct Incarnations {
     /// In which life of its site each was first signed under. Only looked up, as is `first`.
     life_of: HashMap<(SiteId, Incarnation), u32>,
-    /// The first batch of each stream: one that a peer gives back is the same.
+    /// The first head of each incarnation: one that a peer gives back is the same.
     first: HashMap<(VoId, StreamId), ContentHash>,
     highest: Vec<Incarnation>,
     remembers: Vec<bool>,
@@ -33,19 +33,19 @@ impl Incarnations {
 
 impl Invariant for Incarnations {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        let own = seen
-            .facts
-            .batches
-            .iter()
-            .filter(|batch| batch.body.is_some());
-        for batch in own.filter(|batch| batch.id.seq.0 == 1) {
-            let (node, stream) = (batch.node, batch.id.stream);
+        let own = seen.facts.heads.iter().filter(|seen| seen.own);
+        for found in own.filter(|found| found.head.seq.0 == 1) {
+            let (node, head) = (found.node, &found.head);
+            let stream = StreamId {
+                site: head.site,
+                incarnation: head.incarnation,
+            };
             let life = seen.world.node(node).life();
             *checks += 1;
-            if self.first.get(&(batch.id.vo, stream)) == Some(&batch.hash) {
+            if self.first.get(&(head.vo, stream)) == Some(&found.hash) {
                 continue;
             }
-            self.first.insert((batch.id.vo, stream), batch.hash);
+            self.first.insert((head.vo, stream), found.hash);
             let number = stream.incarnation.0;
             match self.life_of.insert((stream.site, stream.incarnation), life) {
                 Some(before) if before != life => {

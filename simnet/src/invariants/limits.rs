@@ -1,13 +1,13 @@
 //! Queues, memory and per-peer state stay within named limits.
 //!
-//! Invariant checked: the lists that a site keeps for people, the batches that it stores of each
-//! stream, and what waits in the world for each pair of nodes do not grow with time.
+//! Invariant checked: the lists that a site keeps for people, the heads and parts that it stores of
+//! each site, and what waits in the world for each pair of nodes do not grow with time.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{Incarnation, StreamId, VoId};
-use fairmesh_site::gossip::wire::LONG_STREAM_BATCHES;
-use fairmesh_site::{BatchId, Table, Write};
+use fairmesh_model::{SiteId, VoId};
+use fairmesh_site::gossip::{HEADS_MAX, PARTS_MAX};
+use fairmesh_site::{HeadId, Table};
 
 use super::{Invariant, Seen, Violation};
 
@@ -16,13 +16,6 @@ const NOTICES_MAX: usize = 256;
 
 /// Origins that map nowhere and are listed (`ingest::UNMAPPED_MAX`).
 const UNMAPPED_MAX: usize = 10_000;
-
-/// Checkpoints' worth of batches that a site keeps of its own streams: two (`usage::CHECKPOINTS_KEPT`)
-/// and the ones towards the next. What peers had to give back is bounded as theirs.
-const CHECKPOINTS_KEPT: u64 = 3;
-
-/// Batches beside those: one publication may be cut into several.
-const BATCHES_SLACK: u64 = 16;
 
 /// Events that wait for each ordered pair of nodes: an exchange each way, its timeout, sessions that
 /// are looked at, pushes under way and those that are played back later.
@@ -34,73 +27,53 @@ const DEEP_BETWEEN: u64 = 64;
 /// The checker.
 pub(super) struct Limits {
     passed: u64,
-    /// Who has lost a store: peers give streams back batch by batch, but not the one that it signs.
-    has_lost: Vec<bool>,
-    /// The life in which each site signs, on the store that it has now.
-    signs_as: Vec<Option<Incarnation>>,
-    /// Streams that have begun: who signs a first batch stores it before anybody else.
-    begun: HashSet<(VoId, StreamId)>,
 }
 
 impl Limits {
-    pub(super) fn new(nodes: usize) -> Self {
-        Self {
-            passed: 0,
-            has_lost: vec![false; nodes],
-            signs_as: vec![None; nodes],
-            begun: HashSet::new(),
-        }
-    }
-
-    fn hear_lives(&mut self, seen: &Seen<'_>) {
-        let first = seen.facts.batches.iter();
-        for batch in first.filter(|batch| batch.id.seq.0 == 1 && batch.body.is_some()) {
-            if self.begun.insert((batch.id.vo, batch.id.stream)) {
-                self.signs_as[batch.node] = Some(batch.id.stream.incarnation);
-            }
-        }
+    pub(super) fn new(_nodes: usize) -> Self {
+        Self { passed: 0 }
     }
 
     fn check_store(&self, seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
-        let place = seen.world.node(node);
-        let every = place.config.timing.checkpoint_batches;
-        let mut batches: BTreeMap<(VoId, StreamId), u64> = BTreeMap::new();
-        for (table, key, _) in place.disk.rows() {
-            if table == Table::Batches
-                && let Some(id) = BatchId::of(&Write::set(table, key, Vec::new()))
-            {
-                *batches.entry((id.vo, id.stream)).or_default() += 1;
+        let mut heads: BTreeMap<(VoId, SiteId), u64> = BTreeMap::new();
+        let mut parts: BTreeMap<HeadId, usize> = BTreeMap::new();
+        let mut whole: BTreeSet<HeadId> = BTreeSet::new();
+        for (table, key, _) in seen.world.node(node).disk.rows() {
+            let Some((id, _)) = HeadId::of_key(&key) else {
+                continue;
+            };
+            match table {
+                Table::Heads => {
+                    *heads.entry((id.vo, id.site)).or_default() += 1;
+                    whole.insert(id);
+                }
+                Table::Parts => *parts.entry(id).or_default() += 1,
+                _ => {}
             }
         }
-        let honest = batches
-            .iter()
-            .filter(|((_, stream), _)| !seen.lies(stream.site));
-        for ((_, stream), count) in honest {
-            let is_whole = !self.has_lost[node] || self.signs_as[node] == Some(stream.incarnation);
-            let is_own = stream.site == place.id && is_whole;
-            // Checkpoints of others are pushed, and asked for once there is much to let go of.
-            let asked = if is_own {
-                0
-            } else {
-                LONG_STREAM_BATCHES as u64
-            };
-            let kept = every * CHECKPOINTS_KEPT + asked + BATCHES_SLACK;
-            if *count > kept {
+        if let Some(((_, site), count)) = heads.iter().find(|(_, count)| **count > HEADS_MAX as u64)
+        {
+            let message = format!(
+                "stores {count} heads of site {}; {HEADS_MAX} is the limit",
+                site.short()
+            );
+            return Err(Violation::at(node, message));
+        }
+        for (id, count) in &parts {
+            if *count > PARTS_MAX || !whole.contains(id) {
                 let message = format!(
-                    "stores {count} batches of stream {}/{}; {kept} is the limit",
-                    stream.site.short(),
-                    stream.incarnation.0
+                    "stores {count} parts of a head of site {} that it has not",
+                    id.site.short()
                 );
                 return Err(Violation::at(node, message));
             }
         }
-        Ok(batches.len() as u64)
+        Ok(heads.len() as u64)
     }
 }
 
 impl Invariant for Limits {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        self.hear_lives(seen);
         if !seen.deep {
             return Ok(());
         }
@@ -130,10 +103,5 @@ impl Invariant for Limits {
             }
         }
         Ok(())
-    }
-
-    fn forgot(&mut self, node: usize, _keeps_side: bool) {
-        self.has_lost[node] = true;
-        self.signs_as[node] = None;
     }
 }

@@ -188,7 +188,7 @@ impl Liveness {
                 let held = Held {
                     documents: status.documents,
                     counters: status.counters,
-                    streams: status.streams,
+                    streams: status.heads,
                 };
                 match &first {
                     None => {
@@ -315,7 +315,7 @@ fn tell(who: usize, vo: VoId, a: &Held, b: &Held) -> String {
                 format!("{} {theirs}/{ours}", stream.site.short())
             })
             .collect();
-        format!("other batches ({})", lines.join(", "))
+        format!("other heads ({})", lines.join(", "))
     } else {
         "other counters".to_owned()
     };

@@ -1,24 +1,24 @@
-//! Counters are monotone and changed only by their owner.
+//! What a site publishes is changed only by that site.
 //!
-//! Invariant checked: a batch that a node stores was stored by its own site first, byte for byte;
-//! no site signs two contents under one position; positions come without gaps and cells never fall;
-//! and a node's version vector never falls within a life and under one charter.
+//! Invariant checked: a head that a node stores was signed by its own site first, bit for bit; no site
+//! signs two heads under one number, and its numbers rise; and what a node holds of a site never falls
+//! within an incarnation of the node and under one charter.
 
 use std::collections::{BTreeMap, HashMap};
 
-use fairmesh_model::{AccountPath, ContentHash, Counters, Seq, Span, StreamId, UsageBatch, VoId};
+use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, StreamId, VoId};
 
 use super::{Invariant, Seen, Violation};
 
-/// Last batch of each stream, by VO and version of its charter.
+/// The heads held, by VO and version of its charter.
 type Vectors = BTreeMap<(VoId, u64), BTreeMap<StreamId, Seq>>;
 
 /// The checker.
 pub(super) struct Owner {
     /// What was signed. Only looked up.
-    signed: HashMap<(VoId, StreamId, Seq), ContentHash>,
-    /// Cells of each stream as its site last signed them. Only looked up.
-    cells: HashMap<(VoId, StreamId), HashMap<(AccountPath, Span), Counters>>,
+    signed: HashMap<(VoId, SiteId, Incarnation, Seq), ContentHash>,
+    /// The last number of each incarnation. Only looked up.
+    last: HashMap<(VoId, SiteId, Incarnation), Seq>,
     vectors: Vec<(u32, Vectors)>,
 }
 
@@ -26,66 +26,45 @@ impl Owner {
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             signed: HashMap::new(),
-            cells: HashMap::new(),
+            last: HashMap::new(),
             vectors: vec![(0, BTreeMap::new()); nodes],
         }
     }
 
-    fn check_batches(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        let honest = seen.facts.batches.iter();
-        for batch in honest.filter(|batch| !seen.lies(batch.id.stream.site)) {
+    fn check_heads(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        let honest = seen.facts.heads.iter();
+        for found in honest.filter(|found| !seen.lies(found.head.site)) {
             *checks += 1;
-            let id = batch.id;
-            let place = (id.vo, id.stream, id.seq);
-            let of = || format!("batch {} of site {}", id.seq.0, id.stream.site.short());
-            let owner = seen.world.index_of(id.stream.site);
+            let head = &found.head;
+            let place = (head.vo, head.site, head.incarnation, head.seq);
+            let of = || format!("head {} of site {}", head.seq.0, head.site.short());
             let known = self.signed.get(&place).copied();
-            if owner != Some(batch.node) {
-                if known != Some(batch.hash) {
+            if !found.own {
+                let is_ours = seen.world.index_of(head.site).is_some();
+                if is_ours && known != Some(found.hash) {
                     let message = format!("stores {} as that site never signed it", of());
-                    return Err(Violation::at(batch.node, message));
+                    return Err(Violation::at(found.node, message));
                 }
                 continue;
             }
-            match known {
-                Some(hash) if hash != batch.hash => {
-                    let message = format!("has signed two contents as {}", of());
-                    return Err(Violation::at(batch.node, message));
+            if known.is_some_and(|known| known != found.hash) {
+                let message = format!("has signed two contents as {}", of());
+                return Err(Violation::at(found.node, message));
+            }
+            if known.is_none() {
+                let last = self
+                    .last
+                    .entry((head.vo, head.site, head.incarnation))
+                    .or_default();
+                if head.seq <= *last {
+                    let message = format!("has signed {} behind {}", of(), last.0);
+                    return Err(Violation::at(found.node, message));
                 }
-                // Its own, that it had lost and a peer has given back.
-                Some(_) => continue,
-                None => {}
-            }
-            let before = id.seq.0.checked_sub(1).filter(|seq| *seq > 0);
-            let follows =
-                before.is_none_or(|seq| self.signed.contains_key(&(id.vo, id.stream, Seq(seq))));
-            if !follows {
-                return Err(Violation::at(batch.node, format!("{} follows a gap", of())));
-            }
-            self.signed.insert(place, batch.hash);
-            if let Some(body) = &batch.body
-                && let Some(fell) = self.fell(body)
-            {
-                return Err(Violation::at(batch.node, format!("in {}: {fell}", of())));
+                *last = head.seq;
+                self.signed.insert(place, found.hash);
             }
         }
         Ok(())
-    }
-
-    /// Takes the cells of a stream's next batch, and says which one is less than it was.
-    fn fell(&mut self, batch: &UsageBatch) -> Option<String> {
-        let cells = self.cells.entry((batch.vo, batch.stream())).or_default();
-        let mut fell = None;
-        for (span, path, counters) in batch.cells.rows() {
-            let cell = cells.entry((path.clone(), span)).or_default();
-            if counters.join(*cell) != counters {
-                fell = Some(format!(
-                    "{path} in {span:?} fell from {cell:?} to {counters:?}"
-                ));
-            }
-            *cell = counters;
-        }
-        fell
     }
 
     fn check_vector(&mut self, seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
@@ -93,10 +72,10 @@ impl Owner {
         let Some(site) = place.site() else {
             return Ok(0);
         };
-        // With a charter that lists a site no more, or again, its streams begin anew.
+        // With a charter that lists a site no more, or again, what is held of it begins anew.
         let status = site.vo_status(seen.world.now_at(node)).into_iter();
         let now: BTreeMap<(VoId, u64), BTreeMap<StreamId, Seq>> = status
-            .map(|status| ((status.vo, status.charter_version), status.streams))
+            .map(|status| ((status.vo, status.charter_version), status.heads))
             .collect();
         let (life, before) = std::mem::take(&mut self.vectors[node]);
         let mut fell = None;
@@ -106,7 +85,7 @@ impl Owner {
                     let held = now.get(vo).and_then(|streams| streams.get(stream));
                     if held.is_some_and(|held| held < seq) {
                         fell = Some(format!(
-                            "knew site {} up to batch {} and now only up to {}",
+                            "held head {1} of site {0} and now only {2}",
                             stream.site.short(),
                             seq.0,
                             held.map_or(0, |held| held.0)
@@ -122,7 +101,7 @@ impl Owner {
 
 impl Invariant for Owner {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        self.check_batches(seen, checks)?;
+        self.check_heads(seen, checks)?;
         if seen.deep {
             for node in seen.nodes() {
                 *checks += self.check_vector(seen, node)?;

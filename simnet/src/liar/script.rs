@@ -69,10 +69,6 @@ impl Tamper for Liars {
     fn event(&mut self, node: usize, event: &mut Event) {
         if let Some(liar) = self.of.get_mut(&node) {
             liar.ticks = matches!(event, Event::Tick);
-            // Also when all is healed: what was forged is still on its way.
-            if matches!(liar.how, How::Forged(_)) {
-                wire::hide_own_forgeries(event);
-            }
         }
         if self.is_over() {
             return;
@@ -95,8 +91,8 @@ impl Tamper for Liars {
             return;
         };
         for effect in effects.iter() {
+            liar.forger.sees(effect);
             if let Effect::Push { vo, bytes } = effect {
-                liar.forger.sees(*vo, bytes);
                 liar.pushed.push_back((*vo, bytes.clone()));
                 liar.pushed.truncate(REMEMBERED);
             }

@@ -76,6 +76,7 @@ impl Cost {
             gpu_ms: times(self.gpus, 1),
             mem_mib_s: times(self.mem_mib, 1_000),
             jobs: 0,
+            refunds: 0,
         }
     }
 }

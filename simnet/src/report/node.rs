@@ -50,7 +50,7 @@ fn vos(world: &World, site: &Site, now: fairmesh_model::Now) -> Vec<Value> {
     let state = |status: &VoStatus| {
         let vo = status.vo;
         let streams: serde_json::Map<String, Value> = status
-            .streams
+            .heads
             .iter()
             .map(|(stream, seq)| {
                 let of = name(world, stream.site);

@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{Millis, Signed, StreamId, UsageBatch, VoId, WallTime, cbor};
+use fairmesh_model::{Millis, Signed, StreamId, VoId, WallTime};
+use fairmesh_site::gossip::Head;
 use fairmesh_site::gossip::wire::Push;
 use serde::{Deserialize, Serialize};
 
@@ -41,9 +42,9 @@ pub struct Spread {
     pub wire_bytes_per_node: f64,
     /// Bytes of second and later copies of pushes.
     pub copy_bytes_per_node: f64,
-    /// Bytes of the signed batches, each once.
+    /// Bytes of the pushes, each once.
     pub batch_bytes: u64,
-    /// Bytes of the changed cells and their paths alone, each once, in the form of the batches.
+    /// Bytes of what changed alone, each once, in the form of the pushes.
     pub cell_bytes: u64,
     /// What a perfect code would need: which site, account and window, and the amount in
     /// core-seconds.
@@ -197,27 +198,28 @@ fn begun(made: Vec<(usize, Vec<u8>)>, vo: VoId) -> (Vec<Change>, Spread) {
     let mut seen = BTreeSet::new();
     let mut changes = Vec::new();
     for (node, push) in made {
-        let Ok(Push::Batch(signed)) = Push::from_bytes(&push, push.len()) else {
+        let Ok(Push::Head(signed, delta)) = Push::from_bytes(&push) else {
             continue;
         };
-        let Ok(signed) = Signed::<UsageBatch>::parse(&signed) else {
+        let Ok(signed) = Signed::<Head>::parse(&signed) else {
             continue;
         };
-        let batch = signed.claimed();
-        if batch.vo != vo || batch.cells.is_empty() || !seen.insert(push.clone()) {
+        let head = signed.claimed();
+        let Some(delta) = delta.filter(|delta| !delta.is_empty()) else {
+            continue;
+        };
+        if head.vo != vo || !seen.insert(push.clone()) {
             continue;
         }
         spread.batch_bytes += push.len() as u64;
-        spread.cell_bytes += cbor::to_vec(&batch.cells).len() as u64;
-        for (_, _, counters) in batch.cells.rows() {
-            spread.cells += 1;
-            let bits = [1_000.0, 12.0, 24.0, counters.charge as f64 / 1_000.0 + 1.0];
-            spread.entropy_bytes += bits.iter().map(|of| of.log2()).sum::<f64>() / 8.0;
-        }
+        spread.cell_bytes += delta.len() as u64;
         changes.push(Change {
             push,
-            stream: batch.stream(),
-            seq: batch.seq,
+            stream: StreamId {
+                site: head.site,
+                incarnation: head.incarnation,
+            },
+            seq: head.seq,
             hops: BTreeMap::from([(node, 0)]),
         });
     }

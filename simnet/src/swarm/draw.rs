@@ -158,7 +158,6 @@ fn draw_timing(random: &mut Stream) -> TimingOptions {
         heartbeat_s: publish_s * random.between(2, 6),
         sync_s,
         request_timeout_s: random.between(5, 20),
-        checkpoint_batches: pick(random, &[8, 32, 256]),
         tick_ms: pick(random, &[1_000, 2_000, 5_000]),
     }
 }

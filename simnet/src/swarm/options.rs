@@ -73,7 +73,6 @@ pub struct TimingOptions {
     pub heartbeat_s: u64,
     pub sync_s: u64,
     pub request_timeout_s: u64,
-    pub checkpoint_batches: u64,
     /// Shortest time between two ticks of one node.
     pub tick_ms: u64,
 }
@@ -272,7 +271,6 @@ impl Options {
             sync: slow(timing.sync_s),
             silence: slow(SILENCE_S),
             request_timeout: Millis::from_secs(timing.request_timeout_s),
-            checkpoint_batches: timing.checkpoint_batches,
             ..Timing::default()
         }
     }

@@ -18,6 +18,8 @@ impl World {
     pub(super) fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::Persist(_) => unreachable!("has become operations"),
+            // In a driver's own time, which no run is long enough for.
+            Effect::ForgetMarks { .. } => {}
             Effect::Push { vo, bytes } => self.push(node, vo, &bytes),
             Effect::Judge { token, verdict } => self.judge(node, token, verdict),
             Effect::Ask { to, id, bytes } => self.ask(node, to, id, &bytes),

@@ -176,6 +176,7 @@ impl World {
             Event::Answered { bytes: None, .. } => (StepKind::Failed, 0),
             Event::Report { records, .. } => (StepKind::Report, records.len()),
             Event::Running { jobs, .. } => (StepKind::Running, jobs.len()),
+            Event::Correct { correction, .. } => (StepKind::Report, correction.records.len()),
             Event::Publish { bytes, .. } => (StepKind::Publish, bytes.len()),
             Event::Reconfigured(_) => (StepKind::Reconfigured, 0),
             Event::Stopping => (StepKind::Stopping, 0),

@@ -41,16 +41,17 @@ pub fn split_counters(
     end: WallTime,
     length: WindowLength,
 ) -> impl Iterator<Item = (Window, Counters)> {
-    let [charge, cpu, gpu, mem, _] = counters.to_columns();
+    let [charge, cpu, gpu, mem, _, refunds] = counters.to_columns();
     let last = length.window_at(WallTime(end.0.saturating_sub(1).max(start.0)));
     let column = move |amount| split_amount(amount, start, end, length).map(|(_, part)| part);
     split_amount(charge, start, end, length)
-        .zip(column(cpu).zip(column(gpu)).zip(column(mem)))
-        .map(move |((window, charge), ((cpu, gpu), mem))| {
+        .zip(column(cpu).zip(column(gpu)))
+        .zip(column(mem).zip(column(refunds)))
+        .map(move |(((window, charge), (cpu, gpu)), (mem, refunds))| {
             let jobs = if window == last { counters.jobs } else { 0 };
             (
                 window,
-                Counters::from_columns([charge, cpu, gpu, mem, jobs]),
+                Counters::from_columns([charge, cpu, gpu, mem, jobs, refunds]),
             )
         })
 }

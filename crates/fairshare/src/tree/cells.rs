@@ -1,6 +1,6 @@
 //! The raw amounts booked on one entry, by span: what sums are recomputed from.
 //!
-//! Invariants: one cell a span, sorted; amounts only grow (saturating); compacting changes no
+//! Invariants: one cell a span, sorted; only what was added is taken out again; compacting changes no
 //! weighted sum, because windows of an old day weigh what their day weighs.
 //! Deliberately not here: amounts of what is booked below the entry.
 
@@ -52,6 +52,32 @@ impl Booked {
         let before = *counter;
         *counter = before.saturating_add(amount);
         *counter - before
+    }
+
+    /// Takes out up to `amount` of what was added in `span` and returns how much that was. Windows that
+    /// were merged since are taken out of their day, which weighs the same.
+    pub(crate) fn take(&mut self, span: Span, day: Span, amount: u64, reach: Reach) -> u64 {
+        let mut left = amount;
+        let places = if span == day {
+            [Some(span), None]
+        } else {
+            [Some(span), Some(day)]
+        };
+        for place in places.into_iter().flatten() {
+            let code = place.code();
+            let Ok(index) = self.cells.binary_search_by_key(&code, |cell| cell.code) else {
+                continue;
+            };
+            let cell = &mut self.cells[index];
+            let counter = match reach {
+                Reach::Own => &mut cell.own,
+                Reach::Remote => &mut cell.remote,
+            };
+            let taken = left.min(*counter);
+            *counter -= taken;
+            left -= taken;
+        }
+        amount - left
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -95,23 +95,41 @@ impl TreeWriter {
     /// If `entry` belongs to a larger tree: a bug of the caller, as are all such panics here.
     pub fn apply(&mut self, entry: EntryId, span: Span, charge: u64, reach: Reach) {
         let added = self.booked[entry.index()].add(span, charge, reach);
+        self.weigh(entry, span, added, reach, |change| change);
+    }
+
+    /// Takes back `charge` core-ms that were added to `entry` for `span`, or as much of it as still
+    /// weighs anything.
+    pub fn take_back(&mut self, entry: EntryId, span: Span, charge: u64, reach: Reach) {
+        let history = self.topology.history_of(entry);
+        let length = self.topology.histories[history].weights.length();
+        let day = Span::Day(span.day(length));
+        let taken = self.booked[entry.index()].take(span, day, charge, reach);
+        self.weigh(entry, span, taken, reach, |change| Change {
+            local: -change.local,
+            global: -change.global,
+        });
+    }
+
+    fn weigh(
+        &mut self,
+        entry: EntryId,
+        span: Span,
+        amount: u64,
+        reach: Reach,
+        sign: impl Fn(Change) -> Change,
+    ) {
         let (own, remote) = match reach {
-            Reach::Own => (added, 0),
-            Reach::Remote => (0, added),
+            Reach::Own => (amount, 0),
+            Reach::Remote => (0, amount),
         };
         let history = self.topology.history_of(entry);
-        let change = weighted(
-            own,
-            remote,
-            self.topology.weights(history, span, &self.references),
-        );
-        let next = self.swept(entry).map(|references| {
-            weighted(
-                own,
-                remote,
-                self.topology.weights(history, span, references),
-            )
-        });
+        let weigh = |references: &[Window]| {
+            let weights = self.topology.weights(history, span, references);
+            sign(weighted(own, remote, weights))
+        };
+        let change = weigh(&self.references);
+        let next = self.swept(entry).map(weigh);
         self.add(entry, change, next);
     }
 

@@ -1,146 +1,145 @@
 //! Answering what peers ask, and learning from it what they hold.
 //!
-//! Invariant: only members of a VO hear anything of it; and a request makes us ask back only where
-//! one of the two sides has moved since the last time.
+//! Invariant: only members of a VO are told anything of it; the work of an answer is bounded by what we
+//! hold, whatever the request names; and a request makes us ask back only where one of the two sides
+//! has moved since the last time.
 
-use fairmesh_model::{ContentHash, Now, SiteId, VoId};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::held::{shared, summaries};
-use super::{Asked, Gossip, Parts, Replicas, STREAMS_MAX};
-use crate::digest::vector_hash;
-use crate::wire::{Probe, Pull, PullAnswer, Request, Response, Summary};
+use fairmesh_model::{ContentHash, Now, SiteId, VoId, cbor};
+use serde_bytes::ByteBuf;
+
+use super::{Asked, Gossip, Shared, VECTOR_MAX, summaries};
+use crate::wire::{FRAME_BYTES_MAX, Probe, Pull, PullAnswer, Request, Response, Summary};
+
+/// Whose proof it is, and a hash of the two heads.
+type ProofTag = (SiteId, u32);
+
+/// What a pull says of the proofs that are held.
+pub(super) fn proof_tags(proofs: &BTreeMap<SiteId, (ByteBuf, ByteBuf)>) -> Vec<ProofTag> {
+    let tag = |(site, pair): (&SiteId, &(ByteBuf, ByteBuf))| {
+        let hash = ContentHash::of(&cbor::to_vec(pair));
+        let tag = hash.as_bytes()[..4].try_into().expect("four bytes");
+        (*site, u32::from_be_bytes(tag))
+    };
+    proofs.iter().map(tag).collect()
+}
 
 impl Gossip {
     /// Answers a peer's request, and learns from it what the peer holds.
-    pub fn answer(
+    pub fn answer<V: Shared>(
         &mut self,
         now: Now,
         from: SiteId,
         bytes: &[u8],
-        replicas: &Replicas,
+        vos: &BTreeMap<VoId, V>,
     ) -> Response {
         let request = match Request::from_bytes(bytes) {
             Ok(request) => request,
-            Err(error) => return Response::Refused(error.to_string()),
+            Err(error) => return Response::Refused(error),
         };
         self.stats.answered += 1;
         match request {
             Request::Probe(theirs) => {
                 if self.peers.contains_key(&from) {
-                    self.clocks.hear(from, theirs.at, now.mono);
+                    self.clocks.note(from, theirs.at, now.mono);
                 }
                 Response::Probe(Probe {
                     at: now.wall,
-                    vos: self.answer_probe(from, &theirs.vos, replicas),
+                    vos: self.answer_probe(from, &theirs.vos, vos),
                 })
             }
-            Request::Pull(pull) => self.answer_pull(from, &pull, replicas),
-            Request::Seals { vo, hashes } => match shared(replicas, vo, from) {
-                Some(replica) => Response::Seals(replica.seals(&hashes)),
-                None => Response::Refused(format!("VO {vo} is not shared with you")),
+            Request::Pull(pull) => self.answer_pull(from, &pull, vos),
+            Request::Parts { vo, wanted } => match shared(vos, vo, from) {
+                Some(held) => Response::Parts(held.replica().parts(&wanted)),
+                None => not_shared(vo),
             },
         }
     }
 
-    fn answer_probe(
+    fn answer_probe<V: Shared>(
         &mut self,
         from: SiteId,
         theirs: &[(VoId, Summary)],
-        replicas: &Replicas,
+        vos: &BTreeMap<VoId, V>,
     ) -> Vec<(VoId, Summary)> {
-        let mine = summaries(replicas, from);
-        for (vo, summary) in theirs {
-            match replicas.get(vo) {
-                Some(replica) if replica.serves(from) => {
-                    self.note_divergence(&replica.summary(), summary);
-                }
-                Some(replica) if replica.is_founded() => {
-                    self.hear_stranger(from, *vo, replica.summary(), summary);
-                }
-                _ => {}
+        let mine = summaries(vos, from);
+        // What is named twice, or is not ours, costs a look-up and nothing else.
+        let theirs: BTreeMap<VoId, Summary> = theirs
+            .iter()
+            .filter(|(vo, _)| vos.contains_key(vo))
+            .copied()
+            .collect();
+        for (vo, summary) in &theirs {
+            let held = &vos[vo];
+            if held.is_founded() && !held.replica().is_member(from) {
+                self.meet_stranger(from, *vo, held.summary(), summary);
             }
         }
         mine.into_iter()
-            .filter(|(vo, _)| theirs.iter().any(|(asked, _)| asked == vo))
+            .filter(|(vo, _)| theirs.contains_key(vo))
             .collect()
     }
 
     /// Somebody whom our charter does not list holds other documents of a VO. A newer charter may list
     /// him, and he may be the only one who has it: documents prove themselves, so ask for them.
-    fn hear_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
+    fn meet_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
         let shown = ContentHash::of(&theirs.documents);
-        if mine.documents == theirs.documents || !self.is_news(from, vo, (mine, shown)) {
-            return;
+        if mine.documents != theirs.documents && self.is_news(from, vo, (mine, shown)) {
+            self.enqueue(from, Asked::pull(vo, true, false));
         }
-        let parts = Parts {
-            documents: true,
-            ..Parts::default()
-        };
-        self.enqueue(
-            from,
-            Asked::Pull {
-                vo,
-                parts,
-                sent: None,
-                unless: None,
-            },
-        );
     }
 
-    fn answer_pull(&mut self, from: SiteId, pull: &Pull, replicas: &Replicas) -> Response {
-        let Some(replica) = shared(replicas, pull.vo, from) else {
-            return Response::Refused(format!("VO {} is not shared with you", pull.vo));
+    fn answer_pull<V: Shared>(
+        &mut self,
+        from: SiteId,
+        pull: &Pull,
+        vos: &BTreeMap<VoId, V>,
+    ) -> Response {
+        let Some(held) = shared(vos, pull.vo, from) else {
+            return not_shared(pull.vo);
         };
+        let mut answer = PullAnswer::default();
+        let mut room = FRAME_BYTES_MAX;
+        let mut lacks_documents = false;
+        if let Some(hashes) = &pull.documents {
+            lacks_documents = answer_documents(held, hashes, &mut answer, &mut room);
+        }
         let mut theirs = None;
-        if let (Some(frame), Some(peer)) = (&pull.usage, self.peers.get_mut(&from)) {
+        if let (Some(frame), Some(peer)) = (&pull.heads, self.peers.get_mut(&from)) {
             let Some(vector) = frame.resolve(peer.received.get(&pull.vo)) else {
                 return Response::Pull(PullAnswer {
-                    need_full: true,
+                    need_full: !frame.is_full(),
                     ..PullAnswer::default()
                 });
             };
-            if vector.len() > STREAMS_MAX {
-                return Response::Refused(format!("more than {STREAMS_MAX} streams"));
+            if vector.len() > VECTOR_MAX {
+                return Response::Refused(format!("more than {VECTOR_MAX} heads"));
             }
             peer.received.insert(pull.vo, vector.clone());
+            answer_proofs(held, &pull.proofs, &mut answer);
+            let (heads, more) = held.replica().answer(&vector, room);
+            answer.heads = heads;
+            answer.more |= more;
             theirs = Some(vector);
         }
-        let behind = Parts {
-            documents: pull
-                .documents
+        let mine = proof_tags(&held.replica().proofs());
+        let lacks_heads = theirs
+            .as_ref()
+            .is_some_and(|vector| held.replica().lacks(vector))
+            || pull.proofs.iter().any(|proof| !mine.contains(proof));
+        let shown = ContentHash::of(&cbor::to_vec(&(
+            theirs
                 .as_ref()
-                .is_some_and(|hashes| replica.lacks_documents(hashes)),
-            usage: theirs.as_ref().is_some_and(|vector| replica.lacks(vector))
-                || replica.lacks_forks(&pull.forks),
-            heads: false,
-            sheets: pull
-                .sheets
-                .as_ref()
-                .is_some_and(|versions| replica.lacks_sheets(versions)),
-            descriptions: pull
-                .descriptions
-                .as_ref()
-                .is_some_and(|versions| replica.descriptions().is_behind(versions)),
-        };
-        let shown = ContentHash::of(&fairmesh_model::cbor::to_vec(&(
-            theirs.as_ref().map(vector_hash),
-            &pull.forks,
+                .map(|vector| vector.iter().collect::<Vec<_>>()),
             &pull.documents,
-            &pull.sheets,
-            &pull.descriptions,
+            &pull.proofs,
         )));
-        if behind != Parts::default() && self.is_news(from, pull.vo, (replica.summary(), shown)) {
-            self.enqueue(
-                from,
-                Asked::Pull {
-                    vo: pull.vo,
-                    parts: behind,
-                    sent: None,
-                    unless: None,
-                },
-            );
+        let is_behind = lacks_documents || lacks_heads;
+        if is_behind && self.is_news(from, pull.vo, (held.summary(), shown)) {
+            self.enqueue(from, Asked::pull(pull.vo, lacks_documents, lacks_heads));
         }
-        Response::Pull(replica.answer(pull, theirs.as_ref()))
+        Response::Pull(answer)
     }
 
     /// Whether pulling back may bring anything: not where neither side has moved since the last
@@ -149,4 +148,47 @@ impl Gossip {
         let peer = self.peers.get_mut(&from);
         peer.is_some_and(|peer| peer.pulled_back.insert(vo, seen) != Some(seen))
     }
+}
+
+/// Adds the documents that the asker lacks, and says whether it has any that are not here.
+fn answer_documents(
+    held: &impl Shared,
+    hashes: &[ContentHash],
+    answer: &mut PullAnswer,
+    room: &mut usize,
+) -> bool {
+    let theirs: BTreeSet<&ContentHash> = hashes.iter().collect();
+    let mut mine = BTreeSet::new();
+    for (hash, bytes) in held.documents() {
+        mine.insert(hash);
+        if theirs.contains(&hash) || answer.more {
+            continue;
+        }
+        if bytes.len() > *room && *room < FRAME_BYTES_MAX {
+            answer.more = true;
+            continue;
+        }
+        *room = room.saturating_sub(bytes.len());
+        answer.documents.push(ByteBuf::from(bytes));
+    }
+    hashes.iter().any(|hash| !mine.contains(hash))
+}
+
+/// Adds the proofs that the asker lacks. There are few, if any.
+fn answer_proofs(held: &impl Shared, theirs: &[ProofTag], answer: &mut PullAnswer) {
+    let proofs = held.replica().proofs();
+    let tags = proof_tags(&proofs);
+    let lacking = tags.iter().filter(|tag| !theirs.contains(tag));
+    answer.proofs = lacking
+        .filter_map(|(site, _)| proofs.get(site).cloned())
+        .collect();
+}
+
+/// What is held of `vo`, if `peer` may see it.
+fn shared<V: Shared>(vos: &BTreeMap<VoId, V>, vo: VoId, peer: SiteId) -> Option<&V> {
+    vos.get(&vo).filter(|held| held.replica().is_member(peer))
+}
+
+fn not_shared(vo: VoId) -> Response {
+    Response::Refused(format!("VO {vo} is not shared with you"))
 }

@@ -1,45 +1,50 @@
 //! What time the peers take it to be.
 //!
-//! A site whose clock runs ahead of all others would forget usage that still weighs, and sign
-//! windows that nobody believes; so it must be able to tell. Each probe and its answer carry the
-//! sender's clock, and here each is kept as its distance from our own monotonic clock.
+//! A site whose clock is wrong would sign heads that nobody takes, so it must be able to tell. Each
+//! probe and its answer carry the sender's clock, and here each is kept as its distance from our own
+//! monotonic clock.
 //!
-//! Invariant: one number for each connected peer, the newest that it has said. When the last peer
-//! goes, what the peers said last stands.
+//! Invariant: one number for each connected peer, the newest that it has said.
 
 use std::collections::BTreeMap;
 
 use fairmesh_model::{MonoTime, SiteId, WallTime};
 
-/// Clocks of peers, as wall time minus our monotonic time, milliseconds.
+/// Clocks of connected peers, as wall time minus our monotonic time, milliseconds.
 #[derive(Debug, Default)]
-pub(super) struct Clocks {
-    connected: BTreeMap<SiteId, i128>,
-    latest: Option<i128>,
-}
+pub(super) struct Clocks(BTreeMap<SiteId, i128>);
 
 impl Clocks {
     /// A connected peer has said what time it is.
-    pub(super) fn hear(&mut self, peer: SiteId, at: WallTime, now: MonoTime) {
-        self.connected
-            .insert(peer, i128::from(at.0) - i128::from(now.0));
-        self.latest = self.connected.values().max().copied();
+    pub(super) fn note(&mut self, peer: SiteId, at: WallTime, now: MonoTime) {
+        self.0.insert(peer, i128::from(at.0) - i128::from(now.0));
     }
 
     /// A peer has gone.
     pub(super) fn disconnected(&mut self, peer: SiteId) {
-        self.connected.remove(&peer);
-        self.latest = self.connected.values().max().copied().or(self.latest);
+        self.0.remove(&peer);
     }
 
-    /// The most advanced clock, now.
-    pub(super) fn latest(&self, now: MonoTime) -> Option<WallTime> {
-        Some(at(self.latest?, now))
+    /// The median of the clocks of those that `counts`, now: of two the one in the middle that is
+    /// nearer to `own`, so that one of two cannot move it alone. `None` before anybody has said.
+    pub(super) fn median(
+        &self,
+        now: MonoTime,
+        own: WallTime,
+        counts: impl Fn(SiteId) -> bool,
+    ) -> Option<WallTime> {
+        let clocks = self.0.iter().filter(|(peer, _)| counts(**peer));
+        let mut clocks: Vec<i128> = clocks.map(|(_, distance)| *distance).collect();
+        clocks.sort_unstable();
+        let (low, high) = (clocks.len().checked_sub(1)? / 2, clocks.len() / 2);
+        let own = i128::from(own.0) - i128::from(now.0);
+        let median = own.clamp(clocks[low], clocks[high]);
+        Some(at(median, now))
     }
 
     /// A connected peer's clock, now.
     pub(super) fn of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
-        Some(at(*self.connected.get(&peer)?, now))
+        Some(at(*self.0.get(&peer)?, now))
     }
 }
 
@@ -53,18 +58,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_advanced_connected_clock_counts_and_the_last_one_is_remembered() {
+    fn the_median_of_connected_clocks_counts_and_a_lone_liar_of_two_moves_nothing() {
         let peer = |index: u8| SiteId::from_bytes([index; 32]);
+        let median = |clocks: &Clocks, own| {
+            clocks
+                .median(MonoTime(0), WallTime(own), |_| true)
+                .map(|at| at.0)
+        };
         let mut clocks = Clocks::default();
-        assert_eq!(clocks.latest(MonoTime(5)), None);
-        clocks.hear(peer(1), WallTime(1_000), MonoTime(100));
-        clocks.hear(peer(2), WallTime(5_000), MonoTime(200));
-        assert_eq!(clocks.latest(MonoTime(300)), Some(WallTime(5_100)));
-        clocks.hear(peer(2), WallTime(1_050), MonoTime(300));
-        assert_eq!(clocks.latest(MonoTime(300)), Some(WallTime(1_200)));
+        assert_eq!(median(&clocks, 5), None);
+        clocks.note(peer(1), WallTime(1_000), MonoTime(0));
+        assert_eq!(median(&clocks, 5), Some(1_000));
+        clocks.note(peer(2), WallTime(9_000), MonoTime(0));
+        assert_eq!(median(&clocks, 1_010), Some(1_010));
+        assert_eq!(median(&clocks, 9_999), Some(9_000));
+        clocks.note(peer(3), WallTime(1_020), MonoTime(0));
+        assert_eq!(median(&clocks, 9_999), Some(1_020));
+        clocks.disconnected(peer(3));
         clocks.disconnected(peer(1));
-        assert_eq!(clocks.latest(MonoTime(300)), Some(WallTime(1_050)));
-        clocks.disconnected(peer(2));
-        assert_eq!(clocks.latest(MonoTime(400)), Some(WallTime(1_150)));
+        assert_eq!(median(&clocks, 5), Some(9_000));
     }
 }

@@ -1,307 +1,176 @@
-//! What a replica shows and sends to others.
+//! What a peer lacks.
 //!
-//! Invariant: nothing here changes a replica, and an answer aims at one frame: what does not fit is
-//! left out and said so.
+//! Invariant: an answer is bounded; a part is left out only where the peer can ask for it, and what is
+//! sent of a head is enough to tell whether it is all that was signed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_model::documents::SEAL_BYTES_MAX;
-use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, StreamId, cbor, mutated};
-use fairmesh_policy::DocumentKind;
-use fairmesh_usage::{DeltaItem, VersionVector, VoUsage};
+use fairmesh_model::{Incarnation, SiteId, Verified};
 use serde_bytes::ByteBuf;
 
-use super::{Fork, Replica};
-use crate::digest::{Vector, short, vector_hash};
-use crate::wire::{FRAME_BYTES_MAX, Item, LONG_STREAM_BATCHES, Pull, PullAnswer, Summary};
+use super::{Held, Replica};
+use crate::digest::Vector;
+use crate::head::{HEADS_MAX, Head};
+use crate::part::PartKey;
+use crate::wire::{FRAME_BYTES_MAX, HeadItem, Told};
 
-/// What a site answers to others.
+/// Bytes of a line of a manifest, and of a head, generously.
+const ROW_BYTES: usize = 64;
+const HEAD_BYTES: usize = 512;
+
+/// Two contradicting heads, as bytes.
+pub(crate) type ProofBytes = (ByteBuf, ByteBuf);
+
 impl Replica {
-    /// What is held, as hashes.
-    pub fn summary(&self) -> Summary {
-        let usage = (vector_hash(&self.vector()), self.forks());
-        let live: Vec<(SiteId, Incarnation, u64)> = self
-            .sheets
-            .sheets()
-            .map(|sheet| sheet.body())
-            .map(|sheet| (sheet.site, sheet.incarnation, sheet.version))
-            .collect();
-        let documents = (self.policies.digest(), self.descriptions.digest());
-        Summary {
-            documents: short(ContentHash::of(&cbor::to_vec(&documents))),
-            usage: short(ContentHash::of(&cbor::to_vec(&usage))),
-            sheets: short(ContentHash::of(&cbor::to_vec(&live))),
-            counters: self
-                .usage
-                .as_ref()
-                .map(|usage| short(ContentHash::from_bytes(usage.state_digest())))
-                .unwrap_or_default(),
-        }
-    }
-
-    /// The version vector.
-    pub fn vector(&self) -> Vector {
-        self.usage
-            .as_ref()
-            .map(|usage| {
-                usage
-                    .streams()
-                    .map(|stream| (stream.stream, stream.seq))
-                    .collect()
-            })
-            .unwrap_or_default()
-    }
-
-    /// Known forks, each with the last position that is believed.
-    pub fn forks(&self) -> Vec<(SiteId, Incarnation, Seq)> {
-        let fork = |(stream, fork): (&StreamId, &Fork)| (stream.site, stream.incarnation, fork.cap);
-        self.forks.iter().map(fork).collect()
-    }
-
-    /// Last batch of each stream.
-    pub fn heads(&self) -> Vec<(SiteId, Incarnation, Seq, ContentHash)> {
-        let streams = self.usage.iter().flat_map(VoUsage::streams);
-        streams
-            .filter_map(|at| Some((at.stream.site, at.stream.incarnation, at.seq, at.head?)))
-            .collect()
-    }
-
-    /// Streams of which a newer checkpoint would be welcome.
-    pub fn long_streams(&self) -> Vec<(SiteId, Incarnation, Seq)> {
-        let long = self
-            .usage
-            .iter()
-            .flat_map(|usage| usage.long_streams(LONG_STREAM_BATCHES));
-        long.map(|(stream, seq)| (stream.site, stream.incarnation, seq))
-            .collect()
-    }
-
-    /// Whether `theirs` names deeper forks than are known here.
-    pub fn lacks_forks(&self, theirs: &[(SiteId, Incarnation, Seq)]) -> bool {
-        theirs.iter().any(|(site, incarnation, cap)| {
-            let stream = StreamId {
-                site: *site,
-                incarnation: *incarnation,
-            };
-            let known = self.forks.get(&stream);
-            !self.is_retired(stream) && known.is_none_or(|fork| fork.cap > *cap)
-        })
-    }
-
-    /// Whether `theirs` has batches that are missing here.
-    pub fn lacks(&self, theirs: &Vector) -> bool {
-        let mine = self.vector();
-        theirs.iter().any(|(stream, seq)| {
-            let behind = mine.get(stream).is_none_or(|have| have < seq);
-            behind && !self.is_retired(*stream)
-        })
-    }
-
-    /// Whether `theirs` names documents that are missing here.
-    pub fn lacks_documents(&self, theirs: &[ContentHash]) -> bool {
-        let mine = self.policies.hashes();
-        theirs.iter().any(|hash| !mine.contains(hash))
-    }
-
-    /// Whether `theirs` names newer in-flight sheets than are held.
-    pub fn lacks_sheets(&self, theirs: &[(SiteId, Incarnation, u64)]) -> bool {
-        let mine = self.sheets.versions();
-        theirs.iter().any(|(site, incarnation, version)| {
-            mine.get(site)
-                .is_none_or(|have| *have < (*incarnation, *version))
-        })
-    }
-
-    /// Hashes of the documents held.
-    pub fn document_hashes(&self) -> Vec<ContentHash> {
-        self.policies.hashes().into_iter().collect()
-    }
-
-    /// The newest in-flight sheet of each site.
-    pub fn sheet_versions(&self) -> Vec<(SiteId, Incarnation, u64)> {
-        self.sheets
-            .versions()
-            .into_iter()
-            .map(|(site, (incarnation, version))| (site, incarnation, version))
-            .collect()
-    }
-
-    /// The seals of these hashes, as far as they are held and fit into one frame.
-    pub fn seals(&self, hashes: &[ContentHash]) -> Vec<ByteBuf> {
-        let Some(usage) = &self.usage else {
-            return Vec::new();
-        };
-        let mut room = FRAME_BYTES_MAX;
-        let held = hashes.iter().filter_map(|hash| usage.seal(hash));
-        held.map_while(|seal| {
-            // One always fits, so that asking again gets on.
-            let fits = seal.len() <= room || room == FRAME_BYTES_MAX;
-            room = room.saturating_sub(seal.len().min(SEAL_BYTES_MAX));
-            fits.then(|| ByteBuf::from(seal.to_vec()))
-        })
-        .collect()
-    }
-
-    /// What `pull` shows the asker to lack, as far as it fits into one frame.
-    pub fn answer(&self, pull: &Pull, theirs: Option<&Vector>) -> PullAnswer {
-        let mut answer = PullAnswer::default();
-        let mut room = FRAME_BYTES_MAX;
-        if let Some(hashes) = &pull.documents {
-            self.answer_documents(hashes, &mut answer, &mut room);
-        }
-        if let Some(vector) = theirs {
-            self.answer_forks(&pull.forks, &mut answer, &mut room);
-            self.answer_usage(vector, &mut answer, room);
-            self.answer_long(&pull.long, vector, &mut answer);
-        }
-        if let Some(heads) = &pull.heads {
-            self.answer_heads(heads, &mut answer);
-        }
-        if let Some(versions) = &pull.sheets {
-            let held = versions.iter();
-            let held = held.map(|(site, incarnation, version)| (*site, (*incarnation, *version)));
-            let newer = self.sheets.newer_than(&held.collect());
-            let newer = newer.iter().map(|sheet| sheet.bytes());
-            answer.sheets = cut(newer, &mut answer.more);
-        }
-        if let Some(versions) = &pull.descriptions {
-            let newer = self.descriptions.newer_than(versions);
-            answer.descriptions = cut(newer.map(|said| said.bytes()), &mut answer.more);
-        }
-        answer
-    }
-
-    fn answer_documents(&self, held: &[ContentHash], answer: &mut PullAnswer, room: &mut usize) {
-        let held: BTreeSet<&ContentHash> = held.iter().collect();
-        for (kind, hash, bytes) in self.policies.documents() {
-            if held.contains(&hash) || mutated!(DocumentsWithheld) {
-                continue;
-            }
-            if bytes.len() > *room && *room < FRAME_BYTES_MAX {
-                answer.more = true;
-                return;
-            }
-            *room = room.saturating_sub(bytes.len());
-            let bytes = ByteBuf::from(bytes.to_vec());
-            match kind {
-                DocumentKind::Charter => answer.charters.push(bytes),
-                DocumentKind::SharePolicy => answer.policies.push(bytes),
-            }
-        }
-    }
-
-    fn answer_forks(
-        &self,
-        known: &[(SiteId, Incarnation, Seq)],
-        answer: &mut PullAnswer,
-        room: &mut usize,
-    ) {
-        let known: BTreeMap<StreamId, Seq> = known
-            .iter()
-            .map(|(site, incarnation, cap)| {
-                let (site, incarnation) = (*site, *incarnation);
-                (StreamId { site, incarnation }, *cap)
-            })
-            .collect();
-        for (stream, fork) in &self.forks {
-            if known.get(stream).is_some_and(|cap| *cap <= fork.cap) {
-                continue;
-            }
-            let bytes = fork.pair.0.len() + fork.pair.1.len();
-            if bytes > *room {
-                answer.more = true;
-                return;
-            }
-            *room -= bytes;
-            answer.forks.push(fork.pair.clone());
-        }
-    }
-
-    /// Checkpoints of what the asker holds, so that it can let go of its batches.
-    fn answer_long(
-        &self,
-        long: &[(SiteId, Incarnation, Seq)],
-        theirs: &Vector,
-        answer: &mut PullAnswer,
-    ) {
-        let Some(usage) = &self.usage else { return };
-        let mut room = FRAME_BYTES_MAX;
-        for (site, incarnation, covered) in long {
-            let stream = StreamId {
-                site: *site,
-                incarnation: *incarnation,
-            };
-            let held = theirs.get(&stream).copied().unwrap_or_default();
-            let newest = usage
-                .checkpoint_after(stream, *covered)
-                .filter(|checkpoint| checkpoint.body().seq <= held);
-            if let Some(newest) = newest.filter(|newest| newest.bytes().len() <= room) {
-                room -= newest.bytes().len();
-                let bytes = ByteBuf::from(newest.bytes().to_vec());
-                answer.items.push(Item::Checkpoint(bytes));
-            }
-        }
-    }
-
-    /// Batches that stand where the asker holds others: with its own they prove a fork.
-    fn answer_heads(
-        &self,
-        theirs: &[(SiteId, Incarnation, Seq, ContentHash)],
-        answer: &mut PullAnswer,
-    ) {
-        let Some(usage) = &self.usage else { return };
-        let mut room = FRAME_BYTES_MAX;
-        for (site, incarnation, seq, head) in theirs {
-            let stream = StreamId {
-                site: *site,
-                incarnation: *incarnation,
-            };
-            let other = usage
-                .batch(stream, *seq)
-                .filter(|held| held.hash() != *head);
-            if let Some(other) = other.filter(|other| other.bytes().len() <= room) {
-                room -= other.bytes().len();
-                let bytes = ByteBuf::from(other.bytes().to_vec());
-                answer.items.push(Item::Batch(bytes));
-            }
-        }
-    }
-
-    fn answer_usage(&self, theirs: &Vector, answer: &mut PullAnswer, room: usize) {
-        let Some(usage) = &self.usage else { return };
-        let digest = VersionVector {
-            dots: theirs
-                .iter()
-                .map(|(stream, seq)| (*stream, seq.0))
-                .collect(),
-        };
-        let delta = usage.delta_since(&digest, room);
-        answer.more |= !delta.complete && !mutated!(MoreUnsaid);
-        answer.items = delta
-            .items
-            .into_iter()
-            .map(|item| match item {
-                DeltaItem::Checkpoint(checkpoint) => {
-                    Item::Checkpoint(ByteBuf::from(checkpoint.bytes().to_vec()))
+    /// Heads that a peer with `theirs` lacks, with what changed, as far as `room` bytes reach. The flag
+    /// says that there is more.
+    pub(crate) fn answer(&self, theirs: &Vector, mut room: usize) -> (Vec<HeadItem>, bool) {
+        let mut items = Vec::new();
+        for (site, held) in self.counted() {
+            for head in held.heads.iter() {
+                let body = head.body();
+                let known = theirs.get(&(site, body.incarnation)).copied();
+                let is_behind = known.is_none_or(|(seq, tag)| {
+                    seq < body.seq || (seq == body.seq && tag != tag_of(head))
+                });
+                if !is_behind || is_overtaken(held, theirs, site, body.incarnation) {
+                    continue;
                 }
-                DeltaItem::Batch(batch) => Item::Batch(ByteBuf::from(batch.bytes().to_vec())),
-            })
-            .collect();
+                if room < HEAD_BYTES {
+                    return (items, true);
+                }
+                let (told, bytes) = tell(held, head, theirs, room);
+                room = room.saturating_sub(bytes + HEAD_BYTES);
+                items.push(HeadItem {
+                    head: ByteBuf::from(head.bytes().to_vec()),
+                    told,
+                });
+            }
+        }
+        (items, false)
+    }
+
+    /// Proofs of two heads with one seq, by site.
+    pub(crate) fn proofs(&self) -> BTreeMap<SiteId, ProofBytes> {
+        let bytes = |head: &Arc<Verified<Head>>| ByteBuf::from(head.bytes().to_vec());
+        let proofs = self.counted().filter_map(|(site, held)| {
+            let [a, b] = &held.proof.as_ref()?.heads;
+            Some((site, (bytes(a), bytes(b))))
+        });
+        proofs.collect()
+    }
+
+    /// The parts of those names, as far as they fit into one answer.
+    pub(crate) fn parts(&self, wanted: &[(SiteId, Incarnation, Vec<PartKey>)]) -> Vec<ByteBuf> {
+        let mut room = FRAME_BYTES_MAX + FRAME_BYTES_MAX / 2;
+        let mut parts = Vec::new();
+        for (site, incarnation, keys) in wanted {
+            let held = self
+                .counted()
+                .find(|(of, _)| of == site)
+                .map(|(_, held)| held);
+            let Some(content) = held.and_then(|held| held.contents.get(incarnation)) else {
+                continue;
+            };
+            for part in keys.iter().filter_map(|key| content.parts.get(key)) {
+                let Some(rest) = room.checked_sub(part.bytes.len()) else {
+                    return parts;
+                };
+                room = rest;
+                parts.push(ByteBuf::from(part.bytes.to_vec()));
+            }
+        }
+        parts
+    }
+
+    /// The vector as peers are told it: of sites whose changes could not be told, nothing.
+    pub(crate) fn asking_vector(&self) -> Vector {
+        let mut vector = self.vector();
+        let untold = self.sites.iter().filter(|(_, held)| held.needs_manifest);
+        for (site, _) in untold {
+            vector.retain(|(of, _), _| of != site);
+        }
+        vector
+    }
+
+    /// Whether a peer with `theirs` holds a head that we lack.
+    pub(crate) fn lacks(&self, theirs: &Vector) -> bool {
+        let mine = self.vector();
+        theirs.iter().any(|((site, incarnation), (seq, tag))| {
+            if !self.is_member(*site) {
+                return false;
+            }
+            match mine.get(&(*site, *incarnation)) {
+                Some((held, held_tag)) => held < seq || (held == seq && held_tag != tag),
+                None => !self.has_covered(*site, *incarnation, *seq),
+            }
+        })
+    }
+
+    fn has_covered(
+        &self,
+        site: SiteId,
+        incarnation: Incarnation,
+        seq: fairmesh_model::Seq,
+    ) -> bool {
+        let Some(held) = self.sites.get(&site) else {
+            return false;
+        };
+        let names = |head: &Arc<Verified<Head>>| {
+            let mut covers = head.body().covers.iter();
+            covers.any(|(of, until)| *of == incarnation && *until >= seq)
+        };
+        let lowest = held.heads.iter().next().map(|head| head.body().incarnation);
+        let is_full = held.heads.iter().count() >= HEADS_MAX;
+        held.heads.iter().any(names) || (is_full && lowest > Some(incarnation))
     }
 }
 
-/// As many documents as fit into one frame; says in `more` whether any were left out.
-fn cut<'a>(documents: impl Iterator<Item = &'a Arc<[u8]>>, more: &mut bool) -> Vec<ByteBuf> {
-    let mut room = FRAME_BYTES_MAX;
-    let mut fit = Vec::new();
-    for bytes in documents {
-        let Some(rest) = room.checked_sub(bytes.len()) else {
-            *more = true;
-            break;
-        };
-        room = rest;
-        fit.push(ByteBuf::from(bytes.to_vec()));
+/// Whether the peer holds a later incarnation of the site that is not here: it may cover this head, so
+/// that is to be learnt first.
+fn is_overtaken(held: &Held, theirs: &Vector, site: SiteId, incarnation: Incarnation) -> bool {
+    let later = theirs
+        .range((site, incarnation)..)
+        .take_while(|((of, _), _)| *of == site);
+    let mut later = later.filter(|((_, of), _)| *of > incarnation);
+    later.any(|((_, of), _)| held.heads.get(*of).is_none())
+}
+
+/// What to say of a head's content, and about how many bytes that takes.
+fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (Told, usize) {
+    let body = head.body();
+    let content = &held.contents[&body.incarnation];
+    let known = theirs
+        .get(&(body.site, body.incarnation))
+        .map(|(seq, _)| *seq);
+    if let Some(seq) = known.filter(|seq| *seq < body.seq) {
+        if let Some(deltas) = content.deltas_since(seq) {
+            let bytes = deltas.iter().map(|delta| delta.len()).sum();
+            return (Told::Deltas(deltas), bytes);
+        }
+        if let Some((rows, gone)) = content.rows_since(seq) {
+            let bytes = (rows.len() + gone.len()) * ROW_BYTES;
+            return (Told::Since(rows, gone), bytes);
+        }
     }
-    fit
+    let first = (body.site, Incarnation(0));
+    let holds_any = theirs
+        .range(first..)
+        .next()
+        .is_some_and(|((of, _), _)| *of == body.site);
+    let bytes = content.bytes() + content.parts.len() * 16;
+    if !holds_any && bytes <= room {
+        let parts = content.parts.iter();
+        let parts = parts.map(|(key, part)| (key.clone(), ByteBuf::from(part.bytes.to_vec())));
+        return (Told::Whole(parts.collect()), bytes);
+    }
+    let rows = content.manifest();
+    let bytes = rows.len() * ROW_BYTES;
+    (Told::Manifest(rows), bytes)
+}
+
+fn tag_of(head: &Verified<Head>) -> u32 {
+    let tag = head.hash().as_bytes()[..4].try_into().expect("four bytes");
+    u32::from_be_bytes(tag)
 }

@@ -67,8 +67,7 @@ impl Ledger {
 pub(crate) struct State {
     pub(crate) view: ContentHash,
     documents: Option<ContentHash>,
-    pub(crate) counters: Option<ContentHash>,
-    streams: BTreeMap<StreamId, Seq>,
+    heads: BTreeMap<StreamId, Seq>,
     pub(crate) sums: Sums,
 }
 
@@ -78,10 +77,15 @@ pub(crate) fn state(mesh: &Mesh, node: usize) -> State {
     State {
         view: site.view_digest(mesh.vo).expect("mounted and founded"),
         documents: status.documents,
-        counters: status.counters,
-        streams: status.streams,
+        heads: status.heads,
         sums: sums(mesh, node),
     }
+}
+
+/// What a node computes, however many heads it rests on.
+pub(crate) fn seen(mesh: &Mesh, node: usize) -> (ContentHash, Sums) {
+    let seen = state(mesh, node);
+    (seen.view, seen.sums)
 }
 
 pub(crate) fn sums(mesh: &Mesh, node: usize) -> Sums {

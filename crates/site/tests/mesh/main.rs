@@ -4,6 +4,7 @@
 //! prints the one that failed.
 
 mod ledger;
+mod liar;
 mod mesh;
 mod node;
 mod random;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{Charter, Millis, MonoTime, Now, Signed, SiteId, UsageRecord, VoId};
 use fairmesh_site::{Effect, Event, Notice, Reply, Reported, SiteConfig, Timing};
 
+use crate::liar::Liar;
 use crate::node::{Node, Rows};
 use crate::random::Dice;
 use crate::vo::{self, START};
@@ -46,6 +47,8 @@ pub(crate) struct Mesh {
     pub(crate) vo: VoId,
     pub(crate) charter: Signed<Charter>,
     pub(crate) elapsed_ms: u64,
+    /// Members that run no node and answer with lies.
+    pub(crate) liars: BTreeMap<SiteId, Liar>,
     /// Shortest time between two ticks of one node: long stories need not look every second.
     pub(crate) tick_ms: u64,
     side: Vec<usize>,
@@ -77,6 +80,7 @@ impl Mesh {
             vo,
             charter: charter.clone(),
             elapsed_ms: 0,
+            liars: BTreeMap::new(),
             tick_ms: 1,
             side: Vec::new(),
             wire: BTreeMap::new(),
@@ -158,6 +162,17 @@ impl Mesh {
             Effect::Judge { verdict, .. } => place.verdicts.push(verdict),
             Effect::Ask { to, id, bytes } => {
                 place.sent.push(bytes.clone());
+                if let Some(liar) = self.liars.get(&to) {
+                    let bytes = Some(liar.respond(&bytes));
+                    return self.handle(
+                        node,
+                        Event::Answered {
+                            from: to,
+                            id,
+                            bytes,
+                        },
+                    );
+                }
                 let to = self.index_of(to);
                 self.send(node, to, Parcel::Ask(id, bytes));
             }
@@ -175,6 +190,7 @@ impl Mesh {
                 place.subscribed.remove(&vo);
             }
             Effect::Notice(notice) => place.notices.push(notice),
+            Effect::ForgetMarks { before } => place.forget_before = before,
             Effect::Allow { .. } | Effect::View(_) => {}
         }
     }
@@ -379,6 +395,15 @@ impl Mesh {
         match self.nodes[node].replies.pop() {
             Some(Reply::Published(result)) => result,
             other => Err(format!("{other:?}")),
+        }
+    }
+
+    /// A lying member can be reached by everybody from now on.
+    pub(crate) fn admit(&mut self, index: usize, liar: Liar) {
+        let site = vo::site_id(index);
+        self.liars.insert(site, liar);
+        for node in 0..self.nodes.len() {
+            self.handle(node, Event::Connected(site));
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Node {
     /// Everything that left the site for others.
     pub(crate) sent: Vec<Vec<u8>>,
     pub(crate) ticked_at: u64,
+    /// Marks of jobs that ended before this may be deleted.
+    pub(crate) forget_before: fairmesh_model::WallTime,
 }
 
 impl Node {
@@ -49,6 +51,7 @@ impl Node {
             replies: Vec::new(),
             sent: Vec::new(),
             ticked_at: 0,
+            forget_before: fairmesh_model::WallTime(0),
         }
     }
 

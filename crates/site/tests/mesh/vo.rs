@@ -126,7 +126,6 @@ pub(crate) fn timing() -> Timing {
         request_timeout: Millis::from_secs(6),
         clock_tolerance: Millis::from_secs(300),
         silence: Millis::from_secs(120),
-        checkpoint_batches: 256,
         sweep_entries: 64,
     }
 }

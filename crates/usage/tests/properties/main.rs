@@ -1,10 +1,202 @@
-//! Properties of the usage CRDT, checked on random histories through its public interface.
+//! Joining, clamping, and the codec of tables, against independent oracles.
 
-mod support;
+use std::collections::BTreeMap;
 
-mod anti_entropy;
-mod capacity;
-mod checkpoints;
-mod forks;
-mod laws;
-mod retire;
+use crdts::{CmRDT, CvRDT, GCounter};
+use fairmesh_model::{AccountPath, Counters, Incarnation, Span, Window, WindowLength};
+use fairmesh_usage::{Capacity, Cell, Paths, Slice, Table, check, cut, join};
+use proptest::prelude::*;
+
+const HOUR: WindowLength = WindowLength::HOUR;
+
+fn path(name: u8) -> AccountPath {
+    AccountPath::parse(&format!("/VO/project-{}/user-{name}", name / 3)).expect("valid")
+}
+
+fn charge(charge: u64) -> Counters {
+    Counters {
+        charge,
+        cpu_ms: charge,
+        ..Counters::default()
+    }
+}
+
+fn any_counters() -> impl Strategy<Value = Counters> {
+    prop_oneof![
+        (1..u64::MAX).prop_map(charge),
+        any::<[u64; 6]>().prop_map(Counters::from_columns),
+        (0..3u64, 0..3u64).prop_map(|(jobs, refunds)| Counters {
+            jobs,
+            refunds,
+            ..Counters::default()
+        }),
+    ]
+}
+
+type Cells = BTreeMap<(AccountPath, Incarnation), Counters>;
+
+fn any_cells() -> impl Strategy<Value = Cells> {
+    let cells = proptest::collection::btree_map((0..40u8, 0..4u64), any_counters(), 1..60);
+    cells.prop_map(|cells| {
+        let cell = |((name, of), counters): ((u8, u64), Counters)| {
+            ((path(name), Incarnation(of * 1_000)), counters)
+        };
+        let cells = cells.into_iter().map(cell);
+        cells.filter(|(_, counters)| !counters.is_zero()).collect()
+    })
+}
+
+/// Increments of one site: in which incarnation, hour, for whom, how much.
+fn any_history() -> impl Strategy<Value = Vec<(u64, u32, u8, u64)>> {
+    proptest::collection::vec((0..3u64, 0..48u32, 0..3u8, 1..9u64), 0..40)
+}
+
+fn cells_of(history: &[(u64, u32, u8, u64)], merged: bool) -> Vec<Cell<u8>> {
+    let mut cells: BTreeMap<(u64, Span, u8), u64> = BTreeMap::new();
+    for (incarnation, hour, name, amount) in history {
+        let is_old = merged && *hour < 24;
+        let span = if is_old {
+            Span::Day(0)
+        } else {
+            Span::Window(Window(*hour))
+        };
+        *cells.entry((*incarnation, span, *name)).or_default() += amount;
+    }
+    let cell = |((incarnation, span, name), amount)| {
+        (Incarnation(incarnation), span, name, charge(amount))
+    };
+    cells.into_iter().map(cell).collect()
+}
+
+/// Sums by day and account of what a site's tables say, day by day as readers do.
+fn by_day(cells: &[Cell<u8>]) -> BTreeMap<(u32, u8), u64> {
+    let mut sums = BTreeMap::new();
+    for day in 0..2 {
+        let of_day = cells
+            .iter()
+            .filter(|(_, span, ..)| span.day(HOUR) == day)
+            .copied();
+        for ((span, name), counters) in join(of_day, HOUR) {
+            assert_eq!(span.day(HOUR), day);
+            *sums.entry((day, name)).or_default() += counters.charge;
+        }
+    }
+    sums
+}
+
+proptest! {
+    #[test]
+    fn tables_round_trip_and_have_one_form(cells in any_cells()) {
+        let mut paths = Paths::default();
+        let rows = cells.iter().map(|((path, incarnation), counters)| (path, *incarnation, *counters));
+        let mut back = Cells::new();
+        for (slice, bytes) in cut(Span::Window(Window(9)), rows, 600) {
+            prop_assert!(bytes.len() <= 600);
+            prop_assert_eq!(Slice::from_bytes(&slice.to_bytes()), Some(slice));
+            let table = Table::read(bytes.clone().into(), &mut paths).expect("our own");
+            prop_assert_eq!(check(&bytes).expect("our own") as usize, table.cells().count());
+            for (incarnation, id, counters) in table.cells() {
+                prop_assert_eq!(back.insert((paths.path(id).clone(), incarnation), counters), None);
+            }
+            table.release(&mut paths);
+        }
+        prop_assert_eq!(back, cells);
+        prop_assert!(paths.is_empty());
+    }
+
+    #[test]
+    fn whatever_decodes_is_the_only_form_and_no_bytes_panic(
+        cells in any_cells(), at in any::<proptest::sample::Index>(), flip in 1..=255u8,
+    ) {
+        let rows = cells.iter().map(|((path, incarnation), counters)| (path, *incarnation, *counters));
+        for (_, mut bytes) in cut(Span::Day(9), rows, 60_000) {
+            let place = at.index(bytes.len());
+            bytes[place] ^= flip;
+            let mut paths = Paths::default();
+            if let Ok(table) = Table::read(bytes.clone().into(), &mut paths) {
+                let mut rows: Vec<_> = table.cells().map(|(of, id, counters)| (paths.path(id), of, counters)).collect();
+                rows.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+                let again = cut(Span::Day(9), rows.into_iter(), 60_000);
+                prop_assert_eq!(&again[0].1, &bytes);
+            }
+            prop_assert!(check(&bytes[..place]).is_err());
+        }
+    }
+
+    /// Prefixes of one history, joined, are the longest of them: as grow-only counters are.
+    #[test]
+    fn prefixes_of_one_history_join_to_the_longest_as_grow_only_counters_do(
+        history in any_history(), cuts in proptest::collection::vec((any::<proptest::sample::Index>(), any::<bool>()), 1..4),
+    ) {
+        let mut offered = Vec::new();
+        let mut oracle: BTreeMap<(u32, u8), GCounter<(u64, u32)>> = BTreeMap::new();
+        for (cut, merged) in &cuts {
+            let prefix = &history[..cut.index(history.len() + 1)];
+            offered.extend(cells_of(prefix, *merged));
+            let mut counted: BTreeMap<(u32, u8), GCounter<(u64, u32)>> = BTreeMap::new();
+            for (incarnation, hour, name, amount) in prefix {
+                let counter = counted.entry((hour / 24, *name)).or_default();
+                let op = counter.inc_many((*incarnation, *hour), *amount);
+                counter.apply(op);
+            }
+            for (of, counter) in counted {
+                oracle.entry(of).or_default().merge(counter);
+            }
+        }
+        let expected: BTreeMap<(u32, u8), u64> = oracle.into_iter().map(|(of, counter)| {
+            let sum = counter.read();
+            (of, u64::try_from(sum.iter_u64_digits().next().unwrap_or(0)).expect("small"))
+        }).collect();
+        prop_assert_eq!(by_day(&offered), expected.clone());
+        let mut reversed = offered.clone();
+        reversed.reverse();
+        reversed.extend(offered);
+        prop_assert_eq!(by_day(&reversed), expected);
+    }
+
+    #[test]
+    fn clamping_never_exceeds_the_capacity_and_keeps_who_had_more(
+        claims in proptest::collection::vec((0..4u8, any::<u64>()), 1..12), cores in 0..9u32,
+    ) {
+        let capacity = Capacity { cores, charge_cores: cores };
+        let mut sums: BTreeMap<(Span, u8), Counters> = BTreeMap::new();
+        for (name, amount) in claims {
+            sums.insert((Span::Day(3), name), charge(amount));
+        }
+        let before = sums.clone();
+        let excess = capacity.clamp(&mut sums, HOUR);
+        let total: u128 = sums.values().map(|counters| u128::from(counters.charge)).sum();
+        prop_assert!(total <= capacity.charge_limit(24, HOUR));
+        let claimed: u128 = before.values().map(|counters| u128::from(counters.charge)).sum();
+        prop_assert_eq!(excess.is_empty(), claimed <= capacity.charge_limit(24, HOUR));
+        for (a, was_a) in &before {
+            for (b, was_b) in &before {
+                prop_assert!(was_a.charge > was_b.charge || sums[a].charge <= sums[b].charge);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_typical_table_takes_few_bytes_and_a_cell_of_nothing_is_refused() {
+    let cells: Cells = (0..100u8)
+        .map(|name| {
+            (
+                (path(name), Incarnation(1_700_000_000_000)),
+                charge(3_600_000 + u64::from(name)),
+            )
+        })
+        .collect();
+    let rows = cells
+        .iter()
+        .map(|((path, incarnation), counters)| (path, *incarnation, *counters));
+    let tables = cut(Span::Window(Window(450_000)), rows, 60_000);
+    assert_eq!(tables.len(), 1);
+    assert!(
+        tables[0].1.len() <= 13 * cells.len(),
+        "{} bytes",
+        tables[0].1.len()
+    );
+    // One path, one incarnation with one cell, and no columns.
+    assert!(check(&[1, 1, 0, 2, b'/', b'a', 1, 5, 1, 0]).is_err());
+}

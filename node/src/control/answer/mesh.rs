@@ -55,7 +55,7 @@ pub struct VoBody {
     pub sites_heard: u32,
     /// Member sites.
     pub sites_total: u32,
-    /// The last batch of each stream: the version vector.
+    /// The uncovered heads that are held.
     pub streams: Vec<StreamBody>,
     /// Digest of documents and weighted sums; only if asked for with `digests=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,14 +64,14 @@ pub struct VoBody {
     pub warnings: Vec<String>,
 }
 
-/// How far a stream of batches is held.
+/// A head that is held.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StreamBody {
     /// Who counts.
     pub site: String,
-    /// In which of its lives.
+    /// Which start of its node.
     pub incarnation: String,
-    /// The last batch.
+    /// Its number in that incarnation.
     pub seq: u64,
 }
 

@@ -20,9 +20,7 @@ pub struct SitePricesBody {
     pub site: String,
     /// Its name in a charter.
     pub name: Option<String>,
-    /// Rises with every change.
-    pub version: u64,
-    /// When it was signed, by the site's clock.
+    /// When the site last signed anything, by its own clock.
     pub signed_ms: u64,
     /// Machine classes, by name.
     pub machines: Vec<MachineBody>,

@@ -20,7 +20,7 @@ fn batch(number: u64) -> Vec<Write> {
         .map(|record| put(Table::Ledger, &record.to_be_bytes(), &bytes))
         .collect();
     let length = 5_000 + usize::try_from(number % 7).expect("small") * 3_000;
-    writes.push(put(Table::Seals, b"large", &bytes.repeat(length / 8)));
+    writes.push(put(Table::Parts, b"large", &bytes.repeat(length / 8)));
     writes.push(put(Table::Jobs, &bytes, &[1; 300]));
     writes
 }
@@ -29,7 +29,7 @@ fn batch(number: u64) -> Vec<Write> {
 fn newest_batch(store: &Store) -> u64 {
     let records = all(store, Table::Ledger);
     let Some((_, first)) = records.first() else {
-        assert!(all(store, Table::Jobs).is_empty() && all(store, Table::Seals).is_empty());
+        assert!(all(store, Table::Jobs).is_empty() && all(store, Table::Parts).is_empty());
         return 0;
     };
     assert!(
@@ -38,7 +38,7 @@ fn newest_batch(store: &Store) -> u64 {
     );
     let newest = u64::from_be_bytes(first.as_slice().try_into().expect("eight bytes"));
     let large = store
-        .get(Table::Seals, b"large")
+        .get(Table::Parts, b"large")
         .expect("reads")
         .expect("there");
     assert!(

@@ -58,10 +58,10 @@ fn data_folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     let mut folder = ready(dir.path());
     for mut writes in rounds() {
-        writes.push(put(Table::Batches, b"a batch", &[5; 100]));
+        writes.push(put(Table::Heads, b"a batch", &[5; 100]));
         folder.write(writes);
     }
-    folder.write(vec![put(Table::Seals, b"a seal", &[6; 100])]);
+    folder.write(vec![put(Table::Parts, b"a seal", &[6; 100])]);
     dir
 }
 
@@ -135,7 +135,7 @@ fn a_store_that_is_lost_gets_its_own_counters_back() {
             let (data, opening) = opened(dir.path(), 78);
             assert!(opening.rows_replayed > 0, "{name}");
             assert_all_there(&data);
-            assert!(all(data.store(), Table::Batches).is_empty(), "{name}");
+            assert!(all(data.store(), Table::Heads).is_empty(), "{name}");
         }
         ready_with(dir.path(), 79, vec![count(b"bob", 3)]).write(vec![mark(b"4")]);
         // And once more, with the journal that was begun for the store in between.

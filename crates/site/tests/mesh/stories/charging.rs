@@ -11,7 +11,6 @@ use fairmesh_model::{
 use fairmesh_site::{Charging, Estimate, Event, Pattern, Reported};
 use proptest::prelude::*;
 
-use crate::ledger::state;
 use crate::mesh::Mesh;
 use crate::random::Dice;
 use crate::vo::{self, HOUR, START, job};
@@ -106,8 +105,8 @@ fn on(machine: &str, terms: Terms) -> Placement {
 
 type Counts = BTreeMap<AccountPath, Counters>;
 
-/// What the site counts when it has published all, and a hash of its cells: they are what peers
-/// compare, so sums alone would not do.
+/// What the site counts when it has published all, and the digest of its view, in
+/// which each hour weighs what it weighs, so sums alone would not do.
 fn fed(
     rule: ChargingRule,
     reports: &[UsageRecord],
@@ -125,7 +124,7 @@ fn fed(
     mesh.run(Millis::from_secs(30));
     (
         mesh.nodes[0].site.usage_by_account(Some(mesh.vo)),
-        state(&mesh, 0).counters,
+        mesh.nodes[0].site.view_digest(mesh.vo),
     )
 }
 

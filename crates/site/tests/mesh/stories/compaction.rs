@@ -14,7 +14,6 @@ fn slow() -> Timing {
         heartbeat: HOUR,
         sync: Millis::from_secs(600),
         silence: HOUR.times(3),
-        checkpoint_batches: 16,
         sweep_entries: 8_192,
         ..timing()
     }

@@ -1,121 +1,84 @@
 //! What must be refused is refused, changes nothing, and never stops a site.
 
-use fairmesh_model::documents::PathCells;
-use fairmesh_model::{
-    Counters, Incarnation, Millis, Seq, Signed, Span, UsageBatch, WallTime, WindowLength,
-};
-use fairmesh_site::gossip::wire::Push;
+use fairmesh_model::{Millis, Span, WallTime, WindowLength};
 use fairmesh_site::{Event, Notice, Verdict};
 use proptest::prelude::*;
-use serde_bytes::ByteBuf;
 
-use crate::ledger::{Ledger, assert_converged, state};
+use crate::ledger::{Ledger, assert_converged, assert_same, seen, state, sums};
+use crate::liar::{Liar, offer, usage};
 use crate::mesh::Mesh;
-use crate::vo::{DAY, HOUR, job, path, site_id, site_key};
+use crate::vo::{DAY, HOUR, job, path, site_id};
 
-/// A batch of the site with key `signer`, in the name of site `claimed`.
-fn batch(mesh: &Mesh, claimed: usize, signer: usize, at: WallTime, charge: u64) -> Vec<u8> {
-    let span = Span::Window(WindowLength::HOUR.window_at(at));
-    let counters = Counters {
-        charge,
-        ..Counters::default()
-    };
-    let body = UsageBatch {
-        vo: mesh.vo,
-        site: site_id(claimed),
-        incarnation: Incarnation(1),
-        seq: Seq(1),
-        previous: None,
-        at,
-        retired_below: Incarnation(0),
-        settled_below: Incarnation(0),
-        cells: PathCells::from_rows([(span, path("/g0/u0"), counters)]),
-    };
-    let signed = Signed::sign(body, &[&site_key(signer)]).expect("well-formed");
-    Push::Batch(ByteBuf::from(signed.bytes().to_vec())).to_bytes()
+/// The dishonest member: it is in the charter, and runs no node.
+const LIAR: usize = 3;
+
+fn mesh_with_liar() -> Mesh {
+    Mesh::found_with(1, 3, crate::vo::timing(), |charter| {
+        *charter = crate::vo::charter("grid", LIAR + 1);
+    })
 }
 
-/// What a member may sign, though no honest one does: an hour, and today as a whole behind it.
-fn early_day(mesh: &Mesh) -> [Vec<u8>; 2] {
-    let (at, length) = (mesh.now(0).wall, WindowLength::HOUR);
-    let hour = length.window_at(at);
-    let sign = |seq: u64, previous, span: Span, charge: u64| {
-        let counters = Counters {
-            charge,
-            ..Counters::default()
-        };
-        let body = UsageBatch {
-            vo: mesh.vo,
-            site: site_id(2),
-            incarnation: Incarnation(1),
-            seq: Seq(seq),
-            previous,
-            at,
-            retired_below: Incarnation(0),
-            settled_below: Incarnation(0),
-            cells: PathCells::from_rows([(span, path("/g0/u0"), counters)]),
-        };
-        Signed::sign(body, &[&site_key(2)]).expect("well-formed")
-    };
-    let first = sign(1, None, Span::Window(hour), 7_000_000);
-    let day = Span::Day(length.day_of(hour));
-    let second = sign(2, Some(first.hash()), day, 7_000_001);
-    [first, second].map(|batch| Push::Batch(ByteBuf::from(batch.bytes().to_vec())).to_bytes())
-}
-
-#[test]
-fn hours_that_are_merged_too_early_weigh_the_same_for_whoever_heard_them_and_whoever_did_not() {
-    let mut mesh = Mesh::found(1, 3);
-    // The middle of the day, which the whole of it is weighed from, must lie behind us.
-    let day = mesh.now(0).wall.0 % DAY.0;
-    mesh.tick_ms = 600_000;
-    mesh.run(Millis(DAY.0 - day + HOUR.0 * 22));
-    for bytes in early_day(&mesh) {
-        assert_eq!(offer(&mut mesh, bytes), Verdict::Accept);
-    }
-    mesh.handle(0, Event::Tick);
-    let heard = mesh.nodes[0].site.view_digest(mesh.vo);
-    let config = mesh.nodes[0].config.clone();
-    mesh.handle(0, Event::Reconfigured(Box::new(config)));
-    assert_eq!(heard, mesh.nodes[0].site.view_digest(mesh.vo));
-}
-
-fn offer(mesh: &mut Mesh, bytes: Vec<u8>) -> Verdict {
-    let (from, vo) = (site_id(1), mesh.vo);
-    mesh.handle(
-        0,
-        Event::Pushed {
-            from,
-            vo,
-            bytes,
-            token: 0,
-        },
-    );
-    mesh.nodes[0].verdicts.pop().expect("judged")
+fn hour_of(at: WallTime) -> Span {
+    Span::Window(WindowLength::HOUR.window_at(at))
 }
 
 #[test]
 fn strangers_forgers_liars_and_prophets_change_nothing() {
-    let mut mesh = Mesh::found(1, 3);
-    let (before, now) = (state(&mesh, 0), mesh.now(0).wall);
-    let stranger = batch(&mesh, 9, 9, now, 5);
-    let forged = batch(&mesh, 2, 9, now, 5);
-    let too_much = batch(&mesh, 2, 2, now, u64::MAX);
-    let future = batch(&mesh, 2, 2, now.after(DAY), 5);
-    let framed = batch(&mesh, 1, 9, now.after(DAY), 5);
-    assert_eq!(offer(&mut mesh, stranger), Verdict::Ignore);
-    assert_eq!(offer(&mut mesh, forged), Verdict::Reject);
-    assert_eq!(offer(&mut mesh, too_much), Verdict::Ignore);
-    assert_eq!(offer(&mut mesh, framed), Verdict::Reject);
+    let mut mesh = mesh_with_liar();
+    let (before, now) = (seen(&mesh, 0), mesh.now(0).wall);
+    let stranger = Liar::new(&mesh, 9).sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
+    assert_eq!(offer(&mut mesh, 0, stranger), Verdict::Ignore);
+    // A flipped bit of a signature.
+    let mut forged = Liar::new(&mesh, LIAR).sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
+    let last = forged.len() - 2;
+    forged[last] ^= 1;
+    assert_eq!(offer(&mut mesh, 0, forged), Verdict::Reject);
     let clock_off =
         |mesh: &Mesh| mesh.noticed(0, |notice| matches!(notice, Notice::ClockOff { .. }));
     assert!(
         !clock_off(&mesh),
-        "a forged batch says nothing about anybody's clock"
+        "a forged head says nothing about anybody's clock"
     );
-    assert_eq!(offer(&mut mesh, future), Verdict::Ignore);
+    let future = Liar::new(&mesh, LIAR).sign(now.after(DAY), usage(hour_of(now), &[("/g0/u0", 5)]));
+    assert_eq!(offer(&mut mesh, 0, future), Verdict::Ignore);
     assert!(clock_off(&mesh));
-    assert_eq!(state(&mesh, 0), before);
+    // Usage of a time that has not come, under a head of now.
+    let mut prophet = Liar::new(&mesh, LIAR);
+    prophet.sign(now, usage(hour_of(now.after(DAY)), &[("/g0/u0", 5)]));
+    mesh.admit(LIAR, prophet);
+    mesh.run(Millis::from_secs(30));
+    assert_eq!(seen(&mesh, 0), before);
+    assert_same(&mut mesh);
+}
+
+#[test]
+fn a_day_that_is_merged_too_early_weighs_the_same_for_whoever_held_its_hours_and_whoever_did_not() {
+    let mut mesh = mesh_with_liar();
+    // The middle of the day, which the whole of it is weighed from, must lie behind us.
+    let day = mesh.now(0).wall.0 % DAY.0;
+    mesh.tick_ms = 600_000;
+    mesh.run(Millis(DAY.0 - day + HOUR.0 * 22));
+    let now = mesh.now(0).wall;
+    let mut liar = Liar::new(&mesh, LIAR);
+    let mut hours = usage(hour_of(now), &[("/g0/u0", 7_000_000)]);
+    liar.sign(now, hours.clone());
+    mesh.admit(LIAR, liar);
+    mesh.cut(2);
+    mesh.run(HOUR);
+    let mut liar = mesh.liars.remove(&site_id(LIAR)).expect("there");
+    hours[0].1 = None;
+    let today = Span::Day(WindowLength::HOUR.day_of(WindowLength::HOUR.window_at(now)));
+    hours.extend(usage(today, &[("/g0/u0", 7_000_001)]));
+    liar.sign(mesh.now(0).wall, hours);
+    mesh.admit(LIAR, liar);
+    mesh.heal();
+    mesh.run(HOUR);
+    assert_same(&mut mesh);
+    assert_eq!(sums(&mesh, 0)[&path("/g0/u0")].0, 7_000_001);
+    let taken = mesh.nodes[0].site.view_digest(mesh.vo);
+    let config = mesh.nodes[0].config.clone();
+    mesh.handle(0, Event::Reconfigured(Box::new(config)));
+    assert_eq!(taken, mesh.nodes[0].site.view_digest(mesh.vo));
 }
 
 #[test]
@@ -134,39 +97,42 @@ fn a_clock_that_is_off_is_named_and_its_usage_counts_once_it_is_time() {
 }
 
 #[test]
-fn a_site_that_reports_more_than_it_declares_goes_on_and_is_believed_up_to_that() {
+fn a_site_that_reports_more_than_it_declares_counts_up_to_that_everywhere_alike() {
     let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
     ledger.report(&mut mesh, 1);
     let end = mesh.now(1).wall;
-    let absurd = job(
-        "absurd",
-        "grid",
-        "g2",
-        "u3",
-        (end.before(Millis::from_secs(60)), end),
-        4_000_000,
+    let ran = (end.before(HOUR), end);
+    let absurd = job("absurd", "grid", "g2", "u3", ran, 4_000_000);
+    let reported = mesh.report(1, &[absurd]).expect("answered");
+    assert_eq!(
+        (reported.counted, reported.refused.len()),
+        (0, 1),
+        "no site has such a machine"
     );
-    let reported = mesh.report(1, &[absurd]).expect("acknowledged");
-    assert_eq!(reported.counted, 1);
-    for _ in 0..10 {
-        ledger.report(&mut mesh, 1);
+    // Each could have run, all of them together not.
+    for index in 0..10 {
+        let record = job(format!("much-{index}"), "grid", "g2", "u3", ran, 900);
+        mesh.report(1, std::slice::from_ref(&record))
+            .expect("acknowledged");
+        ledger.count(&record);
         mesh.run(Millis::from_secs(10));
     }
     mesh.run(Millis::from_secs(30));
-    assert!(mesh.noticed(1, |notice| matches!(notice, Notice::OverCapacity { .. })));
-    let seen = crate::ledger::sums(&mesh, 0);
-    let honest = |sums: &crate::ledger::Sums| {
-        let others = sums
-            .iter()
-            .filter(|(account, _)| **account != path("/g2/u3"));
-        others
-            .map(|(account, sum)| (account.clone(), *sum))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(honest(&seen), honest(&ledger.sums));
+    assert_converged(&mut mesh, &ledger);
+    let names_it = |notice: &Notice| matches!(notice, Notice::OverCapacity { site, .. } if *site == site_id(1));
+    for node in 0..3 {
+        assert!(mesh.noticed(node, names_it), "node {node}");
+        let view = mesh.nodes[node].site.view();
+        let entry = view.reader().entry(&path("/grid")).expect("an entry");
+        let most = 2 * 1_000 * HOUR.0 * 17 / 16;
+        assert!(
+            view.reader().sums(entry).global >> 32 <= u128::from(most),
+            "node {node}"
+        );
+    }
     mesh.restart(1);
     mesh.run(Millis::from_secs(30));
-    assert_eq!(honest(&crate::ledger::sums(&mesh, 2)), honest(&ledger.sums));
+    assert_converged(&mut mesh, &ledger);
 }
 
 proptest! {

@@ -18,6 +18,7 @@ fn halves_diverge_and_are_identical_within_three_sync_intervals_of_the_heal() {
             mesh.run(Millis(2_000));
         }
         mesh.run(timing().publish.times(3));
+        mesh.drain();
         assert_eq!(state(&mesh, 0), state(&mesh, 2));
         assert_eq!(state(&mesh, 3), state(&mesh, 5));
         assert_ne!(state(&mesh, 0).view, state(&mesh, 3).view);

@@ -66,7 +66,7 @@ fn an_expired_policy_stays_in_force_and_says_so() {
 }
 
 #[test]
-fn a_smaller_declared_capacity_takes_back_nothing_that_was_counted() {
+fn a_smaller_declared_capacity_weighs_less_on_every_node_alike_and_loses_nothing() {
     let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
     let end = mesh.now(0).wall;
     let large = vo::job(
@@ -86,11 +86,34 @@ fn a_smaller_declared_capacity_takes_back_nothing_that_was_counted() {
         .sites
         .iter_mut()
         .for_each(|member| member.cores = 10);
-    assert!(mesh.publish(0, sign_charter(charter).bytes()).is_ok());
+    let signed = sign_charter(charter);
+    let smaller = signed.hash();
+    assert!(mesh.publish(0, signed.bytes()).is_ok());
     mesh.run(Millis::from_secs(20));
+    let counted = |mesh: &Mesh, node: usize| {
+        let view = mesh.nodes[node].site.view();
+        let entry = view.reader().entry(&path("/grid/g0/u0")).expect("an entry");
+        view.reader().sums(entry).global >> 32
+    };
+    let most = 10 * vo::HOUR.0 * 17 / 16;
     for node in 0..3 {
+        assert!(
+            counted(&mesh, node) <= 2 * u128::from(most),
+            "at node {node}"
+        );
         mesh.restart(node);
         mesh.run(Millis::from_secs(20));
     }
     assert_converged(&mut mesh, &ledger);
+    let mut charter = next_charter(&sign_charter(next_charter(&mesh.charter)));
+    charter.previous = Some(smaller);
+    assert!(mesh.publish(0, sign_charter(charter).bytes()).is_ok());
+    mesh.run(Millis::from_secs(20));
+    for node in 0..3 {
+        assert_eq!(
+            counted(&mesh, node),
+            u128::from(900 * 1_200_000u64),
+            "at node {node}"
+        );
+    }
 }

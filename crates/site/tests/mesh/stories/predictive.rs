@@ -62,7 +62,7 @@ fn in_flight_usage_counts_shrinks_and_is_dropped_when_its_site_falls_silent() {
     for node in 1..3 {
         assert_eq!(expected(&mesh, node), 0, "node {node}");
     }
-    // Back again without jobs: what it predicted in its earlier life is over for itself too.
+    // Back again without jobs: what it predicted in its earlier incarnation is over for itself too.
     mesh.restart(0);
     run_jobs(&mut mesh, 0);
     mesh.run(Millis::from_secs(30));
@@ -85,7 +85,7 @@ fn a_restart_without_jobs_takes_back_what_was_expected() {
 }
 
 #[test]
-fn a_clock_that_was_ahead_drops_no_sheet_for_good() {
+fn a_clock_that_was_ahead_drops_no_running_jobs_for_good() {
     let mut mesh = Mesh::found_with(1, 3, timing(), |charter| {
         charter.usage_mode = UsageMode::Predictive;
     });

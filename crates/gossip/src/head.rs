@@ -1,0 +1,240 @@
+//! Heads: what a site signs, and which of two heads stays.
+//!
+//! Lattice: a set of heads of one site of which none covers another. A head is covered by one of its
+//! incarnation with a higher seq (of two with one seq the one with the lower root stays), and by one
+//! that names it. Joining two sets keeps what neither covers, at most [`HEADS_MAX`] of the highest
+//! incarnations. Covering only collects garbage: a head that is contained in another one and not named
+//! there costs memory and changes no number, because contents are joined by maximum.
+//!
+//! Invariant: joining is commutative, associative and idempotent for heads whose `covers` is cumulative,
+//! as every honest site's is; for any other heads two sets that were offered each other are equal.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use crdts::CvRDT;
+use fairmesh_model::{
+    ContentHash, Document, Incarnation, Millis, Seq, SiteId, Verified, VoId, WallTime,
+};
+use serde::{Deserialize, Serialize};
+
+/// Most uncovered heads of one site that are kept. An honest site has one, and two for the moments
+/// after a restored backup; a machine that was cloned adds one for each clone.
+pub const HEADS_MAX: usize = 4;
+
+/// Most heads that one head names as covered: bounds its size. The newest earlier incarnations are
+/// enough, because a head that is not named only costs memory.
+pub const COVERS_MAX: usize = 16;
+
+/// What a site has published in a VO, as one signature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The VO.
+    #[serde(rename = "v")]
+    pub vo: VoId,
+    /// Who publishes.
+    #[serde(rename = "s")]
+    pub site: SiteId,
+    /// Which start of its node.
+    #[serde(rename = "i")]
+    pub incarnation: Incarnation,
+    /// Counts up in an incarnation, from 1.
+    #[serde(rename = "n")]
+    pub seq: Seq,
+    /// When it was signed, by the site's clock. Says how fresh it is; orders nothing.
+    #[serde(rename = "t")]
+    pub at: WallTime,
+    /// Hash of the manifest.
+    #[serde(rename = "r")]
+    pub root: ContentHash,
+    /// The last heads of earlier incarnations whose contents this one contains, ascending.
+    #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
+    pub covers: Vec<(Incarnation, Seq)>,
+}
+
+impl Document for Head {
+    const TYPE: &'static str = "head";
+    const BYTES_MAX: usize = 1_024;
+
+    fn vo(&self) -> Option<VoId> {
+        Some(self.vo)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.covers.len() > COVERS_MAX {
+            return Err(format!("it names more than {COVERS_MAX} earlier heads"));
+        }
+        if !self.covers.is_sorted_by(|a, b| a.0 < b.0) {
+            return Err("the heads that it names are not in order".to_owned());
+        }
+        // Earlier ones only: two heads that name each other would both be superfluous.
+        if self
+            .covers
+            .last()
+            .is_some_and(|(last, _)| *last >= self.incarnation)
+        {
+            return Err("it names an incarnation that is not earlier".to_owned());
+        }
+        if self.seq == Seq(0) {
+            return Err("its seq is 0".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Whether `by` makes `head`, another head of the site, superfluous.
+pub fn covers(by: &Verified<Head>, head: &Verified<Head>) -> bool {
+    let (mine, theirs) = (by.body(), head.body());
+    if mine.incarnation == theirs.incarnation {
+        return rank(by) > rank(head);
+    }
+    let named = |(incarnation, seq): &(Incarnation, Seq)| {
+        *incarnation == theirs.incarnation && *seq >= theirs.seq
+    };
+    mine.covers.iter().any(named)
+}
+
+/// The order of the heads of one incarnation: of one seq the lower root stays, and of one root the
+/// lower hash.
+fn rank(head: &Verified<Head>) -> (Seq, std::cmp::Reverse<(ContentHash, ContentHash)>) {
+    let body = head.body();
+    (body.seq, std::cmp::Reverse((body.root, head.hash())))
+}
+
+/// What became of a head that was offered to a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Offered {
+    /// It is held, or covered by one that is. Nothing changed.
+    Known,
+    /// It is of the seq of one that is held and differs: with it, a proof that the site signed two.
+    Forks(Arc<Verified<Head>>),
+    /// It would be kept.
+    Fresh,
+}
+
+/// The uncovered heads of one site.
+#[derive(Debug, Clone, Default)]
+pub struct HeadSet {
+    heads: BTreeMap<Incarnation, Arc<Verified<Head>>>,
+    /// Heads signed so long before the newest that nothing in them weighs any more go; `None` keeps all.
+    history: Option<Millis>,
+}
+
+impl HeadSet {
+    /// No heads, of a VO that weighs usage for `history`.
+    pub fn new(history: Option<Millis>) -> Self {
+        Self {
+            heads: BTreeMap::new(),
+            history,
+        }
+    }
+
+    /// Takes how long usage weighs in the VO.
+    pub fn set_history(&mut self, history: Millis) {
+        self.history = Some(history);
+    }
+
+    /// The heads, by incarnation.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Verified<Head>>> {
+        self.heads.values()
+    }
+
+    /// The head of an incarnation.
+    pub fn get(&self, incarnation: Incarnation) -> Option<&Arc<Verified<Head>>> {
+        self.heads.get(&incarnation)
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// When the newest head was signed.
+    pub fn newest_at(&self) -> Option<WallTime> {
+        self.iter().map(|head| head.body().at).max()
+    }
+
+    /// What adding `head` would do.
+    pub fn judge(&self, head: &Verified<Head>) -> Offered {
+        let body = head.body();
+        if let Some(held) = self.heads.get(&body.incarnation) {
+            let differs = held.body().seq == body.seq && held.hash() != head.hash();
+            if differs {
+                return Offered::Forks(held.clone());
+            }
+        }
+        let is_known =
+            |held: &Arc<Verified<Head>>| held.hash() == head.hash() || covers(held, head);
+        let too_low =
+            self.heads.len() >= HEADS_MAX && self.heads.keys().next() > Some(&body.incarnation);
+        if too_low || self.iter().any(is_known) || self.is_past(body.at, self.newest_at()) {
+            Offered::Known
+        } else {
+            Offered::Fresh
+        }
+    }
+
+    /// Joins a head in. Returns the incarnations whose heads went, or whose head was replaced.
+    pub fn insert(&mut self, head: Arc<Verified<Head>>) -> Vec<Incarnation> {
+        let is_known =
+            |held: &Arc<Verified<Head>>| held.hash() == head.hash() || covers(held, &head);
+        if self.iter().any(is_known) {
+            return Vec::new();
+        }
+        let (incarnation, mut gone) = (head.body().incarnation, Vec::new());
+        self.heads.retain(|held, kept| {
+            let stays = !covers(&head, kept);
+            if !stays {
+                gone.push(*held);
+            }
+            stays
+        });
+        self.heads.insert(incarnation, head);
+        let newest = self.newest_at();
+        let history = self.history;
+        self.heads.retain(|held, kept| {
+            let stays = !is_past(history, kept.body().at, newest);
+            if !stays {
+                gone.push(*held);
+            }
+            stays
+        });
+        while self.heads.len() > HEADS_MAX {
+            gone.extend(self.heads.pop_first().map(|(lowest, _)| lowest));
+        }
+        gone
+    }
+
+    fn is_past(&self, at: WallTime, newest: Option<WallTime>) -> bool {
+        is_past(self.history, at, newest)
+    }
+}
+
+fn is_past(history: Option<Millis>, at: WallTime, newest: Option<WallTime>) -> bool {
+    history
+        .zip(newest)
+        .is_some_and(|(history, newest)| newest.since(at) > history)
+}
+
+impl PartialEq for HeadSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.heads == other.heads
+    }
+}
+
+impl Eq for HeadSet {}
+
+impl CvRDT for HeadSet {
+    type Validation = Infallible;
+
+    fn validate_merge(&self, _: &Self) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        for head in other.heads.into_values() {
+            self.insert(head);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Parts that are under way: what a head lacks before it can come into force.
+//!
+//! Invariant: of each site at most one head is fetched at a time, and its declared bytes are bounded
+//! before the first is asked for. What came for a head that never became whole is forgotten when
+//! nothing has come for a while, and kept when a later head of the site names it, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairmesh_model::{ContentHash, Incarnation, Millis, MonoTime, SiteId, Verified};
+
+use super::{Absorbed, Kinds, Replica};
+use crate::head::Head;
+use crate::part::{ManifestRow, Part, PartKey, Parts};
+use crate::refusal::Refusal;
+use crate::wire::RequestId;
+
+/// Time without progress after which a head is given up.
+const PATIENCE: Millis = Millis::from_secs(60);
+
+/// Most declared bytes of all heads of one VO that are fetched at one time; further ones wait.
+const FETCHED_BYTES_MAX: u64 = 64 << 20;
+
+/// A head whose parts are not all here.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(super) head: Arc<Verified<Head>>,
+    rows: BTreeMap<PartKey, (ContentHash, u32)>,
+    here: BTreeMap<ContentHash, Arc<[u8]>>,
+    missing: BTreeMap<PartKey, Option<RequestId>>,
+    offered_by: BTreeSet<SiteId>,
+    until: MonoTime,
+}
+
+impl Fetch {
+    /// What `head` lacks, where `before` was fetched until now.
+    pub(super) fn new(
+        head: Arc<Verified<Head>>,
+        rows: Vec<ManifestRow>,
+        before: Option<Self>,
+    ) -> Self {
+        let rows: BTreeMap<PartKey, (ContentHash, u32)> = rows
+            .into_iter()
+            .map(|(key, hash, len)| (key, (hash, len)))
+            .collect();
+        let is_same = before
+            .as_ref()
+            .is_some_and(|before| before.head.hash() == head.hash());
+        let (mut here, asked, offered_by) = match before {
+            Some(before) if is_same => (before.here, before.missing, before.offered_by),
+            Some(before) => (before.here, BTreeMap::new(), BTreeSet::new()),
+            None => Default::default(),
+        };
+        let named: BTreeSet<ContentHash> = rows.values().map(|(hash, _)| *hash).collect();
+        here.retain(|hash, _| named.contains(hash));
+        let missing = rows
+            .iter()
+            .filter(|(_, (hash, _))| !here.contains_key(hash));
+        let missing = missing.map(|(key, _)| (key.clone(), asked.get(key).copied().flatten()));
+        Self {
+            missing: missing.collect(),
+            head,
+            rows,
+            here,
+            offered_by,
+            until: MonoTime(0),
+        }
+    }
+
+    /// Takes what is held already under the same names.
+    pub(super) fn fill(&mut self, parts: &Parts) {
+        self.missing.retain(|key, _| {
+            let hash = self.rows[key].0;
+            let held = parts.get(key).filter(|part| part.hash == hash);
+            if let Some(held) = held {
+                self.here.insert(hash, held.bytes.clone());
+            }
+            held.is_none()
+        });
+    }
+
+    /// A peer has all of it.
+    pub(super) fn offered(&mut self, by: SiteId, now: MonoTime) {
+        self.offered_by.insert(by);
+        self.until = now.after(PATIENCE);
+    }
+
+    /// All parts, once they are here.
+    pub(super) fn finished(&self) -> Option<Parts> {
+        if !self.missing.is_empty() {
+            return None;
+        }
+        let seq = self.head.body().seq;
+        let part = |(key, (hash, _)): (&PartKey, &(ContentHash, u32))| {
+            let part = Part {
+                hash: *hash,
+                bytes: self.here.get(hash)?.clone(),
+                rows: 0,
+                since: seq,
+            };
+            Some((key.clone(), part))
+        };
+        self.rows.iter().map(part).collect()
+    }
+
+    /// Bytes that are here.
+    pub(super) fn bytes(&self) -> usize {
+        self.here.values().map(|bytes| bytes.len()).sum()
+    }
+
+    fn declared(&self) -> u64 {
+        self.rows.values().map(|(_, len)| u64::from(*len)).sum()
+    }
+}
+
+impl Replica {
+    /// Names of parts to ask `peer` for in one request, some `room` bytes of them, and notes them down
+    /// under its number.
+    pub(crate) fn want(
+        &mut self,
+        peer: SiteId,
+        id: RequestId,
+        mut room: usize,
+    ) -> Vec<(SiteId, Incarnation, Vec<PartKey>)> {
+        let mut wanted = Vec::new();
+        let mut declared = 0;
+        for (site, held) in &mut self.sites {
+            let Some(fetch) = &mut held.fetch else {
+                continue;
+            };
+            declared += fetch.declared();
+            if declared > FETCHED_BYTES_MAX && declared > fetch.declared() {
+                break;
+            }
+            if !fetch.offered_by.contains(&peer) {
+                continue;
+            }
+            let mut keys = Vec::new();
+            for (key, asked) in fetch
+                .missing
+                .iter_mut()
+                .filter(|(_, asked)| asked.is_none())
+            {
+                if room == 0 {
+                    break;
+                }
+                let (_, len) = fetch.rows[key];
+                room = room.saturating_sub(len as usize + key.as_bytes().len());
+                *asked = Some(id);
+                keys.push(key.clone());
+            }
+            if !keys.is_empty() {
+                wanted.push((*site, fetch.head.body().incarnation, keys));
+            }
+        }
+        wanted
+    }
+
+    /// Whether parts of a head of `site` are under way.
+    pub fn is_fetching(&self, site: SiteId) -> bool {
+        self.sites
+            .get(&site)
+            .is_some_and(|held| held.fetch.is_some())
+    }
+
+    /// The request is over: what it asked for and did not bring may be asked for again.
+    pub(crate) fn unask(&mut self, id: RequestId, answered_by: Option<SiteId>) {
+        for fetch in self
+            .sites
+            .values_mut()
+            .filter_map(|held| held.fetch.as_mut())
+        {
+            let mut is_short = false;
+            for asked in fetch
+                .missing
+                .values_mut()
+                .filter(|asked| **asked == Some(id))
+            {
+                *asked = None;
+                is_short = true;
+            }
+            // Whoever answered without it has moved on: the next exchange finds out to where.
+            if let Some(peer) = answered_by.filter(|_| is_short) {
+                fetch.offered_by.remove(&peer);
+            }
+        }
+    }
+
+    /// A peer is gone, or gives nothing any more.
+    pub(crate) fn forget_offers(&mut self, peer: SiteId) {
+        for fetch in self
+            .sites
+            .values_mut()
+            .filter_map(|held| held.fetch.as_mut())
+        {
+            fetch.offered_by.remove(&peer);
+        }
+    }
+
+    /// Gives up what has not moved for long.
+    pub(crate) fn expire(&mut self, now: MonoTime) {
+        for held in self.sites.values_mut() {
+            held.fetch.take_if(|fetch| fetch.until <= now);
+        }
+    }
+
+    /// Takes the parts that a request brought. Returns what became of each head that is whole now.
+    pub fn take_parts(
+        &mut self,
+        kinds: &dyn Kinds,
+        now: MonoTime,
+        from: SiteId,
+        id: RequestId,
+        parts: Vec<Vec<u8>>,
+    ) -> Vec<Result<Absorbed, Refusal>> {
+        let came: BTreeMap<ContentHash, Arc<[u8]>> = parts
+            .into_iter()
+            .map(|bytes| (ContentHash::of(&bytes), bytes.into()))
+            .collect();
+        let mut whole = Vec::new();
+        for held in self.sites.values_mut() {
+            let Some(fetch) = &mut held.fetch else {
+                continue;
+            };
+            let before = fetch.missing.len();
+            let (rows, here) = (&fetch.rows, &mut fetch.here);
+            fetch.missing.retain(|key, _| {
+                let hash = rows[key].0;
+                let part = came.get(&hash);
+                if let Some(part) = part {
+                    here.insert(hash, part.clone());
+                }
+                part.is_none()
+            });
+            if fetch.missing.len() < before {
+                fetch.until = now.after(PATIENCE);
+            }
+            if let Some(parts) = fetch.finished() {
+                whole.push((fetch.head.clone(), parts));
+                held.fetch = None;
+            }
+        }
+        self.unask(id, Some(from));
+        let whole = whole.into_iter();
+        whole
+            .map(|(head, parts)| self.complete(kinds, &head, parts))
+            .collect()
+    }
+}

@@ -1,0 +1,241 @@
+//! Putting heads into force: this site's own, which are signed here, and others' that are whole.
+//!
+//! Invariant: what changes of a site is told exactly: the parts whose forms in its uncovered heads are
+//! others than before, and the rows that make the store what is held.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairmesh_model::{
+    ContentHash, Incarnation, Seq, Signed, SigningKey, SiteId, Verified, WallTime, cbor,
+};
+use serde_bytes::ByteBuf;
+
+use super::{Change, Held, HeldRow, Kinds, Replica, digest_of, role_of, rows_of};
+use crate::content::Content;
+use crate::head::{COVERS_MAX, Head, HeadSet};
+use crate::part::{Changes, Part, PartKey, Parts};
+use crate::wire::{PUSH_BYTES_MAX, Push};
+
+impl Replica {
+    /// Signs the next head of this site: the first of `incarnation` covers every head of this site that
+    /// is held, so the caller has joined what they hold into `changes`, which then is everything.
+    /// Returns what it changed and the push for everybody else.
+    ///
+    /// # Panics
+    /// If the key is not this site's, or the content is no content: bugs of the caller.
+    pub fn publish(
+        &mut self,
+        kinds: &dyn Kinds,
+        key: &SigningKey,
+        incarnation: Incarnation,
+        at: WallTime,
+        changes: Vec<(PartKey, Option<Vec<u8>>)>,
+    ) -> (Change, Vec<u8>) {
+        let own = self.own;
+        assert_eq!(key.site_id(), own, "a site signs for itself");
+        let held = self.sites.entry(own).or_default();
+        let last = held.heads.get(incarnation).map(|last| last.body().seq);
+        let mut body = Head {
+            vo: self.vo,
+            site: own,
+            incarnation,
+            seq: last.map_or(Seq(1), Seq::next),
+            at,
+            root: ContentHash::from_bytes([0; 32]),
+            covers: covered(&held.heads, incarnation),
+        };
+        let mut parts = parts_of(kinds, &body, changes);
+        // The first head of an incarnation is told as what changed since the last one before.
+        let newest = held
+            .heads
+            .iter()
+            .next_back()
+            .map(|head| head.body().incarnation);
+        let before = last.map(|_| incarnation).or(newest);
+        let base = before.and_then(|of| held.heads.get(of).zip(held.contents.get(&of)));
+        if let (None, Some((_, content))) = (last, base) {
+            let target = parts
+                .into_iter()
+                .filter_map(|(name, part)| Some((name, part?)));
+            parts = content.changes_to(&target.collect::<Parts>());
+        }
+        let empty = Content::default();
+        body.root = base
+            .map_or(&empty, |(_, content)| content)
+            .root_after(&parts);
+        let delta = base.map(|(head, content)| {
+            let of = (head.body().incarnation, head.body().seq);
+            cbor::to_vec(&content.delta(of, &parts))
+        });
+        let head = Signed::sign(body, &[key]).and_then(|signed| signed.verify(&[&role_of(own)]));
+        let head = Arc::new(head.expect("our own head is well-formed"));
+        let push = push_of(&head, delta.as_deref());
+        let told = last.zip(delta).map(|(last, delta)| (last, delta.into()));
+        (self.put(head, before, parts, told), push)
+    }
+
+    /// Puts a head into force whose content is that of the head of `base` after `changes`.
+    pub(super) fn put(
+        &mut self,
+        head: Arc<Verified<Head>>,
+        base: Option<Incarnation>,
+        changes: Changes,
+        delta: Option<(Seq, Arc<[u8]>)>,
+    ) -> Change {
+        let (site, incarnation) = (head.body().site, head.body().incarnation);
+        let history = self.history;
+        let counts = self.members.contains(&site) || site == self.own;
+        let held = self.sites.entry(site).or_insert_with(|| Held {
+            heads: HeadSet::new(history),
+            ..Held::default()
+        });
+        let before = digest_of(held);
+        let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
+        let mut rows = held.bring_in(&head, base, changes, delta);
+        let gone = held.heads.insert(head.clone());
+        let is_gone = |of: &Incarnation| *of != incarnation || held.heads.get(*of).is_none();
+        for lost in gone.into_iter().filter(is_gone).collect::<Vec<_>>() {
+            rows.extend(held.let_go(site, lost, incarnation, &mut touched));
+        }
+        if counts {
+            self.digest = self
+                .digest
+                .wrapping_sub(before)
+                .wrapping_add(digest_of(held));
+        }
+        Change {
+            head,
+            parts: touched.into_iter().collect(),
+            rows,
+        }
+    }
+}
+
+impl Held {
+    /// Makes the content of a head. Returns the rows to keep: none where only its time is new.
+    fn bring_in(
+        &mut self,
+        head: &Verified<Head>,
+        base: Option<Incarnation>,
+        changes: Changes,
+        delta: Option<(Seq, Arc<[u8]>)>,
+    ) -> Vec<HeldRow> {
+        let Head {
+            site,
+            incarnation,
+            seq,
+            root,
+            ..
+        } = *head.body();
+        let row = |part: Option<&PartKey>, bytes| HeldRow {
+            site,
+            incarnation,
+            part: part.cloned(),
+            bytes,
+        };
+        let bytes_of = |part: &Part| part.bytes.clone();
+        let old_root = self.heads.get(incarnation).map(|old| old.body().root);
+        let mut rows: Vec<HeldRow>;
+        let content = match self.contents.remove(&incarnation) {
+            Some(mut content) => {
+                let parts = changes.iter();
+                rows = parts
+                    .map(|(key, part)| row(Some(key), part.as_ref().map(bytes_of)))
+                    .collect();
+                content.apply(changes, seq, delta);
+                content
+            }
+            None => {
+                let copied = base.and_then(|base| self.contents.get(&base)).cloned();
+                let mut parts = copied.unwrap_or_default().parts;
+                parts.values_mut().for_each(|part| part.since = seq);
+                let mut content = Content::whole(parts, seq);
+                content.apply(changes, seq, delta);
+                rows = rows_of(site, incarnation, &content.parts, |part| {
+                    Some(bytes_of(part))
+                });
+                content
+            }
+        };
+        if old_root != Some(root) {
+            rows.push(row(None, Some(head.bytes().clone())));
+        }
+        self.contents.insert(incarnation, content);
+        rows
+    }
+
+    /// Lets go of a head that is covered. Returns the rows to delete; parts that its successor has not
+    /// in the same form are touched.
+    fn let_go(
+        &mut self,
+        site: SiteId,
+        lost: Incarnation,
+        successor: Incarnation,
+        touched: &mut BTreeSet<PartKey>,
+    ) -> Vec<HeldRow> {
+        let Some(content) = self.contents.remove(&lost) else {
+            return Vec::new();
+        };
+        let stays = self.contents.get(&successor);
+        for (key, part) in &content.parts {
+            let same = stays.and_then(|content| content.parts.get(key));
+            if same.is_none_or(|same| same.hash != part.hash) {
+                touched.insert(key.clone());
+            }
+        }
+        let mut rows = rows_of(site, lost, &content.parts, |_| None);
+        rows.push(HeldRow {
+            site,
+            incarnation: lost,
+            part: None,
+            bytes: None,
+        });
+        rows
+    }
+}
+
+/// This site's parts, checked as every member checks them.
+fn parts_of(kinds: &dyn Kinds, head: &Head, changes: Vec<(PartKey, Option<Vec<u8>>)>) -> Changes {
+    let part = |name: &PartKey, bytes: Vec<u8>| Part {
+        hash: ContentHash::of(&bytes),
+        rows: kinds
+            .check(head, name, &bytes)
+            .expect("our own part is well-formed"),
+        bytes: bytes.into(),
+        since: head.seq,
+    };
+    let changes = changes.into_iter().map(|(name, bytes)| {
+        let part = bytes.map(|bytes| part(&name, bytes));
+        (name, part)
+    });
+    changes.collect()
+}
+
+/// What the next head of `incarnation` covers: the other heads that are held and what they cover, the
+/// newest incarnations of them.
+fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)> {
+    let mut covers: BTreeMap<Incarnation, Seq> = BTreeMap::new();
+    for head in heads.iter() {
+        let body = head.body();
+        let itself = std::iter::once((body.incarnation, body.seq));
+        for (earlier, seq) in body.covers.iter().copied().chain(itself) {
+            let known = covers.entry(earlier).or_default();
+            *known = (*known).max(seq);
+        }
+    }
+    // A machine with the same key may count under a later one: that one covers this.
+    covers.retain(|earlier, _| *earlier < incarnation);
+    let excess = covers.len().saturating_sub(COVERS_MAX);
+    covers.into_iter().skip(excess).collect()
+}
+
+fn push_of(head: &Verified<Head>, delta: Option<&[u8]>) -> Vec<u8> {
+    let head = ByteBuf::from(head.bytes().to_vec());
+    let delta = delta.map(|delta| ByteBuf::from(delta.to_vec()));
+    let whole = Push::Head(head.clone(), delta).to_bytes();
+    if whole.len() <= PUSH_BYTES_MAX {
+        return whole;
+    }
+    Push::Head(head, None).to_bytes()
+}

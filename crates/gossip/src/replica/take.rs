@@ -1,0 +1,418 @@
+//! Taking heads from others.
+//!
+//! Invariant: a head is verified before anything else is looked at, its parts come to its root before
+//! anything is kept, and what no honest site signs is refused by every member alike.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairmesh_model::{ContentHash, Incarnation, Millis, Now, Seq, SiteId, Verified, cbor};
+
+use super::fetch::Fetch;
+use super::{Absorbed, Change, Held, HeldRow, Kinds, Proof, Replica, verify};
+use crate::content::{Content, Delta};
+use crate::head::{Head, HeadSet, Offered, covers};
+use crate::part::{
+    Changes, HEAD_BYTES_MAX, ManifestRow, PART_BYTES_MAX, Part, PartKey, Parts, check_manifest,
+    root_of,
+};
+use crate::refusal::Refusal;
+use crate::wire::{HeadItem, Told};
+
+/// Largest encoded delta: its patches and names.
+const DELTA_BYTES_MAX: usize = 1 << 20;
+
+/// Where an offered head is to be judged from: the node's time and how far ahead a site's may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// The time.
+    pub now: Now,
+    /// How far ahead of it a head may be signed.
+    pub tolerance: Millis,
+}
+
+impl Replica {
+    /// Takes a pushed head with what changed since the head before.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn take_push(
+        &mut self,
+        kinds: &dyn Kinds,
+        seen: Seen,
+        head: &[u8],
+        delta: Option<&[u8]>,
+    ) -> Result<Absorbed, Refusal> {
+        let head = verify(self.vo, head)?;
+        let site = head.body().site;
+        let (is_fresh, forked) = self.admit(&head, seen)?;
+        if !is_fresh {
+            return Ok(outcome(site, forked, Absorbed::Known));
+        }
+        let held = self.sites.entry(site).or_default();
+        if !held.may_take(seen.now) {
+            return Err(Refusal::TooOften(site));
+        }
+        let Some(delta) = delta else {
+            return Ok(outcome(site, forked, Absorbed::Gap));
+        };
+        let taken = self.take_delta(kinds, &head, delta)?;
+        Ok(outcome(
+            site,
+            forked,
+            taken.map_or(Absorbed::Gap, Absorbed::Changed),
+        ))
+    }
+
+    /// Takes a head from the answer of `from`, with what the peer could tell of its content.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn take_item(
+        &mut self,
+        kinds: &dyn Kinds,
+        seen: Seen,
+        from: SiteId,
+        item: HeadItem,
+    ) -> Result<Absorbed, Refusal> {
+        let head = verify(self.vo, &item.head)?;
+        let site = head.body().site;
+        let (is_fresh, forked) = self.admit(&head, seen)?;
+        if !is_fresh {
+            return Ok(outcome(site, forked, Absorbed::Known));
+        }
+        let taken = match item.told {
+            Told::Deltas(deltas) => {
+                let deltas: Vec<&[u8]> = deltas.iter().map(|delta| delta.as_slice()).collect();
+                let taken = self.take_deltas(kinds, &head, &deltas)?;
+                taken.map_or(Absorbed::Gap, Absorbed::Changed)
+            }
+            Told::Whole(parts) => self.take_whole(kinds, &head, parts)?,
+            Told::Since(rows, gone) => {
+                let target = self.manifest_after(&head, rows, &gone);
+                self.take_manifest(kinds, seen, from, &head, target)?
+            }
+            Told::Manifest(rows) => self.take_manifest(kinds, seen, from, &head, rows)?,
+        };
+        let held = self.sites.entry(site).or_default();
+        held.needs_manifest = matches!(taken, Absorbed::Gap);
+        Ok(outcome(site, forked, taken))
+    }
+
+    /// Takes two heads that contradict each other.
+    ///
+    /// # Errors
+    /// That they do not, or that the site is no member.
+    pub fn take_proof(&mut self, a: &[u8], b: &[u8]) -> Result<Absorbed, Refusal> {
+        let (a, b) = (verify(self.vo, a)?, verify(self.vo, b)?);
+        let site = a.body().site;
+        if !self.is_member(site) {
+            return Err(Refusal::NotMember(site));
+        }
+        let place =
+            |head: &Verified<Head>| (head.body().site, head.body().incarnation, head.body().seq);
+        if place(&a) != place(&b) || a.hash() == b.hash() {
+            return Err(Refusal::NoProof(site));
+        }
+        Ok(if self.keep_proof(a, b) {
+            Absorbed::Forked(site, None)
+        } else {
+            Absorbed::Known
+        })
+    }
+
+    /// Takes a head and all its parts from this node's own store.
+    ///
+    /// # Errors
+    /// Why it is refused: peers fill the gap.
+    pub fn restore(
+        &mut self,
+        kinds: &dyn Kinds,
+        head: &[u8],
+        parts: Vec<(PartKey, Vec<u8>)>,
+    ) -> Result<(), Refusal> {
+        let head = verify(self.vo, head)?;
+        let parts = parts
+            .into_iter()
+            .map(|(key, bytes)| (key, serde_bytes::ByteBuf::from(bytes)));
+        match self.take_whole(kinds, &head, parts.collect())? {
+            Absorbed::Gap => Err(Refusal::Content {
+                site: head.body().site,
+                what: "not all of its parts are here".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the head is to be taken now, and whether it proves a fork.
+    fn admit(&mut self, head: &Arc<Verified<Head>>, seen: Seen) -> Result<(bool, bool), Refusal> {
+        let body = head.body();
+        let site = body.site;
+        if !self.is_member(site) && site != self.own {
+            return Err(Refusal::NotMember(site));
+        }
+        if body.at > seen.now.wall.after(seen.tolerance) {
+            return Err(Refusal::Future { site, at: body.at });
+        }
+        let history = self.history;
+        let held = self.sites.entry(site).or_insert_with(|| Held {
+            heads: HeadSet::new(history),
+            ..Held::default()
+        });
+        if held.refused == Some(head.hash()) {
+            return Err(Refusal::Content {
+                site,
+                what: "this head was refused before".to_owned(),
+            });
+        }
+        match held.heads.judge(head) {
+            Offered::Known => Ok((false, false)),
+            Offered::Fresh => Ok((true, false)),
+            Offered::Forks(other) => {
+                let stays = covers(head, &other);
+                let is_news = self.keep_proof(other, head.clone());
+                Ok((stays, is_news))
+            }
+        }
+    }
+
+    /// Keeps a proof that a site signs two heads with one seq; says whether it is the first.
+    fn keep_proof(&mut self, a: Arc<Verified<Head>>, b: Arc<Verified<Head>>) -> bool {
+        let held = self.sites.entry(a.body().site).or_default();
+        // Of several proofs the one with the lowest hashes is kept, so that replicas come to agree.
+        let order = |proof: &Proof| proof.heads.each_ref().map(|head| head.hash());
+        let mut heads = [a, b];
+        heads.sort_by_key(|head| head.hash());
+        let proof = Proof { heads };
+        let is_first = held.proof.is_none();
+        if held
+            .proof
+            .as_ref()
+            .is_none_or(|known| order(&proof) < order(known))
+        {
+            held.proof = Some(proof);
+        }
+        self.digest = self.compute_digest();
+        is_first
+    }
+
+    fn take_delta(
+        &mut self,
+        kinds: &dyn Kinds,
+        head: &Arc<Verified<Head>>,
+        bytes: &[u8],
+    ) -> Result<Option<Change>, Refusal> {
+        let Ok(delta) = cbor::from_slice::<Delta>(bytes, DELTA_BYTES_MAX) else {
+            return Ok(None);
+        };
+        let (incarnation, seq) = delta.base;
+        let Some(content) = self.content_at(head.body().site, incarnation, seq) else {
+            return Ok(None);
+        };
+        let Some(changes) = content.patched(&delta, head.body().seq) else {
+            return Ok(None);
+        };
+        let told = (incarnation == head.body().incarnation).then(|| (seq, bytes.into()));
+        self.adopt(kinds, head, Some(incarnation), changes, told)
+    }
+
+    /// Takes deltas, each on what the one before it makes.
+    fn take_deltas(
+        &mut self,
+        kinds: &dyn Kinds,
+        head: &Arc<Verified<Head>>,
+        deltas: &[&[u8]],
+    ) -> Result<Option<Change>, Refusal> {
+        if let [one] = deltas {
+            return self.take_delta(kinds, head, one);
+        }
+        let (site, last) = (head.body().site, head.body().seq);
+        let parsed = deltas
+            .iter()
+            .map(|bytes| cbor::from_slice::<Delta>(bytes, DELTA_BYTES_MAX));
+        let Ok(parsed) = parsed.collect::<Result<Vec<Delta>, _>>() else {
+            return Ok(None);
+        };
+        let Some((incarnation, seq)) = parsed.first().map(|delta| delta.base) else {
+            return Ok(None);
+        };
+        let Some(mut content) = self.content_at(site, incarnation, seq).cloned() else {
+            return Ok(None);
+        };
+        let mut changes = Changes::new();
+        for delta in &parsed {
+            let Some(step) = content.patched(delta, last) else {
+                return Ok(None);
+            };
+            changes.extend(step.clone());
+            content.apply(step, last, None);
+        }
+        self.adopt(kinds, head, Some(incarnation), changes, None)
+    }
+
+    fn take_whole(
+        &mut self,
+        kinds: &dyn Kinds,
+        head: &Arc<Verified<Head>>,
+        parts: Vec<(PartKey, serde_bytes::ByteBuf)>,
+    ) -> Result<Absorbed, Refusal> {
+        let seq = head.body().seq;
+        let part = |bytes: serde_bytes::ByteBuf| Part {
+            hash: ContentHash::of(&bytes),
+            bytes: bytes.into_vec().into(),
+            rows: 0,
+            since: seq,
+        };
+        let bytes: u64 = parts.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let too_long = parts.iter().any(|(_, bytes)| bytes.len() > PART_BYTES_MAX);
+        if too_long || bytes > HEAD_BYTES_MAX {
+            return Ok(Absorbed::Gap);
+        }
+        let parts = parts.into_iter().map(|(key, bytes)| (key, part(bytes)));
+        self.complete(kinds, head, parts.collect())
+    }
+
+    /// The manifest that the peer tells as a difference from what is held.
+    fn manifest_after(
+        &self,
+        head: &Verified<Head>,
+        rows: Vec<ManifestRow>,
+        gone: &[PartKey],
+    ) -> Vec<ManifestRow> {
+        let body = head.body();
+        let held = self.sites.get(&body.site);
+        let content = held.and_then(|held| held.contents.get(&body.incarnation));
+        let held = content.map(Content::manifest).unwrap_or_default();
+        let mut all: BTreeMap<PartKey, (ContentHash, u32)> = held
+            .into_iter()
+            .map(|(key, hash, len)| (key, (hash, len)))
+            .collect();
+        all.retain(|key, _| !gone.contains(key));
+        all.extend(rows.into_iter().map(|(key, hash, len)| (key, (hash, len))));
+        all.into_iter()
+            .map(|(key, (hash, len))| (key, hash, len))
+            .collect()
+    }
+
+    /// Begins to fetch what of a manifest is not here, or adopts the head where all of it is.
+    fn take_manifest(
+        &mut self,
+        kinds: &dyn Kinds,
+        seen: Seen,
+        from: SiteId,
+        head: &Arc<Verified<Head>>,
+        rows: Vec<ManifestRow>,
+    ) -> Result<Absorbed, Refusal> {
+        let site = head.body().site;
+        if root_of(rows.iter().map(|(key, hash, len)| (key, hash, *len))) != head.body().root {
+            return Ok(Absorbed::Gap);
+        }
+        let held = self.sites.entry(site).or_default();
+        if let Err(what) = check_manifest(&rows) {
+            held.refused = Some(head.hash());
+            return Err(Refusal::Content { site, what });
+        }
+        let mut fetch = Fetch::new(head.clone(), rows, held.fetch.take());
+        for content in held.contents.values() {
+            fetch.fill(&content.parts);
+        }
+        if let Some(parts) = fetch.finished() {
+            return self.complete(kinds, head, parts);
+        }
+        fetch.offered(from, seen.now.mono);
+        self.sites.entry(site).or_default().fetch = Some(fetch);
+        Ok(Absorbed::Wanted)
+    }
+
+    /// All parts are here: the head comes into force if they come to its root.
+    pub(super) fn complete(
+        &mut self,
+        kinds: &dyn Kinds,
+        head: &Arc<Verified<Head>>,
+        parts: Parts,
+    ) -> Result<Absorbed, Refusal> {
+        let (site, incarnation) = (head.body().site, head.body().incarnation);
+        let held = self.sites.get(&site);
+        // What is known of this incarnation, or else of the one before, mostly stays as it is.
+        let base = held.and_then(|held| {
+            let same = held
+                .contents
+                .contains_key(&incarnation)
+                .then_some(incarnation);
+            same.or(held.contents.keys().next_back().copied())
+        });
+        let content = base.and_then(|base| held?.contents.get(&base));
+        let changes = content.unwrap_or(&Content::default()).changes_to(&parts);
+        let adopted = self.adopt(kinds, head, base, changes, None)?;
+        Ok(adopted.map_or(Absorbed::Gap, Absorbed::Changed))
+    }
+
+    /// Puts a head into force, if its content comes to its root and is one that a head may have.
+    fn adopt(
+        &mut self,
+        kinds: &dyn Kinds,
+        head: &Arc<Verified<Head>>,
+        base: Option<Incarnation>,
+        mut changes: Changes,
+        told: Option<(Seq, Arc<[u8]>)>,
+    ) -> Result<Option<Change>, Refusal> {
+        let site = head.body().site;
+        let empty = Content::default();
+        let held = self.sites.entry(site).or_default();
+        let content = base
+            .and_then(|base| held.contents.get(&base))
+            .unwrap_or(&empty);
+        if content.root_after(&changes) != head.body().root {
+            return Ok(None);
+        }
+        let mut checked = changes
+            .iter_mut()
+            .filter_map(|(key, part)| Some((key, part.as_mut()?)));
+        let checked = checked.try_for_each(|(key, part)| {
+            part.rows = kinds.check(head.body(), key, &part.bytes)?;
+            Ok(())
+        });
+        if let Err(what) = checked.and_then(|()| content.check_after(&changes)) {
+            held.refused = Some(head.hash());
+            return Err(Refusal::Content { site, what });
+        }
+        let is_done =
+            |fetch: &mut Fetch| fetch.head.hash() == head.hash() || covers(head, &fetch.head);
+        held.fetch.take_if(is_done);
+        Ok(Some(self.put(head.clone(), base, changes, told)))
+    }
+
+    /// What is held of a site at exactly this head.
+    fn content_at(&self, site: SiteId, incarnation: Incarnation, seq: Seq) -> Option<&Content> {
+        let held = self.sites.get(&site)?;
+        let head = held.heads.get(incarnation)?;
+        (head.body().seq == seq).then(|| held.contents.get(&incarnation))?
+    }
+
+    /// The rows of all that is held of `site`, to write it anew.
+    pub fn rows_of_site(&self, site: SiteId) -> Vec<HeldRow> {
+        let Some(held) = self.sites.get(&site) else {
+            return Vec::new();
+        };
+        let rows = held.contents.iter().flat_map(|(incarnation, content)| {
+            super::rows_of(site, *incarnation, &content.parts, |part| {
+                Some(part.bytes.clone())
+            })
+        });
+        let heads = held.heads.iter().map(|head| HeldRow {
+            site,
+            incarnation: head.body().incarnation,
+            part: None,
+            bytes: Some(head.bytes().clone()),
+        });
+        rows.chain(heads).collect()
+    }
+}
+
+fn outcome(site: SiteId, forked: bool, taken: Absorbed) -> Absorbed {
+    match (forked, taken) {
+        (false, taken) => taken,
+        (true, Absorbed::Changed(change)) => Absorbed::Forked(site, Some(change)),
+        (true, _) => Absorbed::Forked(site, None),
+    }
+}

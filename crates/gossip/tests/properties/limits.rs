@@ -1,0 +1,138 @@
+//! What is refused, bounded and named.
+
+use fairmesh_gossip::{Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, PartKey, Refusal};
+use fairmesh_model::{Incarnation, Millis, WallTime};
+
+use crate::exchange::Net;
+use crate::support::{HISTORY, Node, Plain, key, site};
+
+#[test]
+fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
+    let (mut a, mut b) = (Node::new(0, 2), Node::new(1, 2));
+    let first = a.publish(0, 1, &[(1, Some(b"one"))]);
+    // The first push has no base: it is pulled.
+    assert!(matches!(b.take(&first), Ok(Absorbed::Gap)));
+    let mut liar = Node::new(0, 2);
+    liar.publish(0, 1, &[(1, Some(b"other"))]);
+    let lie = liar.publish(0, 1, &[(2, Some(b"more"))]);
+    a.publish(0, 1, &[(2, Some(b"more"))]);
+    let before = b.holds();
+    assert!(matches!(b.take(&lie), Ok(Absorbed::Gap)));
+    assert_eq!(b.holds(), before);
+}
+
+#[test]
+fn a_head_that_no_honest_site_signs_is_refused_by_all_and_not_asked_for_again() {
+    let mut net = Net::new(3);
+    net.node(0).publish(0, 1, &[(1, Some(b"good"))]);
+    net.settle().expect("settles");
+    // The liar does not check itself.
+    struct Anything;
+    impl fairmesh_gossip::Kinds for Anything {
+        fn check(&self, _: &fairmesh_gossip::Head, _: &PartKey, _: &[u8]) -> Result<u32, String> {
+            Ok(0)
+        }
+    }
+    let lie = |bytes: Vec<u8>| vec![(PartKey::new(1, &[1]), Some(bytes))];
+    let mut liar = Node::new(0, 3);
+    liar.publish(0, 1, &[(1, Some(b"good"))]);
+    let (_, push) = liar.replica.publish(
+        &Anything,
+        &key(0),
+        Incarnation(1),
+        WallTime(1_000_000),
+        lie(b"!".to_vec()),
+    );
+    for node in 1..3 {
+        let refused = net.node(node).take(&push).expect_err("refused");
+        assert!(refused.is_lie(), "{refused}");
+        assert!(net.node(node).take(&push).is_err());
+        assert_eq!(
+            net.node(node).holds()[&site(0)].len(),
+            1,
+            "what was in force stays"
+        );
+    }
+}
+
+#[test]
+fn a_head_holds_no_more_rows_than_all_members_keep() {
+    let mut liar = Node::new(0, 2);
+    let part = vec![1u8; 60_000];
+    let most = usize::try_from(HEAD_ROWS_MAX).expect("small") / part.len();
+    let all: Vec<(u8, Option<&[u8]>)> = (0..=u8::try_from(most).expect("few"))
+        .map(|name| (name, Some(&part[..])))
+        .collect();
+    let mut honest = Node::new(1, 2);
+    liar.publish(0, 1, &all[..1]);
+    let rows = liar.replica.rows_of_site(site(0));
+    let head = rows
+        .iter()
+        .find(|row| row.part.is_none())
+        .and_then(|row| row.bytes.clone())
+        .expect("signed");
+    let held = vec![(PartKey::new(1, &[0]), part.clone())];
+    honest.replica.restore(&Plain, &head, held).expect("whole");
+    let push = liar.publish(0, 1, &all[1..]);
+    let refused = honest.take(&push).expect_err("refused");
+    assert!(refused.to_string().contains("rows"), "{refused}");
+}
+
+#[test]
+fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
+    let (mut liar, mut honest, mut other) = (Node::new(0, 3), Node::new(1, 3), Node::new(2, 3));
+    let mut late = 0;
+    for version in 0..=HEADS_A_MINUTE_MAX {
+        let bytes = version.to_be_bytes();
+        let push = liar.publish(0, 1, &[(1, Some(&bytes))]);
+        late += u32::from(matches!(honest.take(&push), Err(Refusal::TooOften(_))));
+    }
+    assert_eq!(late, 1);
+    let push = other.publish(2, 1, &[(1, Some(b"one"))]);
+    assert!(matches!(honest.take(&push), Ok(Absorbed::Gap)));
+}
+
+#[test]
+fn what_a_removed_site_had_published_is_kept_until_its_history_has_passed() {
+    let mut net = Net::new(3);
+    net.node(0).publish(0, 1, &[(1, Some(b"used"))]);
+    net.settle().expect("settles");
+    let node = net.node(1);
+    let everybody: std::collections::BTreeSet<_> = (0..3).map(site).collect();
+    let without: std::collections::BTreeSet<_> = (1..3).map(site).collect();
+    let digest = node.replica.digest();
+    node.replica.set_members(without.clone(), HISTORY);
+    assert_ne!(node.replica.digest(), digest);
+    assert_eq!(node.replica.heads().count(), 0, "it does not count");
+    assert!(node.replica.forget_removed(WallTime(1)).is_empty());
+    node.replica.set_members(everybody.clone(), HISTORY);
+    assert_eq!(node.replica.digest(), digest, "and is here again");
+    node.replica.set_members(without, HISTORY);
+    assert_eq!(node.replica.forget_removed(WallTime(1_000_001)).len(), 2);
+    node.replica.set_members(everybody, Millis(1));
+    assert_eq!(node.replica.heads().count(), 0);
+}
+
+#[test]
+fn two_heads_of_one_seq_are_proved_to_everybody_and_the_next_one_goes_on() {
+    let mut net = Net::new(3);
+    net.node(0).publish(0, 1, &[(1, Some(b"one"))]);
+    net.settle().expect("settles");
+    let mut twin = Node::new(0, 3);
+    twin.publish(0, 1, &[(1, Some(b"one"))]);
+    let mine = net.node(0).publish(0, 1, &[(1, Some(b"two"))]);
+    let other = twin.publish(0, 1, &[(1, Some(b"three"))]);
+    assert!(matches!(net.node(1).take(&mine), Ok(Absorbed::Changed(_))));
+    assert!(matches!(net.node(2).take(&other), Ok(Absorbed::Changed(_))));
+    net.settle().expect("settles, on the lower root");
+    for node in 0..3 {
+        assert_eq!(net.node(node).replica.forked().count(), 1);
+    }
+    net.node(0).publish(0, 1, &[(1, Some(b"four"))]);
+    net.settle().expect("settles");
+    let holds = net.node(2).holds();
+    assert_eq!(
+        holds[&site(0)].values().flatten().collect::<Vec<_>>(),
+        [b"four"]
+    );
+}

@@ -1,0 +1,6 @@
+//! The lattice's laws, and replicas that exchange what they hold under loss.
+
+mod exchange;
+mod lattice;
+mod limits;
+mod support;

@@ -1,0 +1,546 @@
+//! Heads: signing the site's own, and taking those of others.
+//!
+//! Invariant: a head is durable here before anybody else sees it, and so is what it changed of the
+//! members' before it is passed on. What is refused changes nothing, is counted, and says who sent it
+//! and why.
+
+use std::collections::BTreeSet;
+
+use fairmesh_gossip::wire::Push;
+use fairmesh_gossip::{Absorbed, Arrival, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen};
+use fairmesh_model::{AccountPath, MonoTime, Now, SiteId, VoId, cbor};
+use fairmesh_usage::{Cell, Paths, Table as UsageTable};
+
+use crate::config::Timing;
+use crate::event::{Effect, PushToken, Reply, Ticket, Verdict};
+use crate::kinds::{DESCRIPTION, RUNNING, usage_slice};
+use crate::notice::Notice;
+use crate::own::Counted;
+use crate::published::{is_fresh, moved};
+use crate::site::Site;
+use crate::store::{Table, Write, hash_key, head_row, site_key};
+use crate::vo::DocumentRefused;
+
+/// What something from a peer was worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Worth {
+    New,
+    Known,
+    /// What comes before it is not here.
+    Early,
+    Refused,
+    Lie,
+}
+
+impl Worth {
+    /// Whether a push of it is passed on.
+    const fn verdict(self) -> Verdict {
+        match self {
+            Self::New => Verdict::Accept,
+            Self::Known | Self::Early | Self::Refused => Verdict::Ignore,
+            Self::Lie => Verdict::Reject,
+        }
+    }
+}
+
+/// When the next head of a VO is due.
+pub(crate) fn due(last: Option<MonoTime>, is_news: bool, timing: &Timing) -> MonoTime {
+    let interval = if is_news {
+        timing.publish
+    } else {
+        timing.heartbeat
+    };
+    // The first one waits, too: a node that keeps crashing right after its start must not leave an
+    // incarnation behind each time.
+    let first = MonoTime(0).after(timing.publish);
+    last.map_or(first, |at| at.after(interval))
+}
+
+/// Signing.
+impl Site {
+    /// Signs for every VO whose next head is due.
+    pub(crate) fn publish_due(&mut self, now: Now) {
+        for vo in self.publishing_vos() {
+            let last = self.published_at.get(&vo).copied();
+            if now.mono >= due(last, self.own.has_unpublished(vo), &self.config.timing) {
+                self.publish(now, vo);
+            }
+        }
+    }
+
+    /// Signs everything that is not published, due or not.
+    pub(crate) fn publish_all(&mut self, now: Now) {
+        for vo in self.publishing_vos() {
+            if self.own.has_unpublished(vo) {
+                self.publish(now, vo);
+            }
+        }
+    }
+
+    /// The VOs that this site counts for, and for which it may sign now.
+    pub(crate) fn publishing_vos(&self) -> Vec<VoId> {
+        let may = self.vos.iter().filter(|(_, vo)| {
+            vo.replica.is_member(self.id) && self.standing.may_sign(vo.is_alone())
+        });
+        may.map(|(id, _)| *id).collect()
+    }
+
+    /// Signs a head over all that this site has of a VO.
+    pub(crate) fn publish(&mut self, now: Now, vo: VoId) {
+        let window = self.vos[&vo].window();
+        let latest = now.wall.after(self.config.timing.clock_tolerance);
+        // What was counted while the clock was ahead, in windows that have not come, counts now.
+        if self.own.is_ahead_of(vo, latest, window) {
+            let all = self.knows_own_past(vo);
+            self.change_own(vo, |own| own.settle_future(vo, latest, window, all));
+        }
+        let incarnation = self.own.incarnation();
+        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let is_first = !held
+            .replica
+            .heads_of(self.id)
+            .any(|head| head.body().incarnation == incarnation);
+        let mut changes = self.own.take_changes(vo, is_first, latest, window);
+        if is_first && leave_out_oldest(&mut changes) {
+            self.notice(now.mono, Notice::OverBudget { vo });
+        }
+        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let kinds = held.kinds();
+        let (change, push) =
+            held.replica
+                .publish(&kinds, &self.key, incarnation, now.wall, changes);
+        held.published.update_description(&held.replica, self.id);
+        self.published_at.insert(vo, now.mono);
+        self.last_head_at = self.last_head_at.max(now.wall);
+        self.stats.heads_published += 1;
+        self.keep_rows(vo, &change);
+        self.effects.push(Effect::Push { vo, bytes: push });
+        self.name_excess(now, vo, self.id);
+    }
+
+    /// Whether a peer has told what it holds of this site's earlier incarnations, or there is nobody.
+    fn knows_own_past(&self, vo: VoId) -> bool {
+        let held = &self.vos[&vo];
+        held.is_alone() || (self.told.contains(&vo) && !held.replica.is_fetching(self.id))
+    }
+
+    /// Changes own usage of a VO, keeps that, and lets the share tree follow.
+    pub(crate) fn change_own(
+        &mut self,
+        vo: VoId,
+        change: impl FnOnce(&mut crate::own::Own) -> Counted,
+    ) -> bool {
+        let held = &self.vos[&vo];
+        let (capacity, window) = (held.capacity(self.id), held.window());
+        // Which spans change is known only afterwards, and what was there before only now.
+        let before = self.own.sums(vo, None, capacity, window).0;
+        let counted = change(&mut self.own);
+        if counted.spans.is_empty() {
+            return false;
+        }
+        let after = self.own.sums(vo, None, capacity, window).0;
+        self.shares.move_own(vo, moved(&before, &after), window);
+        if !counted.writes.is_empty() {
+            self.effects.push(Effect::Persist(counted.writes));
+        }
+        true
+    }
+
+    fn keep_rows(&mut self, vo: VoId, change: &Change) {
+        if !change.rows.is_empty() {
+            let rows = change.rows.iter().map(|row| head_row(vo, row));
+            self.effects.push(Effect::Persist(rows.collect()));
+        }
+    }
+}
+
+/// Leaves the oldest usage out of what is more than one head may hold; says whether that was needed.
+fn leave_out_oldest(changes: &mut Vec<(PartKey, Option<Vec<u8>>)>) -> bool {
+    let len = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len) as u64;
+    let mut total: u64 = changes.iter().map(|(_, bytes)| len(bytes)).sum();
+    let is_over = total > HEAD_BYTES_MAX;
+    // Names of tables sort by their span, days behind windows.
+    while total > HEAD_BYTES_MAX {
+        let Some(oldest) = changes
+            .iter()
+            .position(|(key, _)| usage_slice(key).is_some())
+        else {
+            break;
+        };
+        total -= len(&changes.remove(oldest).1);
+    }
+    is_over
+}
+
+/// Taking.
+impl Site {
+    /// Judges and absorbs a push.
+    pub(crate) fn take_push(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        vo: VoId,
+        bytes: &[u8],
+        token: PushToken,
+    ) {
+        let verdict = match Push::from_bytes(bytes) {
+            Err(error) => {
+                self.refused(now.mono, vo, from, &error.to_string());
+                Verdict::Reject
+            }
+            Ok(Push::Document(bytes)) => self.absorb_document(now, from, vo, &bytes).verdict(),
+            Ok(Push::Head(head, delta)) => {
+                let delta = delta.as_ref().map(|delta| delta.as_slice());
+                let seen = self.seen(now);
+                let taken = self.vos.get_mut(&vo).map(|held| {
+                    let kinds = held.kinds();
+                    held.replica.take_push(&kinds, seen, &head, delta)
+                });
+                self.absorbed(now, from, vo, taken).verdict()
+            }
+            Ok(Push::Proof(a, b)) => {
+                let taken = self
+                    .vos
+                    .get_mut(&vo)
+                    .map(|held| held.replica.take_proof(&a, &b));
+                self.absorbed(now, from, vo, taken).verdict()
+            }
+        };
+        if verdict == Verdict::Ignore && self.is_behind.take() == Some(vo) {
+            self.gossip.suspect_behind(from, vo);
+        }
+        self.effects.push(Effect::Judge { token, verdict });
+    }
+
+    /// Takes the answer to one of our requests.
+    pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
+        for (vo, arrival) in self.gossip.answered(now, from, id, bytes, &mut self.vos) {
+            let seen = self.seen(now);
+            if let Arrival::Document(bytes) = arrival {
+                self.absorb_document(now, from, vo, &bytes);
+                continue;
+            }
+            let Some(held) = self.vos.get_mut(&vo) else {
+                continue;
+            };
+            let kinds = held.kinds();
+            let taken = match arrival {
+                Arrival::Told => {
+                    self.told.insert(vo);
+                    continue;
+                }
+                Arrival::Document(_) => continue,
+                Arrival::Proof(a, b) => vec![held.replica.take_proof(&a, &b)],
+                Arrival::Head(item) => vec![held.replica.take_item(&kinds, seen, from, item)],
+                Arrival::Parts(id, parts) => {
+                    held.replica.take_parts(&kinds, now.mono, from, id, parts)
+                }
+            };
+            for taken in taken {
+                self.absorbed(now, from, vo, Some(taken));
+            }
+        }
+        // What was behind asks again in the next exchange, not at once.
+        self.is_behind = None;
+        self.watch_peer(now, from);
+        if self.gossip.agreed_at(from) == Some(now.mono) {
+            let agreed = self
+                .vos
+                .keys()
+                .filter(|vo| self.gossip.agreed_on(from, **vo));
+            agreed.for_each(|vo| self.own.landed(*vo));
+        }
+    }
+
+    fn seen(&self, now: Now) -> Seen {
+        Seen {
+            now,
+            tolerance: self.config.timing.clock_tolerance,
+        }
+    }
+
+    /// Keeps what was absorbed and lets everything that depends on it know.
+    fn absorbed(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        vo: VoId,
+        taken: Option<Result<Absorbed, Refusal>>,
+    ) -> Worth {
+        match taken {
+            None => Worth::Refused,
+            Some(Ok(Absorbed::Known | Absorbed::Wanted)) => Worth::Known,
+            Some(Ok(Absorbed::Gap)) => {
+                self.is_behind = Some(vo);
+                Worth::Early
+            }
+            Some(Ok(Absorbed::Changed(change))) => {
+                self.take_change(now, vo, &change);
+                Worth::New
+            }
+            Some(Ok(Absorbed::Forked(site, change))) => {
+                self.keep_proof(now, vo, site);
+                change
+                    .iter()
+                    .for_each(|change| self.take_change(now, vo, change));
+                Worth::New
+            }
+            Some(Err(refusal)) => {
+                self.note_refusal(now, vo, from, &refusal);
+                if refusal.is_lie() {
+                    Worth::Lie
+                } else {
+                    Worth::Refused
+                }
+            }
+        }
+    }
+
+    fn note_refusal(&mut self, now: Now, vo: VoId, from: SiteId, refusal: &Refusal) {
+        if let Refusal::Future { site, at } = refusal {
+            let (site, by) = (*site, at.since(now.wall));
+            let ahead = true;
+            self.notice(now.mono, Notice::ClockOff { site, by, ahead });
+        }
+        self.refused(now.mono, vo, from, &refusal.to_string());
+    }
+
+    fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {
+        self.notice(now.mono, Notice::Forked { vo, site });
+        if let Some(heads) = self
+            .vos
+            .get(&vo)
+            .and_then(|held| held.replica.proof_of(site))
+        {
+            let [a, b] = heads.map(|head| serde_bytes::ByteBuf::from(head.bytes().to_vec()));
+            let row = cbor::to_vec(&(&a, &b));
+            let row = Write::set(Table::Proofs, site_key(vo, site), row);
+            self.effects.push(Effect::Persist(vec![row]));
+            self.effects.push(Effect::Push {
+                vo,
+                bytes: Push::Proof(a, b).to_bytes(),
+            });
+        }
+    }
+
+    /// A head came into force.
+    fn take_change(&mut self, now: Now, vo: VoId, change: &Change) {
+        self.keep_rows(vo, change);
+        self.stats.heads_taken += 1;
+        let site = change.head.body().site;
+        self.clear_clock(site);
+        if site == self.id {
+            self.absorb_own(now, vo, &change.parts);
+            return;
+        }
+        self.follow_member(now, vo, site, &change.parts);
+        let held = self.vos.get_mut(&vo).expect("its head was taken");
+        let capacity = held.capacity(site);
+        // Of several heads the one that was signed last says it, and which that is may have changed.
+        let several = held.replica.heads_of(site).count() > 1;
+        let touches = |kind| several || change.parts.iter().any(|key| key.kind() == kind);
+        if touches(DESCRIPTION) {
+            held.published.update_description(&held.replica, site);
+        }
+        let newest = held.replica.heads_of(site).map(|head| head.body().at).max();
+        let at = newest.unwrap_or_default();
+        let counts = is_fresh(at, now.wall, self.config.timing.silence) && held.is_predictive();
+        let changes = if touches(RUNNING) {
+            held.published
+                .update_expected(&held.replica, site, capacity, counts)
+        } else {
+            held.published.count_expected_of(site, counts)
+        };
+        self.shares.change_in_flight(vo, &changes, false);
+    }
+
+    /// Lets the share tree follow what a member's head changed.
+    fn follow_member(&mut self, now: Now, vo: VoId, site: SiteId, parts: &[PartKey]) {
+        let held = self.vos.get_mut(&vo).expect("its head was taken");
+        let capacity = held.capacity(site);
+        let update = held.published.update(&held.replica, site, parts, capacity);
+        self.stats.cells_taken += update.moved.len() as u64;
+        self.shares
+            .move_member(vo, &mut held.published, &update.moved);
+        let charge = update.taken_back;
+        held.published.finish(update);
+        if charge > 0 {
+            self.notice(now.mono, Notice::TookBack { vo, site, charge });
+        }
+        self.name_excess(now, vo, site);
+    }
+
+    /// Names a site that publishes more than it can have run, while it does.
+    pub(crate) fn name_excess(&mut self, now: Now, vo: VoId, site: SiteId) {
+        let notice = Notice::OverCapacity { vo, site };
+        let is_over = self.vos.get(&vo).is_some_and(|held| {
+            if site == self.id {
+                let capacity = held.capacity(site);
+                return !self
+                    .own
+                    .sums(vo, None, capacity, held.window())
+                    .1
+                    .is_empty();
+            }
+            held.published.over(site).next().is_some()
+        });
+        if is_over {
+            self.notice(now.mono, notice);
+        } else {
+            self.notices.clear(|listed| *listed != notice);
+        }
+    }
+
+    /// A peer gave back what this site had published and does not know: it is joined in, and the next
+    /// head covers it.
+    pub(crate) fn absorb_own(&mut self, now: Now, vo: VoId, parts: &[PartKey]) {
+        let held = &self.vos[&vo];
+        let window = held.window();
+        let latest = now.wall.after(self.config.timing.clock_tolerance);
+        let mut cells: Vec<Cell<AccountPath>> = Vec::new();
+        let mut paths = Paths::default();
+        for (key, slice) in parts
+            .iter()
+            .filter_map(|key| Some((key, usage_slice(key)?)))
+        {
+            for (_, bytes) in held.replica.variants(self.id, key) {
+                let table = UsageTable::read(bytes.clone(), &mut paths);
+                let table = table.expect("it was checked before its head came into force");
+                cells.extend(table.cells().map(|(incarnation, id, counters)| {
+                    (incarnation, slice.span, paths.path(id).clone(), counters)
+                }));
+            }
+        }
+        if self.change_own(vo, |own| own.absorb(vo, cells, latest, window)) {
+            self.notice(now.mono, Notice::Recovered { vo });
+        }
+        // It is covered soon, so that peers need not keep it.
+        self.published_at.remove(&vo);
+    }
+
+    /// Sites whose running jobs count: those that have signed lately.
+    pub(crate) fn weigh_silence(&mut self, now: Now) {
+        let silence = self.config.timing.silence;
+        for (vo, held) in &mut self.vos {
+            let fresh = held
+                .replica
+                .heads()
+                .filter(|head| is_fresh(head.body().at, now.wall, silence));
+            let mut fresh: BTreeSet<SiteId> = fresh.map(|head| head.body().site).collect();
+            fresh.insert(self.id);
+            let is_predictive = held.is_predictive();
+            let changed = held
+                .published
+                .count_expected(|site| is_predictive && fresh.contains(&site));
+            for (site, changes) in changed {
+                self.shares.change_in_flight(*vo, &changes, site == self.id);
+            }
+        }
+    }
+
+    /// All that members have published, from the heads that are held.
+    pub(crate) fn read_members(&mut self, now: Now, vo: VoId) {
+        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let members: BTreeSet<SiteId> = held.replica.heads().map(|head| head.body().site).collect();
+        for site in held.published.sites() {
+            if !members.contains(&site) && site != self.id {
+                held.published.drop_site(site);
+            }
+        }
+        for site in members.into_iter().filter(|site| *site != self.id) {
+            let parts: Vec<PartKey> = held.replica.part_keys(site).into_iter().collect();
+            let capacity = held.capacity(site);
+            let update = held.published.update(&held.replica, site, &parts, capacity);
+            held.published.finish(update);
+            held.published.update_description(&held.replica, site);
+            let at = held.replica.heads_of(site).map(|head| head.body().at).max();
+            let fresh = at.is_some_and(|at| is_fresh(at, now.wall, self.config.timing.silence));
+            let counts = fresh && held.is_predictive();
+            held.published
+                .update_expected(&held.replica, site, capacity, counts);
+        }
+        held.published.update_description(&held.replica, self.id);
+    }
+
+    fn refused(&mut self, now: MonoTime, vo: VoId, from: SiteId, why: &str) {
+        self.stats.refused += 1;
+        let why = why.to_owned();
+        self.notice(now, Notice::Refused { vo, from, why });
+    }
+}
+
+/// Documents.
+impl Site {
+    /// Takes a document that somebody hands in here, and pushes it to all members.
+    pub(crate) fn take_document(&mut self, now: Now, ticket: Ticket, bytes: &[u8]) {
+        let vos: Vec<VoId> = self.vos.keys().copied().collect();
+        let mut result = Err(DocumentRefused::Foreign);
+        for vo in vos {
+            match self.adopt(now, vo, bytes) {
+                Err(DocumentRefused::Foreign) => {}
+                other => {
+                    result = other.map(|what| (vo, what));
+                    break;
+                }
+            }
+        }
+        let result = match result {
+            Ok((vo, Some(what))) => {
+                let bytes = Push::Document(serde_bytes::ByteBuf::from(bytes.to_vec())).to_bytes();
+                // A longer one than others pass on at once goes to them in the next exchange.
+                if bytes.len() <= fairmesh_gossip::wire::PUSH_BYTES_MAX {
+                    self.effects.push(Effect::Push { vo, bytes });
+                }
+                Ok(format!("{what} is adopted"))
+            }
+            Ok((_, None)) => Ok("it was known already".to_owned()),
+            Err(refusal) => Err(refusal.to_string()),
+        };
+        let reply = Reply::Published(result);
+        self.effects.push(Effect::Reply { ticket, reply });
+    }
+
+    fn absorb_document(&mut self, now: Now, from: SiteId, vo: VoId, bytes: &[u8]) -> Worth {
+        match self.adopt(now, vo, bytes) {
+            Ok(Some(_)) => Worth::New,
+            Ok(None) => Worth::Known,
+            Err(refusal) => {
+                self.refused(now.mono, vo, from, &refusal.to_string());
+                Worth::Refused
+            }
+        }
+    }
+
+    /// Keeps a document that is adopted, and with it the memory against rollback.
+    fn adopt(
+        &mut self,
+        now: Now,
+        vo: VoId,
+        bytes: &[u8],
+    ) -> Result<Option<String>, DocumentRefused> {
+        let held = self.vos.get_mut(&vo).ok_or(DocumentRefused::Foreign)?;
+        let Some(adoption) = held.adopt(bytes)? else {
+            return Ok(None);
+        };
+        let key = hash_key(vo, adoption.hash.as_bytes());
+        let document = Write::set(Table::Documents, key, bytes.to_vec());
+        let seen = cbor::to_vec(&held.policies.highest_seen());
+        let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);
+        let name = held
+            .charter()
+            .map(|charter| charter.name.clone())
+            .unwrap_or_default();
+        self.effects.push(Effect::Persist(vec![document, seen]));
+        // Members may have come back, with what was kept of them, or have gone.
+        self.read_members(now, vo);
+        self.describe(vo);
+        self.tree_is_stale = true;
+        self.allow_is_stale = true;
+        let what = adoption.what.clone();
+        self.notice(now.mono, Notice::Adopted { vo, what });
+        if adoption.founded {
+            self.notice(now.mono, Notice::Founded { vo, name });
+        }
+        Ok(Some(adoption.what))
+    }
+}

@@ -1,0 +1,129 @@
+//! The kinds of parts that a site publishes, and how each is written as bytes.
+//!
+//! | kind | named by | bytes | written by | read by |
+//! |---|---|---|---|---|
+//! | usage | span and slice | a table of counters | `own` | `published` |
+//! | running | slice | a table of what running jobs are still expected to be charged | `own` | `published` |
+//! | description | position | a piece of CBOR: machines and prices | `own` | `published` |
+//!
+//! A kind that is not known here is kept and passed on as it is.
+//!
+//! Invariant: what is refused here no honest site signs, and it is refused by every member alike: the
+//! answer depends on the part, its head and the VO's window length, which never changes.
+
+use std::collections::BTreeMap;
+
+use fairmesh_gossip::{Head, Kinds, PART_BYTES_MAX, PartKey};
+use fairmesh_model::{
+    AccountPath, CoreMillis, Counters, Incarnation, Millis, PriceList, Span, WindowLength, cbor,
+};
+use fairmesh_usage::{Slice, check, cut};
+use serde::{Deserialize, Serialize};
+
+/// Counters of usage.
+pub(crate) const USAGE: u8 = 1;
+/// What running jobs are still expected to be charged.
+pub(crate) const RUNNING: u8 = 2;
+/// What the site's machines cost.
+pub(crate) const DESCRIPTION: u8 = 3;
+
+/// How far behind its head's time of signing a span may begin: more than any tolerance of clocks.
+const AHEAD_MAX: Millis = Millis::from_secs(3_600);
+
+/// Most pieces of a description: bounds it to 1 MiB, thousands of machine classes.
+const DESCRIPTION_PIECES_MAX: u8 = 16;
+
+/// The kinds of a VO's parts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SiteKinds {
+    pub(crate) length: WindowLength,
+}
+
+impl Kinds for SiteKinds {
+    fn check(&self, head: &Head, key: &PartKey, bytes: &[u8]) -> Result<u32, String> {
+        match key.kind() {
+            USAGE => {
+                let slice = slice_of(key)?;
+                // Usage weighs most when it is new, so nobody may claim what has not come.
+                if slice.span.start(self.length) > head.at.after(AHEAD_MAX) {
+                    return Err("it counts in a time that has not come".to_owned());
+                }
+                check(bytes).map_err(|error| error.to_string())
+            }
+            RUNNING => {
+                slice_of(key)?;
+                check(bytes).map_err(|error| error.to_string())
+            }
+            DESCRIPTION if matches!(key.key(), [piece] if *piece < DESCRIPTION_PIECES_MAX) => {
+                Ok(64)
+            }
+            DESCRIPTION => Err("bad piece of a description".to_owned()),
+            // A later version's: kept and passed on, as bytes.
+            _ => Ok(u32::try_from(bytes.len() / 64 + 1).unwrap_or(u32::MAX)),
+        }
+    }
+}
+
+fn slice_of(key: &PartKey) -> Result<Slice, String> {
+    Slice::from_bytes(key.key()).ok_or_else(|| "bad name of a table".to_owned())
+}
+
+/// The slice that a part of usage is, if it is one.
+pub(crate) fn usage_slice(key: &PartKey) -> Option<Slice> {
+    (key.kind() == USAGE).then(|| Slice::from_bytes(key.key()))?
+}
+
+/// Name of a table of usage.
+pub(crate) fn usage_key(slice: Slice) -> PartKey {
+    PartKey::new(USAGE, &slice.to_bytes())
+}
+
+/// The parts of a list of running jobs.
+pub(crate) fn running_parts(
+    expected: &BTreeMap<AccountPath, CoreMillis>,
+) -> BTreeMap<PartKey, Vec<u8>> {
+    let cells = expected.iter().map(|(path, amount)| {
+        let counters = Counters {
+            charge: amount.0,
+            ..Counters::default()
+        };
+        (path, Incarnation(0), counters)
+    });
+    let tables = cut(Span::Day(0), cells, PART_BYTES_MAX).into_iter();
+    tables
+        .map(|(slice, bytes)| (PartKey::new(RUNNING, &slice.to_bytes()), bytes))
+        .collect()
+}
+
+/// What a site says about its machines and queues.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Description {
+    /// Machine classes and queue costs.
+    #[serde(rename = "p")]
+    pub prices: PriceList,
+    /// Which class a machine is of, by its name: the first pattern that holds.
+    #[serde(rename = "h", default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<(String, String)>,
+}
+
+/// The parts of a description; none where there is nothing to say, or too much.
+pub(crate) fn description_parts(description: &Description) -> BTreeMap<PartKey, Vec<u8>> {
+    if *description == Description::default() {
+        return BTreeMap::new();
+    }
+    let bytes = cbor::to_vec(description);
+    let pieces: Vec<&[u8]> = bytes.chunks(PART_BYTES_MAX).collect();
+    if pieces.len() > usize::from(DESCRIPTION_PIECES_MAX) {
+        return BTreeMap::new();
+    }
+    let named = (0..).zip(pieces);
+    named
+        .map(|(index, piece)| (PartKey::new(DESCRIPTION, &[index]), piece.to_vec()))
+        .collect()
+}
+
+/// The inverse of [`description_parts`]; `None` for what is none.
+pub(crate) fn description_of(pieces: &[&[u8]]) -> Option<Description> {
+    let most = usize::from(DESCRIPTION_PIECES_MAX) * PART_BYTES_MAX;
+    cbor::from_slice(&pieces.concat(), most).ok()
+}

@@ -1,0 +1,122 @@
+use fairmesh_model::Window;
+
+use super::*;
+use crate::store::parse_ledger_row;
+
+const HOUR: WindowLength = WindowLength::HOUR;
+const NEVER: WallTime = WallTime(u64::MAX);
+const VO: VoId = VoId::from_bytes([1; 32]);
+
+fn account(vo: Option<VoId>, path: &str) -> Account {
+    let path = AccountPath::parse(path).expect("valid");
+    Account { vo, path }
+}
+
+fn amount(charge: u64) -> Counters {
+    Counters {
+        charge,
+        ..Counters::default()
+    }
+}
+
+/// Incarnation, path and charge of the rows that nobody else holds.
+fn alone(own: &Own) -> Vec<(u64, String, u64)> {
+    let rows = own.rows_held_alone();
+    let parsed = rows.iter().map(|write| {
+        let value = write.value.as_ref().expect("is set");
+        let row = parse_ledger_row(&write.key, value).expect("is a row");
+        let path = row.account.path.as_str().to_owned();
+        (row.incarnation.0, path, row.counters.charge)
+    });
+    parsed.collect()
+}
+
+#[test]
+fn a_counter_is_held_alone_until_a_peer_has_it_as_it_is() {
+    let span = Span::Window(Window(500_000));
+    let mut own = Own::new(Incarnation(9));
+    own.add(&account(Some(VO), "/ann"), span, amount(5), HOUR);
+    own.add(&account(None, "/local"), span, amount(7), HOUR);
+    let both = [(0, "/local".to_owned(), 7), (9, "/ann".to_owned(), 5)];
+    assert_eq!(alone(&own), both);
+    assert_eq!(own.take_changes(VO, true, NEVER, HOUR).len(), 1);
+    assert_eq!(
+        alone(&own),
+        both,
+        "published, but nobody is known to have it"
+    );
+    own.landed(VO);
+    assert_eq!(alone(&own), both[..1], "local counters stay");
+    own.add(&account(Some(VO), "/ann"), span, amount(1), HOUR);
+    own.landed(VO);
+    assert_eq!(
+        alone(&own),
+        [(0, "/local".to_owned(), 7), (9, "/ann".to_owned(), 6)]
+    );
+}
+
+#[test]
+fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
+    let mut own = Own::new(Incarnation(9));
+    let ann = account(Some(VO), "/ann");
+    for hour in 24..27 {
+        own.add(&ann, Span::Window(Window(hour)), amount(5), HOUR);
+    }
+    own.take_changes(VO, true, NEVER, HOUR);
+    own.merge_days(Some(VO), HOUR, |day| day == Span::Day(1));
+    own.add(&ann, Span::Window(Window(30)), amount(2), HOUR);
+    let cells: Vec<_> = own.cells(Some(VO)).collect();
+    assert_eq!(
+        cells,
+        [(Incarnation(9), Span::Day(1), ann.path.clone(), amount(17))]
+    );
+    let changes = own.take_changes(VO, false, NEVER, HOUR);
+    let (gone, set): (Vec<_>, Vec<_>) = changes.iter().partition(|(_, bytes)| bytes.is_none());
+    assert_eq!((gone.len(), set.len()), (3, 1));
+    assert!(!own.has_unpublished(VO));
+}
+
+#[test]
+fn what_this_site_had_published_is_joined_by_maximum_whatever_is_a_day_by_now() {
+    let mut own = Own::new(Incarnation(9));
+    let ann = account(Some(VO), "/ann");
+    own.add(&ann, Span::Window(Window(24)), amount(5), HOUR);
+    let cell = |of, span, charge| (Incarnation(of), span, ann.path.clone(), amount(charge));
+    let (first, second) = (Span::Window(Window(24)), Span::Window(Window(25)));
+    own.absorb(VO, vec![cell(8, first, 3), cell(9, first, 4)], NEVER, HOUR);
+    own.absorb(VO, vec![cell(8, first, 2), cell(8, second, 2)], NEVER, HOUR);
+    let charges = |own: &Own| {
+        own.cells(Some(VO))
+            .map(|cell| cell.3.charge)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(charges(&own), [3, 5, 2]);
+    own.absorb(VO, vec![cell(8, Span::Day(1), 9)], NEVER, HOUR);
+    assert_eq!(charges(&own), [9, 5]);
+    assert!(own.cells(Some(VO)).all(|cell| cell.1 == Span::Day(1)));
+}
+
+#[test]
+fn what_was_counted_by_a_clock_ahead_is_placed_once_even_where_a_backup_knows_it_unplaced() {
+    let ann = account(Some(VO), "/ann");
+    let (ahead, now) = (Span::Window(Window(900)), WallTime(30 * 3_600_000));
+    let mut own = Own::new(Incarnation(9));
+    own.add(&ann, ahead, amount(5), HOUR);
+    let mut backup = Own::new(Incarnation(10));
+    for write in own.rows_held_alone() {
+        let row = parse_ledger_row(&write.key, &write.value.expect("is set"));
+        backup.restore(row.expect("a row"));
+    }
+    own.settle_future(VO, now, HOUR, false);
+    let placed: Vec<_> = own.cells(Some(VO)).collect();
+    assert_eq!(placed[0].1, Span::Window(Window(30)));
+    assert!(
+        backup.settle_future(VO, now, HOUR, false).spans.is_empty(),
+        "not before peers agree"
+    );
+    backup.absorb(VO, placed.clone(), now, HOUR);
+    backup.settle_future(VO, now, HOUR, true);
+    assert_eq!(backup.cells(Some(VO)).collect::<Vec<_>>(), placed);
+}
+
+mod head_model;

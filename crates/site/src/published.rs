@@ -1,0 +1,374 @@
+//! What the sites of a VO have published, as it counts here.
+//!
+//! For each site its tables of usage, in every form that its uncovered heads have; what its running jobs
+//! are still expected to be charged; and what its machines cost. The first is joined, clamped to the
+//! site's capacity and summed up by span and account; what that changes is handed to the share tree.
+//!
+//! Invariant: what counts is a function of the site's uncovered heads, the charter and (for running
+//! jobs) the time; a head that comes touches the accounts of the spans that it changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_gossip::{PartKey, Replica};
+use fairmesh_model::{
+    AccountPath, CoreMillis, Counters, Millis, SiteId, Span, WallTime, WindowLength,
+};
+use fairmesh_usage::{Capacity, Cell, Excess, PathId, Paths, Slice, Table, join};
+
+use crate::kinds::{DESCRIPTION, Description, RUNNING, description_of, usage_slice};
+
+/// The longest that running jobs of a site are expected to go on using all of it: bounds what a list of
+/// them can add to an account.
+const RUN_EXPECTED_MAX: Millis = Millis::from_secs(30 * 86_400);
+
+/// Sums by span and account.
+pub(crate) type Sums<P> = BTreeMap<(Span, P), Counters>;
+
+/// A change of what counts of an account in a span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Moved<P> {
+    pub(crate) path: P,
+    pub(crate) span: Span,
+    /// By how much the net charge changed, core-milliseconds.
+    pub(crate) before: u64,
+    pub(crate) after: u64,
+}
+
+/// What a head changed.
+#[derive(Debug, Default)]
+pub(crate) struct Update {
+    pub(crate) moved: Vec<Moved<PathId>>,
+    /// Charge that the site claims less than before.
+    pub(crate) taken_back: u64,
+    /// Tables that nobody uses any more: their accounts are released once the moves are applied.
+    retired: Vec<Table>,
+}
+
+/// What is held of one site.
+#[derive(Debug, Default)]
+struct Of {
+    /// Each slice in the forms that the heads have; one, at rest.
+    tables: BTreeMap<Slice, Vec<Table>>,
+    expected: Vec<(AccountPath, u64)>,
+    /// Whether what is expected counts: not when it is old.
+    counts: bool,
+    described: Option<Description>,
+    over: BTreeMap<Span, Excess>,
+}
+
+/// What all sites of a VO have published.
+#[derive(Debug)]
+pub(crate) struct Published {
+    length: WindowLength,
+    pub(crate) paths: Paths,
+    sites: BTreeMap<SiteId, Of>,
+}
+
+/// The differences between two sums.
+pub(crate) fn moved<P: Ord + Clone>(before: &Sums<P>, after: &Sums<P>) -> Vec<Moved<P>> {
+    let keys: BTreeSet<&(Span, P)> = before.keys().chain(after.keys()).collect();
+    let of = |sums: &Sums<P>, key| sums.get(key).map_or(0, Counters::net);
+    let all = keys.into_iter().map(|key| Moved {
+        path: key.1.clone(),
+        span: key.0,
+        before: of(before, key),
+        after: of(after, key),
+    });
+    all.filter(|moved| moved.before != moved.after).collect()
+}
+
+impl Published {
+    /// Nothing, of a VO with windows of `length`.
+    pub(crate) fn new(length: WindowLength) -> Self {
+        Self {
+            length,
+            paths: Paths::default(),
+            sites: BTreeMap::new(),
+        }
+    }
+
+    /// Takes what a head changed of a site's usage. The accounts of tables that went are in use until
+    /// [`Published::finish`].
+    pub(crate) fn update(
+        &mut self,
+        replica: &Replica,
+        site: SiteId,
+        parts: &[PartKey],
+        capacity: Capacity,
+    ) -> Update {
+        let slices: Vec<(Slice, &PartKey)> = parts
+            .iter()
+            .filter_map(|key| Some((usage_slice(key)?, key)))
+            .collect();
+        if slices.is_empty() {
+            return Update::default();
+        }
+        let touched: BTreeSet<Span> = slices.iter().map(|(slice, _)| slice.span).collect();
+        let spans = self.with_days(site, touched);
+        let before = self.sums_in(site, &spans, None);
+        let clamped_before = self.clamped(before.clone(), capacity).0;
+        let mut retired = Vec::new();
+        let of = self.sites.entry(site).or_default();
+        for (slice, key) in slices {
+            let forms = replica.variants(site, key).into_iter();
+            let tables: Vec<Table> = forms
+                .map(|(_, bytes)| Table::read(bytes.clone(), &mut self.paths))
+                .map(|table| table.expect("it was checked before its head came into force"))
+                .collect();
+            let old = if tables.is_empty() {
+                of.tables.remove(&slice)
+            } else {
+                of.tables.insert(slice, tables)
+            };
+            retired.extend(old.unwrap_or_default());
+        }
+        let after = self.sums_in(site, &spans, None);
+        let gross = |sums: &Sums<PathId>| {
+            sums.values()
+                .fold(0u64, |sum, counters| sum.saturating_add(counters.charge))
+        };
+        let taken_back = gross(&before).saturating_sub(gross(&after));
+        let (after, excess) = self.clamped(after, capacity);
+        let of = self.sites.entry(site).or_default();
+        of.over.retain(|span, _| !spans.contains(span));
+        of.over
+            .extend(excess.into_iter().map(|excess| (excess.span, excess)));
+        Update {
+            moved: moved(&clamped_before, &after),
+            taken_back,
+            retired,
+        }
+    }
+
+    /// The changes of an update were applied.
+    pub(crate) fn finish(&mut self, update: Update) {
+        for table in update.retired {
+            table.release(&mut self.paths);
+        }
+    }
+
+    /// What counts of a site, by span and account.
+    pub(crate) fn sums(&mut self, site: SiteId, capacity: Capacity) -> Sums<PathId> {
+        let spans: BTreeSet<Span> = self.spans(site).collect();
+        let sums = self.sums_in(site, &spans, None);
+        let (sums, excess) = self.clamped(sums, capacity);
+        let over = excess.into_iter().map(|excess| (excess.span, excess));
+        self.sites.entry(site).or_default().over = over.collect();
+        sums
+    }
+
+    /// The raw counters of a site at and below an account, as they were published.
+    pub(crate) fn below(&self, site: SiteId, account: &AccountPath) -> Sums<PathId> {
+        let spans: BTreeSet<Span> = self.spans(site).collect();
+        self.sums_in(site, &spans, Some(account))
+    }
+
+    /// The sites of which tables are held.
+    pub(crate) fn sites(&self) -> Vec<SiteId> {
+        self.sites.keys().copied().collect()
+    }
+
+    /// Lets go of a site.
+    pub(crate) fn drop_site(&mut self, site: SiteId) {
+        let of = self.sites.remove(&site).unwrap_or_default();
+        for table in of.tables.into_values().flatten() {
+            table.release(&mut self.paths);
+        }
+    }
+
+    /// Where the site claims more than its capacity.
+    pub(crate) fn over(&self, site: SiteId) -> impl Iterator<Item = &Excess> {
+        self.sites
+            .get(&site)
+            .into_iter()
+            .flat_map(|of| of.over.values())
+    }
+
+    /// Takes what a site's newest head says of its machines.
+    pub(crate) fn update_description(&mut self, replica: &Replica, site: SiteId) {
+        let pieces = replica.newest_parts(site, DESCRIPTION);
+        let pieces: Vec<&[u8]> = pieces.map(|(_, bytes)| &bytes[..]).collect();
+        self.sites.entry(site).or_default().described = description_of(&pieces);
+    }
+
+    /// Takes what a site's newest head says of running jobs. Returns by how much the expected charge of
+    /// each account changed.
+    pub(crate) fn update_expected(
+        &mut self,
+        replica: &Replica,
+        site: SiteId,
+        capacity: Capacity,
+        counts: bool,
+    ) -> Vec<(AccountPath, i128)> {
+        let mut sums: BTreeMap<AccountPath, CoreMillis> = BTreeMap::new();
+        for (_, bytes) in replica.newest_parts(site, RUNNING) {
+            let table = Table::read(bytes.clone(), &mut self.paths);
+            let table = table.expect("it was checked before its head came into force");
+            for (_, id, counters) in table.cells() {
+                let sum = sums.entry(self.paths.path(id).clone()).or_default();
+                *sum = sum.plus(CoreMillis(counters.charge));
+            }
+            table.release(&mut self.paths);
+        }
+        self.expect(site, sums, capacity, counts)
+    }
+
+    /// Takes what running jobs of a site are still expected to be charged.
+    pub(crate) fn expect(
+        &mut self,
+        site: SiteId,
+        sums: BTreeMap<AccountPath, CoreMillis>,
+        capacity: Capacity,
+        counts: bool,
+    ) -> Vec<(AccountPath, i128)> {
+        let expected = clamp_expected(sums, capacity);
+        let of = self.sites.entry(site).or_default();
+        let old = if of.counts {
+            std::mem::take(&mut of.expected)
+        } else {
+            Vec::new()
+        };
+        let new = if counts { &expected[..] } else { &[] };
+        let changes = differences(&old, new);
+        (of.expected, of.counts) = (expected, counts);
+        changes
+    }
+
+    /// Says which sites' running jobs count. Returns by how much the expected charge changed.
+    pub(crate) fn count_expected(
+        &mut self,
+        counts: impl Fn(SiteId) -> bool,
+    ) -> Vec<(SiteId, Vec<(AccountPath, i128)>)> {
+        let sites = self.sites().into_iter();
+        let changes = sites.map(|site| (site, self.count_expected_of(site, counts(site))));
+        changes.filter(|(_, changes)| !changes.is_empty()).collect()
+    }
+
+    /// Says whether the running jobs of one site count. Returns by how much its expected charge changed.
+    pub(crate) fn count_expected_of(
+        &mut self,
+        site: SiteId,
+        counts: bool,
+    ) -> Vec<(AccountPath, i128)> {
+        let of = self.sites.entry(site).or_default();
+        if of.counts == counts {
+            return Vec::new();
+        }
+        of.counts = counts;
+        let all = &of.expected[..];
+        if counts {
+            differences(&[], all)
+        } else {
+            differences(all, &[])
+        }
+    }
+
+    /// What counts of the running jobs of each site.
+    pub(crate) fn expected(&self) -> impl Iterator<Item = (SiteId, &[(AccountPath, u64)])> {
+        let counted = self.sites.iter().filter(|(_, of)| of.counts);
+        counted.map(|(site, of)| (*site, &of.expected[..]))
+    }
+
+    /// What a site says about its machines.
+    pub(crate) fn description(&self, site: SiteId) -> Option<&Description> {
+        self.sites.get(&site)?.described.as_ref()
+    }
+
+    fn spans(&self, site: SiteId) -> impl Iterator<Item = Span> {
+        let tables = self
+            .sites
+            .get(&site)
+            .into_iter()
+            .flat_map(|of| of.tables.keys());
+        tables.map(|slice| slice.span)
+    }
+
+    /// Spans that are joined together with `touched`: where a day is or becomes whole, all of it.
+    fn with_days(&self, site: SiteId, touched: BTreeSet<Span>) -> BTreeSet<Span> {
+        let length = self.length;
+        let whole = touched.iter().copied().chain(self.spans(site));
+        let whole: BTreeSet<u32> = whole
+            .filter(|span| matches!(span, Span::Day(_)))
+            .map(|span| span.day(length))
+            .collect();
+        let days: BTreeSet<u32> = touched.iter().map(|span| span.day(length)).collect();
+        let days: BTreeSet<u32> = days.intersection(&whole).copied().collect();
+        let of_days = self
+            .spans(site)
+            .filter(|span| days.contains(&span.day(length)));
+        touched.iter().copied().chain(of_days).collect()
+    }
+
+    fn sums_in(
+        &self,
+        site: SiteId,
+        spans: &BTreeSet<Span>,
+        below: Option<&AccountPath>,
+    ) -> Sums<PathId> {
+        let Some(of) = self.sites.get(&site) else {
+            return Sums::new();
+        };
+        let mut days: BTreeMap<u32, Vec<Cell<PathId>>> = BTreeMap::new();
+        let counts = |id: PathId| below.is_none_or(|below| self.paths.path(id).starts_with(below));
+        let tables = spans
+            .iter()
+            .flat_map(|span| of.tables.range(Slice::all_of(*span)));
+        for (slice, forms) in tables {
+            let cells = forms
+                .iter()
+                .flat_map(Table::cells)
+                .filter(|(_, id, _)| counts(*id));
+            let cells =
+                cells.map(|(incarnation, id, counters)| (incarnation, slice.span, id, counters));
+            days.entry(slice.span.day(self.length))
+                .or_default()
+                .extend(cells);
+        }
+        let days = days.into_values();
+        days.flat_map(|cells| join(cells, self.length)).collect()
+    }
+
+    fn clamped(&self, mut sums: Sums<PathId>, capacity: Capacity) -> (Sums<PathId>, Vec<Excess>) {
+        let excess = capacity.clamp(&mut sums, self.length);
+        (sums, excess)
+    }
+}
+
+/// What is expected of running jobs, scaled down to what the site can run in the time that is allowed.
+fn clamp_expected(
+    sums: BTreeMap<AccountPath, CoreMillis>,
+    capacity: Capacity,
+) -> Vec<(AccountPath, u64)> {
+    let total: u128 = sums.values().map(|amount| u128::from(amount.0)).sum();
+    let second = WindowLength::from_millis(1_000).expect("a second is a window");
+    let limit = capacity.charge_limit(RUN_EXPECTED_MAX.0 / 1_000, second);
+    let scaled = |amount: u64| {
+        if total <= limit {
+            return amount;
+        }
+        u64::try_from(u128::from(amount) * limit / total).unwrap_or(amount)
+    };
+    sums.into_iter()
+        .map(|(path, amount)| (path, scaled(amount.0)))
+        .collect()
+}
+
+/// Account by account, new minus old, without zeros.
+fn differences(old: &[(AccountPath, u64)], new: &[(AccountPath, u64)]) -> Vec<(AccountPath, i128)> {
+    let mut changes: BTreeMap<&AccountPath, i128> = BTreeMap::new();
+    for (path, amount) in new {
+        *changes.entry(path).or_default() += i128::from(*amount);
+    }
+    for (path, amount) in old {
+        *changes.entry(path).or_default() -= i128::from(*amount);
+    }
+    let changes = changes.into_iter().filter(|(_, change)| *change != 0);
+    changes
+        .map(|(path, change)| (path.clone(), change))
+        .collect()
+}
+
+/// Whether a list of running jobs signed at `at` is new enough to count.
+pub(crate) fn is_fresh(at: WallTime, now: WallTime, silence: Millis) -> bool {
+    at >= now.before(silence)
+}

@@ -1,0 +1,93 @@
+//! Whose clock is right.
+//!
+//! Nothing is ordered by clocks; but a head that is signed in the future waits at every peer, and what
+//! is forgotten too early is lost. So a site signs only while its clock agrees with the median of the
+//! members that it is connected to, and a clock that stands before the site's own last head is known to
+//! be wrong while nobody can confirm it.
+//!
+//! Invariant: nobody's clock moves anybody else's usage; a wrong clock of our own delays, and nothing
+//! that it could lose is acknowledged.
+
+use fairmesh_model::{Millis, WallTime};
+
+/// What is known of our own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It agrees with the members' that are connected.
+    Right,
+    /// Nobody is connected who could say.
+    Unknown,
+    /// It stands before what this site has signed last, and nobody can confirm it.
+    BeforeOwnHead,
+    /// It is off from the members' median by this much.
+    Off {
+        /// By how much.
+        by: Millis,
+        /// Whether it is ahead.
+        ahead: bool,
+    },
+}
+
+/// What our own clock says is worth, where the members' median is `median` and the site signed last at
+/// `last_head`.
+pub(crate) fn standing(
+    own: WallTime,
+    median: Option<WallTime>,
+    last_head: WallTime,
+    tolerance: Millis,
+) -> Standing {
+    let Some(median) = median else {
+        let is_before = own.after(tolerance) < last_head;
+        return if is_before {
+            Standing::BeforeOwnHead
+        } else {
+            Standing::Unknown
+        };
+    };
+    let by = own.since(median).max(median.since(own));
+    if by <= tolerance {
+        return Standing::Right;
+    }
+    let ahead = own > median;
+    Standing::Off { by, ahead }
+}
+
+impl Standing {
+    /// Whether heads may be signed: by a site that has nobody to ask, on its own word.
+    pub(crate) fn may_sign(self, alone: bool) -> bool {
+        self == Self::Right || (alone && self == Self::Unknown)
+    }
+
+    /// Whether what a wrong clock could lose may be acknowledged: that something is too old to count.
+    pub(crate) fn may_forget(self) -> bool {
+        matches!(self, Self::Right | Self::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_right_where_the_members_agree_whatever_was_signed_before() {
+        let of = |own, median: Option<u64>, last| {
+            standing(
+                WallTime(own),
+                median.map(WallTime),
+                WallTime(last),
+                Millis(10),
+            )
+        };
+        assert_eq!(of(100, Some(105), 0), Standing::Right);
+        assert_eq!(of(100, Some(105), 500), Standing::Right);
+        assert_eq!(of(100, None, 500), Standing::BeforeOwnHead);
+        assert_eq!(of(100, None, 110), Standing::Unknown);
+        let off = Standing::Off {
+            by: Millis(11),
+            ahead: false,
+        };
+        assert_eq!(of(100, Some(111), 0), off);
+        assert!(!off.may_sign(true) && !off.may_forget());
+        assert!(Standing::Unknown.may_sign(true) && !Standing::Unknown.may_sign(false));
+    }
+}

@@ -1,0 +1,227 @@
+//! What a site knows of one VO: its documents, its members' heads, and what these have published.
+//!
+//! Invariant: usage counts of the sites that the charter in force lists, each up to the capacity that
+//! it declares there; and of this site itself, listed or not.
+
+use std::collections::BTreeSet;
+
+use fairmesh_fairshare::WeightTable;
+use fairmesh_gossip::{Replica, Shared};
+use fairmesh_model::window::DAY_MS;
+use fairmesh_model::{
+    ChargingRule, Charter, ContentHash, Factor, Millis, SharePolicy, Signed, SiteId, UsageMode,
+    Verified, VoId, WallTime, WindowLength,
+};
+use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
+use fairmesh_usage::Capacity;
+
+use crate::kinds::SiteKinds;
+use crate::published::Published;
+
+/// A document that is held from now on.
+#[derive(Debug)]
+pub(crate) struct Adoption {
+    pub(crate) hash: ContentHash,
+    pub(crate) what: String,
+    pub(crate) founded: bool,
+}
+
+/// Why a document is not adopted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DocumentRefused {
+    /// It is no document of this VO.
+    #[error("it belongs to no VO that this site takes part in")]
+    Foreign,
+    /// Not in force, or not yet. The message says whose fault it is.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+/// One VO.
+#[derive(Debug)]
+pub(crate) struct Vo {
+    pub(crate) id: VoId,
+    own: SiteId,
+    pub(crate) policies: VoPolicies,
+    pub(crate) replica: Replica,
+    pub(crate) published: Published,
+}
+
+impl Vo {
+    /// Knows a VO by its id only, and which versions of its documents were seen before.
+    pub(crate) fn new(id: VoId, own: SiteId, seen: &HighestSeen) -> Self {
+        Self {
+            id,
+            own,
+            policies: VoPolicies::restore(id, seen, []).0,
+            replica: Replica::new(id, own),
+            published: Published::new(WindowLength::HOUR),
+        }
+    }
+
+    /// The charter in force.
+    pub(crate) fn charter(&self) -> Option<&Charter> {
+        self.policies.charter().map(Verified::body)
+    }
+
+    /// Length of its windows.
+    pub(crate) fn window(&self) -> WindowLength {
+        self.charter()
+            .map_or(WindowLength::HOUR, |charter| charter.window)
+    }
+
+    /// What parts of its members must be like.
+    pub(crate) fn kinds(&self) -> SiteKinds {
+        SiteKinds {
+            length: self.window(),
+        }
+    }
+
+    /// Whether what running jobs are still expected to use counts.
+    pub(crate) fn is_predictive(&self) -> bool {
+        let predictive = |charter: &Charter| charter.usage_mode == UsageMode::Predictive;
+        self.charter().is_some_and(predictive)
+    }
+
+    /// Whether no other site takes part.
+    pub(crate) fn is_alone(&self) -> bool {
+        let only_own =
+            |charter: &Charter| charter.sites.iter().all(|member| member.site == self.own);
+        self.charter().is_some_and(only_own)
+    }
+
+    /// The capacity that the charter declares for `site`. This site counts all of its own usage where no
+    /// charter says what it has.
+    pub(crate) fn capacity(&self, site: SiteId) -> Capacity {
+        let unlisted = if site == self.own { u32::MAX } else { 0 };
+        let Some(charter) = self.charter() else {
+            return Capacity {
+                cores: unlisted,
+                charge_cores: unlisted,
+            };
+        };
+        let cores = charter.member(site).map_or(unlisted, |member| member.cores);
+        Capacity {
+            cores,
+            charge_cores: charge_cores(&charter.charging, cores),
+        }
+    }
+
+    /// How long usage weighs, and a day: windows of an old day are weighed from the day's middle.
+    pub(crate) fn history(&self) -> Millis {
+        let charter = self.charter();
+        let windows = charter.map_or(0, |charter| {
+            WeightTable::new(charter.history, charter.window).horizon_windows()
+        });
+        Millis(
+            self.window()
+                .millis()
+                .times(windows)
+                .0
+                .saturating_add(DAY_MS),
+        )
+    }
+
+    /// What ended by this moment weighs nothing any more at `now`; whole days.
+    pub(crate) fn horizon(&self, now: WallTime) -> WallTime {
+        WallTime(now.before(self.history()).0 / DAY_MS * DAY_MS)
+    }
+
+    /// Takes a charter or a share policy; `None` where it was held already.
+    pub(crate) fn adopt(&mut self, bytes: &[u8]) -> Result<Option<Adoption>, DocumentRefused> {
+        let founded = self.charter().is_none();
+        let charter = Signed::<Charter>::parse(bytes).ok();
+        if let Some(signed) = charter.filter(|signed| signed.vo() == self.id) {
+            let (hash, version) = (signed.hash(), signed.claimed().version);
+            let adopted = self.policies.adopt_charter(signed)?;
+            self.follow_charter(founded);
+            let what = format!("charter {version}");
+            let adoption = Adoption {
+                hash,
+                what,
+                founded,
+            };
+            return Ok((adopted != Adopted::Known).then_some(adoption));
+        }
+        let policy = Signed::<SharePolicy>::parse(bytes).ok();
+        let signed = policy
+            .filter(|signed| signed.vo() == self.id)
+            .ok_or(DocumentRefused::Foreign)?;
+        let hash = signed.hash();
+        let (version, path) = (signed.claimed().version, signed.claimed().path.clone());
+        let adopted = self.policies.adopt_policy(signed)?;
+        let adoption = Adoption {
+            hash,
+            what: format!("share policy {version} of {path}"),
+            founded: false,
+        };
+        Ok((adopted != Adopted::Known).then_some(adoption))
+    }
+
+    fn follow_charter(&mut self, founded: bool) {
+        let Some(charter) = self.charter() else {
+            return;
+        };
+        let members: BTreeSet<SiteId> = charter.sites.iter().map(|member| member.site).collect();
+        if founded {
+            self.published = Published::new(charter.window);
+        }
+        let history = self.history();
+        self.replica.set_members(members, history);
+    }
+}
+
+impl Shared for Vo {
+    fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    fn replica_mut(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+
+    fn documents_digest(&self) -> ContentHash {
+        self.policies.digest()
+    }
+
+    fn documents(&self) -> Vec<(ContentHash, Vec<u8>)> {
+        let documents = self.policies.documents();
+        documents
+            .map(|(_, hash, bytes)| (hash, bytes.to_vec()))
+            .collect()
+    }
+
+    fn is_founded(&self) -> bool {
+        self.charter().is_some()
+    }
+}
+
+/// Cores that a site of `cores` may charge: more than it has where the VO's weights say so.
+fn charge_cores(rule: &ChargingRule, cores: u32) -> u32 {
+    match rule {
+        ChargingRule::CpuTime => cores,
+        // A core may bring a GPU and any memory with it; only a bound on the whole is wanted here.
+        ChargingRule::Weights {
+            cpu, gpu, mem_gib, ..
+        } => {
+            let per_core =
+                u64::from(*cpu) + u64::from(*gpu) + u64::from(*mem_gib) * MEM_GIB_PER_CORE_MAX;
+            u32::try_from(u64::from(cores) * per_core.max(1_000) / 1_000).unwrap_or(u32::MAX)
+        }
+        // One job may take all CPUs of a machine, another all its memory, and so on; each is
+        // charged the whole machine at most.
+        ChargingRule::Penalty {
+            gpu,
+            disk,
+            factor_max,
+        } => {
+            let jobs = 2 + u128::from(*gpu) + u128::from(*disk);
+            let dearest = jobs * u128::from(factor_max.millionths().max(Factor::UNITS));
+            let charged = u128::from(cores) * dearest / u128::from(Factor::UNITS);
+            u32::try_from(charged).unwrap_or(u32::MAX)
+        }
+    }
+}
+
+/// Memory of a core that a charge is believed for: the largest machines on the market have 64 GiB.
+const MEM_GIB_PER_CORE_MAX: u64 = 64;

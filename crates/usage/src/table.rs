@@ -1,0 +1,65 @@
+//! A table that is held: its bytes, and which accounts it speaks of.
+//!
+//! Invariant: the accounts are looked up once, when the table comes; the counters stay in their columns
+//! and are decoded when they are read, so a cell takes what its bytes take and four more.
+
+use std::sync::Arc;
+
+use fairmesh_model::{Counters, Incarnation};
+
+use crate::columns::{TableError, decode_cells, decode_paths};
+use crate::paths::{PathId, Paths};
+
+/// How many cells a table has, if its bytes are one.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(bytes: &[u8]) -> Result<u32, TableError> {
+    let (paths, cells) = decode_paths(bytes)?;
+    let cells = decode_cells(cells, paths.len())?;
+    u32::try_from(cells.len()).map_err(|_| TableError::Varint("cells"))
+}
+
+/// A table of cells.
+#[derive(Debug)]
+pub struct Table {
+    bytes: Arc<[u8]>,
+    cells_from: usize,
+    ids: Box<[PathId]>,
+}
+
+impl Table {
+    /// Takes the bytes of a table. Its accounts are in use until [`Table::release`].
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(bytes: Arc<[u8]>, paths: &mut Paths) -> Result<Self, TableError> {
+        let (own, cells) = decode_paths(&bytes)?;
+        decode_cells(cells, own.len())?;
+        Ok(Self {
+            cells_from: bytes.len() - cells.len(),
+            ids: own.iter().map(|path| paths.acquire(path)).collect(),
+            bytes,
+        })
+    }
+
+    /// Lets go of the accounts.
+    pub fn release(self, paths: &mut Paths) {
+        self.ids.iter().for_each(|id| paths.release(*id));
+    }
+
+    /// The cells.
+    ///
+    /// # Panics
+    /// Never: the bytes were decoded when they came.
+    pub fn cells(&self) -> impl Iterator<Item = (Incarnation, PathId, Counters)> {
+        let cells = decode_cells(&self.bytes[self.cells_from..], self.ids.len());
+        let cells = cells.expect("it was decoded before").into_iter();
+        cells.map(|(incarnation, path, counters)| (incarnation, self.ids[path], counters))
+    }
+
+    /// About how many bytes of memory it takes, those of the part it was made of not counted.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.ids.len() * size_of::<PathId>()
+    }
+}
