@@ -12,7 +12,7 @@ mod clocks;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
@@ -302,6 +302,7 @@ impl Gossip {
         let Some((_, asked)) = peer.under_way.remove(&id) else {
             return Vec::new();
         };
+        let answer = answer.filter(|_| !mutated!(AnswersUnread));
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
         match (asked, response) {
             (Asked::Probe, Some(Response::Probe(theirs))) => {
@@ -379,7 +380,7 @@ impl Gossip {
     /// wait until one of them is drawn among a hundred. One probe speaks of all that is shared.
     fn probe_each_vo<V: Shared>(&mut self, vos: &BTreeMap<VoId, V>) {
         let mut probed: Vec<SiteId> = Vec::new();
-        for vo in vos.values() {
+        for vo in vos.values().filter(|_| !mutated!(NeverProbes)) {
             let shares = |peer: SiteId| vo.replica().is_member(peer) || !vo.is_founded();
             if probed.iter().any(|peer| shares(*peer)) {
                 continue;
@@ -533,7 +534,7 @@ impl Gossip {
         let peer = self.peers.get_mut(&from).expect("it has just answered");
         if answer.need_full {
             // Asked once more, in full; a peer that does not know a full one either is not asked again.
-            if peer.acknowledged.remove(&vo).is_some() {
+            if peer.acknowledged.remove(&vo).is_some() || mutated!(NeedFullForEver) {
                 self.enqueue(from, again);
             }
             return Vec::new();
@@ -542,13 +543,13 @@ impl Gossip {
         if let Some(sent) = sent {
             peer.acknowledged.insert(vo, sent);
         }
-        if answer.more {
+        if answer.more || mutated!(AsksForEver) {
             if let Asked::Pull {
                 unless: go_on_unless,
                 ..
             } = &mut again
             {
-                *go_on_unless = unless;
+                *go_on_unless = mutant!(AsksForEver, unless, None);
             }
             self.enqueue(from, again);
         }

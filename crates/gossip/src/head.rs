@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crdts::CvRDT;
 use fairmesh_model::{
-    ContentHash, Document, Incarnation, Millis, Seq, SiteId, Verified, VoId, WallTime,
+    ContentHash, Document, Incarnation, Millis, Seq, SiteId, Verified, VoId, WallTime, mutated,
 };
 use serde::{Deserialize, Serialize};
 
@@ -87,12 +87,15 @@ impl Document for Head {
 pub fn covers(by: &Verified<Head>, head: &Verified<Head>) -> bool {
     let (mine, theirs) = (by.body(), head.body());
     if mine.incarnation == theirs.incarnation {
-        return rank(by) > rank(head);
+        let is_first = mine.seq == theirs.seq && mutated!(FirstForkStays);
+        return rank(by) > rank(head) && !is_first;
     }
     let named = |(incarnation, seq): &(Incarnation, Seq)| {
-        *incarnation == theirs.incarnation && *seq >= theirs.seq
+        let contains = *seq >= theirs.seq || mutated!(CoversWhateverSeq);
+        *incarnation == theirs.incarnation && contains
     };
-    mine.covers.iter().any(named)
+    let is_later = mine.incarnation > theirs.incarnation;
+    mine.covers.iter().any(named) || is_later && mutated!(LaterAlwaysCovers)
 }
 
 /// The order of the heads of one incarnation: of one seq the lower root stays, and of one root the
@@ -160,7 +163,7 @@ impl HeadSet {
         let body = head.body();
         if let Some(held) = self.heads.get(&body.incarnation) {
             let differs = held.body().seq == body.seq && held.hash() != head.hash();
-            if differs {
+            if differs && !mutated!(ForkUnseen) {
                 return Offered::Forks(held.clone());
             }
         }
@@ -200,7 +203,7 @@ impl HeadSet {
             }
             stays
         });
-        while self.heads.len() > HEADS_MAX {
+        while self.heads.len() > HEADS_MAX && !mutated!(HeadsUnbounded) {
             gone.extend(self.heads.pop_first().map(|(lowest, _)| lowest));
         }
         gone

@@ -15,7 +15,6 @@
 mod chain;
 mod slot;
 
-pub mod descriptions;
 pub mod error;
 pub mod highest_seen;
 pub mod in_force;
@@ -28,7 +27,6 @@ pub mod compile;
 pub mod plan;
 
 pub use compile::{CompileWarning, CompiledEntry, CompiledTree, Origin, Scope, compile};
-pub use descriptions::Descriptions;
 pub use error::{DocumentKind, PolicyError};
 pub use highest_seen::{HighestSeen, SeenVersion};
 pub use in_force::{Alarm, DocumentRef, InForce, VoEntry, Warning};

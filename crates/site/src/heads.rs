@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen};
-use fairmesh_model::{AccountPath, MonoTime, Now, SiteId, VoId, cbor};
+use fairmesh_model::{AccountPath, MonoTime, Now, SiteId, VoId, cbor, mutant, mutated};
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
 use crate::config::Timing;
@@ -90,7 +90,7 @@ impl Site {
         let window = self.vos[&vo].window();
         let latest = now.wall.after(self.config.timing.clock_tolerance);
         // What was counted while the clock was ahead, in windows that have not come, counts now.
-        if self.own.is_ahead_of(vo, latest, window) {
+        if self.own.is_ahead_of(vo, latest, window) && !mutated!(AheadNeverPlaced) {
             let all = self.knows_own_past(vo);
             self.change_own(vo, |own| own.settle_future(vo, latest, window, all));
         }
@@ -139,7 +139,9 @@ impl Site {
             return false;
         }
         let after = self.own.sums(vo, None, capacity, window).0;
-        self.shares.move_own(vo, moved(&before, &after), window);
+        if !mutated!(RecoveredUncounted) {
+            self.shares.move_own(vo, moved(&before, &after), window);
+        }
         if !counted.writes.is_empty() {
             self.effects.push(Effect::Persist(counted.writes));
         }
@@ -149,7 +151,8 @@ impl Site {
     fn keep_rows(&mut self, vo: VoId, change: &Change) {
         if !change.rows.is_empty() {
             let rows = change.rows.iter().map(|row| head_row(vo, row));
-            self.effects.push(Effect::Persist(rows.collect()));
+            let kept = rows.filter(|row| row.table != Table::Parts || !mutated!(PartsUnstored));
+            self.effects.push(Effect::Persist(kept.collect()));
         }
     }
 }
@@ -330,7 +333,9 @@ impl Site {
         let site = change.head.body().site;
         self.clear_clock(site);
         if site == self.id {
-            self.absorb_own(now, vo, &change.parts);
+            if !mutated!(OwnHeadUnread) {
+                self.absorb_own(now, vo, &change.parts);
+            }
             return;
         }
         self.follow_member(now, vo, site, &change.parts);
@@ -339,7 +344,7 @@ impl Site {
         // Of several heads the one that was signed last says it, and which that is may have changed.
         let several = held.replica.heads_of(site).count() > 1;
         let touches = |kind| several || change.parts.iter().any(|key| key.kind() == kind);
-        if touches(DESCRIPTION) {
+        if touches(DESCRIPTION) && !mutated!(PricesUnread) {
             held.published.update_description(&held.replica, site);
         }
         let newest = held.replica.heads_of(site).map(|head| head.body().at).max();
@@ -364,7 +369,7 @@ impl Site {
             .move_member(vo, &mut held.published, &update.moved);
         let charge = update.taken_back;
         held.published.finish(update);
-        if charge > 0 {
+        if charge > 0 && !mutated!(TakenBackUnsaid) {
             self.notice(now.mono, Notice::TookBack { vo, site, charge });
         }
         self.name_excess(now, vo, site);
@@ -384,7 +389,7 @@ impl Site {
             }
             held.published.over(site).next().is_some()
         });
-        if is_over {
+        if is_over && !mutated!(ExcessUnsaid) {
             self.notice(now.mono, notice);
         } else {
             self.notices.clear(|listed| *listed != notice);
@@ -443,7 +448,7 @@ impl Site {
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let members: BTreeSet<SiteId> = held.replica.heads().map(|head| head.body().site).collect();
         for site in held.published.sites() {
-            if !members.contains(&site) && site != self.id {
+            if !members.contains(&site) && site != self.id && !mutated!(RemovedStillCount) {
                 held.published.drop_site(site);
             }
         }
@@ -465,7 +470,9 @@ impl Site {
     fn refused(&mut self, now: MonoTime, vo: VoId, from: SiteId, why: &str) {
         self.stats.refused += 1;
         let why = why.to_owned();
-        self.notice(now, Notice::Refused { vo, from, why });
+        if !mutated!(RefusalUnsaid) {
+            self.notice(now, Notice::Refused { vo, from, why });
+        }
     }
 }
 
@@ -473,6 +480,10 @@ impl Site {
 impl Site {
     /// Takes a document that somebody hands in here, and pushes it to all members.
     pub(crate) fn take_document(&mut self, now: Now, ticket: Ticket, bytes: &[u8]) {
+        if mutated!(DocumentDropped) {
+            let reply = Reply::Published(Ok("it is adopted".to_owned()));
+            return self.effects.push(Effect::Reply { ticket, reply });
+        }
         let vos: Vec<VoId> = self.vos.keys().copied().collect();
         let mut result = Err(DocumentRefused::Foreign);
         for vo in vos {
@@ -530,11 +541,12 @@ impl Site {
             .charter()
             .map(|charter| charter.name.clone())
             .unwrap_or_default();
-        self.effects.push(Effect::Persist(vec![document, seen]));
+        let rows = mutant!(DocumentsUnwritten, vec![document, seen], Vec::new());
+        self.effects.push(Effect::Persist(rows));
         // Members may have come back, with what was kept of them, or have gone.
         self.read_members(now, vo);
         self.describe(vo);
-        self.tree_is_stale = true;
+        self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || adoption.founded;
         self.allow_is_stale = true;
         let what = adoption.what.clone();
         self.notice(now.mono, Notice::Adopted { vo, what });

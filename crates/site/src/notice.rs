@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fairmesh_model::{Millis, MonoTime, SiteId, VoId};
+use fairmesh_model::{Millis, MonoTime, SiteId, VoId, mutated};
 
 /// How much it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -216,7 +216,7 @@ impl Notices {
     /// Lists a notice; says whether it is news.
     pub(crate) fn add(&mut self, now: MonoTime, notice: Notice) -> bool {
         let is_news = self.0.insert(notice, now).is_none();
-        if self.0.len() > NOTICES_MAX {
+        if self.0.len() > NOTICES_MAX && !mutated!(NoticesUnbounded) {
             let oldest = self
                 .0
                 .iter()

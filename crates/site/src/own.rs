@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::{PART_BYTES_MAX, PartKey};
 use fairmesh_model::{
-    AccountPath, CoreMillis, Counters, Incarnation, Span, VoId, WallTime, WindowLength,
+    AccountPath, CoreMillis, Counters, Incarnation, Span, VoId, WallTime, WindowLength, mutant,
+    mutated,
 };
 use fairmesh_usage::{Capacity, Cell, Excess, Slice, cut, join_cells};
 
@@ -83,9 +84,18 @@ impl Own {
             .entry(of.clone())
             .or_default();
         *cell = cell.plus(amount);
-        let write = set(account.vo, span, &of, *cell);
-        cells.touch(span, of);
-        counted.writes.push(write);
+        let write = set(
+            account.vo,
+            span,
+            &of,
+            mutant!(LedgerKeepsLast, *cell, amount),
+        );
+        if *cell == amount || !mutated!(GrowthUnpublished) {
+            cells.touch(span, of);
+        }
+        if !mutated!(LedgerUnwritten) {
+            counted.writes.push(write);
+        }
         counted.spans.insert(span);
         counted
     }
@@ -147,6 +157,9 @@ impl Own {
 
     /// Takes a row of the store.
     pub(crate) fn restore(&mut self, row: LedgerRow) {
+        if row.account.vo.is_none() && mutated!(LocalUnread) {
+            return;
+        }
         let cells = self.cells.entry(row.account.vo).or_default();
         let of = (row.account.path, row.incarnation);
         cells
@@ -179,11 +192,18 @@ impl Own {
             .collect();
         for span in windows {
             let day = of_day(&span);
-            for (of, counters) in cells.by_span.remove(&span).unwrap_or_default() {
+            let of_span = mutant!(
+                HoursStay,
+                cells.by_span.remove(&span),
+                cells.by_span.get(&span).cloned()
+            );
+            for (of, counters) in of_span.unwrap_or_default() {
                 cells.alone.remove(&(span, of.clone()));
-                counted
-                    .writes
-                    .push(Write::delete(Table::Ledger, key_of(vo, span, &of)));
+                if !mutated!(HourRowsStay) {
+                    counted
+                        .writes
+                        .push(Write::delete(Table::Ledger, key_of(vo, span, &of)));
+                }
                 let cell = cells
                     .by_span
                     .entry(day)
@@ -191,7 +211,9 @@ impl Own {
                     .entry(of.clone())
                     .or_default();
                 *cell = cell.plus(counters);
-                counted.writes.push(set(vo, day, &of, *cell));
+                if !mutated!(DayUnwritten) {
+                    counted.writes.push(set(vo, day, &of, *cell));
+                }
                 cells.touch(day, of);
             }
             cells.dirty.insert(span);
@@ -221,7 +243,9 @@ impl Own {
                 continue;
             }
             let placed = (of.0.clone(), Incarnation(of.1.0 | PLACED));
-            counted.writes.push(cells.delete(vo, &(span, of)));
+            if !mutated!(PlacedTwice) {
+                counted.writes.push(cells.delete(vo, &(span, of)));
+            }
             let of_place = cells.by_span.entry(place).or_default();
             let cell = of_place.entry(placed.clone()).or_default();
             *cell = cell.plus(counters);
@@ -446,7 +470,11 @@ impl Own {
                 *sum = sum.plus(counters);
             }
         }
-        let excess = capacity.clamp(&mut sums, window);
+        let excess = mutant!(
+            ClampsOthersOnly,
+            capacity.clamp(&mut sums, window),
+            Vec::new()
+        );
         (sums, excess)
     }
 

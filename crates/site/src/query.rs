@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fairmesh_fairshare::Snapshot;
 use fairmesh_gossip::{Head, Shared};
 use fairmesh_model::{
-    AccountPath, ContentHash, CoreMillis, Counters, MonoTime, Now, Origin, Seq, SiteId, Span,
-    StreamId, Verified, VoId, WallTime, Window, cbor,
+    AccountPath, ContentHash, CoreMillis, Counters, Millis, MonoTime, Now, Origin, Seq, SiteId,
+    Span, StreamId, Verified, VoId, WallTime, Window, cbor, mutant,
 };
 use fairmesh_policy::{CompiledTree, Warning};
 
@@ -181,7 +181,7 @@ impl Site {
             .into_iter()
             .flat_map(|charter| &charter.sites)
         {
-            coverage.sites_total += 1;
+            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(member.site != self.id));
             coverage.cores_total += u64::from(member.cores);
             if let Some(at) = heard.get(&member.site) {
                 coverage.sites_heard += 1;
@@ -400,7 +400,8 @@ fn signed_at(vo: &Vo) -> BTreeMap<SiteId, WallTime> {
     let mut signed: BTreeMap<SiteId, WallTime> = BTreeMap::new();
     for head in vo.replica.heads() {
         let known = signed.entry(head.body().site).or_default();
-        *known = (*known).max(head.body().at);
+        let at = head.body().at;
+        *known = (*known).max(mutant!(SignedYounger, at, at.after(Millis(1_000))));
     }
     signed
 }

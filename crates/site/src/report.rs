@@ -9,7 +9,7 @@ use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
 use fairmesh_model::{
     AccountPath, CoreMillis, Counters, Now, Origin, RunningJob, Span, UsageMode, UsageRecord, VoId,
-    WallTime, cbor,
+    WallTime, cbor, mutant, mutated,
 };
 
 use crate::charge::{Charge, Rules, charge, rate};
@@ -43,7 +43,12 @@ impl Site {
         }
         for (index, (record, mark)) in records.iter().enumerate() {
             let payer = self.payer_of(record, now.wall, &mut payers);
-            self.take_record(index, record, *mark, payer, &mut report);
+            if index + 1 == records.len() && mutated!(LastRecordDropped) {
+                report.reported.counted += 1;
+                continue;
+            }
+            let mark = mark.filter(|_| !mutated!(MarksUnread));
+            self.take_record(index, record, mark, payer, &mut report);
         }
         self.count(&payers, &mut report);
         self.finish_report(ticket, report);
@@ -71,7 +76,8 @@ impl Site {
             let Ok(rate) = rate(record, &payer.rules, &self.config.charging) else {
                 continue;
             };
-            let remaining = job.expected_end.since(record.end);
+            let seen_from = mutant!(ExpectedFromStart, record.end, record.start);
+            let remaining = job.expected_end.since(seen_from);
             let charged = rate.counters(remaining).charge;
             payer.expected = payer.expected.plus(CoreMillis(charged));
         }
@@ -154,7 +160,8 @@ impl Site {
         }
         let key = job_key(&record.key);
         // Two reports of one job in one event: the second one sees what the first one did.
-        let mark = report.marks.get(&key).copied().or(mark);
+        let first = report.marks.get(&key).copied();
+        let mark = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let unfounded = payer.account.vo.filter(|_| !payer.is_founded);
         let charged = charge(record, mark, &payer.rules, &self.config.charging);
         let charge = match (charged, unfounded) {
@@ -170,6 +177,10 @@ impl Site {
             }
             (Ok(Some(charge)), None) => charge,
         };
+        if !payer.is_mapped && mutated!(UnmappedDropped) {
+            report.reported.counted += 1;
+            return true;
+        }
         let total = payer.add(&charge);
         report.marks.insert(key, charge.mark);
         if !payer.is_mapped {
@@ -253,7 +264,7 @@ impl Site {
         // By our own clock, though it may be wrong: the batch system goes by the same one. Peers are
         // told when it is time.
         let latest = self.own_clock.after(self.config.timing.clock_tolerance);
-        if record.end > latest {
+        if record.end > latest && !mutated!(FutureJobsTaken) {
             let ahead = record.end.since(self.own_clock).0 / 1_000;
             return Err(format!(
                 "job `{}` ends {ahead} s in the future: is this machine's clock right?",

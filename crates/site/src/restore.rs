@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_gossip::PartKey;
 use fairmesh_model::{
     Charter, ContentHash, Incarnation, Now, Origin, SharePolicy, Signed, SigningKey, Span, VoId,
-    WallTime, cbor,
+    WallTime, cbor, mutant,
 };
 use fairmesh_policy::{HighestSeen, PolicyError};
 
@@ -54,7 +54,8 @@ impl Site {
         // VOs that the configuration names no more as well: should one be named again, an older
         // document must be known for a rollback.
         site.restore_memory(now, take(Table::Policy));
-        site.restore_documents(now, take(Table::Documents));
+        let documents = take(Table::Documents);
+        site.restore_documents(now, mutant!(DocumentsUnread, documents, Vec::new()));
         let (heads, parts) = (take(Table::Heads), take(Table::Parts));
         site.restore_heads(now, heads, parts);
         site.restore_proofs(now, take(Table::Proofs));
@@ -188,11 +189,14 @@ impl Site {
         // Where the past is ahead of what was handed in, the seed's bits keep two starts apart that
         // begin from one backup.
         let above = Incarnation(floor.saturating_add(seed & 0xf_ffff));
-        self.own = Own::new(if incarnation.0 >= floor {
-            incarnation
-        } else {
-            above
-        });
+        let above = mutant!(IncarnationGoesOn, above, highest.unwrap_or(above));
+        self.own = Own::new(
+            if incarnation.0 >= mutant!(IncarnationGoesOn, floor, u64::MAX) {
+                incarnation
+            } else {
+                above
+            },
+        );
         restored.into_iter().for_each(|row| self.own.restore(row));
         for vo in self.vos.keys().copied().collect::<Vec<_>>() {
             let window = self.vos[&vo].window();

@@ -13,7 +13,8 @@ use fairmesh_fairshare::{
 };
 use fairmesh_gossip::Shared;
 use fairmesh_model::{
-    AccountPath, Distance, HistoryRule, SiteId, Span, VoId, WallTime, Window, WindowLength,
+    AccountPath, Distance, HistoryRule, SiteId, Span, VoId, WallTime, Window, WindowLength, mutant,
+    mutated,
 };
 use fairmesh_policy::{CompiledTree, InForce, compile};
 
@@ -54,7 +55,7 @@ impl Shares {
         let local = tables[0].weights.clone();
         let local_horizon_windows = local.horizon_windows();
         let lengths: Vec<WindowLength> = histories.iter().map(|rules| rules.window).collect();
-        let references: Vec<Window> = lengths.iter().map(|length| length.window_at(now)).collect();
+        let references = references_at(&lengths, now);
         let histories: Vec<Option<VoId>> = histories.iter().map(|rules| rules.of).collect();
         let writer = spec_of(&compiled, &histories, tables)
             .build(&references)
@@ -112,7 +113,11 @@ impl Shares {
     ) {
         for moved in moved {
             let entry = self.entry_of(vo, published, moved.path);
-            self.change(entry, moved, Reach::Remote);
+            self.change(
+                entry,
+                moved,
+                mutant!(ReceivedAsOwn, Reach::Remote, Reach::Own),
+            );
         }
     }
 
@@ -120,7 +125,7 @@ impl Shares {
         let (before, after) = (moved.before, moved.after);
         if after >= before {
             self.writer.apply(entry, moved.span, after - before, reach);
-        } else {
+        } else if !mutated!(TakenBackCounts) {
             self.writer
                 .take_back(entry, moved.span, before - after, reach);
         }
@@ -170,11 +175,7 @@ impl Shares {
     /// back across a window's end: the tree must be built anew, as windows never move back.
     #[must_use]
     pub(crate) fn advance(&mut self, now: WallTime, entries_max: usize) -> bool {
-        let references: Vec<Window> = self
-            .lengths
-            .iter()
-            .map(|length| length.window_at(now))
-            .collect();
+        let references = references_at(&self.lengths, now);
         let mut places = references.iter().zip(&self.references);
         if places.any(|(next, last)| next < last) {
             return false;
@@ -244,7 +245,8 @@ impl Shares {
                 let vo_id = Some(*id);
                 let entry = self.view.locate(&Account { vo: vo_id, path }).entry;
                 let span = self.span_of(vo_id, span, vo.window());
-                items.push(item(entry, span, counters.net(), Reach::Own));
+                let of_own = item(entry, span, counters.net(), Reach::Own);
+                items.extend(std::iter::repeat_n(of_own, mutant!(OwnTwiceInTree, 1, 2)));
             }
         }
         for (id, vo) in &mut *vos {
@@ -264,10 +266,20 @@ impl Shares {
                     .iter()
                     .map(|(path, amount)| (path.clone(), i128::from(*amount)));
                 let changes: Vec<(AccountPath, i128)> = changes.collect();
-                self.change_in_flight(*id, &changes, member == site);
+                if !mutated!(RebuildLosesRunning) {
+                    self.change_in_flight(*id, &changes, member == site);
+                }
             }
         }
     }
+}
+
+/// The windows that the sums of each history are seen from.
+fn references_at(lengths: &[WindowLength], now: WallTime) -> Vec<Window> {
+    let windows = lengths.iter().map(|length| length.window_at(now));
+    windows
+        .map(|window| mutant!(ReferenceOneLate, window, Window(window.0.saturating_sub(1))))
+        .collect()
 }
 
 /// The rules by which the site itself, or a VO, weighs usage.
@@ -311,9 +323,13 @@ fn histories_of(config: &SiteConfig, vos: &BTreeMap<VoId, Vo>) -> Vec<HistoryRul
     let charters = vos.iter().filter_map(|(id, vo)| Some((*id, vo.charter()?)));
     let vos = charters.map(|(vo, charter)| HistoryRules {
         of: Some(vo),
-        rule: charter.history,
+        rule: mutant!(
+            HistoryIgnored,
+            charter.history,
+            HistoryRule::None { horizon: u32::MAX }
+        ),
         window: charter.window,
-        distance: charter.distance,
+        distance: mutant!(DistanceIgnored, charter.distance, Distance::default()),
     });
     [own].into_iter().chain(vos).collect()
 }

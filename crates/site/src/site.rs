@@ -6,7 +6,8 @@ use std::sync::Arc;
 use fairmesh_gossip::{Gossip, GossipStats, Intervals, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId, WallTime,
+    Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId, WallTime, mutant,
+    mutated,
 };
 use fairmesh_policy::HighestSeen;
 
@@ -281,7 +282,9 @@ impl Site {
             self.publish_all(now);
         }
         for vo in leaves {
-            self.left.extend(self.vos.remove_entry(&vo));
+            let left = self.vos.remove_entry(&vo);
+            self.left
+                .extend(left.filter(|_| !mutated!(LeftIsForgotten)));
             self.effects.push(Effect::Unsubscribe { vo });
         }
         // Counters are kept by the window, so its length stays until the next start.
@@ -299,7 +302,9 @@ impl Site {
         }
         self.tree_is_stale = true;
         self.allow_is_stale = true;
-        self.describe_all();
+        if !mutated!(NewPricesUnsaid) {
+            self.describe_all();
+        }
     }
 
     /// Says in every VO's next head what the site's machines cost.
@@ -365,7 +370,8 @@ impl Site {
         self.house_kept_on = day;
         let mut horizon = self.local_horizon(now.wall);
         let window = self.config.local_window;
-        let forgotten = self.own.forget(None, horizon, window);
+        let past = mutant!(LocalForgottenEarly, horizon, now.wall);
+        let forgotten = self.own.forget(None, past, window);
         if !forgotten.writes.is_empty() {
             self.effects.push(Effect::Persist(forgotten.writes));
         }
@@ -386,11 +392,13 @@ impl Site {
             let is_old =
                 |day: Span| today.saturating_sub(day.day(window)) >= fairmesh_fairshare::OLD_DAYS;
             self.change_own(vo, |own| own.merge_days(Some(vo), window, is_old));
+            let past = mutant!(ForgottenEarly, past, now.wall);
             self.change_own(vo, |own| own.forget(Some(vo), past, window));
         }
         self.warn_of_documents(now);
         self.notices.expire(now.mono);
-        self.effects.push(Effect::ForgetMarks { before: horizon });
+        let before = mutant!(MarksForgottenEarly, horizon, now.wall);
+        self.effects.push(Effect::ForgetMarks { before });
     }
 
     /// What our own clock is worth, by the members that are connected. Named while it is off.
@@ -402,6 +410,7 @@ impl Site {
                 .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
         };
         let median = self.gossip.median_clock(now, counts);
+        let median = mutant!(OwnClockBelieved, median, Some(now.wall));
         self.members_clock = median;
         let tolerance = self.config.timing.clock_tolerance;
         let now_stands = standing(now.wall, median, self.last_head_at, tolerance);

@@ -10,7 +10,7 @@ use fairmesh_gossip::{Replica, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
     ChargingRule, Charter, ContentHash, Factor, Millis, SharePolicy, Signed, SiteId, UsageMode,
-    Verified, VoId, WallTime, WindowLength,
+    Verified, VoId, WallTime, WindowLength, mutated,
 };
 use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::Capacity;
@@ -80,7 +80,7 @@ impl Vo {
     /// Whether what running jobs are still expected to use counts.
     pub(crate) fn is_predictive(&self) -> bool {
         let predictive = |charter: &Charter| charter.usage_mode == UsageMode::Predictive;
-        self.charter().is_some_and(predictive)
+        self.charter().is_some_and(predictive) || mutated!(AlwaysPredictive)
     }
 
     /// Whether no other site takes part.
@@ -93,7 +93,12 @@ impl Vo {
     /// The capacity that the charter declares for `site`. This site counts all of its own usage where no
     /// charter says what it has.
     pub(crate) fn capacity(&self, site: SiteId) -> Capacity {
-        let unlisted = if site == self.own { u32::MAX } else { 0 };
+        let counts = mutated!(StrangersCount) || mutated!(RemovedStillCount);
+        let unlisted = if site == self.own || counts {
+            u32::MAX
+        } else {
+            0
+        };
         let Some(charter) = self.charter() else {
             return Capacity {
                 cores: unlisted,

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Counters, Span, WindowLength};
+use fairmesh_model::{Counters, Span, WindowLength, mutated};
 
 /// Sixteenths on top of a capacity: jobs are accounted in whole seconds and started a little early.
 const SLACK_SIXTEENTHS: u128 = 1;
@@ -52,7 +52,8 @@ impl Capacity {
             total[0] += u128::from(counters.charge);
             total[1] += u128::from(counters.cpu_ms);
         }
-        totals.retain(|span, total| !self.is_within(*span, *total, length));
+        let clamps = !mutated!(CapacityUnbounded);
+        totals.retain(|span, total| clamps && !self.is_within(*span, *total, length));
         for ((span, _), counters) in &mut *sums {
             if let Some([charge, cpu]) = totals.get(span) {
                 let windows = span.windows(length);

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Counters, Incarnation, Span, WindowLength};
+use fairmesh_model::{Counters, Incarnation, Span, WindowLength, mutant, mutated};
 
 /// A cell: incarnation, span, account and counters.
 pub type Cell<P> = (Incarnation, Span, P, Counters);
@@ -31,11 +31,11 @@ pub fn join_cells<P: Ord + Clone>(
             day = Some(span);
         }
         let cell: &mut Counters = joined.entry((incarnation, span, path)).or_default();
-        *cell = cell.join(counters);
+        *cell = mutant!(FormsAddedUp, cell.join(counters), cell.plus(counters));
     }
     match day {
-        Some(day) => as_day(joined, day, length),
-        None => joined,
+        Some(day) if !mutated!(DayBesideHours) => as_day(joined, day, length),
+        _ => joined,
     }
 }
 
@@ -65,7 +65,7 @@ fn as_day<P: Ord + Clone>(cells: Cells<P>, day: Span, length: WindowLength) -> C
     }
     for ((incarnation, path), sum) in windows {
         let cell = whole.entry((incarnation, day, path)).or_default();
-        *cell = cell.join(sum);
+        *cell = mutant!(DaysAddedUp, cell.join(sum), cell.plus(sum));
     }
     whole
 }

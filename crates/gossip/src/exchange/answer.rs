@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{ContentHash, Now, SiteId, VoId, cbor};
+use fairmesh_model::{ContentHash, Now, SiteId, VoId, cbor, mutated};
 use serde_bytes::ByteBuf;
 
 use super::{Asked, Gossip, Shared, VECTOR_MAX, summaries};
@@ -120,7 +120,7 @@ impl Gossip {
             answer_proofs(held, &pull.proofs, &mut answer);
             let (heads, more) = held.replica().answer(&vector, room);
             answer.heads = heads;
-            answer.more |= more;
+            answer.more |= more && !mutated!(MoreUnsaid);
             theirs = Some(vector);
         }
         let mine = proof_tags(&held.replica().proofs());
@@ -161,7 +161,7 @@ fn answer_documents(
     let mut mine = BTreeSet::new();
     for (hash, bytes) in held.documents() {
         mine.insert(hash);
-        if theirs.contains(&hash) || answer.more {
+        if theirs.contains(&hash) || answer.more || mutated!(DocumentsWithheld) {
             continue;
         }
         if bytes.len() > *room && *room < FRAME_BYTES_MAX {
@@ -186,7 +186,8 @@ fn answer_proofs(held: &impl Shared, theirs: &[ProofTag], answer: &mut PullAnswe
 
 /// What is held of `vo`, if `peer` may see it.
 fn shared<V: Shared>(vos: &BTreeMap<VoId, V>, vo: VoId, peer: SiteId) -> Option<&V> {
-    vos.get(&vo).filter(|held| held.replica().is_member(peer))
+    vos.get(&vo)
+        .filter(|held| held.replica().is_member(peer) || mutated!(StrangersServed))
 }
 
 fn not_shared(vo: VoId) -> Response {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{MonoTime, SiteId, WallTime};
+use fairmesh_model::{MonoTime, SiteId, WallTime, mutant};
 
 /// Clocks of connected peers, as wall time minus our monotonic time, milliseconds.
 #[derive(Debug, Default)]
@@ -38,6 +38,8 @@ impl Clocks {
         clocks.sort_unstable();
         let (low, high) = (clocks.len().checked_sub(1)? / 2, clocks.len() / 2);
         let own = i128::from(own.0) - i128::from(now.0);
+        let high = mutant!(FurthestClockBelieved, high, clocks.len() - 1);
+        let low = mutant!(FurthestClockBelieved, low, high);
         let median = own.clamp(clocks[low], clocks[high]);
         Some(at(median, now))
     }

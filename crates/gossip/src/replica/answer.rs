@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_model::{Incarnation, SiteId, Verified};
+use fairmesh_model::{Incarnation, SiteId, Verified, mutated};
 use serde_bytes::ByteBuf;
 
 use super::{Held, Replica};
@@ -32,9 +32,12 @@ impl Replica {
                 let body = head.body();
                 let known = theirs.get(&(site, body.incarnation)).copied();
                 let is_behind = known.is_none_or(|(seq, tag)| {
-                    seq < body.seq || (seq == body.seq && tag != tag_of(head))
+                    let forks = seq == body.seq && tag != tag_of(head);
+                    seq < body.seq || (forks && !mutated!(ForksUntold))
                 });
-                if !is_behind || is_overtaken(held, theirs, site, body.incarnation) {
+                let is_old = held.heads.iter().next_back() != Some(head);
+                let withheld = is_old && mutated!(EarlierHeadsWithheld);
+                if !is_behind || withheld || is_overtaken(held, theirs, site, body.incarnation) {
                     continue;
                 }
                 if room < HEAD_BYTES {

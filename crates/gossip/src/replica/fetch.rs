@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{ContentHash, Incarnation, Millis, MonoTime, SiteId, Verified};
+use fairmesh_model::{ContentHash, Incarnation, Millis, MonoTime, SiteId, Verified, mutated};
 
 use super::{Absorbed, Kinds, Replica};
 use crate::head::Head;
@@ -87,7 +87,7 @@ impl Fetch {
 
     /// All parts, once they are here.
     pub(super) fn finished(&self) -> Option<Parts> {
-        if !self.missing.is_empty() {
+        if !self.missing.is_empty() && !mutated!(HalfReceived) {
             return None;
         }
         let seq = self.head.body().seq;
@@ -100,7 +100,9 @@ impl Fetch {
             };
             Some((key.clone(), part))
         };
-        self.rows.iter().map(part).collect()
+        let is_here = |hash| !mutated!(HalfReceived) || self.here.contains_key(hash);
+        let rows = self.rows.iter().filter(|(_, (hash, _))| is_here(hash));
+        rows.map(part).collect()
     }
 
     /// Bytes that are here.
@@ -176,7 +178,7 @@ impl Replica {
                 .values_mut()
                 .filter(|asked| **asked == Some(id))
             {
-                *asked = None;
+                *asked = asked.filter(|_| mutated!(LostPartsNotAsked));
                 is_short = true;
             }
             // Whoever answered without it has moved on: the next exchange finds out to where.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    ContentHash, Incarnation, Seq, Signed, SigningKey, SiteId, Verified, WallTime, cbor,
+    ContentHash, Incarnation, Seq, Signed, SigningKey, SiteId, Verified, WallTime, cbor, mutant,
+    mutated,
 };
 use serde_bytes::ByteBuf;
 
@@ -101,7 +102,7 @@ impl Replica {
         if counts {
             self.digest = self
                 .digest
-                .wrapping_sub(before)
+                .wrapping_sub(mutant!(DigestKeepsOld, before, 0))
                 .wrapping_add(digest_of(held));
         }
         Change {
@@ -184,6 +185,9 @@ impl Held {
                 touched.insert(key.clone());
             }
         }
+        if mutated!(CoveredRowsStay) {
+            return Vec::new();
+        }
         let mut rows = rows_of(site, lost, &content.parts, |_| None);
         rows.push(HeldRow {
             site,
@@ -221,7 +225,7 @@ fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)>
         let itself = std::iter::once((body.incarnation, body.seq));
         for (earlier, seq) in body.covers.iter().copied().chain(itself) {
             let known = covers.entry(earlier).or_default();
-            *known = (*known).max(seq);
+            *known = (*known).max(mutant!(CoversBeyondHeld, seq, Seq(u64::MAX)));
         }
     }
     // A machine with the same key may count under a later one: that one covers this.

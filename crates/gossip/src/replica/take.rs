@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_model::{ContentHash, Incarnation, Millis, Now, Seq, SiteId, Verified, cbor};
+use fairmesh_model::{
+    ContentHash, Incarnation, Millis, Now, Seq, SiteId, Verified, cbor, mutant, mutated,
+};
 
 use super::fetch::Fetch;
 use super::{Absorbed, Change, Held, HeldRow, Kinds, Proof, Replica, verify};
@@ -111,7 +113,8 @@ impl Replica {
         }
         let place =
             |head: &Verified<Head>| (head.body().site, head.body().incarnation, head.body().seq);
-        if place(&a) != place(&b) || a.hash() == b.hash() {
+        let differ = place(&a) != place(&b) && !mutated!(ProofUnchecked);
+        if differ || a.hash() == b.hash() {
             return Err(Refusal::NoProof(site));
         }
         Ok(if self.keep_proof(a, b) {
@@ -148,10 +151,10 @@ impl Replica {
     fn admit(&mut self, head: &Arc<Verified<Head>>, seen: Seen) -> Result<(bool, bool), Refusal> {
         let body = head.body();
         let site = body.site;
-        if !self.is_member(site) && site != self.own {
+        if !self.is_member(site) && site != self.own && !mutated!(StrangersCount) {
             return Err(Refusal::NotMember(site));
         }
-        if body.at > seen.now.wall.after(seen.tolerance) {
+        if body.at > seen.now.wall.after(seen.tolerance) && !mutated!(FutureBelieved) {
             return Err(Refusal::Future { site, at: body.at });
         }
         let history = self.history;
@@ -362,14 +365,17 @@ impl Replica {
         let content = base
             .and_then(|base| held.contents.get(&base))
             .unwrap_or(&empty);
-        if content.root_after(&changes) != head.body().root {
+        let skips =
+            mutated!(RootNotCompared) || mutated!(StaleDeltaTaken) || mutated!(HalfReceived);
+        if content.root_after(&changes) != head.body().root && !skips {
             return Ok(None);
         }
         let mut checked = changes
             .iter_mut()
             .filter_map(|(key, part)| Some((key, part.as_mut()?)));
         let checked = checked.try_for_each(|(key, part)| {
-            part.rows = kinds.check(head.body(), key, &part.bytes)?;
+            let rows = kinds.check(head.body(), key, &part.bytes);
+            part.rows = mutant!(PartsUnchecked, rows?, rows.unwrap_or(1));
             Ok(())
         });
         if let Err(what) = checked.and_then(|()| content.check_after(&changes)) {
@@ -386,7 +392,8 @@ impl Replica {
     fn content_at(&self, site: SiteId, incarnation: Incarnation, seq: Seq) -> Option<&Content> {
         let held = self.sites.get(&site)?;
         let head = held.heads.get(incarnation)?;
-        (head.body().seq == seq).then(|| held.contents.get(&incarnation))?
+        let fits = head.body().seq == seq || mutated!(StaleDeltaTaken);
+        fits.then(|| held.contents.get(&incarnation))?
     }
 
     /// The rows of all that is held of `site`, to write it anew.
