@@ -43,6 +43,8 @@ pub struct Expected {
     pub acknowledged: Amounts,
     /// All of them, and when.
     pub told: Vec<(MonoTime, Amounts)>,
+    /// How often the node had started when it was told last: lists do not outlive a process.
+    pub life: u32,
 }
 
 /// What is known of one site's reports.
@@ -102,7 +104,7 @@ impl Oracle {
         site: usize,
         predictive: &[VoId],
         jobs: &[(RunningJob, Option<Rc<Terms>>)],
-        (now, is_acknowledged): (MonoTime, bool),
+        (now, life, is_acknowledged): (MonoTime, u32, bool),
     ) {
         for vo in predictive {
             let mut amounts = Amounts::new();
@@ -122,6 +124,7 @@ impl Oracle {
                 expected.acknowledged.clone_from(&amounts);
             }
             expected.told.push((now, amounts));
+            expected.life = life;
         }
     }
 

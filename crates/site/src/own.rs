@@ -348,7 +348,7 @@ impl Own {
         let Some(cells) = self.cells.get(&Some(vo)) else {
             return false;
         };
-        !cells.dirty.is_empty() || cells.others() != cells.named
+        !cells.dirty.is_empty() || cells.others().ne(&cells.named)
     }
 
     /// The parts that changed since the last head, for the next one; all where it is the first of this
@@ -387,7 +387,10 @@ impl Own {
             );
         }
         cells.tables.retain(|_, slices| !slices.is_empty());
-        let others = cells.others();
+        let others: BTreeMap<PartKey, Vec<u8>> = cells
+            .others()
+            .map(|(key, bytes)| (key.clone(), bytes.clone()))
+            .collect();
         let gone = cells.named.keys().filter(|key| !others.contains_key(*key));
         changes.extend(gone.map(|key| (key.clone(), None)));
         let news = others

@@ -45,6 +45,8 @@ pub(crate) struct Vo {
     pub(crate) policies: VoPolicies,
     pub(crate) replica: Replica,
     pub(crate) published: Published,
+    /// How long usage weighs, and a day: windows of an old day are weighed from the day's middle.
+    history: Millis,
 }
 
 impl Vo {
@@ -56,6 +58,7 @@ impl Vo {
             policies: VoPolicies::restore(id, seen, []).0,
             replica: Replica::new(id, own),
             published: Published::new(WindowLength::HOUR),
+            history: Millis(DAY_MS),
         }
     }
 
@@ -112,24 +115,9 @@ impl Vo {
         }
     }
 
-    /// How long usage weighs, and a day: windows of an old day are weighed from the day's middle.
-    pub(crate) fn history(&self) -> Millis {
-        let charter = self.charter();
-        let windows = charter.map_or(0, |charter| {
-            WeightTable::new(charter.history, charter.window).horizon_windows()
-        });
-        Millis(
-            self.window()
-                .millis()
-                .times(windows)
-                .0
-                .saturating_add(DAY_MS),
-        )
-    }
-
     /// What ended by this moment weighs nothing any more at `now`; whole days.
     pub(crate) fn horizon(&self, now: WallTime) -> WallTime {
-        WallTime(now.before(self.history()).0 / DAY_MS * DAY_MS)
+        WallTime(now.before(self.history).0 / DAY_MS * DAY_MS)
     }
 
     /// Takes a charter or a share policy; `None` where it was held already.
@@ -168,11 +156,15 @@ impl Vo {
             return;
         };
         let members: BTreeSet<SiteId> = charter.sites.iter().map(|member| member.site).collect();
+        let window = charter.window;
+        // Only now, not at each report: this works out the weight of every window.
+        let windows = WeightTable::new(charter.history, window).horizon_windows();
         if founded {
-            self.published = Published::new(charter.window);
+            self.published = Published::new(window);
         }
-        let history = self.history();
-        self.replica.set_members(members, history);
+        let history = window.millis().times(windows).0;
+        self.history = Millis(history.saturating_add(DAY_MS));
+        self.replica.set_members(members, self.history);
     }
 }
 

@@ -106,7 +106,8 @@ impl Run {
                 self.oracle.acknowledged(node, &job.record);
             }
         }
-        let told = (self.world.now(), reported.is_some());
+        let life = self.world.node(node).life();
+        let told = (self.world.now(), life, reported.is_some());
         self.oracle.listed(node, &predictive, &counted, told);
         self.look(Some(node), StepKind::Running, false);
     }
@@ -177,14 +178,17 @@ impl Run {
         self.oracle.documents.in_force(held)
     }
 
-    /// The VOs in whose lists a site says what its running jobs will use.
+    /// The VOs for which a list says what a site's running jobs will use: those whose charter says so,
+    /// and those whose charter is not here, for which it says that there is nothing.
     fn predictive(&self, node: usize) -> Vec<VoId> {
-        let held = self.in_force(node).into_iter();
-        let predictive = held.filter(|(_, held)| {
-            let listed = held.charter.member(site_id(node)).is_some();
-            listed && held.charter.usage_mode == UsageMode::Predictive
-        });
-        predictive.map(|(vo, _)| vo).collect()
+        let (place, held) = (self.world.node(node), self.in_force(node));
+        let says = |vo: &&VoId| {
+            held.get(*vo).is_none_or(|held| {
+                let listed = held.charter.member(place.id).is_some();
+                listed && held.charter.usage_mode == UsageMode::Predictive
+            })
+        };
+        place.config.vos.values().filter(says).copied().collect()
     }
 
     /// Does what goes wrong, or is put right, and tells whoever keeps books.

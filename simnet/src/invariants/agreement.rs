@@ -17,12 +17,15 @@ type Held = (VoId, ContentHash, SiteId);
 pub(super) struct Agreement {
     /// What is counted of a site where so much is held, and who was seen to do so first. Only looked up.
     counters: HashMap<Held, (Counters, usize)>,
+    /// What each node held, in which of its lives, when it was looked at last. Only looked up.
+    looked_at: HashMap<(usize, VoId), (ContentHash, u32)>,
 }
 
 impl Agreement {
     pub(super) fn new(_nodes: usize) -> Self {
         Self {
             counters: HashMap::new(),
+            looked_at: HashMap::new(),
         }
     }
 }
@@ -40,6 +43,10 @@ impl Invariant for Agreement {
                 let Some(held) = status.counters else {
                     continue;
                 };
+                let now = (held, seen.world.node(node).life());
+                if self.looked_at.insert((node, status.vo), now) == Some(now) {
+                    continue;
+                }
                 let account = Account {
                     vo: Some(status.vo),
                     path: AccountPath::root(),

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use fairmesh_model::PriceList;
 
 use super::{Invariant, Seen, Violation};
-use crate::vo::site_id;
 use crate::world::StepKind;
 
 /// The checker.
@@ -49,7 +48,7 @@ impl Prices {
                 let takes_part = [node, owner]
                     .iter()
                     .all(|of| seen.world.node(*of).config.vos.values().any(|of| of == vo));
-                let known = held.get(&site_id(owner)).copied();
+                let known = held.get(&seen.world.node(owner).id).copied();
                 let is_right = match known {
                     Some(known) if !now => said.iter().any(|said| **said == *known),
                     _ if !now || !takes_part => continue,

@@ -73,11 +73,9 @@ impl Cells {
             .collect()
     }
 
-    pub(super) fn others(&self) -> BTreeMap<PartKey, Vec<u8>> {
-        let parts = self.running.iter().chain(&self.description);
-        parts
-            .map(|(key, bytes)| (key.clone(), bytes.clone()))
-            .collect()
+    /// The parts of the other kinds, in the order of their names: kinds come first in them.
+    pub(super) fn others(&self) -> impl Iterator<Item = (&PartKey, &Vec<u8>)> {
+        self.running.iter().chain(&self.description)
     }
 }
 

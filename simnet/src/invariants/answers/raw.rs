@@ -158,7 +158,8 @@ fn side_by_side(
 }
 
 /// What running jobs of a site are expected to use is what a list of that site said: at rest the last
-/// one, or one from before the site lost its memory of it, which fades when it is too old.
+/// one, nothing where the node has started since, or one from before the site lost its memory of it,
+/// which fades when it is too old.
 fn check_expected(look: &Look<'_>) -> Result<u64, Violation> {
     let mut shown: BTreeMap<(VoId, SiteId), BTreeMap<AccountPath, u64>> = BTreeMap::new();
     for (vo, site, path, charge) in &look.expected {
@@ -177,7 +178,9 @@ fn check_expected(look: &Look<'_>) -> Result<u64, Violation> {
                 let mut lists = told.into_iter().flat_map(|told| &told.told);
                 lists.any(|(at, list)| *at >= since && *list == rows)
             };
-            let is_last = told.map_or(rows.is_empty(), |told| told.acknowledged == rows);
+            let is_last = told.map_or(rows.is_empty(), |told| {
+                told.acknowledged == rows || (rows.is_empty() && told.life != node.life())
+            });
             let is_right = match look.at_rest {
                 true => {
                     is_last || is_told(MonoTime(look.seen.world.now().0.saturating_sub(silent_ms)))
