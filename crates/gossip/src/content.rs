@@ -148,12 +148,19 @@ impl Content {
         self.parts.values().map(|part| part.bytes.len()).sum()
     }
 
-    /// The changes that `delta` makes here; `None` where it does not fit.
-    pub(crate) fn patched(&self, delta: &Delta, seq: Seq) -> Option<Changes> {
+    /// The changes that `delta` makes here; `None` where it does not fit, or would unpack more than
+    /// `bytes_left`, which it uses up: whoever passes a head on may put any delta beside it.
+    pub(crate) fn patched(
+        &self,
+        delta: &Delta,
+        seq: Seq,
+        bytes_left: &mut usize,
+    ) -> Option<Changes> {
         let mut changes = Changes::new();
         for (key, bytes) in &delta.patches {
             let old = self.parts.get(key).map_or(&[][..], |part| &part.bytes[..]);
-            let bytes = patch::apply(old, bytes, PART_BYTES_MAX)?;
+            let bytes = patch::apply(old, bytes, PART_BYTES_MAX.min(*bytes_left))?;
+            *bytes_left -= bytes.len();
             let part = Part {
                 hash: ContentHash::of(&bytes),
                 bytes: bytes.into(),

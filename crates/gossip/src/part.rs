@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_model::{ContentHash, Seq, mutated};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Largest part in bytes: bounds one unit of transfer and of rewriting. Below gossipsub's message
 /// limit, so that a part that changed wholly can still be pushed.
@@ -34,7 +35,22 @@ pub const HEAD_ROWS_MAX: u64 = 1 << 19;
 /// Name of a part: its kind, and a key that the kind gives it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct PartKey(#[serde(with = "serde_bytes")] Vec<u8>);
+pub struct PartKey(
+    #[serde(
+        serialize_with = "serde_bytes::serialize",
+        deserialize_with = "read_name"
+    )]
+    Vec<u8>,
+);
+
+/// Names come from peers in manifests, deltas and lists of parts: none that is too long gets further.
+fn read_name<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    let bytes: Vec<u8> = serde_bytes::deserialize(from)?;
+    match PartKey::from_bytes(&bytes) {
+        Some(name) => Ok(name.0),
+        None => Err(D::Error::custom("bad name of a part")),
+    }
+}
 
 impl PartKey {
     /// The part of `kind` that its kind calls `key`.
@@ -65,10 +81,6 @@ impl PartKey {
     /// Kind and key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
-    }
-
-    fn is_valid(&self) -> bool {
-        (1..=KEY_BYTES_MAX).contains(&self.0.len())
     }
 }
 
@@ -147,7 +159,7 @@ pub(crate) fn check_manifest(rows: &[ManifestRow]) -> Result<(), String> {
     if rows.len() > PARTS_MAX && !mutated!(HeadLimitsUnchecked) {
         return Err(format!("{} parts are more than {PARTS_MAX}", rows.len()));
     }
-    if !rows.is_sorted_by(|a, b| a.0 < b.0) || !rows.iter().all(|(key, ..)| key.is_valid()) {
+    if !rows.is_sorted_by(|a, b| a.0 < b.0) {
         return Err("its manifest is not in order".to_owned());
     }
     let too_long = |len: u32| len as usize > PART_BYTES_MAX;

@@ -24,6 +24,11 @@ use crate::wire::{HeadItem, Told};
 /// Largest encoded delta: its patches and names.
 const DELTA_BYTES_MAX: usize = 1 << 20;
 
+/// Most bytes that the deltas beside one head may unpack to: bounds memory and time before its root is
+/// compared. A chain of deltas rewrites some parts again and again; one that is longer is told as the
+/// manifest.
+const UNPACKED_BYTES_MAX: usize = 32 << 20;
+
 /// Where an offered head is to be judged from: the node's time and how far ahead a site's may be.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
@@ -212,7 +217,8 @@ impl Replica {
         let Some(content) = self.content_at(head.body().site, incarnation, seq) else {
             return Ok(None);
         };
-        let Some(changes) = content.patched(&delta, head.body().seq) else {
+        let mut bytes_left = UNPACKED_BYTES_MAX;
+        let Some(changes) = content.patched(&delta, head.body().seq, &mut bytes_left) else {
             return Ok(None);
         };
         let told = (incarnation == head.body().incarnation).then(|| (seq, bytes.into()));
@@ -242,9 +248,9 @@ impl Replica {
         let Some(mut content) = self.content_at(site, incarnation, seq).cloned() else {
             return Ok(None);
         };
-        let mut changes = Changes::new();
+        let (mut changes, mut bytes_left) = (Changes::new(), UNPACKED_BYTES_MAX);
         for delta in &parsed {
-            let Some(step) = content.patched(delta, last) else {
+            let Some(step) = content.patched(delta, last, &mut bytes_left) else {
                 return Ok(None);
             };
             changes.extend(step.clone());
@@ -290,7 +296,9 @@ impl Replica {
             .into_iter()
             .map(|(key, hash, len)| (key, (hash, len)))
             .collect();
-        all.retain(|key, _| !gone.contains(key));
+        for key in gone {
+            all.remove(key);
+        }
         all.extend(rows.into_iter().map(|(key, hash, len)| (key, (hash, len))));
         all.into_iter()
             .map(|(key, (hash, len))| (key, hash, len))

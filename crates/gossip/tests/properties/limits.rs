@@ -1,10 +1,15 @@
 //! What is refused, bounded and named.
 
-use fairmesh_gossip::{Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, PartKey, Refusal};
-use fairmesh_model::{Incarnation, Millis, WallTime};
+use fairmesh_gossip::wire::{HeadItem, Push, Told};
+use fairmesh_gossip::{
+    Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, PartKey, Refusal,
+};
+use fairmesh_model::{Incarnation, Millis, Seq, WallTime, cbor};
+use serde::Serialize;
+use serde_bytes::ByteBuf;
 
 use crate::exchange::Net;
-use crate::support::{HISTORY, Node, Plain, key, site};
+use crate::support::{HISTORY, Node, Plain, key, seen, site};
 
 #[test]
 fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
@@ -19,6 +24,81 @@ fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
     let before = b.holds();
     assert!(matches!(b.take(&lie), Ok(Absorbed::Gap)));
     assert_eq!(b.holds(), before);
+}
+
+/// A delta as it travels, made by somebody who is not bound to names or sizes.
+#[derive(Serialize)]
+struct AnyDelta {
+    b: (Incarnation, Seq),
+    p: Vec<(ByteBuf, ByteBuf)>,
+}
+
+/// What a node that holds head 1 of a site makes of deltas that somebody puts beside its head 2.
+fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>> {
+    let (mut a, mut b) = (Node::new(0, 2), Node::new(1, 2));
+    let held = vec![(PartKey::new(1, &[1]), b"one".to_vec())];
+    let one = a.publish(0, 1, &[(1, Some(b"one"))]);
+    let two = a.publish(0, 1, &[(2, Some(b"two"))]);
+    let head_of = |push: &[u8]| match Push::from_bytes(push) {
+        Ok(Push::Head(head, _)) => head,
+        other => panic!("a push of a head: {other:?}"),
+    };
+    b.replica
+        .restore(&Plain, &head_of(&one), held)
+        .expect("whole");
+    let deltas: Vec<Vec<u8>> = deltas.iter().map(cbor::to_vec).collect();
+    let item = HeadItem {
+        head: head_of(&two),
+        told: Told::Deltas(deltas.iter().cloned().map(ByteBuf::from).collect()),
+    };
+    let mut taken = vec![b.replica.take_item(&Plain, seen(0), site(0), item)];
+    for delta in deltas {
+        let taken_push = b
+            .replica
+            .take_push(&Plain, seen(0), &head_of(&two), Some(&delta));
+        taken.push(taken_push);
+    }
+    assert_eq!(b.holds()[&site(0)].len(), 1, "head 1 stays in force");
+    assert!(matches!(b.take(&two), Ok(Absorbed::Changed(_))));
+    taken
+}
+
+#[test]
+fn a_name_that_no_part_has_gets_no_further_than_its_decoder() {
+    for length in [0, KEY_BYTES_MAX + 1, 300] {
+        let delta = AnyDelta {
+            b: (Incarnation(1), Seq(1)),
+            p: vec![(ByteBuf::from(vec![1; length]), packed(b"two"))],
+        };
+        for taken in take_beside_a_true_head(&[delta]) {
+            assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
+        }
+    }
+}
+
+#[test]
+fn deltas_that_unpack_to_more_than_any_head_holds_are_pulled_instead() {
+    let empty = packed(&vec![0; PART_BYTES_MAX]);
+    let names = |delta: u16| {
+        (0..300u16).map(move |name| [&[1][..], &(delta << 9 | name).to_be_bytes()].concat())
+    };
+    let deltas: Vec<AnyDelta> = (0..64)
+        .map(|delta| AnyDelta {
+            b: (Incarnation(1), Seq(1)),
+            p: names(delta)
+                .map(|name| (ByteBuf::from(name), empty.clone()))
+                .collect(),
+        })
+        .collect();
+    let sent: usize = deltas.iter().map(|delta| cbor::to_vec(delta).len()).sum();
+    assert!(sent < 1 << 20, "{sent} bytes would become 1.2 GB");
+    for taken in take_beside_a_true_head(&deltas) {
+        assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
+    }
+}
+
+fn packed(bytes: &[u8]) -> ByteBuf {
+    ByteBuf::from(zstd::bulk::compress(bytes, 3).expect("memory"))
 }
 
 #[test]
