@@ -4,10 +4,11 @@
 //! Invariant: a decoder takes any bytes without a panic and without growing beyond its named limit.
 //! Whoever adds a decoder adds it here; `every_decoder_has_a_fuzz_target` sees to the other half.
 
-use fairmesh_model::documents::SEAL_BYTES_MAX;
+use fairmesh_gossip::wire::{Push, Request, Response};
+use fairmesh_gossip::{Head, PartKey};
 use fairmesh_model::{
-    AccountPath, Charter, Checkpoint, Document, InFlightSheet, RunningJob, Seal, Share,
-    SharePolicy, Signed, SiteDescription, UsageBatch, UsageRecord, WallTime, cbor, cells,
+    AccountPath, Charter, Document, RunningJob, Share, SharePolicy, Signed, UsageRecord, WallTime,
+    cbor,
 };
 use fairmesh_records::export::{self, Summaries};
 use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options, Reason, Records};
@@ -20,21 +21,23 @@ pub const DECODERS: [(&str, Decoder); 38] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
-    ("usage_batch", |bytes| signed::<UsageBatch>(bytes)),
-    ("checkpoint", |bytes| signed::<Checkpoint>(bytes)),
-    ("in_flight_sheet", |bytes| signed::<InFlightSheet>(bytes)),
-    ("seal", |bytes| {
-        cbor::from_slice::<Seal>(bytes, SEAL_BYTES_MAX).is_ok()
+    ("head", |bytes| signed::<Head>(bytes)),
+    ("usage_table", |bytes| fairmesh_usage::check(bytes).is_ok()),
+    ("part_name", |bytes| {
+        let name = PartKey::from_bytes(bytes);
+        name.is_some_and(|name| fairmesh_usage::Slice::from_bytes(name.key()).is_some())
     }),
-    ("cell_block", |bytes| cells::decode_block(bytes, 16).is_ok()),
-    ("gossip_push", |bytes| {
-        fairmesh_gossip::wire::Push::from_bytes(bytes).is_ok()
+    ("description", |bytes| {
+        fairmesh_site::Description::from_bytes(bytes).is_some()
     }),
-    ("gossip_request", |bytes| {
-        fairmesh_gossip::wire::Request::from_bytes(bytes).is_ok()
-    }),
+    ("gossip_push", |bytes| Push::from_bytes(bytes).is_ok()),
+    ("gossip_delta", heads::delta),
+    ("gossip_request", |bytes| Request::from_bytes(bytes).is_ok()),
     ("gossip_response", |bytes| {
-        fairmesh_gossip::wire::Response::from_bytes(bytes).is_ok()
+        Response::from_bytes(bytes).is_ok()
+    }),
+    ("gossip_packed_response", |packed| {
+        Response::from_bytes(&[&[1], packed].concat()).is_ok()
     }),
     ("lookup_request", |bytes| {
         fairmesh_client::protocol::decode_request(bytes).is_ok()
@@ -67,7 +70,6 @@ pub const DECODERS: [(&str, Decoder); 38] = [
             .take(1_000)
             .all(|record| record.is_ok())
     }),
-    ("site_description", |bytes| signed::<SiteDescription>(bytes)),
     ("charging_config", |bytes| {
         std::str::from_utf8(bytes)
             .is_ok_and(|text| node_config(&format!("[site]\nname = \"fuzz\"\n{text}")))
@@ -185,6 +187,8 @@ fn node_config(text: &str) -> bool {
     fairmesh::config::Config::parse(text, std::path::Path::new("/fuzz/fairmesh.toml"), &no_files)
         .is_ok()
 }
+
+mod heads;
 
 #[cfg(test)]
 mod tests;

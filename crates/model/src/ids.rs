@@ -1,4 +1,4 @@
-//! Identities: sites, virtual organisations, keys, content hashes and counter streams.
+//! Identities: sites and their incarnations, virtual organisations, keys and content hashes.
 //!
 //! Invariant: an id is its 32 bytes; text forms are for people and round-trip exactly.
 //! Deliberately not here: the mapping from local users to account paths (the node's configuration).
@@ -105,23 +105,15 @@ impl From<ContentHash> for VoId {
     }
 }
 
-/// One life of a site's counters. A site never counts under an incarnation that an earlier life of
-/// it may have used, so a lost or restored disk can never reuse a counter.
+/// One start of a site's node. A site never counts under an incarnation that an earlier start of it
+/// may have used, so a lost or restored disk can never reuse a counter.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Incarnation(pub u64);
 
-impl Incarnation {
-    /// Whether no life can be below it.
-    #[must_use]
-    pub fn is_first(&self) -> bool {
-        self.0 == 0
-    }
-}
-
-/// Position of a batch in its stream. The first batch has 1; 0 means "nothing yet".
+/// Number of a head in its incarnation. The first head has 1; 0 means "nothing yet".
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -129,19 +121,19 @@ impl Incarnation {
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The position after this one. Saturates, which 2^64 batches do not reach.
+    /// The number after this one. Saturates, which 2^64 heads do not reach.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// The stream of batches that one incarnation of one site signs for one VO.
+/// What one incarnation of one site publishes: its heads in a VO follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StreamId {
     /// Who counts.
     pub site: SiteId,
-    /// In which of its lives.
+    /// In which of its incarnations.
     pub incarnation: Incarnation,
 }
 

@@ -1,7 +1,6 @@
 //! The nouns of Fairmesh.
 //!
-//! Ids, units, time, windows, canonical CBOR, and the signed documents that sites and virtual
-//! organisations exchange. Every other crate speaks in these types.
+//! Ids, units, time, windows, canonical CBOR, and the signed documents of virtual organisations. Every other crate speaks in these types.
 //!
 //! Invariant: a value of a type in this crate is valid. Whatever comes from outside passes a
 //! checked constructor once, and nothing below has to ask again.
@@ -20,15 +19,13 @@ pub mod units;
 pub mod window;
 
 pub mod cbor;
-pub mod cells;
 pub mod documents;
 pub mod record;
 pub mod signed;
 
 pub use documents::{
-    ChargingRule, Charter, Checkpoint, Discounts, Distance, HistoryRule, InFlightSheet,
-    MachineClass, MemberSite, PriceList, Role, Seal, SealRef, ShareEntry, SharePolicy,
-    SiteDescription, Terms, UsageBatch, UsageMode,
+    ChargingRule, Charter, Discounts, Distance, HistoryRule, MachineClass, MemberSite, PriceList,
+    Role, ShareEntry, SharePolicy, Terms, UsageMode,
 };
 pub use factor::Factor;
 pub use ids::{ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};

@@ -93,8 +93,8 @@ pub enum PolicyError {
         /// The version offered.
         got: u64,
     },
-    /// A later charter changes what is fixed for a VO's life. Its signers are at fault.
-    #[error("charter {version} changes {what}, which is fixed for the VO's life")]
+    /// A later charter changes what is fixed for as long as a VO exists. Its signers are at fault.
+    #[error("charter {version} changes {what}, which is fixed for as long as the VO exists")]
     Fixed {
         /// Its version.
         version: u64,

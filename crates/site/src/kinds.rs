@@ -108,6 +108,18 @@ pub struct Description {
     pub hosts: Vec<(String, String)>,
 }
 
+impl Description {
+    /// Reads what [`description_parts`] wrote; `None` for anything else, and where machines or queues are
+    /// not what an owner may declare: they are divided by, and printed.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let most = usize::from(DESCRIPTION_PIECES_MAX) * PART_BYTES_MAX;
+        let read: Self = cbor::from_slice(bytes, most).ok()?;
+        let checked = read.prices.validate();
+        let checked = checked.and(read.prices.validate_hosts(&read.hosts));
+        checked.is_ok().then_some(read)
+    }
+}
+
 /// The parts of a description; none where there is nothing to say, or too much.
 pub(crate) fn description_parts(description: &Description) -> BTreeMap<PartKey, Vec<u8>> {
     if *description == Description::default() {
@@ -126,6 +138,62 @@ pub(crate) fn description_parts(description: &Description) -> BTreeMap<PartKey, 
 
 /// The inverse of [`description_parts`]; `None` for what is none.
 pub(crate) fn description_of(pieces: &[&[u8]]) -> Option<Description> {
-    let most = usize::from(DESCRIPTION_PIECES_MAX) * PART_BYTES_MAX;
-    cbor::from_slice(&pieces.concat(), most).ok()
+    Description::from_bytes(&pieces.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::documents::{HOSTS_MAX, MACHINE_CLASSES_MAX, QUEUES_MAX};
+    use fairmesh_model::{Factor, MachineClass};
+
+    use super::*;
+
+    const CLASS: MachineClass = MachineClass {
+        count: u32::MAX,
+        cpus: u32::MAX,
+        mem_mib: u64::MAX,
+        gpus: u32::MAX,
+        disk_mib: u64::MAX,
+        spec: Factor::MAX,
+    };
+
+    fn read(description: &Description) -> Option<Description> {
+        let parts = description_parts(description);
+        let pieces: Vec<&[u8]> = parts.values().map(Vec::as_slice).collect();
+        description_of(&pieces)
+    }
+
+    #[test]
+    fn the_fullest_description_fits_its_parts() {
+        let named = |index: usize| format!("{index:0>64}");
+        let full = Description {
+            prices: PriceList {
+                machines: (0..MACHINE_CLASSES_MAX)
+                    .map(|index| (named(index), CLASS))
+                    .collect(),
+                queues: (0..QUEUES_MAX)
+                    .map(|index| (named(index), Factor::MAX))
+                    .collect(),
+            },
+            hosts: (0..HOSTS_MAX)
+                .map(|index| (named(index), named(0)))
+                .collect(),
+        };
+        assert_eq!(read(&full), Some(full));
+    }
+
+    #[test]
+    fn a_description_that_no_owner_may_declare_is_none() {
+        let of = |name: &str, class, hosts: &str| Description {
+            prices: PriceList {
+                machines: BTreeMap::from([(name.to_owned(), class)]),
+                queues: BTreeMap::new(),
+            },
+            hosts: vec![("n*".to_owned(), hosts.to_owned())],
+        };
+        assert!(read(&of("fat", CLASS, "fat")).is_some());
+        assert!(read(&of("fat", MachineClass { cpus: 0, ..CLASS }, "fat")).is_none());
+        assert!(read(&of("fat\u{1b}[2J", CLASS, "fat\u{1b}[2J")).is_none());
+        assert!(read(&of("fat", CLASS, "thin")).is_none());
+    }
 }

@@ -21,7 +21,7 @@ use crate::output::timestamp;
 
 // What a draft says above its lines.
 const EXPIRES: &str = "# Expiry degrades answers, it does not stop them.\n";
-const WINDOW: &str = "# Windows in which usage is counted; fixed for the VO's life.\n";
+const WINDOW: &str = "# Windows in which usage is counted; fixed for as long as the VO exists.\n";
 const USAGE_MODE: &str = "\
 # historical: finished jobs; active: and running ones so far; predictive: to their end.
 ";

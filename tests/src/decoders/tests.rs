@@ -3,12 +3,14 @@
 
 use std::path::Path;
 
-use fairmesh_model::documents::PathCells;
+use fairmesh_gossip::wire::Response;
 use fairmesh_model::{
-    InFlightSheet, Incarnation, Seq, Signed, SigningKey, UsageBatch, VoId, WallTime,
+    AccountPath, Factor, PriceList, SharePolicy, Signed, Span, VoId, WallTime, cbor,
 };
+use fairmesh_site::Description;
 use proptest::prelude::*;
 
+use super::heads::{key, table, two_heads};
 use super::{DECODERS, decode};
 
 proptest! {
@@ -29,18 +31,18 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_batch_is_refused_and_never_panics(
+    fn a_damaged_head_is_refused_and_never_panics(
         cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), flip in 1..=255u8,
     ) {
-        let whole = batch();
-        prop_assert!(decode("usage_batch", &whole));
-        prop_assert!(!decode("usage_batch", &whole[..cut.index(whole.len())]));
+        let whole = two_heads().second;
+        prop_assert!(decode("head", &whole));
+        prop_assert!(!decode("head", &whole[..cut.index(whole.len())]));
         let mut flipped = whole.clone();
         flipped[at.index(whole.len())] ^= flip;
-        prop_assert!(!decode("usage_batch", &flipped));
+        prop_assert!(!decode("head", &flipped));
         let mut longer = whole;
         longer.push(flip);
-        prop_assert!(!decode("usage_batch", &longer));
+        prop_assert!(!decode("head", &longer));
     }
 }
 
@@ -58,23 +60,11 @@ fn claims_of_size_are_refused_before_anything_is_allocated() {
     }
     let nested = [vec![0x81; 100_000], vec![0x00]].concat();
     assert!(!decode("cbor", &nested));
-    assert!(!decode("usage_batch", &vec![0; 1 << 20]));
+    assert!(!decode("head", &vec![0; 1 << 20]));
 }
 
 #[test]
 fn one_document_is_never_taken_for_another() {
-    let sheet = InFlightSheet {
-        vo: VoId::from_bytes([1; 32]),
-        site: key().site_id(),
-        incarnation: Incarnation(1),
-        version: 1,
-        at: WallTime(0),
-        rows: Vec::new(),
-    };
-    let sheet = Signed::sign(sheet, &[&key()])
-        .expect("signs")
-        .bytes()
-        .to_vec();
     let takers = |bytes: &[u8]| {
         DECODERS
             .iter()
@@ -82,8 +72,49 @@ fn one_document_is_never_taken_for_another() {
             .map(|(name, _)| *name)
             .collect::<Vec<_>>()
     };
-    assert_eq!(takers(&sheet), ["cbor", "in_flight_sheet"]);
-    assert_eq!(takers(&batch()), ["cbor", "usage_batch"]);
+    let heads = two_heads();
+    assert_eq!(takers(&heads.second), ["cbor", "head"]);
+    assert_eq!(takers(&policy()), ["cbor", "share_policy"]);
+    assert_eq!(takers(&heads.delta), ["cbor", "gossip_delta"]);
+    assert_eq!(takers(&table(7)), ["usage_table"]);
+}
+
+#[test]
+fn what_sites_say_to_each_other_is_liked() {
+    let refused = Response::Refused("x".repeat(2_000)).to_bytes();
+    assert_eq!(refused[0], 1, "so long an answer is packed");
+    assert!(decode("gossip_response", &refused));
+    assert!(decode("gossip_packed_response", &refused[1..]));
+    let day = fairmesh_usage::cut(Span::Day(7), std::iter::empty(), 1);
+    assert!(day.is_empty(), "what counts nothing has no table");
+    let of_a_day = [1, 0, 0, 0, 0, 15];
+    assert!(decode("part_name", &of_a_day));
+    assert!(!decode("part_name", &of_a_day[..5]));
+    let description = Description {
+        prices: PriceList {
+            queues: [("long".to_owned(), Factor::ONE)].into(),
+            ..PriceList::default()
+        },
+        ..Description::default()
+    };
+    assert!(decode("description", &cbor::to_vec(&description)));
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_delta_or_table_never_panics_and_one_cut_off_is_refused(
+        cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), flip in 1..=255u8,
+    ) {
+        let delta = two_heads().delta;
+        for (name, whole) in [("gossip_delta", delta), ("usage_table", table(7))] {
+            prop_assert!(decode(name, &whole));
+            prop_assert!(!decode(name, &whole[..cut.index(whole.len())]));
+            let mut flipped = whole.clone();
+            flipped[at.index(whole.len())] ^= flip;
+            // A table may become another one; a patch may have another form, with the same outcome.
+            decode(name, &flipped);
+        }
+    }
 }
 
 #[test]
@@ -100,24 +131,16 @@ fn every_decoder_has_a_fuzz_target() {
     }
 }
 
-fn key() -> SigningKey {
-    SigningKey::from_secret(&[7; 32])
-}
-
-fn batch() -> Vec<u8> {
-    let batch = UsageBatch {
+fn policy() -> Vec<u8> {
+    let policy = SharePolicy {
         vo: VoId::from_bytes([1; 32]),
-        site: key().site_id(),
-        incarnation: Incarnation(1),
-        seq: Seq(1),
+        path: AccountPath::root(),
+        version: 1,
         previous: None,
-        at: WallTime(0),
-        retired_below: Incarnation(0),
-        settled_below: Incarnation(0),
-        cells: PathCells::default(),
+        issued: WallTime(0),
+        expires: WallTime(1),
+        shares: Default::default(),
     };
-    Signed::sign(batch, &[&key()])
-        .expect("signs")
-        .bytes()
-        .to_vec()
+    let signed = Signed::sign(policy, &[&key()]).expect("signs");
+    signed.bytes().to_vec()
 }

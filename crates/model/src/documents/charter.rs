@@ -93,7 +93,7 @@ pub struct Charter {
     pub policy: Role,
     /// Who counts usage for this VO.
     pub sites: Vec<MemberSite>,
-    /// Length of the windows in which usage is counted. Fixed for the VO's life.
+    /// Length of the windows in which usage is counted. Fixed for as long as the VO exists.
     pub window: WindowLength,
     /// How usage is weighed by its age.
     pub history: HistoryRule,

@@ -1,27 +1,25 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::documents::{Checkpoint, PathCells, UsageBatch};
-use crate::ids::{Incarnation, Seq};
+use crate::documents::{Charter, SharePolicy};
+use crate::path::AccountPath;
 use crate::time::WallTime;
 
 fn key(seed: u8) -> SigningKey {
     SigningKey::from_secret(&[seed; 32])
 }
 
-fn batch(site: &SigningKey) -> UsageBatch {
-    UsageBatch {
+fn policy() -> SharePolicy {
+    SharePolicy {
         vo: VoId::from_bytes([1; 32]),
-        site: site.site_id(),
-        incarnation: Incarnation(1),
-        seq: Seq(1),
+        path: AccountPath::root(),
+        version: 1,
         previous: None,
-        at: WallTime(0),
-        retired_below: Incarnation(0),
-        settled_below: Incarnation(0),
-        cells: PathCells::default(),
+        issued: WallTime(0),
+        expires: WallTime(1),
+        shares: BTreeMap::new(),
     }
 }
 
@@ -34,19 +32,19 @@ fn role(keys: &[&SigningKey], threshold: u32) -> Role {
 
 #[test]
 fn bytes_survive_the_journey_unchanged() {
-    let signed = Signed::sign(batch(&key(1)), &[&key(1)]).expect("signs");
+    let signed = Signed::sign(policy(), &[&key(1)]).expect("signs");
     let bytes = signed.bytes().clone();
-    let verified = Signed::<UsageBatch>::parse(&bytes)
+    let verified = Signed::<SharePolicy>::parse(&bytes)
         .expect("parses")
         .verify(&[&role(&[&key(1)], 1)])
         .expect("verifies");
     assert_eq!(verified.bytes(), &bytes);
-    assert_eq!(verified.body(), &batch(&key(1)));
+    assert_eq!(verified.body(), &policy());
 }
 
 #[test]
 fn what_is_signed_is_what_cose_says() {
-    let signed = Signed::sign(batch(&key(1)), &[&key(1), &key(2)]).expect("signs");
+    let signed = Signed::sign(policy(), &[&key(1), &key(2)]).expect("signs");
     let built = CoseSignBuilder::new()
         .payload(b"payload".to_vec())
         .add_signature(unsigned_signature(key(3).key_id()))
@@ -61,7 +59,7 @@ fn what_is_signed_is_what_cose_says() {
 
 #[test]
 fn remembered_bytes_are_read_as_others_are() {
-    let bytes = Signed::sign(batch(&key(1)), &[&key(1)])
+    let bytes = Signed::sign(policy(), &[&key(1)])
         .expect("signs")
         .bytes()
         .to_vec();
@@ -69,18 +67,18 @@ fn remembered_bytes_are_read_as_others_are() {
     broken.pop();
     remember_documents();
     for _ in 0..2 {
-        let read = Signed::<UsageBatch>::parse(&bytes).expect("parses");
-        assert_eq!(read.claimed(), &batch(&key(1)));
+        let read = Signed::<SharePolicy>::parse(&bytes).expect("parses");
+        assert_eq!(read.claimed(), &policy());
         assert_eq!(read.bytes()[..], bytes[..]);
-        assert!(Signed::<UsageBatch>::parse(&broken).is_err());
-        assert!(Signed::<Checkpoint>::parse(&bytes).is_err(), "another kind");
+        assert!(Signed::<SharePolicy>::parse(&broken).is_err());
+        assert!(Signed::<Charter>::parse(&bytes).is_err(), "another kind");
     }
 }
 
 #[test]
 fn a_threshold_counts_distinct_keys_of_the_role_only() {
     let (a, b, stranger) = (key(1), key(2), key(3));
-    let mut signed = Signed::sign(batch(&a), &[&a, &stranger]).expect("signs");
+    let mut signed = Signed::sign(policy(), &[&a, &stranger]).expect("signs");
     signed.add_signature(&a).expect("a repeat changes nothing");
     let needed = role(&[&a, &b], 2);
     assert_eq!(signed.count_valid(&needed.keys), 1);
@@ -99,15 +97,15 @@ fn a_threshold_counts_distinct_keys_of_the_role_only() {
 #[test]
 fn a_signature_for_one_thing_is_never_good_for_another() {
     let site = key(1);
-    let signed = Signed::sign(batch(&site), &[&site]).expect("signs");
+    let signed = Signed::sign(policy(), &[&site]).expect("signs");
     // The same signature under another VO's document, and under another document type.
-    let mut other = batch(&site);
+    let mut other = policy();
     other.vo = VoId::from_bytes([2; 32]);
     let mut moved = Signed::sign(other, &[]).expect("parses");
     let signatures = signed.envelope.signatures.clone();
     Arc::make_mut(&mut moved.envelope).signatures = signatures;
     assert_eq!(moved.count_valid(&BTreeSet::from([site.key_id()])), 0);
-    assert!(Signed::<Checkpoint>::parse(signed.bytes()).is_err());
+    assert!(Signed::<Charter>::parse(signed.bytes()).is_err());
 }
 
 proptest! {
@@ -115,15 +113,15 @@ proptest! {
     #[test]
     fn any_changed_byte_is_noticed(position in any::<prop::sample::Index>(), flip in 1..=255u8) {
         let site = key(1);
-        let mut bytes = Signed::sign(batch(&site), &[&site]).expect("signs").bytes().to_vec();
+        let mut bytes = Signed::sign(policy(), &[&site]).expect("signs").bytes().to_vec();
         let at = position.index(bytes.len());
         bytes[at] ^= flip;
-        let accepted = Signed::<UsageBatch>::parse(&bytes).and_then(|signed| signed.verify(&[&Role::single(site.site_id())]));
+        let accepted = Signed::<SharePolicy>::parse(&bytes).and_then(|signed| signed.verify(&[&Role::single(site.site_id())]));
         prop_assert!(accepted.is_err());
     }
 
     #[test]
     fn parsing_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Signed::<UsageBatch>::parse(&bytes);
+        let _ = Signed::<SharePolicy>::parse(&bytes);
     }
 }
