@@ -88,7 +88,7 @@ fn read_one(name: &FileName, read: &FileRead) -> Result<Option<Content>, String>
             good_bytes: 0,
             end: End::Damaged,
         })),
-        Head::Newer(version) => Err(format!(
+        Head::Other(version) => Err(format!(
             "{name} is of version {}, which this release does not know",
             char::from(version)
         )),

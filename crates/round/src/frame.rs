@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 const TITLE: &[u8] = b"fairmesh journal ";
 
 /// The version of the form that this release writes, and the only one that it reads.
-const VERSION: u8 = b'1';
+const VERSION: u8 = b'2';
 
 const LINEAGE_BYTES: usize = 8;
 const SUM_BYTES: usize = 8;
@@ -69,7 +69,7 @@ pub(crate) struct Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
     Of(u64),
-    Newer(u8),
+    Other(u8),
     Damaged,
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn parse_head(bytes: &[u8]) -> Head {
         return Head::Damaged;
     };
     match rest.first_chunk::<{ 2 + LINEAGE_BYTES + SUM_BYTES }>() {
-        Some([version, b'\n', ..]) if *version > VERSION && version.is_ascii_alphanumeric() => {
-            Head::Newer(*version)
+        Some([version, b'\n', ..]) if *version != VERSION && version.is_ascii_alphanumeric() => {
+            Head::Other(*version)
         }
         Some([VERSION, b'\n', rest @ ..]) => {
             let (lineage, sum) = rest.split_first_chunk().expect("sixteen are there");

@@ -8,7 +8,7 @@
 //! Invariants:
 //! - no effect comes before the operations that make all changes of its round durable;
 //! - the journal is never behind the store in own counters and job marks;
-//! - no two lives of a site take the same incarnation while one of them remembers the other.
+//! - no two starts of a site take the same incarnation while one of them remembers the other.
 //!
 //! Deliberately not here: what events mean (`fairmesh-site`), files, and the store's engine (the
 //! node's `store`).
@@ -27,5 +27,5 @@ pub use frame::checksum;
 pub use journal::JOURNAL_BYTES_MAX;
 pub use op::{FileName, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, Op, SIDE, SIDE_NEW, Step};
 pub use round::{Input, ROUND_MAX, Round, Unreadable};
-pub use side::{SIDE_FORMAT_MAX, SideError, SideState, take_incarnation};
-pub use start::{LINEAGE_KEY, Opening, StoreState, Unopened, tidy};
+pub use side::{FIRST_EDITION, STORE_FORMAT, SideError, SideState, take_incarnation};
+pub use start::{FORMAT_KEY, LINEAGE_KEY, Opening, StoreState, Unopened, tidy};

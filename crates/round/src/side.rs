@@ -12,15 +12,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::op::{Op, SIDE, SIDE_NEW};
 
-/// The newest form of the store that this release reads. A file of a newer one is refused.
-pub const SIDE_FORMAT_MAX: u32 = 1;
+/// The form of the store that this release reads and writes. A folder of another one is refused: 1 was
+/// that of the first edition, which published its usage in another way.
+pub const STORE_FORMAT: u32 = 2;
+
+/// What to do about a folder of the first edition.
+pub const FIRST_EDITION: &str = "The store beside it was written by the first edition of Fairmesh, whose \
+     counters this release does not read; nothing in the folder was touched. Move the whole folder away \
+     and keep it, start the node again, and feed it the records of the VO's history once more: see \
+     \"Coming from the first edition\" in CHANGELOG.md";
 
 /// Longest side file. It holds a few numbers; more is not ours.
 const SIDE_BYTES_MAX: usize = 4096;
 
 const SUM_BYTES: usize = 32;
 
-/// Bits of an incarnation that are drawn: they keep apart two lives that began from one backup.
+/// Bits of an incarnation that are drawn: they keep apart two starts from one backup.
 const RANDOM_BITS: u64 = 0xf_ffff;
 
 /// What the file holds.
@@ -45,8 +52,11 @@ pub enum SideError {
     #[error("it is not understood: {0}")]
     Content(CborError),
     /// A newer release wrote it.
-    #[error("it is of format {0}, and this release knows {SIDE_FORMAT_MAX} at most")]
+    #[error("it is of format {0}, and this release knows {STORE_FORMAT} at most")]
     Newer(u32),
+    /// The first edition wrote it, and the store beside it.
+    #[error("it is of format {0}. {FIRST_EDITION}")]
+    Older(u32),
 }
 
 impl SideState {
@@ -57,10 +67,11 @@ impl SideState {
             _ => return Err(SideError::Damaged),
         };
         let state: Self = cbor::from_slice(content, SIDE_BYTES_MAX).map_err(SideError::Content)?;
-        if state.format > SIDE_FORMAT_MAX {
-            return Err(SideError::Newer(state.format));
+        match state.format {
+            newer if newer > STORE_FORMAT => Err(SideError::Newer(newer)),
+            older if older < STORE_FORMAT => Err(SideError::Older(older)),
+            _ => Ok(state),
         }
-        Ok(state)
     }
 
     /// The file's bytes.
@@ -90,7 +101,7 @@ impl SideState {
     }
 }
 
-/// Takes an incarnation that no life of this site has used, and remembers that it did. `side` is the
+/// Takes an incarnation that no start of this site has used, and remembers that it did. `side` is the
 /// file's content, if there is one; `seconds` are those of the wall clock.
 pub fn take_incarnation(
     side: Option<&[u8]>,
@@ -103,7 +114,7 @@ pub fn take_incarnation(
     };
     let incarnation = choose_incarnation(seconds, random, floor);
     let state = SideState {
-        format: SIDE_FORMAT_MAX,
+        format: STORE_FORMAT,
         incarnation_floor: Incarnation(incarnation.0.saturating_add(1)),
     };
     Ok((incarnation, mutant!(FloorUnsaved, state.save(), Vec::new())))
@@ -112,7 +123,7 @@ pub fn take_incarnation(
 /// An incarnation at or above the floor that the small file keeps, and led by the time, so that even
 /// a site that has lost everything does not meet an old one. Where the floor lies ahead of the time
 /// (two starts within a second, or a clock that was set back) the random bits still count: of a
-/// restored backup and the life that began behind that backup, both know the same floor.
+/// restored backup and the start that came after that backup, both know the same floor.
 fn choose_incarnation(seconds: u64, random: u64, floor: Incarnation) -> Incarnation {
     let random = random & RANDOM_BITS;
     let by_time = (seconds << 20) | random;
@@ -128,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restored_backup_never_takes_the_incarnation_of_the_life_that_it_forgot() {
+    fn a_restored_backup_never_takes_the_incarnation_of_the_start_that_it_forgot() {
         // Both start from the same floor, ahead of the clock, and differ in what they draw.
         let floor = choose_incarnation(100, 0xf_fff0, Incarnation(0));
         let forgotten = choose_incarnation(100, 0x1234, floor);
@@ -147,9 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_flipped_cut_or_newer_is_refused() {
+    fn a_state_that_is_flipped_cut_newer_or_older_is_refused() {
         let state = SideState {
-            format: SIDE_FORMAT_MAX,
+            format: STORE_FORMAT,
             incarnation_floor: Incarnation(4),
         };
         let good = state.to_bytes();
@@ -162,8 +173,16 @@ mod tests {
             let cut = SideState::from_bytes(&good[..at]);
             assert!(matches!(cut, Err(SideError::Damaged)), "cut at {at}");
         }
-        let newer = SideState { format: 2, ..state };
-        let newer = SideState::from_bytes(&newer.to_bytes());
-        assert!(matches!(newer, Err(SideError::Newer(2))));
+        let of_format = |format| {
+            SideState::from_bytes(
+                &SideState {
+                    format,
+                    ..state.clone()
+                }
+                .to_bytes(),
+            )
+        };
+        assert!(matches!(of_format(3), Err(SideError::Newer(3))));
+        assert!(matches!(of_format(1), Err(SideError::Older(1))));
     }
 }

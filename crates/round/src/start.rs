@@ -15,6 +15,7 @@ use fairmesh_model::{WallTime, mutant, mutated};
 use fairmesh_site::{Table, Write};
 
 use crate::Round;
+use crate::STORE_FORMAT;
 use crate::found::{FileRead, Found, Rows};
 use crate::frame::End;
 use crate::journal::Journal;
@@ -22,6 +23,10 @@ use crate::op::{FileName, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, Op, aside};
 
 /// Key of the store's lineage in [`Table::Meta`]: eight bytes, the greatest first.
 pub const LINEAGE_KEY: &[u8] = b"lineage";
+
+/// Key of the form of the store's rows in [`Table::Meta`]: [`STORE_FORMAT`] in four bytes, the greatest
+/// first. A store that has a lineage and no format is of the first edition.
+pub const FORMAT_KEY: &[u8] = b"format";
 
 /// What a store tells of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,16 +173,17 @@ impl Opening {
     }
 }
 
-/// What is lacking, and a lineage for a store without one.
+/// What is lacking, and a lineage and a format for a store without one.
 fn bring_up(lacking: Rows, lineage: Option<u64>) -> Vec<Write> {
-    let lineage = lineage.map(|lineage| {
-        let value = lineage.to_be_bytes();
-        Write::set(Table::Meta, LINEAGE_KEY.to_vec(), value)
+    let meta = |key: &[u8], value: &[u8]| Write::set(Table::Meta, key.to_vec(), value);
+    let made = lineage.map(|lineage| {
+        let lineage = meta(LINEAGE_KEY, &lineage.to_be_bytes());
+        [lineage, meta(FORMAT_KEY, &STORE_FORMAT.to_be_bytes())]
     });
     let rows = lacking
         .into_iter()
         .map(|((table, key), value)| Write { table, key, value });
-    rows.chain(lineage).collect()
+    rows.chain(made.into_iter().flatten()).collect()
 }
 
 fn plan(found: &Found, is_same: bool) -> Plan {

@@ -359,23 +359,26 @@ fn a_flipped_bit_anywhere_costs_a_whole_store_nothing() {
 
 #[test]
 fn a_new_store_does_not_start_beside_a_journal_that_it_cannot_read() {
-    let mut disk = Disk::default();
-    let mut round = disk.start(7);
-    write(&mut round, &mut disk, writes_of(1));
-    let content = disk.files.get_mut(&JOURNAL).expect("there");
-    let version = content
-        .iter()
-        .position(|byte| *byte == b'1')
-        .expect("there");
-    content[version] = b'2';
-    let (opening, _) = disk.open(8).expect("the store has all of it");
-    let damage = opening.journal_damage.expect("said");
-    assert!(
-        damage.contains("set aside as site.journal.damaged-1700000000"),
-        "{damage}"
-    );
-    disk.lose_store();
-    let words = disk.open(8).expect_err("is newer").to_string();
-    assert!(words.contains("site.journal is of version 2"), "{words}");
-    assert!(words.contains("move it away"), "{words}");
+    for other in [b'1', b'3'] {
+        let mut disk = Disk::default();
+        let mut round = disk.start(7);
+        write(&mut round, &mut disk, writes_of(1));
+        let content = disk.files.get_mut(&JOURNAL).expect("there");
+        let version = content
+            .iter()
+            .position(|byte| *byte == b'2')
+            .expect("there");
+        content[version] = other;
+        let (opening, _) = disk.open(8).expect("the store has all of it");
+        let damage = opening.journal_damage.expect("said");
+        assert!(
+            damage.contains("set aside as site.journal.damaged-1700000000"),
+            "{damage}"
+        );
+        disk.lose_store();
+        let words = disk.open(8).expect_err("is another").to_string();
+        let named = format!("site.journal is of version {}", char::from(other));
+        assert!(words.contains(&named), "{words}");
+        assert!(words.contains("move it away"), "{words}");
+    }
 }

@@ -52,7 +52,7 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     std::fs::create_dir_all(&options.data_dir)
         .with_context(|| format!("cannot make {}", options.data_dir.display()))?;
     let (files, incarnation) = next_incarnation(&options)?;
-    // No two lives share an incarnation, so no two stores share a lineage.
+    // No two starts share an incarnation, so no two stores share a lineage.
     let (mut data, recovery, opening) = DataDir::open(files, now.wall, incarnation.0)?;
     say_what_was_found(&recovery, &opening);
     let rows = read_rows(data.store())?;
@@ -93,7 +93,7 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     })
 }
 
-/// Takes an incarnation that no life of this site has used, and remembers that it did.
+/// Takes an incarnation that no start of this site has used, and remembers that it did.
 fn next_incarnation(options: &NodeOptions) -> anyhow::Result<(Files, Incarnation)> {
     let mut files = Files::new(&options.data_dir);
     let path = options.data_dir.join(SIDE.as_ref());

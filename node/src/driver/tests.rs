@@ -189,7 +189,7 @@ async fn a_store_that_is_lost_again_and_again_loses_and_doubles_nothing() {
         let again = running.report(jobs(end)).await.expect("runs");
         assert_eq!((again.counted, again.known), (0, JOBS));
         publish(&running, &charter).await;
-        assert_eq!(usage(&running, vo).await, expected, "settled in a new life");
+        assert_eq!(usage(&running, vo).await, expected, "kept by a new start");
     }
     assert_eq!(usage(&running, vo).await, expected);
     running.stop().await;

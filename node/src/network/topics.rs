@@ -33,7 +33,7 @@ use crate::network::config::TOPICS_PER_PEER_MAX;
 /// subscribe again. What is forgotten costs speed only: anti-entropy needs no subscription.
 const REFUSED_MAX: usize = 4096;
 
-const TOPIC_PREFIX: &str = "fairmesh/1/";
+const TOPIC_PREFIX: &str = "fairmesh/2/";
 
 /// The gossip topic of a VO.
 pub(crate) fn topic_of(vo: VoId) -> IdentTopic {

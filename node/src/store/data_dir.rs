@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use fairmesh_model::WallTime;
 use fairmesh_round::{
-    FileName, FileRead, JOURNAL, JOURNAL_OLD, LINEAGE_KEY, Op, Opening, StoreState, tidy,
+    FORMAT_KEY, FileName, FileRead, JOURNAL, JOURNAL_OLD, LINEAGE_KEY, Op, Opening, StoreState,
+    tidy,
 };
 
 use super::recovery::{io_error, sync_dir};
@@ -125,11 +126,15 @@ impl DataDir {
         now: WallTime,
         lineage: u64,
     ) -> Result<(Self, Recovery, Opening), StoreError> {
-        let (store, recovery) = Store::open(&files.path(&"store".into()), now)?;
+        let dir = files.path(&"store".into());
+        let (store, recovery) = Store::open(&dir, now)?;
+        let of_store = store.get(Table::Meta, LINEAGE_KEY)?;
+        if of_store.is_some() && store.get(Table::Meta, FORMAT_KEY)?.is_none() {
+            return Err(StoreError::FirstEdition(dir));
+        }
         let left = tidy(|name| files.path(name).exists());
         files.carry_out(left)?;
         let [old, current] = [JOURNAL_OLD, JOURNAL].map(|name| files.read(&name));
-        let of_store = store.get(Table::Meta, LINEAGE_KEY)?;
         let state = StoreState::new(of_store.as_deref(), store.number());
         let (opening, ops) = Opening::new(state, lineage, &old, &current, now)?;
         let mut data = Self { files, store };

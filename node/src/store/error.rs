@@ -52,6 +52,9 @@ pub enum StoreError {
         /// Which.
         key: Vec<u8>,
     },
+    /// The first edition wrote the store. Nothing was touched.
+    #[error("{}: {}", .0.display(), fairmesh_round::FIRST_EDITION)]
+    FirstEdition(PathBuf),
     /// The journal cannot be read, and the store is new. Nothing was touched.
     #[error(transparent)]
     Unopened(#[from] fairmesh_round::Unopened),

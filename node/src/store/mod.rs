@@ -31,8 +31,8 @@ pub use recovery::Recovery;
 /// which it never syncs; a page holds up to some 320 keys. Longer names go in as a hash.
 pub const KEY_BYTES_MAX: usize = 320;
 
-/// Longest value of a record. Bounds the memory of one read; the largest documents (sealed windows
-/// of a large site) stay below half a megabyte.
+/// Longest value of a record. Bounds the memory of one read; the largest documents (share
+/// policies) stay below 3 MiB, parts of heads are at most 64 KiB.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The whole folder: what its journal gives a store that was lost, on real files. Every byte at which
 //! a crash may cut is tried in `fairmesh-round`; real kills are in the tests of whole nodes.
 
-use fairmesh_round::{JOURNAL_BYTES_MAX, Op, Opening, Round, Step};
+use fairmesh_round::{JOURNAL_BYTES_MAX, LINEAGE_KEY, Op, Opening, Round, Step};
 use fairmesh_site::Effect;
 
 use super::*;
@@ -58,11 +58,30 @@ fn data_folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     let mut folder = ready(dir.path());
     for mut writes in rounds() {
-        writes.push(put(Table::Heads, b"a batch", &[5; 100]));
+        writes.push(put(Table::Heads, b"a head", &[5; 100]));
         folder.write(writes);
     }
-    folder.write(vec![put(Table::Parts, b"a seal", &[6; 100])]);
+    folder.write(vec![put(Table::Parts, b"a part", &[6; 100])]);
     dir
+}
+
+#[test]
+fn a_store_of_the_first_edition_is_refused_by_name_though_nothing_beside_it_tells() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store_dir = dir.path().join("store");
+    let lineage = put(Table::Meta, LINEAGE_KEY, &LINEAGE.to_be_bytes());
+    let rows = vec![lineage, count(b"ann", 1)];
+    let (store, _) = Store::open(&store_dir, NOW).expect("opens");
+    store.write(rows).expect("written");
+    drop(store);
+    let refused = DataDir::open(Files::new(dir.path()), NOW, 78).expect_err("another form");
+    let words = refused.to_string();
+    assert!(words.contains(&store_dir.display().to_string()), "{words}");
+    assert!(words.contains("first edition"), "{words}");
+    let (store, _) = Store::open(&store_dir, NOW).expect("opens");
+    assert!(store.get(Table::Ledger, b"ann").expect("whole").is_some());
+    // One of this edition says so from its first change on.
+    opened(data_folder().path(), LINEAGE);
 }
 
 fn opened(data_dir: &Path, lineage: u64) -> (DataDir, Opening) {
