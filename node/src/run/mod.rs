@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::{Config, uids};
@@ -78,9 +78,28 @@ pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Resu
     })
 }
 
+/// The signals that a node obeys. One that comes before the node runs waits until it does.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn take() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Runs a node.
 pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
+    // Before anybody can be told that the node is there: a reload right behind that would end it.
+    let signals = Signals::take()?;
     let key = load_key(&config.key_file)?;
     let site = key.site_id();
     let running = start(NodeOptions {
@@ -110,7 +129,14 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     ));
     let slurm = slurm::beside(&config);
     notify(&[sd_notify::NotifyState::Ready]);
-    let served = serve(config, running, &settings_sender, records.as_deref()).await;
+    let served = serve(
+        config,
+        running,
+        signals,
+        &settings_sender,
+        records.as_deref(),
+    );
+    let served = served.await;
     notify(&[sd_notify::NotifyState::Stopping]);
     slurm.end().await;
     stop_sender.send_replace(true);
@@ -180,15 +206,13 @@ impl Servers {
 async fn serve(
     started: Config,
     running: Running,
+    mut signals: Signals,
     settings: &watch::Sender<ControlSettings>,
     records: Option<&RecordLog>,
 ) -> anyhow::Result<Exit> {
     let Running {
         handle, mut driver, ..
     } = running;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
     let mut watchdog = tokio::time::interval(watchdog_interval());
     let mut current = started.clone();
     loop {
@@ -197,9 +221,9 @@ async fn serve(
                 ended?.context("the store failed, and the node with it: start it again")?;
                 return Err(anyhow!("the node ended by itself"));
             }
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = hang_up.recv() => {
+            _ = signals.terminate.recv() => break,
+            _ = signals.interrupt.recv() => break,
+            _ = signals.hang_up.recv() => {
                 notify(&[sd_notify::NotifyState::Reloading]);
                 match reload(&started, &current, &handle, settings).await {
                     Ok(reloaded) => {
