@@ -44,7 +44,7 @@ impl LookupSnapshot for Tree {
         View {
             as_of: WallTime(1_800_000_000_000),
             age: Millis(4_500),
-            sites_heard: 9,
+            sites_known: 9,
             sites_total: 10,
             reference_window: Window(481_200),
             digest: ContentHash::from_bytes([7; 32]),

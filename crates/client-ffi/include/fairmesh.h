@@ -79,7 +79,7 @@ enum fairmesh_freshness {
 
 struct fairmesh_state {
 	uint32_t state; /* enum fairmesh_freshness */
-	uint32_t sites_heard; /* sites that the node has heard from, */
+	uint32_t sites_known; /* member sites whose usage it knows, */
 	uint32_t sites_total; /* of so many that ought to contribute */
 	uint32_t names; /* names in the table */
 	uint64_t answer_age_ms; /* since the node answered, or FAIRMESH_NEVER_ANSWERED */

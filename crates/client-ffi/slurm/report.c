@@ -68,8 +68,8 @@ static void report_answering(const struct fairmesh_state *state)
 {
 	if (said.is_answering && !said.is_old)
 		return;
-	info(NAME "%s; it has heard from %" PRIu32 " of %" PRIu32 " sites",
-	     said.is_answering ? "the node answers again" : "the node answers", state->sites_heard,
+	info(NAME "%s; it knows the usage of %" PRIu32 " of %" PRIu32 " sites",
+	     said.is_answering ? "the node answers again" : "the node answers", state->sites_known,
 	     state->sites_total);
 	said.is_answering = true;
 	said.is_away = said.is_old = false;

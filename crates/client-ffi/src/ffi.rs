@@ -47,8 +47,8 @@ pub const STATE_OLD: u32 = 2;
 pub struct State {
     /// One of the `STATE_` constants.
     pub state: u32,
-    /// Sites that the node has heard from.
-    pub sites_heard: u32,
+    /// Member sites whose usage the node knows.
+    pub sites_known: u32,
     /// Sites that ought to contribute.
     pub sites_total: u32,
     /// Names in the table.
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn fairmesh_table_state(
                 (Some(_), false) => STATE_FRESH,
                 (Some(_), true) => STATE_OLD,
             },
-            sites_heard: fresh.view.map_or(0, |view| view.sites_heard),
+            sites_known: fresh.view.map_or(0, |view| view.sites_known),
             sites_total: fresh.view.map_or(0, |view| view.sites_total),
             names: u32::try_from(fresh.names).unwrap_or(u32::MAX),
             answer_age_ms: millis(fresh.answered),

@@ -71,11 +71,11 @@
 //! |---|---|---|
 //! | 1 | uint | as of: the node's wall clock when the view was taken, Unix milliseconds |
 //! | 2 | uint | age of the oldest contributing site's data, milliseconds |
-//! | 3 | uint | sites heard from |
+//! | 3 | uint | sites whose usage is known |
 //! | 4 | uint | sites that ought to contribute |
 //! | 5 | uint | reference window: index of the window that usage is weighed from |
 //! | 6 | bytes | digest of the view, 32 bytes: nodes that hold the same view have the same digest |
-//! | 7 | uint | flags: 1 a policy has expired; 2 two documents claim one version; 4 a site has forked its counters; 8 nothing heard from a peer since the node started |
+//! | 7 | uint | flags: 1 a policy has expired; 2 two documents claim one version; 4 a site has signed two heads with one number; 8 no other site can be reached |
 //! | 8 | uint | generation of the handles |
 //!
 //! All rows of one answer come from one view.
@@ -124,7 +124,7 @@
 //!   04 a8                             the view, a map of 8
 //!     01 1b 00 00 01 93 4a 6d 8c 00   as of 1,732,120,513,536 ms
 //!     02 19 11 94                     the oldest data are 4,500 ms old
-//!     03 02                           2 sites heard from
+//!     03 02                           2 sites whose usage is known
 //!     04 03                           of 3
 //!     05 1a 00 07 57 b0               window 481,200
 //!     06 58 20 d1 (32 times)          digest

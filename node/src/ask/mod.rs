@@ -111,7 +111,7 @@ fn heading(rests_on: &RestsOn) -> AsOf {
     let count = |sites: u32| usize::try_from(sites).unwrap_or(usize::MAX);
     AsOf {
         at: WallTime(rests_on.as_of_ms),
-        sites_heard: count(rests_on.coverage.sites_heard),
+        sites_known: count(rests_on.coverage.sites_known),
         sites: count(rests_on.coverage.sites_total),
         oldest: rests_on
             .coverage

@@ -50,7 +50,7 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
     ]);
     for peer in peers {
         let since =
-            |ms: Option<u64>| ms.map_or_else(|| "never heard".to_owned(), |ms| age(Millis(ms)));
+            |ms: Option<u64>| ms.map_or_else(|| "no data yet".to_owned(), |ms| age(Millis(ms)));
         table.row([
             name_or_id(peer.name.as_deref(), &peer.site),
             peer.site.chars().take(8).collect(),

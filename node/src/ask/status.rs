@@ -100,7 +100,7 @@ fn vo_table(status: &StatusBody) -> Table {
         ("VO", Align::Left),
         ("Mount", Align::Left),
         ("Charter", Align::Right),
-        ("Heard", Align::Right),
+        ("Known", Align::Right),
         ("View", Align::Left),
     ]);
     for vo in &status.vos {
@@ -113,7 +113,7 @@ fn vo_table(status: &StatusBody) -> Table {
                 None => "not mounted".to_owned(),
             },
             vo.charter_version.to_string(),
-            format!("{} of {}", vo.sites_heard, vo.sites_total),
+            format!("{} of {}", vo.sites_known, vo.sites_total),
             digest.chars().take(16).collect(),
         ]);
     }

@@ -14,8 +14,8 @@ mod tree;
 
 pub use accounting::{AccountCharge, AccountingBody, GroupBody, SummaryBody, TotalsBody};
 pub use mesh::{
-    DocumentBody, DocumentsBody, NodeBody, NoticeBody, PeerBody, PeersBody, PublishedBody,
-    StatusBody, StreamBody, VoBody,
+    DocumentBody, DocumentsBody, HeadBody, NodeBody, NoticeBody, PeerBody, PeersBody,
+    PublishedBody, StatusBody, VoBody,
 };
 pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
 pub use slurm::{FeedReport, RoundsReport, SlurmHeard, SlurmReport, SyncReport};
@@ -55,16 +55,16 @@ pub struct RestsOn {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CoverageBody {
     /// Member sites of which anything is held.
-    pub sites_heard: u32,
+    pub sites_known: u32,
     /// Member sites.
     pub sites_total: u32,
-    /// The site that was last heard the longest ago.
+    /// The site whose data are the oldest.
     pub oldest: Option<OldestBody>,
-    /// Share of the declared capacity that was heard, percent.
-    pub capacity_heard: String,
+    /// Share of the declared capacity whose usage is known, percent.
+    pub capacity_known: String,
 }
 
-/// The site that was last heard the longest ago.
+/// The site whose data are the oldest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OldestBody {
     /// Its id.

@@ -39,14 +39,14 @@ fn coverage_body(site: &Site, coverage: &Coverage, now: Now) -> CoverageBody {
     let others = coverage.heard.iter().filter(|(id, _)| **id != site.id());
     let oldest = others.min_by_key(|(_, at)| **at);
     CoverageBody {
-        sites_heard: coverage.sites_heard,
+        sites_known: coverage.sites_heard,
         sites_total: coverage.sites_total,
         oldest: oldest.map(|(id, at)| OldestBody {
             site: id.to_string(),
             name: site_name(site, *id),
             age_ms: now.wall.since(*at).0,
         }),
-        capacity_heard: Share::from_ratio(coverage.cores_heard, coverage.cores_total).to_string(),
+        capacity_known: Share::from_ratio(coverage.cores_heard, coverage.cores_total).to_string(),
     }
 }
 

@@ -5,7 +5,7 @@ use fairmesh_model::Now;
 use fairmesh_site::{Site, VoStatus};
 use serde::Deserialize;
 
-use super::answer::{NodeBody, NoticeBody, RestsOn, StatusBody, StreamBody, VoBody};
+use super::answer::{HeadBody, NodeBody, NoticeBody, RestsOn, StatusBody, VoBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::peers::Found;
@@ -79,14 +79,14 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
             .get(&status.vo)
             .map(ToString::to_string),
         charter_version: status.charter_version,
-        sites_heard: status.coverage.sites_heard,
+        sites_known: status.coverage.sites_heard,
         sites_total: status.coverage.sites_total,
-        streams: status
+        heads: status
             .heads
             .iter()
-            .map(|(stream, seq)| StreamBody {
-                site: stream.site.to_string(),
-                incarnation: stream.incarnation.0.to_string(),
+            .map(|(of, seq)| HeadBody {
+                site: of.site.to_string(),
+                incarnation: of.incarnation.0.to_string(),
                 seq: seq.0,
             })
             .collect(),

@@ -66,7 +66,7 @@ pub(super) struct NodeState {
     pub(super) holdings: ContentHash,
     /// Ages of what it holds of the others, in its own (fast) time.
     pub(super) oldest_ms: u64,
-    pub(super) heard: u32,
+    pub(super) known: u32,
     pub(super) connected: usize,
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn states(grid: &Grid) -> anyhow::Result<Vec<NodeState>> {
                     .map(|(_, at)| now.wall.since(*at).0)
                     .max()
                     .unwrap_or(0),
-                heard: coverage.sites_heard,
+                known: coverage.sites_heard,
                 connected: site.peers().iter().filter(|peer| peer.connected).count(),
             }
         });

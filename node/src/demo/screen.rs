@@ -121,7 +121,7 @@ fn site_table(grid: &Grid, states: &[NodeState]) -> Table {
     table.load_style(presets::NOTHING).set_header([
         "SITE",
         "PEERS",
-        "HEARD",
+        "KNOWN",
         "OLDEST DATA (its own time)",
         "VIEW",
     ]);
@@ -129,7 +129,7 @@ fn site_table(grid: &Grid, states: &[NodeState]) -> Table {
         table.add_row([
             node.name.clone(),
             state.connected.to_string(),
-            format!("{} of {}", state.heard, grid.nodes.len()),
+            format!("{} of {}", state.known, grid.nodes.len()),
             format!("{} s", state.oldest_ms / 1_000),
             state.holdings.short(),
         ]);

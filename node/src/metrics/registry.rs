@@ -192,7 +192,7 @@ fn vos(registry: &mut Registry, sample: &Sample) {
         oldest.get_or_create(&labels).set(vo.oldest_age_s);
     }
     registry.register(
-        "sites_heard",
+        "sites_known",
         "Member sites of which anything is held",
         heard,
     );
@@ -207,7 +207,7 @@ fn vos(registry: &mut Registry, sample: &Sample) {
         "What is wrong with a VO's documents",
         warnings,
     );
-    let help = "Age of the data of the site heard the longest ago";
+    let help = "Age of the data of the site whose data are the oldest";
     registry.register_with_unit("oldest_data_age", help, Unit::Seconds, oldest);
 }
 
@@ -259,7 +259,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains(r#"fairmesh_sites_heard{vo="a \"VO\"\n"} 0"#),
+            text.contains(r#"fairmesh_sites_known{vo="a \"VO\"\n"} 0"#),
             "{text}"
         );
         assert!(text.ends_with("# EOF\n"));

@@ -14,24 +14,24 @@ pub struct AsOf {
     /// When it was computed.
     pub at: WallTime,
     /// Member sites whose usage it holds.
-    pub sites_heard: usize,
+    pub sites_known: usize,
     /// Member sites.
     pub sites: usize,
-    /// How long ago the most silent of the other heard sites was heard; `None` where none was.
+    /// How old the oldest data of another known site are; `None` where none is known.
     pub oldest: Option<Millis>,
 }
 
 impl fmt::Display for AsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let second = WallTime(self.at.0 - self.at.0 % 1_000);
-        let (at, heard, sites) = (timestamp(second), self.sites_heard, self.sites);
+        let (at, known, sites) = (timestamp(second), self.sites_known, self.sites);
         if sites == 0 {
             return write!(f, "as of {at}, 0 of 0 sites: no charter has arrived yet");
         }
-        write!(f, "as of {at}, {heard} of {sites} sites, ")?;
+        write!(f, "as of {at}, {known} of {sites} sites, ")?;
         match self.oldest {
             Some(oldest) => write!(f, "oldest {} ago", age(oldest)),
-            None => f.write_str("no other heard yet"),
+            None => f.write_str("no other known yet"),
         }
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     fn a_table_says_what_it_rests_on() {
         let mut as_of = AsOf {
             at: WallTime(1_000_000_000_750),
-            sites_heard: 5,
+            sites_known: 5,
             sites: 6,
             oldest: Some(Millis(12_000)),
         };
@@ -97,7 +97,7 @@ mod tests {
             "as of 2001-09-09T01:46:40Z, 5 of 6 sites, oldest 12s ago"
         );
         as_of.oldest = None;
-        assert!(as_of.to_string().ends_with("no other heard yet"));
+        assert!(as_of.to_string().ends_with("no other known yet"));
         as_of.sites = 0;
         assert!(as_of.to_string().ends_with("no charter has arrived yet"));
     }

@@ -33,7 +33,7 @@ pub const FILE: &str = "records.sqlite";
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// Jobs that ended (or were last heard of) longer ago are forgotten.
+    /// Jobs that ended (or were last reported) longer ago are forgotten.
     pub age: Millis,
     /// With more than so many bytes of rows the oldest are forgotten.
     pub bytes: u64,

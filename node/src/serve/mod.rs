@@ -110,7 +110,7 @@ async fn ask(node: &NodeHandle, generation: u64) -> Result<Answers, Gone> {
         let rests_on = protocol::View {
             as_of: now.wall,
             age: oldest_age(site, &coverage, now.wall),
-            sites_heard: coverage.sites_heard,
+            sites_known: coverage.sites_heard,
             sites_total: coverage.sites_total,
             reference_window: view
                 .reader()

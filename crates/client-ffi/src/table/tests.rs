@@ -8,7 +8,7 @@ fn view() -> View {
     View {
         as_of: WallTime(1),
         age: Millis(2),
-        sites_heard: 3,
+        sites_known: 3,
         sites_total: 4,
         reference_window: Window(5),
         digest: ContentHash::of(b"view"),

@@ -128,7 +128,7 @@ fn view() -> View {
     View {
         as_of: WallTime(1),
         age: Millis(2_000),
-        sites_heard: 1,
+        sites_known: 1,
         sites_total: 2,
         reference_window: Window(5),
         digest: ContentHash::of(b"view"),

@@ -20,8 +20,8 @@ pub struct View {
     pub as_of: WallTime,
     /// Age of the oldest contributing site's data.
     pub age: Millis,
-    /// Sites heard from.
-    pub sites_heard: u32,
+    /// Member sites whose usage the node knows.
+    pub sites_known: u32,
     /// Sites that ought to contribute.
     pub sites_total: u32,
     /// The window that usage is weighed from.
@@ -39,9 +39,9 @@ impl View {
     pub const POLICY_EXPIRED: u64 = 1;
     /// Two valid documents claim one version.
     pub const DOCUMENT_CONFLICT: u64 = 2;
-    /// A site has forked its counters.
+    /// A site has signed two heads with one number.
     pub const SITE_FORKED: u64 = 4;
-    /// Nothing was heard from a peer since the node started.
+    /// No other site can be reached.
     pub const ALONE: u64 = 8;
 }
 
@@ -259,7 +259,7 @@ fn push_view(out: &mut Vec<u8>, key: u64, view: &View) {
     push_map_head(out, key, 8);
     push_uint(out, 1, view.as_of.0);
     push_uint(out, 2, view.age.0);
-    push_uint(out, 3, u64::from(view.sites_heard));
+    push_uint(out, 3, u64::from(view.sites_known));
     push_uint(out, 4, u64::from(view.sites_total));
     push_uint(out, 5, u64::from(view.reference_window.0));
     push_bytes_head(out, 6, 32);
@@ -293,7 +293,7 @@ fn read_view(map: &mut Map<'_>) -> Result<View, ProtocolError> {
     Ok(View {
         as_of: WallTime(number(1)?),
         age: Millis(number(2)?),
-        sites_heard: small(3)?,
+        sites_known: small(3)?,
         sites_total: small(4)?,
         reference_window: Window(small(5)?),
         digest: digest.ok_or(ProtocolError::Missing("digest"))?,

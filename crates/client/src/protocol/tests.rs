@@ -9,7 +9,7 @@ fn view() -> View {
     View {
         as_of: WallTime(0x0193_4a6d_8c00),
         age: Millis(4_500),
-        sites_heard: 2,
+        sites_known: 2,
         sites_total: 3,
         reference_window: Window(481_200),
         digest: ContentHash::from_bytes([0xd1; 32]),

@@ -51,12 +51,12 @@ pub struct VoBody {
     pub mount: Option<String>,
     /// Version of the charter in force; 0 for none.
     pub charter_version: u64,
-    /// Sites heard.
-    pub sites_heard: u32,
+    /// Member sites whose usage is known.
+    pub sites_known: u32,
     /// Member sites.
     pub sites_total: u32,
     /// The uncovered heads that are held.
-    pub streams: Vec<StreamBody>,
+    pub heads: Vec<HeadBody>,
     /// Digest of documents and weighted sums; only if asked for with `digests=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view_digest: Option<String>,
@@ -66,7 +66,7 @@ pub struct VoBody {
 
 /// A head that is held.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct StreamBody {
+pub struct HeadBody {
     /// Who counts.
     pub site: String,
     /// Which start of its node.
