@@ -45,11 +45,15 @@ impl Site {
             "init failed: {}",
             String::from_utf8_lossy(&output.stderr)
         );
-        let id = fairmesh::init::load_key(&folder.join("site.key"))?.site_id();
+        Self::at(program, folder)
+    }
+
+    /// A folder that is there.
+    pub fn at(program: &str, folder: &Path) -> anyhow::Result<Self> {
         Ok(Self {
             program: program.into(),
             folder: folder.to_owned(),
-            id,
+            id: fairmesh::init::load_key(&folder.join("site.key"))?.site_id(),
         })
     }
 

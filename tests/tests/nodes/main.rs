@@ -5,6 +5,7 @@ mod cli;
 mod kill;
 mod prices;
 mod records;
+mod restarts;
 
 /// A program that is the node, built with these tests.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");

@@ -1,0 +1,330 @@
+//! A node that starts again: behind a stop, a kill, an old backup, a wiped disk, on two machines at once,
+//! and on a folder of the first edition. Nothing is lost that a disk or a peer held, nothing is counted
+//! twice, and all nodes end with one view. Real processes, three sites, a real mesh.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use fairmesh_model::{Incarnation, SiteId};
+use fairmesh_round::SideState;
+use fairmesh_tests::{Node, Site, Vo, records};
+use serde_json::Value;
+
+use crate::PROGRAM;
+
+/// How long views may take to become one: many times the interval of anti-entropy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Site A, which starts again and again, and two that stay. A finds both, and C finds B.
+struct Grid {
+    folder: tempfile::TempDir,
+    vo: Vo,
+    a: Site,
+    b: Node,
+    c: Node,
+    ids: [SiteId; 2],
+}
+
+impl Grid {
+    fn found() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let site = |name: &str| Site::init(PROGRAM, &folder.path().join(name), name);
+        let (a, b, c) = (site("a")?, site("b")?, site("c")?);
+        let sites = [(a.id, "a"), (b.id, "b"), (c.id, "c")];
+        let vo = Vo::found("physics", &sites, &["ann", "bob", "cat"])?;
+        let vos = [("physics", vo.id())];
+        b.configure("b", &[], &vos)?;
+        let b_node = b.start()?;
+        c.configure("c", &[(b.id, &b_node.address)], &vos)?;
+        let c_node = c.start()?;
+        vo.publish(&b_node)?;
+        vo.publish(&c_node)?;
+        let grid = Self {
+            folder,
+            vo,
+            a,
+            ids: [b.id, c.id],
+            b: b_node,
+            c: c_node,
+        };
+        grid.configure(&grid.a, true, true)?;
+        Ok(grid)
+    }
+
+    /// Writes the configuration of A, or of a clone of it, with those of the other two that it finds.
+    fn configure(&self, site: &Site, finds_b: bool, finds_c: bool) -> anyhow::Result<()> {
+        let [b, c] = self.ids;
+        let all = [(b, &self.b, finds_b), (c, &self.c, finds_c)];
+        let found = all.iter().filter(|(_, _, is_found)| *is_found);
+        let found: Vec<(SiteId, &str)> = found
+            .map(|(id, node, _)| (*id, node.address.as_str()))
+            .collect();
+        site.configure("a", &found, &[("physics", self.vo.id())])
+    }
+
+    /// Waits until all three have counted so many jobs of a second each and have one view of it.
+    fn await_one_view(&self, a: &Node, jobs: u64) -> anyhow::Result<()> {
+        for node in [a, &self.b, &self.c] {
+            node.await_usage("physics", "ann", jobs * 1_000)?;
+        }
+        let began = Instant::now();
+        loop {
+            let views = [a, &self.b, &self.c].map(view);
+            let views: BTreeSet<String> = views.into_iter().collect::<anyhow::Result<_>>()?;
+            if views.len() == 1 {
+                break;
+            }
+            ensure!(began.elapsed() < PATIENCE, "views differ: {views:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        for node in [a, &self.b, &self.c] {
+            let used = node.usage("physics", "ann")?;
+            ensure!(used == jobs * 1_000, "{used} core-ms of {jobs} jobs");
+        }
+        Ok(())
+    }
+
+    /// Waits until every node holds so many heads of A.
+    fn await_heads(&self, a: &Node, expected: usize) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            let held = [a, &self.b, &self.c].map(|node| heads(node, &self.a));
+            let held: Vec<usize> = held.into_iter().collect::<anyhow::Result<_>>()?;
+            if held == [expected; 3] {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < PATIENCE, "heads of A: {held:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn status(node: &Node) -> anyhow::Result<Value> {
+    let answer = node.http("GET", "/v1/status?digests=true", b"")?;
+    ensure!(answer.status == 200, "{answer:?}");
+    Ok(answer.body)
+}
+
+/// Documents and weighed sums of the VO, as one hash.
+fn view(node: &Node) -> anyhow::Result<String> {
+    let status = status(node)?;
+    let view = status["vos"][0]["view_digest"].as_str();
+    Ok(view.unwrap_or("none yet").to_owned())
+}
+
+/// How many uncovered heads of a site a node holds.
+fn heads(node: &Node, of: &Site) -> anyhow::Result<usize> {
+    let status = status(node)?;
+    let held = status["vos"][0]["heads"].as_array().context("heads")?;
+    let is_of = |head: &&Value| head["site"] == of.id.to_string();
+    Ok(held.iter().filter(is_of).count())
+}
+
+/// Reports jobs of a second each, by their numbers; all of them count.
+fn report(node: &Node, first: u64, count: u64) -> anyhow::Result<()> {
+    let lines = records("physics", "ann", first, count);
+    let answer = node.http("POST", "/v1/records", &lines)?;
+    ensure!(answer.body["counted"] == count, "{answer:?}");
+    Ok(())
+}
+
+/// Sets how often a site publishes, from its next start on.
+pub(crate) fn publish_every(site: &Site, interval: &str) -> anyhow::Result<()> {
+    let text = fs::read_to_string(site.config())?;
+    let line = |line: &str| match line.split_once(" = ") {
+        Some(("publish", _)) => format!("publish = \"{interval}\"\nsilence = \"9h\"\n"),
+        Some(("heartbeat", _)) => format!("heartbeat = \"{interval}\"\n"),
+        Some(("silence", _)) => String::new(),
+        _ => format!("{line}\n"),
+    };
+    fs::write(site.config(), text.lines().map(line).collect::<String>())?;
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
+    ensure!(status.success(), "cannot copy {}", from.display());
+    Ok(())
+}
+
+#[test]
+fn a_restart_publishes_what_the_start_before_had_counted_and_covers_its_head() -> anyhow::Result<()>
+{
+    let grid = Grid::found()?;
+    let a = grid.a.start()?;
+    a.await_usage("physics", "ann", 0)?;
+    report(&a, 0, 10)?;
+    grid.await_one_view(&a, 10)?;
+    grid.await_heads(&a, 1)?;
+    ensure!(a.stop()?.success());
+
+    // A start that publishes nothing before it is killed.
+    publish_every(&grid.a, "1h")?;
+    let a = grid.a.start()?;
+    report(&a, 10, 7)?;
+    a.kill()?;
+    for other in [&grid.b, &grid.c] {
+        assert_eq!(other.usage("physics", "ann")?, 10_000);
+    }
+
+    publish_every(&grid.a, "100ms")?;
+    let a = grid.a.start()?;
+    grid.await_one_view(&a, 17)?;
+    report(&a, 17, 3)?;
+    grid.await_one_view(&a, 20)?;
+    grid.await_heads(&a, 1)?;
+    let again = a.http("POST", "/v1/records", &records("physics", "ann", 0, 20))?;
+    assert_eq!(again.body["known"], 20, "{again:?}");
+    Ok(())
+}
+
+#[test]
+fn a_restored_backup_counts_on_and_joins_what_peers_hold_of_the_time_since() -> anyhow::Result<()> {
+    let grid = Grid::found()?;
+    let a = grid.a.start()?;
+    a.await_usage("physics", "ann", 0)?;
+    report(&a, 0, 10)?;
+    grid.await_one_view(&a, 10)?;
+    ensure!(a.stop()?.success());
+    let backup = grid.folder.path().join("backup");
+    copy(&grid.a.data(), &backup)?;
+
+    // What follows is on A's disk and at its peers; the disk dies.
+    let a = grid.a.start()?;
+    report(&a, 10, 10)?;
+    grid.await_one_view(&a, 20)?;
+    a.kill()?;
+    fs::remove_dir_all(grid.a.data())?;
+    copy(&backup, &grid.a.data())?;
+
+    // The backup knows of ten jobs. It counts before it has met anybody: nobody is waited for.
+    grid.configure(&grid.a, false, false)?;
+    let a = grid.a.start()?;
+    assert_eq!(a.usage("physics", "ann")?, 10_000);
+    report(&a, 20, 5)?;
+    a.await_usage("physics", "ann", 15_000)?;
+    a.kill()?;
+    grid.configure(&grid.a, true, true)?;
+    let a = grid.a.start()?;
+    grid.await_one_view(&a, 25)?;
+    grid.await_heads(&a, 1)?;
+    report(&a, 25, 5)?;
+    grid.await_one_view(&a, 30)?;
+    Ok(())
+}
+
+#[test]
+fn a_wiped_disk_gets_back_all_that_was_published() -> anyhow::Result<()> {
+    let grid = Grid::found()?;
+    let mut jobs = 0;
+    for _ in 0..2 {
+        let a = grid.a.start()?;
+        // The charter, too, comes from peers.
+        a.await_usage("physics", "ann", jobs * 1_000)?;
+        report(&a, jobs, 10)?;
+        jobs += 10;
+        grid.await_one_view(&a, jobs)?;
+        a.kill()?;
+        fs::remove_dir_all(grid.a.data())?;
+    }
+    let a = grid.a.start()?;
+    grid.await_one_view(&a, jobs)?;
+    report(&a, jobs, 1)?;
+    grid.await_one_view(&a, jobs + 1)?;
+    grid.await_heads(&a, 1)
+}
+
+#[test]
+fn two_machines_with_one_key_add_up_and_are_joined_by_the_next_start() -> anyhow::Result<()> {
+    let grid = Grid::found()?;
+    let a = grid.a.start()?;
+    a.await_usage("physics", "ann", 0)?;
+    report(&a, 0, 10)?;
+    grid.await_one_view(&a, 10)?;
+    ensure!(a.stop()?.success());
+
+    // Somebody clones the machine. To a peer both are one site, so each finds another one.
+    let folder = grid.folder.path().join("clone");
+    copy(grid.a.folder(), &folder)?;
+    let clone = Site::at(PROGRAM, &folder)?;
+    assert_eq!(clone.id, grid.a.id);
+    grid.configure(&grid.a, true, false)?;
+    grid.configure(&clone, false, true)?;
+    let (a, twin) = (grid.a.start()?, clone.start()?);
+    report(&a, 10, 10)?;
+    report(&twin, 20, 5)?;
+    for other in [&grid.b, &grid.c] {
+        other.await_usage("physics", "ann", 25_000)?;
+    }
+    twin.kill()?;
+    grid.await_one_view(&a, 25)?;
+    ensure!(a.stop()?.success());
+    let a = grid.a.start()?;
+    report(&a, 25, 1)?;
+    grid.await_one_view(&a, 26)?;
+    grid.await_heads(&a, 1)
+}
+
+#[test]
+fn a_superseded_share_policy_is_no_damage_after_a_restart() -> anyhow::Result<()> {
+    let mut grid = Grid::found()?;
+    let a = grid.a.start()?;
+    a.await_usage("physics", "ann", 0)?;
+    for version in 2..=3 {
+        grid.vo.divide_anew(version, &["ann", "bob"])?;
+        grid.vo.publish(&a)?;
+    }
+    report(&a, 0, 1)?;
+    grid.await_one_view(&a, 1)?;
+    ensure!(a.stop()?.success());
+    let a = grid.a.start()?;
+    grid.await_one_view(&a, 1)?;
+    let began = Instant::now();
+    loop {
+        let output = Command::new(PROGRAM)
+            .arg("status")
+            .env("FAIRMESH_SOCKET", a.socket())
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(!text.contains("damaged"), "{text}");
+        if output.status.code() == Some(0) {
+            return Ok(());
+        }
+        ensure!(began.elapsed() < PATIENCE, "{text}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_folder_of_the_first_edition_is_refused_by_name_and_left_as_it_is() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let a = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
+    a.configure("a", &[], &[])?;
+    fs::create_dir_all(a.data())?;
+    let state = SideState {
+        format: 1,
+        incarnation_floor: Incarnation(7),
+    };
+    let side = a.data().join("site.state");
+    fs::write(&side, state.to_bytes())?;
+    fs::write(a.data().join("site.journal"), b"fairmesh journal 1\n")?;
+    let Err(refused) = a.start() else {
+        bail!("it started");
+    };
+    let words = refused.to_string();
+    assert!(words.contains(&side.display().to_string()), "{words}");
+    for said in ["first edition", "Move the whole folder away", "CHANGELOG"] {
+        assert!(words.contains(said), "{words}");
+    }
+    assert_eq!(fs::read(&side)?, state.to_bytes());
+    assert!(!a.data().join("store").exists());
+
+    // Done as it says, with the folder kept.
+    fs::rename(a.data(), folder.path().join("kept"))?;
+    ensure!(a.start()?.stop()?.success());
+    Ok(())
+}
