@@ -33,6 +33,8 @@ enum Command {
     Usage(ask::usage::UsageArgs),
     Report(ask::report::ReportArgs),
     Records(ask::records::RecordsArgs),
+    Correct(ask::correct::CorrectArgs),
+    Audit(ask::correct::AuditArgs),
     Netcheck(ask::netcheck::NetcheckArgs),
     Emulate(emulate::EmulateArgs),
     Policy(policy_cmd::PolicyArgs),
@@ -85,6 +87,8 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Usage(args) => ask::usage::run(&args, &mut out).await,
         Command::Report(args) => ask::report::run(&args, &mut out).await,
         Command::Records(args) => ask::records::run(&args, &mut out).await,
+        Command::Correct(args) => ask::correct::run(&args, &mut out).await,
+        Command::Audit(args) => ask::correct::audit(&args, &mut out).await,
         Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
         Command::Emulate(args) => emulate::run(&args, &mut out),
         Command::Policy(args) => {

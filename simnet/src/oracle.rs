@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fairmesh_model::{AccountPath, MonoTime, RunningJob, UsageRecord, VoId};
+use fairmesh_model::{AccountPath, JobKey, MonoTime, RunningJob, UsageRecord, VoId};
 
 pub mod answers;
 pub mod cost;
@@ -95,6 +95,16 @@ impl Oracle {
     /// The site has said that all of that is counted durably.
     pub fn acknowledged(&mut self, site: usize, record: &UsageRecord) {
         self.places[site].ledger.acknowledged(record);
+    }
+
+    /// Somebody takes a job back, while it would be charged by these rules.
+    pub fn correcting(&mut self, site: usize, job: &JobKey, now: Option<&Terms>) {
+        self.places[site].ledger.correcting(job, now);
+    }
+
+    /// The site has said that the job is taken back durably.
+    pub fn corrected(&mut self, site: usize, job: &JobKey, now: Option<&Terms>) {
+        self.places[site].ledger.corrected(job, now);
     }
 
     /// A feed lists what runs, and what each job is counted by, if it is: for every predictive VO

@@ -195,6 +195,8 @@ impl Vo {
             site: site_id(site),
             name: format!("site-{site}"),
             cores,
+            gpus: None,
+            mem_gib: None,
             addresses: Vec::new(),
         }
     }

@@ -49,6 +49,8 @@ impl Vo {
                     site: *site,
                     name: (*name).to_owned(),
                     cores: 100_000,
+                    gpus: None,
+                    mem_gib: None,
                     addresses: Vec::new(),
                 })
                 .collect(),

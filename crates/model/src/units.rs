@@ -73,6 +73,25 @@ impl Counters {
         self.charge.saturating_sub(self.refunds)
     }
 
+    /// What is left when what was taken back is gone: the net charge, and of what was held the same
+    /// part, rounded down. The jobs have run all the same.
+    #[must_use]
+    pub fn left(self) -> Self {
+        if self.refunds == 0 {
+            return self;
+        }
+        let (net, charge) = (u128::from(self.net()), u128::from(self.charge.max(1)));
+        let part = |held: u64| u64::try_from(u128::from(held) * net / charge).unwrap_or(held);
+        Self {
+            charge: self.net(),
+            cpu_ms: part(self.cpu_ms),
+            gpu_ms: part(self.gpu_ms),
+            mem_mib_s: part(self.mem_mib_s),
+            jobs: self.jobs,
+            refunds: 0,
+        }
+    }
+
     /// The columns, in the order of the wire format.
     pub const fn to_columns(self) -> [u64; COLUMNS] {
         [

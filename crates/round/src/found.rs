@@ -106,7 +106,7 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
         if old.end != End::Whole {
             found.damage = Some(damage_at(&JOURNAL_OLD, old.good_bytes));
             // Without what follows it, a counter that moved on would stand here once more.
-            let is_mark = |write: &Write| write.table == Table::Jobs;
+            let is_mark = |write: &Write| write.table != Table::Ledger;
             let rounds = &mut old.rounds;
             rounds
                 .iter_mut()

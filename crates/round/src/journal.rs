@@ -1,7 +1,8 @@
-//! The journal: the site's own counters and job marks once more, in files that are not the store's.
+//! The journal: the site's own counters, job marks and corrections once more, in files that are not the
+//! store's.
 //!
 //! Peers hold what was published, and nobody else holds the rest; so each round's rows of own
-//! counters and job marks are written and synced here before the store's batch is applied. A store
+//! counters, job marks and corrections are written and synced here before the store's batch is applied. A store
 //! that is lost or comes back older than its journal is brought up to it.
 //!
 //! `site.journal` grows to [`JOURNAL_BYTES_MAX`]; then it becomes `site.journal.old`, and a new one
@@ -118,5 +119,5 @@ impl Journal {
 
 /// Whether nobody but this site may hold such a row.
 fn is_own(write: &&Write) -> bool {
-    matches!(write.table, Table::Ledger | Table::Jobs)
+    matches!(write.table, Table::Ledger | Table::Jobs | Table::Audit)
 }

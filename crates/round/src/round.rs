@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{RunningJob, UsageRecord, mutant, mutated};
-use fairmesh_site::{Effect, Event, JobMark, Table, Ticket, Write, job_key};
+use fairmesh_site::{Correction, Effect, Event, JobMark, Table, Ticket, Write, job_key};
 
 use crate::journal::Journal;
 use crate::op::{Op, Step};
@@ -38,6 +38,17 @@ pub enum Input {
         ticket: Ticket,
         /// All of them.
         jobs: Vec<RunningJob>,
+    },
+    /// Somebody takes jobs back.
+    Correct {
+        /// Who waits for the answer.
+        ticket: Ticket,
+        /// Their records.
+        records: Vec<UsageRecord>,
+        /// Who.
+        by: String,
+        /// Why.
+        why: String,
     },
 }
 
@@ -77,10 +88,18 @@ impl Round {
         match input {
             Input::Event(event) => event,
             Input::Report { ticket, records } => {
-                let with_mark = |record| (mark(&record), record);
-                let records = records.into_iter().map(with_mark);
-                let records = records.map(|(mark, record)| (record, mark)).collect();
+                let records = with_marks(records, &mut mark);
                 Event::Report { ticket, records }
+            }
+            Input::Correct {
+                ticket,
+                records,
+                by,
+                why,
+            } => {
+                let records = with_marks(records, &mut mark);
+                let correction = Box::new(Correction { records, by, why });
+                Event::Correct { ticket, correction }
             }
             Input::Running { ticket, jobs } => {
                 let with_mark = |job: RunningJob| (mark(&job.record), job);
@@ -110,9 +129,8 @@ impl Round {
             // Better to leave a job out than to count it twice.
             Err(Unreadable) if mutated!(UnreadableIsNew) => None,
             Err(Unreadable) => Some(JobMark {
-                charged_until: record.end,
                 ended: true,
-                corrected: false,
+                ..JobMark::at(record.end)
             }),
         }
     }
@@ -177,4 +195,14 @@ impl Round {
         }
         ops.chain(said).collect()
     }
+}
+
+/// Records, each with its job's mark.
+fn with_marks(
+    records: Vec<UsageRecord>,
+    mut mark: impl FnMut(&UsageRecord) -> Option<JobMark>,
+) -> Vec<(UsageRecord, Option<JobMark>)> {
+    let with_mark = |record| (mark(&record), record);
+    let records = records.into_iter().map(with_mark);
+    records.map(|(mark, record)| (record, mark)).collect()
 }

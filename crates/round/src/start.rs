@@ -88,7 +88,7 @@ pub struct Opening {
 enum Plan {
     /// It is whole.
     GoOn { good_bytes: u64 },
-    /// There is none, or not one that can be gone on with. `marks` are those that it held. A torn end
+    /// There is none, or not one that can be gone on with. `marks` are those that it held, and who took jobs back. A torn end
     /// could be cut; but it may as well be a whole round that is damaged, and then counters that had
     /// moved on in it would stand there once more.
     Begin { marks: Vec<Write> },
@@ -194,7 +194,7 @@ fn plan(found: &Found, is_same: bool) -> Plan {
             marks: found
                 .lacking(None)
                 .into_iter()
-                .filter(|((table, _), value)| *table == Table::Jobs && value.is_some())
+                .filter(|((table, _), value)| *table != Table::Ledger && value.is_some())
                 .map(|((table, key), value)| Write { table, key, value })
                 .collect(),
         },

@@ -50,11 +50,7 @@ pub(crate) fn charge(
     rules: &Rules,
     site: &Charging,
 ) -> Result<Option<Charge>, ChargeError> {
-    let mark = mark.unwrap_or(JobMark {
-        charged_until: record.start,
-        ended: false,
-        corrected: false,
-    });
+    let mark = mark.unwrap_or(JobMark::at(record.start));
     let ended = mark.ended && !mutated!(EndedJobsAgain);
     if ended
         || (record.running && rules.mode == UsageMode::Historical && !mutated!(RunningCountAlways))
@@ -73,7 +69,7 @@ pub(crate) fn charge(
         mark: JobMark {
             charged_until: until,
             ended: !record.running,
-            corrected: false,
+            ..mark
         },
         late: false,
     };
@@ -94,6 +90,7 @@ pub(crate) fn charge(
             charge: lost,
             ..Counters::default()
         });
+        charge.mark.charge = charge.mark.charge.saturating_add(counters.charge);
         if span.end(rules.window) <= rules.horizon && !mutated!(LateCounted) {
             charge.late = true;
         } else {
@@ -113,6 +110,33 @@ pub(crate) fn charge(
         );
     }
     Ok(Some(charge))
+}
+
+/// Spreads what a job was charged evenly over the time that it is charged for, where nobody can say any
+/// more by which rules it was charged.
+pub(crate) fn spread(start: WallTime, mark: JobMark, rules: &Rules) -> Vec<(Span, Counters)> {
+    let ran = u128::from(mark.charged_until.since(start).0.max(1));
+    let by = |until: WallTime| {
+        let part = u128::from(mark.charge) * u128::from(until.since(start).0) / ran;
+        u64::try_from(part).unwrap_or(mark.charge).min(mark.charge)
+    };
+    let mut parts = Vec::new();
+    let mut at = start;
+    while at < mark.charged_until {
+        let span = span_at(at, rules);
+        let end = if at < rules.latest {
+            span.end(rules.window).min(mark.charged_until)
+        } else {
+            mark.charged_until
+        };
+        let counters = Counters {
+            charge: by(end) - by(at),
+            ..Counters::default()
+        };
+        push(&mut parts, span, counters);
+        at = end;
+    }
+    parts
 }
 
 fn push(parts: &mut Vec<(Span, Counters)>, span: Span, counters: Counters) {

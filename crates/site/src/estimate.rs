@@ -37,6 +37,10 @@ impl Site {
     /// What `record` would count beyond what `mark` says is charged already.
     pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
         let account = self.view().account(&record.origin);
+        let vo = account.as_ref().and_then(|account| account.vo);
+        if let Err(why) = self.check_capacity(vo, record) {
+            return Estimate::Refused(why);
+        }
         self.estimate_by(now, (record, account), mark, &self.config.charging)
     }
 

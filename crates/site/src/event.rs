@@ -211,6 +211,8 @@ pub struct Reported {
     pub late: u64,
     /// Records that were refused: position in the report, and why.
     pub refused: Vec<(usize, String)>,
-    /// Charge that was counted, core-milliseconds.
+    /// Charge that was counted, or taken back, core-milliseconds.
     pub charge: u64,
+    /// Of a correction: positions of the jobs that were taken back, and how much of each.
+    pub taken_back: Vec<(usize, u64)>,
 }

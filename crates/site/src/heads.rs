@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen};
-use fairmesh_model::{AccountPath, MonoTime, Now, SiteId, VoId, cbor, mutant, mutated};
+use fairmesh_model::{
+    AccountPath, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor, mutant, mutated,
+};
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
 use crate::config::Timing;
@@ -101,8 +103,9 @@ impl Site {
             .heads_of(self.id)
             .any(|head| head.body().incarnation == incarnation);
         let mut changes = self.own.take_changes(vo, is_first, latest, window);
-        if is_first && leave_out_oldest(&mut changes) {
-            self.notice(now.mono, Notice::OverBudget { vo });
+        if is_first {
+            let left_out = leave_out_oldest(&mut changes);
+            self.name_left_out(now, vo, left_out);
         }
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let kinds = held.kinds();
@@ -132,15 +135,16 @@ impl Site {
     ) -> bool {
         let held = &self.vos[&vo];
         let (capacity, window) = (held.capacity(self.id), held.window());
-        // Which spans change is known only afterwards, and what was there before only now.
-        let before = self.own.sums(vo, None, capacity, window).0;
         let counted = change(&mut self.own);
-        if counted.spans.is_empty() {
+        let spans = counted.spans();
+        if spans.is_empty() {
             return false;
         }
-        let after = self.own.sums(vo, None, capacity, window).0;
+        let before = counted.sums_before(capacity, window);
+        let after = self.own.sums_in(vo, &spans, capacity, window);
         if !mutated!(RecoveredUncounted) {
-            self.shares.move_own(vo, moved(&before, &after), window);
+            self.shares
+                .move_own(Some(vo), moved(&before, &after), window);
         }
         if !counted.writes.is_empty() {
             self.effects.push(Effect::Persist(counted.writes));
@@ -157,11 +161,11 @@ impl Site {
     }
 }
 
-/// Leaves the oldest usage out of what is more than one head may hold; says whether that was needed.
-fn leave_out_oldest(changes: &mut Vec<(PartKey, Option<Vec<u8>>)>) -> bool {
+/// Leaves the oldest usage out of what is more than one head may hold; says of which spans.
+fn leave_out_oldest(changes: &mut Vec<(PartKey, Option<Vec<u8>>)>) -> BTreeSet<Span> {
     let len = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len) as u64;
     let mut total: u64 = changes.iter().map(|(_, bytes)| len(bytes)).sum();
-    let is_over = total > HEAD_BYTES_MAX;
+    let mut left_out = BTreeSet::new();
     // Names of tables sort by their span, days behind windows.
     while total > HEAD_BYTES_MAX {
         let Some(oldest) = changes
@@ -170,9 +174,11 @@ fn leave_out_oldest(changes: &mut Vec<(PartKey, Option<Vec<u8>>)>) -> bool {
         else {
             break;
         };
-        total -= len(&changes.remove(oldest).1);
+        let (key, bytes) = changes.remove(oldest);
+        left_out.extend(usage_slice(&key).map(|slice| slice.span));
+        total -= len(&bytes);
     }
-    is_over
+    left_out
 }
 
 /// Taking.
@@ -300,12 +306,12 @@ impl Site {
     }
 
     fn note_refusal(&mut self, now: Now, vo: VoId, from: SiteId, refusal: &Refusal) {
-        if let Refusal::Future { site, at } = refusal {
-            let (site, by) = (*site, at.since(now.wall));
-            let ahead = true;
-            self.notice(now.mono, Notice::ClockOff { site, by, ahead });
-        }
-        self.refused(now.mono, vo, from, &refusal.to_string());
+        let Refusal::Future { site, at } = refusal else {
+            return self.refused(now.mono, vo, from, &refusal.to_string());
+        };
+        // It waits until it is due: that is named while it lasts, and is no fault of who passed it on.
+        self.stats.refused += 1;
+        self.name_clock(now, *site, at.since(now.wall), true);
     }
 
     fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {
@@ -340,6 +346,7 @@ impl Site {
         }
         self.follow_member(now, vo, site, &change.parts);
         let held = self.vos.get_mut(&vo).expect("its head was taken");
+        held.heard_at = None;
         let capacity = held.capacity(site);
         // Of several heads the one that was signed last says it, and which that is may have changed.
         let several = held.replica.heads_of(site).count() > 1;
@@ -380,20 +387,41 @@ impl Site {
         let notice = Notice::OverCapacity { vo, site };
         let is_over = self.vos.get(&vo).is_some_and(|held| {
             if site == self.id {
-                let capacity = held.capacity(site);
-                return !self
-                    .own
-                    .sums(vo, None, capacity, held.window())
-                    .1
-                    .is_empty();
+                return self.own.is_over(vo, held.capacity(site), held.window());
             }
-            held.published.over(site).next().is_some()
+            held.published.is_over(site)
         });
         if is_over && !mutated!(ExcessUnsaid) {
             self.notice(now.mono, notice);
         } else {
             self.notices.clear(|listed| *listed != notice);
         }
+    }
+
+    /// Names all sites that publish more than they can have run, and no others: what the charter lists and
+    /// declares has changed.
+    fn name_all_excess(&mut self, now: Now, vo: VoId) {
+        let sites = self.vos[&vo].published.sites();
+        let is_of = |site: &SiteId| *site == self.id || sites.contains(site);
+        self.notices.clear(
+            |notice| !matches!(notice, Notice::OverCapacity { vo: of, site } if *of == vo && !is_of(site)),
+        );
+        for site in sites.into_iter().chain([self.id]) {
+            self.name_excess(now, vo, site);
+        }
+    }
+
+    /// Names that usage of these spans is not published, while the site has any.
+    pub(crate) fn name_left_out(&mut self, now: Now, vo: VoId, mut spans: BTreeSet<Span>) {
+        let counted: BTreeSet<Span> = self.own.spans(Some(vo)).into_iter().collect();
+        spans.retain(|span| counted.contains(span));
+        let notice = Notice::OverBudget { vo };
+        if spans.is_empty() {
+            self.notices.clear(|listed| *listed != notice);
+        } else {
+            self.notice(now.mono, notice);
+        }
+        self.vos.get_mut(&vo).expect("it was listed").left_out = spans;
     }
 
     /// A peer gave back what this site had published and does not know: it is joined in, and the next
@@ -423,10 +451,21 @@ impl Site {
         self.published_at.remove(&vo);
     }
 
-    /// Sites whose running jobs count: those that have signed lately.
+    /// Sites whose running jobs count: those that have signed lately. Looked at when the next of them may
+    /// have been silent for too long, and whenever a head came or the clock went back.
     pub(crate) fn weigh_silence(&mut self, now: Now) {
         let silence = self.config.timing.silence;
         for (vo, held) in &mut self.vos {
+            let still = |(at, due): (WallTime, WallTime)| (at..=due).contains(&now.wall);
+            if held.heard_at.is_some_and(still) {
+                continue;
+            }
+            let next = held
+                .replica
+                .heads()
+                .map(|head| head.body().at.after(silence));
+            let next = next.filter(|due| *due >= now.wall).min();
+            held.heard_at = Some((now.wall, next.unwrap_or(WallTime(u64::MAX))));
             let fresh = held
                 .replica
                 .heads()
@@ -465,6 +504,8 @@ impl Site {
                 .update_expected(&held.replica, site, capacity, counts);
         }
         held.published.update_description(&held.replica, self.id);
+        held.heard_at = None;
+        self.name_all_excess(now, vo);
     }
 
     fn refused(&mut self, now: MonoTime, vo: VoId, from: SiteId, why: &str) {

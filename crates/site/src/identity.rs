@@ -7,7 +7,7 @@
 //! can never break out of the path that a rule gives it (a name with a slash is not inserted).
 //! Deliberately not here: reading rules from a file (the node's configuration).
 
-use fairmesh_model::{AccountPath, Origin, VoId, mutated};
+use fairmesh_model::{AccountPath, ContentHash, Origin, VoId, mutated};
 
 /// An account as the site knows it: in a VO's tree, or in the local part of its own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,6 +16,16 @@ pub struct Account {
     pub vo: Option<VoId>,
     /// The path in the VO's tree, or in the site's.
     pub path: AccountPath,
+}
+
+impl Account {
+    /// A number by which it is known again: never 0.
+    pub fn digest(&self) -> u64 {
+        let vo = self.vo.map_or([0; 32], |vo| *vo.as_bytes());
+        let hash = ContentHash::of(&[vo.as_slice(), self.path.as_str().as_bytes()].concat());
+        let first = hash.as_bytes().first_chunk().expect("a hash has 32 bytes");
+        u64::from_be_bytes(*first).max(1)
+    }
 }
 
 /// What one word of an origin must look like.

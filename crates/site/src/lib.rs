@@ -30,6 +30,7 @@ mod vo;
 mod event;
 mod shares;
 
+mod correct;
 mod estimate;
 mod heads;
 mod query;
@@ -38,6 +39,7 @@ mod restore;
 mod site;
 
 pub use config::{Charging, SiteConfig, Timing};
+pub use correct::Refund;
 pub use estimate::Estimate;
 pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
 pub use fairmesh_gossip as gossip;

@@ -1,7 +1,8 @@
 //! What an operator may want to know, as data: said once when it changes, never every time.
 //!
-//! Invariant: a condition (a clock that is off, a document that has expired) is listed while it holds
-//! and no longer; an event (a document adopted, something refused) for a day.
+//! Invariant: a condition (a clock that is off, a document that has expired, usage beyond a capacity) is
+//! listed while it holds and no longer; an event (a document adopted, something refused, a fork, a row
+//! that was damaged) for a day.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -125,6 +126,22 @@ impl Notice {
         }
     }
 
+    /// The VO that it is about, if it is about one.
+    pub fn vo(&self) -> Option<VoId> {
+        match self {
+            Self::Founded { vo, .. }
+            | Self::Adopted { vo, .. }
+            | Self::Policy { vo, .. }
+            | Self::Refused { vo, .. }
+            | Self::Forked { vo, .. }
+            | Self::Recovered { vo }
+            | Self::OverCapacity { vo, .. }
+            | Self::TookBack { vo, .. }
+            | Self::OverBudget { vo } => Some(*vo),
+            Self::ClockOff { .. } | Self::OwnClockOff { .. } | Self::BadRow { .. } => None,
+        }
+    }
+
     /// A stable name for logs and alerts.
     pub fn code(&self) -> &'static str {
         match self {
@@ -242,6 +259,8 @@ impl Notices {
                     | Notice::Refused { .. }
                     | Notice::Recovered { .. }
                     | Notice::TookBack { .. }
+                    | Notice::Forked { .. }
+                    | Notice::BadRow { .. }
             )
         };
         self.0

@@ -18,13 +18,13 @@ use fairmesh_model::{
     AccountPath, CoreMillis, Counters, Incarnation, Span, VoId, WallTime, WindowLength, mutant,
     mutated,
 };
-use fairmesh_usage::{Capacity, Cell, Excess, Slice, cut, join_cells};
+use fairmesh_usage::{Capacity, Cell, Slice, cut, join_cells};
 
 use crate::identity::Account;
 use crate::kinds::{Description, description_parts, running_parts, usage_key};
 use crate::published::Sums;
 use crate::store::{LedgerRow, Table, Write};
-use cells::{Cells, Of, cells_of, key_of, set};
+use cells::{Cells, Of, OfSpan, cells_of, cells_of_account, key_of, set, sums_of};
 
 /// Marks the incarnation of cells that were counted while the clock was ahead and were given a place
 /// later. No start of a node has a number as high.
@@ -37,11 +37,50 @@ pub(crate) struct Own {
     cells: BTreeMap<Option<VoId>, Cells>,
 }
 
-/// What changes to the cells are to be kept, and in which spans they are.
+/// What changes to the cells are to be kept, and what the spans were that they are in.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) writes: Vec<Write>,
-    pub(crate) spans: BTreeSet<Span>,
+    before: BTreeMap<Span, OfSpan>,
+}
+
+impl Counted {
+    /// A span is about to change.
+    fn note(&mut self, cells: &Cells, span: Span) {
+        let as_it_is = || cells.by_span.get(&span).cloned().unwrap_or_default();
+        self.before.entry(span).or_insert_with(as_it_is);
+    }
+
+    /// The spans that changed.
+    pub(crate) fn spans(&self) -> BTreeSet<Span> {
+        self.before.keys().copied().collect()
+    }
+
+    /// What counted in these spans before, by span and account.
+    pub(crate) fn sums_before(
+        &self,
+        capacity: Capacity,
+        window: WindowLength,
+    ) -> Sums<AccountPath> {
+        clamped(self.before.iter(), capacity, window)
+    }
+}
+
+/// What counts of the cells of whole spans.
+fn clamped<'a>(
+    spans: impl Iterator<Item = (&'a Span, &'a OfSpan)>,
+    capacity: Capacity,
+    window: WindowLength,
+) -> Sums<AccountPath> {
+    let of_span = |(span, of_span): (&'a Span, &'a OfSpan)| {
+        let sums = sums_of(of_span);
+        sums.map(|(path, counters)| ((*span, path.clone()), counters))
+    };
+    let mut sums: Sums<AccountPath> = spans.flat_map(of_span).collect();
+    if !mutated!(ClampsOthersOnly) {
+        capacity.clamp(&mut sums, window);
+    }
+    sums
 }
 
 impl Own {
@@ -59,45 +98,30 @@ impl Own {
     }
 
     /// Counts. What comes for a window of a day that is counted as a whole goes to the day, and a whole
-    /// day takes in the windows that are left of it.
+    /// day takes in the windows that are left of it. Returns what is to be kept, and where it was
+    /// counted.
     pub(crate) fn add(
         &mut self,
         account: &Account,
         span: Span,
         amount: Counters,
         window: WindowLength,
-    ) -> Counted {
-        let mut counted = Counted::default();
+    ) -> (Vec<Write>, Span) {
+        let mut writes = Vec::new();
         let day = Span::Day(span.day(window));
         let is_whole = self.has_day(account.vo, day);
         if span == day && !is_whole {
-            counted = self.merge_days(account.vo, window, |of| of == day);
+            writes = self.merge_days(account.vo, window, |of| of == day).writes;
         }
         let span = if is_whole { day } else { span };
-        let incarnation = self.incarnation_of(account.vo);
+        let of = (account.path.clone(), self.incarnation_of(account.vo));
         let cells = self.cells.entry(account.vo).or_default();
-        let of = (account.path.clone(), incarnation);
-        let cell = cells
-            .by_span
-            .entry(span)
-            .or_default()
-            .entry(of.clone())
-            .or_default();
-        *cell = cell.plus(amount);
-        let write = set(
-            account.vo,
-            span,
-            &of,
-            mutant!(LedgerKeepsLast, *cell, amount),
-        );
-        if *cell == amount || !mutated!(GrowthUnpublished) {
-            cells.touch(span, of);
-        }
+        let cell = cells.add(span, of.clone(), amount);
+        let row = mutant!(LedgerKeepsLast, cell, amount);
         if !mutated!(LedgerUnwritten) {
-            counted.writes.push(write);
+            writes.push(set(account.vo, span, &of, row));
         }
-        counted.spans.insert(span);
-        counted
+        (writes, span)
     }
 
     /// Joins in what this site had published: cell by cell the maximum.
@@ -128,8 +152,8 @@ impl Own {
                 .map(|(incarnation, span, path, counters)| ((span, (path, incarnation)), counters));
             let held: BTreeMap<(Span, Of), Counters> = held.collect();
             for key in held.keys().filter(|key| !joined.contains_key(*key)) {
+                counted.note(cells, key.0);
                 counted.writes.push(cells.delete(vo, key));
-                counted.spans.insert(key.0);
             }
             for ((span, of), counters) in joined {
                 let before = held.get(&(span, of.clone())).copied();
@@ -138,14 +162,9 @@ impl Own {
                         let more = placed.entry(of.clone()).or_default();
                         *more = more.plus(counters.minus(before.unwrap_or_default()));
                     }
+                    counted.note(cells, span);
                     counted.writes.push(set(Some(vo), span, &of, counters));
-                    cells
-                        .by_span
-                        .entry(span)
-                        .or_default()
-                        .insert(of.clone(), counters);
-                    cells.touch(span, of);
-                    counted.spans.insert(span);
+                    cells.put(span, of, counters);
                 }
             }
         }
@@ -162,12 +181,7 @@ impl Own {
         }
         let cells = self.cells.entry(row.account.vo).or_default();
         let of = (row.account.path, row.incarnation);
-        cells
-            .by_span
-            .entry(row.span)
-            .or_default()
-            .insert(of.clone(), row.counters);
-        cells.touch(row.span, of);
+        cells.put(row.span, of, row.counters);
     }
 
     /// Makes whole days of the days that `which` names: each takes its windows in.
@@ -192,32 +206,24 @@ impl Own {
             .collect();
         for span in windows {
             let day = of_day(&span);
+            counted.note(cells, day);
+            counted.note(cells, span);
             let of_span = mutant!(
                 HoursStay,
-                cells.by_span.remove(&span),
-                cells.by_span.get(&span).cloned()
+                cells.remove_span(span),
+                cells.by_span[&span].clone()
             );
-            for (of, counters) in of_span.unwrap_or_default() {
-                cells.alone.remove(&(span, of.clone()));
+            for (of, counters) in of_span {
                 if !mutated!(HourRowsStay) {
                     counted
                         .writes
                         .push(Write::delete(Table::Ledger, key_of(vo, span, &of)));
                 }
-                let cell = cells
-                    .by_span
-                    .entry(day)
-                    .or_default()
-                    .entry(of.clone())
-                    .or_default();
-                *cell = cell.plus(counters);
+                let cell = cells.add(day, of.clone(), counters);
                 if !mutated!(DayUnwritten) {
-                    counted.writes.push(set(vo, day, &of, *cell));
+                    counted.writes.push(set(vo, day, &of, cell));
                 }
-                cells.touch(day, of);
             }
-            cells.dirty.insert(span);
-            counted.spans.extend([span, day]);
         }
         counted
     }
@@ -243,24 +249,22 @@ impl Own {
                 continue;
             }
             let placed = (of.0.clone(), Incarnation(of.1.0 | PLACED));
+            counted.note(cells, place);
+            counted.note(cells, span);
             if !mutated!(PlacedTwice) {
                 counted.writes.push(cells.delete(vo, &(span, of)));
             }
-            let of_place = cells.by_span.entry(place).or_default();
-            let cell = of_place.entry(placed.clone()).or_default();
-            *cell = cell.plus(counters);
-            counted.writes.push(set(Some(vo), place, &placed, *cell));
-            cells.touch(place, placed);
-            counted.spans.extend([span, place]);
+            let cell = cells.add(place, placed.clone(), counters);
+            counted.writes.push(set(Some(vo), place, &placed, cell));
         }
         counted
     }
 
     /// Whether anything lies in spans that begin later than `latest`.
     pub(crate) fn is_ahead_of(&self, vo: VoId, latest: WallTime, window: WindowLength) -> bool {
-        self.spans(Some(vo))
-            .iter()
-            .any(|span| span.start(window) > latest)
+        let cells = self.cells.get(&Some(vo));
+        let mut spans = cells.into_iter().flat_map(|cells| cells.by_span.keys());
+        spans.any(|span| span.start(window) > latest)
     }
 
     /// What was found to be placed by `amount` more is not to be placed again.
@@ -280,17 +284,12 @@ impl Own {
             }
             let left = counters.minus(amount);
             amount = amount.minus(counters);
-            counted.spans.insert(span);
+            counted.note(cells, span);
             if left.is_zero() {
                 counted.writes.push(cells.delete(vo, &(span, ahead)));
             } else {
                 counted.writes.push(set(Some(vo), span, &ahead, left));
-                cells
-                    .by_span
-                    .entry(span)
-                    .or_default()
-                    .insert(ahead.clone(), left);
-                cells.touch(span, ahead);
+                cells.put(span, ahead, left);
             }
         }
     }
@@ -312,14 +311,11 @@ impl Own {
             .filter(|span| span.end(window) <= horizon);
         let past: Vec<Span> = past.copied().collect();
         for span in past {
-            for (of, _) in cells.by_span.remove(&span).unwrap_or_default() {
-                cells.alone.remove(&(span, of.clone()));
-                counted
-                    .writes
-                    .push(Write::delete(Table::Ledger, key_of(vo, span, &of)));
-            }
-            cells.dirty.insert(span);
-            counted.spans.insert(span);
+            let gone = cells.remove_span(span);
+            let rows = gone.keys();
+            let rows = rows.map(|of| Write::delete(Table::Ledger, key_of(vo, span, of)));
+            counted.writes.extend(rows);
+            counted.before.insert(span, gone);
         }
         counted
     }
@@ -334,13 +330,16 @@ impl Own {
         let parts = running_parts(expected);
         let is_news = cells.running != parts;
         cells.running = parts;
+        cells.others_changed |= is_news;
         is_news
     }
 
     /// Takes what the site's machines cost.
     pub(crate) fn describe(&mut self, vo: VoId, description: &Description) {
         let cells = self.cells.entry(Some(vo)).or_default();
-        cells.description = description_parts(description);
+        let parts = description_parts(description);
+        cells.others_changed |= cells.description != parts;
+        cells.description = parts;
     }
 
     /// Whether anything of the VO differs from what the last head named.
@@ -348,7 +347,7 @@ impl Own {
         let Some(cells) = self.cells.get(&Some(vo)) else {
             return false;
         };
-        !cells.dirty.is_empty() || cells.others().ne(&cells.named)
+        !cells.dirty.is_empty() || cells.others_changed
     }
 
     /// The parts that changed since the last head, for the next one; all where it is the first of this
@@ -398,6 +397,7 @@ impl Own {
             .filter(|(key, bytes)| cells.named.get(*key) != Some(*bytes));
         changes.extend(news.map(|(key, bytes)| (key.clone(), Some(bytes.clone()))));
         cells.named = others;
+        cells.others_changed = false;
         changes.into_iter().collect()
     }
 
@@ -453,66 +453,85 @@ impl Own {
             .flat_map(move |of_span| cells_of(span, of_span))
     }
 
-    /// What counts of the cells of a VO in `spans`, or of all, by span and account; and where it is more
-    /// than the site can have run.
+    /// What counts of the cells of a VO in `spans`, by span and account.
+    pub(crate) fn sums_in(
+        &self,
+        vo: VoId,
+        spans: &BTreeSet<Span>,
+        capacity: Capacity,
+        window: WindowLength,
+    ) -> Sums<AccountPath> {
+        let cells = self.cells.get(&Some(vo)).map(|cells| &cells.by_span);
+        let held = spans
+            .iter()
+            .filter_map(|span| Some((span, cells?.get(span)?)));
+        clamped(held, capacity, window)
+    }
+
+    /// What counts of all cells of a VO, by span and account.
     pub(crate) fn sums(
         &self,
         vo: VoId,
-        spans: Option<&BTreeSet<Span>>,
         capacity: Capacity,
         window: WindowLength,
-    ) -> (Sums<AccountPath>, Vec<Excess>) {
-        let mut sums = Sums::new();
-        let all: BTreeSet<Span> = match spans {
-            Some(spans) => spans.clone(),
-            None => self.spans(Some(vo)).into_iter().collect(),
-        };
-        for span in all {
-            for (_, _, path, counters) in self.cells_in(Some(vo), span) {
-                let sum: &mut Counters = sums.entry((span, path)).or_default();
-                *sum = sum.plus(counters);
-            }
-        }
-        let excess = mutant!(
-            ClampsOthersOnly,
-            capacity.clamp(&mut sums, window),
-            Vec::new()
-        );
-        (sums, excess)
+    ) -> Sums<AccountPath> {
+        let cells = self.cells.get(&Some(vo));
+        let spans = cells.into_iter().flat_map(|cells| &cells.by_span);
+        clamped(spans, capacity, window)
     }
 
-    /// Whether a span of a VO stays within the site's capacity with `more` in it, so that what is added
-    /// there counts as it is.
-    pub(crate) fn has_room(
-        &self,
-        vo: VoId,
+    /// Whether any span of a VO says more than the site can have run.
+    pub(crate) fn is_over(&mut self, vo: VoId, capacity: Capacity, window: WindowLength) -> bool {
+        let cells = self.cells.get_mut(&Some(vo));
+        cells.is_some_and(|cells| cells.is_over(capacity, window))
+    }
+
+    /// What is counted of an account in a span, over all incarnations.
+    pub(crate) fn counted_in(&self, account: &Account, span: Span) -> Counters {
+        let of_span = self
+            .cells
+            .get(&account.vo)
+            .and_then(|cells| cells.by_span.get(&span));
+        let cells = of_span.map(|of_span| cells_of_account(of_span, &account.path));
+        let cells = cells.into_iter().flatten();
+        cells.fold(Counters::default(), |sum, (_, counters)| {
+            sum.plus(*counters)
+        })
+    }
+
+    /// Whether what is added to a span just adds to what counts of its account: nothing of the span is
+    /// taken back, and all of it stays within the site's capacity.
+    pub(crate) fn just_adds(
+        &mut self,
+        account: &Account,
         span: Span,
         more: Counters,
         capacity: Capacity,
         window: WindowLength,
     ) -> bool {
-        let cells = self
-            .cells
-            .get(&Some(vo))
-            .and_then(|cells| cells.by_span.get(&span));
-        let counted = cells.into_iter().flat_map(BTreeMap::values).chain([&more]);
-        let total = counted.fold([0u128; 2], |[charge, cpu], counters| {
-            [
-                charge + u128::from(counters.charge),
-                cpu + u128::from(counters.cpu_ms),
-            ]
-        });
+        if more.refunds > 0 || self.counted_in(account, span).refunds > 0 {
+            return false;
+        }
+        let cells = self.cells.entry(account.vo).or_default();
+        let mut total = cells.total(span);
+        total.add(more);
         capacity.is_within(span, total, window)
     }
 
-    /// Whether counting in `span` would make a whole day of windows.
-    pub(crate) fn would_merge(&self, vo: VoId, span: Span, window: WindowLength) -> bool {
-        let is_day = matches!(span, Span::Day(_)) && !self.has_day(Some(vo), span);
-        is_day
-            && self
-                .spans(Some(vo))
-                .iter()
-                .any(|held| held.day(window) == span.day(window))
+    /// The spans that counting in `span` may change: all of a day that becomes whole.
+    pub(crate) fn changed_by(
+        &self,
+        vo: Option<VoId>,
+        span: Span,
+        window: WindowLength,
+    ) -> BTreeSet<Span> {
+        let place = self.place(vo, span, window);
+        let cells = self.cells.get(&vo).filter(|_| place == span);
+        let merged = match (cells, span) {
+            (Some(cells), Span::Day(day)) => cells.spans_of_day(day, window),
+            _ => Vec::new(),
+        };
+        merged.into_iter().chain([place]).collect()
     }
 
     /// Where what is counted for `span` goes.

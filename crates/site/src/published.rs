@@ -53,7 +53,8 @@ struct Of {
     /// Whether what is expected counts: not when it is old.
     counts: bool,
     described: Option<Description>,
-    over: BTreeMap<Span, Excess>,
+    /// Spans of which it claims more than its capacity.
+    over: BTreeSet<Span>,
 }
 
 /// What all sites of a VO have published.
@@ -130,9 +131,8 @@ impl Published {
         let taken_back = gross(&before).saturating_sub(gross(&after));
         let (after, excess) = self.clamped(after, capacity);
         let of = self.sites.entry(site).or_default();
-        of.over.retain(|span, _| !spans.contains(span));
-        of.over
-            .extend(excess.into_iter().map(|excess| (excess.span, excess)));
+        of.over.retain(|span| !spans.contains(span));
+        of.over.extend(excess.into_iter().map(|excess| excess.span));
         Update {
             moved: moved(&clamped_before, &after),
             taken_back,
@@ -152,7 +152,7 @@ impl Published {
         let spans: BTreeSet<Span> = self.spans(site).collect();
         let sums = self.sums_in(site, &spans, None);
         let (sums, excess) = self.clamped(sums, capacity);
-        let over = excess.into_iter().map(|excess| (excess.span, excess));
+        let over = excess.into_iter().map(|excess| excess.span);
         self.sites.entry(site).or_default().over = over.collect();
         sums
     }
@@ -176,12 +176,9 @@ impl Published {
         }
     }
 
-    /// Where the site claims more than its capacity.
-    pub(crate) fn over(&self, site: SiteId) -> impl Iterator<Item = &Excess> {
-        self.sites
-            .get(&site)
-            .into_iter()
-            .flat_map(|of| of.over.values())
+    /// Whether the site claims more than its capacity anywhere.
+    pub(crate) fn is_over(&self, site: SiteId) -> bool {
+        self.sites.get(&site).is_some_and(|of| !of.over.is_empty())
     }
 
     /// Takes what a site's newest head says of its machines.
@@ -286,17 +283,23 @@ impl Published {
     /// Spans that are joined together with `touched`: where a day is or becomes whole, all of it.
     fn with_days(&self, site: SiteId, touched: BTreeSet<Span>) -> BTreeSet<Span> {
         let length = self.length;
-        let whole = touched.iter().copied().chain(self.spans(site));
-        let whole: BTreeSet<u32> = whole
-            .filter(|span| matches!(span, Span::Day(_)))
-            .map(|span| span.day(length))
-            .collect();
+        let Some(of) = self.sites.get(&site) else {
+            return touched;
+        };
+        let held = |span| of.tables.range(Slice::all_of(span)).next().is_some();
         let days: BTreeSet<u32> = touched.iter().map(|span| span.day(length)).collect();
-        let days: BTreeSet<u32> = days.intersection(&whole).copied().collect();
-        let of_days = self
-            .spans(site)
-            .filter(|span| days.contains(&span.day(length)));
-        touched.iter().copied().chain(of_days).collect()
+        let whole = days
+            .into_iter()
+            .map(Span::Day)
+            .filter(|day| touched.contains(day) || held(*day));
+        let of_days = whole.flat_map(|day| {
+            let window = |at| Slice::first_of(Span::Window(length.window_at(at)));
+            let windows = window(day.start(length))..window(day.end(length));
+            let windows = of.tables.range(windows).map(|(slice, _)| slice.span);
+            windows.chain(held(day).then_some(day))
+        });
+        let of_days: Vec<Span> = of_days.collect();
+        touched.into_iter().chain(of_days).collect()
     }
 
     fn sums_in(

@@ -1,7 +1,7 @@
-//! Reports of feeds: what they count, once, and what they are told; and what is taken back.
+//! Reports of feeds: what they count, once, and what they are told.
 //!
 //! Invariant: a record's counters and its job's mark are one durable change, and the answer goes out
-//! behind it; a job is taken back at most once, in the same cells, and who did it is kept.
+//! behind it.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
 use fairmesh_model::{
     AccountPath, CoreMillis, Counters, Now, Origin, RunningJob, Span, UsageMode, UsageRecord, VoId,
-    WallTime, cbor, mutant, mutated,
+    WallTime, WindowLength, cbor, mutant, mutated,
 };
 
 use crate::charge::{Charge, Rules, charge, rate};
-use crate::event::{Correction, Effect, Reply, Reported, Ticket};
+use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
-use crate::published::moved;
+use crate::published::{Moved, moved};
 use crate::site::{Site, Unmapped};
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
 use crate::time::Standing;
@@ -106,7 +106,7 @@ impl Site {
         expected
     }
 
-    fn finish_report(&mut self, ticket: Ticket, mut report: Reporting) {
+    pub(crate) fn finish_report(&mut self, ticket: Ticket, mut report: Reporting) {
         report.writes.extend(
             report
                 .marks
@@ -137,6 +137,7 @@ impl Site {
                 is_mapped,
                 is_founded: account.vo.is_none_or(|vo| self.is_founded(vo)),
                 rules: self.rules(account.vo, now),
+                digest: account.digest(),
                 account,
                 added: BTreeMap::new(),
                 expected: CoreMillis(0),
@@ -182,7 +183,13 @@ impl Site {
             return true;
         }
         let total = payer.add(&charge);
-        report.marks.insert(key, charge.mark);
+        let is_of_one = mark.is_none_or(|mark| mark.charge == 0 || mark.payer == payer.digest);
+        let payer_of_all = if is_of_one { payer.digest } else { 0 };
+        let mark = JobMark {
+            payer: payer_of_all,
+            ..charge.mark
+        };
+        report.marks.insert(key, mark);
         if !payer.is_mapped {
             self.note_unmapped(record, total, report);
         }
@@ -193,7 +200,7 @@ impl Site {
         true
     }
 
-    fn refuse(&mut self, index: usize, why: String, report: &mut Reporting) -> bool {
+    pub(crate) fn refuse(&mut self, index: usize, why: String, report: &mut Reporting) -> bool {
         self.stats.records_refused += 1;
         report.reported.refused.push((index, why));
         false
@@ -203,50 +210,73 @@ impl Site {
     fn count(&mut self, payers: &Payers<'_>, report: &mut Reporting) {
         for payer in payers.values().filter(|payer| !payer.added.is_empty()) {
             for (span, counters) in &payer.added {
-                let writes = self.count_in(&payer.account, *span, *counters, &payer.rules);
+                let writes = self.count_in(&payer.account, *span, *counters, payer.rules.window);
                 report.writes.extend(writes);
             }
         }
     }
 
     /// Adds to one cell, and lets the share tree follow. Returns the rows to keep.
-    fn count_in(
+    pub(crate) fn count_in(
         &mut self,
         account: &Account,
         span: Span,
         counters: Counters,
-        rules: &Rules,
+        window: WindowLength,
     ) -> Vec<Write> {
-        let window = rules.window;
-        let plain = match account.vo {
-            None => counters.refunds == 0,
-            Some(vo) => {
-                let capacity = self.vos[&vo].capacity(self.id);
-                let place = self.own.place(Some(vo), span, window);
-                counters.refunds == 0
-                    && !self.own.would_merge(vo, place, window)
-                    && self.own.has_room(vo, place, counters, capacity, window)
-            }
+        let place = self.own.place(account.vo, span, window);
+        let Some(vo) = account.vo else {
+            return self.count_locally(account, place, counters, window);
         };
-        let Some(vo) = account.vo.filter(|_| !plain) else {
-            let counted = self.own.add(account, span, counters, window);
-            // A window of a local day that is whole may be counted there.
-            let place = counted.spans.last().copied().unwrap_or(span);
+        let capacity = self.vos[&vo].capacity(self.id);
+        let spans = self.own.changed_by(account.vo, span, window);
+        let just_adds = spans.iter().eq([&place])
+            && self
+                .own
+                .just_adds(account, place, counters, capacity, window);
+        if just_adds {
+            let (writes, place) = self.own.add(account, span, counters, window);
             self.shares
                 .count_own(account, place, counters.charge, window);
-            return counted.writes;
-        };
+            return writes;
+        }
         // Beyond the capacity, or with what is taken back, what counts of others changes, too.
-        let capacity = self.vos[&vo].capacity(self.id);
-        let before = self.own.sums(vo, None, capacity, window).0;
-        let counted = self.own.add(account, span, counters, window);
-        let after = self.own.sums(vo, None, capacity, window).0;
-        self.shares.move_own(vo, moved(&before, &after), window);
-        counted.writes
+        let before = self.own.sums_in(vo, &spans, capacity, window);
+        let writes = self.own.add(account, span, counters, window).0;
+        let after = self.own.sums_in(vo, &spans, capacity, window);
+        self.shares
+            .move_own(account.vo, moved(&before, &after), window);
+        writes
+    }
+
+    /// The same for the site's own accounts, which no capacity bounds.
+    fn count_locally(
+        &mut self,
+        account: &Account,
+        place: Span,
+        counters: Counters,
+        window: WindowLength,
+    ) -> Vec<Write> {
+        if counters.refunds == 0 {
+            let (writes, place) = self.own.add(account, place, counters, window);
+            self.shares
+                .count_own(account, place, counters.charge, window);
+            return writes;
+        }
+        let before = self.own.counted_in(account, place).net();
+        let (writes, span) = self.own.add(account, place, counters, window);
+        let moved = Moved {
+            path: account.path.clone(),
+            span,
+            before,
+            after: before.saturating_sub(counters.refunds),
+        };
+        self.shares.move_own(None, vec![moved], window);
+        writes
     }
 
     /// Why nothing may be acknowledged now: what this site's clock says of the time is known to be wrong.
-    fn refuses_all(&self) -> Option<String> {
+    pub(crate) fn refuses_all(&self) -> Option<String> {
         (self.standing == Standing::BeforeOwnHead).then(|| {
             "this machine's clock stands before what this site has signed last: report again when it is set right"
                 .to_owned()
@@ -284,13 +314,27 @@ impl Site {
         let Some(member) = charter.and_then(|charter| charter.member(self.id)) else {
             return Ok(());
         };
-        if record.cores > member.cores {
-            return Err(format!(
-                "job `{}` held {} cores, and this site has {} by the charter: is one of the two wrong?",
-                record.key.job, record.cores, member.cores
-            ));
-        }
-        Ok(())
+        let mem_mib = member.mem_gib.map(|gib| u64::from(gib) * 1_024);
+        let held = [
+            (
+                "cores",
+                u64::from(record.cores),
+                Some(u64::from(member.cores)),
+            ),
+            ("GPUs", u64::from(record.gpus), member.gpus.map(u64::from)),
+            ("MiB of memory", record.mem_mib, mem_mib),
+        ];
+        let beyond = held.iter().find_map(|(what, held, has)| {
+            let has = has.filter(|has| held > has)?;
+            Some((what, held, has))
+        });
+        let Some((what, held, has)) = beyond else {
+            return Ok(());
+        };
+        Err(format!(
+            "job `{}` held {held} {what}, and this site has {has} by the charter: is one of the two wrong?",
+            record.key.job
+        ))
     }
 
     /// The rules that usage of a VO (or of the site itself) is counted under.
@@ -354,89 +398,6 @@ impl Site {
         let changes = held.published.expect(self.id, rows, capacity, true);
         self.shares.change_in_flight(vo, &changes, true);
     }
-
-    /// Takes jobs back that were reported in error: what each is charged by its record goes into the
-    /// same cells as refunds.
-    pub(crate) fn correct(&mut self, now: Now, ticket: Ticket, correction: &Correction) {
-        let mut report = Reporting::default();
-        for (index, (record, mark)) in correction.records.iter().enumerate() {
-            match self.refund(now, record, *mark, correction, &mut report) {
-                Ok(refunded) => {
-                    report.reported.counted += 1;
-                    report.reported.charge = report.reported.charge.saturating_add(refunded);
-                }
-                Err(why) => {
-                    self.refuse(index, why, &mut report);
-                }
-            }
-        }
-        self.finish_report(ticket, report);
-    }
-
-    fn refund(
-        &mut self,
-        now: Now,
-        record: &UsageRecord,
-        mark: Option<JobMark>,
-        correction: &Correction,
-        report: &mut Reporting,
-    ) -> Result<u64, String> {
-        let job = &record.key.job;
-        let key = job_key(&record.key);
-        let mark = report.marks.get(&key).copied().or(mark);
-        let mark = mark.ok_or_else(|| format!("job `{job}` was never counted here"))?;
-        if mark.corrected {
-            return Err(format!("job `{job}` was taken back already"));
-        }
-        if !mark.ended {
-            return Err(format!(
-                "job `{job}` is still running: correct it when it has ended"
-            ));
-        }
-        record.validate().map_err(|error| error.to_string())?;
-        let account = self
-            .shares
-            .view
-            .account(&record.origin)
-            .unwrap_or_else(IdentityMap::nowhere);
-        let rules = self.rules(account.vo, now.wall);
-        let mut record = record.clone();
-        (record.running, record.end) = (false, mark.charged_until);
-        let charged = charge(&record, None, &rules, &self.config.charging);
-        let charged = charged.map_err(|why| format!("job `{job}`: {why}"))?;
-        let parts = charged.map(|charge| charge.parts).unwrap_or_default();
-        let mut refunded = 0;
-        for (span, counters) in parts
-            .into_iter()
-            .filter(|(_, counters)| counters.charge > 0)
-        {
-            let refund = Counters {
-                refunds: counters.charge,
-                ..Counters::default()
-            };
-            refunded += counters.charge;
-            let writes = self.count_in(&account, span, refund, &rules);
-            report.writes.extend(writes);
-        }
-        let corrected = true;
-        report
-            .marks
-            .insert(key.clone(), JobMark { corrected, ..mark });
-        let (by, why) = (&correction.by, &correction.why);
-        let row = (
-            &record.key,
-            account.vo,
-            &account.path,
-            refunded,
-            now.wall,
-            by,
-            why,
-        );
-        report
-            .writes
-            .push(Write::set(Table::Audit, key, cbor::to_vec(&row)));
-        Ok(refunded)
-    }
 }
 
 pub(crate) fn no_charter(vo: VoId) -> String {
@@ -449,6 +410,7 @@ pub(crate) fn no_charter(vo: VoId) -> String {
 /// Who pays for the jobs of one origin, and what they add in one report.
 struct Payer {
     account: Account,
+    digest: u64,
     is_mapped: bool,
     /// Whether the charter of the VO that is charged is here, if one is.
     is_founded: bool,

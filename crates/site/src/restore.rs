@@ -16,6 +16,7 @@ use fairmesh_model::{
 use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::config::SiteConfig;
+use crate::correct::Refund;
 use crate::event::Effect;
 use crate::notice::Notice;
 use crate::own::Own;
@@ -60,6 +61,7 @@ impl Site {
         site.restore_heads(now, heads, parts);
         site.restore_proofs(now, take(Table::Proofs));
         site.restore_unmapped(now, take(Table::Unmapped));
+        site.restore_refunds(now, take(Table::Audit));
         site.restore_own(now, incarnation, seed, take(Table::Ledger));
         site.set_left_aside();
         for vo in site.vos.keys().copied().collect::<Vec<_>>() {
@@ -237,6 +239,17 @@ impl Site {
                 last,
             };
             self.unmapped.insert(origin, seen);
+        }
+    }
+
+    fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {
+        for (key, value) in rows {
+            match cbor::from_slice::<Refund>(&value, FACT_BYTES_MAX) {
+                Ok(refund) => {
+                    self.refunds.insert(key, refund);
+                }
+                Err(_) => self.bad_row(now, "correction"),
+            }
         }
     }
 

@@ -91,11 +91,10 @@ impl Shares {
     /// What counts of usage that was counted here, in windows of length `window`, changed.
     pub(crate) fn move_own(
         &mut self,
-        vo: VoId,
+        vo: Option<VoId>,
         moved: Vec<Moved<AccountPath>>,
         window: WindowLength,
     ) {
-        let vo = Some(vo);
         for mut moved in moved {
             let path = moved.path.clone();
             let entry = self.view.locate(&Account { vo, path }).entry;
@@ -240,7 +239,7 @@ impl Shares {
             items.push(item(entry, span, counters.net(), Reach::Own));
         }
         for (id, vo) in vos.iter().chain(left).filter(|(_, vo)| vo.is_founded()) {
-            let (sums, _) = own.sums(*id, None, vo.capacity(site), vo.window());
+            let sums = own.sums(*id, vo.capacity(site), vo.window());
             for ((span, path), counters) in sums {
                 let vo_id = Some(*id);
                 let entry = self.view.locate(&Account { vo: vo_id, path }).entry;

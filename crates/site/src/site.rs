@@ -12,6 +12,7 @@ use fairmesh_model::{
 use fairmesh_policy::HighestSeen;
 
 use crate::config::SiteConfig;
+use crate::correct::Refund;
 use crate::event::{Effect, Event};
 use crate::heads::due;
 use crate::kinds::Description;
@@ -41,6 +42,8 @@ pub struct SiteStats {
     pub records_refused: u64,
     /// Records that map nowhere.
     pub records_unmapped: u64,
+    /// Jobs that were taken back.
+    pub jobs_corrected: u64,
     /// Heads signed.
     pub heads_published: u64,
     /// Heads of others taken.
@@ -72,6 +75,8 @@ pub struct Site {
     pub(crate) gossip: Gossip,
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
+    /// Jobs that were taken back, by their marks' keys.
+    pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
     pub(crate) published_at: BTreeMap<VoId, MonoTime>,
     /// VOs of which a peer has told all that it held at some moment since this start.
     pub(crate) told: BTreeSet<VoId>,
@@ -116,6 +121,7 @@ impl Site {
             vos,
             left: BTreeMap::new(),
             unmapped: BTreeMap::new(),
+            refunds: BTreeMap::new(),
             published_at: BTreeMap::new(),
             told: BTreeSet::new(),
             is_behind: None,
@@ -139,7 +145,7 @@ impl Site {
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
         self.watch_own_clock(now);
         match event {
-            Event::Tick => {}
+            Event::Tick => self.notices.expire(now.mono),
             Event::Connected(peer) => self.gossip.connected(peer),
             Event::Disconnected(peer) => {
                 self.gossip.disconnected(peer, &mut self.vos);
@@ -166,7 +172,9 @@ impl Site {
             }
             Event::Report { ticket, records } => self.take_report(now, ticket, &records),
             Event::Running { ticket, jobs } => self.take_running(now, ticket, jobs),
-            Event::Correct { ticket, correction } => self.correct(now, ticket, &correction),
+            Event::Correct { ticket, correction } => {
+                self.take_correction(now, ticket, &correction);
+            }
             Event::Publish { ticket, bytes } => self.take_document(now, ticket, &bytes),
             Event::Reconfigured(config) => self.reconfigure(now, *config),
             Event::Stopping => self.publish_all(now),
@@ -285,6 +293,7 @@ impl Site {
             let left = self.vos.remove_entry(&vo);
             self.left
                 .extend(left.filter(|_| !mutated!(LeftIsForgotten)));
+            self.notices.clear(|notice| notice.vo() != Some(vo));
             self.effects.push(Effect::Unsubscribe { vo });
         }
         // Counters are kept by the window, so its length stays until the next start.
@@ -299,6 +308,9 @@ impl Site {
             let held = held.unwrap_or_else(|| Vo::new(vo, self.id, &HighestSeen::default()));
             self.vos.insert(vo, held);
             self.read_members(now, vo);
+        }
+        for held in self.vos.values_mut() {
+            held.heard_at = None;
         }
         self.tree_is_stale = true;
         self.allow_is_stale = true;
@@ -394,9 +406,12 @@ impl Site {
             self.change_own(vo, |own| own.merge_days(Some(vo), window, is_old));
             let past = mutant!(ForgottenEarly, past, now.wall);
             self.change_own(vo, |own| own.forget(Some(vo), past, window));
+            let left_out =
+                std::mem::take(&mut self.vos.get_mut(&vo).expect("it was listed").left_out);
+            self.name_left_out(now, vo, left_out);
         }
         self.warn_of_documents(now);
-        self.notices.expire(now.mono);
+        self.forget_refunds(now.wall, horizon);
         let before = mutant!(MarksForgottenEarly, horizon, now.wall);
         self.effects.push(Effect::ForgetMarks { before });
     }
@@ -438,16 +453,24 @@ impl Site {
             return;
         };
         let by = theirs.since(now.wall).max(now.wall.since(theirs));
-        self.clear_clock(site);
         if by > self.config.timing.clock_tolerance {
-            // In whole tolerances, so that it is not news whenever it has moved a little.
-            let by = Millis(
-                by.0 / self.config.timing.clock_tolerance.0.max(1)
-                    * self.config.timing.clock_tolerance.0,
-            );
-            let ahead = theirs > now.wall;
-            self.notice(now.mono, Notice::ClockOff { site, by, ahead });
+            self.name_clock(now, site, by, theirs > now.wall);
+        } else {
+            self.clear_clock(site);
         }
+    }
+
+    /// Names a site whose clock is off.
+    pub(crate) fn name_clock(&mut self, now: Now, site: SiteId, by: Millis, ahead: bool) {
+        // In whole tolerances, so that it is not news whenever it has moved a little.
+        let tolerance = self.config.timing.clock_tolerance.0;
+        let by = Millis(by.0 / tolerance.max(1) * tolerance);
+        let notice = Notice::ClockOff { site, by, ahead };
+        let is_other =
+            |listed: &Notice| matches!(listed, Notice::ClockOff { site: of, .. } if *of == site);
+        self.notices
+            .clear(|listed| *listed == notice || !is_other(listed));
+        self.notice(now.mono, notice);
     }
 
     /// A site's clock is not known to be off.

@@ -162,24 +162,50 @@ pub struct JobMark {
     pub ended: bool,
     /// Whether it was taken back, which is done at most once.
     pub corrected: bool,
+    /// What all of that is charged, core-milliseconds, whether or not it was too old to count.
+    pub charge: u64,
+    /// Whom: [`Account::digest`]; 0 where it was more than one.
+    pub payer: u64,
 }
 
 impl JobMark {
-    /// The row's value.
-    pub fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = self.charged_until.0.to_be_bytes().to_vec();
-        bytes.push(u8::from(self.ended) | u8::from(self.corrected) << 1);
-        bytes
+    /// Of a job of which nothing is charged, up to a moment.
+    pub const fn at(charged_until: WallTime) -> Self {
+        Self {
+            charged_until,
+            ended: false,
+            corrected: false,
+            charge: 0,
+            payer: 0,
+        }
     }
 
-    /// Reads a row's value; `None` if it is not one.
+    /// The row's value.
+    pub fn to_bytes(self) -> Vec<u8> {
+        let flags = u8::from(self.ended) | u8::from(self.corrected) << 1;
+        let numbers = [self.charged_until.0, self.charge, self.payer].map(u64::to_be_bytes);
+        numbers.into_iter().flatten().chain([flags]).collect()
+    }
+
+    /// Reads a row's value; `None` if it is not one. Rows of earlier releases have neither charge nor
+    /// payer.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (flags, until) = bytes.split_last()?;
-        let charged_until = WallTime(u64::from_be_bytes(until.try_into().ok()?));
+        let (flags, numbers) = bytes.split_last()?;
+        let numbers: Vec<u64> = numbers
+            .chunks(8)
+            .map(|number| Some(u64::from_be_bytes(number.try_into().ok()?)))
+            .collect::<Option<_>>()?;
+        let (charged_until, charge, payer) = match *numbers {
+            [until] => (until, 0, 0),
+            [until, charge, payer] => (until, charge, payer),
+            _ => return None,
+        };
         Some(Self {
-            charged_until,
+            charged_until: WallTime(charged_until),
             ended: flags & 1 != 0,
             corrected: flags & 2 != 0,
+            charge,
+            payer,
         })
     }
 }
@@ -301,8 +327,18 @@ mod tests {
                 charged_until: WallTime(77),
                 ended,
                 corrected,
+                charge: 5,
+                payer: u64::MAX,
             };
-            assert_eq!(JobMark::from_bytes(&mark.to_bytes()), Some(mark));
+            let bytes = mark.to_bytes();
+            assert_eq!(JobMark::from_bytes(&bytes), Some(mark));
+            assert_eq!(JobMark::from_bytes(&bytes[1..]), None);
         }
+        let earlier = [0, 0, 0, 0, 0, 0, 0, 77, 1];
+        let mark = JobMark {
+            ended: true,
+            ..JobMark::at(WallTime(77))
+        };
+        assert_eq!(JobMark::from_bytes(&earlier), Some(mark));
     }
 }

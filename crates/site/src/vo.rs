@@ -9,8 +9,8 @@ use fairmesh_fairshare::WeightTable;
 use fairmesh_gossip::{Replica, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    ChargingRule, Charter, ContentHash, Factor, Millis, SharePolicy, Signed, SiteId, UsageMode,
-    Verified, VoId, WallTime, WindowLength, mutated,
+    ChargingRule, Charter, ContentHash, Factor, MemberSite, Millis, SharePolicy, Signed, SiteId,
+    Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
 };
 use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::Capacity;
@@ -47,6 +47,10 @@ pub(crate) struct Vo {
     pub(crate) published: Published,
     /// How long usage weighs, and a day: windows of an old day are weighed from the day's middle.
     history: Millis,
+    /// Spans of own usage that are not published, as they are more than one head may hold.
+    pub(crate) left_out: BTreeSet<Span>,
+    /// When silent members were looked for, and until when nothing can have changed since.
+    pub(crate) heard_at: Option<(WallTime, WallTime)>,
 }
 
 impl Vo {
@@ -59,6 +63,8 @@ impl Vo {
             replica: Replica::new(id, own),
             published: Published::new(WindowLength::HOUR),
             history: Millis(DAY_MS),
+            left_out: BTreeSet::new(),
+            heard_at: None,
         }
     }
 
@@ -96,22 +102,19 @@ impl Vo {
     /// The capacity that the charter declares for `site`. This site counts all of its own usage where no
     /// charter says what it has.
     pub(crate) fn capacity(&self, site: SiteId) -> Capacity {
-        let counts = mutated!(StrangersCount) || mutated!(RemovedStillCount);
-        let unlisted = if site == self.own || counts {
-            u32::MAX
-        } else {
-            0
-        };
-        let Some(charter) = self.charter() else {
-            return Capacity {
-                cores: unlisted,
-                charge_cores: unlisted,
-            };
-        };
-        let cores = charter.member(site).map_or(unlisted, |member| member.cores);
-        Capacity {
-            cores,
-            charge_cores: charge_cores(&charter.charging, cores),
+        let strangers_count = mutated!(StrangersCount) || mutated!(RemovedStillCount);
+        let listed = self
+            .charter()
+            .and_then(|charter| Some((charter, charter.member(site)?)));
+        match listed {
+            Some((charter, member)) => Capacity {
+                cores: member.cores,
+                gpus: member.gpus,
+                mem_gib: member.mem_gib,
+                charge_cores: charge_cores(&charter.charging, member),
+            },
+            None if site == self.own || strangers_count => Capacity::UNBOUNDED,
+            None => Capacity::of_cores(0),
         }
     }
 
@@ -193,17 +196,22 @@ impl Shared for Vo {
     }
 }
 
-/// Cores that a site of `cores` may charge: more than it has where the VO's weights say so.
-fn charge_cores(rule: &ChargingRule, cores: u32) -> u32 {
-    match rule {
+/// Cores that a site may charge: more than it has where the VO's rule says so.
+fn charge_cores(rule: &ChargingRule, member: &MemberSite) -> u32 {
+    let cores = u128::from(member.cores);
+    let charged = match rule {
         ChargingRule::CpuTime => cores,
-        // A core may bring a GPU and any memory with it; only a bound on the whole is wanted here.
         ChargingRule::Weights {
             cpu, gpu, mem_gib, ..
         } => {
-            let per_core =
-                u64::from(*cpu) + u64::from(*gpu) + u64::from(*mem_gib) * MEM_GIB_PER_CORE_MAX;
-            u32::try_from(u64::from(cores) * per_core.max(1_000) / 1_000).unwrap_or(u32::MAX)
+            // Where nobody says how many, each core may bring a GPU and any memory with it.
+            let gpus = member.gpus.map_or(cores, u128::from);
+            let mem = member
+                .mem_gib
+                .map_or(cores * MEM_GIB_PER_CORE_MAX, u128::from);
+            let all =
+                cores * u128::from(*cpu) + gpus * u128::from(*gpu) + mem * u128::from(*mem_gib);
+            cores.max(all.div_ceil(1_000))
         }
         // One job may take all CPUs of a machine, another all its memory, and so on; each is
         // charged the whole machine at most.
@@ -214,11 +222,47 @@ fn charge_cores(rule: &ChargingRule, cores: u32) -> u32 {
         } => {
             let jobs = 2 + u128::from(*gpu) + u128::from(*disk);
             let dearest = jobs * u128::from(factor_max.millionths().max(Factor::UNITS));
-            let charged = u128::from(cores) * dearest / u128::from(Factor::UNITS);
-            u32::try_from(charged).unwrap_or(u32::MAX)
+            cores * dearest / u128::from(Factor::UNITS)
+        }
+    };
+    u32::try_from(charged).unwrap_or(u32::MAX)
+}
+
+/// Memory of a core that a charge is believed for, where the charter does not say how much there is: the
+/// largest machines on the market have 64 GiB.
+const MEM_GIB_PER_CORE_MAX: u128 = 64;
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::SigningKey;
+
+    use super::*;
+
+    #[test]
+    fn a_charge_is_bounded_by_what_is_declared_and_by_the_dearest_core_where_nothing_is() {
+        let weights = ChargingRule::Weights {
+            cpu: 1_000,
+            gpu: 8_000,
+            mem_gib: 250,
+            max: true,
+        };
+        let member = |gpus, mem_gib| MemberSite {
+            site: SigningKey::from_secret(&[1; 32]).site_id(),
+            name: "a".to_owned(),
+            cores: 100,
+            gpus,
+            mem_gib,
+            addresses: Vec::new(),
+        };
+        let rows = [
+            (ChargingRule::CpuTime, None, None, 100),
+            (ChargingRule::CpuTime, Some(4), Some(64), 100),
+            (weights, None, None, 100 + 800 + 1_600),
+            (weights, Some(4), None, 100 + 32 + 1_600),
+            (weights, Some(0), Some(401), 100 + 101),
+        ];
+        for (rule, gpus, mem_gib, expected) in rows {
+            assert_eq!(charge_cores(&rule, &member(gpus, mem_gib)), expected);
         }
     }
 }
-
-/// Memory of a core that a charge is believed for: the largest machines on the market have 64 GiB.
-const MEM_GIB_PER_CORE_MAX: u64 = 64;

@@ -1,8 +1,10 @@
-//! How much a site can have run: its declared capacity times the length of the span.
+//! How much a site can have run: what its charter declares, times the length of the span.
 //!
-//! Invariant: where a site's cells of a span say more, every reader scales them down by the same exact
-//! rule (each counter × limit ÷ sum, rounded down), so no order of arrival matters, a capacity may also
-//! shrink, and nothing is lost: a larger capacity shows what was there all the time.
+//! Invariant: of each account what was taken back is gone first ([`Counters::left`]). Where a site's
+//! accounts say more of a span than it can have run, in charge, cores, GPUs or memory, every reader scales
+//! that column by the same exact rule (each number × limit ÷ sum, rounded down). So no order of arrival
+//! matters, a capacity may also shrink, what was taken back leaves its room to others, and nothing is
+//! lost: a larger capacity shows what was there all the time.
 //!
 //! Deliberately not here: what a site's capacity is (its charter says).
 
@@ -13,31 +15,71 @@ use fairmesh_model::{Counters, Span, WindowLength, mutated};
 /// Sixteenths on top of a capacity: jobs are accounted in whole seconds and started a little early.
 const SLACK_SIXTEENTHS: u128 = 1;
 
+/// Seconds of a run that the most memory is counted by: counters of memory are MiB-seconds.
+const MS_PER_SECOND: u128 = 1_000;
+
+/// MiB of a GiB.
+const MIB_PER_GIB: u128 = 1_024;
+
+/// Columns that a capacity bounds: charge, cores, GPUs, memory.
+const BOUNDED: usize = 4;
+
 /// The most that a site can have run at one moment, by the charter in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     /// Cores that it may report as held.
     pub cores: u32,
+    /// GPUs that it may report as held; any number where the charter does not say.
+    pub gpus: Option<u32>,
+    /// Memory that it may report as held, GiB; any amount where the charter does not say.
+    pub mem_gib: Option<u32>,
     /// Cores that it may charge: the same number where a VO charges CPU time, more where its rule can
     /// make a job cost more than its cores.
     pub charge_cores: u32,
 }
+
+/// What a site says of a span in the columns that a capacity bounds, summed over its accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Total([u128; BOUNDED]);
 
 /// How much more than its capacity a site says of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excess {
     /// The span.
     pub span: Span,
-    /// What it says: core-milliseconds held or charged, whichever is further beyond.
+    /// What it says of the column that is the furthest beyond, in that column's unit.
     pub claimed: u128,
     /// What is counted of it.
     pub limit: u128,
 }
 
+impl Total {
+    /// Adds what an account says. `counters` are all that the site says of it in the span: what was
+    /// taken back is taken from the account's own charge, and not from others'.
+    pub fn add(&mut self, counters: Counters) {
+        for (sum, value) in self.0.iter_mut().zip(bounded(counters.left())) {
+            *sum += u128::from(value);
+        }
+    }
+}
+
 impl Capacity {
+    /// A site that may report anything.
+    pub const UNBOUNDED: Self = Self::of_cores(u32::MAX);
+
+    /// A site of so many cores, of which nothing else is declared, under a rule that charges CPU time.
+    pub const fn of_cores(cores: u32) -> Self {
+        Self {
+            cores,
+            gpus: None,
+            mem_gib: None,
+            charge_cores: cores,
+        }
+    }
+
     /// Core-milliseconds that the site may charge in `windows` of that length.
     pub fn charge_limit(&self, windows: u64, length: WindowLength) -> u128 {
-        limit(self.charge_cores, windows, length)
+        u128::from(self.charge_cores) * slack_ms(windows, length)
     }
 
     /// Scales a site's sums down to its capacity, span by span. Returns where that was needed.
@@ -46,36 +88,23 @@ impl Capacity {
         sums: &mut BTreeMap<(Span, P), Counters>,
         length: WindowLength,
     ) -> Vec<Excess> {
-        let mut totals: BTreeMap<Span, [u128; 2]> = BTreeMap::new();
+        let mut totals: BTreeMap<Span, Total> = BTreeMap::new();
         for ((span, _), counters) in &*sums {
-            let total = totals.entry(*span).or_default();
-            total[0] += u128::from(counters.charge);
-            total[1] += u128::from(counters.cpu_ms);
+            totals.entry(*span).or_default().add(*counters);
         }
         let clamps = !mutated!(CapacityUnbounded);
         totals.retain(|span, total| clamps && !self.is_within(*span, *total, length));
         for ((span, _), counters) in &mut *sums {
-            if let Some([charge, cpu]) = totals.get(span) {
-                let windows = span.windows(length);
-                let by_charge = (limit(self.charge_cores, windows, length), *charge);
-                let by_cpu = (limit(self.cores, windows, length), *cpu);
-                counters.charge = scale(counters.charge, by_charge);
-                counters.refunds = scale(counters.refunds, by_charge);
-                counters.cpu_ms = scale(counters.cpu_ms, by_cpu);
-                counters.gpu_ms = scale(counters.gpu_ms, by_cpu);
-                counters.mem_mib_s = scale(counters.mem_mib_s, by_cpu);
+            if let Some(total) = totals.get(span) {
+                let limits = self.limits(span.windows(length), length);
+                *counters = scaled(*counters, limits, *total);
             }
         }
-        let excess = |(span, [charge, cpu]): (&Span, &[u128; 2])| {
-            let windows = span.windows(length);
-            let of = |cores, claimed: u128| (claimed, limit(cores, windows, length));
-            let (charge, cpu) = (of(self.charge_cores, *charge), of(self.cores, *cpu));
-            let beyond = |(claimed, limit): (u128, u128)| claimed.saturating_sub(limit);
-            let (claimed, limit) = if beyond(cpu) > beyond(charge) {
-                cpu
-            } else {
-                charge
-            };
+        let excess = |(span, total): (&Span, &Total)| {
+            let limits = self.limits(span.windows(length), length);
+            let columns = total.0.into_iter().zip(limits);
+            let furthest = columns.max_by_key(|(claimed, limit)| claimed / (*limit).max(1));
+            let (claimed, limit) = furthest.expect("there are columns");
             Excess {
                 span: *span,
                 claimed,
@@ -85,24 +114,59 @@ impl Capacity {
         totals.iter().map(excess).collect()
     }
 
-    /// Whether sums of charge and cores held in a span need no scaling.
-    pub fn is_within(&self, span: Span, [charge, cpu]: [u128; 2], length: WindowLength) -> bool {
-        let windows = span.windows(length);
-        charge <= limit(self.charge_cores, windows, length)
-            && cpu <= limit(self.cores, windows, length)
+    /// Whether what is said of a span needs no scaling.
+    pub fn is_within(&self, span: Span, total: Total, length: WindowLength) -> bool {
+        let limits = self.limits(span.windows(length), length);
+        total.0.iter().zip(limits).all(|(sum, limit)| *sum <= limit)
+    }
+
+    /// The most of each bounded column in `windows` of that length. A limit is below 2^62, or none: 2^32
+    /// cores times the milliseconds of a day, 2^42 MiB times its seconds.
+    fn limits(&self, windows: u64, length: WindowLength) -> [u128; BOUNDED] {
+        let ms = slack_ms(windows, length);
+        let mem = |gib: u32| u128::from(gib) * MIB_PER_GIB * ms / MS_PER_SECOND;
+        [
+            u128::from(self.charge_cores) * ms,
+            u128::from(self.cores) * ms,
+            self.gpus.map_or(u128::MAX, |gpus| u128::from(gpus) * ms),
+            self.mem_gib.map_or(u128::MAX, mem),
+        ]
     }
 }
 
-fn limit(cores: u32, windows: u64, length: WindowLength) -> u128 {
-    let span_ms = u128::from(windows) * u128::from(length.millis().0);
-    u128::from(cores) * span_ms * (16 + SLACK_SIXTEENTHS) / 16
+/// The length of `windows`, with the slack.
+fn slack_ms(windows: u64, length: WindowLength) -> u128 {
+    u128::from(windows) * u128::from(length.millis().0) * (16 + SLACK_SIXTEENTHS) / 16
 }
 
-fn scale(value: u64, (limit, total): (u128, u128)) -> u64 {
-    if total <= limit {
-        return value;
+fn bounded(counters: Counters) -> [u64; BOUNDED] {
+    [
+        counters.charge,
+        counters.cpu_ms,
+        counters.gpu_ms,
+        counters.mem_mib_s,
+    ]
+}
+
+/// An account's counters with each column that is beyond its limit scaled. What was taken back stays to
+/// be seen: what counts is the difference, as ever.
+fn scaled(counters: Counters, limits: [u128; BOUNDED], total: Total) -> Counters {
+    let mut columns = bounded(counters.left());
+    for ((value, limit), sum) in columns.iter_mut().zip(limits).zip(total.0) {
+        if sum > limit {
+            // Of a sum beyond it a limit is below 2^62, and a number is at most its sum.
+            let share = u128::from(*value) * limit / sum;
+            *value = u64::try_from(share).unwrap_or(u64::MAX).min(*value);
+        }
     }
-    // A limit is below 2^60: 2^32 cores times the milliseconds of a day.
-    let scaled = u128::from(value) * limit / total;
-    u64::try_from(scaled).unwrap_or(u64::MAX).min(value)
+    let [charge, cpu_ms, gpu_ms, mem_mib_s] = columns;
+    let refunds = counters.refunds.min(counters.charge);
+    Counters {
+        charge: charge.saturating_add(refunds),
+        refunds,
+        cpu_ms,
+        gpu_ms,
+        mem_mib_s,
+        ..counters
+    }
 }

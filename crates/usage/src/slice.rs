@@ -28,10 +28,16 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// The name that comes before all others that a table of a span can have.
+    pub const fn first_of(span: Span) -> Self {
+        let (depth, index) = (0, 0);
+        Self { span, depth, index }
+    }
+
     /// The names of all tables that a span can have.
     pub fn all_of(span: Span) -> RangeInclusive<Self> {
         let at = |depth, index| Self { span, depth, index };
-        at(0, 0)..=at(u8::MAX, u16::MAX)
+        Self::first_of(span)..=at(u8::MAX, u16::MAX)
     }
 
     /// The name as bytes.

@@ -9,6 +9,7 @@
 //! `--json` prints the node's own versioned JSON as it came.
 //! Deliberately not here: signing policies (`policy_cmd`) and computing offline (`emulate`).
 
+pub mod correct;
 pub mod documents;
 pub mod explain;
 pub mod netcheck;

@@ -110,6 +110,8 @@ struct RowBody {
     vo: Option<String>,
     #[serde(default)]
     path: Option<String>,
+    #[serde(default)]
+    taken_back: bool,
 }
 
 /// Runs the command.
@@ -212,7 +214,9 @@ async fn export(
             since.is_none_or(|since| since <= end) && until.is_none_or(|until| end < until)
         })
     };
-    let records = list.records.into_iter().map(|row| row.record);
+    // What was taken back was reported in error: no Grid is told of it.
+    let counted = list.records.into_iter().filter(|row| !row.taken_back);
+    let records = counted.map(|row| row.record);
     let left_out = export::write(out, form, &site, args.cpu_held, records.filter(ended))?;
     Ok(if left_out == 0 {
         Exit::Success
@@ -279,7 +283,11 @@ fn row(row: &RowBody) -> Vec<String> {
         word(&row.vo),
         word(&row.path),
         word(&record.queue),
-        record.state.name().to_owned(),
+        if row.taken_back {
+            "TAKEN_BACK".to_owned()
+        } else {
+            record.state.name().to_owned()
+        },
         number(record.cpus),
         number(record.nodes),
         number(record.gpus),

@@ -54,6 +54,7 @@ pub async fn run(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         ("VO", Align::Left),
         (what, Align::Left),
         ("CoreHours", Align::Right),
+        ("TakenBack", Align::Right),
         ("CpuCoreHours", Align::Right),
         ("GpuHours", Align::Right),
         ("Jobs", Align::Right),
@@ -72,7 +73,7 @@ pub async fn run(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     Ok(Exit::Success)
 }
 
-fn usage_row(ledger: &LedgerBody, row: &NamedCounters, by_site: bool) -> [String; 6] {
+fn usage_row(ledger: &LedgerBody, row: &NamedCounters, by_site: bool) -> [String; 7] {
     let vo = ledger.vo.as_deref();
     [
         vo.map_or_else(
@@ -85,6 +86,7 @@ fn usage_row(ledger: &LedgerBody, row: &NamedCounters, by_site: bool) -> [String
             clean(&row.id)
         },
         core_hours(&row.counters.charge_core_ms),
+        core_hours(&row.counters.refunds_core_ms),
         core_hours(&row.counters.cpu_core_ms),
         core_hours(&row.counters.gpu_ms),
         row.counters.jobs.clone(),

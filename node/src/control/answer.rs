@@ -7,12 +7,14 @@
 use serde::{Deserialize, Serialize};
 
 mod accounting;
+mod corrections;
 mod mesh;
 mod prices;
 mod slurm;
 mod tree;
 
 pub use accounting::{AccountCharge, AccountingBody, GroupBody, SummaryBody, TotalsBody};
+pub use corrections::{AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
 pub use mesh::{
     DocumentBody, DocumentsBody, HeadBody, NodeBody, NoticeBody, PeerBody, PeersBody,
     PublishedBody, StatusBody, VoBody,

@@ -121,7 +121,7 @@ async fn causes(
 fn by_site(site: &Site, account: &Account, global: bool) -> Vec<NamedCounters> {
     let mut sites: Vec<_> = site.usage_by_site(account).into_iter().collect();
     sites.retain(|(id, counters)| (global || *id == site.id()) && !counters.is_zero());
-    sites.sort_by_key(|(id, counters)| (std::cmp::Reverse(counters.charge), *id));
+    sites.sort_by_key(|(id, counters)| (std::cmp::Reverse(counters.net()), *id));
     let named = |(id, counters)| NamedCounters {
         id: fairmesh_model::SiteId::to_string(&id),
         name: site_name(site, id),

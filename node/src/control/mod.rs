@@ -23,6 +23,7 @@ mod rests_on;
 mod text;
 
 mod accounting;
+mod corrections;
 mod documents;
 mod explain;
 mod health;
@@ -160,6 +161,8 @@ fn router(shared: Arc<Shared>) -> Router {
     let writes = Router::new()
         .route("/v1/records", post(records::post_records))
         .route("/v1/running", post(records::post_running))
+        .route("/v1/corrections", post(corrections::post))
+        .route("/v1/audit", get(corrections::get_audit))
         .route("/v1/documents", post(documents::post))
         .route("/v1/slurm", post(slurm::post))
         .route_layer(axum::middleware::from_fn_with_state(
@@ -192,7 +195,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .fallback(async || {
             ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
                 "/v1/status, peers, shares, prices, priority, explain, usage, unmapped, accounting, \
-                 documents, metrics; POST /v1/accounting, records, running, documents, slurm",
+                 audit, documents, metrics; POST /v1/accounting, records, running, corrections, \
+                 documents, slurm",
             )
         })
         .method_not_allowed_fallback(async || {
@@ -201,8 +205,8 @@ fn router(shared: Arc<Shared>) -> Router {
                 "this path does not take this method",
             )
             .hint(
-                "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/documents \
-                 and /v1/slurm",
+                "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, \
+                 /v1/corrections, /v1/documents and /v1/slurm",
             )
         })
         .with_state(shared)

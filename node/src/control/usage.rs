@@ -186,7 +186,8 @@ fn ledger(
 /// Counters, for the wire.
 pub(super) fn counters_body(counters: Counters) -> CountersBody {
     CountersBody {
-        charge_core_ms: counters.charge.to_string(),
+        charge_core_ms: counters.net().to_string(),
+        refunds_core_ms: counters.refunds.to_string(),
         cpu_core_ms: counters.cpu_ms.to_string(),
         gpu_ms: counters.gpu_ms.to_string(),
         mem_mib_s: counters.mem_mib_s.to_string(),

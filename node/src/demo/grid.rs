@@ -317,6 +317,8 @@ fn charter(
                 site: member.id,
                 name: member.name.clone(),
                 cores: *cores,
+                gpus: None,
+                mem_gib: None,
                 addresses: addresses.iter().map(ToString::to_string).collect(),
             });
     Charter {

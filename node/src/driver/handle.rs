@@ -7,7 +7,7 @@ use fairmesh_site::{Estimate, Reply, Reported, Site, SiteConfig, View};
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::Command;
+use super::{Command, Correcting};
 use crate::network::{NetworkCommand, NetworkHandle, NetworkStats};
 
 /// The node has stopped, or its store has failed.
@@ -46,6 +46,23 @@ impl NodeHandle {
         let reply = self.call(|reply| Command::Running(jobs, reply)).await?;
         let Reply::Reported(reported) = reply else {
             unreachable!("a list is answered by a report")
+        };
+        Ok(reported)
+    }
+
+    /// Takes jobs back that were reported in error. What the answer says was taken back is durable.
+    pub async fn correct(
+        &self,
+        records: Vec<UsageRecord>,
+        by: String,
+        why: String,
+    ) -> Result<Reported, Gone> {
+        let correcting = Correcting { records, by, why };
+        let reply = self
+            .call(|reply| Command::Correct(correcting, reply))
+            .await?;
+        let Reply::Reported(reported) = reply else {
+            unreachable!("a correction is answered by a report")
         };
         Ok(reported)
     }

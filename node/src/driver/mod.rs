@@ -38,11 +38,19 @@ pub(crate) type Question = Box<dyn FnOnce(&Site, Now) + Send>;
 pub(crate) enum Command {
     Report(Vec<UsageRecord>, oneshot::Sender<Reply>),
     Running(Vec<RunningJob>, oneshot::Sender<Reply>),
+    Correct(Correcting, oneshot::Sender<Reply>),
     Publish(Vec<u8>, oneshot::Sender<Reply>),
     Estimate(Vec<UsageRecord>, oneshot::Sender<Vec<Estimate>>),
     Ask(Question),
     Reconfigure(Box<fairmesh_site::SiteConfig>),
     Stop(oneshot::Sender<()>),
+}
+
+/// Jobs to be taken back.
+pub(crate) struct Correcting {
+    pub(crate) records: Vec<UsageRecord>,
+    pub(crate) by: String,
+    pub(crate) why: String,
 }
 
 /// A head became durable at a node.
@@ -213,6 +221,15 @@ impl Driver {
             Command::Running(jobs, reply) => {
                 let ticket = self.expect_reply(reply);
                 Some(Input::Running { ticket, jobs })
+            }
+            Command::Correct(Correcting { records, by, why }, reply) => {
+                let ticket = self.expect_reply(reply);
+                Some(Input::Correct {
+                    ticket,
+                    records,
+                    by,
+                    why,
+                })
             }
             Command::Publish(bytes, reply) => {
                 let ticket = self.expect_reply(reply);

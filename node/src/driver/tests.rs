@@ -32,6 +32,8 @@ fn charter(now: WallTime) -> Signed<Charter> {
             site: SigningKey::from_secret(&SECRET).site_id(),
             name: "here".to_owned(),
             cores: 1_000,
+            gpus: None,
+            mem_gib: None,
             addresses: Vec::new(),
         }],
         window: WindowLength::HOUR,

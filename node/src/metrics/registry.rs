@@ -48,6 +48,12 @@ fn site(registry: &mut Registry, sample: &Sample) {
     );
     counter(
         registry,
+        "jobs_taken_back",
+        "Jobs that were taken back by corrections",
+        stats.jobs_corrected,
+    );
+    counter(
+        registry,
         "heads_published",
         "Heads signed",
         stats.heads_published,

@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::draft::{RawRole, quoted, role_lines};
 use crate::config::charging::{RawDiscounts, RawRule};
 use crate::config::history::RawHistory;
-use crate::config::quantity::{RawDuration, RawMoment};
+use crate::config::quantity::{RawDuration, RawMoment, parse_mebibytes};
 use crate::config::{FileError, Source};
 use crate::emulate::choice::{distance_text, parse_distance};
 use crate::output::timestamp;
@@ -40,8 +40,10 @@ const AUTHORITY: &str = "
 [authority]
 ";
 const SITES: &str = "
-# Who counts usage: at most its cores at one moment. Lines from `fairmesh init`.
+# Who counts usage: at most its cores at one moment, and its gpus and mem (\"4TiB\") where they are said.
+# Lines from `fairmesh init`.
 ";
+const MEM_HELP: &str = "write whole GiB, such as \"512GiB\" or \"4TiB\"";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -85,6 +87,8 @@ struct RawSite {
     name: String,
     id: Spanned<String>,
     cores: u32,
+    gpus: Option<u32>,
+    mem: Option<Spanned<String>>,
     #[serde(default)]
     addresses: Vec<String>,
 }
@@ -149,8 +153,20 @@ fn member(source: Source<'_>, raw: &RawSite) -> Result<MemberSite, FileError> {
         site: source.parsed::<SiteId>("site.id", &raw.id, help)?,
         name: raw.name.clone(),
         cores: raw.cores,
+        gpus: raw.gpus,
+        mem_gib: optional(&raw.mem, |size| {
+            let gib = whole_gib(size.get_ref());
+            gib.ok_or_else(|| source.error(Some(size.span()), Some("site.mem"), MEM_HELP))
+        })?,
         addresses: raw.addresses.clone(),
     })
+}
+
+/// Memory in whole GiB.
+fn whole_gib(text: &str) -> Option<u32> {
+    let mib = parse_mebibytes(text)?;
+    mib.is_multiple_of(1_024)
+        .then(|| u32::try_from(mib / 1_024).ok())?
 }
 
 /// A charter as a draft, with comments.
@@ -175,7 +191,14 @@ fn write_charter(text: &mut String, charter: &Charter) -> std::fmt::Result {
         let addresses: Vec<String> = site.addresses.iter().map(|text| quoted(text)).collect();
         let (cores, addresses) = (site.cores, addresses.join(", "));
         writeln!(text, "[[site]]\nname = {name}\nid = \"{id}\"")?;
-        writeln!(text, "cores = {cores}\naddresses = [{addresses}]\n")?;
+        writeln!(text, "cores = {cores}")?;
+        if let Some(gpus) = site.gpus {
+            writeln!(text, "gpus = {gpus}")?;
+        }
+        if let Some(gib) = site.mem_gib {
+            writeln!(text, "mem = \"{gib}GiB\"")?;
+        }
+        writeln!(text, "addresses = [{addresses}]\n")?;
     }
     Ok(())
 }

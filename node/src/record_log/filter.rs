@@ -3,9 +3,11 @@
 //! Invariant: a record is in a period if the job was there at some moment of it, from its start (or
 //! submission) to its end; sums count only what lies in the period. Names are compared whole.
 
-use fairmesh_model::WallTime;
+use std::collections::HashSet;
+
+use fairmesh_model::{JobKey, WallTime};
 use fairmesh_records::{BatchRecord, Dimension, Summary};
-use rusqlite::{Connection, params_from_iter, types::Value};
+use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter, types::Value};
 
 use super::{LogError, row, signed};
 
@@ -30,6 +32,8 @@ pub struct Filter {
     pub queue: Option<String>,
     /// Cluster.
     pub cluster: Option<String>,
+    /// Jobs that were taken back: listed as such, and in no sums.
+    pub corrected: HashSet<JobKey>,
 }
 
 /// A record that was found.
@@ -40,6 +44,10 @@ pub struct Found {
 }
 
 impl Filter {
+    fn is_corrected(&self, row: &Row<'_>, columns: [usize; 3]) -> rusqlite::Result<bool> {
+        Ok(!self.corrected.is_empty() && self.corrected.contains(&row::key(row, columns)?))
+    }
+
     fn condition(&self) -> (String, Vec<Value>) {
         let (mut words, mut values) = (vec!["1".to_owned()], Vec::new());
         if let Some(since) = self.since {
@@ -89,7 +97,7 @@ pub fn find(
     );
     let found: i64 = connection.query_row(&count, params_from_iter(&values), |row| row.get(0))?;
     let query = format!(
-        "SELECT record, vo, path FROM records WHERE id IN ({newest} LIMIT {most}) \
+        "SELECT record, vo, path, cluster, job, instance FROM records WHERE id IN ({newest} LIMIT {most}) \
          ORDER BY moment, id"
     );
     let mut statement = connection.prepare(&query)?;
@@ -98,7 +106,9 @@ pub fn find(
         let text = |column: usize| -> rusqlite::Result<Option<&str>> {
             Ok(found.get_ref(column)?.as_str_or_null()?)
         };
-        let json = row::with_account(text(0)?.unwrap_or("{}"), text(1)?, text(2)?);
+        let is_taken_back = filter.is_corrected(found, [3, 4, 5])?;
+        let account = (text(1)?, text(2)?);
+        let json = row::with_account(text(0)?.unwrap_or("{}"), account, is_taken_back);
         if !each(Found { json }) {
             break;
         }
@@ -120,15 +130,48 @@ pub fn summarise(
     let until = filter.until.unwrap_or(WallTime(u64::MAX));
     let mut summary = Summary::by(by).within(since, until);
     let columns = row::JOB_COLUMNS;
-    let query = format!("SELECT {columns} FROM records WHERE {condition} AND is_over = 1");
+    let query =
+        format!("SELECT {columns}, job, instance FROM records WHERE {condition} AND is_over = 1");
     let mut statement = connection.prepare(&query)?;
     let mut rows = statement.query(params_from_iter(&values))?;
     while let Some(found) = rows.next()? {
+        if filter.is_corrected(found, [5, 14, 15])? {
+            continue;
+        }
         row::with_job(found, |job| {
             summary.add(job);
         })?;
     }
     Ok(summary)
+}
+
+/// The last word on a job by its id; by its cluster and run as well, where they are given. The inner error
+/// says in words why there is not one. Blocks on the disk.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn find_job(
+    connection: &Connection,
+    (cluster, job, instance): (Option<&str>, &str, Option<u64>),
+) -> Result<Result<BatchRecord, String>, LogError> {
+    let wanted = "FROM records WHERE job = ?1 AND (?2 IS NULL OR cluster = ?2) \
+                  AND (?3 IS NULL OR instance = ?3)";
+    let values = params![job, cluster, instance.map(u64::cast_signed)];
+    let count = format!("SELECT count(*) {wanted}");
+    let found: i64 = connection.query_row(&count, values, |row| row.get(0))?;
+    if found > 1 {
+        return Ok(Err(format!(
+            "{found} jobs `{job}` are in the record log: say of which cluster, and which instance"
+        )));
+    }
+    let query = format!("SELECT record {wanted}");
+    let text: Option<String> = connection
+        .query_row(&query, values, |row| row.get(0))
+        .optional()?;
+    let record = text.as_deref().and_then(row::record);
+    Ok(record.ok_or_else(|| {
+        format!("job `{job}` is not in the record log: hand in its record as it was reported")
+    }))
 }
 
 impl Found {

@@ -3,7 +3,7 @@
 //! Invariant: the columns only repeat what the JSON of the record says, for filters and sums; the
 //! JSON is what is given out. Deliberately not here: which rows.
 
-use fairmesh_model::Millis;
+use fairmesh_model::{JobKey, Millis};
 use fairmesh_records::{BatchRecord, Job, JobState};
 use rusqlite::{Row, Statement, Transaction, params};
 use serde_json::{Map, Value};
@@ -166,9 +166,25 @@ pub(super) fn with_job(row: &Row<'_>, take: impl FnOnce(&Job<'_>)) -> rusqlite::
     Ok(())
 }
 
-/// The record's JSON with whom it was charged to: an object again.
-pub(super) fn with_account(record: &str, vo: Option<&str>, path: Option<&str>) -> String {
+/// The job of a row that has its cluster, id and run in these columns.
+pub(super) fn key(row: &Row<'_>, [cluster, job, instance]: [usize; 3]) -> rusqlite::Result<JobKey> {
+    Ok(JobKey {
+        cluster: row.get(cluster)?,
+        job: row.get(job)?,
+        instance: row.get::<_, i64>(instance)?.cast_unsigned(),
+    })
+}
+
+/// The record's JSON with whom it was charged to, and whether it was taken back: an object again.
+pub(super) fn with_account(
+    record: &str,
+    (vo, path): (Option<&str>, Option<&str>),
+    is_taken_back: bool,
+) -> String {
     let mut json = record.strip_suffix('}').unwrap_or(record).to_owned();
+    if is_taken_back {
+        json.push_str(",\"taken_back\":true");
+    }
     for (name, value) in [("vo", vo), ("path", path)] {
         if let Some(value) = value {
             let value = serde_json::Value::from(value);

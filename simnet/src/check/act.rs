@@ -25,6 +25,9 @@ impl Run {
                 let (now, mounted) = (self.batch_wall(node), self.mounted(node));
                 let offers = self.feeds.report(node, now, &mounted);
                 self.report(node, &offers);
+                if let Some(record) = self.feeds.correction(node, &mounted) {
+                    self.correct(node, record);
+                }
             }
             Planned::Running(node) => self.running(node),
             Planned::Fault(action) => self.fault(&action),
@@ -72,6 +75,26 @@ impl Run {
                     self.feeds.done(node, offer);
                 }
             }
+        }
+        self.look(Some(node), StepKind::Report, false);
+    }
+
+    /// Takes a job back, as an operator does.
+    fn correct(&mut self, node: usize, record: UsageRecord) {
+        if !self.world.node(node).is_up() {
+            return;
+        }
+        self.note_odd("correction");
+        let is_liar = self.is_liar(node);
+        let owner = Owner::of(&self.world.node(node).config);
+        let terms = Documents::terms(&owner, &self.in_force(node), &record);
+        if !is_liar {
+            self.oracle.correcting(node, &record.key, terms.as_ref());
+        }
+        let reported = self.world.correct(node, vec![record.clone()]);
+        let is_taken_back = reported.is_some_and(|reported| !reported.taken_back.is_empty());
+        if is_taken_back && !is_liar {
+            self.oracle.corrected(node, &record.key, terms.as_ref());
         }
         self.look(Some(node), StepKind::Report, false);
     }

@@ -184,10 +184,11 @@ fn sums(given: &Given<'_>) -> BTreeMap<(AccountPath, Option<VoId>), u128> {
             u128::from(weight(by.history, age))
         };
         let weight = *weights.entry((by, of, row.span)).or_insert_with(weigh);
-        u128::from(row.counters.charge) * weight
+        // What counts is what was charged and not taken back, and never less than nothing.
+        u128::from(row.counters.charge.saturating_sub(row.counters.refunds)) * weight
     };
     let is_known = |row: &&Row| row.account.0.is_none_or(|vo| given.vos.contains_key(&vo));
-    for row in given.rows.iter().filter(is_known) {
+    for row in whole(given.rows).iter().filter(is_known) {
         let place = given.tree.place(&row.account);
         if row.site == given.site {
             add(&place, None, weighed(row, None));
@@ -209,6 +210,22 @@ fn sums(given: &Given<'_>) -> BTreeMap<(AccountPath, Option<VoId>), u128> {
         add(&place, Some(*vo), charge);
     }
     sums
+}
+
+/// One row of an account at a site in a span, of those that come in parts.
+fn whole(rows: &[Row]) -> Vec<Row> {
+    let mut whole: BTreeMap<(SiteId, &AccountKey, Span), Counters> = BTreeMap::new();
+    for row in rows {
+        let sum = whole.entry((row.site, &row.account, row.span)).or_default();
+        *sum = sum.plus(row.counters);
+    }
+    let row = |((site, account, span), counters): ((SiteId, &AccountKey, Span), Counters)| Row {
+        site,
+        account: account.clone(),
+        span,
+        counters,
+    };
+    whole.into_iter().map(row).collect()
 }
 
 /// How far a level is from its target.

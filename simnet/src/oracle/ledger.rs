@@ -5,8 +5,11 @@
 //! acknowledged under any of the rules that may have been applied; the *most* is what any of them
 //! would have counted. Where every report was answered at once they are equal, to the unit.
 //!
-//! Invariant: each moment of a job is charged once, under the rules of one report, and a job ends
-//! once. Deliberately not here: what a lost disk takes away (`super`).
+//! A job that is taken back counts as refunds what it had been charged, in the same cells: exactly, where
+//! it was charged by one set of rules that is still in force; else at most all of it in each.
+//!
+//! Invariant: each moment of a job is charged once, under the rules of one report; a job ends once, and
+//! is taken back once. Deliberately not here: what a lost disk takes away (`super`).
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -52,6 +55,12 @@ struct Job {
     open: Vec<Open>,
     /// The most that what is open may have added, as it was put into the sums.
     pending: BTreeMap<AccountKey, BTreeMap<u32, Counters>>,
+    /// What is acknowledged to be charged: the least and the most, and by which rules, if by one set.
+    charged: (Windows, Windows),
+    rules: Option<Rc<Terms>>,
+    /// What may be taken back of it, as it was put into the sums.
+    refunds: Windows,
+    taken_back: bool,
 }
 
 /// Sums by VO, as cells and over all windows.
@@ -152,6 +161,11 @@ impl Ledger {
         for (account, windows) in &most {
             self.most.add(account, windows);
         }
+        add_to(&mut job.charged.0, &least);
+        add_to(&mut job.charged.1, &most);
+        let is_first = job.until.is_none();
+        let same = is_first || job.rules.as_ref() == Some(&last.terms);
+        job.rules = (same && least == most).then(|| Rc::clone(&last.terms));
         job.until = Some(record.end.0.max(job.until.unwrap_or(0)));
         job.ended = !record.running;
         let (until, ended) = (record.end.0, job.ended);
@@ -160,6 +174,49 @@ impl Ledger {
             !ended && says_more
         });
         Self::count_pending(&mut self.most, job);
+    }
+
+    /// Somebody takes a job back, while it would be charged by the rules `now`.
+    pub(super) fn correcting(&mut self, key: &JobKey, now: Option<&Terms>) {
+        let Some(job) = self.jobs.get_mut(key).filter(|job| !job.taken_back) else {
+            return;
+        };
+        // Whoever asks does not know whether an open report was taken.
+        let mut charged = job.charged.1.clone();
+        add_to(&mut charged, &job.pending);
+        let all = |windows: &BTreeMap<u32, Counters>| windows.values().map(|of| of.charge).sum();
+        let is_exact = job.is_exact(now);
+        let mut refunds = Windows::new();
+        for (account, windows) in &charged {
+            let total: u64 = all(windows);
+            let most = |charge: u64| if is_exact { charge } else { total + ROUNDED };
+            let of = windows
+                .iter()
+                .map(|(window, of)| (*window, refund(most(of.charge))));
+            refunds.insert(account.clone(), of.collect());
+        }
+        for (account, windows) in std::mem::replace(&mut job.refunds, refunds) {
+            self.most.take(&account, &windows);
+        }
+        for (account, windows) in &job.refunds {
+            self.most.add(account, windows);
+        }
+    }
+
+    /// The site has said that the job is taken back durably.
+    pub(super) fn corrected(&mut self, key: &JobKey, now: Option<&Terms>) {
+        let Some(job) = self.jobs.get_mut(key).filter(|job| !job.taken_back) else {
+            return;
+        };
+        job.taken_back = true;
+        if job.is_exact(now) {
+            for (account, windows) in &job.charged.0 {
+                let of = windows
+                    .iter()
+                    .map(|(window, of)| (*window, refund(of.charge)));
+                self.least.add(account, &of.collect());
+            }
+        }
     }
 
     /// Puts the most that a job's open reports may have added into the sums.
@@ -185,6 +242,33 @@ impl Ledger {
 }
 
 type Windows = BTreeMap<AccountKey, BTreeMap<u32, Counters>>;
+
+impl Job {
+    /// Whether all of it was charged by one set of rules, by which it would cost the same now.
+    fn is_exact(&self, now: Option<&Terms>) -> bool {
+        let same =
+            |then: &Rc<Terms>, now: &Terms| (&then.cost, then.window) == (&now.cost, now.window);
+        let rules = self.rules.as_ref().zip(now);
+        self.open.is_empty() && rules.is_some_and(|(then, now)| same(then, now))
+    }
+}
+
+fn refund(refunds: u64) -> Counters {
+    Counters {
+        refunds,
+        ..Counters::default()
+    }
+}
+
+fn add_to(sums: &mut Windows, more: &Windows) {
+    for (account, windows) in more {
+        let of = sums.entry(account.clone()).or_default();
+        for (window, counters) in windows {
+            let cell = of.entry(*window).or_default();
+            *cell = cell.plus(*counters);
+        }
+    }
+}
 
 /// The least and the most that a job may have been charged for, from what is acknowledged to the end
 /// of `record`, by all rules under which any of it may have been taken.

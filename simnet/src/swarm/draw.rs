@@ -147,6 +147,7 @@ fn draw_load(random: &mut Stream) -> LoadOptions {
         cancel_permille: coin(random, 100),
         suspend_permille: coin(random, 200),
         identity_changes: coin(random, 6),
+        correct_permille: coin(random, 200),
     }
 }
 

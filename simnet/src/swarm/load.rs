@@ -53,6 +53,7 @@ struct Feed {
     pending: Vec<Offer>,
     answered: Vec<Offer>,
     running: Vec<Running>,
+    corrections: Stream,
 }
 
 /// All feeds.
@@ -73,6 +74,7 @@ impl Feeds {
             pending: Vec::new(),
             answered: Vec::new(),
             running: Vec::new(),
+            corrections: seed.stream(&format!("swarm corrections {site}")),
         };
         Self {
             feeds: (0..options.sites).map(feed).collect(),
@@ -103,6 +105,23 @@ impl Feeds {
             offers.reverse();
         }
         offers
+    }
+
+    /// A job that somebody at a site takes back: one that was counted, now and then one that is not known
+    /// there, or was taken back before.
+    pub(crate) fn correction(&mut self, site: usize, mounted: &[usize]) -> Option<UsageRecord> {
+        let feed = &mut self.feeds[site];
+        let random = &mut feed.corrections;
+        if random.below(1_000) >= self.load.correct_permille {
+            return None;
+        }
+        let of = [&feed.answered, &feed.pending][usize::from(random.below(10) == 0)];
+        let last = here(of, mounted);
+        let last: Vec<&Offer> = last.iter().filter(|offer| !offer.record.running).collect();
+        if last.is_empty() {
+            return None;
+        }
+        Some(last[random.index(last.len())].record.clone())
     }
 
     /// What a site has not been answered to.

@@ -140,6 +140,8 @@ pub struct LoadOptions {
     pub suspend_permille: u64,
     /// How often a site's identity rules change in the run.
     pub identity_changes: u64,
+    /// Reports behind which a job that was counted is taken back.
+    pub correct_permille: u64,
 }
 
 /// How often each kind of fault happens in the run, at nodes and times that the seed draws.

@@ -24,6 +24,12 @@ impl World {
         self.reported(node, ticket)
     }
 
+    /// Takes jobs back that were reported in error.
+    pub fn correct(&mut self, node: usize, records: Vec<UsageRecord>) -> Option<Reported> {
+        let ticket = self.send_correction(node, records)?;
+        self.reported(node, ticket)
+    }
+
     /// Hands in a signed document.
     pub fn publish(&mut self, node: usize, bytes: &[u8]) -> Result<String, String> {
         let gone = || "the node has stopped".to_owned();
@@ -67,6 +73,23 @@ impl World {
         self.nodes[node].site()?;
         let ticket = self.number();
         self.handle(node, Input::Running { ticket, jobs });
+        Some(ticket)
+    }
+
+    pub(super) fn send_correction(
+        &mut self,
+        node: usize,
+        records: Vec<UsageRecord>,
+    ) -> Option<Ticket> {
+        self.nodes[node].site()?;
+        let ticket = self.number();
+        let input = Input::Correct {
+            ticket,
+            records,
+            by: format!("operator of site {node}"),
+            why: "reported in error".to_owned(),
+        };
+        self.handle(node, input);
         Some(ticket)
     }
 

@@ -2,6 +2,7 @@
 //! because each program is linked with everything.
 
 mod cli;
+mod correct;
 mod kill;
 mod prices;
 mod records;

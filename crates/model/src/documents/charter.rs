@@ -65,6 +65,12 @@ pub struct MemberSite {
     pub name: String,
     /// Declared capacity: the most cores that it may report as used at one moment.
     pub cores: u32,
+    /// The most GPUs; where it is not said, any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// The most memory, GiB; where it is not said, any amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mem_gib: Option<u32>,
     /// Where it can be reached, as libp2p multiaddresses.
     #[serde(default)]
     pub addresses: Vec<String>,

@@ -111,7 +111,10 @@ fn what_was_counted_by_a_clock_ahead_is_placed_once_even_where_a_backup_knows_it
     let placed: Vec<_> = own.cells(Some(VO)).collect();
     assert_eq!(placed[0].1, Span::Window(Window(30)));
     assert!(
-        backup.settle_future(VO, now, HOUR, false).spans.is_empty(),
+        backup
+            .settle_future(VO, now, HOUR, false)
+            .spans()
+            .is_empty(),
         "not before peers agree"
     );
     backup.absorb(VO, placed.clone(), now, HOUR);

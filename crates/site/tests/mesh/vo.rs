@@ -46,6 +46,8 @@ pub(crate) fn charter(name: &str, members: usize) -> Charter {
         site: site_id(index),
         name: format!("site-{index}"),
         cores: 1_000,
+        gpus: None,
+        mem_gib: None,
         addresses: Vec::new(),
     };
     Charter {

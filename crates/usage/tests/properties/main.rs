@@ -158,7 +158,7 @@ proptest! {
     fn clamping_never_exceeds_the_capacity_and_keeps_who_had_more(
         claims in proptest::collection::vec((0..4u8, any::<u64>()), 1..12), cores in 0..9u32,
     ) {
-        let capacity = Capacity { cores, charge_cores: cores };
+        let capacity = Capacity::of_cores(cores);
         let mut sums: BTreeMap<(Span, u8), Counters> = BTreeMap::new();
         for (name, amount) in claims {
             sums.insert((Span::Day(3), name), charge(amount));
@@ -175,6 +175,97 @@ proptest! {
             }
         }
     }
+}
+
+/// Every column of every account by the rule as `docs/counting.md` says it.
+fn clamped_by_hand(
+    sums: &BTreeMap<(Span, u8), Counters>,
+    limits: [Option<u128>; 4],
+) -> BTreeMap<(Span, u8), [u64; 4]> {
+    let left = |of: &Counters| {
+        let net = of.charge.saturating_sub(of.refunds);
+        let part = |held: u64| match of.refunds {
+            0 => held,
+            _ => (u128::from(held) * u128::from(net) / u128::from(of.charge.max(1))) as u64,
+        };
+        [net, part(of.cpu_ms), part(of.gpu_ms), part(of.mem_mib_s)]
+    };
+    let total =
+        |column: usize| -> u128 { sums.values().map(|of| u128::from(left(of)[column])).sum() };
+    let scale = |of: &Counters| {
+        std::array::from_fn(|column| {
+            let (value, total) = (u128::from(left(of)[column]), total(column));
+            let limit = limits[column].unwrap_or(total).min(total);
+            if total == 0 {
+                0
+            } else {
+                (value * limit / total) as u64
+            }
+        })
+    };
+    sums.iter().map(|(at, of)| (*at, scale(of))).collect()
+}
+
+proptest! {
+    #[test]
+    fn each_column_is_scaled_by_its_own_limit_exactly_and_what_is_left_of_corrections_counts(
+        claims in proptest::collection::vec(
+            (0..4u8, proptest::array::uniform6(0..1u64 << 40)), 1..12),
+        cores in 0..90u32, gpus in proptest::option::of(0..9u32), mem in proptest::option::of(0..9u32),
+    ) {
+        let capacity = Capacity { cores, gpus, mem_gib: mem, charge_cores: 2 * cores };
+        let day_ms = 86_400_000u128 * 17 / 16;
+        let limits = [
+            Some(2 * u128::from(cores) * day_ms),
+            Some(u128::from(cores) * day_ms),
+            gpus.map(|gpus| u128::from(gpus) * day_ms),
+            mem.map(|gib| u128::from(gib) * 1_024 * day_ms / 1_000),
+        ];
+        let claims = claims.into_iter();
+        let mut sums: BTreeMap<(Span, u8), Counters> = claims
+            .map(|(name, columns)| ((Span::Day(3), name), Counters::from_columns(columns)))
+            .collect();
+        let expected = clamped_by_hand(&sums, limits);
+        let before = sums.clone();
+        let excess = capacity.clamp(&mut sums, HOUR);
+        for (at, of) in &sums {
+            let of = if excess.is_empty() { of.left() } else { *of };
+            let columns = [of.net(), of.cpu_ms, of.gpu_ms, of.mem_mib_s];
+            prop_assert_eq!(&columns, &expected[at]);
+        }
+        if excess.is_empty() {
+            prop_assert_eq!(&sums, &before);
+        }
+        // A charter that declares less and one that declares more again: what is there is clamped anew.
+        let mut less = before.clone();
+        Capacity { cores: cores / 2, ..capacity }.clamp(&mut less, HOUR);
+        let mut again = before.clone();
+        capacity.clamp(&mut again, HOUR);
+        prop_assert_eq!(again, sums);
+    }
+}
+
+#[test]
+fn what_is_taken_back_leaves_its_room_to_others() {
+    let day = Span::Day(3);
+    let full = 10 * 86_400_000;
+    let job = |charge, refunds| Counters {
+        charge,
+        cpu_ms: charge,
+        refunds,
+        ..Counters::default()
+    };
+    let mut sums = BTreeMap::from([
+        ((day, 1), job(full, 0)),
+        ((day, 2), job(9 * full, 9 * full)),
+    ]);
+    let excess = Capacity::of_cores(10).clamp(&mut sums, HOUR);
+    assert_eq!(excess, []);
+    assert_eq!((sums[&(day, 1)].net(), sums[&(day, 2)].net()), (full, 0));
+    // More is taken back of one account than it was charged: others are charged no less for it.
+    let mut sums = BTreeMap::from([((day, 1), job(2 * full, 0)), ((day, 2), job(1, full))]);
+    assert_eq!(Capacity::of_cores(10).clamp(&mut sums, HOUR).len(), 1);
+    assert_eq!(sums[&(day, 1)].net(), full * 17 / 16);
 }
 
 #[test]

@@ -10,7 +10,7 @@
 mod follow;
 mod rejects;
 mod send;
-mod source;
+pub(super) mod source;
 mod swf;
 mod tally;
 

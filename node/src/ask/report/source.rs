@@ -20,7 +20,7 @@ use crate::follow::usage_of;
 
 /// How a file is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::ask) enum Kind {
     /// One of the formats of `fairmesh-records`.
     Records(Format),
     /// Standard Workload Format.
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// By its name on the command line; `None` for `auto`.
-    pub(super) fn parse(name: &str) -> anyhow::Result<Option<Self>> {
+    pub(in crate::ask) fn parse(name: &str) -> anyhow::Result<Option<Self>> {
         Ok(match name {
             "auto" => None,
             "swf" => Some(Self::Swf),
@@ -39,7 +39,7 @@ impl Kind {
         })
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::ask) fn name(self) -> &'static str {
         match self {
             Self::Records(format) => format.name(),
             Self::Swf => "swf",
@@ -56,24 +56,24 @@ fn names() -> String {
 
 /// A job, in the words that the node is to hear.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) record: BatchRecord,
+pub(in crate::ask) struct Entry {
+    pub(in crate::ask) record: BatchRecord,
     /// The usage record that it was read from, if it was one: sent as it is.
-    pub(super) usage: Option<UsageRecord>,
+    pub(in crate::ask) usage: Option<UsageRecord>,
 }
 
 /// What was found at a line: a job, or why there is none and what stands there.
-pub(super) type Item = (u64, Result<Box<Entry>, (String, Vec<u8>)>);
+pub(in crate::ask) type Item = (u64, Result<Box<Entry>, (String, Vec<u8>)>);
 
 /// A file that is open.
-pub(super) struct Source {
+pub(in crate::ask) struct Source {
     reader: Reader,
     /// What it was recognised as.
-    pub(super) kind: Kind,
+    pub(in crate::ask) kind: Kind,
     /// What it was packed with.
-    pub(super) packed: Option<&'static str>,
+    pub(in crate::ask) packed: Option<&'static str>,
     /// Its size as it lies on disk; 0 where that is not known.
-    pub(super) bytes: u64,
+    pub(in crate::ask) bytes: u64,
 }
 
 enum Reader {
@@ -95,7 +95,7 @@ impl<R: Read> Read for Counting<R> {
 }
 
 /// A file as it is inside, what it was packed with, and its size outside. `-` is standard input.
-pub(super) fn unpacked(
+pub(in crate::ask) fn unpacked(
     path: &Path,
     position: Arc<AtomicU64>,
 ) -> anyhow::Result<(Box<dyn BufRead>, Option<&'static str>, u64)> {
@@ -130,7 +130,7 @@ pub(super) fn unpacked(
 impl Source {
     /// Opens a file; `kind` is what it is, unless its beginning is to tell. `swf_start_s` is when an
     /// SWF log began that does not say so.
-    pub(super) fn open(
+    pub(in crate::ask) fn open(
         path: &Path,
         kind: Option<Kind>,
         options: &Options,
@@ -198,7 +198,7 @@ impl Source {
     }
 
     /// How many lines were passed over.
-    pub(super) fn ignored(&self) -> u64 {
+    pub(in crate::ask) fn ignored(&self) -> u64 {
         match &self.reader {
             Reader::Records(records) => records.ignored().values().sum(),
             Reader::Swf(_) => 0,
@@ -229,7 +229,7 @@ impl Iterator for Source {
 }
 
 /// What a beginning is plainly of.
-pub(super) fn recognised(beginning: &[u8]) -> Option<Kind> {
+pub(in crate::ask) fn recognised(beginning: &[u8]) -> Option<Kind> {
     let format = Format::detect(beginning).map(Kind::Records);
     format.or_else(|| is_swf(beginning).then_some(Kind::Swf))
 }

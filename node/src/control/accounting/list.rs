@@ -4,8 +4,10 @@
 //! `vo`, `state`, `queue`, `cluster`; `by` (`day,user`) or `totals=true` for sums; `limit`.
 //!
 //! Invariant: records are streamed as they are read, and never held all at once; the newest `limit` of
-//! them are given, and `more` at the end says whether there were others.
+//! them are given, and `more` at the end says whether there were others. A job that was taken back is
+//! listed as such and is in no sum.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use tokio::sync::mpsc;
 use crate::config::quantity::parse_moment;
 use crate::control::access::{Peer, check_writer};
 use crate::control::answer::{Answer, SummaryBody};
+use crate::control::corrections::corrected;
 use crate::control::error::ApiError;
 use crate::control::extract::Params;
 use crate::control::rests_on::{answer, rests_on};
@@ -64,7 +67,8 @@ pub(in crate::control) async fn get(
         ApiError::not_found("this node keeps no job records")
             .hint("set `enabled = true` in [records] of its configuration, and start it again")
     })?;
-    let filter = filter(&query)?;
+    let mut filter = filter(&query)?;
+    filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
     if query.totals || query.by.is_some() {
         return sums(&shared, log, filter, query.by.as_deref()).await;
     }
@@ -101,6 +105,7 @@ fn filter(query: &Query) -> Result<Filter, ApiError> {
         state: state.transpose()?,
         queue: query.queue.clone(),
         cluster: query.cluster.clone(),
+        corrected: HashSet::new(),
     })
 }
 

@@ -155,8 +155,11 @@ pub struct NamedCounters {
 /// Raw counters, exact.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountersBody {
-    /// Normalised usage.
+    /// Normalised usage, without what was taken back.
     pub charge_core_ms: String,
+    /// What was taken back of it by corrections.
+    #[serde(default)]
+    pub refunds_core_ms: String,
     /// Cores held.
     pub cpu_core_ms: String,
     /// GPUs held.

@@ -76,8 +76,8 @@ impl Machine {
         machine
     }
 
-    fn keep(&mut self, counted: Counted) {
-        for Write { key, value, .. } in counted.writes {
+    fn keep(&mut self, writes: Vec<Write>) {
+        for Write { key, value, .. } in writes {
             match value {
                 Some(value) => self.disk.ledger.insert(key, value),
                 None => self.disk.ledger.remove(&key),
@@ -121,16 +121,15 @@ impl Machine {
             let cells = cells_of_site(&self.replica, own);
             counted = self.own.absorb(VO, cells, WallTime(1 << 50), QUARTER);
         }
-        self.keep(counted);
+        self.keep(counted.writes);
     }
 
     fn count(&mut self, account: &str, window: u32, truth: &mut View) {
         let span = Span::Window(Window(window));
         let one = amount(1);
-        let counted = self
-            .own
-            .add(&super::account(Some(VO), account), span, one, QUARTER);
-        self.keep(counted);
+        let account_of = super::account(Some(VO), account);
+        let writes = self.own.add(&account_of, span, one, QUARTER).0;
+        self.keep(writes);
         let place = (
             self.site,
             self.own.incarnation().0,
@@ -160,7 +159,7 @@ impl Machine {
             WallTime(1 << 49),
             changes,
         );
-        self.keep(merged);
+        self.keep(merged.writes);
     }
 
     fn pull(&mut self, items: &[(usize, HeadItem)]) {

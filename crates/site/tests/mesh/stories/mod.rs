@@ -4,6 +4,7 @@ mod agreement;
 mod charging;
 mod clocks;
 mod compaction;
+mod corrections;
 mod crashes;
 mod descriptions;
 mod faults;

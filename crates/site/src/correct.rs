@@ -1,0 +1,269 @@
+//! Corrections: jobs that were reported in error are taken back, by whom and why.
+//!
+//! What a job was charged goes into the cells that it was charged in, as refunds: a counter beside the
+//! charge that only grows, too. What is known of the job is its mark (until when, how much, whom), so a
+//! refund is what was charged then, whatever rules and identities say now.
+//!
+//! Invariant: a job is taken back at most once; its refunds, its mark and who did it are one durable
+//! change; and no refund is more than what is left of its cell.
+
+use std::collections::BTreeSet;
+
+use fairmesh_model::window::DAY_MS;
+use fairmesh_model::{
+    AccountPath, Counters, JobKey, Millis, Now, Span, UsageRecord, VoId, WallTime, cbor,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::charge::{Rules, charge, spread};
+use crate::event::{Correction, Effect, Ticket};
+use crate::identity::{Account, IdentityMap};
+use crate::report::{Reporting, no_charter};
+use crate::site::Site;
+use crate::store::{JobMark, Table, Write, job_key};
+
+/// How long it is told who took a job back: as long as the record log tells of jobs, so that a year can
+/// be compared with the one before.
+const AUDIT_KEPT: Millis = Millis(400 * DAY_MS);
+
+/// Longest word on who takes back, and on why: bounds what an entry takes.
+const BY_BYTES_MAX: usize = 128;
+const WHY_BYTES_MAX: usize = 512;
+
+/// A job that was taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refund {
+    /// The job.
+    #[serde(rename = "j")]
+    pub job: JobKey,
+    /// The VO that was charged; `None` for the site's own accounts.
+    #[serde(rename = "v")]
+    pub vo: Option<VoId>,
+    /// The account that was charged.
+    #[serde(rename = "p")]
+    pub path: AccountPath,
+    /// What was taken back, core-milliseconds.
+    #[serde(rename = "c")]
+    pub charge: u64,
+    /// When, by this site's clock.
+    #[serde(rename = "a")]
+    pub at: WallTime,
+    /// Who did it.
+    #[serde(rename = "b")]
+    pub by: String,
+    /// Why.
+    #[serde(rename = "w")]
+    pub why: String,
+}
+
+impl Site {
+    /// Takes jobs back that were reported in error, and answers once it is durable.
+    pub(crate) fn take_correction(&mut self, now: Now, ticket: Ticket, correction: &Correction) {
+        let mut report = Reporting::default();
+        let refused = self.refuses_all().or_else(|| lacks_words(correction));
+        for (index, (record, mark)) in correction.records.iter().enumerate() {
+            let refund = match &refused {
+                Some(why) => Err(why.clone()),
+                None => self.take_back(now, (record, *mark), correction, &mut report),
+            };
+            match refund {
+                Ok(charge) => {
+                    self.stats.jobs_corrected += 1;
+                    report.reported.counted += 1;
+                    report.reported.charge = report.reported.charge.saturating_add(charge);
+                    report.reported.taken_back.push((index, charge));
+                }
+                Err(why) => {
+                    self.refuse(index, why, &mut report);
+                }
+            }
+        }
+        self.finish_report(ticket, report);
+    }
+
+    fn take_back(
+        &mut self,
+        now: Now,
+        (record, mark): (&UsageRecord, Option<JobMark>),
+        correction: &Correction,
+        report: &mut Reporting,
+    ) -> Result<u64, String> {
+        let key = job_key(&record.key);
+        // The second word on one job in one event sees what the first one did.
+        let mark = report.marks.get(&key).copied().or(mark);
+        let mark = may_be_taken_back(record, mark)?;
+        let account = self.payer_of_mark(record, mark)?;
+        let charge = self.refund(now, (record, mark), &account, report);
+        if charge == 0 {
+            let job = &record.key.job;
+            return Err(format!("nothing of job `{job}` counts any more"));
+        }
+        let corrected = true;
+        let mark = JobMark { corrected, ..mark };
+        report.marks.insert(key.clone(), mark);
+        let refund = Refund {
+            job: record.key.clone(),
+            vo: account.vo,
+            path: account.path,
+            charge,
+            at: now.wall,
+            by: correction.by.clone(),
+            why: correction.why.clone(),
+        };
+        let row = cbor::to_vec(&refund);
+        report
+            .writes
+            .push(Write::set(Table::Audit, key.clone(), row));
+        self.refunds.insert(key, refund);
+        Ok(charge)
+    }
+
+    /// Puts what the job was charged into its cells. Returns how much that is.
+    fn refund(
+        &mut self,
+        now: Now,
+        (record, mark): (&UsageRecord, JobMark),
+        account: &Account,
+        report: &mut Reporting,
+    ) -> u64 {
+        let rules = self.rules(account.vo, now.wall);
+        let window = rules.window;
+        let mut refunded = 0;
+        for (span, counters) in self.parts_of(record, mark, &rules) {
+            if span.end(window) <= rules.horizon {
+                continue;
+            }
+            let spans = self.own.changed_by(account.vo, span, window);
+            let counted = spans
+                .iter()
+                .map(|span| self.own.counted_in(account, *span).net());
+            let refunds = counters.charge.min(counted.sum());
+            if refunds > 0 {
+                let amount = Counters {
+                    refunds,
+                    ..Counters::default()
+                };
+                refunded += refunds;
+                let writes = self.count_in(account, span, amount, window);
+                report.writes.extend(writes);
+            }
+        }
+        refunded
+    }
+
+    /// In which spans how much of the job was charged. As the rules in force say it, if they come to what
+    /// was charged; spread evenly over its time if they have changed since.
+    fn parts_of(
+        &self,
+        record: &UsageRecord,
+        mark: JobMark,
+        rules: &Rules,
+    ) -> Vec<(Span, Counters)> {
+        // What was too old to count when it was reported is in the mark, too.
+        let whole = Rules {
+            horizon: WallTime(0),
+            ..*rules
+        };
+        let ended = UsageRecord {
+            running: false,
+            end: mark.charged_until,
+            ..record.clone()
+        };
+        let charged = charge(&ended, None, &whole, &self.config.charging);
+        let charged = charged.ok().flatten();
+        match charged.filter(|charged| charged.mark.charge == mark.charge) {
+            Some(charged) => charged.parts,
+            None => spread(record.start, mark, &whole),
+        }
+    }
+
+    /// Who was charged for a job. Where its origin maps elsewhere by now, the account is looked for among
+    /// those of the spans that the job ran in.
+    fn payer_of_mark(&self, record: &UsageRecord, mark: JobMark) -> Result<Account, String> {
+        let mapped = self.shares.view.account(&record.origin);
+        let mapped = mapped.unwrap_or_else(IdentityMap::nowhere);
+        let is_payer = |account: &Account| account.digest() == mark.payer;
+        let vos = self.vos.keys().copied().map(Some).chain([None]);
+        let found = Some(mapped).filter(is_payer).or_else(|| {
+            let (start, end) = (record.start, mark.charged_until);
+            vos.flat_map(|vo| self.accounts_between(vo, start, end))
+                .find(is_payer)
+        });
+        let account = found.ok_or_else(|| {
+            let job = &record.key.job;
+            format!("nobody can say any more which account job `{job}` was charged to")
+        })?;
+        match account.vo.filter(|vo| !self.is_founded(*vo)) {
+            Some(vo) => Err(no_charter(vo)),
+            None => Ok(account),
+        }
+    }
+
+    fn accounts_between(
+        &self,
+        vo: Option<VoId>,
+        start: WallTime,
+        end: WallTime,
+    ) -> BTreeSet<Account> {
+        let window = vo.map_or(self.config.local_window, |vo| self.vos[&vo].window());
+        let spans = self.own.spans(vo).into_iter();
+        let spans = spans.filter(|span| span.start(window) <= end && span.end(window) > start);
+        let paths = spans.flat_map(|span| self.own.cells_in(vo, span));
+        paths.map(|(_, _, path, _)| Account { vo, path }).collect()
+    }
+
+    /// What was taken back here, by when.
+    pub fn refunds(&self) -> impl Iterator<Item = &Refund> {
+        self.refunds.values()
+    }
+
+    /// Entries that are told no more go. Who took back what still counts is told as long as that counts.
+    pub(crate) fn forget_refunds(&mut self, now: WallTime, horizon: WallTime) {
+        let before = now.before(AUDIT_KEPT).min(horizon);
+        let gone = self.refunds.iter().filter(|(_, refund)| refund.at < before);
+        let gone: Vec<Vec<u8>> = gone.map(|(key, _)| key.clone()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        gone.iter().for_each(|key| {
+            self.refunds.remove(key);
+        });
+        let rows = gone.into_iter().map(|key| Write::delete(Table::Audit, key));
+        self.effects.push(Effect::Persist(rows.collect()));
+    }
+}
+
+/// Why a correction is none, whatever the jobs.
+fn lacks_words(correction: &Correction) -> Option<String> {
+    let bad = |text: &str, most: usize| text.trim().is_empty() || text.len() > most;
+    if bad(&correction.by, BY_BYTES_MAX) {
+        return Some(format!(
+            "say who takes the job back, in at most {BY_BYTES_MAX} bytes"
+        ));
+    }
+    bad(&correction.why, WHY_BYTES_MAX)
+        .then(|| format!("say why the job is taken back, in at most {WHY_BYTES_MAX} bytes"))
+}
+
+fn may_be_taken_back(record: &UsageRecord, mark: Option<JobMark>) -> Result<JobMark, String> {
+    let job = &record.key.job;
+    record.validate().map_err(|error| error.to_string())?;
+    let mark = mark.ok_or_else(|| format!("job `{job}` was never counted here"))?;
+    if mark.corrected {
+        return Err(format!("job `{job}` was taken back already"));
+    }
+    if !mark.ended {
+        return Err(format!(
+            "job `{job}` has not ended: take it back when its last record has come"
+        ));
+    }
+    if mark.charge == 0 {
+        return Err(format!("job `{job}` was charged nothing"));
+    }
+    if mark.payer == 0 {
+        return Err(format!(
+            "job `{job}` was charged to more than one account, as the identity rules changed while it ran"
+        ));
+    }
+    Ok(mark)
+}

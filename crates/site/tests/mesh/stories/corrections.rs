@@ -1,0 +1,243 @@
+//! Jobs that were reported in error are taken back: what was charged, whom it was charged to, once.
+
+use fairmesh_model::{ChargingRule, Discounts, Share, UsageMode, UsageRecord};
+use fairmesh_site::{Correction, Event, Notice, Pattern, Reply, Reported, Rule};
+
+use crate::ledger::assert_same;
+use crate::mesh::Mesh;
+use crate::vo::{self, DAY, HOUR, job, next_charter, path, sign_charter, site_id};
+use fairmesh_model::Millis;
+
+const SETTLE: Millis = Millis::from_secs(40);
+
+/// Hands in jobs to be taken back.
+fn correct(mesh: &mut Mesh, node: usize, jobs: &[&UsageRecord]) -> Reported {
+    let with_mark = |job: &&UsageRecord| ((*job).clone(), mesh.nodes[node].mark(&job.key));
+    let correction = Box::new(Correction {
+        records: jobs.iter().map(with_mark).collect(),
+        by: "ann".to_owned(),
+        why: "a test".to_owned(),
+    });
+    let ticket = 1;
+    mesh.handle(node, Event::Correct { ticket, correction });
+    match mesh.nodes[node].replies.pop() {
+        Some(Reply::Reported(reported)) => reported,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn net(mesh: &Mesh, node: usize, account: &str) -> u64 {
+    let by_account = mesh.nodes[node].site.usage_by_account(Some(mesh.vo));
+    by_account
+        .get(&path(account))
+        .map_or(0, |counters| counters.net())
+}
+
+/// Whether a node names site 1 for more than it can have run, now.
+fn is_named(mesh: &Mesh, node: usize) -> bool {
+    let is_it = |notice: &Notice| matches!(notice, Notice::OverCapacity { site, .. } if *site == site_id(1));
+    mesh.nodes[node].site.notices().any(is_it)
+}
+
+/// Weighted usage of an entry of a node's tree.
+fn weighed(mesh: &Mesh, node: usize, entry: &str) -> u128 {
+    let view = mesh.nodes[node].site.view();
+    let entry = view.reader().entry(&path(entry)).expect("an entry");
+    view.reader().sums(entry).local
+}
+
+#[test]
+fn who_was_charged_gets_it_back_though_rules_and_prices_have_changed() {
+    let mut mesh = Mesh::found(1, 2);
+    let end = mesh.now(0).wall;
+    let ran = (end.before(Millis(HOUR.0 * 3 / 2)), end);
+    let (wrong, right) = (
+        job("wrong", "grid", "g0", "u0", ran, 7),
+        job("right", "grid", "g0", "u0", ran, 2),
+    );
+    mesh.report(0, &[wrong.clone(), right]).expect("counted");
+    mesh.run(SETTLE);
+    let before = net(&mesh, 1, "/g0/u0");
+    // The user belongs elsewhere from now on, and a core costs three times as much.
+    let mut config = mesh.nodes[0].config.clone();
+    let rules = [Rule {
+        account: Some(Pattern::parse("grid")),
+        vo: Some(mesh.vo),
+        path: "/g1/u1".to_owned(),
+        ..Rule::default()
+    }];
+    config.identity = fairmesh_site::IdentityMap::new(rules.into());
+    mesh.handle(0, Event::Reconfigured(Box::new(config)));
+    let mut charter = next_charter(&mesh.charter);
+    charter.charging = ChargingRule::Weights {
+        cpu: 3_000,
+        gpu: 0,
+        mem_gib: 0,
+        max: false,
+    };
+    let charter = sign_charter(charter);
+    assert!(mesh.publish(0, charter.bytes()).is_ok());
+    mesh.run(SETTLE);
+    let all = wrong.end.since(wrong.start).0 * 7;
+    let corrected = correct(&mut mesh, 0, &[&wrong]);
+    assert_eq!(corrected.taken_back, [(0, all)], "{corrected:?}");
+    mesh.run(SETTLE);
+    assert_same(&mut mesh);
+    for node in 0..2 {
+        assert_eq!(net(&mesh, node, "/g0/u0"), before - all);
+        assert_eq!(net(&mesh, node, "/g1/u1"), 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_back_is_refused_with_a_word_and_the_rest_is_done() {
+    let mut mesh = Mesh::found_with(1, 1, vo::timing(), |charter| {
+        charter.usage_mode = UsageMode::Active;
+        charter.discounts = Discounts {
+            idle: Share::ZERO,
+            ..Discounts::NONE
+        };
+    });
+    let end = mesh.now(0).wall;
+    let ran = (end.before(HOUR), end);
+    let names = ["good", "runs", "twice"].map(|name| job(name, "grid", "g0", "u0", ran, 1));
+    let [good, mut runs, twice] = names;
+    runs.running = true;
+    mesh.report(0, &[good.clone(), runs.clone(), twice.clone()])
+        .expect("counted");
+    assert_eq!(correct(&mut mesh, 0, &[&twice]).counted, 1);
+    let unknown = job("unknown", "grid", "g0", "u0", ran, 1);
+    let all = [&unknown, &runs, &twice, &good, &good];
+    let corrected = correct(&mut mesh, 0, &all);
+    assert_eq!(corrected.taken_back, [(3, HOUR.0)]);
+    let words = ["never counted", "not ended", "already", "already"];
+    let refused: Vec<usize> = corrected.refused.iter().map(|(index, _)| *index).collect();
+    assert_eq!(refused, [0, 1, 2, 4]);
+    for ((_, why), word) in corrected.refused.iter().zip(words) {
+        assert!(why.contains(word), "{why}");
+    }
+}
+
+#[test]
+fn a_correction_without_a_name_or_a_reason_changes_nothing() {
+    let mut mesh = Mesh::found(1, 1);
+    let end = mesh.now(0).wall;
+    let wrong = job("wrong", "grid", "g0", "u0", (end.before(HOUR), end), 1);
+    mesh.report(0, std::slice::from_ref(&wrong))
+        .expect("counted");
+    for (by, why) in [("", "a test"), ("ann", " "), ("ann", &"x".repeat(600))] {
+        let mark = mesh.nodes[0].mark(&wrong.key);
+        let correction = Box::new(Correction {
+            records: vec![(wrong.clone(), mark)],
+            by: by.to_owned(),
+            why: why.to_owned(),
+        });
+        let ticket = 1;
+        mesh.handle(0, Event::Correct { ticket, correction });
+        let Some(Reply::Reported(reported)) = mesh.nodes[0].replies.pop() else {
+            panic!("no answer");
+        };
+        assert_eq!((reported.counted, reported.refused.len()), (0, 1));
+    }
+    assert_eq!(net(&mesh, 0, "/g0/u0"), HOUR.0);
+}
+
+#[test]
+fn a_job_of_the_sites_own_accounts_weighs_nothing_once_it_is_taken_back() {
+    let mut mesh = Mesh::found(1, 1);
+    let end = mesh.now(0).wall;
+    let ran = (end.before(HOUR), end);
+    let [wrong, right] = ["wrong", "right"].map(|name| job(name, "local", "g0", "u0", ran, 3));
+    mesh.report(0, &[wrong.clone(), right]).expect("counted");
+    let before = weighed(&mesh, 0, "/local");
+    assert_eq!(correct(&mut mesh, 0, &[&wrong]).charge, 3 * HOUR.0);
+    assert_eq!(weighed(&mesh, 0, "/local"), before / 2);
+    mesh.restart(0);
+    assert_eq!(weighed(&mesh, 0, "/local"), before / 2);
+    assert_eq!(mesh.nodes[0].site.refunds().count(), 1);
+}
+
+#[test]
+fn what_was_taken_back_leaves_its_room_and_the_site_is_named_no_more() {
+    let mut mesh = Mesh::found(1, 2);
+    let end = mesh.now(1).wall;
+    let ran = (end.before(HOUR), end);
+    let right = job("right", "grid", "g0", "u0", ran, 800);
+    let wrong = |index| job(format!("wrong-{index}"), "grid", "g1", "u1", ran, 900);
+    let wrong: Vec<UsageRecord> = (0..5).map(wrong).collect();
+    mesh.report(1, &[vec![right], wrong.clone()].concat())
+        .expect("counted");
+    mesh.run(SETTLE);
+    assert_eq!([0, 1].map(|node| is_named(&mesh, node)), [true; 2]);
+    // In two windows at most.
+    assert!(weighed(&mesh, 1, "/grid") < u128::from(2_200 * HOUR.0) << 32);
+    let all: Vec<&UsageRecord> = wrong.iter().collect();
+    assert_eq!(correct(&mut mesh, 1, &all).counted, 5);
+    mesh.run(SETTLE);
+    assert_eq!([0, 1].map(|node| is_named(&mesh, node)), [false; 2]);
+    assert_same(&mut mesh);
+    assert_eq!(net(&mesh, 0, "/g0/u0"), 800 * HOUR.0);
+    assert_eq!(net(&mesh, 0, "/g1/u1"), 0);
+    assert_eq!(weighed(&mesh, 1, "/grid/g1"), 0);
+    // In a day's table, too.
+    mesh.tick_ms = 60_000;
+    mesh.run(DAY.times(4));
+    assert_same(&mut mesh);
+    assert_eq!(net(&mesh, 0, "/g0/u0"), 800 * HOUR.0);
+    assert_eq!(weighed(&mesh, 1, "/grid/g1"), 0);
+}
+
+#[test]
+fn gpus_and_memory_beyond_what_the_charter_declares_are_refused_and_clamped() {
+    let mut mesh = Mesh::found_with(1, 2, vo::timing(), |charter| {
+        charter.charging = ChargingRule::Weights {
+            cpu: 1_000,
+            gpu: 8_000,
+            mem_gib: 0,
+            max: false,
+        };
+        for member in &mut charter.sites {
+            (member.gpus, member.mem_gib) = (Some(4), Some(64));
+        }
+    });
+    let end = mesh.now(1).wall;
+    let ran = (end.before(HOUR), end);
+    let of = |name: &str, gpus, mem_mib| UsageRecord {
+        gpus,
+        mem_mib,
+        ..job(name, "grid", "g0", "u0", ran, 1)
+    };
+    let absurd = [of("gpus", 5, 0), of("memory", 0, 64 * 1_024 + 1)];
+    let reported = mesh.report(1, &absurd).expect("answered");
+    assert_eq!((reported.counted, reported.refused.len()), (0, 2));
+    assert!(reported.refused[0].1.contains("5 GPUs"), "{reported:?}");
+    let many: Vec<UsageRecord> = (0..40)
+        .map(|index| of(&format!("much-{index}"), 4, 0))
+        .collect();
+    mesh.report(1, &many).expect("counted");
+    mesh.run(SETTLE);
+    assert_eq!([0, 1].map(|node| is_named(&mesh, node)), [true; 2]);
+    // The charge stays under what all cores and GPUs cost, in two windows at most.
+    let most = |cores: u64| u128::from(2 * (cores + 4 * 8) * HOUR.0 * 17 / 16) << 32;
+    assert!(weighed(&mesh, 1, "/grid") <= most(1_000));
+    // With fewer cores declared the same tables count for less, everywhere; and named is only who is over.
+    let mut charter = next_charter(&mesh.charter);
+    for member in &mut charter.sites {
+        member.cores = 10;
+    }
+    let charter = sign_charter(charter);
+    assert!(mesh.publish(0, charter.bytes()).is_ok());
+    mesh.run(SETTLE);
+    assert_same(&mut mesh);
+    let less = weighed(&mesh, 1, "/grid");
+    assert!(0 < less && less <= most(10), "{less}");
+    let mut charter = next_charter(&charter);
+    for member in &mut charter.sites {
+        (member.cores, member.gpus) = (10_000, None);
+    }
+    assert!(mesh.publish(0, sign_charter(charter).bytes()).is_ok());
+    mesh.run(SETTLE);
+    assert_same(&mut mesh);
+    assert!(weighed(&mesh, 1, "/grid") > less, "nothing was lost");
+    assert_eq!([0, 1].map(|node| is_named(&mesh, node)), [false; 2]);
+}

@@ -1,0 +1,239 @@
+//! `fairmesh correct`: takes jobs back that were reported in error; and `fairmesh audit`: who took what
+//! back, and why.
+//!
+//! Jobs are named by their ids, where the node keeps job records; or their records are handed in once
+//! more, in a file as `fairmesh report` takes it. Exit 0 where every job was taken back; 1 where one was
+//! refused: it says why, and the others are taken back all the same.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::bail;
+use fairmesh_model::WallTime;
+use fairmesh_records::{Options, Zone};
+
+use super::number::core_hours;
+use super::report::source::{Kind, Source};
+use super::{AskArgs, count, heading, name_or_id, unless_refused};
+use crate::control::answer::{Answer, AuditBody, CorrectionsBody, RefundBody};
+use crate::control::clean;
+use crate::output::{Align, Exit, Table, timestamp};
+
+/// Jobs in one request.
+const BATCH_JOBS: usize = 5_000;
+
+/// Take jobs back that were reported in error: their charge counts no more, here and at all other sites
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct CorrectArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Ids of the jobs, as the scheduler prints them
+    #[arg(value_name = "JOB", required_unless_present = "file")]
+    pub jobs: Vec<String>,
+    /// Their records, in a file as `fairmesh report` takes it; "-" is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "jobs")]
+    pub file: Option<PathBuf>,
+    /// Why: kept in the audit
+    #[arg(long, value_name = "TEXT")]
+    pub why: String,
+    /// Who does it, beside the user whom the system names [default: $SUDO_USER or $USER]
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// The cluster, where jobs of several have one id; with --file for records that do not say it
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Which run of the job, where there were several
+    #[arg(long, value_name = "N", conflicts_with = "file")]
+    pub instance: Option<u64>,
+    /// The format of the file, as for `fairmesh report`
+    #[arg(long, default_value = "auto", hide_default_value = true)]
+    pub format: String,
+    /// The time zone of local times in the file [default: this machine's]
+    #[arg(long, value_name = "ZONE")]
+    pub tz: Option<String>,
+}
+
+/// Show what was taken back, by whom and why
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct AuditArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Only of this job
+    #[arg(long, value_name = "ID")]
+    pub job: Option<String>,
+    /// Only by who has this in his name
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Most entries to list: the newest
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
+}
+
+/// Runs `fairmesh correct`.
+///
+/// # Errors
+/// If the file cannot be read, or the node cannot be asked.
+pub async fn run(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let lines = match &args.file {
+        None => named(args)?,
+        Some(file) => of_file(args, file)?,
+    };
+    let names = ["SUDO_USER", "USER"].map(|name| std::env::var(name).ok());
+    let by = args
+        .by
+        .clone()
+        .or_else(|| names.into_iter().flatten().next());
+    let parameters = [("why", Some(args.why.as_str())), ("by", by.as_deref())];
+    let mut refused = 0;
+    let mut charge = 0u128;
+    for batch in lines.chunks(BATCH_JOBS) {
+        let body = batch.concat();
+        let asked = args
+            .ask
+            .control()
+            .post_with::<Answer<CorrectionsBody>>("/v1/corrections", &parameters, body)
+            .await;
+        let Some(answer) = unless_refused(asked.map_err(Into::into))? else {
+            return Ok(Exit::Failure);
+        };
+        refused += answer.body.refused;
+        charge += answer.body.charge_core_ms.parse::<u128>().unwrap_or(0);
+        if args.ask.output.json {
+            serde_json::to_writer(&mut *out, &answer)?;
+            writeln!(out)?;
+            continue;
+        }
+        for job in &answer.body.taken_back {
+            let hours = core_hours(&job.charge_core_ms);
+            let (cluster, name) = (clean(&job.cluster), clean(&job.job));
+            writeln!(out, "{cluster} {name}: {hours} core-hours taken back")?;
+        }
+        for refusal in &answer.body.refusals {
+            eprintln!("fairmesh: {}", clean(&refusal.reason));
+        }
+    }
+    if !args.ask.output.json && lines.len() > 1 {
+        let hours = core_hours(&charge.to_string());
+        let jobs = count(lines.len() as u64 - refused.min(lines.len() as u64), "job");
+        writeln!(
+            out,
+            "{jobs}, {hours} core-hours taken back; {refused} refused"
+        )?;
+    }
+    Ok(if refused == 0 {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
+}
+
+fn line(value: &impl serde::Serialize) -> anyhow::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn named(args: &CorrectArgs) -> anyhow::Result<Vec<Vec<u8>>> {
+    let (cluster, instance) = (&args.cluster, args.instance);
+    let of = |job: &String| {
+        line(&serde_json::json!({ "job": job, "cluster": cluster, "instance": instance }))
+    };
+    args.jobs.iter().map(of).collect()
+}
+
+fn of_file(args: &CorrectArgs, file: &std::path::Path) -> anyhow::Result<Vec<Vec<u8>>> {
+    let zone = match &args.tz {
+        None => jiff::tz::TimeZone::system(),
+        Some(name) => jiff::tz::TimeZone::get(name)?,
+    };
+    let options = Options {
+        cluster: args.cluster.clone().unwrap_or_default(),
+        zone: Zone::new(zone),
+        columns: None,
+        growing: false,
+    };
+    let kind = Kind::parse(&args.format)?;
+    let mut source = Source::open(file, kind, &options, None, Arc::default())?;
+    let mut lines = Vec::new();
+    for (number, item) in source.by_ref() {
+        match item {
+            Ok(entry) => lines.push(match &entry.usage {
+                Some(usage) => line(usage)?,
+                None => line(&entry.record)?,
+            }),
+            // Nothing is taken back of a file that is not understood.
+            Err((why, _)) => bail!("{}:{number}: {}", file.display(), clean(&why)),
+        }
+    }
+    Ok(lines)
+}
+
+/// Runs `fairmesh audit`.
+///
+/// # Errors
+/// If the node cannot be asked.
+pub async fn audit(args: &AuditArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let parameters = [
+        ("job", args.job.as_deref()),
+        ("by", args.by.as_deref()),
+        ("limit", limit.as_deref()),
+    ];
+    let asked = args
+        .ask
+        .get::<AuditBody>("/v1/audit", &parameters, out)
+        .await;
+    let Some((answer, done)) = unless_refused(asked)? else {
+        return Ok(Exit::Failure);
+    };
+    if done {
+        return Ok(Exit::Success);
+    }
+    let mut table = Table::new(&[
+        ("When", Align::Left),
+        ("Site", Align::Left),
+        ("VO", Align::Left),
+        ("Path", Align::Left),
+        ("Job", Align::Left),
+        ("Jobs", Align::Right),
+        ("CoreHours", Align::Right),
+        ("By", Align::Left),
+        ("Why", Align::Left),
+    ])
+    .with_heading(heading(&answer.rests_on));
+    answer
+        .body
+        .refunds
+        .iter()
+        .for_each(|refund| table.row(row(refund)));
+    table.write(out, &args.ask.output)?;
+    if answer.body.more {
+        eprintln!("there are older ones: --limit says how many are listed");
+    }
+    Ok(Exit::Success)
+}
+
+fn row(refund: &RefundBody) -> [String; 9] {
+    let job = refund
+        .cluster
+        .iter()
+        .chain(&refund.job)
+        .map(|word| clean(word));
+    [
+        timestamp(WallTime(refund.at_ms)),
+        name_or_id(refund.site_name.as_deref(), &refund.site),
+        refund
+            .vo
+            .as_deref()
+            .map_or_else(|| "local".to_owned(), |vo| name_or_id(None, vo)),
+        clean(&refund.path),
+        job.collect::<Vec<_>>().join(" "),
+        refund.jobs.to_string(),
+        core_hours(&refund.charge_core_ms),
+        clean(&refund.by),
+        clean(&refund.why),
+    ]
+}

@@ -1,0 +1,74 @@
+//! Answers about jobs that were taken back.
+
+use serde::{Deserialize, Serialize};
+
+use super::Refusal;
+
+/// `fairmesh.corrections/1`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct CorrectionsBody {
+    /// Lines that were not blank.
+    pub read: u64,
+    /// The jobs that were taken back.
+    pub taken_back: Vec<TakenBackBody>,
+    /// What they had been charged and are charged no more.
+    pub charge_core_ms: String,
+    /// Jobs that were refused.
+    pub refused: u64,
+    /// The first of them.
+    pub refusals: Vec<Refusal>,
+}
+
+/// A job that was taken back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakenBackBody {
+    /// Its cluster.
+    pub cluster: String,
+    /// Its id.
+    pub job: String,
+    /// Which run.
+    pub instance: u64,
+    /// What was taken back.
+    pub charge_core_ms: String,
+}
+
+/// `fairmesh.audit/1`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AuditBody {
+    /// What was taken back, the oldest first.
+    pub refunds: Vec<RefundBody>,
+    /// Whether there were older ones that are not listed.
+    pub more: bool,
+}
+
+/// What was taken back at once of an account.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RefundBody {
+    /// The site that took it back.
+    pub site: String,
+    /// Its name in a charter.
+    pub site_name: Option<String>,
+    /// When, by that site's clock; of several jobs the last one.
+    pub at_ms: u64,
+    /// The VO; none for the site's own accounts.
+    pub vo: Option<String>,
+    /// The account.
+    pub path: String,
+    /// How many jobs.
+    pub jobs: u64,
+    /// The job, where it is this site's own: other sites are told of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The job's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Which run of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<u64>,
+    /// What was taken back.
+    pub charge_core_ms: String,
+    /// Who did it.
+    pub by: String,
+    /// Why.
+    pub why: String,
+}

@@ -1,0 +1,272 @@
+//! `POST /v1/corrections?why=[&by=]`: jobs that were reported in error are taken back; and `GET /v1/audit`:
+//! what was taken back, by whom and why.
+//!
+//! A line of the body names a job that the record log has (`{"job": "4711"}`, with `cluster` and
+//! `instance` where there are several), or is its record as it was reported. Both are for writers only:
+//! they show single jobs.
+//!
+//! Invariant: what the answer says was taken back is durable, and is never taken back again; who did it
+//! is the user whom the system names, whatever he calls himself.
+
+use std::collections::HashSet;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::response::IntoResponse;
+use fairmesh_model::{JobKey, UsageRecord, WallTime};
+use fairmesh_records::{BatchRecord, ChargeRule, RECORD_BYTES_MAX};
+use fairmesh_site::{Refund, Site};
+use serde::Deserialize;
+
+use super::access::Peer;
+use super::answer::{AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
+use super::error::ApiError;
+use super::extract::Params;
+use super::feed::{Feed, Pieces};
+use super::lines::Lines;
+use super::rests_on::{answer, rests_on, site_name};
+use super::text::clean;
+use super::{Shared, State};
+use crate::record_log::{LogError, RecordLog, find_job};
+
+/// Jobs that are taken back at once: one durable write each time.
+const BATCH_JOBS: usize = 500;
+
+/// Most entries that one answer lists: the newest.
+const AUDIT_MAX: usize = 100_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    why: String,
+    by: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AuditQuery {
+    job: Option<String>,
+    by: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Which job.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "serde_json::Value")]
+enum Line {
+    Named(Named),
+    Usage(Box<UsageRecord>),
+    Batch(Box<BatchRecord>),
+}
+
+/// A job of the record log. Of any cluster and run, where there is only one such job.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    job: String,
+    cluster: Option<String>,
+    instance: Option<u64>,
+}
+
+impl TryFrom<serde_json::Value> for Line {
+    type Error = serde_json::Error;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, serde_json::Error> {
+        if value.get("start_ms").is_some() {
+            serde_json::from_value(value).map(Self::Usage)
+        } else if value.get("state").is_some() {
+            serde_json::from_value(value).map(Self::Batch)
+        } else {
+            serde_json::from_value(value).map(Self::Named)
+        }
+    }
+}
+
+pub(super) async fn post(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    Params(query): Params<Query>,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    if query.why.trim().is_empty() {
+        return Err(ApiError::bad_request("a correction needs a reason").hint("why=…"));
+    }
+    let by = attributed(query.by.as_deref(), peer);
+    let mut feed = Feed::<Line>::of(Lines::of(RECORD_BYTES_MAX));
+    let mut taken_back = Vec::new();
+    let mut pieces = Pieces::new(body, shared.options.limits.body_idle_max);
+    let mut ended = false;
+    while !ended {
+        match pieces.next(&feed.report).await? {
+            Some(piece) => feed.take(&piece),
+            None => {
+                feed.finish();
+                ended = true;
+            }
+        }
+        while feed.items.len() >= BATCH_JOBS || (ended && !feed.items.is_empty()) {
+            let words = (by.clone(), query.why.clone());
+            hand_over(&shared, &mut feed, &mut taken_back, words).await?;
+        }
+    }
+    let rests_on = shared.node().ask(rests_on).await?;
+    let report = feed.into_report();
+    let body = CorrectionsBody {
+        read: report.read,
+        taken_back,
+        charge_core_ms: report.charge_core_ms,
+        refused: report.refused,
+        refusals: report.refusals,
+    };
+    Ok(answer("corrections", rests_on, body))
+}
+
+/// Who does it: what he calls himself, and whom the system says he is.
+fn attributed(by: Option<&str>, peer: Peer) -> String {
+    let user = peer.uid.map_or("unknown".to_owned(), |uid| uid.to_string());
+    match by.map(str::trim).filter(|by| !by.is_empty()) {
+        Some(by) => format!("{} (uid {user})", clean(by)),
+        None => format!("uid {user}"),
+    }
+}
+
+async fn hand_over(
+    shared: &Shared,
+    feed: &mut Feed<Line>,
+    taken_back: &mut Vec<TakenBackBody>,
+    (by, why): (String, String),
+) -> Result<(), ApiError> {
+    let end = feed.items.len().min(BATCH_JOBS);
+    let lines: Vec<(u64, Line)> = feed.items.drain(..end).collect();
+    let (rule, log) = {
+        let settings = shared.options.settings.borrow();
+        (settings.charge_rule.clone(), shared.options.records.clone())
+    };
+    let now = shared.node().ask(|_, now| now.wall).await?;
+    let read = tokio::task::spawn_blocking(move || {
+        let records = lines.into_iter().map(|(number, line)| {
+            let record = record_of(line, log.as_deref(), (&rule, now));
+            (number, record)
+        });
+        records.collect::<Vec<_>>()
+    });
+    let (mut numbers, mut records) = (Vec::new(), Vec::new());
+    for (number, record) in read.await.map_err(ApiError::internal)? {
+        match record {
+            Ok(record) => {
+                numbers.push(number);
+                records.push(record);
+            }
+            Err(why) => feed.refuse(number, &why),
+        }
+    }
+    let keys: Vec<JobKey> = records.iter().map(|record| record.key.clone()).collect();
+    let reported = shared.node().correct(records, by, why).await?;
+    let bodies = reported.taken_back.iter().filter_map(|(index, charge)| {
+        let key = keys.get(*index)?;
+        Some(TakenBackBody {
+            cluster: clean(&key.cluster),
+            job: clean(&key.job),
+            instance: key.instance,
+            charge_core_ms: charge.to_string(),
+        })
+    });
+    taken_back.extend(bodies);
+    feed.add(&reported, &numbers);
+    Ok(())
+}
+
+/// The record of a job, as it was reported. Blocks on the disk.
+fn record_of(
+    line: Line,
+    log: Option<&RecordLog>,
+    (rule, now): (&ChargeRule, WallTime),
+) -> Result<UsageRecord, String> {
+    let batch = match line {
+        Line::Usage(record) => return Ok(*record),
+        Line::Batch(record) => *record,
+        Line::Named(named) => {
+            let log = log.ok_or_else(|| {
+                "this node keeps no job records: hand in the job's record as it was reported"
+                    .to_owned()
+            })?;
+            let unread = |error: LogError| error.to_string();
+            let connection = log.reader().map_err(unread)?;
+            let wanted = (named.cluster.as_deref(), &*named.job, named.instance);
+            find_job(&connection, wanted).map_err(unread)??
+        }
+    };
+    rule.usage(&batch, now)
+        .map_err(|skip| format!("job `{}` was not charged: {skip}", clean(&batch.key.job)))
+}
+
+/// The jobs that were taken back, as they are named in the record log.
+pub(super) fn corrected(site: &Site) -> HashSet<JobKey> {
+    site.refunds().map(|refund| refund.job.clone()).collect()
+}
+
+pub(super) async fn get_audit(
+    axum::extract::State(shared): State,
+    Params(query): Params<AuditQuery>,
+) -> Result<impl IntoResponse, ApiError> {
+    let most = query.limit.unwrap_or(AUDIT_MAX).min(AUDIT_MAX);
+    let (rests_on, mut refunds) = shared
+        .node()
+        .ask(move |site, now| (rests_on(site, now), listed(site, &query)))
+        .await?;
+    refunds.sort_by_key(|refund| refund.at_ms);
+    let more = refunds.len() > most;
+    refunds.drain(..refunds.len().saturating_sub(most));
+    Ok(answer("audit", rests_on, AuditBody { refunds, more }))
+}
+
+fn listed(site: &Site, query: &AuditQuery) -> Vec<RefundBody> {
+    let own = site.refunds().map(|refund| own_body(site, refund));
+    let is_wanted = |body: &RefundBody| {
+        let of_job = query.job.is_none() || body.job == query.job;
+        let by = query.by.as_deref();
+        of_job && by.is_none_or(|by| body.by.contains(by))
+    };
+    own.filter(is_wanted).collect()
+}
+
+fn own_body(site: &Site, refund: &Refund) -> RefundBody {
+    RefundBody {
+        site: site.id().to_string(),
+        site_name: site_name(site, site.id()),
+        at_ms: refund.at.0,
+        vo: refund.vo.map(|vo| vo.to_string()),
+        path: clean(&refund.path.to_string()),
+        jobs: 1,
+        cluster: Some(clean(&refund.job.cluster)),
+        job: Some(clean(&refund.job.job)),
+        instance: Some(refund.job.instance),
+        charge_core_ms: refund.charge.to_string(),
+        by: clean(&refund.by),
+        why: clean(&refund.why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_a_job_or_is_its_record() {
+        let named: Line = serde_json::from_str("{\"job\": \"4711\"}").expect("a name");
+        assert!(matches!(named, Line::Named(Named { cluster: None, .. })));
+        let usage = "{\"cluster\":\"c\",\"job\":\"1\",\"user\":\"u\",\"start_ms\":1,\"end_ms\":2,\"cores\":1}";
+        assert!(matches!(serde_json::from_str(usage), Ok(Line::Usage(_))));
+        for bad in ["{}", "{\"job\": 1}", "{\"job\": \"1\", \"rank\": 2}", "[]"] {
+            assert!(serde_json::from_str::<Line>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn who_does_it_is_whom_the_system_names() {
+        let peer = Peer { uid: Some(1_000) };
+        assert_eq!(attributed(Some(" ann\n"), peer), "ann (uid 1000)");
+        assert_eq!(attributed(None, peer), "uid 1000");
+        assert_eq!(attributed(Some(""), Peer { uid: None }), "uid unknown");
+    }
+}
