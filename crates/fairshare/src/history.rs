@@ -2,7 +2,7 @@
 //!
 //! Invariants: a weight is at most [`ONE`]; it never rises with age; it depends on nothing but the
 //! rule, the window length and the two windows. From [`OLD_DAYS`] days on, all windows of one day
-//! weigh what the day's middle window weighs, so that hourly cells and the merged cell of their day
+//! weigh what the day's middle window weighs, so that the cells of hours and the cell of their day
 //! make the same sum, bit for bit.
 //!
 //! How it is exact: `2^-(r/h)` is the product of `2^-(1/2), 2^-(1/4), …` picked by the binary
@@ -19,8 +19,8 @@ use fairmesh_model::{HistoryRule, Share, Span, Window, WindowLength, mutant, mut
 /// The weight of present usage: weights are in units of 2^-32.
 pub const ONE: u64 = 1 << 32;
 
-/// From this many days on, a window weighs what the middle window of its day weighs. Usage seals
-/// by day after two days, so three leave a day of slack.
+/// From this many days on, a window weighs what the middle window of its day weighs. A site
+/// writes a day's table in place of its hours after two days, so three leave a day of slack.
 pub const OLD_DAYS: u32 = 3;
 
 /// Longest table of precomputed weights, in windows. Bounds memory to 32 KiB a rule, whatever a

@@ -1,6 +1,6 @@
 //! From the node's configuration to what the site and the network take.
 //!
-//! Invariant: nothing is decided here; every field is carried over. Deliberately not here: what
+//! Invariant: nothing is decided here; every field is taken over. Deliberately not here: what
 //! neither knows of (sockets, files).
 
 use std::collections::BTreeMap;

@@ -28,10 +28,10 @@ use crate::store::StoreError;
 /// Between two probes of a node: what "within three sync intervals" is counted in.
 pub(super) const SYNC: Duration = Duration::from_millis(1_000);
 
-/// Between two batches of a VO, where schedulers wait for them: 100 ms are minutes of fast time.
+/// Between two heads of a site in a VO, where schedulers wait for them: 100 ms are minutes of fast time.
 const PUBLISH_SCHEDULING: Millis = Millis(100);
 
-/// Between two batches of a VO, where jobs run when a log says so.
+/// Between two heads of a site in a VO, where jobs run when a log says so.
 const PUBLISH_REPLAYING: Millis = Millis(500);
 
 /// One node.

@@ -102,7 +102,7 @@ pub(super) fn distinct(states: &[NodeState]) -> usize {
         .len()
 }
 
-/// The last batch of each stream that any node holds.
+/// The newest head of each site's start that any node holds.
 pub(super) async fn join_of_vectors(
     grid: &Grid,
 ) -> anyhow::Result<BTreeMap<(VoId, StreamId), Seq>> {

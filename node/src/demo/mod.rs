@@ -200,7 +200,7 @@ impl Show<'_> {
             views_while_cut: heal.map(|heal| heal.views_while_cut),
             sync_interval_ms: u64::try_from(SYNC.as_millis()).expect("a second"),
             bytes_per_node: self.bytes_per_node(),
-            batches: propagation.count(),
+            heads: propagation.count(),
             start_ms: self.start_ms,
         };
         self.screen.finish(&report, &shares);

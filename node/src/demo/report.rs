@@ -30,8 +30,8 @@ pub(super) struct Report {
     pub(super) sync_interval_ms: u64,
     /// Payload bytes that a node received, on average.
     pub(super) bytes_per_node: u64,
-    /// Batches that reached all nodes.
-    pub(super) batches: usize,
+    /// Heads that reached all nodes.
+    pub(super) heads: usize,
     /// From the start of the command to a mesh that holds all documents.
     pub(super) start_ms: u64,
 }
@@ -85,13 +85,13 @@ impl Report {
             _ => String::new(),
         };
         format!(
-            "{views}\n{heal}{} jobs ended. A change reached all nodes in {} ms (median), {} ms (99 %), {} ms (worst), over {} batches.\n\
+            "{views}\n{heal}{} jobs ended. A change reached all nodes in {} ms (median), {} ms (99 %), {} ms (worst), over {} heads.\n\
              A node received {} kB. No server took part.",
             self.jobs,
             self.propagation_ms.p50,
             self.propagation_ms.p99,
             self.propagation_ms.max,
-            self.batches,
+            self.heads,
             self.bytes_per_node / 1_000
         )
     }

@@ -77,7 +77,7 @@ fn headline(progress: &Progress<'_>) -> String {
     let agreement = match (progress.cut, views) {
         (true, _) => format!("the mesh is CUT in two: {views} different views"),
         (false, 1) => "all nodes hold the same view".to_owned(),
-        (false, views) => format!("{views} views, one batch apart"),
+        (false, views) => format!("{views} views, a head apart"),
     };
     format!(
         "{:>3} of {} s · {} jobs ended · {agreement}",

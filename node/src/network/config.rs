@@ -16,8 +16,8 @@ pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// peer blocks a stream for minutes; too small, and a newcomer needs many more round trips.
 pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
-/// Largest gossip message. Gossip carries fresh batches, which are small; whatever is larger is
-/// left to anti-entropy. It is copied to every mesh peer, so large messages cost eightfold.
+/// Largest gossip message. A head with what changed is mostly small; one that is larger is
+/// pushed without that, and pulled by anti-entropy. It is copied to every mesh peer, so large messages cost eightfold.
 pub const GOSSIP_BYTES_MAX: usize = 64 << 10;
 
 /// Commands that wait for the network task. Beyond this `send` waits.

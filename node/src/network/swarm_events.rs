@@ -123,7 +123,7 @@ impl Driver {
         } else {
             self.dial_failed(
                 site,
-                "it closed the connection unheard: does it know a charter that names this site?",
+                "it closed the connection without a word: does it know a charter that names this site?",
             );
         }
     }

@@ -55,7 +55,7 @@ impl Booked {
     }
 
     /// Takes out up to `amount` of what was added in `span` and returns how much that was. Windows that
-    /// were merged since are taken out of their day, which weighs the same.
+    /// have given way to their day since are taken out of it, which weighs the same.
     pub(crate) fn take(&mut self, span: Span, day: Span, amount: u64, reach: Reach) -> u64 {
         let mut left = amount;
         let places = if span == day {
