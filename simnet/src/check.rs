@@ -16,7 +16,7 @@ use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 
 use crate::invariants::{Invariant, LIVENESS, Liveness, NO_PANIC, Seen, Steps, TABLE, Violation};
-use crate::liar::Liars;
+use crate::liar::{Liars, Lie, named};
 use crate::oracle::{Amounts, Oracle};
 use crate::swarm::{Feeds, Options, plan_faults};
 use crate::vo::Relabel;
@@ -93,12 +93,21 @@ pub struct Run {
     relabels: Vec<Relabel>,
     /// Members that lie.
     liars: BTreeSet<usize>,
+    /// Of these, those whose nodes may see other things than honest ones.
+    blinded: BTreeSet<usize>,
     /// Jobs that liars have made up.
     false_jobs: u64,
     /// The one invariant that is checked, where it is not all of them.
     only: Option<&'static str>,
     stats: RunStats,
     failure: Option<Failure>,
+}
+
+/// Liars whose nodes may see other things than honest ones.
+fn blinded(options: &Options) -> BTreeSet<usize> {
+    let sees = |lie: &str| named(lie).is_some_and(Lie::sees_rightly);
+    let liars = options.liars.iter().filter(|liar| !sees(&liar.lie));
+    liars.map(|liar| liar.site).collect()
 }
 
 impl Run {
@@ -117,7 +126,7 @@ impl Run {
             .map(|node| (node.id, node.index))
             .collect();
         let liars = (!options.liars.is_empty())
-            .then(|| Liars::new(seed, &options.liars, Rc::clone(&facts)))
+            .then(|| Liars::new(seed, &options.liars, &vos, Rc::clone(&facts)))
             .map(|liars| Box::new(liars) as Box<dyn Tamper>);
         let watch = Watch::new(Rc::clone(&facts), liars, garbage, node_of);
         world.set_tamper(Some(Box::new(watch)));
@@ -125,8 +134,8 @@ impl Run {
         let mut oracle = Oracle::new(options.sites);
         for vo in &vos {
             oracle.published.found(vo.id, vo.spec.window);
-            oracle.documents.signed(vo.charter.bytes());
-            oracle.documents.signed(vo.policy.bytes());
+            vo.documents()
+                .for_each(|bytes| oracle.documents.signed(bytes));
         }
         let mut run = Self {
             seed,
@@ -150,6 +159,7 @@ impl Run {
             told_again: false,
             relabels: vec![Relabel::Usual; options.sites],
             liars: options.liars.iter().map(|liar| liar.site).collect(),
+            blinded: blinded(&options),
             false_jobs: 0,
             only: None,
             stats: RunStats::default(),
@@ -342,7 +352,7 @@ impl Run {
         check: impl Fn(&mut dyn Invariant, &Seen<'_>, &mut u64) -> Result<(), Violation>,
     ) {
         let facts = self.facts.take();
-        self.facts.borrow_mut().is_calm = facts.is_calm;
+        self.facts.replace(facts.behind());
         self.stats.garbage += facts.garbage;
         if node.is_some_and(|node| self.is_liar(node)) {
             return;
@@ -374,9 +384,10 @@ impl Run {
         self.look_at = now.after(LOOK_EVERY.times(self.options.stretch));
         if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
             (0..self.options.sites).for_each(|node| self.tell_the_rest(node));
+            self.facts.borrow_mut().is_still = true;
         }
         let vos = self.world.founded_vos();
-        let difference = Liveness::difference(&self.world, vos, &self.liars);
+        let difference = Liveness::difference(&self.world, vos, &self.blinded);
         let looked = liveness.look(now, difference);
         self.phase = Phase::Healed(liveness);
         match looked {

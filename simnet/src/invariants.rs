@@ -31,6 +31,7 @@ mod owner;
 mod policies;
 mod prices;
 mod priorities;
+mod privacy;
 mod total;
 mod twice;
 
@@ -155,7 +156,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 14] = [
+pub const TABLE: [Entry; 15] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -195,6 +196,11 @@ pub const TABLE: [Entry; 14] = [
         name: "prices",
         says: "what a site's machines cost is what its owner said, and at rest what he says, everywhere",
         make: |nodes| Box::new(prices::Prices::new(nodes)),
+    },
+    Entry {
+        name: "privacy",
+        says: "what the members of a VO hold is told to its members only",
+        make: |_| Box::new(privacy::Privacy),
     },
     Entry {
         name: "limits",

@@ -6,7 +6,7 @@
 //!
 //! Invariant: whatever liars do, honest sites stay identical, count each other exactly, keep their
 //! bounds of memory and disk, and let a liar move no more than its declared capacity. Each lie is a row
-//! of one table. Those that this core does not withstand say why, and are drawn only when asked for.
+//! of one table. Liars go on for a while after the heal; those about clocks and questions never stop.
 
 use std::fmt;
 
@@ -40,8 +40,6 @@ pub struct Lie {
     pub does: &'static str,
     /// Whether honest sites must name the liar to their operators.
     pub is_named: bool,
-    /// Why this core does not withstand it; `None` where it does.
-    pub weakness: Option<&'static str>,
     pub(crate) how: How,
 }
 
@@ -87,26 +85,40 @@ pub(crate) enum Forged {
     Running,
     Incarnations,
     EmptyCells,
+    OverClaim,
+    FutureUsage,
+    OldUsage,
     TakenBack,
+    FalseProof,
     OtherSite,
     Stranger,
     Documents,
+    ManyParts,
+    WithheldParts,
+    Largest,
     AskAgain,
 }
 
+impl Forged {
+    /// Whether it goes into answers, because it does not fit into a push.
+    pub(crate) const fn is_served(self) -> bool {
+        matches!(self, Self::ManyParts | Self::WithheldParts | Self::Largest)
+    }
+}
+
 /// All lies.
-pub const LIES: [Lie; 23] = [
+pub const LIES: [Lie; 30] = [
     told(
         Told::OverReport,
         "over-report",
-        "reports jobs of all cores that can be written, over weeks",
-    ),
+        "reports, over weeks, many times the jobs that its machines can run",
+    )
+    .named(),
     told(
         Told::OverRunning,
         "over-running",
-        "lists running jobs of all cores that can be written, for years",
-    )
-    .weak("lists of running jobs have no bound of amount or date"),
+        "lists many times the running jobs that its machines can run, for years",
+    ),
     told(Told::OldJobs, "old-jobs", "reports jobs of 1970"),
     told(
         Told::ManyAccounts,
@@ -127,8 +139,7 @@ pub const LIES: [Lie; 23] = [
         Told::ClockAhead,
         "clock-ahead",
         "goes by a clock that is fifty years ahead",
-    )
-    .weak("two members whose clocks are ahead make each other believe them, and everybody forget"),
+    ),
     told(
         Told::ClockBehind,
         "clock-behind",
@@ -158,109 +169,128 @@ pub const LIES: [Lie; 23] = [
     forged(
         Forged::Contradiction,
         "contradiction",
-        "signs two statements with one number",
-        true,
-    ),
-    forged(
-        Forged::Ahead,
-        "ahead",
-        "signs statements that are years ahead",
-        true,
+        "signs two heads with one number, of the same content and of other content",
     )
-    .weak(
-        "heartbeats are believed whatever moment they name: two such members make everybody forget",
-    ),
+    .named(),
+    forged(Forged::Ahead, "ahead", "signs heads that are years ahead").named(),
     forged(
         Forged::Running,
         "forged-running",
         "signs that its running jobs will use all that can be written",
-        true,
-    )
-    .weak("lists of running jobs have no bound, and count though the VO does not look ahead"),
+    ),
     forged(
         Forged::Incarnations,
         "incarnations",
-        "signs statements of countless incarnations",
-        false,
-    )
-    .weak("up to 1,024 streams of each member are kept, and all are told of in every exchange"),
+        "signs heads of countless incarnations",
+    ),
     forged(
         Forged::EmptyCells,
         "empty-cells",
         "signs empty counters of countless accounts",
-        true,
     )
-    .weak("empty counters pass every check, and are kept and compared like others"),
+    .named(),
+    forged(
+        Forged::OverClaim,
+        "over-claim",
+        "signs that it has run, in each hour, all that can be written",
+    )
+    .named(),
+    forged(
+        Forged::FutureUsage,
+        "future-usage",
+        "signs usage of windows that are years ahead",
+    )
+    .named(),
+    forged(Forged::OldUsage, "old-usage", "signs usage of 1970").named(),
     forged(
         Forged::TakenBack,
         "taken-back",
         "takes back what it has published",
-        true,
     )
-    .weak(
-        "a member may declare its streams over at any time: what they counted goes without a word",
-    ),
+    .named(),
+    forged(
+        Forged::FalseProof,
+        "false-proof",
+        "passes on two honest heads as a proof that their site contradicts itself",
+    )
+    .named(),
     forged(
         Forged::OtherSite,
         "other-site",
-        "signs statements of another site",
-        true,
-    ),
+        "signs heads of another site",
+    )
+    .named(),
     forged(
         Forged::Stranger,
         "stranger",
-        "passes on statements of a site that is no member",
-        true,
-    ),
+        "passes on heads of a site that is no member",
+    )
+    .named(),
     forged(
         Forged::Documents,
         "documents",
         "pushes documents as long as they may be, which no authority signed",
-        true,
+    )
+    .named(),
+    forged(
+        Forged::ManyParts,
+        "many-parts",
+        "signs heads of more parts than one may have",
+    )
+    .named(),
+    forged(
+        Forged::WithheldParts,
+        "withheld-parts",
+        "signs head after head of megabytes that it gives to nobody",
+    ),
+    forged(
+        Forged::Largest,
+        "largest",
+        "signs heads that fill an answer, of parts that nobody can read",
     ),
     forged(
         Forged::AskAgain,
         "ask-again",
         "answers every pull with the wish to be asked again",
-        false,
     ),
 ];
 
 const fn told(how: Told, name: &'static str, does: &'static str) -> Lie {
-    Lie {
-        name,
-        does,
-        is_named: false,
-        weakness: None,
-        how: How::Told(how),
-    }
+    Lie::of(How::Told(how), name, does)
 }
 
 const fn sent(how: Sent, name: &'static str, does: &'static str) -> Lie {
-    Lie {
-        name,
-        does,
-        is_named: false,
-        weakness: None,
-        how: How::Sent(how),
-    }
+    Lie::of(How::Sent(how), name, does)
 }
 
-const fn forged(how: Forged, name: &'static str, does: &'static str, is_named: bool) -> Lie {
-    Lie {
-        name,
-        does,
-        is_named,
-        weakness: None,
-        how: How::Forged(how),
-    }
+const fn forged(how: Forged, name: &'static str, does: &'static str) -> Lie {
+    Lie::of(How::Forged(how), name, does)
 }
 
 impl Lie {
-    /// A lie that this core does not withstand, and why.
-    const fn weak(mut self, why: &'static str) -> Self {
-        self.weakness = Some(why);
+    const fn of(how: How, name: &'static str, does: &'static str) -> Self {
+        Self {
+            name,
+            does,
+            is_named: false,
+            how,
+        }
+    }
+
+    /// A lie that honest sites must name.
+    const fn named(mut self) -> Self {
+        self.is_named = true;
         self
+    }
+
+    /// Whether the liar's node runs the real code on a right clock and says what it thinks, so that it
+    /// sees its VOs as honest sites do.
+    pub(crate) fn sees_rightly(&self) -> bool {
+        use Told::{ManyAccounts, OldJobs, OverReport, OverRunning, Prices, Relabelled};
+        matches!(
+            self.how,
+            How::Told(OverReport | OverRunning | OldJobs | ManyAccounts | Relabelled | Prices)
+        )
     }
 }
 
@@ -272,7 +302,7 @@ pub fn named(name: &str) -> Option<&'static Lie> {
 /// Which lies are drawn.
 #[derive(Debug, Clone, Copy)]
 pub enum Choice {
-    /// Those that this core withstands, in a third of all seeds.
+    /// Those that this core withstands, in a third of all seeds: all that there are.
     Withstood,
     /// Any, in all seeds.
     All,
@@ -323,8 +353,7 @@ pub(crate) fn draw(seed: Seed, sites: usize, choice: Choice) -> Vec<Liar> {
 
 fn pick(random: &mut Stream, choice: Choice) -> &'static Lie {
     let is_drawn = |lie: &&Lie| match choice {
-        Choice::Withstood => lie.weakness.is_none(),
-        Choice::All => true,
+        Choice::Withstood | Choice::All => true,
         Choice::One(one) => lie.name == one.name,
     };
     let lies: Vec<&'static Lie> = LIES.iter().filter(is_drawn).collect();

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use fairmesh_model::{AccountPath, JobKey, MonoTime, RunningJob, UsageRecord, VoId};
 
 pub mod answers;
+pub mod clamp;
 pub mod cost;
 mod documents;
 mod ledger;

@@ -92,6 +92,8 @@ pub struct VoSpec {
     pub discounts: Discounts,
     /// How siblings are compared.
     pub distance: Distance,
+    /// Whether who divides the first group's share is somebody else.
+    pub delegates: bool,
     /// When its first documents were issued.
     pub issued: WallTime,
     /// How long documents are valid.
@@ -120,6 +122,7 @@ impl VoSpec {
             charging: ChargingRule::CpuTime,
             discounts: Discounts::NONE,
             distance: Distance::Absolute,
+            delegates: false,
             issued: START.before(DAY),
             valid: VALIDITY,
         }
@@ -137,28 +140,62 @@ pub struct Vo {
     pub charter: Signed<Charter>,
     /// The newest policy of the whole tree.
     pub policy: Signed<SharePolicy>,
-    authority: Arc<SigningKey>,
+    /// The policy of the first group, where it is delegated.
+    pub delegated: Option<Signed<SharePolicy>>,
+    authority: Arc<[SigningKey; 2]>,
 }
 
 impl Vo {
     /// Signs the first charter and the first policy of VO `index`.
     pub fn found(index: usize, spec: VoSpec) -> Result<Self, DocumentError> {
-        let authority = Arc::new(authority_key(index));
-        let charter = Signed::sign(first_charter(&spec, &authority), &[&authority])?;
+        let authority = Arc::new([authority_key(index), key("second authority", index)]);
+        let role = Role {
+            keys: authority.iter().map(SigningKey::key_id).collect(),
+            threshold: 2,
+        };
+        let charter = Signed::sign(first_charter(&spec, &role), &authority.each_ref())?;
         let id = charter.vo();
-        let policy = Signed::sign(first_policy(&spec, id), &[&authority])?;
+        let delegate = key("delegate", index);
+        let (policy, below) = first_policies(&spec, id, &delegate);
+        let policy = Signed::sign(policy, &authority.each_ref())?;
+        let delegated = below.map(|below| Signed::sign(below, &[&delegate]));
         Ok(Self {
             spec,
             id,
             charter,
             policy,
+            delegated: delegated.transpose()?,
             authority,
         })
     }
 
-    /// The key that signs its documents.
-    pub fn authority(&self) -> &SigningKey {
-        &self.authority
+    /// The newest document of each kind.
+    pub fn documents(&self) -> impl Iterator<Item = &[u8]> {
+        let policies = [&self.policy].into_iter().chain(&self.delegated);
+        let policies = policies.map(|policy| &policy.bytes()[..]);
+        [&self.charter.bytes()[..]].into_iter().chain(policies)
+    }
+
+    /// What nobody may take: the next policy, which one of two keys has signed, and a charter that
+    /// takes the VO over, which its own keys have signed alone.
+    pub fn usurped(&self) -> Result<[Vec<u8>; 2], DocumentError> {
+        let mut policy = self.policy.claimed().clone();
+        policy.version += 1;
+        for entry in policy.shares.values_mut() {
+            entry.share = Share::ZERO;
+        }
+        let policy = Signed::sign(policy, &[&self.authority[0]])?;
+        let usurper = key("usurper", 0);
+        let charter = Charter {
+            version: self.charter.claimed().version + 1,
+            vo: Some(self.id),
+            previous: Some(self.charter.hash()),
+            authority: Role::single(usurper.key_id()),
+            policy: Role::single(usurper.key_id()),
+            ..self.charter.claimed().clone()
+        };
+        let charter = Signed::sign(charter, &[&usurper])?;
+        Ok([policy.bytes().to_vec(), charter.bytes().to_vec()])
     }
 
     /// Signs the next charter, as the last one with `change`, and returns its bytes.
@@ -173,7 +210,7 @@ impl Vo {
             ..self.charter.claimed().clone()
         };
         change(&mut charter);
-        self.charter = Signed::sign(charter, &[&self.authority])?;
+        self.charter = Signed::sign(charter, &self.authority.each_ref())?;
         Ok(self.charter.bytes().to_vec())
     }
 
@@ -185,7 +222,7 @@ impl Vo {
         let mut policy = self.policy.claimed().clone();
         policy.version += 1;
         change(&mut policy);
-        self.policy = Signed::sign(policy, &[&self.authority])?;
+        self.policy = Signed::sign(policy, &self.authority.each_ref())?;
         Ok(self.policy.bytes().to_vec())
     }
 
@@ -202,7 +239,7 @@ impl Vo {
     }
 }
 
-fn first_charter(spec: &VoSpec, authority: &SigningKey) -> Charter {
+fn first_charter(spec: &VoSpec, role: &Role) -> Charter {
     let members = spec.members.iter();
     Charter {
         version: 1,
@@ -211,8 +248,8 @@ fn first_charter(spec: &VoSpec, authority: &SigningKey) -> Charter {
         name: spec.name.clone(),
         issued: spec.issued,
         expires: spec.issued.after(spec.valid),
-        authority: Role::single(authority.key_id()),
-        policy: Role::single(authority.key_id()),
+        authority: role.clone(),
+        policy: role.clone(),
         sites: members
             .map(|(site, cores)| Vo::member(*site, *cores))
             .collect(),
@@ -225,23 +262,38 @@ fn first_charter(spec: &VoSpec, authority: &SigningKey) -> Charter {
     }
 }
 
-fn first_policy(spec: &VoSpec, vo: VoId) -> SharePolicy {
-    let entry = |(at, share): &(String, Share)| {
-        let entry = ShareEntry {
-            share: *share,
-            delegate: None,
-        };
-        (path(at), entry)
-    };
-    SharePolicy {
+/// The policy of the whole tree, and that of the first group where it is delegated.
+fn first_policies(
+    spec: &VoSpec,
+    vo: VoId,
+    delegate: &SigningKey,
+) -> (SharePolicy, Option<SharePolicy>) {
+    let entry = |share: Share, delegate| ShareEntry { share, delegate };
+    let shares = spec.shares.iter().map(|(at, share)| (path(at), *share));
+    let mut shares: BTreeMap<AccountPath, ShareEntry> =
+        shares.map(|(at, share)| (at, entry(share, None))).collect();
+    let policy = |path, shares| SharePolicy {
         vo,
-        path: AccountPath::root(),
+        path,
         version: 1,
         previous: None,
         issued: spec.issued,
         expires: spec.issued.after(spec.valid),
-        shares: spec.shares.iter().map(entry).collect(),
-    }
+        shares,
+    };
+    let first = shares.keys().next().cloned().filter(|_| spec.delegates);
+    let Some(first) = first else {
+        return (policy(AccountPath::root(), shares), None);
+    };
+    let of_first = shares.iter().filter_map(|(at, entry)| {
+        let below = at.relative_to(&first).filter(|below| !below.is_root())?;
+        Some((below, entry.clone()))
+    });
+    let below = policy(first.clone(), of_first.collect());
+    shares.retain(|at, _| *at == first || !at.starts_with(&first));
+    let divided = shares.get_mut(&first).expect("it is the first");
+    divided.delegate = Some(Role::single(delegate.key_id()));
+    (policy(AccountPath::root(), shares), Some(below))
 }
 
 /// What a site's owner decides, for sites that are alike.

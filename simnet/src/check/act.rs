@@ -161,8 +161,8 @@ impl Run {
     /// Takes note of the last documents that the authorities have signed.
     pub(super) fn learn_documents(&mut self) {
         for vo in self.world.founded_vos() {
-            self.oracle.documents.signed(vo.charter.bytes());
-            self.oracle.documents.signed(vo.policy.bytes());
+            vo.documents()
+                .for_each(|bytes| self.oracle.documents.signed(bytes));
         }
     }
 

@@ -26,6 +26,7 @@ impl Run {
         self.schedule.clear();
         self.paused.clear();
         self.fault(&Action::Heal {});
+        self.keep_lying_clocks();
         for (node, vo) in self.departed.clone() {
             let (nodes, vo) = (vec![node], VoOptions::name(vo));
             self.fault(&Action::Mount { nodes, vo });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fairmesh_model::{Factor, Millis, PriceList, RunningJob, UsageRecord, WallTime};
 
 use super::Run;
-use crate::liar::{How, Told, named};
+use crate::liar::{How, LIAR_CORES, Told, named};
 use crate::swarm::VoOptions;
 use crate::vo::job;
 
@@ -18,6 +18,9 @@ pub(super) const LIES: u64 = 24;
 
 /// Records of countless accounts that are reported at a time.
 const ACCOUNTS: usize = 100;
+
+/// Jobs that each take the whole of a site, at one time.
+const JOBS: usize = 16;
 
 /// Queues of an endless price list.
 const QUEUES: usize = 200;
@@ -33,11 +36,14 @@ impl Run {
 
     /// A liar has its turn.
     pub(super) fn lie(&mut self, node: usize) {
-        let of_node = self.options.liars.iter().find(|liar| liar.site == node);
-        let how = of_node.and_then(|liar| named(&liar.lie)).map(|lie| lie.how);
-        if let Some(How::Told(told)) = how {
+        if let Some(How::Told(told)) = self.how_lies(node) {
             self.tell_lie(node, told);
         }
+    }
+
+    fn how_lies(&self, node: usize) -> Option<How> {
+        let of_node = self.options.liars.iter().find(|liar| liar.site == node);
+        of_node.and_then(|liar| named(&liar.lie)).map(|lie| lie.how)
     }
 
     fn tell_lie(&mut self, node: usize, told: Told) {
@@ -45,10 +51,17 @@ impl Run {
         let day = Millis(86_400_000);
         match told {
             Told::OverReport => {
-                self.report_lies(node, 1, u32::MAX, (now.before(day.times(20)), now), "u0");
+                self.report_lies(
+                    node,
+                    JOBS,
+                    LIAR_CORES,
+                    (now.before(day.times(20)), now),
+                    "u0",
+                );
             }
             Told::OverRunning => {
-                let listed = self.false_records(node, 1, u32::MAX, (now.before(day), now), "u0");
+                let ran = (now.before(day), now);
+                let listed = self.false_records(node, JOBS, LIAR_CORES, ran, "u0");
                 let years = Millis(YEARS_MS.unsigned_abs());
                 let run = |mut record: UsageRecord| {
                     record.running = true;
@@ -75,6 +88,17 @@ impl Run {
             Told::ClockAhead => self.set_clock(node, YEARS_MS),
             Told::ClockBehind => self.set_clock(node, -YEARS_MS),
             Told::Prices => self.say_prices(node),
+        }
+    }
+
+    /// Liars whose clocks are wrong do not let them be set right.
+    pub(super) fn keep_lying_clocks(&mut self) {
+        for node in self.liars.clone() {
+            if let Some(How::Told(told @ (Told::ClockAhead | Told::ClockBehind))) =
+                self.how_lies(node)
+            {
+                self.tell_lie(node, told);
+            }
         }
     }
 
@@ -106,7 +130,10 @@ impl Run {
         user: &str,
     ) {
         let records = self.false_records(node, count, cores, ran, user);
-        let _ = self.world.report(node, records);
+        let reported = self.world.report(node, records);
+        if reported.is_some_and(|reported| reported.counted > 0) {
+            self.facts.borrow_mut().lied.insert(node);
+        }
     }
 
     fn false_records(

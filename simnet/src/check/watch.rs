@@ -6,7 +6,7 @@
 //! Deliberately not here: judging what was seen (the invariants).
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use fairmesh_cluster::Stream;
@@ -41,6 +41,17 @@ pub struct ProbeSeen {
     pub summary: Summary,
 }
 
+/// Documents, heads or parts of a VO that a node has answered with.
+#[derive(Debug, Clone, Copy)]
+pub struct ServedSeen {
+    /// Who answers.
+    pub node: usize,
+    /// Of which VO.
+    pub vo: VoId,
+    /// Whom.
+    pub to: SiteId,
+}
+
 /// What was seen since the last step.
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -48,10 +59,28 @@ pub struct Facts {
     pub heads: Vec<HeadSeen>,
     /// Probes, in order.
     pub probes: Vec<ProbeSeen>,
+    /// Answers about VOs, in order.
+    pub served: Vec<ServedSeen>,
     /// Messages that were broken on their way.
     pub garbage: u64,
     /// Whether nothing is broken any more.
     pub is_calm: bool,
+    /// Whether liars are silent: a while after the heal.
+    pub is_still: bool,
+    /// Liars that have lied so far.
+    pub lied: BTreeSet<usize>,
+}
+
+impl Facts {
+    /// What stays when what was seen has been judged.
+    pub(crate) fn behind(&self) -> Self {
+        Self {
+            is_calm: self.is_calm,
+            is_still: self.is_still,
+            lied: self.lied.clone(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Facts, shared with whoever judges them.
@@ -63,6 +92,8 @@ pub struct Watch {
     inner: Option<Box<dyn Tamper>>,
     garbage: Option<(Stream, u64)>,
     node_of: HashMap<SiteId, usize>,
+    /// Who has just asked which node about which VO.
+    asked: Option<(usize, SiteId, VoId)>,
 }
 
 impl Watch {
@@ -78,6 +109,7 @@ impl Watch {
             inner,
             garbage,
             node_of,
+            asked: None,
         }
     }
 
@@ -111,6 +143,18 @@ impl Watch {
             summary: *summary,
         });
         self.facts.borrow_mut().probes.extend(seen);
+    }
+
+    fn note_served(&self, node: usize, bytes: &[u8]) {
+        let Some((_, to, vo)) = self.asked.filter(|(asked, ..)| *asked == node) else {
+            return;
+        };
+        let is_refused = bytes.len() < PROBE_BYTES_MAX
+            && matches!(Response::from_bytes(bytes), Ok(Response::Refused(_)));
+        if !is_refused {
+            let served = ServedSeen { node, vo, to };
+            self.facts.borrow_mut().served.push(served);
+        }
     }
 
     fn break_bytes(&mut self, bytes: &mut Vec<u8>) {
@@ -150,6 +194,7 @@ impl Tamper for Watch {
         if let Some(inner) = &mut self.inner {
             inner.event(node, event);
         }
+        self.asked = asked_of(node, event);
     }
 
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
@@ -170,6 +215,7 @@ impl Tamper for Watch {
                     }
                 }
                 Effect::Answer { bytes, .. } => {
+                    self.note_served(node, bytes);
                     if bytes.len() < PROBE_BYTES_MAX
                         && let Ok(Response::Probe(probe)) = Response::from_bytes(bytes)
                     {
@@ -191,6 +237,18 @@ impl Tamper for Watch {
         if let Some(inner) = &mut self.inner {
             inner.mark(node, job, mark);
         }
+    }
+}
+
+/// Who asks which node for something of which VO.
+fn asked_of(node: usize, event: &Event) -> Option<(usize, SiteId, VoId)> {
+    let Event::Asked { from, bytes, .. } = event else {
+        return None;
+    };
+    match Request::from_bytes(bytes).ok()? {
+        Request::Probe(_) => None,
+        Request::Pull(pull) => Some((node, *from, pull.vo)),
+        Request::Parts { vo, .. } => Some((node, *from, vo)),
     }
 }
 

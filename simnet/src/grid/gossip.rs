@@ -171,6 +171,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         charging: ChargingRule::CpuTime,
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
+        delegates: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

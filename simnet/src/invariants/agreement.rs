@@ -2,12 +2,13 @@
 //!
 //! Invariant checked: what a node counts of another site's usage is a function of what that site and the
 //! others have published and it holds, over all nodes and all time. Where two nodes hold the same, they
-//! count the same of every site that is neither of them.
+//! count the same of every site that is neither of them, and probe with the same summary, so that they
+//! have nothing to ask each other.
 
 use std::collections::HashMap;
 
 use fairmesh_model::{AccountPath, ContentHash, Counters, SiteId, VoId};
-use fairmesh_site::Account;
+use fairmesh_site::{Account, Site, VoStatus};
 
 use super::{Invariant, Seen, Violation};
 
@@ -15,10 +16,13 @@ type Held = (VoId, ContentHash, SiteId);
 
 /// The checker.
 pub(super) struct Agreement {
-    /// What is counted of a site where so much is held, and who was seen to do so first. Only looked up.
+    /// What is counted of a site where so much is held, and who was seen to do so first. Only looked up,
+    /// as are the others.
     counters: HashMap<Held, (Counters, usize)>,
-    /// What each node held, in which of its lives, when it was looked at last. Only looked up.
+    /// What each node held, in which of its lives, when it was looked at last.
     looked_at: HashMap<(usize, VoId), (ContentHash, u32)>,
+    /// What goes with heads and documents, and who had it first.
+    summaries: HashMap<ContentHash, (ContentHash, usize)>,
 }
 
 impl Agreement {
@@ -26,7 +30,60 @@ impl Agreement {
         Self {
             counters: HashMap::new(),
             looked_at: HashMap::new(),
+            summaries: HashMap::new(),
         }
+    }
+
+    fn check_counters(
+        &mut self,
+        (node, life): (usize, u32),
+        site: &Site,
+        status: &VoStatus,
+    ) -> Result<u64, Violation> {
+        let Some(held) = status.counters else {
+            return Ok(0);
+        };
+        let now = (held, life);
+        if self.looked_at.insert((node, status.vo), now) == Some(now) {
+            return Ok(0);
+        }
+        let account = Account {
+            vo: Some(status.vo),
+            path: AccountPath::root(),
+        };
+        let mut checks = 0;
+        let counted = site.usage_by_site(&account).into_iter();
+        for (of, counters) in counted.filter(|(of, _)| *of != site.id()) {
+            let first = (counters, node);
+            let (before, who) = *self.counters.entry((status.vo, held, of)).or_insert(first);
+            checks += 1;
+            if before != counters {
+                let message = format!(
+                    "holds the same of VO {} as site {who} did, and counts something else of site {}",
+                    status.vo.short(),
+                    of.short()
+                );
+                return Err(Violation::at(node, message));
+            }
+        }
+        Ok(checks)
+    }
+
+    fn check_summary(
+        &mut self,
+        node: usize,
+        site: &Site,
+        status: &[VoStatus],
+    ) -> Result<u64, Violation> {
+        let held = status.iter().map(|of| (of.vo, of.documents, &of.heads));
+        let held = ContentHash::of(format!("{:?}", held.collect::<Vec<_>>()).as_bytes());
+        let summary = site.holdings();
+        let (before, who) = *self.summaries.entry(held).or_insert((summary, node));
+        if before != summary {
+            let message = format!("holds what site {who} did, and says that it holds otherwise");
+            return Err(Violation::at(node, message));
+        }
+        Ok(1)
     }
 }
 
@@ -39,33 +96,14 @@ impl Invariant for Agreement {
             let Some(site) = seen.world.site(node) else {
                 continue;
             };
-            for status in site.vo_status(seen.world.now_at(node)) {
-                let Some(held) = status.counters else {
-                    continue;
-                };
-                let now = (held, seen.world.node(node).life());
-                if self.looked_at.insert((node, status.vo), now) == Some(now) {
-                    continue;
-                }
-                let account = Account {
-                    vo: Some(status.vo),
-                    path: AccountPath::root(),
-                };
-                let counted = site.usage_by_site(&account).into_iter();
-                for (of, counters) in counted.filter(|(of, _)| *of != site.id()) {
-                    let first = (counters, node);
-                    let (before, who) =
-                        *self.counters.entry((status.vo, held, of)).or_insert(first);
-                    *checks += 1;
-                    if before != counters {
-                        let message = format!(
-                            "holds the same of VO {} as site {who} did, and counts something else of site {}",
-                            status.vo.short(),
-                            of.short()
-                        );
-                        return Err(Violation::at(node, message));
-                    }
-                }
+            let status = site.vo_status(seen.world.now_at(node));
+            for status in &status {
+                let life = seen.world.node(node).life();
+                *checks += self.check_counters((node, life), site, status)?;
+            }
+            // Proofs of forks are in the summary and not in the heads: there are none of honest sites.
+            if seen.liars.is_empty() {
+                *checks += self.check_summary(node, site, &status)?;
             }
         }
         Ok(())

@@ -193,11 +193,8 @@ impl Liveness {
                 match &first {
                     None => {
                         let documents = site.documents(*vo);
-                        let last = [founded.charter.bytes(), founded.policy.bytes()];
-                        if last
-                            .iter()
-                            .any(|last| documents.iter().all(|of| of[..] != last[..]))
-                        {
+                        let lacks = |last: &[u8]| documents.iter().all(|of| of[..] != *last);
+                        if founded.documents().any(lacks) {
                             let message = format!(
                                 "it lacks a document of VO {} that the authority has signed",
                                 vo.short()

@@ -1,17 +1,19 @@
 //! What liars do to their messages.
 //!
 //! Invariant: only what enters or leaves a liar is changed, and what a liar sends to an honest site;
-//! once the Grid is healed nobody lies any more. Deliberately not here: the format (`wire`).
+//! a while after the heal nobody changes any more what others hold. Deliberately not here: the format
+//! (`wire`).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use fairmesh_cluster::{Seed, Stream};
-use fairmesh_model::SiteId;
+use fairmesh_model::{SiteId, VoId, WindowLength};
+use fairmesh_site::gossip::wire::Request;
 use fairmesh_site::{Effect, Event};
 
 use super::{Forged, How, Liar, Sent, named, wire};
 use crate::check::watch::SharedFacts;
-use crate::vo::site_id;
+use crate::vo::{Vo, site_id};
 use crate::world::Tamper;
 
 /// Pushes that a liar remembers.
@@ -23,9 +25,11 @@ const FORGES_EVERY: u64 = 4;
 struct One {
     how: How,
     random: Stream,
-    pushed: VecDeque<(fairmesh_model::VoId, Vec<u8>)>,
+    pushed: VecDeque<(VoId, Vec<u8>)>,
     forger: wire::Forger,
     ticks: bool,
+    /// The VO that the request is about which is being answered.
+    asked: Option<VoId>,
 }
 
 /// All liars of a Grid.
@@ -36,14 +40,17 @@ pub(crate) struct Liars {
 }
 
 impl Liars {
-    pub(crate) fn new(seed: Seed, liars: &[Liar], facts: SharedFacts) -> Self {
+    pub(crate) fn new(seed: Seed, liars: &[Liar], vos: &[Vo], facts: SharedFacts) -> Self {
+        let windows: BTreeMap<VoId, WindowLength> =
+            vos.iter().map(|vo| (vo.id, vo.spec.window)).collect();
         let one = |liar: &Liar| {
             let one = One {
                 how: named(&liar.lie)?.how,
                 random: seed.stream(&format!("liar {}", liar.site)),
                 pushed: VecDeque::new(),
-                forger: wire::Forger::new(liar.site),
+                forger: wire::Forger::new(liar.site, windows.clone()),
                 ticks: false,
+                asked: None,
             };
             Some((liar.site, one))
         };
@@ -56,7 +63,7 @@ impl Liars {
     }
 
     fn is_over(&self) -> bool {
-        self.facts.borrow().is_calm
+        self.facts.borrow().is_still
     }
 
     fn sends(&self, from: SiteId, how: Sent) -> bool {
@@ -69,6 +76,13 @@ impl Tamper for Liars {
     fn event(&mut self, node: usize, event: &mut Event) {
         if let Some(liar) = self.of.get_mut(&node) {
             liar.ticks = matches!(event, Event::Tick);
+            liar.asked = match event {
+                Event::Asked { bytes, .. } => match Request::from_bytes(bytes) {
+                    Ok(Request::Pull(pull)) => Some(pull.vo),
+                    _ => None,
+                },
+                _ => None,
+            };
         }
         if self.is_over() {
             return;
@@ -87,9 +101,12 @@ impl Tamper for Liars {
 
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
         let is_over = self.is_over();
-        let Some(liar) = self.of.get_mut(&node).filter(|_| !is_over) else {
+        let Some(liar) = self.of.get_mut(&node) else {
             return;
         };
+        if is_over && liar.how != How::Forged(Forged::AskAgain) {
+            return;
+        }
         for effect in effects.iter() {
             liar.forger.sees(effect);
             if let Effect::Push { vo, bytes } = effect {
@@ -107,9 +124,21 @@ impl Tamper for Liars {
                     }
                 }
             }
+            How::Forged(forged) if forged.is_served() => {
+                for effect in effects {
+                    if let Effect::Answer { bytes, .. } = effect
+                        && liar.forger.serve(forged, liar.asked, bytes)
+                    {
+                        self.facts.borrow_mut().lied.insert(node);
+                    }
+                }
+            }
             How::Forged(forged) => {
                 if liar.ticks && liar.random.below(FORGES_EVERY) == 0 {
                     let made = liar.forger.forge(forged, &mut liar.random);
+                    if !made.is_empty() {
+                        self.facts.borrow_mut().lied.insert(node);
+                    }
                     effects.extend(
                         made.into_iter()
                             .map(|(vo, bytes)| Effect::Push { vo, bytes }),

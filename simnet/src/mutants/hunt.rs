@@ -2,11 +2,13 @@
 //!
 //! Invariant: what a hunt finds depends on the fault and the seeds alone, not on the thread that runs
 //! it nor on what ran there before. A panic of the code under test counts as found: asserts are checks
-//! too. So does a run that does not end.
+//! too. So does a run that does not end. A seed that fails without the fault has found nothing.
 //!
 //! Deliberately not here: many hunts at a time, and printing (`cli::mutants`).
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::mutant;
@@ -14,46 +16,73 @@ use fairmesh_model::mutant;
 use super::{ENDLESS, Found, Hunted, Mutant, PANIC};
 use crate::check::Run;
 use crate::invariants::{LIVENESS, TABLE};
-use crate::liar::Choice;
+use crate::liar::{Choice, LIES};
 use crate::swarm::Options;
 
 /// Steps of a run that count as endless. A sound one takes a tenth at most.
 const STEPS_MAX: u64 = 2_000_000;
 
-/// Runs seeds from `first` on with the fault until one fails.
+/// The fewest sites of a Grid, and how many numbers of sites there are.
+const SITES: (usize, u64) = (3, 4);
+
+/// Minutes of a safety phase.
+const MINUTES: u64 = 180;
+
+/// Whether seeds pass without a fault, for those of which that was asked; with the invariant that was
+/// looked at.
+static SOUND: Mutex<BTreeMap<(Seed, Option<&str>), bool>> = Mutex::new(BTreeMap::new());
+
+/// Runs seeds from `first` on with the fault until one fails that passes without it.
 pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
-    hunt_with(of, first, seeds_max, |seed| {
-        Run::new(seed, Options::draw(seed))
-    })
+    hunt_with(of, first, seeds_max, None)
 }
 
 /// The same, where only the invariant that the fault is meant for is looked at: another may be quicker
-/// to see it. Grids are such as this invariant is about.
+/// to see it. Grids are small, and such as this invariant is about.
 pub fn hunt_for_its_own(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
-    let name = TABLE
-        .iter()
-        .map(|entry| entry.name)
-        .find(|name| *name == of.meant);
-    hunt_with(of, first, seeds_max, |seed| {
-        let options = Options::draw(seed);
-        let options = match of.meant.as_str() {
-            "expired" => options.with_pace(seed),
-            "liars" => options.with_lies(seed, over_report()),
-            _ => options,
-        };
-        Run::new(seed, options).only(name.unwrap_or(LIVENESS))
-    })
+    let mut names = TABLE.iter().map(|entry| entry.name);
+    let name = names.find(|name| *name == of.meant).unwrap_or(LIVENESS);
+    hunt_with(of, first, seeds_max, Some(name))
 }
 
-fn over_report() -> Choice {
-    Choice::One(crate::liar::named("over-report").expect("it is in the table"))
+fn run_of(seed: Seed, own: Option<&'static str>) -> Run {
+    match own {
+        None => Run::new(seed, options_of(seed)),
+        Some(name) => Run::new(seed, options_for(name, seed)).only(name),
+    }
+}
+
+/// The Grid of a seed: few sites and hours, so that a hundred are run where a campaign runs ten. Of four
+/// one is as drawn at some pace, one has more crashes, and two have members that lie, each lie in turn.
+fn options_of(seed: Seed) -> Options {
+    let lie = usize::try_from(seed.0 / 2).unwrap_or(0) % LIES.len();
+    let lie = Choice::One(&LIES[lie]);
+    let sites = SITES.0 + usize::try_from(seed.0 % SITES.1).unwrap_or(0);
+    let options = Options::draw_of(seed, sites, Some(MINUTES));
+    match seed.0 % 4 {
+        1 => options.with_pace(seed),
+        2 => options.with_crashes(),
+        3 => options.with_pace(seed).with_lies(seed, lie),
+        _ => options.with_lies(seed, lie),
+    }
+}
+
+/// A Grid that an invariant is about.
+fn options_for(name: &str, seed: Seed) -> Options {
+    let mut options = Options::draw_of(seed, SITES.0 + 2, Some(MINUTES / 2));
+    match name {
+        "expired" => options.vos.iter_mut().for_each(|vo| vo.expires_hours = 1),
+        "liars" => options = options.with_lies(seed, Choice::One(&LIES[0])),
+        _ => {}
+    }
+    options
 }
 
 fn hunt_with(
     of: &'static Mutant,
     first: Seed,
     seeds_max: u64,
-    run: impl Fn(Seed) -> Run,
+    own: Option<&'static str>,
 ) -> Hunted {
     let mut hunted = Hunted {
         name: of.name.clone(),
@@ -64,11 +93,11 @@ fn hunt_with(
     while hunted.found.is_none() && hunted.seeds < seeds_max {
         let seed = Seed(first.0.wrapping_add(hunted.seeds));
         let planted = mutant::plant(&of.name);
-        let found = catch_unwind(AssertUnwindSafe(|| failure_of(run(seed))));
+        let found = failure_of(seed, own);
         hunted.reached += u64::from(mutant::reached() > 0);
         drop(planted);
         hunted.seeds += 1;
-        let found = found.unwrap_or_else(|panic| Some((PANIC.to_owned(), words_of(&*panic))));
+        let found = found.filter(|_| is_sound(seed, own));
         hunted.found = found.map(|(by, message)| Found {
             by,
             seed: seed.0,
@@ -78,15 +107,35 @@ fn hunt_with(
     hunted
 }
 
-fn failure_of(mut run: Run) -> Option<(String, String)> {
-    while run.step() {
-        if run.world().steps() > STEPS_MAX {
-            let message = format!("{STEPS_MAX} steps and no end");
-            return Some((ENDLESS.to_owned(), message));
+/// Whether the seed passes where nothing is planted.
+fn is_sound(seed: Seed, own: Option<&'static str>) -> bool {
+    let known = |is_sound: Option<bool>| {
+        let mut known = SOUND.lock().expect("nobody panics with it");
+        if let Some(is_sound) = is_sound {
+            known.insert((seed, own), is_sound);
         }
-    }
-    let failure = run.failure()?;
-    Some((failure.invariant.clone(), failure.message.clone()))
+        known.get(&(seed, own)).copied()
+    };
+    known(None).unwrap_or_else(|| {
+        let is_sound = failure_of(seed, own).is_none();
+        known(Some(is_sound)).unwrap_or(is_sound)
+    })
+}
+
+/// What fails in a seed, and what is said of it.
+fn failure_of(seed: Seed, own: Option<&'static str>) -> Option<(String, String)> {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        let mut run = run_of(seed, own);
+        while run.step() {
+            if run.world().steps() > STEPS_MAX {
+                let message = format!("{STEPS_MAX} steps and no end");
+                return Some((ENDLESS.to_owned(), message));
+            }
+        }
+        let failure = run.failure()?;
+        Some((failure.invariant.clone(), failure.message.clone()))
+    }));
+    found.unwrap_or_else(|panic| Some((PANIC.to_owned(), words_of(&*panic))))
 }
 
 fn words_of(panic: &(dyn std::any::Any + Send)) -> String {

@@ -32,6 +32,10 @@ impl Options {
         let mut vos = draw_vos(&mut random, sites);
         // Streams of their own, so that what is drawn here shifts none of the faults.
         let local = draw_charging(&mut seed.stream("swarm charging"), &mut vos);
+        let mut delegation = seed.stream("swarm delegation");
+        for vo in &mut vos {
+            vo.delegates = delegation.below(2) == 1;
+        }
         let timing = draw_timing(&mut random);
         let minutes = minutes.unwrap_or_else(|| draw_minutes(&mut random, &vos, timing));
         let mut coins = seed.stream("swarm faults");
@@ -60,6 +64,19 @@ impl Options {
 }
 
 impl Options {
+    /// With journals, and crashes between any two effects after which the store or a part of it is gone.
+    #[must_use]
+    pub fn with_crashes(mut self) -> Self {
+        self.keeps_journal = true;
+        let faults = &mut self.faults;
+        faults.crashes_within += 24;
+        faults.wipes += 4;
+        faults.backups_restored += 4;
+        faults.bit_flips += 4;
+        faults.graceful_stops += 2;
+        self
+    }
+
     /// With other lies than those that are drawn.
     pub fn with_lies(mut self, seed: Seed, choice: liar::Choice) -> Self {
         self.liars = liar::draw(seed, self.sites, choice);
@@ -105,6 +122,7 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
             ModeOption::Active,
             ModeOption::Predictive,
         ][random.index(3)],
+        delegates: false,
         charging: ChargingOption::CpuTime,
         expires_hours: 0,
         preemptible_percent: 100,

@@ -195,6 +195,9 @@ pub struct VoOptions {
     pub history: HistoryOption,
     /// What running jobs count for.
     pub mode: ModeOption,
+    /// Whether somebody else divides the share of the first group.
+    #[serde(default)]
+    pub delegates: bool,
     /// What jobs are charged.
     #[serde(default)]
     pub charging: ChargingOption,
@@ -373,6 +376,7 @@ impl VoOptions {
         };
         VoSpec {
             valid,
+            delegates: self.delegates,
             members: self.members.iter().map(|site| (*site, CORES)).collect(),
             shares: self.shares(),
             history: self.history.rule(windows),

@@ -84,6 +84,11 @@ impl World {
                 let bytes = self.flood.random_bytes(*bytes as u64);
                 // It is refused; that is the point.
                 let _ = self.publish(node, &bytes);
+                let vo = &self.vos[bytes.len() % self.vos.len()];
+                let usurped = vo.usurped().expect("they are well-formed");
+                for bytes in usurped {
+                    let _ = self.publish(node, &bytes);
+                }
             }
             Action::Report { jobs, .. } => {
                 let records = jobs.records(self.number(), self.true_wall());
@@ -192,12 +197,19 @@ impl World {
             }),
             Action::Policy { shares, .. } => self.vos[vo].next_policy(|policy| {
                 policy.issued = issued;
-                let entry = |share: &Percent| ShareEntry {
-                    share: share.0,
-                    delegate: None,
-                };
-                let changed = shares.iter().map(|(at, share)| (path(at), entry(share)));
-                policy.shares.extend(changed);
+                for (at, share) in shares {
+                    let at = path(at);
+                    let above = at.parent().and_then(|above| policy.shares.get(&above));
+                    // Whoever divides the share of an entry goes on to.
+                    if above.is_some_and(|above| above.delegate.is_some()) {
+                        continue;
+                    }
+                    let entry = policy.shares.entry(at).or_insert(ShareEntry {
+                        share: share.0,
+                        delegate: None,
+                    });
+                    entry.share = share.0;
+                }
             }),
             other => unreachable!("`{}` signs nothing", other.word()),
         };

@@ -30,7 +30,7 @@ impl World {
     /// The first documents, which every operator was given.
     pub(super) fn give_first_documents(&mut self) {
         for (index, vo) in self.vos.clone().into_iter().enumerate() {
-            for bytes in [vo.charter.bytes(), vo.policy.bytes()] {
+            for bytes in vo.documents() {
                 for (member, _) in &vo.spec.members {
                     // A member that comes late gets them from the others.
                     let _ = self.publish(*member, bytes);

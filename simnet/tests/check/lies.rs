@@ -1,6 +1,6 @@
 //! Members that lie, each with the lie of one row of the table.
 //!
-//! Invariant: a lie that the table calls withstood is withstood, by a Grid whose seed nobody chose.
+//! Invariant: every lie of the table is withstood, by a Grid whose seed nobody chose.
 
 use fairmesh_cluster::Seed;
 use simnet::check::{Run, pool};
@@ -14,15 +14,14 @@ const SITES: usize = 6;
 const MINUTES: u64 = 60;
 
 #[test]
-fn honest_sites_withstand_what_the_table_says() {
-    let held: Vec<_> = LIES.iter().filter(|lie| lie.weakness.is_none()).collect();
+fn honest_sites_withstand_every_lie() {
     let run = |index: usize| {
         let seed = Seed(index as u64 + 1);
         let options = Options::draw_of(seed, SITES, Some(MINUTES));
-        Run::new(seed, options.with_lies(seed, Choice::One(held[index]))).finish()
+        Run::new(seed, options.with_lies(seed, Choice::One(&LIES[index]))).finish()
     };
-    pool::in_order(held.len(), pool::threads(), run, |index, outcome| {
-        assert_eq!(outcome.failure, None, "{}", held[index].name);
+    pool::in_order(LIES.len(), pool::threads(), run, |index, outcome| {
+        assert_eq!(outcome.failure, None, "{}", LIES[index].name);
         true
     });
 }

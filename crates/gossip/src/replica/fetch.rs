@@ -18,7 +18,7 @@ use crate::wire::RequestId;
 /// Time without progress after which a head is given up.
 const PATIENCE: Millis = Millis::from_secs(60);
 
-/// Most declared bytes of all heads of one VO that are fetched at one time; further ones wait.
+/// Most declared bytes of all heads of one VO that are fetched at one time; larger ones wait.
 const FETCHED_BYTES_MAX: u64 = 64 << 20;
 
 /// A head whose parts are not all here.
@@ -126,10 +126,12 @@ impl Replica {
     ) -> Vec<(SiteId, Incarnation, Vec<PartKey>)> {
         let mut wanted = Vec::new();
         let mut declared = 0;
-        for (site, held) in &mut self.sites {
-            let Some(fetch) = &mut held.fetch else {
-                continue;
-            };
+        let fetches = self.sites.iter_mut();
+        let fetches = fetches.filter_map(|(site, held)| Some((site, held.fetch.as_mut()?)));
+        // The smallest first: who signs much and gives nothing of it holds up nobody who signs less.
+        let mut fetches: Vec<_> = fetches.collect();
+        fetches.sort_by_key(|(_, fetch)| fetch.declared());
+        for (site, fetch) in fetches {
             declared += fetch.declared();
             if declared > FETCHED_BYTES_MAX && declared > fetch.declared() {
                 break;

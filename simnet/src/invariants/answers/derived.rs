@@ -13,6 +13,7 @@ use fairmesh_model::{AccountPath, Distance, Millis, VoId};
 use super::{Look, name};
 use crate::invariants::Violation;
 use crate::oracle::answers::{Answer, Given, Level, Rules, answers};
+use crate::oracle::clamp::clamped;
 use crate::oracle::owner::Owner;
 use crate::oracle::tree::Tree;
 
@@ -24,10 +25,16 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
     let tree = Tree::of(&owner, &look.held);
     let (local, vos) = rules(look, &owner);
     check_references(look, &local, &vos)?;
+    let newest = look.seen.oracle.documents.newest();
+    let charter_of = |vo| {
+        let held = look.held.get(&vo).or_else(|| newest.get(&vo));
+        held.map(|held| held.charter)
+    };
+    let rows = clamped(&look.rows, look.site.id(), charter_of);
     let given = Given {
         site: look.site.id(),
         tree: &tree,
-        rows: &look.rows,
+        rows: &rows,
         expected: &look.expected,
         local,
         vos: &vos,
