@@ -270,7 +270,7 @@ impl Gossip {
         self.expire_requests(now.mono, vos);
         if now.mono >= self.next_sync && !self.peers.is_empty() {
             // A little earlier by chance, so that it does not keep step with what is published.
-            let early = u64::from(self.random.next_u32()) * (self.intervals.sync.0 / 8) >> 32;
+            let early = (u64::from(self.random.next_u32()) * (self.intervals.sync.0 / 8)) >> 32;
             self.next_sync = now.mono.after(Millis(self.intervals.sync.0 - early));
             self.probe_each_vo(vos);
             vos.values_mut()

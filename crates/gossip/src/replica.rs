@@ -222,19 +222,14 @@ impl Replica {
             .collect()
     }
 
-    /// The different forms of a part in the site's uncovered heads, each with the head of the highest
-    /// incarnation that has it: one, at rest.
-    pub fn variants(&self, site: SiteId, key: &PartKey) -> Vec<(&Arc<Verified<Head>>, &Arc<[u8]>)> {
-        let mut forms: BTreeMap<ContentHash, (&Arc<Verified<Head>>, &Arc<[u8]>)> = BTreeMap::new();
+    /// The different forms of a part in the site's uncovered heads, by their hashes: one, at rest.
+    pub fn variants(&self, site: SiteId, key: &PartKey) -> Vec<&Arc<[u8]>> {
         let Some(held) = self.sites.get(&site) else {
             return Vec::new();
         };
-        for (incarnation, content) in &held.contents {
-            let head = held.heads.get(*incarnation);
-            if let Some((part, head)) = content.parts.get(key).zip(head) {
-                forms.insert(part.hash, (head, &part.bytes));
-            }
-        }
+        let parts = held.contents.values().filter_map(|of| of.parts.get(key));
+        let forms: BTreeMap<ContentHash, &Arc<[u8]>> =
+            parts.map(|part| (part.hash, &part.bytes)).collect();
         let forms = forms.into_values();
         forms.take(mutant!(OneFormCounts, usize::MAX, 1)).collect()
     }

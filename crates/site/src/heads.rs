@@ -436,7 +436,7 @@ impl Site {
             .iter()
             .filter_map(|key| Some((key, usage_slice(key)?)))
         {
-            for (_, bytes) in held.replica.variants(self.id, key) {
+            for bytes in held.replica.variants(self.id, key) {
                 let table = UsageTable::read(bytes.clone(), &mut paths);
                 let table = table.expect("it was checked before its head came into force");
                 cells.extend(table.cells().map(|(incarnation, id, counters)| {

@@ -113,7 +113,7 @@ impl Published {
         for (slice, key) in slices {
             let forms = replica.variants(site, key).into_iter();
             let tables: Vec<Table> = forms
-                .map(|(_, bytes)| Table::read(bytes.clone(), &mut self.paths))
+                .map(|bytes| Table::read(bytes.clone(), &mut self.paths))
                 .map(|table| table.expect("it was checked before its head came into force"))
                 .collect();
             let old = if tables.is_empty() {

@@ -157,9 +157,9 @@ proptest! {
                 Vec::new()
             };
             changes.retain(|(key, _)| *key != name);
-            changes.push((name, (len % 7 != 0).then_some(&bytes[..])));
+            changes.push((name, (!len.is_multiple_of(7)).then_some(&bytes[..])));
             let push = net.node(own).publish(own, incarnation, &changes);
-            for to in (0..4).filter(|to| *to != own && (u16::from(*to) + len) % 3 != 0) {
+            for to in (0..4).filter(|to| *to != own && !(u16::from(*to) + len).is_multiple_of(3)) {
                 net.node(to).take(&push).expect("an honest push");
             }
             let mut lost = 0u32;

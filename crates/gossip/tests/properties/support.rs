@@ -128,7 +128,7 @@ impl Node {
             let keys = self.replica.part_keys(site).into_iter();
             keys.map(|key| {
                 let forms = self.replica.variants(site, &key).into_iter();
-                let forms: Vec<Vec<u8>> = forms.map(|(_, bytes)| bytes.to_vec()).collect();
+                let forms: Vec<Vec<u8>> = forms.map(|bytes| bytes.to_vec()).collect();
                 (key, forms)
             })
             .collect()

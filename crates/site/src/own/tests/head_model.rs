@@ -206,7 +206,7 @@ fn cells_of_site(replica: &Replica, site: SiteId) -> Vec<Cell<AccountPath>> {
     let mut cells = Vec::new();
     for key in replica.part_keys(site) {
         let slice = usage_slice(&key).expect("only usage");
-        for (_, bytes) in replica.variants(site, &key) {
+        for bytes in replica.variants(site, &key) {
             let table = UsageTable::read(bytes.clone(), &mut paths).expect("well-formed");
             let of_table = table.cells().map(|(incarnation, id, counters)| {
                 (incarnation, slice.span, paths.path(id).clone(), counters)
