@@ -6,6 +6,7 @@ use fairmesh_model::Millis;
 
 use super::{AskArgs, heading, name_or_id};
 use crate::control::answer::{PeerBody, PeersBody};
+use crate::control::clean;
 use crate::output::{Align, Exit, Table, age};
 
 /// Said instead of an empty table.
@@ -47,6 +48,7 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
         ("RTT", Align::Right),
         ("BytesIn", Align::Right),
         ("BytesOut", Align::Right),
+        ("Trouble", Align::Left),
     ]);
     for peer in peers {
         let since =
@@ -60,6 +62,7 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
             round_trip(peer),
             peer.bytes_in.to_string(),
             peer.bytes_out.to_string(),
+            trouble(peer),
         ]);
     }
     table
@@ -72,6 +75,13 @@ pub(super) fn round_trip(peer: &PeerBody) -> String {
         || "-".to_owned(),
         |us| format!("{}.{:03}ms", us / 1_000, us % 1_000),
     )
+}
+
+/// What it sends too much of, or why it is not reached.
+fn trouble(peer: &PeerBody) -> String {
+    let unreached = peer.dial_failure.as_ref().filter(|_| !peer.reachable);
+    let why = peer.over_budget.as_ref().or(unreached);
+    why.map(|why| clean(why)).unwrap_or_default()
 }
 
 fn yes_no(value: bool) -> String {

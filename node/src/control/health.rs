@@ -61,6 +61,11 @@ fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<NoticeBody> {
         .name
         .clone()
         .unwrap_or_else(|| peer.site.chars().take(8).collect());
+    if peer.barred {
+        let why = peer.over_budget.as_deref().unwrap_or("it sends too much");
+        let text = format!("{name} is kept out: {why}");
+        return Some(notice("peer-over-budget", Severity::Warning, &text));
+    }
     if !peer.reachable {
         let why = peer.dial_failure.as_deref().unwrap_or("not connected");
         let text = format!("{name} is not reachable: {why}");

@@ -99,6 +99,9 @@ fn peer_body(
         bytes_out: stats.bytes_out,
         dials_failed: stats.dials_failed,
         dial_failure: stats.dial_failure.as_deref().map(clean),
+        throttled: stats.throttled,
+        over_budget: stats.over_budget.clone(),
+        barred: stats.barred,
     }
 }
 

@@ -165,16 +165,24 @@ fn network(registry: &mut Registry, sample: &Sample) {
     let received = Family::<Labels, Counter>::default();
     let sent = Family::<Labels, Counter>::default();
     let failed = Family::<Labels, Counter>::default();
+    let throttled = Family::<Labels, Counter>::default();
+    let bars = Family::<Labels, Counter>::default();
     for (site, peer) in &stats.peers {
         let labels = vec![("site", site.short())];
         received.get_or_create(&labels).inc_by(peer.bytes_in);
         sent.get_or_create(&labels).inc_by(peer.bytes_out);
         failed.get_or_create(&labels).inc_by(peer.dials_failed);
+        throttled.get_or_create(&labels).inc_by(peer.throttled);
+        bars.get_or_create(&labels).inc_by(peer.bars);
     }
     let bytes = || Unit::Bytes;
     registry.register_with_unit("peer_received", "Payload received", bytes(), received);
     registry.register_with_unit("peer_sent", "Payload sent, without gossip", bytes(), sent);
     registry.register("peer_dials_failed", "Dials that failed", failed);
+    let help = "What peers sent beyond their budgets, dropped unread";
+    registry.register("peer_throttled", help, throttled);
+    let help = "Times that peers were disconnected for sending too much";
+    registry.register("peer_bars", help, bars);
 }
 
 fn vos(registry: &mut Registry, sample: &Sample) {

@@ -9,6 +9,7 @@ use std::time::Instant;
 use fairmesh_model::{ContentHash, SiteId, VoId};
 use libp2p::gossipsub::{MessageAcceptance, MessageId, PublishError};
 
+use crate::network::budget::Cost;
 use crate::network::driver::Driver;
 use crate::network::{
     GOSSIP_BYTES_MAX, NetworkCommand, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, RequestFailure,
@@ -51,10 +52,12 @@ impl Driver {
     }
 
     /// Brings the swarm's allow list, which closes connections, and the dialler in line with what
-    /// is allowed and blocked.
-    fn admit(&mut self) {
+    /// is allowed, blocked and barred.
+    pub(crate) fn admit(&mut self) {
+        self.budgets.retain(|site, _| self.allowed.contains(site));
         let mut admitted: BTreeSet<SiteId> =
             self.allowed.difference(&self.blocked).copied().collect();
+        admitted.retain(|site| !self.barred.contains_key(site));
         admitted.remove(&self.site);
         let list = &mut self.swarm.behaviour_mut().allowed;
         for site in self.admitted.difference(&admitted) {
@@ -127,6 +130,9 @@ impl Driver {
         let id = MessageId::new(message_id.as_bytes());
         let gossip = &mut self.swarm.behaviour_mut().gossip;
         gossip.judge(&id, &peer_id_of(from), acceptance);
+        if verdict == Verdict::Reject {
+            self.charge(from, Cost::False);
+        }
     }
 
     fn request(&mut self, to: SiteId, id: u64, bytes: Vec<u8>) {

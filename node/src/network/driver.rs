@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
 use crate::network::behaviour::Behaviour;
+use crate::network::budget::{Budget, Charged, Cost};
 use crate::network::config::STATS_INTERVAL;
 use crate::network::dialer::Dialer;
 use crate::network::outbox::Outbox;
@@ -50,7 +51,11 @@ pub(crate) struct Driver {
     pub(crate) site: SiteId,
     pub(crate) allowed: BTreeSet<SiteId>,
     pub(crate) blocked: BTreeSet<SiteId>,
-    /// Who may be connected: allowed, not blocked, not this node itself.
+    /// What allowed peers have used up.
+    pub(crate) budgets: BTreeMap<SiteId, Budget>,
+    /// Who has used up too much, and until when it is not let in.
+    pub(crate) barred: BTreeMap<SiteId, Instant>,
+    /// Who may be connected: allowed, neither blocked nor barred, not this node itself.
     pub(crate) admitted: BTreeSet<SiteId>,
     stats_out: watch::Sender<Arc<NetworkStats>>,
     randomness: RandomState,
@@ -84,6 +89,8 @@ impl Driver {
             site,
             allowed: BTreeSet::new(),
             blocked: BTreeSet::new(),
+            budgets: BTreeMap::new(),
+            barred: BTreeMap::new(),
             admitted: BTreeSet::new(),
             stats_out,
             randomness: RandomState::new(),
@@ -112,7 +119,10 @@ impl Driver {
                     break;
                 },
                 () = turn => self.dial_due(),
-                _ = stats_tick.tick() => self.publish_stats(),
+                _ = stats_tick.tick() => {
+                    self.let_in_again();
+                    self.publish_stats();
+                }
             }
         }
         self.publish_stats();
@@ -172,6 +182,50 @@ impl Driver {
     pub(crate) fn count(&mut self, site: SiteId, change: impl FnOnce(&mut PeerStats)) {
         if let Some(stats) = self.stats.peers.get_mut(&site) {
             change(stats);
+        }
+    }
+
+    /// Charges what a peer does to its budget; false where it is to be dropped.
+    pub(crate) fn charge(&mut self, site: SiteId, cost: Cost) -> bool {
+        let now = Instant::now();
+        let budget = self.budgets.entry(site).or_insert_with(|| Budget::new(now));
+        let charged = budget.charge(now, cost);
+        match charged {
+            Charged::Within => return true,
+            Charged::Throttled(what) => self.count(site, |stats| {
+                stats.throttled += 1;
+                stats.over_budget = Some(format!("throttled: too many {what}"));
+            }),
+            Charged::Barred(what, time) => {
+                self.barred.insert(site, now + time);
+                self.count(site, |stats| {
+                    (stats.barred, stats.bars) = (true, stats.bars + 1);
+                    stats.over_budget = Some(format!(
+                        "disconnected for {} s: too many {what}",
+                        time.as_secs()
+                    ));
+                });
+                self.complain(
+                    "peer disconnected",
+                    &format!("{}: too many {what}", site.short()),
+                );
+                self.admit();
+            }
+        }
+        false
+    }
+
+    /// Lets those in again whose time is over.
+    fn let_in_again(&mut self) {
+        let now = Instant::now();
+        let before = self.barred.len();
+        self.barred.retain(|_, until| *until > now);
+        if self.barred.len() < before {
+            let barred = &self.barred;
+            for (site, stats) in &mut self.stats.peers {
+                stats.barred &= barred.contains_key(site);
+            }
+            self.admit();
         }
     }
 

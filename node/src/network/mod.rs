@@ -19,6 +19,7 @@ mod stats;
 mod address;
 mod backoff;
 mod behaviour;
+mod budget;
 mod codec;
 mod commands;
 mod dialer;

@@ -9,6 +9,7 @@ use libp2p::PeerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::request_response::{self, InboundFailure, Message};
 
+use crate::network::budget::Cost;
 use crate::network::codec::Oversize;
 use crate::network::driver::Driver;
 use crate::network::topics::vo_of;
@@ -62,6 +63,10 @@ impl Driver {
             return;
         }
         let bytes = message.data;
+        if !self.charge(from, Cost::Message(bytes.len())) {
+            let gossip = &mut self.swarm.behaviour_mut().gossip;
+            return gossip.judge(id, &source, MessageAcceptance::Ignore);
+        }
         self.count(from, |stats| stats.bytes_in += bytes.len() as u64);
         self.outbox.push(NetworkEvent::Gossip {
             topic,
@@ -80,13 +85,15 @@ impl Driver {
                     request,
                     channel,
                 } => {
-                    let channel = match self.outbox.has_room_for_requests() {
-                        true => self.on_heard(peer).and_then(|from| {
-                            let channel = self.requests.received(from, request_id, channel)?;
-                            Some((from, channel))
-                        }),
-                        false => None,
-                    };
+                    let from = self.on_heard(peer);
+                    let from = from.filter(|from| {
+                        self.charge(*from, Cost::Request(request.len()))
+                            && self.outbox.has_room_for_requests()
+                    });
+                    let channel = from.and_then(|from| {
+                        let channel = self.requests.received(from, request_id, channel)?;
+                        Some((from, channel))
+                    });
                     self.on_request(channel, request);
                 }
                 Message::Response {
@@ -143,8 +150,12 @@ impl Driver {
         if let InboundFailure::Io(error) = error
             && let Some(oversize) = Oversize::in_error(error)
         {
-            let site = site_of(peer).map_or_else(|| peer.to_string(), |site| site.short());
-            self.complain("request refused", &format!("peer {site}: {oversize}"));
+            let site = site_of(peer);
+            let name = site.map_or_else(|| peer.to_string(), |site| site.short());
+            self.complain("request refused", &format!("peer {name}: {oversize}"));
+            if let Some(site) = site {
+                self.charge(site, Cost::False);
+            }
         }
     }
 }

@@ -48,4 +48,12 @@ pub struct PeerStats {
     pub dial_failure: Option<String>,
     /// Gossip messages that were dropped because the peer took them too slowly.
     pub gossip_undelivered: u64,
+    /// What it sent and was dropped unread, because it had used up its budget.
+    pub throttled: u64,
+    /// What it sent too much of; while it is barred for that, it says so.
+    pub over_budget: Option<String>,
+    /// Whether it is barred now.
+    pub barred: bool,
+    /// How often it was barred.
+    pub bars: u64,
 }

@@ -3,6 +3,7 @@
 //! Nothing sleeps: every step waits for the event it is about, within `PATIENCE`. Silence is shown
 //! by something later that does arrive on the same path.
 
+mod budgets;
 mod connections;
 mod gossip;
 mod requests;

@@ -113,6 +113,15 @@ pub struct PeerBody {
     pub dials_failed: u64,
     /// Why the last one did.
     pub dial_failure: Option<String>,
+    /// What it sent and was dropped unread, because it sends too much.
+    #[serde(default)]
+    pub throttled: u64,
+    /// What it sends too much of, and what is done about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_budget: Option<String>,
+    /// Whether it is kept out for that now.
+    #[serde(default)]
+    pub barred: bool,
 }
 
 /// Something that an operator should know.

@@ -1,0 +1,243 @@
+//! What one peer may cost this node: messages, requests, bytes, and things that are false.
+//!
+//! Each is a bucket that fills at a pace and holds a burst. A peer whose bucket is empty is *throttled*:
+//! what it sends is dropped before anybody checks a signature in it, and anti-entropy brings it later.
+//! One that goes on and on, or sends what is false, is *barred*: disconnected and not let in for a
+//! while, longer each time.
+//!
+//! Invariant: an honest peer at the limits of the protocol (heads of thousands of sites passed on, a
+//! newcomer that pulls everything) is never barred; what a peer can cost does not depend on what others
+//! do.
+//!
+//! Deliberately not here: connections, streams and memory, which libp2p bounds (`behaviour`), and what is
+//! wrong with a message (the consumer says so).
+
+use std::time::{Duration, Instant};
+
+/// Gossip messages a second, each of which costs a check of a signature or two: what 30,000 sites that
+/// sign once a minute send, if one peer passes all of it on.
+const MESSAGES: Pace = Pace {
+    per_s: 500,
+    burst: 5_000,
+};
+
+/// Requests a second: a newcomer has four under way on a link of ten milliseconds.
+const REQUESTS: Pace = Pace {
+    per_s: 400,
+    burst: 2_000,
+};
+
+/// Bytes a second of messages and requests; answers are asked for, and are bounded by that.
+const BYTES: Pace = Pace {
+    per_s: 4 << 20,
+    burst: 32 << 20,
+};
+
+/// False things: messages that the consumer rejects, frames that are too long. An honest peer sends none,
+/// but releases may differ for a while.
+const FALSE: Pace = Pace {
+    per_s: 1,
+    burst: 60,
+};
+
+/// Times that a peer may be throttled before it is barred: two seconds of a flood.
+const THROTTLED: Pace = Pace {
+    per_s: 10,
+    burst: 1_000,
+};
+
+/// How long a peer is barred first, and at most; it doubles each time, until it has behaved for that long.
+const BARRED_FIRST: Duration = Duration::from_secs(30);
+const BARRED_MAX: Duration = Duration::from_secs(3_600);
+
+/// A bucket's size and how fast it fills.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    per_s: u64,
+    burst: u64,
+}
+
+/// What has been used of a pace: nothing is left at `burst`.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    pace: Pace,
+    /// In thousandths.
+    used: u64,
+    at: Instant,
+}
+
+/// What a peer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// It sends gossip of so many bytes.
+    Message(usize),
+    /// It asks, in so many bytes.
+    Request(usize),
+    /// It sends something false.
+    False,
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Charged {
+    /// There is room.
+    Within,
+    /// It is dropped: the peer has used up its budget of these.
+    Throttled(&'static str),
+    /// The peer is to be disconnected, and let in again after that time.
+    Barred(&'static str, Duration),
+}
+
+/// The budget of one peer.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    messages: Bucket,
+    requests: Bucket,
+    bytes: Bucket,
+    falsehoods: Bucket,
+    throttled: Bucket,
+    /// For how long it is barred the next time, and when the last time ended.
+    next_bar: Duration,
+    barred_until: Option<Instant>,
+}
+
+impl Bucket {
+    fn new(pace: Pace, at: Instant) -> Self {
+        Self { pace, used: 0, at }
+    }
+
+    /// Takes so much out; false where it does not hold that much.
+    fn take(&mut self, now: Instant, amount: u64) -> bool {
+        let passed = now.saturating_duration_since(self.at).as_millis();
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        self.used = self
+            .used
+            .saturating_sub(passed.saturating_mul(self.pace.per_s));
+        self.at = now.max(self.at);
+        let used = self.used.saturating_add(amount.saturating_mul(1_000));
+        let fits = used <= self.pace.burst * 1_000;
+        if fits {
+            self.used = used;
+        }
+        fits
+    }
+}
+
+impl Budget {
+    /// The budget of a peer that has used nothing.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            messages: Bucket::new(MESSAGES, now),
+            requests: Bucket::new(REQUESTS, now),
+            bytes: Bucket::new(BYTES, now),
+            falsehoods: Bucket::new(FALSE, now),
+            throttled: Bucket::new(THROTTLED, now),
+            next_bar: BARRED_FIRST,
+            barred_until: None,
+        }
+    }
+
+    /// Charges what the peer does.
+    pub(crate) fn charge(&mut self, now: Instant, cost: Cost) -> Charged {
+        let (fits, what, bytes) = match cost {
+            Cost::Message(bytes) => (self.messages.take(now, 1), "messages", bytes),
+            Cost::Request(bytes) => (self.requests.take(now, 1), "requests", bytes),
+            Cost::False if self.falsehoods.take(now, 1) => return Charged::Within,
+            Cost::False => return self.bar(now, "messages that are false"),
+        };
+        let what = match fits {
+            true if self.bytes.take(now, bytes as u64) => return Charged::Within,
+            true => "bytes",
+            false => what,
+        };
+        if self.throttled.take(now, 1) {
+            Charged::Throttled(what)
+        } else {
+            self.bar(now, what)
+        }
+    }
+
+    fn bar(&mut self, now: Instant, what: &'static str) -> Charged {
+        let has_behaved = self
+            .barred_until
+            .is_some_and(|until| now >= until + self.next_bar);
+        let time = if has_behaved {
+            BARRED_FIRST
+        } else {
+            self.next_bar
+        };
+        let until = now + time;
+        // What it has used up is forgiven with the time.
+        *self = Self::new(until);
+        self.next_bar = (time * 2).min(BARRED_MAX);
+        self.barred_until = Some(until);
+        Charged::Barred(what, time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_fits_and_a_flood_is_throttled_and_then_barred_longer_each_time() {
+        let start = Instant::now();
+        let mut budget = Budget::new(start);
+        for _ in 0..REQUESTS.burst {
+            assert_eq!(budget.charge(start, Cost::Request(1_000)), Charged::Within);
+        }
+        let throttled = Charged::Throttled("requests");
+        assert_eq!(budget.charge(start, Cost::Request(1_000)), throttled);
+        // Others go on: gossip has a bucket of its own.
+        assert_eq!(budget.charge(start, Cost::Message(1_000)), Charged::Within);
+        let later = start + Duration::from_secs(1);
+        for _ in 0..REQUESTS.per_s {
+            assert_eq!(budget.charge(later, Cost::Request(0)), Charged::Within);
+        }
+        let mut flood = |from: Instant| {
+            let mut all = (0..100_000).map(|_| budget.charge(from, Cost::Request(0)));
+            all.find(|charged| matches!(charged, Charged::Barred(..)))
+        };
+        let barred = |time| Some(Charged::Barred("requests", time));
+        assert_eq!(flood(later), barred(BARRED_FIRST));
+        let again = later + BARRED_FIRST;
+        assert_eq!(flood(again), barred(BARRED_FIRST * 2));
+        let behaved = again + BARRED_MAX * 4;
+        assert_eq!(flood(behaved), barred(BARRED_FIRST));
+    }
+
+    #[test]
+    fn bytes_count_together_and_falsehoods_bar_at_once() {
+        let start = Instant::now();
+        let mut budget = Budget::new(start);
+        let half = usize::try_from(BYTES.burst / 2).expect("small");
+        assert_eq!(budget.charge(start, Cost::Message(half)), Charged::Within);
+        assert_eq!(budget.charge(start, Cost::Request(half)), Charged::Within);
+        let throttled = Charged::Throttled("bytes");
+        assert_eq!(budget.charge(start, Cost::Message(1)), throttled);
+        for _ in 0..FALSE.burst {
+            assert_eq!(budget.charge(start, Cost::False), Charged::Within);
+        }
+        let barred = budget.charge(start, Cost::False);
+        assert_eq!(
+            barred,
+            Charged::Barred("messages that are false", BARRED_FIRST)
+        );
+    }
+
+    #[test]
+    fn who_sends_at_the_limits_of_the_protocol_is_never_throttled() {
+        let start = Instant::now();
+        let mut budget = Budget::new(start);
+        for ms in (0..60_000u64).step_by(10) {
+            let now = start + Duration::from_millis(ms);
+            for cost in [
+                Cost::Message(2_000),
+                Cost::Message(2_000),
+                Cost::Request(200),
+            ] {
+                assert_eq!(budget.charge(now, cost), Charged::Within);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A peer that sends too much, or what is false, is throttled and disconnected; others are not.
+
+use super::*;
+
+#[tokio::test]
+async fn a_peer_that_asks_without_end_is_throttled_then_disconnected_and_others_are_served() {
+    let (mut a, mut b) = connected_pair().await;
+    let mut c = Node::start(3).await;
+    c.meet(&[&b]).await;
+    b.allow(&[&a, &c]).await;
+    b.until_connected(c.site()).await;
+    c.until_connected(b.site()).await;
+    let (to, greedy) = (b.site(), a.site());
+    // As fast as it can, whatever it is told.
+    let flood = async {
+        loop {
+            for id in 0..8 {
+                let bytes = vec![1];
+                a.send(NetworkCommand::Request { to, id, bytes }).await;
+            }
+            for _ in 0..8 {
+                let gone = a.until(|event| match event {
+                    NetworkEvent::Response { .. } => Some(false),
+                    NetworkEvent::Disconnected(_) => Some(true),
+                    _ => None,
+                });
+                if gone.await {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = flood => {}
+        () = async { loop { b.answer(vec![2]).await; } } => {}
+    }
+    b.until_stats(|stats| {
+        stats.peers.get(&greedy).is_some_and(|peer| {
+            let why = peer.over_budget.as_deref().unwrap_or_default();
+            peer.barred && peer.bars == 1 && peer.throttled > 0 && why.contains("requests")
+        })
+    })
+    .await;
+    let (outcome, _) = tokio::join!(c.ask(to, vec![1]), b.answer(vec![3]));
+    assert_eq!(outcome, Ok(vec![3]), "the others are served");
+}
+
+#[tokio::test]
+async fn a_peer_whose_messages_are_rejected_is_disconnected_and_the_reason_is_told() {
+    let (a, mut b) = connected_pair().await;
+    for node in [&a, &b] {
+        node.subscribe(&[&a, &b]).await;
+    }
+    let liar = a.site();
+    let mut pace = tokio::time::interval(Duration::from_millis(1));
+    let chatter = async {
+        for number in 0_u64.. {
+            pace.tick().await;
+            a.publish(number.to_be_bytes().to_vec()).await;
+        }
+    };
+    let judge = async {
+        loop {
+            let event = b.events.recv().await.expect("the network runs");
+            match event {
+                NetworkEvent::Gossip {
+                    from, message_id, ..
+                } => {
+                    let verdict = Verdict::Reject;
+                    b.send(NetworkCommand::Judge {
+                        message_id,
+                        from,
+                        verdict,
+                    })
+                    .await;
+                }
+                NetworkEvent::Disconnected(site) if site == liar => break,
+                _ => {}
+            }
+        }
+    };
+    timeout(PATIENCE, async {
+        tokio::select! {
+            () = judge => {}
+            () = chatter => {}
+        }
+    })
+    .await
+    .expect("it is disconnected in time");
+    b.until_stats(|stats| {
+        stats.peers.get(&liar).is_some_and(|peer| {
+            let why = peer.over_budget.as_deref().unwrap_or_default();
+            peer.barred && !peer.connected && why.contains("false")
+        })
+    })
+    .await;
+}
