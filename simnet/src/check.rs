@@ -241,9 +241,10 @@ impl Run {
             .map(|(entry, (_, checks))| (entry.name, *checks))
             .collect();
         let faults = self.world.faults().iter();
-        stats.faults = faults
-            .map(|(word, count)| (word.to_owned(), count))
-            .collect();
+        // Beside what feeds and owners did.
+        stats
+            .faults
+            .extend(faults.map(|(word, count)| (word.to_owned(), count)));
         for liar in &self.options.liars {
             *stats
                 .faults

@@ -11,11 +11,12 @@ use std::collections::BTreeSet;
 
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    AccountPath, Counters, JobKey, Millis, Now, Span, UsageRecord, VoId, WallTime, cbor, mutant,
-    mutated,
+    AccountPath, Counters, Incarnation, JobKey, Millis, Now, SiteId, Span, UsageRecord, VoId,
+    WallTime, cbor, mutant, mutated,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::audit::{AuditEntry, told};
 use crate::charge::{Rules, charge, spread};
 use crate::event::{Correction, Effect, Ticket};
 use crate::identity::{Account, IdentityMap};
@@ -46,6 +47,9 @@ pub struct Refund {
     /// What was taken back, core-milliseconds.
     #[serde(rename = "c")]
     pub charge: u64,
+    /// The incarnation of this site that did it.
+    #[serde(rename = "i")]
+    pub incarnation: Incarnation,
     /// When, by this site's clock.
     #[serde(rename = "a")]
     pub at: WallTime,
@@ -107,6 +111,7 @@ impl Site {
             vo: account.vo,
             path: account.path,
             charge,
+            incarnation: self.own.incarnation(),
             at: now.wall,
             by: correction.by.clone(),
             why: correction.why.clone(),
@@ -115,6 +120,7 @@ impl Site {
         report
             .writes
             .push(Write::set(Table::Audit, key.clone(), row));
+        self.tell(&refund);
         self.refunds.insert(key, refund);
         Ok(charge)
     }
@@ -212,6 +218,33 @@ impl Site {
         let spans = spans.filter(|span| span.start(window) <= end && span.end(window) > start);
         let paths = spans.flat_map(|span| self.own.cells_in(vo, span));
         paths.map(|(_, _, path, _)| Account { vo, path }).collect()
+    }
+
+    /// Tells the VO's members of it, with the next head.
+    pub(crate) fn tell(&mut self, refund: &Refund) {
+        if let Some((vo, held)) = refund.vo.and_then(|vo| Some((vo, self.vos.get_mut(&vo)?))) {
+            held.audit.add(refund);
+            self.own.audit(vo, held.audit.parts());
+        }
+    }
+
+    /// Joins in what this site had told of earlier.
+    pub(crate) fn join_audit(&mut self, vo: VoId, entries: Vec<AuditEntry>) {
+        if let Some(held) = self.vos.get_mut(&vo).filter(|_| !entries.is_empty()) {
+            held.audit.join(entries);
+            self.own.audit(vo, held.audit.parts());
+        }
+    }
+
+    /// What other members of a VO have taken back, by their newest heads.
+    pub fn audit_of_members(&self, vo: VoId) -> impl Iterator<Item = (SiteId, Vec<AuditEntry>)> {
+        let held = self.vos.get(&vo).into_iter();
+        held.flat_map(|held| {
+            let sites: BTreeSet<SiteId> =
+                held.replica.heads().map(|head| head.body().site).collect();
+            let others = sites.into_iter().filter(|site| *site != self.id);
+            others.map(|site| (site, told(&held.replica, site)))
+        })
     }
 
     /// What was taken back here, by when.

@@ -8,24 +8,22 @@ use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen};
-use fairmesh_model::{
-    AccountPath, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor, mutant, mutated,
-};
+use fairmesh_model::{AccountPath, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor, mutated};
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
+use crate::audit::{self, AuditEntry};
 use crate::config::Timing;
-use crate::event::{Effect, PushToken, Reply, Ticket, Verdict};
-use crate::kinds::{DESCRIPTION, RUNNING, usage_slice};
+use crate::event::{Effect, PushToken, Verdict};
+use crate::kinds::{AUDIT, DESCRIPTION, RUNNING, usage_slice};
 use crate::notice::Notice;
 use crate::own::Counted;
 use crate::published::{is_fresh, moved};
 use crate::site::Site;
-use crate::store::{Table, Write, hash_key, head_row, site_key};
-use crate::vo::DocumentRefused;
+use crate::store::{Table, Write, head_row, site_key};
 
 /// What something from a peer was worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Worth {
+pub(crate) enum Worth {
     New,
     Known,
     /// What comes before it is not here.
@@ -430,6 +428,12 @@ impl Site {
         let held = &self.vos[&vo];
         let window = held.window();
         let latest = now.wall.after(self.config.timing.clock_tolerance);
+        let audits = parts.iter().filter(|key| key.kind() == AUDIT);
+        let audits = audits.flat_map(|key| held.replica.variants(self.id, key));
+        let audits: Vec<AuditEntry> = audits
+            .filter_map(|bytes| audit::entries(bytes))
+            .flatten()
+            .collect();
         let mut cells: Vec<Cell<AccountPath>> = Vec::new();
         let mut paths = Paths::default();
         for (key, slice) in parts
@@ -447,6 +451,7 @@ impl Site {
         if self.change_own(vo, |own| own.absorb(vo, cells, latest, window)) {
             self.notice(now.mono, Notice::Recovered { vo });
         }
+        self.join_audit(vo, audits);
         // It is covered soon, so that peers need not keep it.
         self.published_at.remove(&vo);
     }
@@ -508,92 +513,11 @@ impl Site {
         self.name_all_excess(now, vo);
     }
 
-    fn refused(&mut self, now: MonoTime, vo: VoId, from: SiteId, why: &str) {
+    pub(crate) fn refused(&mut self, now: MonoTime, vo: VoId, from: SiteId, why: &str) {
         self.stats.refused += 1;
         let why = why.to_owned();
         if !mutated!(RefusalUnsaid) {
             self.notice(now, Notice::Refused { vo, from, why });
         }
-    }
-}
-
-/// Documents.
-impl Site {
-    /// Takes a document that somebody hands in here, and pushes it to all members.
-    pub(crate) fn take_document(&mut self, now: Now, ticket: Ticket, bytes: &[u8]) {
-        if mutated!(DocumentDropped) {
-            let reply = Reply::Published(Ok("it is adopted".to_owned()));
-            return self.effects.push(Effect::Reply { ticket, reply });
-        }
-        let vos: Vec<VoId> = self.vos.keys().copied().collect();
-        let mut result = Err(DocumentRefused::Foreign);
-        for vo in vos {
-            match self.adopt(now, vo, bytes) {
-                Err(DocumentRefused::Foreign) => {}
-                other => {
-                    result = other.map(|what| (vo, what));
-                    break;
-                }
-            }
-        }
-        let result = match result {
-            Ok((vo, Some(what))) => {
-                let bytes = Push::Document(serde_bytes::ByteBuf::from(bytes.to_vec())).to_bytes();
-                // A longer one than others pass on at once goes to them in the next exchange.
-                if bytes.len() <= fairmesh_gossip::wire::PUSH_BYTES_MAX {
-                    self.effects.push(Effect::Push { vo, bytes });
-                }
-                Ok(format!("{what} is adopted"))
-            }
-            Ok((_, None)) => Ok("it was known already".to_owned()),
-            Err(refusal) => Err(refusal.to_string()),
-        };
-        let reply = Reply::Published(result);
-        self.effects.push(Effect::Reply { ticket, reply });
-    }
-
-    fn absorb_document(&mut self, now: Now, from: SiteId, vo: VoId, bytes: &[u8]) -> Worth {
-        match self.adopt(now, vo, bytes) {
-            Ok(Some(_)) => Worth::New,
-            Ok(None) => Worth::Known,
-            Err(refusal) => {
-                self.refused(now.mono, vo, from, &refusal.to_string());
-                Worth::Refused
-            }
-        }
-    }
-
-    /// Keeps a document that is adopted, and with it the memory against rollback.
-    fn adopt(
-        &mut self,
-        now: Now,
-        vo: VoId,
-        bytes: &[u8],
-    ) -> Result<Option<String>, DocumentRefused> {
-        let held = self.vos.get_mut(&vo).ok_or(DocumentRefused::Foreign)?;
-        let Some(adoption) = held.adopt(bytes)? else {
-            return Ok(None);
-        };
-        let key = hash_key(vo, adoption.hash.as_bytes());
-        let document = Write::set(Table::Documents, key, bytes.to_vec());
-        let seen = cbor::to_vec(&held.policies.highest_seen());
-        let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);
-        let name = held
-            .charter()
-            .map(|charter| charter.name.clone())
-            .unwrap_or_default();
-        let rows = mutant!(DocumentsUnwritten, vec![document, seen], Vec::new());
-        self.effects.push(Effect::Persist(rows));
-        // Members may have come back, with what was kept of them, or have gone.
-        self.read_members(now, vo);
-        self.describe(vo);
-        self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || adoption.founded;
-        self.allow_is_stale = true;
-        let what = adoption.what.clone();
-        self.notice(now.mono, Notice::Adopted { vo, what });
-        if adoption.founded {
-            self.notice(now.mono, Notice::Founded { vo, name });
-        }
-        Ok(Some(adoption.what))
     }
 }

@@ -5,6 +5,7 @@
 //! | usage | span and slice | a table of counters | `own` | `published` |
 //! | running | slice | a table of what running jobs are still expected to be charged | `own` | `published` |
 //! | description | position | a piece of CBOR: machines and prices | `own` | `published` |
+//! | audit | day and position | a piece of CBOR: what was taken back, by whom and why | `correct` | `audit` |
 //!
 //! A kind that is not known here is kept and passed on as it is.
 //!
@@ -27,6 +28,8 @@ pub(crate) const USAGE: u8 = 1;
 pub(crate) const RUNNING: u8 = 2;
 /// What the site's machines cost.
 pub(crate) const DESCRIPTION: u8 = 3;
+/// What the site has taken back.
+pub(crate) const AUDIT: u8 = 4;
 
 /// How far behind its head's time of signing a span may begin: more than any tolerance of clocks.
 const AHEAD_MAX: Millis = Millis::from_secs(3_600);
@@ -60,6 +63,7 @@ impl Kinds for SiteKinds {
                 Ok(64)
             }
             DESCRIPTION => Err("bad piece of a description".to_owned()),
+            AUDIT => crate::audit::check(key.key(), bytes),
             // A later version's: kept and passed on, as bytes.
             _ => Ok(u32::try_from(bytes.len() / 64 + 1).unwrap_or(u32::MAX)),
         }

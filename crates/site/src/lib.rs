@@ -30,7 +30,9 @@ mod vo;
 mod event;
 mod shares;
 
+mod audit;
 mod correct;
+mod documents;
 mod estimate;
 mod heads;
 mod query;
@@ -38,6 +40,7 @@ mod report;
 mod restore;
 mod site;
 
+pub use audit::AuditEntry;
 pub use config::{Charging, SiteConfig, Timing};
 pub use correct::Refund;
 pub use estimate::Estimate;

@@ -342,6 +342,13 @@ impl Own {
         cells.description = parts;
     }
 
+    /// Takes what the site has taken back.
+    pub(crate) fn audit(&mut self, vo: VoId, parts: BTreeMap<PartKey, Vec<u8>>) {
+        let cells = self.cells.entry(Some(vo)).or_default();
+        cells.others_changed |= cells.audit != parts;
+        cells.audit = parts;
+    }
+
     /// Whether anything of the VO differs from what the last head named.
     pub(crate) fn has_unpublished(&self, vo: VoId) -> bool {
         let Some(cells) = self.cells.get(&Some(vo)) else {

@@ -214,6 +214,7 @@ impl Site {
                 self.effects.push(Effect::Persist(mended.writes));
             }
             self.absorb_own(now, vo, &parts);
+            self.own.audit(vo, self.vos[&vo].audit.parts());
         }
     }
 
@@ -246,6 +247,7 @@ impl Site {
         for (key, value) in rows {
             match cbor::from_slice::<Refund>(&value, FACT_BYTES_MAX) {
                 Ok(refund) => {
+                    self.tell(&refund);
                     self.refunds.insert(key, refund);
                 }
                 Err(_) => self.bad_row(now, "correction"),

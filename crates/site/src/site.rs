@@ -406,6 +406,9 @@ impl Site {
             self.change_own(vo, |own| own.merge_days(Some(vo), window, is_old));
             let past = mutant!(ForgottenEarly, past, now.wall);
             self.change_own(vo, |own| own.forget(Some(vo), past, window));
+            let held = self.vos.get_mut(&vo).expect("it was listed");
+            held.audit.forget(past);
+            self.own.audit(vo, held.audit.parts());
             let left_out =
                 std::mem::take(&mut self.vos.get_mut(&vo).expect("it was listed").left_out);
             self.name_left_out(now, vo, left_out);

@@ -15,6 +15,7 @@ use fairmesh_model::{
 use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::Capacity;
 
+use crate::audit::Audit;
 use crate::kinds::SiteKinds;
 use crate::published::Published;
 
@@ -47,6 +48,8 @@ pub(crate) struct Vo {
     pub(crate) published: Published,
     /// How long usage weighs, and a day: windows of an old day are weighed from the day's middle.
     history: Millis,
+    /// What this site has taken back.
+    pub(crate) audit: Audit,
     /// Spans of own usage that are not published, as they are more than one head may hold.
     pub(crate) left_out: BTreeSet<Span>,
     /// When silent members were looked for, and until when nothing can have changed since.
@@ -63,6 +66,7 @@ impl Vo {
             replica: Replica::new(id, own),
             published: Published::new(WindowLength::HOUR),
             history: Millis(DAY_MS),
+            audit: Audit::default(),
             left_out: BTreeSet::new(),
             heard_at: None,
         }

@@ -13,9 +13,9 @@ use std::collections::HashSet;
 use axum::Extension;
 use axum::body::Body;
 use axum::response::IntoResponse;
-use fairmesh_model::{JobKey, UsageRecord, WallTime};
+use fairmesh_model::{JobKey, SiteId, UsageRecord, VoId, WallTime};
 use fairmesh_records::{BatchRecord, ChargeRule, RECORD_BYTES_MAX};
-use fairmesh_site::{Refund, Site};
+use fairmesh_site::{AuditEntry, Refund, Site};
 use serde::Deserialize;
 
 use super::access::Peer;
@@ -222,12 +222,37 @@ pub(super) async fn get_audit(
 
 fn listed(site: &Site, query: &AuditQuery) -> Vec<RefundBody> {
     let own = site.refunds().map(|refund| own_body(site, refund));
+    let vos = site.vectors().into_keys();
+    let others = vos.flat_map(|vo| {
+        let members = site.audit_of_members(vo);
+        members.flat_map(move |(of, entries)| {
+            let entries = entries.into_iter();
+            entries.map(move |entry| member_body(site, (vo, of), &entry))
+        })
+    });
     let is_wanted = |body: &RefundBody| {
         let of_job = query.job.is_none() || body.job == query.job;
         let by = query.by.as_deref();
         of_job && by.is_none_or(|by| body.by.contains(by))
     };
-    own.filter(is_wanted).collect()
+    own.chain(others).filter(is_wanted).collect()
+}
+
+fn member_body(site: &Site, (vo, of): (VoId, SiteId), entry: &AuditEntry) -> RefundBody {
+    RefundBody {
+        site: of.to_string(),
+        site_name: site_name(site, of),
+        at_ms: entry.at.0,
+        vo: Some(vo.to_string()),
+        path: clean(&entry.path.to_string()),
+        jobs: entry.jobs,
+        cluster: None,
+        job: None,
+        instance: None,
+        charge_core_ms: entry.charge.to_string(),
+        by: clean(&entry.by),
+        why: clean(&entry.why),
+    }
 }
 
 fn own_body(site: &Site, refund: &Refund) -> RefundBody {

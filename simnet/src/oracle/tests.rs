@@ -126,3 +126,47 @@ fn a_lost_store_leaves_what_others_hold() {
     oracle.lost_elsewhere(0, &BTreeMap::new());
     assert_eq!(oracle.bounds(vo())[&ann], (2, 11));
 }
+
+#[test]
+fn what_is_taken_back_is_what_was_charged_once_and_in_the_same_windows() {
+    let mut oracle = Oracle::new(1);
+    let of = |cores| terms("/ann", cores);
+    let (terms, dearer) = (of(2), of(6));
+    let job = record(2, (HOUR_MS / 2, 2 * HOUR_MS), false);
+    oracle.offered(0, &job, &terms, false);
+    oracle.acknowledged(0, &job);
+    let refunds = |oracle: &Oracle, most: bool| -> Vec<u64> {
+        let cells = match most {
+            true => oracle.most_cells(0, Some(vo())),
+            false => oracle.certain_cells(0, Some(vo())),
+        };
+        let of_ann = cells.and_then(|cells| cells.get(&path("/ann")));
+        let windows = of_ann.into_iter().flat_map(BTreeMap::values);
+        windows.map(|counters| counters.refunds).collect()
+    };
+    let all = vec![HOUR_MS, 2 * HOUR_MS];
+    // Asked for and not answered: it may have been taken back, and need not.
+    oracle.correcting(0, &job.key, Some(&terms));
+    let bounds = [false, true].map(|most| refunds(&oracle, most));
+    assert_eq!(bounds, [vec![0, 0], all.clone()]);
+    for _ in 0..2 {
+        oracle.correcting(0, &job.key, Some(&terms));
+        oracle.corrected(0, &job.key, Some(&terms));
+        let bounds = [false, true].map(|most| refunds(&oracle, most));
+        assert_eq!(bounds, [all.clone(), all.clone()]);
+    }
+    // Another price now: how it is spread is not known to the unit, and how much in all is.
+    let mut other = record(2, (HOUR_MS / 2, 2 * HOUR_MS), false);
+    other.key.job = "2".to_owned();
+    oracle.offered(0, &other, &terms, false);
+    oracle.acknowledged(0, &other);
+    oracle.correcting(0, &other.key, Some(&dearer));
+    oracle.corrected(0, &other.key, Some(&dearer));
+    assert_eq!(refunds(&oracle, false), all);
+    assert!(refunds(&oracle, true)[0] > all[0]);
+    assert_eq!(
+        oracle.certain(0, Some(vo()))[&path("/ann")],
+        6 * HOUR_MS,
+        "what was charged stays"
+    );
+}

@@ -119,6 +119,12 @@ fn a_job_is_taken_back_once_here_and_everywhere_with_who_and_why() -> anyhow::Re
     for word in ["bob (uid ", "reported twice", "/ann", "test 2", "test 5"] {
         assert!(audit.contains(word), "{word} is not in {audit}");
     }
+    // B is told by A's head who took how much back of whom and why, and of no job.
+    let told = text(&run(b, &["audit"])?.stdout);
+    for word in ["bob (uid ", "reported twice", "/ann"] {
+        assert!(told.contains(word), "{word} is not in {told}");
+    }
+    assert!(!told.contains("test 2"), "{told}");
     let sums = a.http("GET", "/v1/accounting?totals=true", b"")?;
     assert!(sums.text.contains("\"jobs\":3"), "{}", sums.text);
     let list = text(&run(a, &["records"])?.stdout);

@@ -33,6 +33,7 @@ pub(super) struct Cells {
     /// Parts of the other kinds, as they are to be and as the last head named them.
     pub(super) running: BTreeMap<PartKey, Vec<u8>>,
     pub(super) description: BTreeMap<PartKey, Vec<u8>>,
+    pub(super) audit: BTreeMap<PartKey, Vec<u8>>,
     pub(super) named: BTreeMap<PartKey, Vec<u8>>,
     /// Whether they may differ.
     pub(super) others_changed: bool,
@@ -174,7 +175,8 @@ impl Cells {
 
     /// The parts of the other kinds, in the order of their names: kinds come first in them.
     pub(super) fn others(&self) -> impl Iterator<Item = (&PartKey, &Vec<u8>)> {
-        self.running.iter().chain(&self.description)
+        let parts = self.running.iter().chain(&self.description);
+        parts.chain(&self.audit)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Jobs that were reported in error are taken back: what was charged, whom it was charged to, once.
 
-use fairmesh_model::{ChargingRule, Discounts, Share, UsageMode, UsageRecord};
-use fairmesh_site::{Correction, Event, Notice, Pattern, Reply, Reported, Rule};
+use fairmesh_model::{ChargingRule, Discounts, Millis, Share, UsageMode, UsageRecord, cbor};
+use fairmesh_site::{Correction, Event, Notice, Pattern, Refund, Reply, Reported, Rule, Table};
 
 use crate::ledger::assert_same;
 use crate::mesh::Mesh;
 use crate::vo::{self, DAY, HOUR, job, next_charter, path, sign_charter, site_id};
-use fairmesh_model::Millis;
 
 const SETTLE: Millis = Millis::from_secs(40);
 
@@ -240,4 +239,58 @@ fn gpus_and_memory_beyond_what_the_charter_declares_are_refused_and_clamped() {
     assert_same(&mut mesh);
     assert!(weighed(&mesh, 1, "/grid") > less, "nothing was lost");
     assert_eq!([0, 1].map(|node| is_named(&mesh, node)), [false; 2]);
+}
+
+#[test]
+fn members_are_told_who_took_back_and_why_and_a_wiped_site_learns_it_again() {
+    let mut mesh = Mesh::found(1, 2);
+    let end = mesh.now(1).wall;
+    let wrong = |name: &str| job(name, "grid", "g0", "u0", (end.before(HOUR), end), 1);
+    let jobs = ["a", "b", "c"].map(wrong);
+    mesh.report(1, &jobs).expect("counted");
+    assert_eq!(correct(&mut mesh, 1, &[&jobs[0], &jobs[1]]).counted, 2);
+    mesh.run(SETTLE);
+    let told = |mesh: &Mesh| -> Vec<(u64, u64, String)> {
+        let members = mesh.nodes[0].site.audit_of_members(mesh.vo);
+        let entries = members.flat_map(|(_, entries)| entries);
+        entries
+            .map(|entry| (entry.jobs, entry.charge, entry.why))
+            .collect()
+    };
+    let both = (2, 2 * HOUR.0, "a test".to_owned());
+    assert_eq!(told(&mesh), [both.clone()]);
+    // The disk is lost; the next incarnation goes on with what peers hold.
+    mesh.restart_on(1, Default::default());
+    mesh.run(SETTLE);
+    assert_same(&mut mesh);
+    assert_eq!(told(&mesh), [both]);
+}
+
+#[test]
+fn an_audit_row_says_who_took_back_how_much_and_why() {
+    let mut mesh = Mesh::found(1, 1);
+    let now = mesh.now(0).wall;
+    let wrong = job("wrong", "grid", "g0", "u0", (now.before(HOUR), now), 5);
+    mesh.report(0, std::slice::from_ref(&wrong))
+        .expect("acknowledged");
+    assert_eq!(correct(&mut mesh, 0, &[&wrong]).counted, 1);
+    let row = mesh.nodes[0]
+        .rows
+        .iter()
+        .find(|((table, _), _)| *table == Table::Audit);
+    let audit: Refund = cbor::from_slice(row.expect("kept").1, 4_096).expect("a row");
+    let refund = Refund {
+        job: wrong.key,
+        vo: Some(mesh.vo),
+        path: path("/g0/u0"),
+        charge: 5 * HOUR.0,
+        incarnation: audit.incarnation,
+        at: now,
+        by: "ann".to_owned(),
+        why: "a test".to_owned(),
+    };
+    assert_eq!(audit, refund);
+    assert!(mesh.nodes[0].site.refunds().eq([&refund]));
+    let sums = mesh.nodes[0].site.usage_by_account(Some(mesh.vo));
+    assert_eq!(sums[&path("/g0/u0")].net(), 0);
 }

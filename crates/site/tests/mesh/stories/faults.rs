@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use fairmesh_gossip::wire::{Probe, Request, Response, Summary};
 use fairmesh_gossip::{HEAD_BYTES_MAX, HEADS_MAX, PartKey};
-use fairmesh_model::{
-    Counters, Incarnation, Millis, RunningJob, Span, UsageMode, WallTime, WindowLength, cbor,
-};
-use fairmesh_site::{Correction, Effect, Event, Notice, Refund, Severity, Table};
+use fairmesh_model::{Incarnation, Millis, RunningJob, Span, UsageMode, WallTime, WindowLength};
+use fairmesh_site::{Correction, Effect, Event, Notice, Severity, Table};
 
 use crate::ledger::{Ledger, assert_converged, assert_same, seen, sums};
 use crate::liar::{Liar, offer, usage};
@@ -579,45 +577,4 @@ fn fault_18_what_holds_no_more_is_not_listed_any_more() {
     mesh.tick_ms = 60_000;
     mesh.run(DAY.times(3));
     assert!(!is_red(&mesh, 0));
-}
-
-/// Counters are what a row says they are.
-#[test]
-fn an_audit_row_says_who_took_back_how_much_and_why() {
-    let mut mesh = Mesh::found(1, 1);
-    let now = mesh.now(0).wall;
-    let wrong = job("wrong", "grid", "g0", "u0", (now.before(HOUR), now), 5);
-    mesh.report(0, std::slice::from_ref(&wrong))
-        .expect("acknowledged");
-    let records = vec![(wrong.clone(), mesh.nodes[0].mark(&wrong.key))];
-    let correction = Box::new(Correction {
-        records,
-        by: "ann".to_owned(),
-        why: "test".to_owned(),
-    });
-    mesh.handle(
-        0,
-        Event::Correct {
-            ticket: 1,
-            correction,
-        },
-    );
-    let row = mesh.nodes[0]
-        .rows
-        .iter()
-        .find(|((table, _), _)| *table == Table::Audit);
-    let audit: Refund = cbor::from_slice(row.expect("kept").1, 4_096).expect("a row");
-    let refund = Refund {
-        job: wrong.key,
-        vo: Some(mesh.vo),
-        path: path("/g0/u0"),
-        charge: 5 * HOUR.0,
-        at: now,
-        by: "ann".to_owned(),
-        why: "test".to_owned(),
-    };
-    assert_eq!(audit, refund);
-    assert!(mesh.nodes[0].site.refunds().eq([&refund]));
-    let sums = mesh.nodes[0].site.usage_by_account(Some(mesh.vo));
-    assert_eq!(sums[&path("/g0/u0")].net(), Counters::default().charge);
 }
