@@ -113,7 +113,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Reads what [`description_parts`] wrote; `None` for anything else, and where machines or queues are
+    /// Reads what a site has written of its own; `None` for anything else, and where machines or queues are
     /// not what an owner may declare: they are divided by, and printed.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let most = usize::from(DESCRIPTION_PIECES_MAX) * PART_BYTES_MAX;
