@@ -102,13 +102,16 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
 fn node_body(shared: &Shared, records_counted: u64, unmapped: u64) -> NodeBody {
     let uptime = shared.started.elapsed().as_millis();
     let entries = shared.node().view().reader().entries();
+    let network = shared.node().network_stats();
     NodeBody {
         site: shared.options.site.to_string(),
         name: shared.options.settings.borrow().name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
         listening: shared.options.listening.clone(),
-        connections: shared.node().network_stats().connections,
+        connections: network.connections,
+        wire_received_bytes: network.wire_received_bytes,
+        wire_sent_bytes: network.wire_sent_bytes,
         entries: u64::try_from(entries).unwrap_or(u64::MAX),
         records_counted,
         unmapped,

@@ -162,6 +162,18 @@ fn network(registry: &mut Registry, sample: &Sample) {
         "Gossip of non-members refused",
         stats.gossip_foreign,
     );
+    bytes_counter(
+        registry,
+        "wire_received",
+        "Received by the TCP sockets, all protocols included",
+        stats.wire_received_bytes,
+    );
+    bytes_counter(
+        registry,
+        "wire_sent",
+        "Sent by the TCP sockets, all protocols included",
+        stats.wire_sent_bytes,
+    );
     let received = Family::<Labels, Counter>::default();
     let sent = Family::<Labels, Counter>::default();
     let failed = Family::<Labels, Counter>::default();
@@ -229,6 +241,12 @@ pub(super) fn counter(registry: &mut Registry, name: &str, help: &str, value: u6
     let counter: Counter = Counter::default();
     counter.inc_by(value);
     registry.register(name, help, counter);
+}
+
+fn bytes_counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    let counter: Counter = Counter::default();
+    counter.inc_by(value);
+    registry.register_with_unit(name, help, Unit::Bytes, counter);
 }
 
 pub(super) fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64) {

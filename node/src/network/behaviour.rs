@@ -4,6 +4,7 @@
 //! behaviour asks its fields in order and stops at the first refusal, but gossipsub counts a peer as
 //! connected as soon as it is asked; placed first, it would keep refused strangers for ever.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fairmesh_model::ContentHash;
@@ -25,6 +26,7 @@ use crate::network::config::{
     CONNECT_TIMEOUT, CONNECTIONS_PER_PEER_MAX, GOSSIP_QUEUE_MAX, IDLE_TIMEOUT,
     IN_FLIGHT_PER_PEER_MAX, INBOUND_PER_PEER_MAX,
 };
+use crate::network::counted::{Counted, WireBytes};
 use crate::network::topics::MemberGossip;
 use crate::network::{GOSSIP_BYTES_MAX, NetworkConfig, NetworkError, NetworkLimits};
 
@@ -40,16 +42,18 @@ pub(crate) struct Behaviour {
     ping: ping::Behaviour,
 }
 
-/// The swarm of a node, listening nowhere yet and allowing nobody.
+/// The swarm of a node, listening nowhere yet and allowing nobody. It counts in `bytes` what passes its
+/// sockets.
 pub(crate) fn build_swarm(
     config: &NetworkConfig,
     keypair: &Keypair,
+    bytes: &Arc<WireBytes>,
 ) -> Result<Swarm<Behaviour>, NetworkError> {
-    let transport = match dns::tokio::Transport::system(transport(keypair)?) {
+    let transport = match dns::tokio::Transport::system(transport(keypair, bytes)?) {
         Ok(named) => named.boxed(),
         Err(error) => {
             tracing::warn!(%error, "no host names in peer addresses: the system names no resolver");
-            transport(keypair)?
+            transport(keypair, bytes)?
         }
     };
     Ok(Swarm::new(
@@ -61,10 +65,15 @@ pub(crate) fn build_swarm(
 }
 
 /// TCP, and QUIC where it is built in; addresses by number only.
-fn transport(keypair: &Keypair) -> Result<Boxed<(PeerId, StreamMuxerBox)>, NetworkError> {
+fn transport(
+    keypair: &Keypair,
+    bytes: &Arc<WireBytes>,
+) -> Result<Boxed<(PeerId, StreamMuxerBox)>, NetworkError> {
     let noise = noise::Config::new(keypair)
         .map_err(|error| NetworkError::Setup(format!("Noise: {error}")))?;
+    let bytes = Arc::clone(bytes);
     let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
+        .map(move |stream, _| Counted::new(stream, Arc::clone(&bytes)))
         .upgrade(Version::V1Lazy)
         .authenticate(noise)
         .multiplex(yamux::Config::default())

@@ -19,6 +19,7 @@ use tokio::time::MissedTickBehavior;
 use crate::network::behaviour::Behaviour;
 use crate::network::budget::{Budget, Charged, Cost};
 use crate::network::config::STATS_INTERVAL;
+use crate::network::counted::WireBytes;
 use crate::network::dialer::Dialer;
 use crate::network::outbox::Outbox;
 use crate::network::reports::Throttle;
@@ -45,6 +46,7 @@ pub(crate) struct Driver {
     pub(crate) requests: Requests,
     pub(crate) links: BTreeMap<SiteId, Link>,
     pub(crate) stats: NetworkStats,
+    bytes: Arc<WireBytes>,
     pub(crate) allow_private: bool,
     pub(crate) strangers: Throttle,
     pub(crate) trouble: Throttle,
@@ -67,7 +69,7 @@ impl Driver {
     pub(crate) fn new(
         config: &NetworkConfig,
         site: SiteId,
-        swarm: Swarm<Behaviour>,
+        (swarm, bytes): (Swarm<Behaviour>, Arc<WireBytes>),
         events: mpsc::Sender<NetworkEvent>,
         stats_out: watch::Sender<Arc<NetworkStats>>,
     ) -> Self {
@@ -83,6 +85,7 @@ impl Driver {
             requests: Requests::default(),
             links: BTreeMap::new(),
             stats: NetworkStats::default(),
+            bytes,
             allow_private: config.allow_private,
             strangers: Throttle::default(),
             trouble: Throttle::default(),
@@ -245,6 +248,7 @@ impl Driver {
     }
 
     fn publish_stats(&mut self) {
+        (self.stats.wire_received_bytes, self.stats.wire_sent_bytes) = self.bytes.now();
         self.stats_out.send_if_modified(|published| {
             let changed = **published != self.stats;
             if changed {

@@ -22,6 +22,7 @@ mod behaviour;
 mod budget;
 mod codec;
 mod commands;
+mod counted;
 mod dialer;
 mod driver;
 mod outbox;
@@ -118,7 +119,8 @@ pub fn start(
     let keypair = Keypair::ed25519_from_bytes(&mut secret)
         .map_err(|error| NetworkError::Setup(error.to_string()))?;
     let site = site_of(keypair.public().to_peer_id()).expect("an Ed25519 key makes a site id");
-    let mut swarm = behaviour::build_swarm(&config, &keypair)?;
+    let bytes = Arc::default();
+    let mut swarm = behaviour::build_swarm(&config, &keypair, &bytes)?;
     for address in &config.listen {
         let listening = address::check_free(address)
             .map_err(TransportError::Other)
@@ -131,7 +133,7 @@ pub fn start(
     let (command_sender, command_receiver) = mpsc::channel(config::COMMANDS_MAX);
     let (event_sender, event_receiver) = mpsc::channel(config::EVENTS_MAX);
     let (stats_sender, stats_receiver) = watch::channel(Arc::default());
-    let driver = driver::Driver::new(&config, site, swarm, event_sender, stats_sender);
+    let driver = driver::Driver::new(&config, site, (swarm, bytes), event_sender, stats_sender);
     tokio::spawn(driver.run(command_receiver));
     let handle = NetworkHandle {
         commands: command_sender,

@@ -15,6 +15,11 @@ pub struct NetworkStats {
     pub peers: BTreeMap<SiteId, PeerStats>,
     /// Connections with all peers.
     pub connections: u64,
+    /// Bytes that the TCP sockets gave: handshakes, Noise, yamux and all protocols, without the headers
+    /// of TCP and IP.
+    pub wire_received_bytes: u64,
+    /// Bytes that the TCP sockets took.
+    pub wire_sent_bytes: u64,
     /// Payload bytes handed to gossip by this node; how many copies leave is gossipsub's matter.
     pub gossip_published_bytes: u64,
     /// Gossip messages dropped because our consumer was too slow. Anti-entropy brings them.

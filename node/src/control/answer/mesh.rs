@@ -32,6 +32,10 @@ pub struct NodeBody {
     pub listening: Vec<String>,
     /// Connections with all peers.
     pub connections: u64,
+    /// Bytes that the TCP sockets gave, since the start, whatever was spoken in them.
+    pub wire_received_bytes: u64,
+    /// Bytes that they took.
+    pub wire_sent_bytes: u64,
     /// Entries of the share tree in force.
     pub entries: u64,
     /// Records that counted, since the start.

@@ -74,3 +74,29 @@ async fn requests_under_way_are_bounded_on_both_sides() {
         b.answer(vec![2]).await;
     }
 }
+
+/// Only TCP is counted at its sockets.
+#[cfg(not(feature = "quic"))]
+#[tokio::test]
+async fn sockets_count_all_that_passes_them_once() {
+    let (mut a, mut b) = connected_pair().await;
+    let before = (a.handle.stats(), b.handle.stats());
+    let request = vec![7; 1 << 19];
+    let (outcome, _) = tokio::join!(a.ask(b.handle.site(), request), b.answer(vec![8; 1 << 16]));
+    assert!(outcome.is_ok());
+    // Noise and yamux put some forty bytes around each 16 KiB and more around a stream.
+    let fits =
+        |bytes: u64, payload: u64| bytes >= payload && bytes < payload + payload / 16 + 65_536;
+    for (node, before, received, sent) in [
+        (&a, &before.0, 1 << 16, 1 << 19),
+        (&b, &before.1, 1 << 19, 1 << 16),
+    ] {
+        node.until_stats(|stats| {
+            fits(
+                stats.wire_received_bytes - before.wire_received_bytes,
+                received,
+            ) && fits(stats.wire_sent_bytes - before.wire_sent_bytes, sent)
+        })
+        .await;
+    }
+}

@@ -1,0 +1,103 @@
+//! What a mesh of real nodes costs on the wire: nodes with stores and libp2p over TCP on loopback,
+//! bytes as their sockets count them, so Noise, yamux, gossipsub and all negotiation are in them.
+//!
+//! `cargo bench -p fairmesh --bench wire -- 12 30` measures meshes of 12 and of 30 nodes: what a node
+//! receives for a change of one cell and of a hundred, beyond what it receives meanwhile without one,
+//! and what an idle node receives at the default intervals. Goals: 400 bytes for one cell, 1.5 times the
+//! cells for a hundred, 300 bytes a second for an idle one among 30.
+
+#[path = "wire/mesh.rs"]
+mod mesh;
+
+use std::time::Duration;
+
+use fairmesh_model::Millis;
+use fairmesh_site::Timing;
+use mesh::Mesh;
+
+/// Changes that are measured one behind the other.
+const CHANGES: u64 = 10;
+
+/// From one to the next: long enough to publish it, to pass it on and to fall silent again.
+const APART: Duration = Duration::from_secs(3);
+
+/// How long an idle mesh is watched at the default intervals.
+const IDLE: Duration = Duration::from_secs(120);
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let with_idle = !arguments.iter().any(|argument| argument == "--no-idle");
+    let sizes: Vec<usize> = arguments
+        .iter()
+        .filter_map(|size| size.parse().ok())
+        .collect();
+    let sizes = if sizes.is_empty() {
+        vec![12, 30]
+    } else {
+        sizes
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    for nodes in sizes {
+        runtime.block_on(changes(nodes))?;
+        if with_idle {
+            runtime.block_on(idle(nodes))?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes for one change, with intervals that only make the waiting shorter.
+async fn changes(nodes: usize) -> anyhow::Result<()> {
+    let timing = Timing {
+        publish: Millis(200),
+        heartbeat: Millis::from_secs(86_400),
+        ..Timing::default()
+    };
+    let mesh = Mesh::start(nodes, timing).await?;
+    for cells in [1, 100] {
+        // A first one brings the accounts in, and is not measured.
+        mesh.report(0, cells).await?;
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let length = APART * u32::try_from(CHANGES)?;
+        let before = mesh.totals().await?;
+        tokio::time::sleep(length).await;
+        let idle = mesh.totals().await?.since(before);
+        let before = mesh.totals().await?;
+        for change in 1..=CHANGES {
+            mesh.report(change, cells).await?;
+            tokio::time::sleep(APART).await;
+        }
+        let all = mesh.totals().await?.since(before);
+        let payload = all.published / CHANGES;
+        let of = |bytes: u64| bytes as f64 / CHANGES as f64 / nodes as f64;
+        println!(
+            "{nodes} nodes, {cells} cells in a change: {:.0} bytes received by a node beyond {:.0} idle \
+             in the same time; the push is {payload} bytes; held by all: {}",
+            of(all.received) - of(idle.received),
+            of(idle.received),
+            mesh.hold_the_same().await?,
+        );
+    }
+    mesh.stop().await
+}
+
+/// Bytes of a mesh in which nothing happens, at the default intervals.
+async fn idle(nodes: usize) -> anyhow::Result<()> {
+    let mesh = Mesh::start(nodes, Timing::default()).await?;
+    mesh.report(0, 1).await?;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let before = mesh.totals().await?;
+    tokio::time::sleep(IDLE).await;
+    let all = mesh.totals().await?.since(before);
+    println!(
+        "{nodes} nodes, idle for {} s: {:.0} bytes a second received by a node; {} exchanges and {} \
+         heads of all of them",
+        IDLE.as_secs(),
+        all.received as f64 / IDLE.as_secs_f64() / nodes as f64,
+        all.probes,
+        all.heads,
+    );
+    mesh.stop().await
+}
