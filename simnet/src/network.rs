@@ -14,7 +14,7 @@ mod push;
 mod rules;
 mod wire;
 
-pub(crate) use gossip::{Memory, told};
+pub(crate) use gossip::Memory;
 pub use link::LinkSpec;
 pub(crate) use link::Links;
 pub(crate) use push::{Meshes, Seen, Sessions};
@@ -43,7 +43,7 @@ pub struct NetworkSpec {
     /// Connections that a site holds, about; `None` for all up to 16 sites, and 16 beyond.
     pub degree: Option<usize>,
     /// Neighbours that a site wants to push to; it takes on more below half of it, and leaves some
-    /// at twice of it.
+    /// where it has two more.
     pub mesh_degree: usize,
     /// Until a new session is up.
     pub connect_ms: u64,
@@ -55,8 +55,6 @@ pub struct NetworkSpec {
     pub request_timeout_ms: u64,
     /// How long a site remembers what was pushed to it.
     pub duplicate_cache_ms: u64,
-    /// How often nodes tell others by name what was pushed lately.
-    pub gossip_heartbeat_ms: u64,
 }
 
 impl Default for NetworkSpec {
@@ -64,13 +62,12 @@ impl Default for NetworkSpec {
         Self {
             link: LinkSpec::CALM,
             degree: None,
-            mesh_degree: 4,
+            mesh_degree: 3,
             connect_ms: 300,
             detect_ms: 15_000,
             reset_ms: 100,
             request_timeout_ms: 30_000,
             duplicate_cache_ms: 60_000,
-            gossip_heartbeat_ms: 1_000,
         }
     }
 }
@@ -100,18 +97,7 @@ pub(crate) enum Content {
     Ask { id: u64, life: u32 },
     /// Its answer.
     Answer { id: u64, life: u32 },
-    /// About pushes, whose names are the payload.
-    Control(Control),
-}
-
-/// What one node tells another about pushes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Control {
-    /// It has them (IHAVE).
-    Have { topic: usize },
-    /// It asks for them (IWANT).
-    Want,
-    /// It has them, and they need not be sent (IDONTWANT).
+    /// The sender has some pushes, whose names are the payload, and they need not be sent (IDONTWANT).
     DontWant,
 }
 
@@ -150,7 +136,7 @@ pub(crate) struct Network {
     pub(crate) meshes: Meshes,
     /// What each node remembers of pushes.
     pub(crate) memories: Vec<Memory>,
-    /// Chooses whom heartbeats tell.
+    /// Chooses whom a push goes to where neighbours are few.
     pub(crate) gossip: Stream,
     /// What each node believes.
     pub(crate) sessions: Sessions,

@@ -16,6 +16,7 @@ mod content;
 mod digest;
 mod exchange;
 mod head;
+mod next;
 mod part;
 mod patch;
 mod refusal;
@@ -25,6 +26,7 @@ pub mod wire;
 pub use digest::{Vector, VectorFrame};
 pub use exchange::{Arrival, Gossip, GossipStats, Intervals, Outgoing, Shared};
 pub use head::{COVERS_MAX, HEADS_MAX, Head, HeadSet, Offered, covers};
+pub use next::NextHead;
 pub use part::{
     HEAD_BYTES_MAX, HEAD_ROWS_MAX, KEY_BYTES_MAX, ManifestRow, PART_BYTES_MAX, PARTS_MAX, PartKey,
 };

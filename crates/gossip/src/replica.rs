@@ -27,6 +27,7 @@ use fairmesh_model::{
 use crate::content::Content;
 use crate::digest::Vector;
 use crate::head::{Head, HeadSet};
+use crate::next::tag_of;
 use crate::part::{Part, PartKey, Parts};
 use crate::refusal::Refusal;
 use fetch::Fetch;
@@ -256,10 +257,9 @@ impl Replica {
     pub fn vector(&self) -> Vector {
         let row = |head: &Arc<Verified<Head>>| {
             let body = head.body();
-            let tag = head.hash().as_bytes()[..4].try_into().expect("four bytes");
             (
                 (body.site, body.incarnation),
-                (body.seq, u32::from_be_bytes(tag)),
+                (body.seq, tag_of(head.hash())),
             )
         };
         self.heads().map(row).collect()
@@ -338,7 +338,10 @@ impl Held {
 
 /// Verifies the bytes of a head against the key of the site that it names.
 pub(crate) fn verify(vo: VoId, bytes: &[u8]) -> Result<Arc<Verified<Head>>, Refusal> {
-    let signed = Signed::<Head>::parse(bytes)?;
+    verify_signed(vo, Signed::<Head>::parse(bytes)?)
+}
+
+fn verify_signed(vo: VoId, signed: Signed<Head>) -> Result<Arc<Verified<Head>>, Refusal> {
     if signed.vo() != vo {
         return Err(Refusal::WrongVo(signed.vo()));
     }

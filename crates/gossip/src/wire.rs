@@ -8,12 +8,14 @@
 //! as the exact bytes that were signed.
 
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{ContentHash, Incarnation, SiteId, VoId, WallTime};
+use fairmesh_model::{ContentHash, Incarnation, Signed, SiteId, VoId, WallTime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::digest::VectorFrame;
+use crate::head::Head;
+use crate::next::NextHead;
 use crate::part::{ManifestRow, PartKey};
 use crate::patch;
 
@@ -42,13 +44,18 @@ pub type RequestId = u64;
 
 /// Something fresh, pushed to everybody at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum Push {
     /// A head, and the delta from the head before where it is short enough.
+    #[serde(rename = "h")]
     Head(ByteBuf, Option<ByteBuf>),
+    /// The head behind one that most members hold.
+    #[serde(rename = "n")]
+    Next(NextHead),
     /// A charter or a share policy.
+    #[serde(rename = "d")]
     Document(ByteBuf),
     /// Two heads of one seq.
+    #[serde(rename = "p")]
     Proof(ByteBuf, ByteBuf),
 }
 
@@ -172,6 +179,19 @@ impl Push {
     /// Encodes.
     pub fn to_bytes(&self) -> Vec<u8> {
         cbor::to_vec(self)
+    }
+
+    /// The head that it carries, if it carries one that is whole or comes behind `last`. Its signature
+    /// is not checked.
+    pub fn head(&self, last: Option<&Signed<Head>>) -> Option<Signed<Head>> {
+        match self {
+            Self::Head(bytes, _) => Signed::parse(bytes).ok(),
+            Self::Next(next) => {
+                let last = last?;
+                next.put_together(last.claimed(), last.hash())
+            }
+            Self::Document(_) | Self::Proof(..) => None,
+        }
     }
 
     /// Decodes.

@@ -224,6 +224,28 @@ impl<T: Document> Signed<T> {
         self.envelope.signatures.iter().filter_map(signer)
     }
 
+    /// The signatures that came with it, good or not, by key, in order.
+    pub fn signatures(&self) -> impl Iterator<Item = (KeyId, &[u8])> + '_ {
+        let all = self.envelope.signatures.iter();
+        all.filter_map(|signature| Some((signer(signature)?, signature.signature.as_slice())))
+    }
+
+    /// The inverse of [`Signed::claimed`] and [`Signed::signatures`]: the document that was signed, from
+    /// what it says and the signatures alone, byte for byte.
+    ///
+    /// # Errors
+    /// What is no document. Signatures are not checked.
+    pub fn assemble(body: &T, signatures: &[(KeyId, &[u8])]) -> Result<Self, DocumentError> {
+        let payload = cbor::to_vec(body);
+        let mut envelope = CoseSignBuilder::new().payload(payload).build();
+        for (key, bytes) in signatures {
+            let mut signature = unsigned_signature(*key);
+            signature.signature = bytes.to_vec();
+            envelope.signatures.push(signature);
+        }
+        Self::parse(&to_bytes(envelope))
+    }
+
     /// How many distinct keys of `keys` have signed this payload for this VO and document type.
     /// The one place where signatures are counted.
     pub fn count_valid(&self, keys: &BTreeSet<KeyId>) -> usize {

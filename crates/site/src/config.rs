@@ -87,7 +87,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             publish: Millis::from_secs(10),
-            heartbeat: Millis::from_secs(60),
+            heartbeat: Millis::from_secs(120),
             sync: Millis::from_secs(10),
             request_timeout: Millis::from_secs(20),
             clock_tolerance: Millis::from_secs(300),

@@ -4,7 +4,7 @@
 //! Deliberately not here: which documents are in force (`fairmesh-policy`).
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_model::{Now, SiteId, VoId, cbor, mutant, mutated};
+use fairmesh_model::{Now, SiteId, Verified, VoId, cbor, mutant, mutated};
 
 use crate::event::{Effect, Reply, Ticket};
 use crate::heads::Worth;
@@ -72,9 +72,11 @@ impl Site {
         bytes: &[u8],
     ) -> Result<Option<String>, DocumentRefused> {
         let held = self.vos.get_mut(&vo).ok_or(DocumentRefused::Foreign)?;
+        let charter = held.policies.charter().map(Verified::hash);
         let Some(adoption) = held.adopt(bytes)? else {
             return Ok(None);
         };
+        let is_charter = held.policies.charter().map(Verified::hash) != charter;
         let key = hash_key(vo, adoption.hash.as_bytes());
         let document = Write::set(Table::Documents, key, bytes.to_vec());
         let seen = cbor::to_vec(&held.policies.highest_seen());
@@ -85,8 +87,10 @@ impl Site {
             .unwrap_or_default();
         let rows = mutant!(DocumentsUnwritten, vec![document, seen], Vec::new());
         self.effects.push(Effect::Persist(rows));
-        // Members may have come back, with what was kept of them, or have gone.
-        self.read_members(now, vo);
+        if is_charter {
+            // Members may have come back, with what was kept of them, or have gone.
+            self.read_members(now, vo);
+        }
         self.describe(vo);
         self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || adoption.founded;
         self.allow_is_stale = true;

@@ -142,7 +142,7 @@ impl Site {
         let after = self.own.sums_in(vo, &spans, capacity, window);
         if !mutated!(RecoveredUncounted) {
             self.shares
-                .move_own(Some(vo), moved(&before, &after), window);
+                .move_own(Some(vo), &moved(&before, &after), window);
         }
         if !counted.writes.is_empty() {
             self.effects.push(Effect::Persist(counted.writes));
@@ -202,6 +202,14 @@ impl Site {
                 let taken = self.vos.get_mut(&vo).map(|held| {
                     let kinds = held.kinds();
                     held.replica.take_push(&kinds, seen, &head, delta)
+                });
+                self.absorbed(now, from, vo, taken).verdict()
+            }
+            Ok(Push::Next(next)) => {
+                let seen = self.seen(now);
+                let taken = self.vos.get_mut(&vo).map(|held| {
+                    let kinds = held.kinds();
+                    held.replica.take_next(&kinds, seen, &next)
                 });
                 self.absorbed(now, from, vo, taken).verdict()
             }
@@ -361,7 +369,7 @@ impl Site {
         } else {
             held.published.count_expected_of(site, counts)
         };
-        self.shares.change_in_flight(vo, &changes, false);
+        self.shares.change_in_flight((vo, site), &changes, false);
     }
 
     /// Lets the share tree follow what a member's head changed.
@@ -371,7 +379,7 @@ impl Site {
         let update = held.published.update(&held.replica, site, parts, capacity);
         self.stats.cells_taken += update.moved.len() as u64;
         self.shares
-            .move_member(vo, &mut held.published, &update.moved);
+            .move_member((vo, site), &mut held.published, &update.moved);
         let charge = update.taken_back;
         held.published.finish(update);
         if charge > 0 && !mutated!(TakenBackUnsaid) {
@@ -482,12 +490,15 @@ impl Site {
                 .published
                 .count_expected(|site| is_predictive && fresh.contains(&site));
             for (site, changes) in changed {
-                self.shares.change_in_flight(*vo, &changes, site == self.id);
+                self.shares
+                    .change_in_flight((*vo, site), &changes, site == self.id);
             }
         }
     }
 
-    /// All that members have published, from the heads that are held.
+    /// Follows who is a member, and what the charter says of each: what members published that are new
+    /// here is read from the heads that are held, and what those published that are none goes. Usage of
+    /// the others stays as it was read.
     pub(crate) fn read_members(&mut self, now: Now, vo: VoId) {
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let members: BTreeSet<SiteId> = held.replica.heads().map(|head| head.body().site).collect();
@@ -496,11 +507,14 @@ impl Site {
                 held.published.drop_site(site);
             }
         }
+        let read: BTreeSet<SiteId> = held.published.sites().into_iter().collect();
         for site in members.into_iter().filter(|site| *site != self.id) {
-            let parts: Vec<PartKey> = held.replica.part_keys(site).into_iter().collect();
             let capacity = held.capacity(site);
-            let update = held.published.update(&held.replica, site, &parts, capacity);
-            held.published.finish(update);
+            if !read.contains(&site) {
+                let parts: Vec<PartKey> = held.replica.part_keys(site).into_iter().collect();
+                let update = held.published.update(&held.replica, site, &parts, capacity);
+                held.published.finish(update);
+            }
             held.published.update_description(&held.replica, site);
             let at = held.replica.heads_of(site).map(|head| head.body().at).max();
             let fresh = at.is_some_and(|at| is_fresh(at, now.wall, self.config.timing.silence));

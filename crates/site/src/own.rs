@@ -475,18 +475,6 @@ impl Own {
         clamped(held, capacity, window)
     }
 
-    /// What counts of all cells of a VO, by span and account.
-    pub(crate) fn sums(
-        &self,
-        vo: VoId,
-        capacity: Capacity,
-        window: WindowLength,
-    ) -> Sums<AccountPath> {
-        let cells = self.cells.get(&Some(vo));
-        let spans = cells.into_iter().flat_map(|cells| &cells.by_span);
-        clamped(spans, capacity, window)
-    }
-
     /// Whether any span of a VO says more than the site can have run.
     pub(crate) fn is_over(&mut self, vo: VoId, capacity: Capacity, window: WindowLength) -> bool {
         let cells = self.cells.get_mut(&Some(vo));

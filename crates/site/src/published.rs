@@ -147,13 +147,30 @@ impl Published {
         }
     }
 
-    /// What counts of a site, by span and account.
-    pub(crate) fn sums(&mut self, site: SiteId, capacity: Capacity) -> Sums<PathId> {
-        let spans: BTreeSet<Span> = self.spans(site).collect();
+    /// The day of a span.
+    pub(crate) fn day_of(&self, span: Span) -> Span {
+        Span::Day(span.day(self.length))
+    }
+
+    /// The days in which a site has counted anything.
+    pub(crate) fn days(&self, site: SiteId) -> BTreeSet<u32> {
+        self.spans(site).map(|span| span.day(self.length)).collect()
+    }
+
+    /// What counts of a day of a site, by span and account.
+    pub(crate) fn sums_of_day(
+        &mut self,
+        site: SiteId,
+        day: u32,
+        capacity: Capacity,
+    ) -> Sums<PathId> {
+        let of_day = |span: &Span| span.day(self.length) == day;
+        let spans: BTreeSet<Span> = self.spans(site).filter(of_day).collect();
         let sums = self.sums_in(site, &spans, None);
         let (sums, excess) = self.clamped(sums, capacity);
-        let over = excess.into_iter().map(|excess| excess.span);
-        self.sites.entry(site).or_default().over = over.collect();
+        let over = &mut self.sites.entry(site).or_default().over;
+        over.retain(|span| !spans.contains(span));
+        over.extend(excess.into_iter().map(|excess| excess.span));
         sums
     }
 
@@ -260,10 +277,10 @@ impl Published {
         }
     }
 
-    /// What counts of the running jobs of each site.
-    pub(crate) fn expected(&self) -> impl Iterator<Item = (SiteId, &[(AccountPath, u64)])> {
-        let counted = self.sites.iter().filter(|(_, of)| of.counts);
-        counted.map(|(site, of)| (*site, &of.expected[..]))
+    /// What counts of the running jobs of a site.
+    pub(crate) fn expected_of(&self, site: SiteId) -> &[(AccountPath, u64)] {
+        let of = self.sites.get(&site).filter(|of| of.counts);
+        of.map_or(&[], |of| &of.expected)
     }
 
     /// What a site says about its machines.

@@ -294,9 +294,9 @@ impl Site {
         &self,
     ) -> impl Iterator<Item = (VoId, SiteId, &AccountPath, CoreMillis)> + '_ {
         self.vos.iter().flat_map(|(vo, held)| {
-            held.published.expected().flat_map(move |(site, rows)| {
-                rows.iter()
-                    .map(move |(path, charge)| (*vo, site, path, CoreMillis(*charge)))
+            held.published.sites().into_iter().flat_map(move |site| {
+                let rows = held.published.expected_of(site).iter();
+                rows.map(move |(path, charge)| (*vo, site, path, CoreMillis(*charge)))
             })
         })
     }

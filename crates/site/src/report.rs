@@ -245,7 +245,7 @@ impl Site {
         let writes = self.own.add(account, span, counters, window).0;
         let after = self.own.sums_in(vo, &spans, capacity, window);
         self.shares
-            .move_own(account.vo, moved(&before, &after), window);
+            .move_own(account.vo, &moved(&before, &after), window);
         writes
     }
 
@@ -271,7 +271,7 @@ impl Site {
             before,
             after: before.saturating_sub(counters.refunds),
         };
-        self.shares.move_own(None, vec![moved], window);
+        self.shares.move_own(None, &[moved], window);
         writes
     }
 
@@ -396,7 +396,7 @@ impl Site {
         self.own.expect(vo, &rows);
         let capacity = held.capacity(self.id);
         let changes = held.published.expect(self.id, rows, capacity, true);
-        self.shares.change_in_flight(vo, &changes, true);
+        self.shares.change_in_flight((vo, self.id), &changes, true);
     }
 }
 

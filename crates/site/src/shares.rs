@@ -1,15 +1,17 @@
-//! The share tree in force: built from documents, fed by counters.
+//! The share tree in force: built from documents, fed by counters. One that is to take its place is fed
+//! beside it (`loading`).
 //!
 //! Invariant: the tree's sums are those of own usage and of what the members have published, each
 //! clamped to its site's capacity, whatever the order in which they came; a rebuild gives the same sums
 //! as the changes did.
 
+mod loading;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, History, Reach, Scope, Snapshot, TreeSpec, TreeWriter, UsageItem,
-    WeightTable,
+    EntryId, EntrySpec, History, Reach, Scope, Snapshot, TreeSpec, TreeWriter, WeightTable,
 };
 use fairmesh_gossip::Shared;
 use fairmesh_model::{
@@ -20,11 +22,13 @@ use fairmesh_policy::{CompiledTree, InForce, compile};
 
 use crate::config::SiteConfig;
 use crate::identity::Account;
-use crate::own::Own;
 use crate::published::{Moved, Published};
 use crate::view::View;
 use crate::vo::Vo;
 use fairmesh_usage::PathId;
+
+use loading::Source;
+pub(crate) use loading::{Fed, Loading};
 
 /// The tree, its view, and what is needed to feed it.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub(crate) struct Shares {
     references: Vec<Window>,
     /// Whether windows have moved on and not all entries have followed yet.
     pub(crate) is_sweeping: bool,
+    /// The tree that is to take this one's place, while it is fed.
+    pub(crate) next: Option<Box<Loading>>,
 }
 
 impl Shares {
@@ -72,6 +78,7 @@ impl Shares {
             local_horizon_windows,
             references,
             is_sweeping: false,
+            next: None,
         }
     }
 
@@ -83,6 +90,9 @@ impl Shares {
         charge: u64,
         window: WindowLength,
     ) {
+        if let Some(next) = self.next_that_holds(Source::own(account.vo), Some(span)) {
+            next.count_own(account, span, charge, window);
+        }
         let entry = self.view.locate(account).entry;
         let span = self.span_of(account.vo, span, window);
         self.writer.apply(entry, span, charge, Reach::Own);
@@ -92,46 +102,59 @@ impl Shares {
     pub(crate) fn move_own(
         &mut self,
         vo: Option<VoId>,
-        moved: Vec<Moved<AccountPath>>,
+        moved: &[Moved<AccountPath>],
         window: WindowLength,
     ) {
-        for mut moved in moved {
-            let path = moved.path.clone();
-            let entry = self.view.locate(&Account { vo, path }).entry;
-            moved.span = self.span_of(vo, moved.span, window);
-            self.change(entry, &moved, Reach::Own);
+        for moved in moved {
+            if let Some(next) = self.next_that_holds(Source::own(vo), Some(moved.span)) {
+                next.move_one_own(vo, moved, window);
+            }
+            self.move_one_own(vo, moved, window);
         }
+    }
+
+    fn move_one_own(&mut self, vo: Option<VoId>, moved: &Moved<AccountPath>, window: WindowLength) {
+        let path = moved.path.clone();
+        let entry = self.view.locate(&Account { vo, path }).entry;
+        let span = self.span_of(vo, moved.span, window);
+        self.change(entry, span, moved, Reach::Own);
     }
 
     /// What counts of usage that a member published changed.
     pub(crate) fn move_member(
         &mut self,
-        vo: VoId,
+        (vo, site): (VoId, SiteId),
         published: &mut Published,
         moved: &[Moved<PathId>],
     ) {
+        let reach = mutant!(ReceivedAsOwn, Reach::Remote, Reach::Own);
         for moved in moved {
+            let day = published.day_of(moved.span);
+            if let Some(next) = self.next_that_holds(Source::member(vo, site), Some(day)) {
+                let entry = next.entry_of(vo, published, moved.path);
+                next.change(entry, moved.span, moved, reach);
+            }
             let entry = self.entry_of(vo, published, moved.path);
-            self.change(
-                entry,
-                moved,
-                mutant!(ReceivedAsOwn, Reach::Remote, Reach::Own),
-            );
+            self.change(entry, moved.span, moved, reach);
         }
     }
 
-    fn change<P>(&mut self, entry: EntryId, moved: &Moved<P>, reach: Reach) {
+    fn change<P>(&mut self, entry: EntryId, span: Span, moved: &Moved<P>, reach: Reach) {
         let (before, after) = (moved.before, moved.after);
         if after >= before {
-            self.writer.apply(entry, moved.span, after - before, reach);
+            self.writer.apply(entry, span, after - before, reach);
         } else if !mutated!(TakenBackCounts) {
-            self.writer
-                .take_back(entry, moved.span, before - after, reach);
+            self.writer.take_back(entry, span, before - after, reach);
         }
     }
 
-    /// The entry of a member's account, looked up once in the life of a tree.
+    /// The entry of a member's account, looked up once in the life of a tree: of the one that is fed,
+    /// where there is one.
     fn entry_of(&self, vo: VoId, published: &mut Published, id: PathId) -> EntryId {
+        if self.next.is_some() {
+            let path = published.paths.path(id).clone();
+            return self.view.locate(&Account { vo: Some(vo), path }).entry;
+        }
         let known = published
             .paths
             .place(id)
@@ -151,10 +174,13 @@ impl Shares {
     /// Expected usage of running jobs changed.
     pub(crate) fn change_in_flight(
         &mut self,
-        vo: VoId,
+        (vo, site): (VoId, SiteId),
         changes: &[(AccountPath, i128)],
         own: bool,
     ) {
+        if let Some(next) = self.next_that_holds(Source::member(vo, site), None) {
+            next.change_in_flight((vo, site), changes, own);
+        }
         for (path, change) in changes {
             let entry = self
                 .view
@@ -215,60 +241,6 @@ impl Shares {
         match vo.filter(|vo| !self.view.mounts().contains_key(vo)) {
             None => span,
             Some(_) => self.local.convert(span, window),
-        }
-    }
-
-    /// Feeds sums from scratch: what was counted here, and what members published. `left` are VOs that
-    /// the owner has left.
-    pub(crate) fn load(
-        &mut self,
-        own: &Own,
-        vos: &mut BTreeMap<VoId, Vo>,
-        left: &BTreeMap<VoId, Vo>,
-        site: SiteId,
-    ) {
-        let mut items = Vec::new();
-        let item = |entry, span, charge, reach| UsageItem {
-            entry,
-            span,
-            charge,
-            reach,
-        };
-        for (_, span, path, counters) in own.cells(None) {
-            let entry = self.view.locate(&Account { vo: None, path }).entry;
-            items.push(item(entry, span, counters.net(), Reach::Own));
-        }
-        for (id, vo) in vos.iter().chain(left).filter(|(_, vo)| vo.is_founded()) {
-            let sums = own.sums(*id, vo.capacity(site), vo.window());
-            for ((span, path), counters) in sums {
-                let vo_id = Some(*id);
-                let entry = self.view.locate(&Account { vo: vo_id, path }).entry;
-                let span = self.span_of(vo_id, span, vo.window());
-                let of_own = item(entry, span, counters.net(), Reach::Own);
-                items.extend(std::iter::repeat_n(of_own, mutant!(OwnTwiceInTree, 1, 2)));
-            }
-        }
-        for (id, vo) in &mut *vos {
-            vo.published.paths.clear_places();
-            for member in vo.published.sites() {
-                let sums = vo.published.sums(member, vo.capacity(member));
-                for ((span, path), counters) in sums {
-                    let entry = self.entry_of(*id, &mut vo.published, path);
-                    items.push(item(entry, span, counters.net(), Reach::Remote));
-                }
-            }
-        }
-        self.writer.load(items);
-        for (id, vo) in vos {
-            for (member, rows) in vo.published.expected() {
-                let changes = rows
-                    .iter()
-                    .map(|(path, amount)| (path.clone(), i128::from(*amount)));
-                let changes: Vec<(AccountPath, i128)> = changes.collect();
-                if !mutated!(RebuildLosesRunning) {
-                    self.change_in_flight(*id, &changes, member == site);
-                }
-            }
         }
     }
 }

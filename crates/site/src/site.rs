@@ -18,7 +18,7 @@ use crate::heads::due;
 use crate::kinds::Description;
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
-use crate::shares::Shares;
+use crate::shares::{Fed, Loading, Shares};
 use crate::time::{Standing, standing};
 use crate::view::View;
 use crate::vo::Vo;
@@ -185,7 +185,7 @@ impl Site {
 
     /// When the site has something to do although nothing happens.
     pub fn next_wakeup(&self, now: MonoTime) -> MonoTime {
-        if self.shares.is_sweeping {
+        if self.shares.is_sweeping || self.shares.next.is_some() {
             return now;
         }
         let publish = self.publishing_vos().into_iter().map(|vo| {
@@ -227,8 +227,9 @@ impl Site {
     /// Whatever is due by now: rebuild what documents changed, publish, ask, move on in time.
     fn advance(&mut self, now: Now) {
         if self.tree_is_stale {
-            self.rebuild_shares(now);
+            self.begin_shares(now);
         }
+        self.feed_shares(now);
         if self.allow_is_stale {
             self.announce_peers();
         }
@@ -243,19 +244,50 @@ impl Site {
         self.weigh_silence(now);
         self.keep_house(now);
         let entries_max = self.config.timing.sweep_entries;
-        if !self.shares.advance(now.wall, entries_max) {
-            self.rebuild_shares(now);
+        if !self.shares.advance(now.wall, entries_max) && self.shares.next.is_none() {
+            self.begin_shares(now);
+            self.feed_shares(now);
         }
     }
 
-    /// Builds the tree anew: documents or the configuration changed.
-    pub(crate) fn rebuild_shares(&mut self, now: Now) {
+    /// Begins to build the tree anew: documents or the configuration changed.
+    fn begin_shares(&mut self, now: Now) {
         self.tree_is_stale = false;
-        self.shares = Shares::build(&self.config, &self.vos, now.wall);
-        self.shares
-            .load(&self.own, &mut self.vos, &self.left, self.id);
+        let tree = Shares::build(&self.config, &self.vos, now.wall);
+        let loading = Loading::begin(tree, &mut self.fed());
+        self.shares.next = Some(Box::new(loading));
         self.warn_of_documents(now);
-        self.effects.push(Effect::View(self.view()));
+    }
+
+    /// Feeds the tree that is built anew, if there is one; once it holds everything it is in force.
+    fn feed_shares(&mut self, now: Now) {
+        let Some(mut next) = self.shares.next.take() else {
+            return;
+        };
+        let entries_max = self.config.timing.sweep_entries;
+        if next.step(&mut self.fed(), now.wall, entries_max) {
+            self.shares = next.into_tree();
+            self.effects.push(Effect::View(self.view()));
+        } else {
+            self.shares.next = Some(next);
+        }
+    }
+
+    /// Builds the tree anew, whatever time that takes.
+    pub(crate) fn rebuild_shares(&mut self, now: Now) {
+        self.begin_shares(now);
+        while self.shares.next.is_some() {
+            self.feed_shares(now);
+        }
+    }
+
+    fn fed(&mut self) -> Fed<'_> {
+        Fed {
+            own: &self.own,
+            vos: &mut self.vos,
+            left: &self.left,
+            site: self.id,
+        }
     }
 
     /// Says what is not as it should be with the documents in force, while it is: expired ones, say.

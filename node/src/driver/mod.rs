@@ -23,12 +23,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairmesh_model::{ContentHash, Now, RunningJob, SiteId, UsageRecord};
+use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_round::{Input, Round, Unreadable};
 use fairmesh_site::{Estimate, Event, HeadId, JobMark, Reply, Site, Table, View};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::network::{NetworkEvent, NetworkHandle};
+use crate::network::{MessageName, NetworkEvent, NetworkHandle};
 use crate::store::{DataDir, StoreError};
 
 /// Something to ask the site, on the driver's task.
@@ -75,7 +75,7 @@ pub(crate) struct Driver {
     replies: HashMap<u64, oneshot::Sender<Reply>>,
     next_ticket: u64,
     /// Pushed messages that wait for a verdict, by token: always settled within one round.
-    pushes: HashMap<u64, (ContentHash, SiteId)>,
+    pushes: HashMap<u64, (MessageName, SiteId)>,
     /// Peers' requests that wait for an answer: always settled within one round.
     channels: HashMap<u64, SiteId>,
     observer: Option<mpsc::UnboundedSender<Observation>>,

@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use fairmesh_model::{ContentHash, SiteId, VoId};
+use fairmesh_model::{SiteId, VoId};
 use libp2p::gossipsub::{MessageAcceptance, MessageId, PublishError};
 
 use crate::network::budget::Cost;
 use crate::network::driver::Driver;
 use crate::network::{
-    GOSSIP_BYTES_MAX, NetworkCommand, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, RequestFailure,
-    Verdict, address, peer_id_of,
+    GOSSIP_BYTES_MAX, MessageName, NetworkCommand, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX,
+    RequestFailure, Verdict, address, peer_id_of,
 };
 
 impl Driver {
@@ -121,7 +121,7 @@ impl Driver {
         }
     }
 
-    fn judge(&mut self, message_id: ContentHash, from: SiteId, verdict: Verdict) {
+    fn judge(&mut self, message_id: MessageName, from: SiteId, verdict: Verdict) {
         let acceptance = match verdict {
             Verdict::Accept => MessageAcceptance::Accept,
             Verdict::Ignore => MessageAcceptance::Ignore,

@@ -66,6 +66,9 @@ pub(crate) const GOSSIP_QUEUE_MAX: usize = 256;
 /// Pings that may fail in a row before a connection counts as dead.
 pub(crate) const PINGS_FAILED_MAX: u32 = 2;
 
+/// How long a ping may take.
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// How long reaching a peer and proving who one is may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -91,7 +94,8 @@ pub struct NetworkConfig {
     pub allow_private: bool,
     /// Rhythm of gossipsub's mesh upkeep: how soon a new peer hears gossip.
     pub gossip_heartbeat: Duration,
-    /// How often each connection is pinged, and how long a ping may take.
+    /// How often each connection is pinged: 124 bytes each way, so with many peers most of what an idle
+    /// node sends. A peer that is gone without a word is noticed after two.
     pub ping_interval: Duration,
     /// How long a request may take, in and out.
     pub request_timeout: Duration,
@@ -112,7 +116,7 @@ impl Default for NetworkConfig {
             peers: Vec::new(),
             allow_private: false,
             gossip_heartbeat: Duration::from_secs(1),
-            ping_interval: Duration::from_secs(15),
+            ping_interval: Duration::from_secs(60),
             request_timeout: Duration::from_secs(20),
             redial_min: Duration::from_millis(500),
             redial_max: Duration::from_secs(60),

@@ -9,6 +9,31 @@ use fairmesh_model::{ContentHash, SiteId, VoId};
 pub use fairmesh_site::Verdict;
 use libp2p::Multiaddr;
 
+/// The name of a gossip message: the first bytes of a hash of its topic and its bytes. Neighbours tell
+/// each other names more often than messages, so it is short. Somebody who could find another message
+/// of the same name before the first one has spread would delay that one to the next anti-entropy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageName([u8; 8]);
+
+impl MessageName {
+    /// The name of these bytes in that topic. The same bytes in two topics are two messages; topics are
+    /// all of one length, so nothing needs to part the two.
+    pub(crate) fn of(topic: &str, bytes: &[u8]) -> Self {
+        let hash = ContentHash::of(&[topic.as_bytes(), bytes].concat());
+        Self(*hash.as_bytes().first_chunk().expect("32 bytes hold eight"))
+    }
+
+    /// A name from anywhere.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Some(Self(bytes.try_into().ok()?))
+    }
+
+    /// Its bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// An order to the network task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetworkCommand {
@@ -59,7 +84,7 @@ pub enum NetworkCommand {
     /// Says what becomes of a gossip message. One that is never judged is not passed on.
     Judge {
         /// The message.
-        message_id: ContentHash,
+        message_id: MessageName,
         /// Who sent it to us.
         from: SiteId,
         /// The verdict.
@@ -87,8 +112,8 @@ pub enum NetworkEvent {
         topic: VoId,
         /// Who passed it to us; not necessarily who wrote it.
         from: SiteId,
-        /// Its name, a hash of topic and content.
-        message_id: ContentHash,
+        /// Its name.
+        message_id: MessageName,
         /// The message.
         bytes: Vec<u8>,
     },

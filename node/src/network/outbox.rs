@@ -152,7 +152,7 @@ mod tests {
             outbox.push(NetworkEvent::Gossip {
                 topic: VoId::from_bytes([0; 32]),
                 from: site(1),
-                message_id: fairmesh_model::ContentHash::of(b""),
+                message_id: crate::network::MessageName::of("", b""),
                 bytes: vec![],
             });
         }

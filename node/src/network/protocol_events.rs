@@ -4,7 +4,7 @@
 //! no room for is dropped and counted, requests beyond the bounds are turned away at once, so that
 //! the peer knows; only answers to what we asked always get through.
 
-use fairmesh_model::{ContentHash, SiteId};
+use fairmesh_model::SiteId;
 use libp2p::PeerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::request_response::{self, InboundFailure, Message};
@@ -12,8 +12,7 @@ use libp2p::request_response::{self, InboundFailure, Message};
 use crate::network::budget::Cost;
 use crate::network::codec::Oversize;
 use crate::network::driver::Driver;
-use crate::network::topics::vo_of;
-use crate::network::{NetworkEvent, RequestFailure, requests, site_of};
+use crate::network::{MessageName, NetworkEvent, RequestFailure, requests, site_of};
 
 impl Driver {
     /// News from gossipsub.
@@ -47,9 +46,10 @@ impl Driver {
         message: gossipsub::Message,
     ) {
         let heard = self.on_heard(source);
-        let name = <[u8; 32]>::try_from(&id.0[..]).map(ContentHash::from_bytes);
         let gossip = &mut self.swarm.behaviour_mut().gossip;
-        let (Some(from), Some(topic), Ok(message_id)) = (heard, vo_of(&message.topic), name) else {
+        let vo = gossip.vo_of(&message.topic);
+        let name = MessageName::from_bytes(&id.0);
+        let (Some(from), Some(topic), Some(message_id)) = (heard, vo, name) else {
             return gossip.judge(id, &source, MessageAcceptance::Ignore);
         };
         let foreign = !gossip.is_member(&message.topic, &source);

@@ -33,16 +33,15 @@ use crate::network::config::TOPICS_PER_PEER_MAX;
 /// subscribe again. What is forgotten costs speed only: anti-entropy needs no subscription.
 const REFUSED_MAX: usize = 4096;
 
-const TOPIC_PREFIX: &str = "fairmesh/2/";
+/// Bytes of a VO's name in its topic. A topic stands in every copy of every message, so it is short;
+/// of two VOs with one topic the second gets no gossip, only anti-entropy.
+const VO_BYTES: usize = 8;
 
 /// The gossip topic of a VO.
 pub(crate) fn topic_of(vo: VoId) -> IdentTopic {
-    IdentTopic::new(format!("{TOPIC_PREFIX}{vo}"))
-}
-
-/// The VO of a gossip topic.
-pub(crate) fn vo_of(topic: &TopicHash) -> Option<VoId> {
-    topic.as_str().strip_prefix(TOPIC_PREFIX)?.parse().ok()
+    let digits = vo.as_bytes()[..VO_BYTES].iter();
+    let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
+    IdentTopic::new(format!("fm/{digits}"))
 }
 
 /// Who belongs to which topic.
@@ -50,7 +49,7 @@ pub(crate) fn vo_of(topic: &TopicHash) -> Option<VoId> {
 struct Members {
     /// Whose RPC is being handled; `None` when gossipsub asks about our own subscription.
     speaking: Option<PeerId>,
-    by_topic: BTreeMap<TopicHash, BTreeSet<PeerId>>,
+    by_topic: BTreeMap<TopicHash, (VoId, BTreeSet<PeerId>)>,
     refused: BTreeSet<(PeerId, TopicHash)>,
 }
 
@@ -71,7 +70,8 @@ impl TopicSubscriptionFilter for MemberFilter {
     /// Topics that we do not take part in are nobody's secret of ours, and allowed.
     fn can_subscribe(&mut self, topic: &TopicHash) -> bool {
         let mut members = self.lock();
-        let (Some(peer), Some(of_topic)) = (members.speaking, members.by_topic.get(topic)) else {
+        let (Some(peer), Some((_, of_topic))) = (members.speaking, members.by_topic.get(topic))
+        else {
             return true;
         };
         let allowed = of_topic.contains(&peer);
@@ -109,6 +109,10 @@ impl MemberGossip {
     pub(crate) fn subscribe(&mut self, vo: VoId, members: BTreeSet<PeerId>) -> Vec<PeerId> {
         let topic = topic_of(vo);
         let hash = topic.hash();
+        if self.vo_of(&hash).is_some_and(|other| other != vo) {
+            tracing::error!(%vo, "no gossip of this VO: another one has its topic");
+            return Vec::new();
+        }
         let mut changed: BTreeSet<PeerId> = self
             .inner
             .all_peers()
@@ -124,7 +128,7 @@ impl MemberGossip {
                 }
                 !joins
             });
-            known.by_topic.insert(hash, members);
+            known.by_topic.insert(hash, (vo, members));
         }
         if let Err(error) = self.inner.subscribe(&topic) {
             tracing::error!(%vo, ?error, "cannot subscribe to the gossip of a VO");
@@ -135,15 +139,23 @@ impl MemberGossip {
     /// Leaves the topic.
     pub(crate) fn unsubscribe(&mut self, vo: VoId) {
         let topic = topic_of(vo);
-        self.inner.unsubscribe(&topic);
-        self.filter.lock().by_topic.remove(&topic.hash());
+        if self.vo_of(&topic.hash()) == Some(vo) {
+            self.inner.unsubscribe(&topic);
+            self.filter.lock().by_topic.remove(&topic.hash());
+        }
+    }
+
+    /// The VO of a topic that we take part in.
+    pub(crate) fn vo_of(&self, topic: &TopicHash) -> Option<VoId> {
+        let members = self.filter.lock();
+        members.by_topic.get(topic).map(|(vo, _)| *vo)
     }
 
     /// Whether `peer` is a member of a topic that we take part in.
     pub(crate) fn is_member(&self, topic: &TopicHash, peer: &PeerId) -> bool {
         let members = self.filter.lock();
         let of_topic = members.by_topic.get(topic);
-        of_topic.is_some_and(|of_topic| of_topic.contains(peer))
+        of_topic.is_some_and(|(_, of_topic)| of_topic.contains(peer))
     }
 
     /// Sends to the members that are there. A topic that we do not take part in has no members.
@@ -153,7 +165,7 @@ impl MemberGossip {
         bytes: Vec<u8>,
     ) -> Result<(), gossipsub::PublishError> {
         let topic = topic_of(vo).hash();
-        if !self.filter.lock().by_topic.contains_key(&topic) {
+        if self.vo_of(&topic) != Some(vo) {
             return Err(gossipsub::PublishError::NoPeersSubscribedToTopic);
         }
         self.inner.publish(topic, bytes).map(|_| ())
@@ -236,10 +248,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_names_its_vo() {
-        let vo = VoId::from_bytes([0xa5; 32]);
-        assert_eq!(vo_of(&topic_of(vo).hash()), Some(vo));
-        assert_eq!(vo_of(&TopicHash::from_raw("fairmesh/2/a5")), None);
+    fn of_two_vos_with_one_topic_the_first_has_it() {
+        let mut gossip = MemberGossip::new(gossipsub::Config::default()).expect("anonymous");
+        let (vo, mut other) = ([0xa5; 32], [0xa5; 32]);
+        other[31] = 0;
+        let (vo, other) = (VoId::from_bytes(vo), VoId::from_bytes(other));
+        gossip.subscribe(vo, BTreeSet::new());
+        gossip.subscribe(other, BTreeSet::new());
+        gossip.unsubscribe(other);
+        assert_eq!(gossip.vo_of(&topic_of(other).hash()), Some(vo));
+        let refused = gossip.publish(other, vec![1]);
+        assert!(matches!(
+            refused,
+            Err(gossipsub::PublishError::NoPeersSubscribedToTopic)
+        ));
     }
 
     #[test]
@@ -250,7 +272,7 @@ mod tests {
         filter
             .lock()
             .by_topic
-            .insert(topic.clone(), [member].into());
+            .insert(topic.clone(), (VoId::from_bytes([1; 32]), [member].into()));
         assert!(filter.can_subscribe(&topic), "we ourselves");
         filter.lock().speaking = Some(member);
         assert!(filter.can_subscribe(&topic));

@@ -6,11 +6,11 @@
 //! Deliberately not here: judging what was seen (the invariants).
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use fairmesh_cluster::Stream;
-use fairmesh_model::{ContentHash, JobKey, Signed, SiteId, VoId};
+use fairmesh_model::{ContentHash, Incarnation, JobKey, Signed, SiteId, VoId};
 use fairmesh_site::gossip::Head;
 use fairmesh_site::gossip::wire::{Probe, Push, Request, Response, Summary};
 use fairmesh_site::{Effect, Event, JobMark, Table, Write};
@@ -94,6 +94,9 @@ pub struct Watch {
     node_of: HashMap<SiteId, usize>,
     /// Who has just asked which node about which VO.
     asked: Option<(usize, SiteId, VoId)>,
+    /// The last head of each incarnation that each node has of itself, of each VO: the next one is told in
+    /// terms of it.
+    last: HashMap<(usize, VoId), BTreeMap<Incarnation, Signed<Head>>>,
 }
 
 impl Watch {
@@ -110,20 +113,20 @@ impl Watch {
             garbage,
             node_of,
             asked: None,
+            last: HashMap::new(),
         }
     }
 
-    fn note_writes(&self, node: usize, writes: &[Write]) {
+    fn note_writes(&mut self, node: usize, writes: &[Write]) {
         let heads = writes.iter().filter(|write| write.table == Table::Heads);
         for bytes in heads.filter_map(|write| write.value.as_ref()) {
-            self.note_head(node, bytes);
+            if let Ok(signed) = Signed::parse(bytes) {
+                self.note_head(node, signed);
+            }
         }
     }
 
-    fn note_head(&self, node: usize, bytes: &[u8]) {
-        let Ok(signed) = Signed::<Head>::parse(bytes) else {
-            return;
-        };
+    fn note_head(&mut self, node: usize, signed: Signed<Head>) {
         let head = signed.claimed().clone();
         let own = self.node_of.get(&head.site) == Some(&node);
         let hash = signed.hash();
@@ -134,6 +137,11 @@ impl Watch {
             own,
         };
         self.facts.borrow_mut().heads.push(seen);
+        if own {
+            let incarnation = signed.claimed().incarnation;
+            let last = self.last.entry((node, signed.vo())).or_default();
+            last.insert(incarnation, signed);
+        }
     }
 
     fn note_probe(&self, node: usize, probe: &Probe) {
@@ -204,9 +212,15 @@ impl Tamper for Watch {
         for effect in effects.iter() {
             match effect {
                 Effect::Persist(writes) => self.note_writes(node, writes),
-                Effect::Push { bytes, .. } => {
-                    if let Ok(Push::Head(head, _)) = Push::from_bytes(bytes) {
-                        self.note_head(node, &head);
+                Effect::Push { vo, bytes } => {
+                    let push = Push::from_bytes(bytes).ok();
+                    let head = push.and_then(|push| {
+                        let last = self.last.get(&(node, *vo)).into_iter();
+                        let mut last = last.flat_map(BTreeMap::values).map(Some).chain([None]);
+                        last.find_map(|last| push.head(last))
+                    });
+                    if let Some(head) = head {
+                        self.note_head(node, head);
                     }
                 }
                 Effect::Ask { bytes, .. } => {

@@ -121,8 +121,8 @@ impl Forger {
                 }
             }
             Effect::Push { vo, bytes } => {
-                if let Ok(Push::Head(head, _)) = Push::from_bytes(bytes)
-                    && let Ok(signed) = Signed::<Head>::parse(&head)
+                let push = Push::from_bytes(bytes).ok();
+                if let Some(signed) = push.and_then(|push| push.head(self.last.get(vo)))
                     && signed.claimed().site == self.key.site_id()
                 {
                     self.last.insert(*vo, signed);

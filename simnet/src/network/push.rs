@@ -15,6 +15,9 @@ use fairmesh_model::VoId;
 /// What each node sees itself connected to: peers, and the number of the session.
 pub(crate) type Sessions = Vec<BTreeMap<usize, u64>>;
 
+/// How often neighbours are looked at again before a push.
+const HEARTBEATS: usize = 8;
+
 /// Neighbours by topic.
 #[derive(Debug)]
 pub(crate) struct Meshes {
@@ -130,10 +133,12 @@ impl Meshes {
         sessions: &Sessions,
     ) -> &BTreeSet<usize> {
         let topic = &mut self.topics[topic];
-        // Each once: who is left by one with too many may come back to it, and be left again. What
-        // this leaves to do is done the next time, as heartbeats would.
-        for stale in std::mem::take(&mut topic.stale) {
-            topic.mend(stale, self.degree, sessions, &mut self.random);
+        // As often as heartbeats would until the next push: who is left by one with too many may come
+        // back to it, and be left again, so not for ever.
+        for _ in 0..HEARTBEATS {
+            for stale in std::mem::take(&mut topic.stale) {
+                topic.mend(stale, self.degree, sessions, &mut self.random);
+            }
         }
         &topic.neighbours[node]
     }
@@ -162,7 +167,7 @@ impl Topic {
 
     /// Takes neighbours on where there are too few, and leaves some where there are too many.
     fn mend(&mut self, node: usize, degree: usize, sessions: &Sessions, random: &mut Stream) {
-        if self.neighbours[node].len() >= degree * 2 {
+        if self.neighbours[node].len() > high(degree) {
             let mut left: Vec<usize> = self.neighbours[node].iter().copied().collect();
             while left.len() > degree {
                 let other = left.swap_remove(random.index(left.len()));
@@ -195,18 +200,23 @@ impl Topic {
             && self.names(other, node)
             && sessions[node].contains_key(&other)
             && sessions[other].contains_key(&node)
-            && self.neighbours[other].len() < degree * 2
+            && self.neighbours[other].len() < high(degree)
     }
 
     fn join(&mut self, a: usize, b: usize, degree: usize) {
         self.neighbours[a].insert(b);
         self.neighbours[b].insert(a);
         for end in [a, b] {
-            if self.neighbours[end].len() >= degree * 2 {
+            if self.neighbours[end].len() > high(degree) {
                 self.stale.insert(end);
             }
         }
     }
+}
+
+/// Neighbours above which some are left.
+fn high(degree: usize) -> usize {
+    degree + 1
 }
 
 /// Which end of a connection has dialled: either, as it happens. Everybody wants one neighbour whom
@@ -225,11 +235,6 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether a hash is in.
-    pub(crate) fn contains(&self, hash: u128) -> bool {
-        self.before.contains(&hash) || self.lately.contains(&hash)
-    }
-
     /// Takes a hash in; false if it was there.
     pub(crate) fn insert(&mut self, hash: u128, now_ms: u64, span_ms: u64) -> bool {
         let passed = now_ms - self.turned_at_ms;

@@ -1,26 +1,26 @@
 //! How long messages are on a node's connections: what is sent around their payloads.
 //!
 //! A push is a gossipsub RPC in protobuf, with the topic of its VO and nothing about its sender; its
-//! name is a hash of 32 bytes. An exchange opens a stream, agrees on its protocol, and closes it. Both
-//! go in frames of yamux and messages of Noise (libp2p 0.56; yamux 0.13, "Framing"; Noise, section 3).
+//! name is the first 8 bytes of a hash. An exchange opens a stream, agrees on its protocol, and closes it. Both
+//! go in frames of yamux and messages of Noise (libp2p 0.57; yamux 0.14, "Framing"; Noise, section 3).
 //!
 //! Invariant: lengths depend on the payload's length alone. Deliberately not here: TCP and IP below,
 //! and what comes with a session and not with a message (handshakes, subscriptions, pings, grafts and
 //! prunes, windows).
 
-use super::{Content, Control};
+use super::Content;
 
-/// `fairmesh/1/` and a VO in hexadecimal digits.
-const TOPIC: usize = 11 + 64;
+/// `fm/` and the first bytes of a VO in hexadecimal digits.
+const TOPIC: usize = 3 + 16;
 
 /// The name of a push.
-const ID: usize = 32;
+const ID: usize = 8;
 
 /// Bytes for one name in the payload of a control message here.
 pub(crate) const HASH: usize = 16;
 
 /// A push that is longer in protobuf is announced before it is judged, so that nobody sends it again.
-pub(crate) const ANNOUNCED_ABOVE: usize = 1_000;
+pub(crate) const ANNOUNCED_ABOVE: usize = 100;
 
 /// `/multistream/1.0.0` and `/fairmesh/sync/1`, with their lengths and line ends.
 const NEGOTIATION: usize = 20 + 18;
@@ -39,8 +39,7 @@ pub(crate) fn length(content: Content, payload: usize) -> usize {
     let ids = payload / HASH * field(ID);
     match content {
         Content::Push { .. } => rpc(field(push_message(payload))),
-        Content::Control(Control::Have { .. }) => rpc(field(field(field(TOPIC) + ids))),
-        Content::Control(Control::Want | Control::DontWant) => rpc(field(field(ids))),
+        Content::DontWant => rpc(field(field(ids))),
         Content::Ask { .. } | Content::Answer { .. } => {
             written(NEGOTIATION) + written(LENGTH + payload) + written(0)
         }
@@ -79,14 +78,14 @@ mod tests {
     #[test]
     fn lengths_are_those_of_the_formats() {
         let push = Content::Push { topic: 0 };
-        // 1 + 2 + 300 of data, 1 + 1 + 75 of topic; 1 + 2 around the message, 2 before the RPC.
-        assert_eq!(push_message(300), 380);
-        assert_eq!(length(push, 300), 380 + 3 + 2 + 12 + 18);
-        // Two names of 34 bytes each, in a list, in a control message, in an RPC.
-        let unwanted = Content::Control(Control::DontWant);
-        assert_eq!(length(unwanted, 2 * HASH), 68 + 2 + 2 + 1 + 12 + 18);
-        let ihave = Content::Control(Control::Have { topic: 0 });
-        assert_eq!(length(ihave, HASH), 77 + 34 + 2 + 2 + 1 + 12 + 18);
+        // 1 + 2 + 300 of data, 1 + 1 + 19 of topic; 1 + 2 around the message, 2 before the RPC.
+        assert_eq!(push_message(300), 324);
+        assert_eq!(length(push, 300), 324 + 3 + 2 + 12 + 18);
+        // Two names of 10 bytes each, in a list, in a control message, in an RPC.
+        assert_eq!(
+            length(Content::DontWant, 2 * HASH),
+            20 + 2 + 2 + 1 + 12 + 18
+        );
         let ask = Content::Ask { id: 0, life: 0 };
         assert_eq!(length(ask, 100), (38 + 30) + (104 + 30) + 30);
         assert_eq!((varint(0), varint(127), varint(128)), (1, 1, 2));

@@ -7,13 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{Millis, Signed, StreamId, VoId, WallTime};
-use fairmesh_site::gossip::Head;
+use fairmesh_model::{Millis, StreamId, VoId, WallTime};
 use fairmesh_site::gossip::wire::Push;
 use serde::{Deserialize, Serialize};
 
 use super::probe::Probe;
-use crate::vo::{HOUR, START, Vo, job};
+use crate::vo::{HOUR, START, Vo, job, site_id};
 use crate::world::{StepKind, World};
 
 /// How long the traffic of a change is watched, in minutes.
@@ -140,7 +139,7 @@ pub(super) fn spread(
     let jobs = reports.count();
     probe.begin();
     reports.make(world);
-    let (mut changes, mut result) = begun(probe.end(), vo.id);
+    let (mut changes, mut result) = begun(world, probe.end(), vo.id);
     result.jobs = jobs;
     let end = began.after(Millis(MINUTES * 60_000));
     let mut missing = vec![changes.len(); world.nodes().len()];
@@ -193,33 +192,34 @@ pub(super) fn spread(
 }
 
 /// What was pushed, as changes, with their sizes.
-fn begun(made: Vec<(usize, Vec<u8>)>, vo: VoId) -> (Vec<Change>, Spread) {
+fn begun(world: &World, made: Vec<(usize, Vec<u8>)>, vo: VoId) -> (Vec<Change>, Spread) {
     let mut spread = Spread::default();
     let mut seen = BTreeSet::new();
     let mut changes = Vec::new();
     for (node, push) in made {
-        let Ok(Push::Head(signed, delta)) = Push::from_bytes(&push) else {
+        let cell_bytes = match Push::from_bytes(&push) {
+            Ok(Push::Next(next)) => next.changed_bytes(),
+            Ok(Push::Head(_, Some(delta))) => delta.len(),
+            _ => 0,
+        };
+        let vectors = world.site(node).map(fairmesh_site::Site::vectors);
+        let own = vectors.and_then(|vectors| {
+            let heads = vectors.get(&vo)?.iter();
+            let mut heads = heads.filter(|(stream, _)| stream.site == site_id(node));
+            heads.next_back().map(|(stream, seq)| (*stream, *seq))
+        });
+        let Some((stream, seq)) = own.filter(|_| cell_bytes > 0) else {
             continue;
         };
-        let Ok(signed) = Signed::<Head>::parse(&signed) else {
-            continue;
-        };
-        let head = signed.claimed();
-        let Some(delta) = delta.filter(|delta| !delta.is_empty()) else {
-            continue;
-        };
-        if head.vo != vo || !seen.insert(push.clone()) {
+        if !seen.insert(push.clone()) {
             continue;
         }
         spread.batch_bytes += push.len() as u64;
-        spread.cell_bytes += delta.len() as u64;
+        spread.cell_bytes += cell_bytes as u64;
         changes.push(Change {
             push,
-            stream: StreamId {
-                site: head.site,
-                incarnation: head.incarnation,
-            },
-            seq: head.seq,
+            stream,
+            seq,
             hops: BTreeMap::from([(node, 0)]),
         });
     }

@@ -156,6 +156,6 @@ pub(super) fn flow_of(traffic: &mut Traffic, content: Content) -> &mut Flow {
         Content::Push { .. } => &mut traffic.push,
         Content::Ask { .. } => &mut traffic.ask,
         Content::Answer { .. } => &mut traffic.answer,
-        Content::Control(_) => &mut traffic.control,
+        Content::DontWant => &mut traffic.control,
     }
 }

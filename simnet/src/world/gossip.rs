@@ -1,13 +1,13 @@
-//! Eager push between nodes: to neighbours at once, and by name to others at heartbeats.
+//! Eager push between nodes: to neighbours at once. Who is missed learns of it by anti-entropy.
 //!
 //! Invariant: no site sees any of it but the pushes themselves, each once. Control messages are no
 //! steps, and are lost as pushes are.
 //!
 //! Deliberately not here: who is a neighbour, and what a node remembers (`network`).
 
+use super::World;
 use super::effects::flow_of;
-use super::{Queued, World};
-use crate::network::{Content, Control, HASH, Parcel, Payload, is_announced, told};
+use crate::network::{Content, HASH, Parcel, Payload, is_announced};
 
 impl World {
     /// Sends a push of the node's own to all neighbours, and to other members where they are few.
@@ -36,9 +36,6 @@ impl World {
                 self.send(node, to, Content::Push { topic }, payload);
             }
         }
-        if self.network.memories[node].keep(topic, payload) {
-            self.plan_heartbeat(node);
-        }
     }
 
     /// A push has come for the first time, and is long: neighbours need not send it.
@@ -46,7 +43,7 @@ impl World {
         if is_announced(payload.bytes.len()) {
             let ids = ids(&[payload.hash]);
             for to in self.neighbours_but(node, from, topic) {
-                self.send(node, to, Content::Control(Control::DontWant), &ids);
+                self.send(node, to, Content::DontWant, &ids);
             }
         }
     }
@@ -58,36 +55,8 @@ impl World {
         others.filter(|to| *to != from).collect()
     }
 
-    /// Nodes' heartbeats are spread over the interval.
-    fn plan_heartbeat(&mut self, node: usize) {
-        let every = self.network.spec.gossip_heartbeat_ms;
-        let since = (self.now_ms + node as u64 * 617) % every;
-        let life = self.nodes[node].life();
-        let at = self.now_ms + every - since;
-        self.queue.push(at, Queued::Heartbeat { node, life });
-    }
-
-    /// Tells some members who are no neighbours what was accepted lately.
-    pub(super) fn heartbeat(&mut self, node: usize, life: u32) {
-        if !self.nodes[node].is_up() || self.nodes[node].life() != life {
-            return;
-        }
-        for (topic, hashes) in self.network.memories[node].heartbeat() {
-            let ids = ids(&hashes);
-            let network = &mut self.network;
-            let mut others = network.meshes.others(node, topic, &network.sessions);
-            for _ in 0..told(others.len()).min(others.len()) {
-                let to = others.swap_remove(self.network.gossip.index(others.len()));
-                self.send(node, to, Content::Control(Control::Have { topic }), &ids);
-            }
-        }
-        if !self.network.memories[node].is_idle() {
-            self.plan_heartbeat(node);
-        }
-    }
-
-    /// A control message has arrived.
-    pub(super) fn take_control(&mut self, parcel: &Parcel, control: Control) {
+    /// A neighbour has announced pushes.
+    pub(super) fn take_control(&mut self, parcel: &Parcel) {
         let (from, to, bytes) = (parcel.from, parcel.to, &parcel.payload.bytes);
         let flow = flow_of(&mut self.nodes[to].traffic, parcel.content);
         flow.take(parcel.content, bytes.len());
@@ -95,33 +64,7 @@ impl World {
             .chunks_exact(HASH)
             .map(|id| u128::from_be_bytes(id.try_into().expect("of that length")))
             .collect();
-        let now_ms = self.now_ms;
-        match control {
-            Control::DontWant => {
-                self.network.memories[to].announced(from, &hashes, now_ms);
-            }
-            Control::Have { topic } => {
-                if !self.network.meshes.is_subscribed(to, topic) {
-                    return;
-                }
-                let (seen, memory) = (&self.nodes[to].seen, &mut self.network.memories[to]);
-                let unseen = hashes.into_iter().filter(|hash| !seen.contains(*hash));
-                let wanted: Vec<u128> = unseen.filter(|hash| memory.asks(*hash, now_ms)).collect();
-                if !wanted.is_empty() {
-                    self.send(to, from, Content::Control(Control::Want), &ids(&wanted));
-                }
-            }
-            Control::Want => {
-                for hash in hashes {
-                    let memory = &self.network.memories[to];
-                    let kept = memory.given(hash);
-                    let kept = kept.filter(|_| !memory.is_unwanted(from, hash, now_ms));
-                    if let Some((topic, payload)) = kept {
-                        self.send(to, from, Content::Push { topic }, &payload);
-                    }
-                }
-            }
-        }
+        self.network.memories[to].announced(from, &hashes, self.now_ms);
     }
 }
 

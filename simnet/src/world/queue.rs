@@ -25,8 +25,6 @@ pub(crate) enum Queued {
     Session { node: usize, peer: usize },
     /// A request has found no answer.
     Failed { node: usize, id: u64, life: u32 },
-    /// A node may have pushes to tell others of.
-    Heartbeat { node: usize, life: u32 },
     /// Somebody planned this.
     Action(Box<Action>),
 }

@@ -158,10 +158,6 @@ impl World {
             Queued::Deliver(parcel) => self.deliver(*parcel),
             Queued::Session { node, peer } => self.look_at_session(node, peer),
             Queued::Failed { node, id, life } => self.fail(node, id, life),
-            Queued::Heartbeat { node, life } => {
-                self.heartbeat(node, life);
-                None
-            }
             Queued::Action(action) => Some(self.act(*action)),
         }
     }
@@ -263,8 +259,8 @@ impl World {
                 }
                 return None;
             }
-            if let Content::Control(control) = parcel.content {
-                self.take_control(&parcel, control);
+            if parcel.content == Content::DontWant {
+                self.take_control(&parcel);
                 return None;
             }
             if let Some(at) = self.network.links.replay(from, to, self.now_ms) {
@@ -341,7 +337,7 @@ impl World {
                 };
                 self.arrive(to, event, origin)
             }
-            Content::Control(_) => None,
+            Content::DontWant => None,
             Content::Answer { id, life } => {
                 let place = &mut self.nodes[to];
                 let is_awaited = place.life == life && place.asks.get(&id) == Some(&from);

@@ -38,19 +38,20 @@ pub(super) fn two_heads() -> TwoHeads {
     let mut publish = |charge: u8| {
         let parts = vec![(name.clone(), Some(table(charge)))];
         let (_, push) = replica.publish(&Tables, &key, Incarnation(1), WallTime(1), parts);
-        match Push::from_bytes(&push) {
-            Ok(Push::Head(head, delta)) => (head.into_vec(), delta),
-            other => panic!("a site pushes its head: {other:?}"),
-        }
+        Push::from_bytes(&push).expect("a site pushes its head")
     };
-    let (first, _) = publish(7);
-    let (second, _delta) = publish(8);
+    let first = publish(7).head(None).expect("the first is whole");
+    let next = publish(8);
+    let second = next.head(Some(&first)).expect("the second follows");
     TwoHeads {
-        first,
         part: (name, table(7)),
-        second,
+        second: second.bytes().to_vec(),
         #[cfg(test)]
-        delta: _delta.expect("the first is its base").into_vec(),
+        delta: match next {
+            Push::Next(next) => next.delta(first.claimed()),
+            other => panic!("a head behind another one: {other:?}"),
+        },
+        first: first.bytes().to_vec(),
     }
 }
 

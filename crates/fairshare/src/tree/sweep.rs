@@ -25,7 +25,7 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    const fn towards(references: Vec<Window>) -> Self {
+    pub(super) const fn towards(references: Vec<Window>) -> Self {
         Self {
             references,
             cleared: 0,
@@ -107,6 +107,7 @@ impl TreeWriter {
         if sweep.summed == entries {
             self.store.swap(&sweep.references);
             self.references = sweep.references;
+            self.is_loading = false;
         } else {
             self.sweep = Some(sweep);
         }

@@ -57,6 +57,8 @@ pub struct TreeWriter {
     pub(super) booked: Vec<Booked>,
     pub(super) references: Vec<Window>,
     pub(super) sweep: Option<Sweep>,
+    /// Whether amounts are booked and not summed up yet.
+    pub(super) is_loading: bool,
 }
 
 impl TreeWriter {
@@ -72,6 +74,7 @@ impl TreeWriter {
             booked,
             references: references.to_vec(),
             sweep: None,
+            is_loading: false,
         }
     }
 
@@ -165,10 +168,22 @@ impl TreeWriter {
     /// Adds many amounts at once: O(amounts + entries), against O(amounts × depth) one by one.
     /// Readers see none of them until it returns, and then all.
     pub fn load(&mut self, items: impl IntoIterator<Item = UsageItem>) {
+        self.book(items);
+        self.recompute();
+    }
+
+    /// Adds amounts that nobody sees until [`TreeWriter::sum_up`] was called and
+    /// [`TreeWriter::advance`] says so. Changes that come meanwhile are seen with them.
+    pub fn book(&mut self, items: impl IntoIterator<Item = UsageItem>) {
+        self.is_loading = true;
         for item in items {
             self.booked[item.entry.index()].add(item.span, item.charge, item.reach);
         }
-        self.recompute();
+    }
+
+    /// Begins to sum up what was booked: in slices, by [`TreeWriter::advance`].
+    pub fn sum_up(&mut self) {
+        self.sweep = Some(Sweep::towards(self.references.clone()));
     }
 
     /// Adds a change to the sums: to what readers see, and to the next generation if it already
@@ -176,7 +191,8 @@ impl TreeWriter {
     fn add(&self, entry: EntryId, change: Change, next: Option<Change>) {
         let chain = self.topology.chain(entry);
         let current = self.store.generation();
-        if change != Change::default() {
+        // Sums that lack what was booked are seen by nobody, and replaced.
+        if change != Change::default() && !self.is_loading {
             self.store.write(|| self.store.add(&chain, current, change));
         }
         if let Some(next) = next {

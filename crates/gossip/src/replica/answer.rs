@@ -12,6 +12,7 @@ use serde_bytes::ByteBuf;
 use super::{Held, Replica};
 use crate::digest::Vector;
 use crate::head::{HEADS_MAX, Head};
+use crate::next::tag_of;
 use crate::part::PartKey;
 use crate::wire::{FRAME_BYTES_MAX, HeadItem, Told};
 
@@ -32,7 +33,7 @@ impl Replica {
                 let body = head.body();
                 let known = theirs.get(&(site, body.incarnation)).copied();
                 let is_behind = known.is_none_or(|(seq, tag)| {
-                    let forks = seq == body.seq && tag != tag_of(head);
+                    let forks = seq == body.seq && tag != tag_of(head.hash());
                     seq < body.seq || (forks && !mutated!(ForksUntold))
                 });
                 let is_old = held.heads.iter().next_back() != Some(head);
@@ -171,9 +172,4 @@ fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (To
     let rows = content.manifest();
     let bytes = rows.len() * ROW_BYTES;
     (Told::Manifest(rows), bytes)
-}
-
-fn tag_of(head: &Verified<Head>) -> u32 {
-    let tag = head.hash().as_bytes()[..4].try_into().expect("four bytes");
-    u32::from_be_bytes(tag)
 }

@@ -13,8 +13,9 @@ use fairmesh_model::{
 use serde_bytes::ByteBuf;
 
 use super::{Change, Held, HeldRow, Kinds, Replica, digest_of, role_of, rows_of};
-use crate::content::Content;
+use crate::content::{Content, Delta};
 use crate::head::{COVERS_MAX, Head, HeadSet};
+use crate::next::NextHead;
 use crate::part::{Changes, Part, PartKey, Parts};
 use crate::wire::{PUSH_BYTES_MAX, Push};
 
@@ -67,11 +68,13 @@ impl Replica {
             .root_after(&parts);
         let delta = base.map(|(head, content)| {
             let of = (head.body().incarnation, head.body().seq);
-            cbor::to_vec(&content.delta(of, &parts))
+            content.delta(of, &parts)
         });
-        let head = Signed::sign(body, &[key]).and_then(|signed| signed.verify(&[&role_of(own)]));
+        let signed = Signed::sign(body, &[key]).expect("our own head is well-formed");
+        let push = push_of(base.map(|(head, _)| &**head), &signed, delta.as_ref());
+        let head = signed.verify(&[&role_of(own)]);
         let head = Arc::new(head.expect("our own head is well-formed"));
-        let push = push_of(&head, delta.as_deref());
+        let delta = delta.map(|delta| cbor::to_vec(&delta));
         let told = last.zip(delta).map(|(last, delta)| (last, delta.into()));
         (self.put(head, before, parts, told), push)
     }
@@ -234,12 +237,19 @@ fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)>
     covers.into_iter().skip(excess).collect()
 }
 
-fn push_of(head: &Verified<Head>, delta: Option<&[u8]>) -> Vec<u8> {
-    let head = ByteBuf::from(head.bytes().to_vec());
-    let delta = delta.map(|delta| ByteBuf::from(delta.to_vec()));
-    let whole = Push::Head(head.clone(), delta).to_bytes();
+/// The push of a head: in terms of the one before it where that can be, else whole; without what changed
+/// where that is too long, so that who gets it pulls.
+fn push_of(before: Option<&Verified<Head>>, head: &Signed<Head>, delta: Option<&Delta>) -> Vec<u8> {
+    let next = before.zip(delta);
+    let next = next.and_then(|(before, delta)| NextHead::of(before, head, delta));
+    let bytes = || ByteBuf::from(head.bytes().to_vec());
+    let whole = next.map_or_else(
+        || Push::Head(bytes(), delta.map(|delta| cbor::to_vec(delta).into())),
+        Push::Next,
+    );
+    let whole = whole.to_bytes();
     if whole.len() <= PUSH_BYTES_MAX {
         return whole;
     }
-    Push::Head(head, None).to_bytes()
+    Push::Head(bytes(), None).to_bytes()
 }

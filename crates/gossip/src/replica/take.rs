@@ -11,9 +11,10 @@ use fairmesh_model::{
 };
 
 use super::fetch::Fetch;
-use super::{Absorbed, Change, Held, HeldRow, Kinds, Proof, Replica, verify};
+use super::{Absorbed, Change, Held, HeldRow, Kinds, Proof, Replica, verify, verify_signed};
 use crate::content::{Content, Delta};
 use crate::head::{Head, HeadSet, Offered, covers};
+use crate::next::NextHead;
 use crate::part::{
     Changes, HEAD_BYTES_MAX, ManifestRow, PART_BYTES_MAX, Part, PartKey, Parts, check_manifest,
     root_of,
@@ -51,6 +52,48 @@ impl Replica {
         delta: Option<&[u8]>,
     ) -> Result<Absorbed, Refusal> {
         let head = verify(self.vo, head)?;
+        self.take_pushed(kinds, seen, head, delta)
+    }
+
+    /// Takes a pushed head that is told in terms of the one before it: where that one is held.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn take_next(
+        &mut self,
+        kinds: &dyn Kinds,
+        seen: Seen,
+        next: &NextHead,
+    ) -> Result<Absorbed, Refusal> {
+        let mut is_here = false;
+        let put_together = {
+            let sites = self.sites.range(next.first_site()..);
+            let sites = sites.take_while(|(site, _)| next.names(**site));
+            let mut heads = sites.flat_map(|(_, held)| held.heads.iter());
+            heads.find_map(|before| {
+                is_here |= next.root() == Some(before.body().root);
+                let signed = next.put_together(before.body(), before.hash())?;
+                Some((signed, next.delta(before.body())))
+            })
+        };
+        match put_together {
+            Some((signed, delta)) => {
+                let head = verify_signed(self.vo, signed)?;
+                self.take_pushed(kinds, seen, head, Some(&delta))
+            }
+            // It may have come another way before.
+            None if is_here => Ok(Absorbed::Known),
+            None => Ok(Absorbed::Gap),
+        }
+    }
+
+    fn take_pushed(
+        &mut self,
+        kinds: &dyn Kinds,
+        seen: Seen,
+        head: Arc<Verified<Head>>,
+        delta: Option<&[u8]>,
+    ) -> Result<Absorbed, Refusal> {
         let site = head.body().site;
         let (is_fresh, forked) = self.admit(&head, seen)?;
         if !is_fresh {

@@ -2,9 +2,10 @@
 
 use fairmesh_gossip::wire::{HeadItem, Push, Told};
 use fairmesh_gossip::{
-    Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, PartKey, Refusal,
+    Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, KEY_BYTES_MAX, PART_BYTES_MAX, PartKey,
+    Refusal,
 };
-use fairmesh_model::{Incarnation, Millis, Seq, WallTime, cbor};
+use fairmesh_model::{Incarnation, Millis, Seq, Signed, WallTime, cbor};
 use serde::Serialize;
 use serde_bytes::ByteBuf;
 
@@ -39,23 +40,23 @@ fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>
     let held = vec![(PartKey::new(1, &[1]), b"one".to_vec())];
     let one = a.publish(0, 1, &[(1, Some(b"one"))]);
     let two = a.publish(0, 1, &[(2, Some(b"two"))]);
-    let head_of = |push: &[u8]| match Push::from_bytes(push) {
-        Ok(Push::Head(head, _)) => head,
-        other => panic!("a push of a head: {other:?}"),
+    let head_of = |push: &[u8], last: Option<&Signed<Head>>| {
+        let push = Push::from_bytes(push).expect("a push");
+        push.head(last).expect("of a head")
     };
+    let first = head_of(&one, None);
+    let second = head_of(&two, Some(&first)).bytes().to_vec();
     b.replica
-        .restore(&Plain, &head_of(&one), held)
+        .restore(&Plain, first.bytes(), held)
         .expect("whole");
     let deltas: Vec<Vec<u8>> = deltas.iter().map(cbor::to_vec).collect();
     let item = HeadItem {
-        head: head_of(&two),
+        head: ByteBuf::from(second.clone()),
         told: Told::Deltas(deltas.iter().cloned().map(ByteBuf::from).collect()),
     };
     let mut taken = vec![b.replica.take_item(&Plain, seen(0), site(0), item)];
     for delta in deltas {
-        let taken_push = b
-            .replica
-            .take_push(&Plain, seen(0), &head_of(&two), Some(&delta));
+        let taken_push = b.replica.take_push(&Plain, seen(0), &second, Some(&delta));
         taken.push(taken_push);
     }
     assert_eq!(b.holds()[&site(0)].len(), 1, "head 1 stays in force");
@@ -145,22 +146,29 @@ fn a_head_holds_no_more_rows_than_all_members_keep() {
         .collect();
     let mut honest = Node::new(1, 2);
     liar.publish(0, 1, &all[..1]);
-    let rows = liar.replica.rows_of_site(site(0));
-    let head = rows
-        .iter()
-        .find(|row| row.part.is_none())
-        .and_then(|row| row.bytes.clone())
-        .expect("signed");
-    let held = vec![(PartKey::new(1, &[0]), part.clone())];
-    honest.replica.restore(&Plain, &head, held).expect("whole");
+    hold(&liar, &mut honest, &part);
     let push = liar.publish(0, 1, &all[1..]);
     let refused = honest.take(&push).expect_err("refused");
     assert!(refused.to_string().contains("rows"), "{refused}");
 }
 
+/// Has a node hold the first site's head, whose one part, named 0, is known.
+fn hold(of: &Node, node: &mut Node, part: &[u8]) {
+    let rows = of.replica.rows_of_site(site(0));
+    let head = rows
+        .iter()
+        .find(|row| row.part.is_none())
+        .and_then(|row| row.bytes.clone())
+        .expect("signed");
+    let held = vec![(PartKey::new(1, &[0]), part.to_vec())];
+    node.replica.restore(&Plain, &head, held).expect("whole");
+}
+
 #[test]
 fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
     let (mut liar, mut honest, mut other) = (Node::new(0, 3), Node::new(1, 3), Node::new(2, 3));
+    liar.publish(0, 1, &[(0, Some(b"zero"))]);
+    hold(&liar, &mut honest, b"zero");
     let mut late = 0;
     for version in 0..=HEADS_A_MINUTE_MAX {
         let bytes = version.to_be_bytes();

@@ -110,8 +110,10 @@ impl Node {
     }
 
     pub(crate) fn take(&mut self, push: &[u8]) -> Result<Absorbed, Refusal> {
-        let Ok(Push::Head(head, delta)) = Push::from_bytes(push) else {
-            panic!("a push of a head");
+        let (head, delta) = match Push::from_bytes(push) {
+            Ok(Push::Head(head, delta)) => (head, delta),
+            Ok(Push::Next(next)) => return self.replica.take_next(&Plain, seen(0), &next),
+            _ => panic!("a push of a head"),
         };
         self.replica.take_push(
             &Plain,

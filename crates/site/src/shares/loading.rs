@@ -1,0 +1,218 @@
+//! Feeding a new tree while the old one answers.
+//!
+//! Documents or the configuration have changed, so the tree is another one, and every cell of every member
+//! has to find its place in it. That is done some cells at a time, between events: look-ups, reports and
+//! peers wait for a slice of it and not for all. Until the new tree holds everything the old one stays in
+//! force, and what changes meanwhile is booked in both: in the new one if it has that site's day already,
+//! else it is read with the rest of the day.
+//!
+//! Invariant: what the new tree is fed is what a tree that was built now would be fed, whatever came
+//! between two slices.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_fairshare::{EntryId, Reach, UsageItem};
+use fairmesh_model::{AccountPath, SiteId, Span, VoId, WallTime, mutant, mutated};
+
+use super::Shares;
+use crate::identity::Account;
+use crate::own::Own;
+use crate::published::Published;
+use crate::vo::Vo;
+use fairmesh_gossip::Shared as _;
+
+/// Cells that are read in one step: a few milliseconds.
+const STEP_CELLS: usize = 4_096;
+
+/// Where usage comes from: counted here for a VO or locally, or published by a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Source {
+    vo: Option<VoId>,
+    member: Option<SiteId>,
+}
+
+impl Source {
+    pub(super) fn own(vo: Option<VoId>) -> Self {
+        Self { vo, member: None }
+    }
+
+    pub(super) fn member(vo: VoId, site: SiteId) -> Self {
+        Self {
+            vo: Some(vo),
+            member: Some(site),
+        }
+    }
+}
+
+/// A tree that is fed, and what it has not been fed yet: spans of own usage, days of members.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    tree: Shares,
+    pending: BTreeMap<Source, BTreeSet<Span>>,
+    is_summing: bool,
+}
+
+/// All that a tree is fed from.
+pub(crate) struct Fed<'a> {
+    /// What was counted here.
+    pub(crate) own: &'a Own,
+    /// What members published.
+    pub(crate) vos: &'a mut BTreeMap<VoId, Vo>,
+    /// VOs that the owner has left.
+    pub(crate) left: &'a BTreeMap<VoId, Vo>,
+    /// This site.
+    pub(crate) site: SiteId,
+}
+
+impl Shares {
+    /// The tree that is fed, if it holds what came from `source` in `span`, or all of it.
+    pub(super) fn next_that_holds(
+        &mut self,
+        source: Source,
+        span: Option<Span>,
+    ) -> Option<&mut Self> {
+        let next = self.next.as_mut()?;
+        let pending = next.pending.get(&source);
+        let lacks = pending.is_some_and(|spans| span.is_none_or(|span| spans.contains(&span)));
+        (!lacks).then_some(&mut next.tree)
+    }
+}
+
+impl Loading {
+    /// Begins to feed `tree`.
+    pub(crate) fn begin(tree: Shares, fed: &mut Fed<'_>) -> Self {
+        let mut pending = BTreeMap::new();
+        let founded = fed
+            .vos
+            .iter()
+            .chain(fed.left)
+            .filter(|(_, vo)| vo.is_founded());
+        let own = founded.map(|(id, _)| Some(*id)).chain([None]);
+        for vo in own {
+            pending.insert(Source::own(vo), fed.own.spans(vo).into_iter().collect());
+        }
+        for (id, vo) in &mut *fed.vos {
+            // Places are those of the tree that is fed from now on.
+            vo.published.paths.clear_places();
+            for site in vo.published.sites() {
+                let days = vo.published.days(site).into_iter().map(Span::Day);
+                pending.insert(Source::member(*id, site), days.collect());
+            }
+        }
+        Self {
+            tree,
+            pending,
+            is_summing: false,
+        }
+    }
+
+    /// Feeds it some cells; the tree, once it holds everything and its sums are up to date.
+    pub(crate) fn step(&mut self, fed: &mut Fed<'_>, now: WallTime, entries_max: usize) -> bool {
+        let mut room = STEP_CELLS;
+        while room > 0 {
+            let Some(mut source) = self.pending.first_entry() else {
+                break;
+            };
+            let (of, span) = (*source.key(), source.get_mut().pop_first());
+            let items = match (of.member, span) {
+                (None, Some(span)) => own_items(&self.tree, fed, of.vo, span),
+                (Some(site), Some(Span::Day(day))) => {
+                    member_items(&self.tree, fed, of.vo, site, day)
+                }
+                _ => {
+                    self.pending.remove(&of);
+                    self.feed_expected(fed, of);
+                    Vec::new()
+                }
+            };
+            room = room.saturating_sub(items.len().max(16));
+            self.tree.writer.book(items);
+        }
+        if !self.pending.is_empty() {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_summing, true) {
+            self.tree.writer.sum_up();
+        }
+        // A clock that has gone back is found out once the tree is in force.
+        let is_ahead = !self.tree.advance(now, entries_max);
+        is_ahead || !self.tree.is_sweeping
+    }
+
+    /// The tree.
+    pub(crate) fn into_tree(self) -> Shares {
+        self.tree
+    }
+
+    /// What running jobs of a site are still expected to use.
+    fn feed_expected(&mut self, fed: &Fed<'_>, of: Source) {
+        let Some((vo, site)) = of.vo.zip(of.member) else {
+            return;
+        };
+        let rows = fed
+            .vos
+            .get(&vo)
+            .map_or(&[][..], |held| held.published.expected_of(site));
+        let changes = rows
+            .iter()
+            .map(|(path, amount)| (path.clone(), i128::from(*amount)));
+        let changes: Vec<(AccountPath, i128)> = changes.collect();
+        if mutated!(RebuildLosesRunning) {
+            return;
+        }
+        self.tree
+            .change_in_flight((vo, site), &changes, site == fed.site);
+    }
+}
+
+fn item(entry: EntryId, span: Span, charge: u64, reach: Reach) -> UsageItem {
+    UsageItem {
+        entry,
+        span,
+        charge,
+        reach,
+    }
+}
+
+fn own_items(tree: &Shares, fed: &Fed<'_>, vo: Option<VoId>, span: Span) -> Vec<UsageItem> {
+    let entry = |path| tree.view.locate(&Account { vo, path }).entry;
+    let Some(id) = vo else {
+        let cells = fed.own.cells_in(None, span);
+        return cells
+            .map(|(_, span, path, counters)| item(entry(path), span, counters.net(), Reach::Own))
+            .collect();
+    };
+    let Some(held) = fed.vos.get(&id).or_else(|| fed.left.get(&id)) else {
+        return Vec::new();
+    };
+    let (capacity, window) = (held.capacity(fed.site), held.window());
+    let sums = fed
+        .own
+        .sums_in(id, &BTreeSet::from([span]), capacity, window);
+    let sums = sums.into_iter().flat_map(|((span, path), counters)| {
+        let span = tree.span_of(vo, span, window);
+        let of_own = item(entry(path), span, counters.net(), Reach::Own);
+        std::iter::repeat_n(of_own, mutant!(OwnTwiceInTree, 1, 2))
+    });
+    sums.collect()
+}
+
+fn member_items(
+    tree: &Shares,
+    fed: &mut Fed<'_>,
+    vo: Option<VoId>,
+    site: SiteId,
+    day: u32,
+) -> Vec<UsageItem> {
+    let Some((vo, held)) = vo.and_then(|vo| Some((vo, fed.vos.get_mut(&vo)?))) else {
+        return Vec::new();
+    };
+    let capacity = held.capacity(site);
+    let published: &mut Published = &mut held.published;
+    let sums = published.sums_of_day(site, day, capacity).into_iter();
+    sums.map(|((span, path), counters)| {
+        let entry = tree.entry_of(vo, published, path);
+        item(entry, span, counters.net(), Reach::Remote)
+    })
+    .collect()
+}

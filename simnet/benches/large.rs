@@ -1,0 +1,395 @@
+//! What a large VO costs one node, without a network: bytes and round trips of a newcomer, its CPU,
+//! a start from the store, and how long the longest step is when a policy or a charter changes.
+//!
+//! `cargo bench -p simnet --bench large`: 200 sites × 90 days × 50 accounts for the newcomer, and 20,000
+//! accounts with 880,000 cells for the changes. Steps are measured in CPU time of the thread that takes
+//! them, so that a busy machine does not lengthen them. Goals: 6 bytes a cell, 40 round trips one after
+//! the other and half a second for a newcomer; no step above 10 ms.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{HistoryRule, Incarnation, Millis, MonoTime, Now, Share};
+use fairmesh_site::{Effect, Event, Row, Site, SiteConfig, Table, Timing};
+use rustix::time::{ClockId, clock_gettime};
+use simnet::vo::{DAY, HOUR, OwnerSpec, START, Vo, VoSpec, job, site_config, site_id, site_key};
+
+/// The node that holds everything, and the one that comes new. Members that publish follow.
+const HOLDER: usize = 0;
+const NEWCOMER: usize = 1;
+const FIRST_MEMBER: usize = 2;
+
+fn main() {
+    let grid = Grid::new(200, 20_000, 100, 44);
+    let (holder, _) = grid.filled_holder();
+    grid.changes(holder);
+    let grid = Grid::new(200, 10_000, 50, 90);
+    let (holder, rows) = grid.filled_holder();
+    grid.newcomer(holder);
+    grid.start(rows);
+}
+
+/// A VO whose members each have used all their accounts on every day.
+struct Grid {
+    vo: Vo,
+    members: usize,
+    accounts: usize,
+    of_each: usize,
+    days: u64,
+}
+
+/// A site, and the moment up to which its time has come.
+struct Node {
+    index: usize,
+    site: Site,
+    mono: u64,
+    /// The longest step so far, and all of them, microseconds of CPU.
+    longest_us: u64,
+    all_us: u64,
+    rows: BTreeMap<(Table, Vec<u8>), Vec<u8>>,
+}
+
+impl Node {
+    fn handle(&mut self, event: Event) -> Vec<Effect> {
+        self.mono += 1;
+        let before = cpu_us();
+        let effects = self.site.handle(now(self.mono), event);
+        let took = cpu_us() - before;
+        self.longest_us = self.longest_us.max(took);
+        self.all_us += took;
+        for effect in &effects {
+            let Effect::Persist(writes) = effect else {
+                continue;
+            };
+            for write in writes {
+                let key = (write.table, write.key.clone());
+                match &write.value {
+                    Some(value) => self.rows.insert(key, value.clone()),
+                    None => self.rows.remove(&key),
+                };
+            }
+        }
+        effects
+    }
+
+    /// Lets time pass, as its driver does: as soon as it wants to be woken, until it has been quiet for
+    /// so long.
+    fn tick_for(&mut self, time: Millis) -> Vec<Effect> {
+        let end = self.mono + time.0;
+        let mut effects = Vec::new();
+        loop {
+            let next = self.site.next_wakeup(MonoTime(self.mono)).0;
+            if next > end {
+                self.mono = end;
+                return effects;
+            }
+            self.mono = next.max(self.mono);
+            effects.extend(self.handle(Event::Tick));
+        }
+    }
+
+    fn forget_times(&mut self) {
+        (self.longest_us, self.all_us) = (0, 0);
+    }
+}
+
+/// What two nodes said to each other.
+#[derive(Debug, Default)]
+struct Talk {
+    /// Answers that the first one waited for, one after the other.
+    round_trips: u64,
+    requests: u64,
+    asked_bytes: u64,
+    answered_bytes: u64,
+}
+
+/// Carries what `a` and `b` ask each other until neither has anything to ask; what `a` asks is counted.
+fn talk(a: &mut Node, b: &mut Node, mut from_a: Vec<Effect>, mut from_b: Vec<Effect>) -> Talk {
+    let mut talk = Talk::default();
+    loop {
+        let asked = asks(&from_a);
+        let answers = carry(a.index, b, &asked);
+        let asked_back = asks(&from_b);
+        let answers_back = carry(b.index, a, &asked_back);
+        if asked.is_empty() && asked_back.is_empty() {
+            return talk;
+        }
+        talk.round_trips += u64::from(!asked.is_empty());
+        talk.requests += asked.len() as u64;
+        talk.asked_bytes += asked
+            .iter()
+            .map(|(_, bytes)| bytes.len() as u64)
+            .sum::<u64>();
+        let bytes = answers.answers.iter().map(|(_, bytes)| bytes.len() as u64);
+        talk.answered_bytes += bytes.sum::<u64>();
+        from_b = answers.effects;
+        from_a = answers_back.effects;
+        from_a.extend(take(b.index, a, answers.answers));
+        from_b.extend(take(a.index, b, answers_back.answers));
+    }
+}
+
+struct Answers {
+    answers: Vec<(u64, Vec<u8>)>,
+    effects: Vec<Effect>,
+}
+
+fn asks(effects: &[Effect]) -> Vec<(u64, Vec<u8>)> {
+    let asks = effects.iter().filter_map(|effect| match effect {
+        Effect::Ask { id, bytes, .. } => Some((*id, bytes.clone())),
+        _ => None,
+    });
+    asks.collect()
+}
+
+/// Hands requests to a node, and gives what it answers and does besides.
+fn carry(from: usize, to: &mut Node, asked: &[(u64, Vec<u8>)]) -> Answers {
+    let mut answers = Answers {
+        answers: Vec::new(),
+        effects: Vec::new(),
+    };
+    for (id, bytes) in asked {
+        let (from, bytes, channel) = (site_id(from), bytes.clone(), *id);
+        for effect in to.handle(Event::Asked {
+            from,
+            bytes,
+            channel,
+        }) {
+            match effect {
+                Effect::Answer { channel, bytes } => answers.answers.push((channel, bytes)),
+                other => answers.effects.push(other),
+            }
+        }
+    }
+    answers
+}
+
+fn take(from: usize, to: &mut Node, answers: Vec<(u64, Vec<u8>)>) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    for (id, bytes) in answers {
+        effects.extend(to.handle(Event::Answered {
+            from: site_id(from),
+            id,
+            bytes: Some(bytes),
+        }));
+    }
+    effects
+}
+
+impl Grid {
+    fn new(members: usize, accounts: usize, of_each: usize, days: u64) -> Self {
+        let spec = VoSpec {
+            members: (0..members + FIRST_MEMBER)
+                .map(|site| (site, 1_000))
+                .collect(),
+            shares: (0..accounts)
+                .map(|account| (format!("/g/{}", user(account)), Share::WHOLE))
+                .collect(),
+            history: HistoryRule::HalfLife {
+                windows: 7 * 24,
+                horizon: 100 * 24,
+            },
+            ..VoSpec::small("grid", 1)
+        };
+        let mut spec = spec;
+        spec.shares.insert(0, ("/g".to_owned(), Share::WHOLE));
+        Self {
+            vo: Vo::found(0, spec).expect("a valid VO"),
+            members,
+            accounts,
+            of_each,
+            days,
+        }
+    }
+
+    fn config(&self, index: usize) -> SiteConfig {
+        let owner = OwnerSpec {
+            timing: Timing {
+                publish: Millis(100),
+                heartbeat: DAY,
+                ..Timing::default()
+            },
+            ..OwnerSpec::default()
+        };
+        site_config(index, std::slice::from_ref(&self.vo), &owner)
+    }
+
+    fn node(&self, index: usize, is_founded: bool) -> Node {
+        let seed = index as u64;
+        let incarnation = Incarnation(1);
+        let site = Site::new(
+            self.config(index),
+            site_key(index),
+            incarnation,
+            seed,
+            now(0),
+        );
+        let mut node = Node {
+            index,
+            site,
+            mono: 0,
+            longest_us: 0,
+            all_us: 0,
+            rows: BTreeMap::new(),
+        };
+        if is_founded {
+            for bytes in [self.vo.charter.bytes(), self.vo.policy.bytes()] {
+                node.handle(Event::Publish {
+                    ticket: 0,
+                    bytes: bytes.to_vec(),
+                });
+            }
+        }
+        node
+    }
+
+    /// A node that holds what all members have published, and the rows of its store.
+    fn filled_holder(&self) -> (Node, BTreeMap<(Table, Vec<u8>), Vec<u8>>) {
+        let mut holder = self.node(HOLDER, true);
+        for member in 0..self.members {
+            let mut node = self.node(FIRST_MEMBER + member, true);
+            node.handle(Event::Report {
+                ticket: 1,
+                records: self.records(member),
+            });
+            connect(&mut holder, &mut node);
+            node.tick_for(Millis(1_000));
+            disconnect(&mut holder, &mut node);
+            connect(&mut holder, &mut node);
+            disconnect(&mut holder, &mut node);
+        }
+        let (heads, cells) = (holder.site.stats().heads_taken, self.cells());
+        println!(
+            "{} sites, {} accounts, {cells} cells; the holder took {heads} heads",
+            self.members, self.accounts
+        );
+        let rows = std::mem::take(&mut holder.rows);
+        (holder, rows)
+    }
+
+    fn cells(&self) -> u64 {
+        self.members as u64 * self.of_each as u64 * self.days
+    }
+
+    /// One job of each account of a member on each day, none of them like another.
+    fn records(
+        &self,
+        member: usize,
+    ) -> Vec<(fairmesh_model::UsageRecord, Option<fairmesh_site::JobMark>)> {
+        let mut records = Vec::new();
+        for day in 0..self.days {
+            for account in 0..self.of_each {
+                let whose = (member * self.of_each + account) % self.accounts;
+                let name = format!("{member} {day} {account}");
+                let number =
+                    (member as u64 * self.days + day) * self.of_each as u64 + account as u64;
+                let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let ran = Millis(60_000 + (mixed >> 20) % 3_540_000);
+                let start = START.before(DAY.times(day)).before(HOUR.times(2));
+                let record = job(
+                    name,
+                    "grid",
+                    ("g", &user(whose)),
+                    (start, start.after(ran)),
+                    4,
+                );
+                records.push((record, None));
+            }
+        }
+        records
+    }
+
+    fn newcomer(&self, mut holder: Node) {
+        let mut newcomer = self.node(NEWCOMER, false);
+        newcomer.mono = holder.mono;
+        holder.forget_times();
+        let talk = connect(&mut newcomer, &mut holder);
+        let cells = self.cells() as f64;
+        let agree = newcomer.site.holdings() == holder.site.holdings();
+        println!(
+            "newcomer: agrees {agree}; {} bytes asked, {} answered: {:.2} bytes a cell; {} requests in {} \
+             round trips; CPU {} ms of its own, longest step {:.1} ms; {} ms of the other's, longest \
+             step {:.1} ms",
+            talk.asked_bytes,
+            talk.answered_bytes,
+            (talk.asked_bytes + talk.answered_bytes) as f64 / cells,
+            talk.requests,
+            talk.round_trips,
+            newcomer.all_us / 1_000,
+            newcomer.longest_us as f64 / 1_000.0,
+            holder.all_us / 1_000,
+            holder.longest_us as f64 / 1_000.0,
+        );
+    }
+
+    fn start(&self, rows: BTreeMap<(Table, Vec<u8>), Vec<u8>>) {
+        let bytes: usize = rows
+            .iter()
+            .map(|((_, key), value)| key.len() + value.len())
+            .sum();
+        let rows: Vec<Row> = rows
+            .into_iter()
+            .map(|((table, key), value)| (table, key, value))
+            .collect();
+        let (count, before) = (rows.len(), cpu_us());
+        let config = self.config(HOLDER);
+        let site = Site::restore(config, site_key(HOLDER), Incarnation(2), 7, now(0), rows);
+        println!(
+            "start from {count} rows, {:.1} bytes a cell: CPU {} ms; {} heads",
+            bytes as f64 / self.cells() as f64,
+            (cpu_us() - before) / 1_000,
+            site.vectors().values().map(BTreeMap::len).sum::<usize>(),
+        );
+    }
+
+    fn changes(mut self, mut holder: Node) {
+        let policy = self.vo.next_policy(|policy| {
+            let first = policy.shares.values_mut().next_back();
+            first.expect("accounts").share = Share::from_percent(50).expect("a half");
+        });
+        let charter = self.vo.next_charter(|charter| charter.sites[9].cores = 900);
+        for (what, bytes) in [("policy", policy), ("charter", charter)] {
+            let bytes = bytes.expect("valid");
+            holder.forget_times();
+            holder.handle(Event::Publish { ticket: 9, bytes });
+            let first = holder.longest_us;
+            holder.tick_for(Millis(1_000));
+            println!(
+                "{what} changes: the step that takes it {:.1} ms; the longest {:.1} ms, all {} ms",
+                first as f64 / 1_000.0,
+                holder.longest_us as f64 / 1_000.0,
+                holder.all_us / 1_000,
+            );
+        }
+    }
+}
+
+fn connect(a: &mut Node, b: &mut Node) -> Talk {
+    b.mono = b.mono.max(a.mono);
+    a.mono = b.mono;
+    let from_a = a.handle(Event::Connected(site_id(b.index)));
+    let from_b = b.handle(Event::Connected(site_id(a.index)));
+    talk(a, b, from_a, from_b)
+}
+
+fn disconnect(a: &mut Node, b: &mut Node) {
+    a.handle(Event::Disconnected(site_id(b.index)));
+    b.handle(Event::Disconnected(site_id(a.index)));
+}
+
+fn user(account: usize) -> String {
+    format!("user{account:05}")
+}
+
+fn now(mono: u64) -> Now {
+    Now {
+        mono: MonoTime(mono),
+        wall: START.after(Millis(mono)),
+    }
+}
+
+/// CPU time of this thread, microseconds.
+fn cpu_us() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000
+}
