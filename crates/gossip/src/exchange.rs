@@ -592,8 +592,7 @@ fn pull_of(
 
 /// Summaries of all VOs that `peer` may see, or that we ourselves know nothing of yet.
 fn summaries<V: Shared>(vos: &BTreeMap<VoId, V>, peer: SiteId) -> Vec<(VoId, Summary)> {
-    let visible = vos
-        .iter()
-        .filter(|(_, vo)| vo.replica().is_member(peer) || !vo.is_founded());
+    let serves = |vo: &V| vo.replica().is_member(peer) || mutated!(StrangersServed);
+    let visible = vos.iter().filter(|(_, vo)| serves(vo) || !vo.is_founded());
     visible.map(|(vo, held)| (*vo, held.summary())).collect()
 }

@@ -69,8 +69,13 @@ fn options_of(seed: Seed) -> Options {
 
 /// A Grid that an invariant is about.
 fn options_for(name: &str, seed: Seed) -> Options {
-    let mut options = Options::draw_of(seed, SITES.0 + 2, Some(MINUTES / 2));
+    let mut options = Options::draw_of(seed, SITES.0 + 1, Some(MINUTES / 2));
+    let faults = &mut options.faults;
     match name {
+        "incarnations" | "policies" | "limits" => faults.crashes += 4,
+        "owner" => faults.departures += 8,
+        "prices" => faults.reconfigurations += 4,
+        "privacy" => faults.removals += 8,
         "expired" => options.vos.iter_mut().for_each(|vo| vo.expires_hours = 1),
         "liars" => options = options.with_lies(seed, Choice::One(&LIES[0])),
         _ => {}
