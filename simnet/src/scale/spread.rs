@@ -141,6 +141,8 @@ pub(super) fn spread(
     reports.make(world);
     let (mut changes, mut result) = begun(world, probe.end(), vo.id);
     result.jobs = jobs;
+    // Each is of another account and hour.
+    result.cells = jobs;
     let end = began.after(Millis(MINUTES * 60_000));
     let mut missing = vec![changes.len(); world.nodes().len()];
     for change in &changes {
