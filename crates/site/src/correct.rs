@@ -292,6 +292,11 @@ fn may_be_taken_back(record: &UsageRecord, mark: Option<JobMark>) -> Result<JobM
             "job `{job}` has not ended: take it back when its last record has come"
         ));
     }
+    if record.start >= mark.charged_until || record.end > mark.charged_until {
+        return Err(format!(
+            "the record of job `{job}` is not the one that was counted: it ran at another time"
+        ));
+    }
     if mark.charge == 0 {
         return Err(format!("job `{job}` was charged nothing"));
     }

@@ -215,7 +215,7 @@ fn charge_cores(rule: &ChargingRule, member: &MemberSite) -> u32 {
                 .map_or(cores * MEM_GIB_PER_CORE_MAX, u128::from);
             let all =
                 cores * u128::from(*cpu) + gpus * u128::from(*gpu) + mem * u128::from(*mem_gib);
-            cores.max(all.div_ceil(1_000))
+            cores.max(all / 1_000)
         }
         // One job may take all CPUs of a machine, another all its memory, and so on; each is
         // charged the whole machine at most.
@@ -263,7 +263,7 @@ mod tests {
             (ChargingRule::CpuTime, Some(4), Some(64), 100),
             (weights, None, None, 100 + 800 + 1_600),
             (weights, Some(4), None, 100 + 32 + 1_600),
-            (weights, Some(0), Some(401), 100 + 101),
+            (weights, Some(0), Some(401), 100 + 100),
         ];
         for (rule, gpus, mem_gib, expected) in rows {
             assert_eq!(charge_cores(&rule, &member(gpus, mem_gib)), expected);

@@ -76,9 +76,10 @@ fn charged_cores(rule: &ChargingRule, member: &MemberSite) -> u128 {
         ChargingRule::Weights {
             cpu, gpu, mem_gib, ..
         } => {
-            let weights = [*cpu, *gpu, *mem_gib].map(u128::from);
-            let all = cores * (weights[0] + weights[1] + MEM_GIB * weights[2]);
-            cores.max(all / 1_000)
+            let [cpu, gpu, mem] = [*cpu, *gpu, *mem_gib].map(u128::from);
+            let gpus = member.gpus.map_or(cores, u128::from);
+            let mem_gib = member.mem_gib.map_or(MEM_GIB * cores, u128::from);
+            cores.max((cores * cpu + gpus * gpu + mem_gib * mem) / 1_000)
         }
         ChargingRule::Penalty {
             gpu,

@@ -106,7 +106,16 @@ fn what_cannot_be_taken_back_is_refused_with_a_word_and_the_rest_is_done() {
         .expect("counted");
     assert_eq!(correct(&mut mesh, 0, &[&twice]).counted, 1);
     let unknown = job("unknown", "grid", "g0", "u0", ran, 1);
+    let later = UsageRecord {
+        end: ran.1.after(Millis(1)),
+        ..good.clone()
+    };
     let all = [&unknown, &runs, &twice, &good, &good];
+    assert!(
+        correct(&mut mesh, 0, &[&later]).refused[0]
+            .1
+            .contains("another time")
+    );
     let corrected = correct(&mut mesh, 0, &all);
     assert_eq!(corrected.taken_back, [(3, HOUR.0)]);
     let words = ["never counted", "not ended", "already", "already"];
