@@ -13,6 +13,9 @@ use fairmesh_site::{Effect, Event, Row, Site, SiteConfig, Table, Timing};
 use rustix::time::{ClockId, clock_gettime};
 use simnet::vo::{DAY, HOUR, OwnerSpec, START, Vo, VoSpec, job, site_config, site_id, site_key};
 
+/// Rows of a store.
+type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
 /// The node that holds everything, and the one that comes new. Members that publish follow.
 const HOLDER: usize = 0;
 const NEWCOMER: usize = 1;
@@ -45,7 +48,7 @@ struct Node {
     /// The longest step so far, and all of them, microseconds of CPU.
     longest_us: u64,
     all_us: u64,
-    rows: BTreeMap<(Table, Vec<u8>), Vec<u8>>,
+    rows: Rows,
 }
 
 impl Node {
@@ -243,7 +246,7 @@ impl Grid {
     }
 
     /// A node that holds what all members have published, and the rows of its store.
-    fn filled_holder(&self) -> (Node, BTreeMap<(Table, Vec<u8>), Vec<u8>>) {
+    fn filled_holder(&self) -> (Node, Rows) {
         let mut holder = self.node(HOLDER, true);
         for member in 0..self.members {
             let mut node = self.node(FIRST_MEMBER + member, true);
@@ -321,7 +324,7 @@ impl Grid {
         );
     }
 
-    fn start(&self, rows: BTreeMap<(Table, Vec<u8>), Vec<u8>>) {
+    fn start(&self, rows: Rows) {
         let bytes: usize = rows
             .iter()
             .map(|((_, key), value)| key.len() + value.len())

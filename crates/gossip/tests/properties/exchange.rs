@@ -163,7 +163,7 @@ proptest! {
                 net.node(to).take(&push).expect("an honest push");
             }
             let mut lost = 0u32;
-            net.step(|| { lost += 1; lost % 3 == 0 });
+            net.step(|| { lost += 1; lost.is_multiple_of(3) });
         }
         prop_assert!(net.settle().is_some());
     }

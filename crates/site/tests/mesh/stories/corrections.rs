@@ -267,7 +267,7 @@ fn members_are_told_who_took_back_and_why_and_a_wiped_site_learns_it_again() {
             .collect()
     };
     let both = (2, 2 * HOUR.0, "a test".to_owned());
-    assert_eq!(told(&mesh), [both.clone()]);
+    assert_eq!(told(&mesh), std::slice::from_ref(&both));
     // The disk is lost; the next incarnation goes on with what peers hold.
     mesh.restart_on(1, Default::default());
     mesh.run(SETTLE);
