@@ -249,7 +249,10 @@ mod tests {
 
     #[test]
     fn of_two_vos_with_one_topic_the_first_has_it() {
-        let mut gossip = MemberGossip::new(gossipsub::Config::default()).expect("anonymous");
+        let anonymous = gossipsub::ConfigBuilder::default()
+            .validation_mode(gossipsub::ValidationMode::Anonymous)
+            .build();
+        let mut gossip = MemberGossip::new(anonymous.expect("valid")).expect("anonymous");
         let (vo, mut other) = ([0xa5; 32], [0xa5; 32]);
         other[31] = 0;
         let (vo, other) = (VoId::from_bytes(vo), VoId::from_bytes(other));

@@ -21,9 +21,6 @@ use crate::published::Published;
 use crate::vo::Vo;
 use fairmesh_gossip::Shared as _;
 
-/// Cells that are read in one step: a few milliseconds.
-const STEP_CELLS: usize = 4_096;
-
 /// Where usage comes from: counted here for a VO or locally, or published by a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Source {
@@ -106,9 +103,10 @@ impl Loading {
         }
     }
 
-    /// Feeds it some cells; the tree, once it holds everything and its sums are up to date.
+    /// Feeds it half as many cells as entries are swept at a time, a few milliseconds by default; true
+    /// once it holds everything and its sums are up to date.
     pub(crate) fn step(&mut self, fed: &mut Fed<'_>, now: WallTime, entries_max: usize) -> bool {
-        let mut room = STEP_CELLS;
+        let mut room = entries_max.div_ceil(2);
         while room > 0 {
             let Some(mut source) = self.pending.first_entry() else {
                 break;
