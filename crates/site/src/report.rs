@@ -263,13 +263,19 @@ impl Site {
                 .count_own(account, place, counters.charge, window);
             return writes;
         }
-        let before = self.own.counted_in(account, place).net();
+        // An old day becomes whole now: what the account has in its windows is there before, and in the day
+        // after.
+        let spans = self.own.changed_by(None, place, window);
+        let nets = spans
+            .iter()
+            .map(|span| self.own.counted_in(account, *span).net());
+        let before = nets.fold(0, u64::saturating_add);
         let (writes, span) = self.own.add(account, place, counters, window);
         let moved = Moved {
             path: account.path.clone(),
             span,
             before,
-            after: before.saturating_sub(counters.refunds),
+            after: self.own.counted_in(account, span).net(),
         };
         self.shares.move_own(None, &[moved], window);
         writes

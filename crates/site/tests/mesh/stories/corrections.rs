@@ -152,17 +152,22 @@ fn a_correction_without_a_name_or_a_reason_changes_nothing() {
 
 #[test]
 fn a_job_of_the_sites_own_accounts_weighs_nothing_once_it_is_taken_back() {
-    let mut mesh = Mesh::found(1, 1);
-    let end = mesh.now(0).wall;
-    let ran = (end.before(HOUR), end);
-    let [wrong, right] = ["wrong", "right"].map(|name| job(name, "local", "g0", "u0", ran, 3));
-    mesh.report(0, &[wrong.clone(), right]).expect("counted");
-    let before = weighed(&mesh, 0, "/local");
-    assert_eq!(correct(&mut mesh, 0, &[&wrong]).charge, 3 * HOUR.0);
-    assert_eq!(weighed(&mesh, 0, "/local"), before / 2);
-    mesh.restart(0);
-    assert_eq!(weighed(&mesh, 0, "/local"), before / 2);
-    assert_eq!(mesh.nodes[0].site.refunds().count(), 1);
+    // At once, and when the day that it ran in has become old, so that its windows are taken into the day.
+    for days in [0, 3] {
+        let mut mesh = Mesh::found(1, 1);
+        let end = mesh.now(0).wall;
+        let ran = (end.before(HOUR), end);
+        let [wrong, right] = ["wrong", "right"].map(|name| job(name, "local", "g0", "u0", ran, 3));
+        mesh.report(0, &[wrong.clone(), right]).expect("counted");
+        let before = weighed(&mesh, 0, "/local");
+        assert!(before > 0);
+        mesh.run(DAY.times(days));
+        assert_eq!(correct(&mut mesh, 0, &[&wrong]).charge, 3 * HOUR.0);
+        assert_eq!(weighed(&mesh, 0, "/local"), before / 2);
+        mesh.restart(0);
+        assert_eq!(weighed(&mesh, 0, "/local"), before / 2);
+        assert_eq!(mesh.nodes[0].site.refunds().count(), 1);
+    }
 }
 
 #[test]
