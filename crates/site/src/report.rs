@@ -130,7 +130,8 @@ impl Site {
         payers: &'b mut Payers<'a>,
     ) -> &'b mut Payer {
         payers.entry(&record.origin).or_insert_with(|| {
-            let mapped = self.shares.view.account(&record.origin);
+            // By the rules that the owner has now, also while the tree that follows them is fed.
+            let mapped = self.config.identity.resolve(&record.origin);
             let is_mapped = mapped.is_some();
             let account = mapped.unwrap_or_else(IdentityMap::nowhere);
             Payer {
