@@ -42,7 +42,7 @@ impl Replica {
             vo: self.vo,
             site: own,
             incarnation,
-            seq: last.map_or(Seq(1), Seq::next),
+            seq: last.map_or(Seq(1), |last| mutant!(SeqStays, last.next(), last)),
             at,
             root: ContentHash::from_bytes([0; 32]),
             covers: covered(&held.heads, incarnation),
