@@ -174,12 +174,16 @@ fn network(registry: &mut Registry, sample: &Sample) {
         "Sent by the TCP sockets, all protocols included",
         stats.wire_sent_bytes,
     );
+    peers(registry, sample);
+}
+
+fn peers(registry: &mut Registry, sample: &Sample) {
     let received = Family::<Labels, Counter>::default();
     let sent = Family::<Labels, Counter>::default();
     let failed = Family::<Labels, Counter>::default();
     let throttled = Family::<Labels, Counter>::default();
     let bars = Family::<Labels, Counter>::default();
-    for (site, peer) in &stats.peers {
+    for (site, peer) in &sample.network.peers {
         let labels = vec![("site", site.short())];
         received.get_or_create(&labels).inc_by(peer.bytes_in);
         sent.get_or_create(&labels).inc_by(peer.bytes_out);

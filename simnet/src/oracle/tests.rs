@@ -1,6 +1,6 @@
 //! The oracle on rows that were worked out by hand.
 
-use fairmesh_model::{JobKey, Origin, Placement, WallTime, WindowLength};
+use fairmesh_model::{Counters, JobKey, Origin, Placement, WallTime, WindowLength};
 
 use super::*;
 use crate::vo::{START, path};
@@ -135,20 +135,23 @@ fn what_is_taken_back_is_what_was_charged_once_and_in_the_same_windows() {
     let job = record(2, (HOUR_MS / 2, 2 * HOUR_MS), false);
     oracle.offered(0, &job, &terms, false);
     oracle.acknowledged(0, &job);
-    let refunds = |oracle: &Oracle, most: bool| -> Vec<u64> {
+    let in_windows = |oracle: &Oracle, most: bool, of: fn(&Counters) -> u64| -> Vec<u64> {
         let cells = match most {
             true => oracle.most_cells(0, Some(vo())),
             false => oracle.certain_cells(0, Some(vo())),
         };
         let of_ann = cells.and_then(|cells| cells.get(&path("/ann")));
         let windows = of_ann.into_iter().flat_map(BTreeMap::values);
-        windows.map(|counters| counters.refunds).collect()
+        windows.map(of).collect()
     };
-    let all = vec![HOUR_MS, 2 * HOUR_MS];
+    let refunds = |oracle: &Oracle, most| in_windows(oracle, most, |counters| counters.refunds);
+    let all = in_windows(&oracle, true, |counters| counters.charge);
+    assert_eq!(all.iter().sum::<u64>(), 3 * HOUR_MS);
+    let nothing = vec![0; all.len()];
     // Asked for and not answered: it may have been taken back, and need not.
     oracle.correcting(0, &job.key, Some(&terms));
     let bounds = [false, true].map(|most| refunds(&oracle, most));
-    assert_eq!(bounds, [vec![0, 0], all.clone()]);
+    assert_eq!(bounds, [nothing, all.clone()]);
     for _ in 0..2 {
         oracle.correcting(0, &job.key, Some(&terms));
         oracle.corrected(0, &job.key, Some(&terms));
