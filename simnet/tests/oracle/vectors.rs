@@ -23,6 +23,9 @@ const VECTORS: [(&str, usize); 2] = [
     ("metacentrum-penalty.json", 24),
 ];
 
+/// The window that usage is seen from.
+const REFERENCE: u32 = 100;
+
 /// Its target of 120 % is no share.
 const NO_SHARE: &str = "v049";
 
@@ -89,14 +92,16 @@ fn order(vector: &Value) -> Option<Vec<Vec<String>>> {
     add(&vector["tree"], &AccountPath::root(), &mut tree)?;
     let mut rows = Vec::new();
     for (account, amount) in scaled(vector["usage"].as_object().expect("usage")) {
-        let mut rest = amount;
+        // A window's counter has 64 bits; what is more lies in the windows before, which weigh alike.
+        let (mut rest, mut window) = (amount, REFERENCE + 1);
         while rest > 0 {
             let charge = u64::try_from(rest).unwrap_or(u64::MAX);
             rest -= u128::from(charge);
+            window -= 1;
             rows.push(Row {
                 site: site_id(0),
                 account: (None, path(&account)),
-                span: Span::Window(Window(100)),
+                span: Span::Window(Window(window)),
                 counters: Counters {
                     charge,
                     ..Counters::default()
@@ -110,9 +115,11 @@ fn order(vector: &Value) -> Option<Vec<Vec<String>>> {
         rows: &rows,
         expected: &[],
         local: Rules {
-            history: HistoryRule::None { horizon: 10 },
+            history: HistoryRule::None {
+                horizon: REFERENCE + 1,
+            },
             window: WindowLength::HOUR,
-            reference: 100,
+            reference: REFERENCE,
             distance: Distance::Absolute,
         },
         vos: &BTreeMap::new(),
