@@ -7,7 +7,7 @@
 //! another name, synced, renamed, and the folder synced. Only behind that is the incarnation used.
 
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{ContentHash, Incarnation, mutant};
+use fairmesh_model::{ContentHash, Incarnation, WallTime, mutant};
 use serde::{Deserialize, Serialize};
 
 use crate::op::{Op, SIDE, SIDE_NEW};
@@ -29,6 +29,9 @@ const SUM_BYTES: usize = 32;
 
 /// Bits of an incarnation that are drawn: they keep apart two starts from one backup.
 const RANDOM_BITS: u64 = 0xf_ffff;
+
+/// The last millisecond that leads an incarnation, in the year 2248: the highest bit stays free.
+const TIME_MAX: u64 = (1 << 43) - 1;
 
 /// What the file holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,17 +105,17 @@ impl SideState {
 }
 
 /// Takes an incarnation that no start of this site has used, and remembers that it did. `side` is the
-/// file's content, if there is one; `seconds` are those of the wall clock.
+/// file's content, if there is one.
 pub fn take_incarnation(
     side: Option<&[u8]>,
-    seconds: u64,
+    now: WallTime,
     random: u64,
 ) -> Result<(Incarnation, Vec<Op>), SideError> {
     let floor = match side {
         Some(bytes) => SideState::from_bytes(bytes)?.incarnation_floor,
         None => Incarnation(0),
     };
-    let incarnation = choose_incarnation(seconds, random, floor);
+    let incarnation = choose_incarnation(now, random, floor);
     let state = SideState {
         format: STORE_FORMAT,
         incarnation_floor: Incarnation(incarnation.0.saturating_add(1)),
@@ -121,12 +124,13 @@ pub fn take_incarnation(
 }
 
 /// An incarnation at or above the floor that the small file keeps, and led by the time, so that even
-/// a site that has lost everything does not meet an old one. Where the floor lies ahead of the time
-/// (two starts within a second, or a clock that was set back) the random bits still count: of a
-/// restored backup and the start that came after that backup, both know the same floor.
-fn choose_incarnation(seconds: u64, random: u64, floor: Incarnation) -> Incarnation {
+/// a site that has lost everything, the file too, comes after its earlier starts: a head covers only
+/// those of earlier incarnations. Where the floor lies ahead of the time (a clock that was set back)
+/// the random bits still count: of a restored backup and the start that came after that backup, both
+/// know the same floor.
+fn choose_incarnation(now: WallTime, random: u64, floor: Incarnation) -> Incarnation {
     let random = random & RANDOM_BITS;
-    let by_time = (seconds << 20) | random;
+    let by_time = (now.0.min(TIME_MAX) << RANDOM_BITS.count_ones()) | random;
     Incarnation(if by_time > floor.0 {
         by_time
     } else {
@@ -141,20 +145,30 @@ mod tests {
     #[test]
     fn a_restored_backup_never_takes_the_incarnation_of_the_start_that_it_forgot() {
         // Both start from the same floor, ahead of the clock, and differ in what they draw.
-        let floor = choose_incarnation(100, 0xf_fff0, Incarnation(0));
-        let forgotten = choose_incarnation(100, 0x1234, floor);
-        let restored = choose_incarnation(100, 0x4321, floor);
+        let now = WallTime(100);
+        let floor = choose_incarnation(now, 0xf_fff0, Incarnation(0));
+        let forgotten = choose_incarnation(now, 0x1234, floor);
+        let restored = choose_incarnation(now, 0x4321, floor);
         assert_ne!(forgotten, restored);
         assert!(forgotten >= floor && restored >= floor);
     }
 
     #[test]
     fn time_leads_where_it_can() {
-        let floor = choose_incarnation(100, 7, Incarnation(0));
+        let floor = choose_incarnation(WallTime(100), 7, Incarnation(0));
         assert_eq!(
-            choose_incarnation(101, 9, floor),
+            choose_incarnation(WallTime(101), 9, floor),
             Incarnation((101 << 20) | 9)
         );
+        let last = choose_incarnation(WallTime(u64::MAX), u64::MAX, floor);
+        assert_eq!(last, Incarnation(u64::MAX >> 1));
+    }
+
+    #[test]
+    fn a_site_that_lost_everything_comes_after_its_start_a_millisecond_before() {
+        let before = choose_incarnation(WallTime(1_767_615_600_000), u64::MAX, Incarnation(0));
+        let after = choose_incarnation(WallTime(1_767_615_600_001), 0, Incarnation(0));
+        assert!(after > before);
     }
 
     #[test]

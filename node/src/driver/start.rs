@@ -102,8 +102,8 @@ fn next_incarnation(options: &NodeOptions) -> anyhow::Result<(Files, Incarnation
         FileRead::Bytes(bytes) => Some(bytes),
         FileRead::Refused(why) => anyhow::bail!("{}: {why}", path.display()),
     };
-    let seconds = options.clock.now().wall.0 / 1_000;
-    let (incarnation, ops) = take_incarnation(side.as_deref(), seconds, options.random)
+    let now = options.clock.now().wall;
+    let (incarnation, ops) = take_incarnation(side.as_deref(), now, options.random)
         .with_context(|| path.display().to_string())?;
     files.carry_out(ops)?;
     Ok((files, incarnation))

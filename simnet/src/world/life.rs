@@ -90,15 +90,14 @@ impl World {
         started: Now,
     ) -> Result<Incarnation, StopReason> {
         let disk = &mut self.nodes[node].disk;
-        let seconds = started.wall.0 / 1_000;
         let taken = match disk.read(&SIDE) {
-            FileRead::Bytes(bytes) => take_incarnation(Some(&bytes), seconds, random),
-            _ => take_incarnation(None, seconds, random),
+            FileRead::Bytes(bytes) => take_incarnation(Some(&bytes), started.wall, random),
+            _ => take_incarnation(None, started.wall, random),
         };
         let (incarnation, ops) = taken.unwrap_or_else(|_| {
             // The operator does what the message says.
             disk.put_side_aside();
-            take_incarnation(None, seconds, random).expect("there is none")
+            take_incarnation(None, started.wall, random).expect("there is none")
         });
         self.carry_out_ops(node, ops)?;
         Ok(incarnation)
