@@ -33,7 +33,7 @@ use crate::refusal::Refusal;
 use fetch::Fetch;
 
 /// Most heads that are taken of one site in a minute: a site signs six, and a burst when it starts.
-pub const HEADS_A_MINUTE_MAX: u32 = 120;
+pub const HEADS_A_MINUTE_MAX: usize = 120;
 
 /// Most sites whose parts are kept although they are no members: the latest.
 pub const REMOVED_SITES_MAX: usize = 64;
@@ -105,7 +105,9 @@ pub(crate) struct Held {
     refused: Option<ContentHash>,
     /// What changed could not be told: the next pull says that nothing of the site is held.
     needs_manifest: bool,
-    taken: (MonoTime, u32),
+    /// Heads that were pushed since the minute began, by the first bytes of their hashes: one that
+    /// comes again, say beside a delta that does not fit, does not take from the site's budget twice.
+    pushed: (MonoTime, BTreeSet<u32>),
 }
 
 /// What a node holds of one VO.
@@ -326,13 +328,14 @@ fn role_of(site: SiteId) -> fairmesh_model::Role {
 }
 
 impl Held {
-    /// Whether another head may be taken of the site now.
-    fn may_take(&mut self, now: Now) -> bool {
-        if now.mono.since(self.taken.0) >= Millis::from_secs(60) {
-            self.taken = (now.mono, 0);
+    /// Whether this pushed head of the site may be looked at now.
+    fn may_take(&mut self, head: ContentHash, now: Now) -> bool {
+        if now.mono.since(self.pushed.0) >= Millis::from_secs(60) {
+            self.pushed = (now.mono, BTreeSet::new());
         }
-        self.taken.1 += 1;
-        self.taken.1 <= HEADS_A_MINUTE_MAX
+        let pushed = &mut self.pushed.1;
+        let tag = tag_of(head);
+        pushed.contains(&tag) || pushed.len() < HEADS_A_MINUTE_MAX && pushed.insert(tag)
     }
 }
 

@@ -100,7 +100,7 @@ impl Replica {
             return Ok(outcome(site, forked, Absorbed::Known));
         }
         let held = self.sites.entry(site).or_default();
-        if !held.may_take(seen.now) {
+        if !held.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
         let Some(delta) = delta else {

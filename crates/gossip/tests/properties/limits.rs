@@ -181,6 +181,20 @@ fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
 }
 
 #[test]
+fn a_head_that_comes_again_and_again_takes_nothing_from_its_sites_budget() {
+    let junk = |at: u8| AnyDelta {
+        b: (Incarnation(1), Seq(u64::from(at))),
+        p: Vec::new(),
+    };
+    let repeated: Vec<AnyDelta> = (0..=u8::try_from(HEADS_A_MINUTE_MAX).expect("few"))
+        .map(junk)
+        .collect();
+    for taken in take_beside_a_true_head(&repeated) {
+        assert!(!matches!(taken, Err(Refusal::TooOften(_))), "{taken:?}");
+    }
+}
+
+#[test]
 fn what_a_removed_site_had_published_is_kept_until_its_history_has_passed() {
     let mut net = Net::new(3);
     net.node(0).publish(0, 1, &[(1, Some(b"used"))]);
