@@ -16,10 +16,11 @@ use fairmesh_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::audit::{AuditEntry, told};
+use crate::audit::{Audit, AuditEntry, told};
 use crate::charge::{Rules, charge, spread};
-use crate::event::{Correction, Effect, Ticket};
+use crate::event::{Correction, Ticket};
 use crate::identity::{Account, IdentityMap};
+use crate::kinds::AUDIT;
 use crate::report::{Reporting, no_charter};
 use crate::site::Site;
 use crate::store::{JobMark, Table, Write, job_key};
@@ -140,11 +141,9 @@ impl Site {
             if span.end(window) <= rules.horizon {
                 continue;
             }
-            let spans = self.own.changed_by(account.vo, span, window);
-            let counted = spans
-                .iter()
-                .map(|span| self.own.counted_in(account, *span).net());
-            let refunds = counters.charge.min(counted.sum());
+            let place = self.place(account.vo, span);
+            let counted = self.own.counted_in(account, place).net();
+            let refunds = counters.charge.min(counted);
             let refunds = mutant!(RefundsHalved, refunds, refunds / 2);
             if refunds > 0 {
                 let amount = Counters {
@@ -152,8 +151,7 @@ impl Site {
                     ..Counters::default()
                 };
                 refunded += refunds;
-                let writes = self.count_in(account, span, amount, window);
-                report.writes.extend(writes);
+                report.writes.extend(self.count_in(account, place, amount));
             }
         }
         refunded
@@ -213,26 +211,25 @@ impl Site {
         start: WallTime,
         end: WallTime,
     ) -> BTreeSet<Account> {
-        let window = vo.map_or(self.config.local_window, |vo| self.vos[&vo].window());
-        let spans = self.own.spans(vo).into_iter();
-        let spans = spans.filter(|span| span.start(window) <= end && span.end(window) > start);
-        let paths = spans.flat_map(|span| self.own.cells_in(vo, span));
-        paths.map(|(_, _, path, _)| Account { vo, path }).collect()
+        let window = self.window(vo);
+        let ran_in = |span: &Span| span.start(window) <= end && span.end(window) > start;
+        let spans: BTreeSet<Span> = self.own.spans(vo).filter(ran_in).collect();
+        let paths = self.own.sums_in(vo, &spans, None).into_keys();
+        paths.map(|(_, path)| Account { vo, path }).collect()
     }
 
     /// Tells the VO's members of it, with the next head.
     pub(crate) fn tell(&mut self, refund: &Refund) {
-        if let Some((vo, held)) = refund.vo.and_then(|vo| Some((vo, self.vos.get_mut(&vo)?))) {
-            held.audit.add(refund);
-            self.own.audit(vo, held.audit.parts());
+        if let Some(vo) = refund.vo {
+            self.change_audit(vo, |audit| audit.add(refund));
         }
     }
 
-    /// Joins in what this site had told of earlier.
-    pub(crate) fn join_audit(&mut self, vo: VoId, entries: Vec<AuditEntry>) {
-        if let Some(held) = self.vos.get_mut(&vo).filter(|_| !entries.is_empty()) {
-            held.audit.join(entries);
-            self.own.audit(vo, held.audit.parts());
+    /// Changes what members are told that this site has taken back.
+    pub(crate) fn change_audit(&mut self, vo: VoId, change: impl FnOnce(&mut Audit)) {
+        if let Some(held) = self.vos.get_mut(&vo) {
+            change(&mut held.audit);
+            self.own.set_parts(vo, AUDIT, held.audit.parts());
         }
     }
 
@@ -257,14 +254,11 @@ impl Site {
         let before = now.before(AUDIT_KEPT).min(horizon);
         let gone = self.refunds.iter().filter(|(_, refund)| refund.at < before);
         let gone: Vec<Vec<u8>> = gone.map(|(key, _)| key.clone()).collect();
-        if gone.is_empty() {
-            return;
-        }
-        gone.iter().for_each(|key| {
+        for key in &gone {
             self.refunds.remove(key);
-        });
+        }
         let rows = gone.into_iter().map(|key| Write::delete(Table::Audit, key));
-        self.effects.push(Effect::Persist(rows.collect()));
+        self.persist(rows.collect());
     }
 }
 

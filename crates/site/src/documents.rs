@@ -6,8 +6,7 @@
 use fairmesh_gossip::wire::Push;
 use fairmesh_model::{Now, SiteId, Verified, VoId, cbor, mutant, mutated};
 
-use crate::event::{Effect, Reply, Ticket};
-use crate::heads::Worth;
+use crate::event::{Effect, Reply, Ticket, Verdict};
 use crate::notice::Notice;
 use crate::site::Site;
 use crate::store::{Table, Write, hash_key};
@@ -20,9 +19,8 @@ impl Site {
             let reply = Reply::Published(Ok("it is adopted".to_owned()));
             return self.effects.push(Effect::Reply { ticket, reply });
         }
-        let vos: Vec<VoId> = self.vos.keys().copied().collect();
         let mut result = Err(DocumentRefused::Foreign);
-        for vo in vos {
+        for vo in self.vo_ids() {
             match self.adopt(now, vo, bytes) {
                 Err(DocumentRefused::Foreign) => {}
                 other => {
@@ -47,21 +45,20 @@ impl Site {
         self.effects.push(Effect::Reply { ticket, reply });
     }
 
+    /// Takes a document that a peer has sent. Says whether a push of it is passed on.
     pub(crate) fn absorb_document(
         &mut self,
         now: Now,
         from: SiteId,
         vo: VoId,
         bytes: &[u8],
-    ) -> Worth {
+    ) -> Verdict {
         match self.adopt(now, vo, bytes) {
-            Ok(Some(_)) => Worth::New,
-            Ok(None) => Worth::Known,
-            Err(refusal) => {
-                self.refused(now.mono, vo, from, &refusal.to_string());
-                Worth::Refused
-            }
+            Ok(Some(_)) => return Verdict::Accept,
+            Ok(None) => {}
+            Err(refusal) => self.refused(now.mono, vo, from, &refusal.to_string()),
         }
+        Verdict::Ignore
     }
 
     /// Keeps a document that is adopted, and with it the memory against rollback.
@@ -73,11 +70,12 @@ impl Site {
     ) -> Result<Option<String>, DocumentRefused> {
         let held = self.vos.get_mut(&vo).ok_or(DocumentRefused::Foreign)?;
         let charter = held.policies.charter().map(Verified::hash);
-        let Some(adoption) = held.adopt(bytes)? else {
+        let Some((hash, what)) = held.adopt(bytes)? else {
             return Ok(None);
         };
         let is_charter = held.policies.charter().map(Verified::hash) != charter;
-        let key = hash_key(vo, adoption.hash.as_bytes());
+        let is_first = is_charter && charter.is_none();
+        let key = hash_key(vo, hash.as_bytes());
         let document = Write::set(Table::Documents, key, bytes.to_vec());
         let seen = cbor::to_vec(&held.policies.highest_seen());
         let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);
@@ -86,19 +84,19 @@ impl Site {
             .map(|charter| charter.name.clone())
             .unwrap_or_default();
         let rows = mutant!(DocumentsUnwritten, vec![document, seen], Vec::new());
-        self.effects.push(Effect::Persist(rows));
+        self.persist(rows);
         if is_charter {
             // Members may have come back, with what was kept of them, or have gone.
             self.read_members(now, vo);
         }
         self.describe(vo);
-        self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || adoption.founded;
+        self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
         self.allow_is_stale = true;
-        let what = adoption.what.clone();
-        self.notice(now.mono, Notice::Adopted { vo, what });
-        if adoption.founded {
+        let adopted = what.clone();
+        self.notice(now.mono, Notice::Adopted { vo, what: adopted });
+        if is_first {
             self.notice(now.mono, Notice::Founded { vo, name });
         }
-        Ok(Some(adoption.what))
+        Ok(Some(what))
     }
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId};
 
-use crate::charge::charge;
 use crate::config::Charging;
 use crate::identity::{Account, IdentityMap, Pattern};
 use crate::site::Site;
@@ -93,15 +92,10 @@ impl Site {
         let mapped = account.is_some();
         let account = account.unwrap_or_else(IdentityMap::nowhere);
         let rules = self.rules(account.vo, now.wall);
-        let unfounded = account.vo.filter(|vo| !self.is_founded(*vo));
-        let charged = charge(record, mark, &rules, charging);
-        let charge = match (charged, unfounded) {
-            (Ok(None), _) => return Estimate::Known,
-            (_, Some(vo)) => return Estimate::Refused(crate::report::no_charter(vo)),
-            (Err(why), None) => {
-                return Estimate::Refused(format!("job `{}`: {why}", record.key.job));
-            }
-            (Ok(Some(charge)), None) => charge,
+        let charge = match self.charge_of(record, mark, (account.vo, &rules), charging) {
+            Ok(None) => return Estimate::Known,
+            Err(why) => return Estimate::Refused(why),
+            Ok(Some(charge)) => charge,
         };
         let parts = charge.parts.iter();
         Estimate::Counted {

@@ -16,32 +16,11 @@ use crate::config::Timing;
 use crate::event::{Effect, PushToken, Verdict};
 use crate::kinds::{AUDIT, DESCRIPTION, RUNNING, usage_slice};
 use crate::notice::Notice;
-use crate::own::Counted;
-use crate::published::{is_fresh, moved};
+use crate::own::{Counted, Own};
+use crate::published::moved;
 use crate::site::Site;
 use crate::store::{Table, Write, head_row, site_key};
-
-/// What something from a peer was worth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Worth {
-    New,
-    Known,
-    /// What comes before it is not here.
-    Early,
-    Refused,
-    Lie,
-}
-
-impl Worth {
-    /// Whether a push of it is passed on.
-    const fn verdict(self) -> Verdict {
-        match self {
-            Self::New => Verdict::Accept,
-            Self::Known | Self::Early | Self::Refused => Verdict::Ignore,
-            Self::Lie => Verdict::Reject,
-        }
-    }
-}
+use crate::vo::Vo;
 
 /// When the next head of a VO is due.
 pub(crate) fn due(last: Option<MonoTime>, is_news: bool, timing: &Timing) -> MonoTime {
@@ -61,7 +40,7 @@ impl Site {
     /// Signs for every VO whose next head is due.
     pub(crate) fn publish_due(&mut self, now: Now) {
         for vo in self.publishing_vos() {
-            let last = self.published_at.get(&vo).copied();
+            let last = self.vos[&vo].published_at;
             if now.mono >= due(last, self.own.has_unpublished(vo), &self.config.timing) {
                 self.publish(now, vo);
             }
@@ -92,7 +71,7 @@ impl Site {
         // What was counted while the clock was ahead, in windows that have not come, counts now.
         if self.own.is_ahead_of(vo, latest, window) && !mutated!(AheadNeverPlaced) {
             let all = self.knows_own_past(vo);
-            self.change_own(vo, |own| own.settle_future(vo, latest, window, all));
+            self.change_own(Some(vo), |own| own.settle_future(vo, latest, window, all));
         }
         let incarnation = self.own.incarnation();
         let held = self.vos.get_mut(&vo).expect("it was listed");
@@ -106,12 +85,11 @@ impl Site {
             self.name_left_out(now, vo, left_out);
         }
         let held = self.vos.get_mut(&vo).expect("it was listed");
-        let kinds = held.kinds();
         let (change, push) =
             held.replica
-                .publish(&kinds, &self.key, incarnation, now.wall, changes);
+                .publish(&held.kinds(), &self.key, incarnation, now.wall, changes);
         held.published.update_description(&held.replica, self.id);
-        self.published_at.insert(vo, now.mono);
+        held.published_at = Some(now.mono);
         self.last_head_at = self.last_head_at.max(now.wall);
         self.stats.heads_published += 1;
         self.keep_rows(vo, &change);
@@ -122,40 +100,32 @@ impl Site {
     /// Whether a peer has told what it holds of this site's earlier incarnations, or there is nobody.
     fn knows_own_past(&self, vo: VoId) -> bool {
         let held = &self.vos[&vo];
-        held.is_alone() || (self.told.contains(&vo) && !held.replica.is_fetching(self.id))
+        held.is_alone() || (held.caught_up && !held.replica.is_fetching(self.id))
     }
 
-    /// Changes own usage of a VO, keeps that, and lets the share tree follow.
+    /// Changes own usage of a VO, or of the site's own accounts, keeps that, and lets the share tree
+    /// follow. Says whether anything has changed.
     pub(crate) fn change_own(
         &mut self,
-        vo: VoId,
-        change: impl FnOnce(&mut crate::own::Own) -> Counted,
+        vo: Option<VoId>,
+        change: impl FnOnce(&mut Own) -> Counted,
     ) -> bool {
-        let held = &self.vos[&vo];
-        let (capacity, window) = (held.capacity(self.id), held.window());
+        let (bounds, window) = (self.bounds(vo), self.window(vo));
         let counted = change(&mut self.own);
         let spans = counted.spans();
-        if spans.is_empty() {
-            return false;
-        }
-        let before = counted.sums_before(capacity, window);
-        let after = self.own.sums_in(vo, &spans, capacity, window);
+        let before = counted.sums_before(bounds);
+        let after = self.own.sums_in(vo, &spans, bounds);
         if !mutated!(RecoveredUncounted) {
-            self.shares
-                .move_own(Some(vo), &moved(&before, &after), window);
+            self.shares.move_own(vo, &moved(&before, &after), window);
         }
-        if !counted.writes.is_empty() {
-            self.effects.push(Effect::Persist(counted.writes));
-        }
-        true
+        self.persist(counted.writes);
+        !spans.is_empty()
     }
 
     fn keep_rows(&mut self, vo: VoId, change: &Change) {
-        if !change.rows.is_empty() {
-            let rows = change.rows.iter().map(|row| head_row(vo, row));
-            let kept = rows.filter(|row| row.table != Table::Parts || !mutated!(PartsUnstored));
-            self.effects.push(Effect::Persist(kept.collect()));
-        }
+        let rows = change.rows.iter().map(|row| head_row(vo, row));
+        let kept = rows.filter(|row| row.table != Table::Parts || !mutated!(PartsUnstored));
+        self.persist(kept.collect());
     }
 }
 
@@ -195,56 +165,58 @@ impl Site {
                 self.refused(now.mono, vo, from, &error.to_string());
                 Verdict::Reject
             }
-            Ok(Push::Document(bytes)) => self.absorb_document(now, from, vo, &bytes).verdict(),
-            Ok(Push::Head(head, delta)) => {
+            Ok(Push::Document(bytes)) => self.absorb_document(now, from, vo, &bytes),
+            Ok(Push::Head(head, delta)) => self.absorb_push(now, from, vo, |held, seen| {
                 let delta = delta.as_ref().map(|delta| delta.as_slice());
-                let seen = self.seen(now);
-                let taken = self.vos.get_mut(&vo).map(|held| {
-                    let kinds = held.kinds();
-                    held.replica.take_push(&kinds, seen, &head, delta)
-                });
-                self.absorbed(now, from, vo, taken).verdict()
-            }
-            Ok(Push::Next(next)) => {
-                let seen = self.seen(now);
-                let taken = self.vos.get_mut(&vo).map(|held| {
-                    let kinds = held.kinds();
-                    held.replica.take_next(&kinds, seen, &next)
-                });
-                self.absorbed(now, from, vo, taken).verdict()
-            }
+                let kinds = held.kinds();
+                held.replica.take_push(&kinds, seen, &head, delta)
+            }),
+            Ok(Push::Next(next)) => self.absorb_push(now, from, vo, |held, seen| {
+                held.replica.take_next(&held.kinds(), seen, &next)
+            }),
             Ok(Push::Proof(a, b)) => {
-                let taken = self
-                    .vos
-                    .get_mut(&vo)
-                    .map(|held| held.replica.take_proof(&a, &b));
-                self.absorbed(now, from, vo, taken).verdict()
+                self.absorb_push(now, from, vo, |held, _| held.replica.take_proof(&a, &b))
             }
         };
-        if verdict == Verdict::Ignore && self.is_behind.take() == Some(vo) {
-            self.gossip.suspect_behind(from, vo);
-        }
         self.effects.push(Effect::Judge { token, verdict });
     }
 
-    /// Takes the answer to one of our requests.
+    fn absorb_push(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        vo: VoId,
+        take: impl FnOnce(&mut Vo, Seen) -> Result<Absorbed, Refusal>,
+    ) -> Verdict {
+        let seen = self.seen(now);
+        let Some(held) = self.vos.get_mut(&vo) else {
+            return Verdict::Ignore;
+        };
+        let taken = take(held, seen);
+        if matches!(taken, Ok(Absorbed::Gap)) {
+            self.gossip.suspect_behind(from, vo);
+        }
+        self.absorbed(now, from, vo, taken)
+    }
+
+    /// Takes the answer to one of our requests. What does not fit to what is held is asked for again in
+    /// the next exchange, not at once.
     pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         for (vo, arrival) in self.gossip.answered(now, from, id, bytes, &mut self.vos) {
             let seen = self.seen(now);
-            if let Arrival::Document(bytes) = arrival {
-                self.absorb_document(now, from, vo, &bytes);
-                continue;
-            }
             let Some(held) = self.vos.get_mut(&vo) else {
                 continue;
             };
             let kinds = held.kinds();
             let taken = match arrival {
-                Arrival::Told => {
-                    self.told.insert(vo);
+                Arrival::Document(bytes) => {
+                    self.absorb_document(now, from, vo, &bytes);
                     continue;
                 }
-                Arrival::Document(_) => continue,
+                Arrival::Told => {
+                    held.caught_up = true;
+                    continue;
+                }
                 Arrival::Proof(a, b) => vec![held.replica.take_proof(&a, &b)],
                 Arrival::Head(item) => vec![held.replica.take_item(&kinds, seen, from, item)],
                 Arrival::Parts(id, parts) => {
@@ -252,11 +224,9 @@ impl Site {
                 }
             };
             for taken in taken {
-                self.absorbed(now, from, vo, Some(taken));
+                self.absorbed(now, from, vo, taken);
             }
         }
-        // What was behind asks again in the next exchange, not at once.
-        self.is_behind = None;
         self.watch_peer(now, from);
         if self.gossip.agreed_at(from) == Some(now.mono) {
             let agreed = self
@@ -274,38 +244,34 @@ impl Site {
         }
     }
 
-    /// Keeps what was absorbed and lets everything that depends on it know.
+    /// Keeps what was absorbed and lets everything that depends on it know. Says whether a push of it is
+    /// passed on.
     fn absorbed(
         &mut self,
         now: Now,
         from: SiteId,
         vo: VoId,
-        taken: Option<Result<Absorbed, Refusal>>,
-    ) -> Worth {
+        taken: Result<Absorbed, Refusal>,
+    ) -> Verdict {
         match taken {
-            None => Worth::Refused,
-            Some(Ok(Absorbed::Known | Absorbed::Wanted)) => Worth::Known,
-            Some(Ok(Absorbed::Gap)) => {
-                self.is_behind = Some(vo);
-                Worth::Early
-            }
-            Some(Ok(Absorbed::Changed(change))) => {
+            Ok(Absorbed::Known | Absorbed::Wanted | Absorbed::Gap) => Verdict::Ignore,
+            Ok(Absorbed::Changed(change)) => {
                 self.take_change(now, vo, &change);
-                Worth::New
+                Verdict::Accept
             }
-            Some(Ok(Absorbed::Forked(site, change))) => {
+            Ok(Absorbed::Forked(site, change)) => {
                 self.keep_proof(now, vo, site);
                 change
                     .iter()
                     .for_each(|change| self.take_change(now, vo, change));
-                Worth::New
+                Verdict::Accept
             }
-            Some(Err(refusal)) => {
+            Err(refusal) => {
                 self.note_refusal(now, vo, from, &refusal);
                 if refusal.is_lie() {
-                    Worth::Lie
+                    Verdict::Reject
                 } else {
-                    Worth::Refused
+                    Verdict::Ignore
                 }
             }
         }
@@ -322,19 +288,12 @@ impl Site {
 
     fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {
         self.notice(now.mono, Notice::Forked { vo, site });
-        if let Some(heads) = self
-            .vos
-            .get(&vo)
-            .and_then(|held| held.replica.proof_of(site))
-        {
+        if let Some(heads) = self.vos[&vo].replica.proof_of(site) {
             let [a, b] = heads.map(|head| serde_bytes::ByteBuf::from(head.bytes().to_vec()));
             let row = cbor::to_vec(&(&a, &b));
-            let row = Write::set(Table::Proofs, site_key(vo, site), row);
-            self.effects.push(Effect::Persist(vec![row]));
-            self.effects.push(Effect::Push {
-                vo,
-                bytes: Push::Proof(a, b).to_bytes(),
-            });
+            self.persist(vec![Write::set(Table::Proofs, site_key(vo, site), row)]);
+            let bytes = Push::Proof(a, b).to_bytes();
+            self.effects.push(Effect::Push { vo, bytes });
         }
     }
 
@@ -352,7 +311,7 @@ impl Site {
         }
         self.follow_member(now, vo, site, &change.parts);
         let held = self.vos.get_mut(&vo).expect("its head was taken");
-        held.heard_at = None;
+        held.silence_weighed = None;
         let capacity = held.capacity(site);
         // Of several heads the one that was signed last says it, and which that is may have changed.
         let several = held.replica.heads_of(site).count() > 1;
@@ -360,14 +319,12 @@ impl Site {
         if touches(DESCRIPTION) && !mutated!(PricesUnread) {
             held.published.update_description(&held.replica, site);
         }
-        let newest = held.replica.heads_of(site).map(|head| head.body().at).max();
-        let at = newest.unwrap_or_default();
-        let counts = is_fresh(at, now.wall, self.config.timing.silence) && held.is_predictive();
+        let counts = held.counts_expected(site, now.wall, self.config.timing.silence);
         let changes = if touches(RUNNING) {
             held.published
                 .update_expected(&held.replica, site, capacity, counts)
         } else {
-            held.published.count_expected_of(site, counts)
+            held.published.count_expected(site, counts)
         };
         self.shares.change_in_flight((vo, site), &changes, false);
     }
@@ -393,15 +350,11 @@ impl Site {
         let notice = Notice::OverCapacity { vo, site };
         let is_over = self.vos.get(&vo).is_some_and(|held| {
             if site == self.id {
-                return self.own.is_over(vo, held.capacity(site), held.window());
+                return self.own.is_over(vo, held.bounds());
             }
             held.published.is_over(site)
         });
-        if is_over && !mutated!(ExcessUnsaid) {
-            self.notice(now.mono, notice);
-        } else {
-            self.notices.clear(|listed| *listed != notice);
-        }
+        self.notice_while(now.mono, notice, is_over && !mutated!(ExcessUnsaid));
     }
 
     /// Names all sites that publish more than they can have run, and no others: what the charter lists and
@@ -419,14 +372,8 @@ impl Site {
 
     /// Names that usage of these spans is not published, while the site has any.
     pub(crate) fn name_left_out(&mut self, now: Now, vo: VoId, mut spans: BTreeSet<Span>) {
-        let counted: BTreeSet<Span> = self.own.spans(Some(vo)).into_iter().collect();
-        spans.retain(|span| counted.contains(span));
-        let notice = Notice::OverBudget { vo };
-        if spans.is_empty() {
-            self.notices.clear(|listed| *listed != notice);
-        } else {
-            self.notice(now.mono, notice);
-        }
+        spans.retain(|span| self.own.has(Some(vo), *span));
+        self.notice_while(now.mono, Notice::OverBudget { vo }, !spans.is_empty());
         self.vos.get_mut(&vo).expect("it was listed").left_out = spans;
     }
 
@@ -456,12 +403,12 @@ impl Site {
                 }));
             }
         }
-        if self.change_own(vo, |own| own.absorb(vo, cells, latest, window)) {
+        if self.change_own(Some(vo), |own| own.absorb(vo, cells, latest, window)) {
             self.notice(now.mono, Notice::Recovered { vo });
         }
-        self.join_audit(vo, audits);
+        self.change_audit(vo, |audit| audit.join(audits));
         // It is covered soon, so that peers need not keep it.
-        self.published_at.remove(&vo);
+        self.vos.get_mut(&vo).expect("it was listed").published_at = None;
     }
 
     /// Sites whose running jobs count: those that have signed lately. Looked at when the next of them may
@@ -470,26 +417,16 @@ impl Site {
         let silence = self.config.timing.silence;
         for (vo, held) in &mut self.vos {
             let still = |(at, due): (WallTime, WallTime)| (at..=due).contains(&now.wall);
-            if held.heard_at.is_some_and(still) {
+            if held.silence_weighed.is_some_and(still) {
                 continue;
             }
-            let next = held
-                .replica
-                .heads()
-                .map(|head| head.body().at.after(silence));
+            let heads = held.replica.heads();
+            let next = heads.map(|head| head.body().at.after(silence));
             let next = next.filter(|due| *due >= now.wall).min();
-            held.heard_at = Some((now.wall, next.unwrap_or(WallTime(u64::MAX))));
-            let fresh = held
-                .replica
-                .heads()
-                .filter(|head| is_fresh(head.body().at, now.wall, silence));
-            let mut fresh: BTreeSet<SiteId> = fresh.map(|head| head.body().site).collect();
-            fresh.insert(self.id);
-            let is_predictive = held.is_predictive();
-            let changed = held
-                .published
-                .count_expected(|site| is_predictive && fresh.contains(&site));
-            for (site, changes) in changed {
+            held.silence_weighed = Some((now.wall, next.unwrap_or(WallTime(u64::MAX))));
+            for site in held.published.sites() {
+                let counts = held.counts_expected(site, now.wall, silence);
+                let changes = held.published.count_expected(site, counts);
                 self.shares
                     .change_in_flight((*vo, site), &changes, site == self.id);
             }
@@ -516,14 +453,12 @@ impl Site {
                 held.published.finish(update);
             }
             held.published.update_description(&held.replica, site);
-            let at = held.replica.heads_of(site).map(|head| head.body().at).max();
-            let fresh = at.is_some_and(|at| is_fresh(at, now.wall, self.config.timing.silence));
-            let counts = fresh && held.is_predictive();
+            let counts = held.counts_expected(site, now.wall, self.config.timing.silence);
             held.published
                 .update_expected(&held.replica, site, capacity, counts);
         }
         held.published.update_description(&held.replica, self.id);
-        held.heard_at = None;
+        held.silence_weighed = None;
         self.name_all_excess(now, vo);
     }
 

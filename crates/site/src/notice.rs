@@ -111,106 +111,93 @@ pub enum Notice {
 impl Notice {
     /// How much it matters.
     pub fn severity(&self) -> Severity {
-        match self {
-            Self::Founded { .. } | Self::Adopted { .. } => Severity::Info,
-            Self::Policy { .. }
-            | Self::Refused { .. }
-            | Self::ClockOff { .. }
-            | Self::OverCapacity { .. }
-            | Self::TookBack { .. }
-            | Self::Recovered { .. } => Severity::Warning,
-            Self::OwnClockOff { .. }
-            | Self::Forked { .. }
-            | Self::OverBudget { .. }
-            | Self::BadRow { .. } => Severity::Error,
-        }
+        self.facts().1
     }
 
     /// The VO that it is about, if it is about one.
     pub fn vo(&self) -> Option<VoId> {
-        match self {
-            Self::Founded { vo, .. }
-            | Self::Adopted { vo, .. }
-            | Self::Policy { vo, .. }
-            | Self::Refused { vo, .. }
-            | Self::Forked { vo, .. }
-            | Self::Recovered { vo }
-            | Self::OverCapacity { vo, .. }
-            | Self::TookBack { vo, .. }
-            | Self::OverBudget { vo } => Some(*vo),
-            Self::ClockOff { .. } | Self::OwnClockOff { .. } | Self::BadRow { .. } => None,
-        }
+        self.facts().2
     }
 
     /// A stable name for logs and alerts.
     pub fn code(&self) -> &'static str {
+        self.facts().0
+    }
+
+    /// Its name, how much it matters, the VO that it is about, and what it is of the two.
+    fn facts(&self) -> (&'static str, Severity, Option<VoId>, Sort) {
+        use Severity::{Error, Info, Warning};
+        use Sort::{Condition, Event};
         match self {
-            Self::Founded { .. } => "vo-founded",
-            Self::Adopted { .. } => "document-adopted",
-            Self::Policy { .. } => "policy-warning",
-            Self::Refused { .. } => "refused",
-            Self::ClockOff { .. } => "clock-off",
-            Self::OwnClockOff { .. } => "own-clock-off",
-            Self::Forked { .. } => "site-forked",
-            Self::Recovered { .. } => "counters-recovered",
-            Self::OverCapacity { .. } => "over-capacity",
-            Self::TookBack { .. } => "usage-taken-back",
-            Self::OverBudget { .. } => "over-budget",
-            Self::BadRow { .. } => "bad-row",
+            Self::Founded { vo, .. } => ("vo-founded", Info, Some(*vo), Event),
+            Self::Adopted { vo, .. } => ("document-adopted", Info, Some(*vo), Event),
+            Self::Policy { vo, .. } => ("policy-warning", Warning, Some(*vo), Condition),
+            Self::Refused { vo, .. } => ("refused", Warning, Some(*vo), Event),
+            Self::ClockOff { .. } => ("clock-off", Warning, None, Condition),
+            Self::OwnClockOff { .. } => ("own-clock-off", Error, None, Condition),
+            Self::Forked { vo, .. } => ("site-forked", Error, Some(*vo), Event),
+            Self::Recovered { vo } => ("counters-recovered", Warning, Some(*vo), Event),
+            Self::OverCapacity { vo, .. } => ("over-capacity", Warning, Some(*vo), Condition),
+            Self::TookBack { vo, .. } => ("usage-taken-back", Warning, Some(*vo), Event),
+            Self::OverBudget { vo } => ("over-budget", Error, Some(*vo), Condition),
+            Self::BadRow { .. } => ("bad-row", Error, None, Event),
         }
     }
 }
 
+/// For how long a notice is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    /// While it holds.
+    Condition,
+    /// For a day.
+    Event,
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_founded = matches!(self, Self::Founded { .. });
+        if let Some(vo) = self.vo().filter(|_| !is_founded) {
+            write!(f, "VO {}: ", vo.short())?;
+        }
         match self {
             Self::Founded { vo, name } => write!(f, "takes part in VO {name} ({})", vo.short()),
-            Self::Adopted { vo, what } => write!(f, "VO {}: {what} is in force", vo.short()),
-            Self::Policy { vo, what } => write!(f, "VO {}: {what}", vo.short()),
-            Self::Refused { vo, from, why } => {
-                write!(f, "VO {}: refused from {}: {why}", vo.short(), from.short())
-            }
+            Self::Adopted { what, .. } => write!(f, "{what} is in force"),
+            Self::Policy { what, .. } => write!(f, "{what}"),
+            Self::Refused { from, why, .. } => write!(f, "refused from {}: {why}", from.short()),
             Self::ClockOff { site, by, ahead } => {
                 let side = if *ahead { "ahead of" } else { "behind" };
-                write!(
-                    f,
-                    "the clock of site {} is {} s {side} ours",
-                    site.short(),
-                    by.0 / 1_000
-                )
+                let (site, by) = (site.short(), by.0 / 1_000);
+                write!(f, "the clock of site {site} is {by} s {side} ours")
             }
             Self::OwnClockOff { what } => write!(
                 f,
                 "this machine's clock is off from {what}: nothing is signed until it is set right"
             ),
-            Self::Forked { vo, site } => write!(
+            Self::Forked { site, .. } => write!(
                 f,
-                "VO {}: site {} signed two different heads with one number: do two machines run with its key?",
-                vo.short(),
+                "site {} signed two different heads with one number: do two machines run with its key?",
                 site.short()
             ),
-            Self::Recovered { vo } => write!(
+            Self::Recovered { .. } => write!(
                 f,
-                "VO {}: peers held counters of this site that its store did not know; they are joined in",
-                vo.short()
+                "peers held counters of this site that its store did not know; they are joined in"
             ),
-            Self::OverCapacity { vo, site } => write!(
+            Self::OverCapacity { site, .. } => write!(
                 f,
-                "VO {}: site {} publishes more usage than it can have run; it counts up to its capacity: is that right in the charter?",
-                vo.short(),
+                "site {} publishes more usage than it can have run; it counts up to its capacity: is that right in the charter?",
                 site.short()
             ),
-            Self::TookBack { vo, site, charge } => write!(
+            Self::TookBack { site, charge, .. } => {
+                let (site, hours) = (site.short(), charge / 3_600_000);
+                write!(
+                    f,
+                    "site {site} publishes {hours} core-hours less than before"
+                )
+            }
+            Self::OverBudget { .. } => write!(
                 f,
-                "VO {}: site {} publishes {} core-hours less than before",
-                vo.short(),
-                site.short(),
-                charge / 3_600_000
-            ),
-            Self::OverBudget { vo } => write!(
-                f,
-                "VO {}: this site's usage is more than one head may hold; the oldest is not published",
-                vo.short()
+                "this site's usage is more than one head may hold; the oldest is not published"
             ),
             Self::BadRow { what } => {
                 write!(f, "a row of the store is damaged and was left out: {what}")
@@ -251,18 +238,7 @@ impl Notices {
 
     /// Events of long ago are listed no more.
     pub(crate) fn expire(&mut self, now: MonoTime) {
-        let is_event = |notice: &Notice| {
-            matches!(
-                notice,
-                Notice::Founded { .. }
-                    | Notice::Adopted { .. }
-                    | Notice::Refused { .. }
-                    | Notice::Recovered { .. }
-                    | Notice::TookBack { .. }
-                    | Notice::Forked { .. }
-                    | Notice::BadRow { .. }
-            )
-        };
+        let is_event = |notice: &Notice| notice.facts().3 == Sort::Event;
         self.0
             .retain(|notice, at| !is_event(notice) || now.since(*at) < LISTED_FOR);
     }

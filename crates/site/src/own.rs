@@ -15,16 +15,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::{PART_BYTES_MAX, PartKey};
 use fairmesh_model::{
-    AccountPath, CoreMillis, Counters, Incarnation, Span, VoId, WallTime, WindowLength, mutant,
-    mutated,
+    AccountPath, Counters, Incarnation, Span, VoId, WallTime, WindowLength, mutant, mutated,
 };
-use fairmesh_usage::{Capacity, Cell, Slice, cut, join_cells};
+use fairmesh_usage::{Cell, Slice, cut, join_cells};
 
 use crate::identity::Account;
-use crate::kinds::{Description, description_parts, running_parts, usage_key};
+use crate::kinds::usage_key;
 use crate::published::Sums;
-use crate::store::{LedgerRow, Table, Write};
-use cells::{Cells, Of, OfSpan, cells_of, cells_of_account, key_of, set, sums_of};
+use crate::store::{Write, ledger_row};
+pub(crate) use cells::{Bounds, Counted};
+use cells::{Cells, Changing, Of, OfSpan, cells_of, cells_of_account, clamped};
 
 /// Marks the incarnation of cells that were counted while the clock was ahead and were given a place
 /// later. No start of a node has a number as high.
@@ -35,52 +35,6 @@ const PLACED: u64 = 1 << 63;
 pub(crate) struct Own {
     incarnation: Incarnation,
     cells: BTreeMap<Option<VoId>, Cells>,
-}
-
-/// What changes to the cells are to be kept, and what the spans were that they are in.
-#[derive(Debug, Default)]
-pub(crate) struct Counted {
-    pub(crate) writes: Vec<Write>,
-    before: BTreeMap<Span, OfSpan>,
-}
-
-impl Counted {
-    /// A span is about to change.
-    fn note(&mut self, cells: &Cells, span: Span) {
-        let as_it_is = || cells.by_span.get(&span).cloned().unwrap_or_default();
-        self.before.entry(span).or_insert_with(as_it_is);
-    }
-
-    /// The spans that changed.
-    pub(crate) fn spans(&self) -> BTreeSet<Span> {
-        self.before.keys().copied().collect()
-    }
-
-    /// What counted in these spans before, by span and account.
-    pub(crate) fn sums_before(
-        &self,
-        capacity: Capacity,
-        window: WindowLength,
-    ) -> Sums<AccountPath> {
-        clamped(self.before.iter(), capacity, window)
-    }
-}
-
-/// What counts of the cells of whole spans.
-fn clamped<'a>(
-    spans: impl Iterator<Item = (&'a Span, &'a OfSpan)>,
-    capacity: Capacity,
-    window: WindowLength,
-) -> Sums<AccountPath> {
-    let of_span = |(span, of_span): (&'a Span, &'a OfSpan)| {
-        let sums = sums_of(of_span);
-        sums.map(|(path, counters)| ((*span, path.clone()), counters))
-    };
-    let mut sums: Sums<AccountPath> = spans.flat_map(of_span).collect();
-    if !mutated!(ClampsOthersOnly) {
-        capacity.clamp(&mut sums, window);
-    }
-    sums
 }
 
 impl Own {
@@ -97,31 +51,16 @@ impl Own {
         self.incarnation
     }
 
-    /// Counts. What comes for a window of a day that is counted as a whole goes to the day, and a whole
-    /// day takes in the windows that are left of it. Returns what is to be kept, and where it was
-    /// counted.
-    pub(crate) fn add(
-        &mut self,
-        account: &Account,
-        span: Span,
-        amount: Counters,
-        window: WindowLength,
-    ) -> (Vec<Write>, Span) {
-        let mut writes = Vec::new();
-        let day = Span::Day(span.day(window));
-        let is_whole = self.has_day(account.vo, day);
-        if span == day && !is_whole {
-            writes = self.merge_days(account.vo, window, |of| of == day).writes;
+    /// Counts in a span that is the [`Own::place`] for it. Returns what is to be kept.
+    pub(crate) fn add(&mut self, account: &Account, span: Span, amount: Counters) -> Option<Write> {
+        if amount.is_zero() {
+            return None;
         }
-        let span = if is_whole { day } else { span };
         let of = (account.path.clone(), self.incarnation_of(account.vo));
         let cells = self.cells.entry(account.vo).or_default();
         let cell = cells.add(span, of.clone(), amount);
         let row = mutant!(LedgerKeepsLast, cell, amount);
-        if !mutated!(LedgerUnwritten) {
-            writes.push(set(account.vo, span, &of, row));
-        }
-        (writes, span)
+        (!mutated!(LedgerUnwritten)).then(|| ledger_row(account.vo, span, &of, row))
     }
 
     /// Joins in what this site had published: cell by cell the maximum.
@@ -136,52 +75,43 @@ impl Own {
         for cell in offered {
             by_day.entry(cell.1.day(window)).or_default().push(cell);
         }
-        let mut counted = Counted::default();
+        let mut change = self.changing(Some(vo));
         let mut placed: BTreeMap<Of, Counters> = BTreeMap::new();
         for (day, offered) in by_day {
-            let cells = self.cells.entry(Some(vo)).or_default();
-            let held = cells.of_day(day, window);
-            let mut joined: BTreeMap<(Span, Of), Counters> = BTreeMap::new();
-            for ((incarnation, span, path), counters) in
-                join_cells(held.iter().cloned().chain(offered), window)
-            {
-                joined.insert((span, (path, incarnation)), counters);
+            let held = change.cells.of_day(day, window);
+            let mut joined = join_cells(held.iter().cloned().chain(offered), window);
+            // A window that the day has taken in counts nothing beside it.
+            for (incarnation, span, path, _) in held {
+                joined.entry((incarnation, span, path)).or_default();
             }
-            let held = held
-                .into_iter()
-                .map(|(incarnation, span, path, counters)| ((span, (path, incarnation)), counters));
-            let held: BTreeMap<(Span, Of), Counters> = held.collect();
-            for key in held.keys().filter(|key| !joined.contains_key(*key)) {
-                counted.note(cells, key.0);
-                counted.writes.push(cells.delete(vo, key));
-            }
-            for ((span, of), counters) in joined {
-                let before = held.get(&(span, of.clone())).copied();
-                if before != Some(counters) {
-                    if of.1.0 & PLACED != 0 {
-                        let more = placed.entry(of.clone()).or_default();
-                        *more = more.plus(counters.minus(before.unwrap_or_default()));
-                    }
-                    counted.note(cells, span);
-                    counted.writes.push(set(Some(vo), span, &of, counters));
-                    cells.put(span, of, counters);
+            for ((incarnation, span, path), counters) in joined {
+                let of = (path, incarnation);
+                let before = change.cells.get(span, &of);
+                if before == counters {
+                    continue;
                 }
+                if incarnation.0 & PLACED != 0 {
+                    let more = placed.entry(of.clone()).or_default();
+                    *more = more.plus(counters.minus(before));
+                }
+                change.set(span, of, counters);
             }
         }
-        for (of, amount) in placed {
-            self.forget_placed(vo, &of, amount, (latest, window), &mut counted);
+        for ((path, incarnation), amount) in placed {
+            let counted_as = (path, Incarnation(incarnation.0 & !PLACED));
+            forget_placed(&mut change, &counted_as, amount, latest, window);
         }
-        counted
+        change.counted
     }
 
     /// Takes a row of the store.
-    pub(crate) fn restore(&mut self, row: LedgerRow) {
-        if row.account.vo.is_none() && mutated!(LocalUnread) {
+    pub(crate) fn restore(&mut self, (vo, cell): (Option<VoId>, Cell<AccountPath>)) {
+        if vo.is_none() && mutated!(LocalUnread) {
             return;
         }
-        let cells = self.cells.entry(row.account.vo).or_default();
-        let of = (row.account.path, row.incarnation);
-        cells.put(row.span, of, row.counters);
+        let (incarnation, span, path, counters) = cell;
+        let cells = self.cells.entry(vo).or_default();
+        cells.put(span, (path, incarnation), counters);
     }
 
     /// Makes whole days of the days that `which` names: each takes its windows in.
@@ -191,39 +121,27 @@ impl Own {
         window: WindowLength,
         which: impl Fn(Span) -> bool,
     ) -> Counted {
-        let mut counted = Counted::default();
-        let Some(cells) = self.cells.get_mut(&vo) else {
-            return counted;
-        };
-        let of_day = |span: &Span| Span::Day(span.day(window));
-        let windows = cells
-            .by_span
-            .keys()
-            .filter(|span| matches!(span, Span::Window(_)));
-        let windows: Vec<Span> = windows
-            .filter(|span| which(of_day(span)))
-            .copied()
-            .collect();
+        let of_day = |span: Span| Span::Day(span.day(window));
+        let spans = self.spans(vo);
+        let windows = spans.filter(|span| *span != of_day(*span) && which(of_day(*span)));
+        let windows: Vec<Span> = windows.collect();
+        let mut change = self.changing(vo);
         for span in windows {
-            let day = of_day(&span);
-            counted.note(cells, day);
-            counted.note(cells, span);
             let of_span = mutant!(
                 HoursStay,
-                cells.remove_span(span),
-                cells.by_span[&span].clone()
+                change.take_span(span),
+                change.cells.by_span[&span].clone()
             );
             for (of, counters) in of_span {
-                if !mutated!(HourRowsStay) {
-                    counted
-                        .writes
-                        .push(Write::delete(Table::Ledger, key_of(vo, span, &of)));
-                }
-                let cell = cells.add(day, of.clone(), counters);
-                if !mutated!(DayUnwritten) {
-                    counted.writes.push(set(vo, day, &of, cell));
-                }
+                change.add(of_day(span), of, counters);
             }
+        }
+        let mut counted = change.counted;
+        if mutated!(HourRowsStay) {
+            counted.writes.retain(|write| write.value.is_some());
+        }
+        if mutated!(DayUnwritten) {
+            counted.writes.retain(|write| write.value.is_none());
         }
         counted
     }
@@ -240,58 +158,24 @@ impl Own {
     ) -> Counted {
         let place = Span::Window(window.window_at(latest));
         let current = self.incarnation;
-        let mut counted = Counted::default();
-        let Some(cells) = self.cells.get_mut(&Some(vo)) else {
-            return counted;
-        };
-        for (span, of, counters) in cells.ahead_of(latest, window) {
+        let mut change = self.changing(Some(vo));
+        for (span, of, counters) in change.cells.ahead_of(latest, window) {
             if !all && of.1 != current {
                 continue;
             }
             let placed = (of.0.clone(), Incarnation(of.1.0 | PLACED));
-            counted.note(cells, place);
-            counted.note(cells, span);
+            change.add(place, placed, counters);
             if !mutated!(PlacedTwice) {
-                counted.writes.push(cells.delete(vo, &(span, of)));
+                change.set(span, of, Counters::default());
             }
-            let cell = cells.add(place, placed.clone(), counters);
-            counted.writes.push(set(Some(vo), place, &placed, cell));
         }
-        counted
+        change.counted
     }
 
     /// Whether anything lies in spans that begin later than `latest`.
     pub(crate) fn is_ahead_of(&self, vo: VoId, latest: WallTime, window: WindowLength) -> bool {
-        let cells = self.cells.get(&Some(vo));
-        let mut spans = cells.into_iter().flat_map(|cells| cells.by_span.keys());
+        let mut spans = self.spans(Some(vo));
         spans.any(|span| span.start(window) > latest)
-    }
-
-    /// What was found to be placed by `amount` more is not to be placed again.
-    fn forget_placed(
-        &mut self,
-        vo: VoId,
-        of: &Of,
-        mut amount: Counters,
-        (latest, window): (WallTime, WindowLength),
-        counted: &mut Counted,
-    ) {
-        let counted_as = (of.0.clone(), Incarnation(of.1.0 & !PLACED));
-        let cells = self.cells.entry(Some(vo)).or_default();
-        for (span, ahead, counters) in cells.ahead_of(latest, window) {
-            if ahead != counted_as {
-                continue;
-            }
-            let left = counters.minus(amount);
-            amount = amount.minus(counters);
-            counted.note(cells, span);
-            if left.is_zero() {
-                counted.writes.push(cells.delete(vo, &(span, ahead)));
-            } else {
-                counted.writes.push(set(Some(vo), span, &ahead, left));
-                cells.put(span, ahead, left);
-            }
-        }
     }
 
     /// Drops what ended by `horizon`, which weighs nothing any more.
@@ -301,52 +185,21 @@ impl Own {
         horizon: WallTime,
         window: WindowLength,
     ) -> Counted {
-        let mut counted = Counted::default();
-        let Some(cells) = self.cells.get_mut(&vo) else {
-            return counted;
-        };
-        let past = cells
-            .by_span
-            .keys()
-            .filter(|span| span.end(window) <= horizon);
-        let past: Vec<Span> = past.copied().collect();
+        let past = self.spans(vo).filter(|span| span.end(window) <= horizon);
+        let past: Vec<Span> = past.collect();
+        let mut change = self.changing(vo);
         for span in past {
-            let gone = cells.remove_span(span);
-            let rows = gone.keys();
-            let rows = rows.map(|of| Write::delete(Table::Ledger, key_of(vo, span, of)));
-            counted.writes.extend(rows);
-            counted.before.insert(span, gone);
+            change.take_span(span);
         }
-        counted
+        change.counted
     }
 
-    /// Takes what running jobs of a VO are still expected to be charged. Returns whether that is news.
-    pub(crate) fn expect(
-        &mut self,
-        vo: VoId,
-        expected: &BTreeMap<AccountPath, CoreMillis>,
-    ) -> bool {
+    /// Takes the parts of a kind other than usage, as they are to be from now on.
+    pub(crate) fn set_parts(&mut self, vo: VoId, kind: u8, parts: BTreeMap<PartKey, Vec<u8>>) {
         let cells = self.cells.entry(Some(vo)).or_default();
-        let parts = running_parts(expected);
-        let is_news = cells.running != parts;
-        cells.running = parts;
-        cells.others_changed |= is_news;
-        is_news
-    }
-
-    /// Takes what the site's machines cost.
-    pub(crate) fn describe(&mut self, vo: VoId, description: &Description) {
-        let cells = self.cells.entry(Some(vo)).or_default();
-        let parts = description_parts(description);
-        cells.others_changed |= cells.description != parts;
-        cells.description = parts;
-    }
-
-    /// Takes what the site has taken back.
-    pub(crate) fn audit(&mut self, vo: VoId, parts: BTreeMap<PartKey, Vec<u8>>) {
-        let cells = self.cells.entry(Some(vo)).or_default();
-        cells.others_changed |= cells.audit != parts;
-        cells.audit = parts;
+        let held = cells.others.entry(kind).or_default();
+        cells.others_changed |= *held != parts;
+        *held = parts;
     }
 
     /// Whether anything of the VO differs from what the last head named.
@@ -393,8 +246,8 @@ impl Own {
             );
         }
         cells.tables.retain(|_, slices| !slices.is_empty());
-        let others: BTreeMap<PartKey, Vec<u8>> = cells
-            .others()
+        let others = cells.others.values().flatten();
+        let others: BTreeMap<PartKey, Vec<u8>> = others
             .map(|(key, bytes)| (key.clone(), bytes.clone()))
             .collect();
         let gone = cells.named.keys().filter(|key| !others.contains_key(*key));
@@ -419,142 +272,112 @@ impl Own {
     /// The rows, as the store has them, of all counters that nobody but this site is known to hold.
     pub(crate) fn rows_held_alone(&self) -> Vec<Write> {
         let rows = self.cells.iter().flat_map(|(vo, cells)| {
-            let of_vo = cells.alone.iter().filter(|_| vo.is_some());
-            let of_vo = of_vo.filter_map(move |(span, of)| {
-                let counters = cells.by_span.get(span)?.get(of)?;
-                Some(set(*vo, *span, of, *counters))
-            });
-            let local = cells.by_span.iter().filter(|_| vo.is_none());
-            let local = local.flat_map(|(span, of_span)| {
-                of_span
-                    .iter()
-                    .map(|(of, counters)| set(None, *span, of, *counters))
-            });
-            of_vo.chain(local)
+            let alone = cells.alone.iter();
+            alone.map(|(span, of)| ledger_row(*vo, *span, of, cells.get(*span, of)))
         });
         rows.collect()
     }
 
     /// Everything that is counted for a VO, or locally, by span.
     pub(crate) fn cells(&self, vo: Option<VoId>) -> impl Iterator<Item = Cell<AccountPath>> + '_ {
-        let spans = self
-            .cells
-            .get(&vo)
-            .into_iter()
-            .flat_map(|cells| &cells.by_span);
+        let spans = self.by_span(vo).iter();
         spans.flat_map(|(span, of_span)| cells_of(*span, of_span))
     }
 
-    /// What is counted in a span.
-    pub(crate) fn cells_in(
-        &self,
-        vo: Option<VoId>,
-        span: Span,
-    ) -> impl Iterator<Item = Cell<AccountPath>> + '_ {
-        let of_span = self
-            .cells
-            .get(&vo)
-            .and_then(|cells| cells.by_span.get(&span));
-        of_span
-            .into_iter()
-            .flat_map(move |of_span| cells_of(span, of_span))
-    }
-
-    /// What counts of the cells of a VO in `spans`, by span and account.
+    /// What counts of the cells of a VO, or of the site's own accounts, in `spans`, by span and account.
     pub(crate) fn sums_in(
         &self,
-        vo: VoId,
+        vo: Option<VoId>,
         spans: &BTreeSet<Span>,
-        capacity: Capacity,
-        window: WindowLength,
+        bounds: Option<Bounds>,
     ) -> Sums<AccountPath> {
-        let cells = self.cells.get(&Some(vo)).map(|cells| &cells.by_span);
-        let held = spans
-            .iter()
-            .filter_map(|span| Some((span, cells?.get(span)?)));
-        clamped(held, capacity, window)
+        let by_span = self.by_span(vo);
+        let held = spans.iter().filter_map(|span| by_span.get_key_value(span));
+        clamped(held, bounds)
     }
 
     /// Whether any span of a VO says more than the site can have run.
-    pub(crate) fn is_over(&mut self, vo: VoId, capacity: Capacity, window: WindowLength) -> bool {
+    pub(crate) fn is_over(&mut self, vo: VoId, bounds: Bounds) -> bool {
         let cells = self.cells.get_mut(&Some(vo));
-        cells.is_some_and(|cells| cells.is_over(capacity, window))
+        cells.is_some_and(|cells| cells.is_over(bounds))
     }
 
     /// What is counted of an account in a span, over all incarnations.
     pub(crate) fn counted_in(&self, account: &Account, span: Span) -> Counters {
-        let of_span = self
-            .cells
-            .get(&account.vo)
-            .and_then(|cells| cells.by_span.get(&span));
-        let cells = of_span.map(|of_span| cells_of_account(of_span, &account.path));
-        let cells = cells.into_iter().flatten();
+        let of_span = self.by_span(account.vo).get(&span).into_iter();
+        let cells = of_span.flat_map(|of_span| cells_of_account(of_span, &account.path));
         cells.fold(Counters::default(), |sum, (_, counters)| {
             sum.plus(*counters)
         })
     }
 
     /// Whether what is added to a span just adds to what counts of its account: nothing of the span is
-    /// taken back, and all of it stays within the site's capacity.
+    /// taken back, and all of it stays within what bounds it.
     pub(crate) fn just_adds(
         &mut self,
         account: &Account,
         span: Span,
         more: Counters,
-        capacity: Capacity,
-        window: WindowLength,
+        bounds: Option<Bounds>,
     ) -> bool {
         if more.refunds > 0 || self.counted_in(account, span).refunds > 0 {
             return false;
         }
-        let cells = self.cells.entry(account.vo).or_default();
-        let mut total = cells.total(span);
-        total.add(more);
-        capacity.is_within(span, total, window)
+        bounds.is_none_or(|bounds| {
+            let cells = self.cells.entry(account.vo).or_default();
+            let mut total = cells.total(span);
+            total.add(more);
+            bounds.capacity.is_within(span, total, bounds.window)
+        })
     }
 
-    /// The spans that counting in `span` may change: all of a day that becomes whole.
-    pub(crate) fn changed_by(
-        &self,
-        vo: Option<VoId>,
-        span: Span,
-        window: WindowLength,
-    ) -> BTreeSet<Span> {
-        let place = self.place(vo, span, window);
-        let cells = self.cells.get(&vo).filter(|_| place == span);
-        let merged = match (cells, span) {
-            (Some(cells), Span::Day(day)) => cells.spans_of_day(day, window),
-            _ => Vec::new(),
-        };
-        merged.into_iter().chain([place]).collect()
-    }
-
-    /// Where what is counted for `span` goes.
+    /// Where what is counted for `span` goes: to the day, where that is counted as a whole.
     pub(crate) fn place(&self, vo: Option<VoId>, span: Span, window: WindowLength) -> Span {
         let day = Span::Day(span.day(window));
-        if self.has_day(vo, day) { day } else { span }
+        if self.has(vo, day) { day } else { span }
+    }
+
+    /// Whether anything is counted in a span.
+    pub(crate) fn has(&self, vo: Option<VoId>, span: Span) -> bool {
+        self.by_span(vo).contains_key(&span)
     }
 
     /// The spans in which anything is counted.
-    pub(crate) fn spans(&self, vo: Option<VoId>) -> Vec<Span> {
-        let cells = self.cells.get(&vo);
-        cells
-            .map(|cells| cells.by_span.keys().copied().collect())
-            .unwrap_or_default()
+    pub(crate) fn spans(&self, vo: Option<VoId>) -> impl Iterator<Item = Span> {
+        self.by_span(vo).keys().copied()
     }
 
-    fn has_day(&self, vo: Option<VoId>, day: Span) -> bool {
-        self.cells
-            .get(&vo)
-            .is_some_and(|cells| cells.by_span.contains_key(&day))
+    fn by_span(&self, vo: Option<VoId>) -> &BTreeMap<Span, OfSpan> {
+        static NOTHING: BTreeMap<Span, OfSpan> = BTreeMap::new();
+        self.cells.get(&vo).map_or(&NOTHING, |cells| &cells.by_span)
     }
 
-    /// Local counters live in one incarnation for ever: nobody else holds a copy.
+    fn changing(&mut self, vo: Option<VoId>) -> Changing<'_> {
+        Changing::of(vo, self.cells.entry(vo).or_default())
+    }
+
+    /// Local counters stay in one incarnation for ever: nobody else holds a copy.
     fn incarnation_of(&self, vo: Option<VoId>) -> Incarnation {
         if vo.is_some() {
             self.incarnation
         } else {
             Incarnation(0)
+        }
+    }
+}
+
+/// What was found to be placed by `amount` more is not to be placed again.
+fn forget_placed(
+    change: &mut Changing<'_>,
+    counted_as: &Of,
+    mut amount: Counters,
+    latest: WallTime,
+    window: WindowLength,
+) {
+    for (span, of, counters) in change.cells.ahead_of(latest, window) {
+        if of == *counted_as {
+            change.set(span, of, counters.minus(amount));
+            amount = amount.minus(counters);
         }
     }
 }

@@ -10,16 +10,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::{PartKey, Replica};
-use fairmesh_model::{
-    AccountPath, CoreMillis, Counters, Millis, SiteId, Span, WallTime, WindowLength, mutated,
-};
-use fairmesh_usage::{Capacity, Cell, Excess, PathId, Paths, Slice, Table, join};
+use fairmesh_model::{AccountPath, CoreMillis, Counters, SiteId, Span, WindowLength, mutated};
+use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, join};
 
 use crate::kinds::{DESCRIPTION, Description, RUNNING, description_of, usage_slice};
 
-/// The longest that running jobs of a site are expected to go on using all of it: bounds what a list of
+/// The longest, in days, that running jobs of a site are expected to go on using all of it: bounds what a list of
 /// them can add to an account.
-const RUN_EXPECTED_MAX: Millis = Millis::from_secs(30 * 86_400);
+const RUN_EXPECTED_DAYS_MAX: u64 = 30;
 
 /// Sums by span and account.
 pub(crate) type Sums<P> = BTreeMap<(Span, P), Counters>;
@@ -46,7 +44,7 @@ pub(crate) struct Update {
 
 /// What is held of one site.
 #[derive(Debug, Default)]
-struct Of {
+struct Member {
     /// Each slice in the forms that the heads have; one, at rest.
     tables: BTreeMap<Slice, Vec<Table>>,
     expected: Vec<(AccountPath, u64)>,
@@ -62,7 +60,7 @@ struct Of {
 pub(crate) struct Published {
     length: WindowLength,
     pub(crate) paths: Paths,
-    sites: BTreeMap<SiteId, Of>,
+    sites: BTreeMap<SiteId, Member>,
 }
 
 /// The differences between two sums.
@@ -107,7 +105,6 @@ impl Published {
         let touched: BTreeSet<Span> = slices.iter().map(|(slice, _)| slice.span).collect();
         let spans = self.with_days(site, touched);
         let before = self.sums_in(site, &spans, None);
-        let clamped_before = self.clamped(before.clone(), capacity).0;
         let mut retired = Vec::new();
         let of = self.sites.entry(site).or_default();
         for (slice, key) in slices {
@@ -129,12 +126,10 @@ impl Published {
                 .fold(0u64, |sum, counters| sum.saturating_add(counters.charge))
         };
         let taken_back = gross(&before).saturating_sub(gross(&after));
-        let (after, excess) = self.clamped(after, capacity);
-        let of = self.sites.entry(site).or_default();
-        of.over.retain(|span| !spans.contains(span));
-        of.over.extend(excess.into_iter().map(|excess| excess.span));
+        let before = self.clamp(site, &spans, before, capacity);
+        let after = self.clamp(site, &spans, after, capacity);
         Update {
-            moved: moved(&clamped_before, &after),
+            moved: moved(&before, &after),
             taken_back,
             retired,
         }
@@ -167,11 +162,7 @@ impl Published {
         let of_day = |span: &Span| span.day(self.length) == day;
         let spans: BTreeSet<Span> = self.spans(site).filter(of_day).collect();
         let sums = self.sums_in(site, &spans, None);
-        let (sums, excess) = self.clamped(sums, capacity);
-        let over = &mut self.sites.entry(site).or_default().over;
-        over.retain(|span| !spans.contains(span));
-        over.extend(excess.into_iter().map(|excess| excess.span));
-        sums
+        self.clamp(site, &spans, sums, capacity)
     }
 
     /// The raw counters of a site at and below an account, as they were published.
@@ -235,31 +226,12 @@ impl Published {
         capacity: Capacity,
         counts: bool,
     ) -> Vec<(AccountPath, i128)> {
-        let expected = clamp_expected(sums, capacity);
-        let of = self.sites.entry(site).or_default();
-        let old = if of.counts {
-            std::mem::take(&mut of.expected)
-        } else {
-            Vec::new()
-        };
-        let new = if counts { &expected[..] } else { &[] };
-        let changes = differences(&old, new);
-        (of.expected, of.counts) = (expected, counts);
-        changes
+        let expected = clamp_expected(sums, capacity, self.length);
+        self.set_expected(site, expected, counts)
     }
 
-    /// Says which sites' running jobs count. Returns by how much the expected charge changed.
+    /// Says whether the running jobs of a site count. Returns by how much its expected charge changed.
     pub(crate) fn count_expected(
-        &mut self,
-        counts: impl Fn(SiteId) -> bool,
-    ) -> Vec<(SiteId, Vec<(AccountPath, i128)>)> {
-        let sites = self.sites().into_iter();
-        let changes = sites.map(|site| (site, self.count_expected_of(site, counts(site))));
-        changes.filter(|(_, changes)| !changes.is_empty()).collect()
-    }
-
-    /// Says whether the running jobs of one site count. Returns by how much its expected charge changed.
-    pub(crate) fn count_expected_of(
         &mut self,
         site: SiteId,
         counts: bool,
@@ -268,13 +240,20 @@ impl Published {
         if of.counts == counts {
             return Vec::new();
         }
-        of.counts = counts;
-        let all = &of.expected[..];
-        if counts {
-            differences(&[], all)
-        } else {
-            differences(all, &[])
-        }
+        let expected = of.expected.clone();
+        self.set_expected(site, expected, counts)
+    }
+
+    fn set_expected(
+        &mut self,
+        site: SiteId,
+        expected: Vec<(AccountPath, u64)>,
+        counts: bool,
+    ) -> Vec<(AccountPath, i128)> {
+        let before = self.expected_of(site).to_vec();
+        let of = self.sites.entry(site).or_default();
+        (of.expected, of.counts) = (expected, counts);
+        differences(&before, self.expected_of(site))
     }
 
     /// What counts of the running jobs of a site.
@@ -348,9 +327,19 @@ impl Published {
         days.flat_map(|cells| join(cells, self.length)).collect()
     }
 
-    fn clamped(&self, mut sums: Sums<PathId>, capacity: Capacity) -> (Sums<PathId>, Vec<Excess>) {
-        let excess = capacity.clamp(&mut sums, self.length);
-        (sums, excess)
+    /// Scales the sums of whole spans down to their site's capacity, and keeps where that was needed.
+    fn clamp(
+        &mut self,
+        site: SiteId,
+        spans: &BTreeSet<Span>,
+        mut sums: Sums<PathId>,
+        capacity: Capacity,
+    ) -> Sums<PathId> {
+        let beyond = capacity.clamp(&mut sums, self.length);
+        let over = &mut self.sites.entry(site).or_default().over;
+        over.retain(|span| !spans.contains(span));
+        over.extend(beyond);
+        sums
     }
 }
 
@@ -358,10 +347,10 @@ impl Published {
 fn clamp_expected(
     sums: BTreeMap<AccountPath, CoreMillis>,
     capacity: Capacity,
+    length: WindowLength,
 ) -> Vec<(AccountPath, u64)> {
     let total: u128 = sums.values().map(|amount| u128::from(amount.0)).sum();
-    let second = WindowLength::from_millis(1_000).expect("a second is a window");
-    let limit = capacity.charge_limit(RUN_EXPECTED_MAX.0 / 1_000, second);
+    let limit = capacity.charge_limit(RUN_EXPECTED_DAYS_MAX * length.per_day(), length);
     let scaled = |amount: u64| {
         if total <= limit || mutated!(RunningUnbounded) {
             return amount;
@@ -386,9 +375,4 @@ fn differences(old: &[(AccountPath, u64)], new: &[(AccountPath, u64)]) -> Vec<(A
     changes
         .map(|(path, change)| (path.clone(), change))
         .collect()
-}
-
-/// Whether a list of running jobs signed at `at` is new enough to count.
-pub(crate) fn is_fresh(at: WallTime, now: WallTime, silence: Millis) -> bool {
-    at >= now.before(silence) || mutated!(SilentRunForEver)
 }

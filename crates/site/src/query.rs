@@ -49,7 +49,7 @@ pub struct PeerStatus {
     /// Whether it can be reached now.
     pub connected: bool,
     /// When it last signed something that is held, by its own clock.
-    pub heard: Option<WallTime>,
+    pub signed_at: Option<WallTime>,
     /// When the last exchange with it ended with nothing to pull.
     pub agreed: Option<MonoTime>,
 }
@@ -141,53 +141,36 @@ impl Site {
 
     /// What answers rest on, over all VOs.
     pub fn coverage(&self) -> Coverage {
-        let mut all = Coverage::default();
-        let mut capacity: BTreeMap<SiteId, (u64, bool)> = BTreeMap::new();
-        for vo in self.vos.values() {
-            let Some(charter) = vo.charter() else {
-                continue;
-            };
-            let heard = signed_at(vo);
-            for member in &charter.sites {
-                let entry = capacity.entry(member.site).or_default();
-                entry.0 = entry.0.max(u64::from(member.cores));
-                if let Some(at) = heard.get(&member.site) {
-                    entry.1 = true;
-                    let known = all.heard.entry(member.site).or_default();
-                    *known = (*known).max(*at);
-                }
-            }
-        }
-        for (cores, heard) in capacity.into_values() {
-            all.sites_total += 1;
-            all.cores_total += cores;
-            if heard {
-                all.sites_heard += 1;
-                all.cores_heard += cores;
-            }
-        }
-        all
+        self.coverage_over(self.vos.values())
     }
 
     /// What answers about one VO rest on.
     pub fn coverage_of(&self, vo: VoId) -> Coverage {
+        self.coverage_over(self.vos.get(&vo))
+    }
+
+    fn coverage_over<'a>(&self, vos: impl IntoIterator<Item = &'a Vo>) -> Coverage {
         let mut coverage = Coverage::default();
-        let Some(held) = self.vos.get(&vo) else {
-            return coverage;
-        };
-        let heard = signed_at(held);
-        for member in held
-            .charter()
-            .into_iter()
-            .flat_map(|charter| &charter.sites)
-        {
-            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(member.site != self.id));
-            coverage.cores_total += u64::from(member.cores);
-            if let Some(at) = heard.get(&member.site) {
-                coverage.sites_heard += 1;
-                coverage.cores_heard += u64::from(member.cores);
-                coverage.heard.insert(member.site, *at);
+        // A member of several VOs has the cores that any of them declares for it.
+        let mut cores: BTreeMap<SiteId, u64> = BTreeMap::new();
+        for vo in vos {
+            let members = vo.charter().into_iter().flat_map(|charter| &charter.sites);
+            for member in members {
+                let most = cores.entry(member.site).or_default();
+                *most = (*most).max(u64::from(member.cores));
+                if let Some(at) = vo.signed_at(member.site) {
+                    let at = mutant!(SignedYounger, at, at.after(Millis(1_000)));
+                    let last = coverage.signed_at.entry(member.site).or_default();
+                    *last = (*last).max(at);
+                }
             }
+        }
+        for (site, cores) in cores {
+            let is_known = coverage.signed_at.contains_key(&site);
+            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(site != self.id));
+            coverage.cores_total += cores;
+            coverage.sites_known += u32::from(is_known);
+            coverage.cores_known += if is_known { cores } else { 0 };
         }
         coverage
     }
@@ -196,19 +179,12 @@ impl Site {
     pub fn peers(&self) -> Vec<PeerStatus> {
         let coverage = self.coverage();
         let connected: Vec<SiteId> = self.gossip.peers().collect();
-        let mut names: BTreeMap<SiteId, Option<String>> = self
-            .config
-            .introducers
-            .iter()
-            .map(|site| (*site, None))
-            .collect();
+        let introducers = self.config.introducers.iter();
+        let mut names: BTreeMap<SiteId, Option<String>> =
+            introducers.map(|site| (*site, None)).collect();
         for charter in self.vos.values().filter_map(Vo::charter) {
-            names.extend(
-                charter
-                    .sites
-                    .iter()
-                    .map(|member| (member.site, Some(member.name.clone()))),
-            );
+            let members = charter.sites.iter();
+            names.extend(members.map(|member| (member.site, Some(member.name.clone()))));
         }
         names.remove(&self.id);
         names
@@ -217,7 +193,7 @@ impl Site {
                 site,
                 name,
                 connected: connected.contains(&site),
-                heard: coverage.heard.get(&site).copied(),
+                signed_at: coverage.signed_at.get(&site).copied(),
                 agreed: self.gossip.agreed_at(site),
             })
             .collect()
@@ -229,23 +205,23 @@ impl Site {
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
         let held = self.vos.get(&vo)?;
         held.charter()?;
-        let mount = self.shares.view.mounts().get(&vo)?;
-        let reader = self.shares.view.reader();
+        let mount = self.shares.tree.view.mounts().get(&vo)?;
+        let reader = self.shares.tree.view.reader();
         let entry = reader.entry(mount)?;
         let mut rows: Vec<(String, Vec<u8>)> = Vec::new();
-        self.shares.digest(entry, |path, sum| {
+        self.shares.tree.digest(entry, |path, sum| {
             rows.push((path.to_owned(), sum.to_be_bytes().to_vec()))
         });
         Some(ContentHash::of(&cbor::to_vec(&(
             held.policies.digest(),
-            self.shares.reference(vo),
+            self.shares.tree.reference(vo),
             rows,
         ))))
     }
 
     /// The window that the VO's sums are seen from: digests of views compare where it is the same.
     pub fn reference(&self, vo: VoId) -> Option<Window> {
-        self.shares.reference(vo)
+        self.shares.tree.reference(vo)
     }
 
     /// The rows of the store (of [`Table::Ledger`](crate::Table::Ledger)) of all own counters that
@@ -259,33 +235,42 @@ impl Site {
     /// site's own counters and of all that is held of others, joined and not clamped. A cell may come in
     /// parts, which add up.
     pub fn usage_cells(&self) -> impl Iterator<Item = UsageCell> + '_ {
-        let all = self.vos.iter().chain(&self.left);
-        let own = all.map(|(vo, _)| Some(*vo)).chain([None]);
-        let own = own.flat_map(move |vo| {
-            let cells = self.own.cells(vo);
-            cells.map(move |(_, span, path, counters)| UsageCell {
-                vo,
-                site: self.id,
-                path,
-                span,
-                counters,
+        let vos = self.vos.keys().chain(self.left.keys());
+        let vos = vos.map(|vo| Some(*vo)).chain([None]);
+        vos.flat_map(|vo| self.cells_below(vo, AccountPath::root()))
+    }
+
+    /// The same for the usage at and below an account.
+    fn cells_below(
+        &self,
+        vo: Option<VoId>,
+        below: AccountPath,
+    ) -> impl Iterator<Item = UsageCell> + '_ {
+        let cell = move |site, path, span, counters| UsageCell {
+            vo,
+            site,
+            path,
+            span,
+            counters,
+        };
+        let held = vo.and_then(|vo| self.vos.get(&vo)).into_iter();
+        let sites = held.flat_map(|held| {
+            let sites = held.published.sites().into_iter();
+            sites.map(move |site| (site, &held.published))
+        });
+        let path = below.clone();
+        let others = sites.flat_map(move |(site, published)| {
+            let sums = published.below(site, &path).into_iter();
+            sums.map(move |((span, id), counters)| {
+                cell(site, published.paths.path(id).clone(), span, counters)
             })
         });
-        let held = self.vos.iter().flat_map(|(vo, held)| {
-            let published = &held.published;
-            let others = published.sites().into_iter();
-            others.flat_map(move |site| {
-                let cells = published.below(site, &AccountPath::root()).into_iter();
-                cells.map(move |((span, path), counters)| UsageCell {
-                    vo: Some(*vo),
-                    site,
-                    path: published.paths.path(path).clone(),
-                    span,
-                    counters,
-                })
-            })
-        });
-        own.chain(held)
+        let own = self
+            .own
+            .cells(vo)
+            .filter(move |own| own.2.starts_with(&below));
+        let own = own.map(move |(_, span, path, counters)| cell(self.id, path, span, counters));
+        own.chain(others)
     }
 
     /// What running jobs are still expected to use, as it counts now: VO, site that runs them,
@@ -304,45 +289,14 @@ impl Site {
     /// Raw counters by site for the usage at and below an account, over all that is held, as the sites
     /// published it: not clamped. Own usage that is not published yet is included.
     pub fn usage_by_site(&self, account: &Account) -> BTreeMap<SiteId, Counters> {
-        let mut by_site = BTreeMap::new();
-        let mut add = |site: SiteId, counters: Counters| {
-            let sum: &mut Counters = by_site.entry(site).or_default();
-            *sum = sum.plus(counters);
-        };
-        for (_, _, path, counters) in self.own.cells(account.vo) {
-            if path.starts_with(&account.path) {
-                add(self.id, counters);
-            }
-        }
-        let held = account.vo.and_then(|vo| self.vos.get(&vo));
-        if let Some(published) = held.map(|vo| &vo.published) {
-            for site in published.sites() {
-                let sums = published.below(site, &account.path).into_values();
-                sums.for_each(|counters| add(site, counters));
-            }
-        }
-        by_site
+        let cells = self.cells_below(account.vo, account.path.clone());
+        sums(cells.map(|cell| (cell.site, cell.counters)))
     }
 
     /// Raw counters by account of a VO (or of the site itself), over all sites and windows held.
     pub fn usage_by_account(&self, vo: Option<VoId>) -> BTreeMap<AccountPath, Counters> {
-        let mut by_account = BTreeMap::new();
-        let mut add = |path: AccountPath, counters: Counters| {
-            let sum: &mut Counters = by_account.entry(path).or_default();
-            *sum = sum.plus(counters);
-        };
-        for (_, _, path, counters) in self.own.cells(vo) {
-            add(path, counters);
-        }
-        let held = vo.and_then(|vo| self.vos.get(&vo));
-        if let Some(published) = held.map(|vo| &vo.published) {
-            for site in published.sites() {
-                for ((_, id), counters) in published.below(site, &AccountPath::root()) {
-                    add(published.paths.path(id).clone(), counters);
-                }
-            }
-        }
-        by_account
+        let cells = self.cells_below(vo, AccountPath::root());
+        sums(cells.map(|cell| (cell.path, cell.counters)))
     }
 
     /// What the sites of `vo` say about their machines and queues.
@@ -363,12 +317,12 @@ impl Site {
 
     /// A copy of all sums, for ranks and explanations: O(entries).
     pub fn snapshot(&self) -> Snapshot {
-        self.shares.snapshot()
+        self.shares.tree.snapshot()
     }
 
     /// The tree in force, with where each entry comes from.
     pub fn compiled(&self) -> &CompiledTree {
-        &self.shares.compiled
+        &self.shares.tree.compiled
     }
 
     /// The signed documents held of a VO, as bytes.
@@ -395,15 +349,14 @@ fn heads_of(vo: &Vo) -> BTreeMap<StreamId, Seq> {
     vo.replica.heads().map(row).collect()
 }
 
-/// When each site last signed something that is held, by its own clock.
-fn signed_at(vo: &Vo) -> BTreeMap<SiteId, WallTime> {
-    let mut signed: BTreeMap<SiteId, WallTime> = BTreeMap::new();
-    for head in vo.replica.heads() {
-        let known = signed.entry(head.body().site).or_default();
-        let at = head.body().at;
-        *known = (*known).max(mutant!(SignedYounger, at, at.after(Millis(1_000))));
+/// What is counted, by who or where.
+fn sums<K: Ord>(counted: impl Iterator<Item = (K, Counters)>) -> BTreeMap<K, Counters> {
+    let mut sums = BTreeMap::new();
+    for (key, counters) in counted {
+        let sum: &mut Counters = sums.entry(key).or_default();
+        *sum = sum.plus(counters);
     }
-    signed
+    sums
 }
 
 /// One hash over the roots of the heads: heartbeats, which change their numbers, leave it as it is.

@@ -3,7 +3,7 @@
 //! Invariant: a record's counters and its job's mark are one durable change, and the answer goes out
 //! behind it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
@@ -13,9 +13,12 @@ use fairmesh_model::{
 };
 
 use crate::charge::{Charge, Rules, charge, rate};
+use crate::config::Charging;
 use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
-use crate::published::{Moved, moved};
+use crate::kinds::{RUNNING, running_parts};
+use crate::own::{Bounds, Own};
+use crate::published::{Sums, moved};
 use crate::site::{Site, Unmapped};
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
 use crate::time::Standing;
@@ -82,40 +85,24 @@ impl Site {
             payer.expected = payer.expected.plus(CoreMillis(charged));
         }
         self.count(&payers, &mut report);
-        for (vo, rows) in self.expected_of(&payers) {
-            self.expect(vo, rows);
+        // For every VO: that nothing is expected is news, too.
+        for vo in self.vo_ids() {
+            let mut expected: BTreeMap<AccountPath, CoreMillis> = BTreeMap::new();
+            let of_vo = payers.values().filter(|of| of.account.vo == Some(vo));
+            for payer in of_vo.filter(|of| of.expected != CoreMillis(0)) {
+                let of_account = expected.entry(payer.account.path.clone()).or_default();
+                *of_account = of_account.plus(payer.expected);
+            }
+            self.expect(vo, expected);
         }
         self.finish_report(ticket, report);
     }
 
-    /// What is expected of running jobs, for every VO: nothing is news, too.
-    fn expected_of(
-        &self,
-        payers: &Payers<'_>,
-    ) -> BTreeMap<VoId, BTreeMap<AccountPath, CoreMillis>> {
-        let vos = self.vos.keys();
-        let mut expected: BTreeMap<VoId, BTreeMap<AccountPath, CoreMillis>> =
-            vos.map(|vo| (*vo, BTreeMap::new())).collect();
-        let some = payers.values().filter(|of| of.expected != CoreMillis(0));
-        for payer in some {
-            let Some(vo) = payer.account.vo else { continue };
-            let rows = expected.entry(vo).or_default();
-            let row = rows.entry(payer.account.path.clone()).or_default();
-            *row = row.plus(payer.expected);
-        }
-        expected
-    }
-
     pub(crate) fn finish_report(&mut self, ticket: Ticket, mut report: Reporting) {
-        report.writes.extend(
-            report
-                .marks
-                .into_iter()
-                .map(|(key, mark)| Write::set(Table::Jobs, key, mark.to_bytes())),
-        );
-        if !report.writes.is_empty() {
-            self.effects.push(Effect::Persist(report.writes));
-        }
+        let marks = report.marks.into_iter();
+        let marks = marks.map(|(key, mark)| Write::set(Table::Jobs, key, mark.to_bytes()));
+        report.writes.extend(marks);
+        self.persist(report.writes);
         self.effects.push(Effect::Reply {
             ticket,
             reply: Reply::Reported(report.reported),
@@ -136,7 +123,6 @@ impl Site {
             let account = mapped.unwrap_or_else(IdentityMap::nowhere);
             Payer {
                 is_mapped,
-                is_founded: account.vo.is_none_or(|vo| self.is_founded(vo)),
                 rules: self.rules(account.vo, now),
                 digest: account.digest(),
                 account,
@@ -155,29 +141,24 @@ impl Site {
         payer: &mut Payer,
         report: &mut Reporting,
     ) -> bool {
-        let checked = self.check(record);
-        let checked = checked.and_then(|()| self.check_capacity(payer.account.vo, record));
-        if let Err(why) = checked {
-            return self.refuse(index, why, report);
-        }
         let key = job_key(&record.key);
         // Two reports of one job in one event: the second one sees what the first one did.
         let first = report.marks.get(&key).copied();
         let mark = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
-        let unfounded = payer.account.vo.filter(|_| !payer.is_founded);
-        let charged = charge(record, mark, &payer.rules, &self.config.charging);
-        let charge = match (charged, unfounded) {
-            (Ok(None), _) => {
+        let vo = payer.account.vo;
+        let charging = &self.config.charging;
+        let charged = self
+            .check(record)
+            .and_then(|()| self.check_capacity(vo, record))
+            .and_then(|()| self.charge_of(record, mark, (vo, &payer.rules), charging));
+        let charge = match charged {
+            Err(why) => return self.refuse(index, why, report),
+            Ok(None) => {
                 self.stats.records_known += 1;
                 report.reported.known += 1;
                 return true;
             }
-            (_, Some(vo)) => return self.refuse(index, no_charter(vo), report),
-            (Err(why), None) => {
-                let why = format!("job `{}`: {why}", record.key.job);
-                return self.refuse(index, why, report);
-            }
-            (Ok(Some(charge)), None) => charge,
+            Ok(Some(charge)) => charge,
         };
         if !payer.is_mapped && mutated!(UnmappedDropped) {
             report.reported.counted += 1;
@@ -209,77 +190,64 @@ impl Site {
 
     /// Counts what a report adds: each cell once, however many jobs are in it.
     fn count(&mut self, payers: &Payers<'_>, report: &mut Reporting) {
-        for payer in payers.values().filter(|payer| !payer.added.is_empty()) {
+        for payer in payers.values() {
             for (span, counters) in &payer.added {
-                let writes = self.count_in(&payer.account, *span, *counters, payer.rules.window);
-                report.writes.extend(writes);
+                let place = self.place(payer.account.vo, *span);
+                let write = self.count_in(&payer.account, place, *counters);
+                report.writes.extend(write);
             }
         }
     }
 
-    /// Adds to one cell, and lets the share tree follow. Returns the rows to keep.
-    pub(crate) fn count_in(
-        &mut self,
-        account: &Account,
-        span: Span,
-        counters: Counters,
-        window: WindowLength,
-    ) -> Vec<Write> {
-        let place = self.own.place(account.vo, span, window);
-        let Some(vo) = account.vo else {
-            return self.count_locally(account, place, counters, window);
-        };
-        let capacity = self.vos[&vo].capacity(self.id);
-        let spans = self.own.changed_by(account.vo, span, window);
-        let just_adds = spans.iter().eq([&place])
-            && self
-                .own
-                .just_adds(account, place, counters, capacity, window);
-        if just_adds {
-            let (writes, place) = self.own.add(account, span, counters, window);
-            self.shares
-                .count_own(account, place, counters.charge, window);
-            return writes;
+    /// Where usage of a span is counted. A day that is to be counted as a whole takes in first what is
+    /// left of its windows.
+    pub(crate) fn place(&mut self, vo: Option<VoId>, span: Span) -> Span {
+        let window = self.window(vo);
+        if matches!(span, Span::Day(_)) && !self.own.has(vo, span) {
+            self.change_own(vo, |own| own.merge_days(vo, window, |day| day == span));
         }
-        // Beyond the capacity, or with what is taken back, what counts of others changes, too.
-        let before = self.own.sums_in(vo, &spans, capacity, window);
-        let writes = self.own.add(account, span, counters, window).0;
-        let after = self.own.sums_in(vo, &spans, capacity, window);
-        self.shares
-            .move_own(account.vo, &moved(&before, &after), window);
-        writes
+        self.own.place(vo, span, window)
     }
 
-    /// The same for the site's own accounts, which no capacity bounds.
-    fn count_locally(
+    /// Adds to one cell, and lets the share tree follow. Returns the row to keep.
+    pub(crate) fn count_in(
         &mut self,
         account: &Account,
         place: Span,
         counters: Counters,
-        window: WindowLength,
-    ) -> Vec<Write> {
-        if counters.refunds == 0 {
-            let (writes, place) = self.own.add(account, place, counters, window);
+    ) -> Option<Write> {
+        let (vo, bounds) = (account.vo, self.bounds(account.vo));
+        let window = self.window(vo);
+        if self.own.just_adds(account, place, counters, bounds) {
+            let write = self.own.add(account, place, counters);
             self.shares
                 .count_own(account, place, counters.charge, window);
-            return writes;
+            return write;
         }
-        // An old day becomes whole now: what the account has in its windows is there before, and in the day
-        // after.
-        let spans = self.own.changed_by(None, place, window);
-        let nets = spans
-            .iter()
-            .map(|span| self.own.counted_in(account, *span).net());
-        let before = nets.fold(0, u64::saturating_add);
-        let (writes, span) = self.own.add(account, place, counters, window);
-        let moved = Moved {
-            path: account.path.clone(),
-            span,
-            before,
-            after: self.own.counted_in(account, span).net(),
+        // Beyond the capacity, or with what is taken back, what counts of others changes, too; not where
+        // nothing bounds it.
+        let sums = |own: &Own| match bounds {
+            Some(_) => own.sums_in(vo, &BTreeSet::from([place]), bounds),
+            None => Sums::from([(
+                (place, account.path.clone()),
+                own.counted_in(account, place),
+            )]),
         };
-        self.shares.move_own(None, &[moved], window);
-        writes
+        let before = sums(&self.own);
+        let write = self.own.add(account, place, counters);
+        let after = sums(&self.own);
+        self.shares.move_own(vo, &moved(&before, &after), window);
+        write
+    }
+
+    /// Length of the windows in which usage of a VO, or of the site's own accounts, is counted.
+    pub(crate) fn window(&self, vo: Option<VoId>) -> WindowLength {
+        vo.map_or(self.config.local_window, |vo| self.vos[&vo].window())
+    }
+
+    /// What bounds own usage of a VO; nothing does that of the site's own accounts.
+    pub(crate) fn bounds(&self, vo: Option<VoId>) -> Option<Bounds> {
+        vo.map(|vo| self.vos[&vo].bounds())
     }
 
     /// Why nothing may be acknowledged now: what this site's clock says of the time is known to be wrong.
@@ -294,6 +262,23 @@ impl Site {
     /// rule, its usage counts.
     pub(crate) fn is_founded(&self, vo: VoId) -> bool {
         self.vos.get(&vo).is_some_and(Vo::is_founded)
+    }
+
+    /// What a record adds to what is charged already, by the rules of who pays; `None` where it says
+    /// nothing new.
+    pub(crate) fn charge_of(
+        &self,
+        record: &UsageRecord,
+        mark: Option<JobMark>,
+        (vo, rules): (Option<VoId>, &Rules),
+        charging: &Charging,
+    ) -> Result<Option<Charge>, String> {
+        let unfounded = vo.filter(|vo| !self.is_founded(*vo));
+        match (charge(record, mark, rules, charging), unfounded) {
+            (Ok(None), _) => Ok(None),
+            (_, Some(vo)) => Err(no_charter(vo)),
+            (charged, None) => charged.map_err(|why| format!("job `{}`: {why}", record.key.job)),
+        }
     }
 
     pub(crate) fn check(&self, record: &UsageRecord) -> Result<(), String> {
@@ -347,20 +332,25 @@ impl Site {
     /// The rules that usage of a VO (or of the site itself) is counted under.
     pub(crate) fn rules(&self, vo: Option<VoId>, now: WallTime) -> Rules {
         let held = vo.and_then(|vo| self.vos.get(&vo));
-        let charter = held.and_then(Vo::charter);
+        let founded = held.and_then(|held| Some((held, held.charter()?)));
         let local = &self.config.charging;
-        let (charging, discounts) = charter
-            .map_or((local.local_rule, local.local_discounts), |charter| {
-                (charter.charging, charter.discounts)
-            });
-        let (window, mode) = charter
-            .map_or((self.config.local_window, UsageMode::Active), |charter| {
-                (charter.window, charter.usage_mode)
-            });
-        // What is late is lost, so by the clock for which less is: the members' may be wrong, or ours.
-        let horizon = match (held, charter) {
-            (Some(held), Some(_)) => held.horizon(now.min(self.members_clock.unwrap_or(now))),
-            _ => self.local_horizon(now),
+        let (charging, discounts, window, mode, horizon) = match founded {
+            Some((held, charter)) => (
+                charter.charging,
+                charter.discounts,
+                charter.window,
+                charter.usage_mode,
+                // What is late is lost, so by the clock for which less is: the members' may be wrong, or
+                // ours.
+                held.horizon(now.min(self.members_clock.unwrap_or(now))),
+            ),
+            None => (
+                local.local_rule,
+                local.local_discounts,
+                self.config.local_window,
+                UsageMode::Active,
+                self.local_horizon(now),
+            ),
         };
         let today = window.day_of(window.window_at(now));
         Rules {
@@ -400,7 +390,7 @@ impl Site {
         };
         let is_told = held.is_predictive() && held.replica.is_member(self.id);
         let rows = if is_told { rows } else { BTreeMap::new() };
-        self.own.expect(vo, &rows);
+        self.own.set_parts(vo, RUNNING, running_parts(&rows));
         let capacity = held.capacity(self.id);
         let changes = held.published.expect(self.id, rows, capacity, true);
         self.shares.change_in_flight((vo, self.id), &changes, true);
@@ -419,8 +409,6 @@ struct Payer {
     account: Account,
     digest: u64,
     is_mapped: bool,
-    /// Whether the charter of the VO that is charged is here, if one is.
-    is_founded: bool,
     rules: Rules,
     added: BTreeMap<Span, Counters>,
     /// What those that run are still expected to use.

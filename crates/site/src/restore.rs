@@ -17,7 +17,6 @@ use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::config::SiteConfig;
 use crate::correct::Refund;
-use crate::event::Effect;
 use crate::notice::Notice;
 use crate::own::Own;
 use crate::site::{Site, Unmapped};
@@ -61,10 +60,11 @@ impl Site {
         site.restore_heads(now, heads, parts);
         site.restore_proofs(now, take(Table::Proofs));
         site.restore_unmapped(now, take(Table::Unmapped));
+        site.restore_ledger(now, incarnation, seed, take(Table::Ledger));
         site.restore_refunds(now, take(Table::Audit));
-        site.restore_own(now, incarnation, seed, take(Table::Ledger));
+        site.mend_own(now);
         site.set_left_aside();
-        for vo in site.vos.keys().copied().collect::<Vec<_>>() {
+        for vo in site.vo_ids() {
             site.read_members(now, vo);
         }
         site.describe_all();
@@ -75,14 +75,12 @@ impl Site {
 
     /// What was seen before, so that an older document is known for a rollback.
     fn restore_memory(&mut self, now: Now, rows: Vec<KeyValue>) {
-        for (key, value) in rows {
-            let Some(vo) = vo_of(&key) else { continue };
-            match cbor::from_slice::<HighestSeen>(&value, MEMORY_BYTES_MAX) {
-                Ok(seen) => {
-                    self.vos.insert(vo, Vo::new(vo, self.id, &seen));
-                }
-                Err(_) => self.bad_row(now, "memory of policy versions"),
-            }
+        let parse = |key: Vec<u8>, value: Vec<u8>| {
+            let seen = cbor::from_slice::<HighestSeen>(&value, MEMORY_BYTES_MAX).ok()?;
+            Some((vo_of(&key)?, seen))
+        };
+        for (vo, seen) in self.read_rows(now, "memory of policy versions", rows, parse) {
+            self.vos.insert(vo, Vo::new(vo, self.id, &seen));
         }
     }
 
@@ -104,9 +102,7 @@ impl Site {
                     Err(_) => true,
                 }
             });
-            if !superseded.is_empty() {
-                self.effects.push(Effect::Persist(superseded));
-            }
+            self.persist(superseded);
             if rows.is_empty() || rows.len() == before {
                 break;
             }
@@ -125,13 +121,12 @@ impl Site {
 
     fn restore_heads(&mut self, now: Now, heads: Vec<KeyValue>, parts: Vec<KeyValue>) {
         let mut by_head: BTreeMap<HeadId, Vec<(PartKey, Vec<u8>)>> = BTreeMap::new();
-        for (key, bytes) in parts {
-            let part =
-                HeadId::of_key(&key).and_then(|(id, part)| Some((id, PartKey::from_bytes(part)?)));
-            match part {
-                Some((id, part)) => by_head.entry(id).or_default().push((part, bytes)),
-                None => self.bad_row(now, "part of a head"),
-            }
+        let parse = |key: Vec<u8>, bytes| {
+            let (id, part) = HeadId::of_key(&key)?;
+            Some((id, PartKey::from_bytes(part)?, bytes))
+        };
+        for (id, part, bytes) in self.read_rows(now, "part of a head", parts, parse) {
+            by_head.entry(id).or_default().push((part, bytes));
         }
         for (key, bytes) in heads {
             let id = HeadId::of_key(&key).map(|(id, _)| id);
@@ -171,21 +166,22 @@ impl Site {
         }
     }
 
-    /// The ledger, under a new incarnation; and what the site's own heads say beyond it.
-    fn restore_own(&mut self, now: Now, incarnation: Incarnation, seed: u64, rows: Vec<KeyValue>) {
-        let mut restored = Vec::new();
-        for (key, value) in rows {
-            match parse_ledger_row(&key, &value) {
-                Some(row) => restored.push(row),
-                None => self.bad_row(now, "counter"),
-            }
-        }
+    /// The ledger, under a new incarnation.
+    fn restore_ledger(
+        &mut self,
+        now: Now,
+        incarnation: Incarnation,
+        seed: u64,
+        rows: Vec<KeyValue>,
+    ) {
+        let parse = |key: Vec<u8>, value: Vec<u8>| parse_ledger_row(&key, &value);
+        let restored = self.read_rows(now, "counter", rows, parse);
         let heads = self
             .vos
             .values()
             .flat_map(|vo| vo.replica.heads_of(self.id));
         let published = heads.map(|head| head.body().incarnation);
-        let counted = restored.iter().map(|row| row.incarnation);
+        let counted = restored.iter().map(|(_, cell)| cell.0);
         let highest = published.chain(counted).max();
         let floor = highest.map_or(0, |last| last.0.saturating_add(1));
         // Where the past is ahead of what was handed in, the seed's bits keep two starts apart that
@@ -200,40 +196,38 @@ impl Site {
             },
         );
         restored.into_iter().for_each(|row| self.own.restore(row));
-        for vo in self.vos.keys().copied().collect::<Vec<_>>() {
-            let window = self.vos[&vo].window();
-            let spans = self.own.spans(Some(vo));
-            let is_whole = |day: Span| spans.contains(&day);
-            let parts: Vec<PartKey> = self.vos[&vo]
-                .replica
-                .part_keys(self.id)
-                .into_iter()
-                .collect();
+    }
+
+    /// Days that the ledger has beside some of their windows take these in; and what the site's own heads
+    /// say beyond the ledger is joined in.
+    fn mend_own(&mut self, now: Now) {
+        for vo in self.vo_ids() {
+            let held = &self.vos[&vo];
+            let (window, parts) = (held.window(), held.replica.part_keys(self.id));
+            let whole: BTreeSet<Span> = self.own.spans(Some(vo)).collect();
+            let is_whole = |day: Span| whole.contains(&day);
             let mended = self.own.merge_days(Some(vo), window, is_whole);
-            if !mended.writes.is_empty() {
-                self.effects.push(Effect::Persist(mended.writes));
-            }
+            self.persist(mended.writes);
+            let parts: Vec<PartKey> = parts.into_iter().collect();
             self.absorb_own(now, vo, &parts);
-            self.own.audit(vo, self.vos[&vo].audit.parts());
         }
     }
 
     /// Moves what is held of VOs that the configuration does not name out of the way.
     fn set_left_aside(&mut self) {
         let named: BTreeSet<VoId> = self.config.vos.values().copied().collect();
-        let held: Vec<VoId> = self.vos.keys().copied().collect();
-        for vo in held.into_iter().filter(|vo| !named.contains(vo)) {
-            self.left.extend(self.vos.remove_entry(&vo));
+        for vo in self.vo_ids() {
+            if !named.contains(&vo) {
+                self.left.extend(self.vos.remove_entry(&vo));
+            }
         }
     }
 
     fn restore_unmapped(&mut self, now: Now, rows: Vec<KeyValue>) {
-        for (_, value) in rows {
-            let row = cbor::from_slice::<(Origin, u64, u64, WallTime)>(&value, FACT_BYTES_MAX);
-            let Ok((origin, records, charge, last)) = row else {
-                self.bad_row(now, "unmapped origin");
-                continue;
-            };
+        type Seen = (Origin, u64, u64, WallTime);
+        let parse = |_, value: Vec<u8>| cbor::from_slice::<Seen>(&value, FACT_BYTES_MAX).ok();
+        for row in self.read_rows(now, "unmapped origin", rows, parse) {
+            let (origin, records, charge, last) = row;
             let seen = Unmapped {
                 records,
                 charge,
@@ -244,15 +238,32 @@ impl Site {
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let parse = |key, value: Vec<u8>| {
+            let refund = cbor::from_slice::<Refund>(&value, FACT_BYTES_MAX).ok()?;
+            Some((key, refund))
+        };
+        for (key, refund) in self.read_rows(now, "correction", rows, parse) {
+            self.tell(&refund);
+            self.refunds.insert(key, refund);
+        }
+    }
+
+    /// Reads rows. One that is damaged is left out and named.
+    fn read_rows<T>(
+        &mut self,
+        now: Now,
+        what: &str,
+        rows: Vec<KeyValue>,
+        parse: impl Fn(Vec<u8>, Vec<u8>) -> Option<T>,
+    ) -> Vec<T> {
+        let mut read = Vec::with_capacity(rows.len());
         for (key, value) in rows {
-            match cbor::from_slice::<Refund>(&value, FACT_BYTES_MAX) {
-                Ok(refund) => {
-                    self.tell(&refund);
-                    self.refunds.insert(key, refund);
-                }
-                Err(_) => self.bad_row(now, "correction"),
+            match parse(key, value) {
+                Some(row) => read.push(row),
+                None => self.bad_row(now, what),
             }
         }
+        read
     }
 
     fn bad_row(&mut self, now: Now, what: &str) {

@@ -19,27 +19,33 @@ use fairmesh_model::{
     mutated,
 };
 use fairmesh_policy::{CompiledTree, InForce, compile};
+use fairmesh_usage::PathId;
 
 use crate::config::SiteConfig;
 use crate::identity::Account;
 use crate::published::{Moved, Published};
 use crate::view::View;
 use crate::vo::Vo;
-use fairmesh_usage::PathId;
 
 use loading::Source;
 pub(crate) use loading::{Fed, Loading};
 
-/// The tree, its view, and what is needed to feed it.
+/// The tree in force, and the one that is to take its place.
 #[derive(Debug)]
 pub(crate) struct Shares {
+    pub(crate) tree: Tree,
+    /// While it is fed.
+    pub(crate) next: Option<Loading>,
+}
+
+/// A tree, its view, and what is needed to feed it.
+#[derive(Debug)]
+pub(crate) struct Tree {
     pub(crate) view: Arc<View>,
     pub(crate) compiled: CompiledTree,
     writer: TreeWriter,
-    /// Whose history each one is: the site's own first, then those of the VOs.
-    histories: Vec<Option<VoId>>,
-    /// Window lengths, history by history.
-    lengths: Vec<WindowLength>,
+    /// Whose history each one is, and of which windows: the site's own first, then those of the VOs.
+    histories: Vec<(Option<VoId>, WindowLength)>,
     /// How the owner weighs.
     local: WeightTable,
     /// Windows after which usage of the site's own accounts weighs nothing.
@@ -47,39 +53,27 @@ pub(crate) struct Shares {
     references: Vec<Window>,
     /// Whether windows have moved on and not all entries have followed yet.
     pub(crate) is_sweeping: bool,
-    /// The tree that is to take this one's place, while it is fed.
-    pub(crate) next: Option<Box<Loading>>,
+    /// Whether the places that are noted beside members' accounts are those of this tree: of the newest.
+    is_newest: bool,
 }
 
 impl Shares {
-    /// The tree of the documents in force, without usage.
-    pub(crate) fn build(config: &SiteConfig, vos: &BTreeMap<VoId, Vo>, now: WallTime) -> Self {
-        let compiled = compile(&config.policy, &mounted_policies(config, vos, now));
-        let histories = histories_of(config, vos);
-        let tables: Vec<History> = histories.iter().map(|rules| rules.table()).collect();
-        // The site's own history is the first one.
-        let local = tables[0].weights.clone();
-        let local_horizon_windows = local.horizon_windows();
-        let lengths: Vec<WindowLength> = histories.iter().map(|rules| rules.window).collect();
-        let references = references_at(&lengths, now);
-        let histories: Vec<Option<VoId>> = histories.iter().map(|rules| rules.of).collect();
-        let writer = spec_of(&compiled, &histories, tables)
-            .build(&references)
-            .expect("a compiled tree has no gaps and no doubles");
-        let (identity, places) = (config.identity.clone(), places_of(&compiled));
-        let view = Arc::new(View::new(identity, places, writer.reader()));
-        Self {
-            view,
-            compiled,
-            writer,
-            histories,
-            lengths,
-            local,
-            local_horizon_windows,
-            references,
-            is_sweeping: false,
-            next: None,
-        }
+    /// A tree, and none to follow it.
+    pub(crate) fn new(tree: Tree) -> Self {
+        Self { tree, next: None }
+    }
+
+    /// Another tree is to take this one's place once it is fed.
+    pub(crate) fn follow_by(&mut self, next: Loading) {
+        self.tree.is_newest = false;
+        self.next = Some(next);
+    }
+
+    /// The trees that hold what came from `source` in `span`, or all of it.
+    fn trees(&mut self, source: Source, span: Option<Span>) -> impl Iterator<Item = &mut Tree> {
+        let next = self.next.as_mut();
+        let next = next.and_then(|next| next.tree_that_holds(source, span));
+        next.into_iter().chain([&mut self.tree])
     }
 
     /// Usage of an account that was counted here, in a span of windows of length `window`.
@@ -90,12 +84,11 @@ impl Shares {
         charge: u64,
         window: WindowLength,
     ) {
-        if let Some(next) = self.next_that_holds(Source::own(account.vo), Some(span)) {
-            next.count_own(account, span, charge, window);
+        for tree in self.trees(Source::Own(account.vo), Some(span)) {
+            let entry = tree.view.locate(account).entry;
+            let span = tree.span_of(account.vo, span, window);
+            tree.writer.apply(entry, span, charge, Reach::Own);
         }
-        let entry = self.view.locate(account).entry;
-        let span = self.span_of(account.vo, span, window);
-        self.writer.apply(entry, span, charge, Reach::Own);
     }
 
     /// What counts of usage that was counted here, in windows of length `window`, changed.
@@ -106,18 +99,13 @@ impl Shares {
         window: WindowLength,
     ) {
         for moved in moved {
-            if let Some(next) = self.next_that_holds(Source::own(vo), Some(moved.span)) {
-                next.move_one_own(vo, moved, window);
+            for tree in self.trees(Source::Own(vo), Some(moved.span)) {
+                let path = moved.path.clone();
+                let entry = tree.view.locate(&Account { vo, path }).entry;
+                let span = tree.span_of(vo, moved.span, window);
+                tree.change(entry, span, moved, Reach::Own);
             }
-            self.move_one_own(vo, moved, window);
         }
-    }
-
-    fn move_one_own(&mut self, vo: Option<VoId>, moved: &Moved<AccountPath>, window: WindowLength) {
-        let path = moved.path.clone();
-        let entry = self.view.locate(&Account { vo, path }).entry;
-        let span = self.span_of(vo, moved.span, window);
-        self.change(entry, span, moved, Reach::Own);
     }
 
     /// What counts of usage that a member published changed.
@@ -130,12 +118,49 @@ impl Shares {
         let reach = mutant!(ReceivedAsOwn, Reach::Remote, Reach::Own);
         for moved in moved {
             let day = published.day_of(moved.span);
-            if let Some(next) = self.next_that_holds(Source::member(vo, site), Some(day)) {
-                let entry = next.entry_of(vo, published, moved.path);
-                next.change(entry, moved.span, moved, reach);
+            for tree in self.trees(Source::Member(vo, site), Some(day)) {
+                let entry = tree.entry_of(vo, published, moved.path);
+                tree.change(entry, moved.span, moved, reach);
             }
-            let entry = self.entry_of(vo, published, moved.path);
-            self.change(entry, moved.span, moved, reach);
+        }
+    }
+
+    /// Expected usage of running jobs changed.
+    pub(crate) fn change_in_flight(
+        &mut self,
+        (vo, site): (VoId, SiteId),
+        changes: &[(AccountPath, i128)],
+        own: bool,
+    ) {
+        for tree in self.trees(Source::Member(vo, site), None) {
+            tree.change_in_flight(vo, changes, own);
+        }
+    }
+}
+
+impl Tree {
+    /// The tree of the documents in force, without usage.
+    pub(crate) fn build(config: &SiteConfig, vos: &BTreeMap<VoId, Vo>, now: WallTime) -> Self {
+        let compiled = compile(&config.policy, &mounted_policies(config, vos, now));
+        let (histories, tables): (Vec<_>, Vec<_>) = histories_of(config, vos).into_iter().unzip();
+        // The site's own history is the first one.
+        let local: WeightTable = tables[0].weights.clone();
+        let references = references_at(&histories, now);
+        let writer = spec_of(&compiled, &histories, tables)
+            .build(&references)
+            .expect("a compiled tree has no gaps and no doubles");
+        let (identity, places) = (config.identity.clone(), places_of(&compiled));
+        let view = Arc::new(View::new(identity, places, writer.reader()));
+        Self {
+            view,
+            compiled,
+            writer,
+            histories,
+            local_horizon_windows: local.horizon_windows(),
+            local,
+            references,
+            is_sweeping: false,
+            is_newest: true,
         }
     }
 
@@ -148,47 +173,10 @@ impl Shares {
         }
     }
 
-    /// The entry of a member's account, looked up once in the life of a tree: of the one that is fed,
-    /// where there is one.
-    fn entry_of(&self, vo: VoId, published: &mut Published, id: PathId) -> EntryId {
-        if self.next.is_some() {
-            let path = published.paths.path(id).clone();
-            return self.view.locate(&Account { vo: Some(vo), path }).entry;
-        }
-        let known = published
-            .paths
-            .place(id)
-            .and_then(|place| self.view.reader().entry_at(place));
-        known.unwrap_or_else(|| {
-            let account = Account {
-                vo: Some(vo),
-                path: published.paths.path(id).clone(),
-            };
-            let entry = self.view.locate(&account).entry;
-            let place = u32::try_from(entry.index()).expect("entries are numbered in 32 bits");
-            published.paths.set_place(id, place);
-            entry
-        })
-    }
-
-    /// Expected usage of running jobs changed.
-    pub(crate) fn change_in_flight(
-        &mut self,
-        (vo, site): (VoId, SiteId),
-        changes: &[(AccountPath, i128)],
-        own: bool,
-    ) {
-        if let Some(next) = self.next_that_holds(Source::member(vo, site), None) {
-            next.change_in_flight((vo, site), changes, own);
-        }
+    fn change_in_flight(&mut self, vo: VoId, changes: &[(AccountPath, i128)], own: bool) {
         for (path, change) in changes {
-            let entry = self
-                .view
-                .locate(&Account {
-                    vo: Some(vo),
-                    path: path.clone(),
-                })
-                .entry;
+            let (vo, path) = (Some(vo), path.clone());
+            let entry = self.view.locate(&Account { vo, path }).entry;
             let change =
                 i64::try_from(*change).unwrap_or(if *change < 0 { i64::MIN } else { i64::MAX });
             let (own, remote) = if own { (change, 0) } else { (0, change) };
@@ -196,25 +184,34 @@ impl Shares {
         }
     }
 
+    /// The entry of a member's account, looked up once in the life of the newest tree.
+    fn entry_of(&self, vo: VoId, published: &mut Published, id: PathId) -> EntryId {
+        let known = published.paths.place(id).filter(|_| self.is_newest);
+        let known = known.and_then(|place| self.view.reader().entry_at(place));
+        known.unwrap_or_else(|| {
+            let account = Account {
+                vo: Some(vo),
+                path: published.paths.path(id).clone(),
+            };
+            let entry = self.view.locate(&account).entry;
+            if self.is_newest {
+                let place = u32::try_from(entry.index()).expect("entries are numbered in 32 bits");
+                published.paths.set_place(id, place);
+            }
+            entry
+        })
+    }
+
     /// Moves the windows on, a bounded number of entries at a time. False where the clock has gone
     /// back across a window's end: the tree must be built anew, as windows never move back.
     #[must_use]
     pub(crate) fn advance(&mut self, now: WallTime, entries_max: usize) -> bool {
-        let references = references_at(&self.lengths, now);
+        let references = references_at(&self.histories, now);
         let mut places = references.iter().zip(&self.references);
         if places.any(|(next, last)| next < last) {
             return false;
         }
-        let moved = references
-            .iter()
-            .zip(&self.references)
-            .any(|(next, last)| next > last);
-        if moved {
-            self.references
-                .iter_mut()
-                .zip(references)
-                .for_each(|(last, next)| *last = next.max(*last));
-        }
+        self.references = references;
         self.is_sweeping = !self.writer.advance(&self.references, entries_max);
         true
     }
@@ -226,7 +223,7 @@ impl Shares {
 
     /// The window that a VO's sums are seen from.
     pub(crate) fn reference(&self, vo: VoId) -> Option<Window> {
-        let index = self.histories.iter().position(|of| *of == Some(vo))?;
+        let index = self.histories.iter().position(|(of, _)| *of == Some(vo))?;
         self.writer.reader().references().get(index).copied()
     }
 
@@ -246,28 +243,11 @@ impl Shares {
 }
 
 /// The windows that the sums of each history are seen from.
-fn references_at(lengths: &[WindowLength], now: WallTime) -> Vec<Window> {
-    let windows = lengths.iter().map(|length| length.window_at(now));
+fn references_at(histories: &[(Option<VoId>, WindowLength)], now: WallTime) -> Vec<Window> {
+    let windows = histories.iter().map(|(_, length)| length.window_at(now));
     windows
         .map(|window| mutant!(ReferenceOneLate, window, Window(window.0.saturating_sub(1))))
         .collect()
-}
-
-/// The rules by which the site itself, or a VO, weighs usage.
-struct HistoryRules {
-    of: Option<VoId>,
-    rule: HistoryRule,
-    window: WindowLength,
-    distance: Distance,
-}
-
-impl HistoryRules {
-    fn table(&self) -> History {
-        History {
-            weights: WeightTable::new(self.rule, self.window),
-            distance: self.distance,
-        }
-    }
 }
 
 /// The policies in force of the VOs that are known, by the owner's alias.
@@ -283,30 +263,34 @@ fn mounted_policies(
     known.collect()
 }
 
-/// The site's own rules first, then those of the VOs that are known.
-fn histories_of(config: &SiteConfig, vos: &BTreeMap<VoId, Vo>) -> Vec<HistoryRules> {
-    let own = HistoryRules {
-        of: None,
-        rule: config.local_history,
-        window: config.local_window,
-        distance: Distance::default(),
+/// By which rules the site itself weighs usage, and then the VOs that are known.
+fn histories_of(
+    config: &SiteConfig,
+    vos: &BTreeMap<VoId, Vo>,
+) -> Vec<((Option<VoId>, WindowLength), History)> {
+    let history = |of, rule, window, distance| {
+        let weights = WeightTable::new(rule, window);
+        ((of, window), History { weights, distance })
     };
+    let (rule, window) = (config.local_history, config.local_window);
+    let own = history(None, rule, window, Distance::default());
     let charters = vos.iter().filter_map(|(id, vo)| Some((*id, vo.charter()?)));
-    let vos = charters.map(|(vo, charter)| HistoryRules {
-        of: Some(vo),
-        rule: mutant!(
-            HistoryIgnored,
-            charter.history,
-            HistoryRule::None { horizon: u32::MAX }
-        ),
-        window: charter.window,
-        distance: mutant!(DistanceIgnored, charter.distance, Distance::default()),
+    let vos = charters.map(|(vo, charter)| {
+        let unweighed = HistoryRule::None { horizon: u32::MAX };
+        let rule = mutant!(HistoryIgnored, charter.history, unweighed);
+        let distance = mutant!(DistanceIgnored, charter.distance, Distance::default());
+        history(Some(vo), rule, charter.window, distance)
     });
     [own].into_iter().chain(vos).collect()
 }
 
-fn spec_of(compiled: &CompiledTree, histories: &[Option<VoId>], tables: Vec<History>) -> TreeSpec {
-    let places: BTreeMap<Option<VoId>, usize> = histories.iter().copied().zip(0..).collect();
+fn spec_of(
+    compiled: &CompiledTree,
+    histories: &[(Option<VoId>, WindowLength)],
+    tables: Vec<History>,
+) -> TreeSpec {
+    let owners = histories.iter().map(|(of, _)| *of);
+    let places: BTreeMap<Option<VoId>, usize> = owners.zip(0..).collect();
     let history = |vo: Option<VoId>| places.get(&vo).copied().unwrap_or(0);
     let mut spec = TreeSpec::new(tables, 0);
     spec.root_history = history(compiled.root_vo);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::{Gossip, GossipStats, Intervals, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
@@ -15,10 +16,11 @@ use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::event::{Effect, Event};
 use crate::heads::due;
-use crate::kinds::Description;
+use crate::kinds::{DESCRIPTION, Description, description_parts};
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
-use crate::shares::{Fed, Loading, Shares};
+use crate::shares::{Fed, Loading, Shares, Tree};
+use crate::store::{Write, head_row};
 use crate::time::{Standing, standing};
 use crate::view::View;
 use crate::vo::Vo;
@@ -77,11 +79,6 @@ pub struct Site {
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     /// Jobs that were taken back, by their marks' keys.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
-    pub(crate) published_at: BTreeMap<VoId, MonoTime>,
-    /// VOs of which a peer has told all that it held at some moment since this start.
-    pub(crate) told: BTreeSet<VoId>,
-    /// The VO of which something came that does not fit to what is held.
-    pub(crate) is_behind: Option<VoId>,
     /// What our own clock said last, right or wrong.
     pub(crate) own_clock: WallTime,
     /// The median of the connected members' clocks.
@@ -113,7 +110,7 @@ impl Site {
         let vos: BTreeMap<VoId, Vo> = config.vos.values().map(vo).collect();
         let mut site = Self {
             gossip: Gossip::new(intervals(&config), seed),
-            shares: Shares::build(&config, &vos, now.wall),
+            shares: Shares::new(Tree::build(&config, &vos, now.wall)),
             config,
             key,
             id,
@@ -122,9 +119,6 @@ impl Site {
             left: BTreeMap::new(),
             unmapped: BTreeMap::new(),
             refunds: BTreeMap::new(),
-            published_at: BTreeMap::new(),
-            told: BTreeSet::new(),
-            is_behind: None,
             own_clock: now.wall,
             members_clock: None,
             standing: Standing::Unknown,
@@ -139,6 +133,18 @@ impl Site {
         };
         site.describe_all();
         site
+    }
+
+    /// The VOs that the site takes part in.
+    pub(crate) fn vo_ids(&self) -> Vec<VoId> {
+        self.vos.keys().copied().collect()
+    }
+
+    /// Keeps rows, if there are any, before anything behind it is carried out.
+    pub(crate) fn persist(&mut self, writes: Vec<Write>) {
+        if !writes.is_empty() {
+            self.effects.push(Effect::Persist(writes));
+        }
     }
 
     /// Takes an event and says what is to be done.
@@ -185,11 +191,11 @@ impl Site {
 
     /// When the site has something to do although nothing happens.
     pub fn next_wakeup(&self, now: MonoTime) -> MonoTime {
-        if self.shares.is_sweeping || self.shares.next.is_some() {
+        if self.shares.tree.is_sweeping || self.shares.next.is_some() {
             return now;
         }
         let publish = self.publishing_vos().into_iter().map(|vo| {
-            let last = self.published_at.get(&vo).copied();
+            let last = self.vos[&vo].published_at;
             due(last, self.own.has_unpublished(vo), &self.config.timing)
         });
         publish
@@ -216,7 +222,7 @@ impl Site {
 
     /// What look-ups read.
     pub fn view(&self) -> Arc<View> {
-        Arc::clone(&self.shares.view)
+        Arc::clone(&self.shares.tree.view)
     }
 
     /// What an operator should know now.
@@ -244,7 +250,7 @@ impl Site {
         self.weigh_silence(now);
         self.keep_house(now);
         let entries_max = self.config.timing.sweep_entries;
-        if !self.shares.advance(now.wall, entries_max) && self.shares.next.is_none() {
+        if !self.shares.tree.advance(now.wall, entries_max) && self.shares.next.is_none() {
             self.begin_shares(now);
             self.feed_shares(now);
         }
@@ -253,9 +259,9 @@ impl Site {
     /// Begins to build the tree anew: documents or the configuration changed.
     fn begin_shares(&mut self, now: Now) {
         self.tree_is_stale = false;
-        let tree = Shares::build(&self.config, &self.vos, now.wall);
+        let tree = Tree::build(&self.config, &self.vos, now.wall);
         let loading = Loading::begin(tree, &mut self.fed());
-        self.shares.next = Some(Box::new(loading));
+        self.shares.follow_by(loading);
         self.warn_of_documents(now);
     }
 
@@ -266,7 +272,7 @@ impl Site {
         };
         let entries_max = self.config.timing.sweep_entries;
         if next.step(&mut self.fed(), now.wall, entries_max) {
-            self.shares = next.into_tree();
+            self.shares = Shares::new(next.into_tree());
             self.effects.push(Effect::View(self.view()));
         } else {
             self.shares.next = Some(next);
@@ -342,7 +348,7 @@ impl Site {
             self.read_members(now, vo);
         }
         for held in self.vos.values_mut() {
-            held.heard_at = None;
+            held.silence_weighed = None;
         }
         self.tree_is_stale = true;
         self.allow_is_stale = true;
@@ -353,8 +359,8 @@ impl Site {
 
     /// Says in every VO's next head what the site's machines cost.
     pub(crate) fn describe_all(&mut self) {
-        let vos: Vec<VoId> = self.vos.keys().copied().collect();
-        vos.into_iter().for_each(|vo| self.describe(vo));
+        let vos = self.vo_ids().into_iter();
+        vos.for_each(|vo| self.describe(vo));
     }
 
     pub(crate) fn describe(&mut self, vo: VoId) {
@@ -366,7 +372,8 @@ impl Site {
                 .map(|(hosts, class)| (hosts.text(), class.clone()))
                 .collect(),
         };
-        self.own.describe(vo, &description);
+        let parts = description_parts(&description);
+        self.own.set_parts(vo, DESCRIPTION, parts);
     }
 
     /// Says who may speak: members of our VOs, and those whom the owner trusts to introduce us.
@@ -397,10 +404,8 @@ impl Site {
     /// The moment before which usage of the site's own accounts weighs nothing.
     pub(crate) fn local_horizon(&self, now: WallTime) -> WallTime {
         let window = self.config.local_window;
-        let windows = self
-            .shares
-            .local_horizon_windows
-            .saturating_add(window.per_day());
+        let windows = self.shares.tree.local_horizon_windows;
+        let windows = windows.saturating_add(window.per_day());
         WallTime(now.before(window.millis().times(windows)).0 / DAY_MS * DAY_MS)
     }
 
@@ -413,13 +418,10 @@ impl Site {
         }
         self.house_kept_on = day;
         let mut horizon = self.local_horizon(now.wall);
-        let window = self.config.local_window;
         let past = mutant!(LocalForgottenEarly, horizon, now.wall);
-        let forgotten = self.own.forget(None, past, window);
-        if !forgotten.writes.is_empty() {
-            self.effects.push(Effect::Persist(forgotten.writes));
-        }
-        for vo in self.vos.keys().copied().collect::<Vec<_>>() {
+        let window = self.config.local_window;
+        self.change_own(None, |own| own.forget(None, past, window));
+        for vo in self.vo_ids() {
             let held = self.vos.get_mut(&vo).expect("it was listed");
             if !self.standing.may_sign(held.is_alone()) || !held.is_founded() {
                 horizon = WallTime(0);
@@ -427,22 +429,15 @@ impl Site {
             }
             let (window, past) = (held.window(), held.horizon(now.wall));
             horizon = horizon.min(past);
+            let left_out = std::mem::take(&mut held.left_out);
             let rows = held.replica.forget_removed(past);
-            if !rows.is_empty() {
-                let rows = rows.iter().map(|row| crate::store::head_row(vo, row));
-                self.effects.push(Effect::Persist(rows.collect()));
-            }
+            self.persist(rows.iter().map(|row| head_row(vo, row)).collect());
             let today = window.day_of(window.window_at(now.wall));
-            let is_old =
-                |day: Span| today.saturating_sub(day.day(window)) >= fairmesh_fairshare::OLD_DAYS;
-            self.change_own(vo, |own| own.merge_days(Some(vo), window, is_old));
+            let is_old = |day: Span| today.saturating_sub(day.day(window)) >= OLD_DAYS;
+            self.change_own(Some(vo), |own| own.merge_days(Some(vo), window, is_old));
             let past = mutant!(ForgottenEarly, past, now.wall);
-            self.change_own(vo, |own| own.forget(Some(vo), past, window));
-            let held = self.vos.get_mut(&vo).expect("it was listed");
-            held.audit.forget(past);
-            self.own.audit(vo, held.audit.parts());
-            let left_out =
-                std::mem::take(&mut self.vos.get_mut(&vo).expect("it was listed").left_out);
+            self.change_own(Some(vo), |own| own.forget(Some(vo), past, window));
+            self.change_audit(vo, |audit| audit.forget(past));
             self.name_left_out(now, vo, left_out);
         }
         self.warn_of_documents(now);
@@ -512,6 +507,15 @@ impl Site {
     pub(crate) fn clear_clock(&mut self, of: SiteId) {
         self.notices
             .clear(|notice| !matches!(notice, Notice::ClockOff { site, .. } if *site == of));
+    }
+
+    /// Says something to the operator while it holds.
+    pub(crate) fn notice_while(&mut self, now: MonoTime, notice: Notice, holds: bool) {
+        if holds {
+            self.notice(now, notice);
+        } else {
+            self.notices.clear(|listed| *listed != notice);
+        }
     }
 
     /// Says something to the operator, once.

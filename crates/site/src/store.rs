@@ -11,9 +11,7 @@ use fairmesh_model::{
     AccountPath, ContentHash, Counters, Incarnation, JobKey, Origin, Seq, Signed, SiteId, Span,
     VoId, WallTime, cbor,
 };
-use serde::{Deserialize, Serialize};
-
-use crate::identity::Account;
+use fairmesh_usage::Cell;
 
 /// What kind of row. The number is the first byte of the key on disk and never changes meaning; 3 to 6,
 /// 10 and 12 were kinds of the first edition.
@@ -103,30 +101,22 @@ pub struct HeadId {
 impl HeadId {
     /// The head that a row's key names, or whose part it names, and the name of the part.
     pub fn of_key(key: &[u8]) -> Option<(Self, &[u8])> {
-        let (vo, rest) = key.split_at_checked(32)?;
-        let (site, rest) = rest.split_at_checked(32)?;
-        let (incarnation, part) = rest.split_at_checked(8)?;
+        let (vo, rest) = key.split_first_chunk()?;
+        let (site, rest) = rest.split_first_chunk()?;
+        let (incarnation, part) = rest.split_first_chunk()?;
         let id = Self {
-            vo: VoId::from_bytes(vo.try_into().ok()?),
-            site: SiteId::from_bytes(site.try_into().ok()?),
-            incarnation: Incarnation(u64::from_be_bytes(incarnation.try_into().ok()?)),
+            vo: VoId::from_bytes(*vo),
+            site: SiteId::from_bytes(*site),
+            incarnation: Incarnation(u64::from_be_bytes(*incarnation)),
         };
         Some((id, part))
     }
 
-    /// The head that `write` keeps; `None` if it keeps something else.
-    pub fn of(write: &Write) -> Option<Self> {
-        let keeps_head = write.table == Table::Heads && write.value.is_some();
-        keeps_head
-            .then(|| Self::of_key(&write.key))
-            .flatten()
-            .map(|(id, _)| id)
-    }
-
-    /// The same, with the head's number.
+    /// The head that `write` keeps, with its number; `None` if it keeps something else.
     pub fn numbered(write: &Write) -> Option<(Self, Seq)> {
-        let id = Self::of(write)?;
-        let signed = Signed::<Head>::parse(write.value.as_ref()?).ok()?;
+        let value = write.value.as_ref().filter(|_| write.table == Table::Heads);
+        let signed = Signed::<Head>::parse(value?).ok()?;
+        let (id, _) = Self::of_key(&write.key)?;
         Some((id, signed.claimed().seq))
     }
 }
@@ -154,7 +144,7 @@ pub(crate) fn head_row(vo: VoId, row: &HeldRow) -> Write {
 }
 
 /// How much of a job has been charged. Kept by job key, so that no report is counted twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobMark {
     /// Everything from the job's start to here is charged.
     pub charged_until: WallTime,
@@ -164,7 +154,7 @@ pub struct JobMark {
     pub corrected: bool,
     /// What all of that is charged, core-milliseconds, whether or not it was too old to count.
     pub charge: u64,
-    /// Whom: [`Account::digest`]; 0 where it was more than one.
+    /// Whom: [`Account::digest`](crate::Account::digest); 0 where it was more than one.
     pub payer: u64,
 }
 
@@ -233,62 +223,55 @@ pub(crate) fn site_key(vo: VoId, site: SiteId) -> Vec<u8> {
     [vo.as_bytes().as_slice(), site.as_bytes()].concat()
 }
 
-/// Key of one of our own counters. The path is hashed, and kept in the row.
-pub(crate) fn ledger_key(account: &Account, incarnation: Incarnation, span: Span) -> Vec<u8> {
-    let vo = account.vo.map_or([0; 32], |vo| *vo.as_bytes());
-    let path = ContentHash::of(account.path.as_str().as_bytes());
-    [
+/// The row of one of our own counters, which goes where nothing is counted. Its key has a hash of the
+/// path, its value the path.
+pub(crate) fn ledger_row(
+    vo: Option<VoId>,
+    span: Span,
+    (path, incarnation): &(AccountPath, Incarnation),
+    counters: Counters,
+) -> Write {
+    let vo = vo.map_or([0; 32], |vo| *vo.as_bytes());
+    let path_hash = ContentHash::of(path.as_str().as_bytes());
+    let key = [
         vo.as_slice(),
         &incarnation.0.to_be_bytes(),
         &span.code().to_be_bytes(),
-        path.as_bytes(),
-    ]
-    .concat()
+        path_hash.as_bytes(),
+    ];
+    let columns = counters.to_columns().map(u64::to_be_bytes);
+    let value = [columns.as_flattened(), path.as_str().as_bytes()];
+    Write {
+        table: Table::Ledger,
+        key: key.concat(),
+        value: (!counters.is_zero()).then(|| value.concat()),
+    }
 }
 
-/// A counter as the store has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LedgerRow {
-    pub(crate) account: Account,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) span: Span,
-    pub(crate) counters: Counters,
-}
-
-/// The value of a counter's row.
-pub(crate) fn ledger_value(path: &AccountPath, counters: Counters) -> Vec<u8> {
-    let columns = counters.to_columns();
-    columns
-        .iter()
-        .flat_map(|column| column.to_be_bytes())
-        .chain(path.as_str().bytes())
-        .collect()
-}
-
-/// Reads a counter's row; `None` if it is not one.
-pub(crate) fn parse_ledger_row(key: &[u8], value: &[u8]) -> Option<LedgerRow> {
-    let (vo, rest) = key.split_at_checked(32)?;
-    let (incarnation, rest) = rest.split_at_checked(8)?;
-    let (span, path_hash) = rest.split_at_checked(8)?;
-    let (columns, path) = value.split_at_checked(8 * COLUMNS)?;
+/// Reads a counter's row: whose it is, and the cell. `None` if it is not one.
+pub(crate) fn parse_ledger_row(
+    key: &[u8],
+    value: &[u8],
+) -> Option<(Option<VoId>, Cell<AccountPath>)> {
+    let (vo, rest) = key.split_first_chunk::<32>()?;
+    let (incarnation, rest) = rest.split_first_chunk()?;
+    let (span, path_hash) = rest.split_first_chunk()?;
+    let (columns, path) = value.split_first_chunk::<{ 8 * COLUMNS }>()?;
     if ContentHash::of(path).as_bytes() != path_hash {
         return None;
     }
-    let vo: [u8; 32] = vo.try_into().ok()?;
-    let incarnation = u64::from_be_bytes(incarnation.try_into().ok()?);
     let mut counters = [0; COLUMNS];
     for (column, chunk) in counters.iter_mut().zip(columns.chunks_exact(8)) {
         *column = u64::from_be_bytes(chunk.try_into().ok()?);
     }
-    Some(LedgerRow {
-        account: Account {
-            vo: (vo != [0; 32]).then(|| VoId::from_bytes(vo)),
-            path: AccountPath::parse(std::str::from_utf8(path).ok()?).ok()?,
-        },
-        incarnation: Incarnation(incarnation),
-        span: Span::from_code(u64::from_be_bytes(span.try_into().ok()?))?,
-        counters: Counters::from_columns(counters),
-    })
+    let cell = (
+        Incarnation(u64::from_be_bytes(*incarnation)),
+        Span::from_code(u64::from_be_bytes(*span))?,
+        AccountPath::parse(std::str::from_utf8(path).ok()?).ok()?,
+        Counters::from_columns(counters),
+    );
+    let vo = (*vo != [0; 32]).then(|| VoId::from_bytes(*vo));
+    Some((vo, cell))
 }
 
 #[cfg(test)]
@@ -301,26 +284,14 @@ mod tests {
         let path = AccountPath::parse("/P-B1/U-B11").expect("valid");
         let counters = Counters::from_columns([1, 2, 3, 4, u64::MAX, 6]);
         for vo in [None, Some(VoId::from_bytes([9; 32]))] {
-            let account = Account {
-                vo,
-                path: path.clone(),
-            };
             let (incarnation, span) = (Incarnation(5), Span::Window(Window(7)));
-            let key = ledger_key(&account, incarnation, span);
-            let row = LedgerRow {
-                account,
-                incarnation,
-                span,
-                counters,
-            };
-            assert_eq!(
-                parse_ledger_row(&key, &ledger_value(&path, counters)),
-                Some(row)
-            );
-            assert_eq!(
-                parse_ledger_row(&key, &ledger_value(&AccountPath::root(), counters)),
-                None
-            );
+            let row = |path| ledger_row(vo, span, &(path, incarnation), counters);
+            let (of_path, of_root) = (row(path.clone()), row(AccountPath::root()));
+            let (key, value) = (of_path.key, of_path.value.expect("is set"));
+            let cell = (incarnation, span, path.clone(), counters);
+            assert_eq!(parse_ledger_row(&key, &value), Some((vo, cell)));
+            let other = of_root.value.expect("is set");
+            assert_eq!(parse_ledger_row(&key, &other), None);
         }
         for (ended, corrected) in [(false, false), (true, false), (true, true)] {
             let mark = JobMark {

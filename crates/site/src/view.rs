@@ -79,19 +79,19 @@ pub struct Coverage {
     /// Member sites of the VOs that the site takes part in, itself included.
     pub sites_total: u32,
     /// Those of which anything is held.
-    pub sites_heard: u32,
+    pub sites_known: u32,
     /// Cores that the charters declare for all of them.
     pub cores_total: u64,
-    /// Cores of those that were heard.
-    pub cores_heard: u64,
+    /// Cores of those of which anything is held.
+    pub cores_known: u64,
     /// When each last signed something that is held, by its own clock.
-    pub heard: BTreeMap<SiteId, WallTime>,
+    pub signed_at: BTreeMap<SiteId, WallTime>,
 }
 
 impl Coverage {
-    /// The site that was last heard of the longest ago, and when that was.
+    /// The site that signed last the longest ago, and when that was.
     pub fn oldest(&self) -> Option<(SiteId, WallTime)> {
-        self.heard
+        self.signed_at
             .iter()
             .map(|(site, at)| (*site, *at))
             .min_by_key(|(site, at)| (*at, *site))

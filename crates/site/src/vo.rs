@@ -9,23 +9,16 @@ use fairmesh_fairshare::WeightTable;
 use fairmesh_gossip::{Replica, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    ChargingRule, Charter, ContentHash, Factor, MemberSite, Millis, SharePolicy, Signed, SiteId,
-    Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
+    ChargingRule, Charter, ContentHash, Factor, MemberSite, Millis, MonoTime, SharePolicy, Signed,
+    SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
 };
 use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::Capacity;
 
 use crate::audit::Audit;
 use crate::kinds::SiteKinds;
+use crate::own::Bounds;
 use crate::published::Published;
-
-/// A document that is held from now on.
-#[derive(Debug)]
-pub(crate) struct Adoption {
-    pub(crate) hash: ContentHash,
-    pub(crate) what: String,
-    pub(crate) founded: bool,
-}
 
 /// Why a document is not adopted.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +46,11 @@ pub(crate) struct Vo {
     /// Spans of own usage that are not published, as they are more than one head may hold.
     pub(crate) left_out: BTreeSet<Span>,
     /// When silent members were looked for, and until when nothing can have changed since.
-    pub(crate) heard_at: Option<(WallTime, WallTime)>,
+    pub(crate) silence_weighed: Option<(WallTime, WallTime)>,
+    /// When this site signed its last head, in this incarnation.
+    pub(crate) published_at: Option<MonoTime>,
+    /// Whether a peer has sent all that it held at some moment since this start.
+    pub(crate) caught_up: bool,
 }
 
 impl Vo {
@@ -68,7 +65,9 @@ impl Vo {
             history: Millis(DAY_MS),
             audit: Audit::default(),
             left_out: BTreeSet::new(),
-            heard_at: None,
+            silence_weighed: None,
+            published_at: None,
+            caught_up: false,
         }
     }
 
@@ -122,39 +121,57 @@ impl Vo {
         }
     }
 
+    /// What bounds own usage.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds {
+            capacity: self.capacity(self.own),
+            window: self.window(),
+        }
+    }
+
+    /// When `site` last signed something that is held, by its own clock.
+    pub(crate) fn signed_at(&self, site: SiteId) -> Option<WallTime> {
+        let heads = self.replica.heads_of(site);
+        heads.map(|head| head.body().at).max()
+    }
+
+    /// Whether what the running jobs of a site are expected to use counts: where the charter asks for
+    /// it, and the site has signed lately. This site knows its own.
+    pub(crate) fn counts_expected(&self, site: SiteId, now: WallTime, silence: Millis) -> bool {
+        let is_fresh = |at| at >= now.before(silence) || mutated!(SilentRunForEver);
+        self.is_predictive() && (site == self.own || self.signed_at(site).is_some_and(is_fresh))
+    }
+
     /// What ended by this moment weighs nothing any more at `now`; whole days.
     pub(crate) fn horizon(&self, now: WallTime) -> WallTime {
         WallTime(now.before(self.history).0 / DAY_MS * DAY_MS)
     }
 
-    /// Takes a charter or a share policy; `None` where it was held already.
-    pub(crate) fn adopt(&mut self, bytes: &[u8]) -> Result<Option<Adoption>, DocumentRefused> {
+    /// Takes a charter or a share policy. Returns its hash and which it is; `None` where it was held
+    /// already.
+    pub(crate) fn adopt(
+        &mut self,
+        bytes: &[u8],
+    ) -> Result<Option<(ContentHash, String)>, DocumentRefused> {
         let founded = self.charter().is_none();
         let charter = Signed::<Charter>::parse(bytes).ok();
         if let Some(signed) = charter.filter(|signed| signed.vo() == self.id) {
-            let (hash, version) = (signed.hash(), signed.claimed().version);
+            let adoption = (
+                signed.hash(),
+                format!("charter {}", signed.claimed().version),
+            );
             let adopted = self.policies.adopt_charter(signed)?;
             self.follow_charter(founded);
-            let what = format!("charter {version}");
-            let adoption = Adoption {
-                hash,
-                what,
-                founded,
-            };
             return Ok((adopted != Adopted::Known).then_some(adoption));
         }
         let policy = Signed::<SharePolicy>::parse(bytes).ok();
         let signed = policy
             .filter(|signed| signed.vo() == self.id)
             .ok_or(DocumentRefused::Foreign)?;
-        let hash = signed.hash();
-        let (version, path) = (signed.claimed().version, signed.claimed().path.clone());
+        let (version, path) = (signed.claimed().version, &signed.claimed().path);
+        let what = format!("share policy {version} of {path}");
+        let adoption = (signed.hash(), what);
         let adopted = self.policies.adopt_policy(signed)?;
-        let adoption = Adoption {
-            hash,
-            what: format!("share policy {version} of {path}"),
-            founded: false,
-        };
         Ok((adopted != Adopted::Known).then_some(adoption))
     }
 

@@ -8,7 +8,7 @@
 //!
 //! Deliberately not here: what a site's capacity is (its charter says).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Counters, Span, WindowLength, mutated};
 
@@ -41,17 +41,6 @@ pub struct Capacity {
 /// What a site says of a span in the columns that a capacity bounds, summed over its accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Total([u128; BOUNDED]);
-
-/// How much more than its capacity a site says of a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Excess {
-    /// The span.
-    pub span: Span,
-    /// What it says of the column that is the furthest beyond, in that column's unit.
-    pub claimed: u128,
-    /// What is counted of it.
-    pub limit: u128,
-}
 
 impl Total {
     /// Adds what an account says. `counters` are all that the site says of it in the span: what was
@@ -87,7 +76,7 @@ impl Capacity {
         &self,
         sums: &mut BTreeMap<(Span, P), Counters>,
         length: WindowLength,
-    ) -> Vec<Excess> {
+    ) -> BTreeSet<Span> {
         let mut totals: BTreeMap<Span, Total> = BTreeMap::new();
         for ((span, _), counters) in &*sums {
             totals.entry(*span).or_default().add(*counters);
@@ -100,18 +89,7 @@ impl Capacity {
                 *counters = scaled(*counters, limits, *total);
             }
         }
-        let excess = |(span, total): (&Span, &Total)| {
-            let limits = self.limits(span.windows(length), length);
-            let columns = total.0.into_iter().zip(limits);
-            let furthest = columns.max_by_key(|(claimed, limit)| claimed / (*limit).max(1));
-            let (claimed, limit) = furthest.expect("there are columns");
-            Excess {
-                span: *span,
-                claimed,
-                limit,
-            }
-        };
-        totals.iter().map(excess).collect()
+        totals.into_keys().collect()
     }
 
     /// Whether what is said of a span needs no scaling.

@@ -20,7 +20,7 @@ mod paths;
 mod slice;
 mod table;
 
-pub use capacity::{Capacity, Excess, Total};
+pub use capacity::{Capacity, Total};
 pub use columns::TableError;
 pub use join::{Cell, Cells, join, join_cells};
 pub use paths::{PathId, Paths};

@@ -57,9 +57,4 @@ impl Table {
         let cells = cells.expect("it was decoded before").into_iter();
         cells.map(|(incarnation, path, counters)| (incarnation, self.ids[path], counters))
     }
-
-    /// About how many bytes of memory it takes, those of the part it was made of not counted.
-    pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.ids.len() * size_of::<PathId>()
-    }
 }

@@ -89,7 +89,7 @@ fn peer_body(
         site: peer.site.to_string(),
         name: peer.name.as_deref().map(clean),
         reachable: stats.connected,
-        data_age_ms: peer.heard.map(|heard| now.wall.since(heard).0),
+        data_age_ms: peer.signed_at.map(|at| now.wall.since(at).0),
         in_sync: stats.connected && agreed_age.is_some_and(|age| age <= in_sync_max),
         agreed_age_ms: agreed_age.map(|age| age.0),
         addresses,

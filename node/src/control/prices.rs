@@ -93,7 +93,7 @@ fn body(
         vo_name,
         site: of.to_string(),
         name: site_name(site, of),
-        signed_ms: site.coverage_of(vo).heard.get(&of).map_or(0, |at| at.0),
+        signed_ms: site.coverage_of(vo).signed_at.get(&of).map_or(0, |at| at.0),
         machines: machines
             .map(|(class, machine)| MachineBody {
                 class: clean(class),

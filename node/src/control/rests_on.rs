@@ -36,17 +36,20 @@ pub(super) fn rests_on(site: &Site, now: Now) -> RestsOn {
 
 fn coverage_body(site: &Site, coverage: &Coverage, now: Now) -> CoverageBody {
     // What is known of this site itself is never old, however long it has had nothing to say.
-    let others = coverage.heard.iter().filter(|(id, _)| **id != site.id());
+    let others = coverage
+        .signed_at
+        .iter()
+        .filter(|(id, _)| **id != site.id());
     let oldest = others.min_by_key(|(_, at)| **at);
     CoverageBody {
-        sites_known: coverage.sites_heard,
+        sites_known: coverage.sites_known,
         sites_total: coverage.sites_total,
         oldest: oldest.map(|(id, at)| OldestBody {
             site: id.to_string(),
             name: site_name(site, *id),
             age_ms: now.wall.since(*at).0,
         }),
-        capacity_known: Share::from_ratio(coverage.cores_heard, coverage.cores_total).to_string(),
+        capacity_known: Share::from_ratio(coverage.cores_known, coverage.cores_total).to_string(),
     }
 }
 

@@ -79,7 +79,7 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
             .get(&status.vo)
             .map(ToString::to_string),
         charter_version: status.charter_version,
-        sites_known: status.coverage.sites_heard,
+        sites_known: status.coverage.sites_known,
         sites_total: status.coverage.sites_total,
         heads: status
             .heads

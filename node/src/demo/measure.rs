@@ -77,14 +77,14 @@ pub(super) async fn states(grid: &Grid) -> anyhow::Result<Vec<NodeState>> {
         let own = node.id;
         let state = node.handle.ask(move |site, now| {
             let coverage = site.coverage();
-            let others = coverage.heard.iter().filter(|(id, _)| **id != own);
+            let others = coverage.signed_at.iter().filter(|(id, _)| **id != own);
             NodeState {
                 holdings: site.holdings(),
                 oldest_ms: others
                     .map(|(_, at)| now.wall.since(*at).0)
                     .max()
                     .unwrap_or(0),
-                known: coverage.sites_heard,
+                known: coverage.sites_known,
                 connected: site.peers().iter().filter(|peer| peer.connected).count(),
             }
         });

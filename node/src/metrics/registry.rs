@@ -202,16 +202,16 @@ fn peers(registry: &mut Registry, sample: &Sample) {
 }
 
 fn vos(registry: &mut Registry, sample: &Sample) {
-    let heard = Family::<Labels, Gauge>::default();
+    let known = Family::<Labels, Gauge>::default();
     let total = Family::<Labels, Gauge>::default();
     let charter = Family::<Labels, Gauge>::default();
     let warnings = Family::<Labels, Gauge>::default();
     let oldest = Family::<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
     for vo in &sample.vos {
         let labels = vec![("vo", vo.name.clone())];
-        heard
+        known
             .get_or_create(&labels)
-            .set(i64::from(vo.coverage.sites_heard));
+            .set(i64::from(vo.coverage.sites_known));
         total
             .get_or_create(&labels)
             .set(i64::from(vo.coverage.sites_total));
@@ -224,7 +224,7 @@ fn vos(registry: &mut Registry, sample: &Sample) {
     registry.register(
         "sites_known",
         "Member sites of which anything is held",
-        heard,
+        known,
     );
     registry.register("sites_members", "Member sites", total);
     registry.register(

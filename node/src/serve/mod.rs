@@ -110,7 +110,7 @@ async fn ask(node: &NodeHandle, generation: u64) -> Result<Answers, Gone> {
         let rests_on = protocol::View {
             as_of: now.wall,
             age: oldest_age(site, &coverage, now.wall),
-            sites_known: coverage.sites_heard,
+            sites_known: coverage.sites_known,
             sites_total: coverage.sites_total,
             reference_window: view
                 .reader()
@@ -129,7 +129,10 @@ async fn ask(node: &NodeHandle, generation: u64) -> Result<Answers, Gone> {
 
 /// Age of what the longest silent site last said. Our own usage is always current.
 fn oldest_age(site: &Site, coverage: &Coverage, now: fairmesh_model::WallTime) -> Millis {
-    let others = coverage.heard.iter().filter(|(id, _)| **id != site.id());
+    let others = coverage
+        .signed_at
+        .iter()
+        .filter(|(id, _)| **id != site.id());
     others
         .map(|(_, at)| now.since(*at))
         .max()

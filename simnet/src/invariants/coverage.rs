@@ -1,7 +1,7 @@
 //! Answers carry true age and coverage.
 //!
-//! Invariant checked: what a node says it last heard of a site is no younger than what that site has
-//! signed and the node can hold; and it counts the charter's sites, and those it has heard, rightly.
+//! Invariant checked: when a node says that a site signed last is no later than what that site has
+//! signed and the node can hold; and it counts the charter's sites, and those of which it holds anything, rightly.
 
 use std::collections::HashMap;
 
@@ -46,19 +46,19 @@ impl Invariant for Coverage {
             for vo in site_vos(seen, node) {
                 let coverage = site.coverage_of(vo);
                 *checks += 1;
-                let heard = u32::try_from(coverage.heard.len()).unwrap_or(u32::MAX);
-                if heard != coverage.sites_heard || heard > coverage.sites_total {
+                let named = u32::try_from(coverage.signed_at.len()).unwrap_or(u32::MAX);
+                if named != coverage.sites_known || named > coverage.sites_total {
                     let message = format!(
-                        "claims to have heard {} of {} sites, and names {heard}",
-                        coverage.sites_heard, coverage.sites_total
+                        "claims to know {} of {} sites, and names {named}",
+                        coverage.sites_known, coverage.sites_total
                     );
                     return Err(Violation::at(node, message));
                 }
-                for (of, at) in coverage.heard.iter().filter(|(of, _)| !seen.lies(**of)) {
+                for (of, at) in coverage.signed_at.iter().filter(|(of, _)| !seen.lies(**of)) {
                     let latest = self.latest(vo, *of);
                     if at.0 > latest {
                         let message = format!(
-                            "claims to have heard site {} at {}, which last signed at {latest}",
+                            "claims that site {} signed at {}, which last signed at {latest}",
                             of.short(),
                             at.0
                         );

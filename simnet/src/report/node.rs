@@ -57,9 +57,9 @@ fn vos(world: &World, site: &Site, now: fairmesh_model::Now) -> Vec<Value> {
                 (format!("{of} {}", stream.incarnation.0), seq.0.into())
             })
             .collect();
-        let heard: serde_json::Map<String, Value> = status
+        let signed: serde_json::Map<String, Value> = status
             .coverage
-            .heard
+            .signed_at
             .iter()
             .map(|(of, at)| (name(world, *of), now.wall.since(*at).0.into()))
             .collect();
@@ -71,8 +71,8 @@ fn vos(world: &World, site: &Site, now: fairmesh_model::Now) -> Vec<Value> {
             "counters": status.counters.map(|hash| hash.to_string()),
             "view": site.view_digest(vo).map(|hash| hash.to_string()),
             "vector": streams,
-            "heard_ms_ago": heard,
-            "sites_heard": status.coverage.sites_heard,
+            "signed_ms_ago": signed,
+            "sites_known": status.coverage.sites_known,
             "sites_total": status.coverage.sites_total,
             "charge_core_ms": charge(site, vo),
             "warnings": status.warnings,

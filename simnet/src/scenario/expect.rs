@@ -44,11 +44,11 @@ pub enum Expect {
         nodes: Option<Vec<usize>>,
         code: String,
     },
-    /// Just so many member sites were heard of not longer ago than `younger_than`.
+    /// Heads of just so many member sites were received that were signed no longer ago than `younger_than`.
     Coverage {
         nodes: Option<Vec<usize>>,
         vo: Option<String>,
-        heard: usize,
+        received: usize,
         #[serde(with = "crate::length")]
         younger_than: Millis,
     },
@@ -75,8 +75,8 @@ pub enum Expect {
         path: String,
         percent: Percent,
     },
-    /// Nodes hold counters of so many lives of one site.
-    Lives {
+    /// Nodes hold counters of so many incarnations of one site.
+    Incarnations {
         nodes: Option<Vec<usize>>,
         vo: Option<String>,
         site: usize,

@@ -85,14 +85,18 @@ impl Run<'_> {
             Expect::Coverage {
                 nodes,
                 vo,
-                heard,
+                received,
                 younger_than,
             } => self.each(nodes, |node| {
                 let site = self.world.site(node).ok_or("it is down")?;
                 let since = self.world.now_at(node).wall.before(*younger_than);
                 let coverage = site.coverage_of(self.one(vo)?.id);
-                let fresh = coverage.heard.values().filter(|at| **at >= since).count();
-                exactly(&fresh, heard, "members")
+                let fresh = coverage
+                    .signed_at
+                    .values()
+                    .filter(|at| **at >= since)
+                    .count();
+                exactly(&fresh, received, "members")
             }),
             Expect::Share {
                 nodes,
@@ -112,7 +116,7 @@ impl Run<'_> {
                     false => Err(format!("it has {} %", entry.share)),
                 }
             }),
-            Expect::Lives {
+            Expect::Incarnations {
                 nodes,
                 vo,
                 site,
@@ -123,10 +127,10 @@ impl Run<'_> {
                 let vectors = holder.vectors();
                 let streams = vectors.get(&self.one(vo)?.id).ok_or("it holds nothing")?;
                 let id = site_id(*site);
-                let lives = streams.keys().filter(|stream| stream.site == id).count();
-                match (*least..=*most).contains(&lives) {
-                    true => Ok(format!("{lives}")),
-                    false => Err(format!("{lives} lives")),
+                let held = streams.keys().filter(|stream| stream.site == id).count();
+                match (*least..=*most).contains(&held) {
+                    true => Ok(format!("{held}")),
+                    false => Err(format!("{held} incarnations")),
                 }
             }),
             _ => unreachable!("the others are decided"),

@@ -8,8 +8,8 @@ use fairmesh_model::{
 };
 use fairmesh_usage::{Capacity, Cell, Slice, Total};
 
-use crate::identity::Account;
-use crate::store::{Table, Write, ledger_key, ledger_value};
+use crate::published::Sums;
+use crate::store::{Write, ledger_row};
 
 /// An account in an incarnation.
 pub(super) type Of = (AccountPath, Incarnation);
@@ -30,20 +30,25 @@ pub(super) struct Cells {
     pub(super) alone: BTreeSet<(Span, Of)>,
     /// The tables that the last head named, by span.
     pub(super) tables: BTreeMap<Span, BTreeSet<Slice>>,
-    /// Parts of the other kinds, as they are to be and as the last head named them.
-    pub(super) running: BTreeMap<PartKey, Vec<u8>>,
-    pub(super) description: BTreeMap<PartKey, Vec<u8>>,
-    pub(super) audit: BTreeMap<PartKey, Vec<u8>>,
+    /// Parts of the other kinds, by kind as they are to be, and as the last head named them.
+    pub(super) others: BTreeMap<u8, BTreeMap<PartKey, Vec<u8>>>,
     pub(super) named: BTreeMap<PartKey, Vec<u8>>,
     /// Whether they may differ.
     pub(super) others_changed: bool,
 }
 
+/// What bounds the usage of a VO: the capacity that its charter declares, over the length of its windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) capacity: Capacity,
+    pub(crate) window: WindowLength,
+}
+
 /// Which spans say more than the site can have run, as far as they were judged.
 #[derive(Debug, Default)]
 struct Full {
-    /// By which capacity.
-    capacity: Option<Capacity>,
+    /// By which bounds.
+    bounds: Option<Bounds>,
     over: BTreeSet<Span>,
     /// Spans that changed since.
     unjudged: BTreeSet<Span>,
@@ -72,39 +77,27 @@ impl Cells {
         cell
     }
 
-    /// Sets a cell.
+    /// A cell as it stands; of nothing where there is none.
+    pub(super) fn get(&self, span: Span, of: &Of) -> Counters {
+        let of_span = self.by_span.get(&span);
+        let cell = of_span.and_then(|of_span| of_span.get(of));
+        cell.copied().unwrap_or_default()
+    }
+
+    /// Sets a cell; one that counts nothing goes.
     pub(super) fn put(&mut self, span: Span, of: Of, counters: Counters) {
-        self.by_span
-            .entry(span)
-            .or_default()
-            .insert(of.clone(), counters);
-        self.changed(span);
-        self.alone.insert((span, of));
-    }
-
-    /// Takes all cells of a span out.
-    pub(super) fn remove_span(&mut self, span: Span) -> OfSpan {
-        let of_span = self.by_span.remove(&span).unwrap_or_default();
-        for of in of_span.keys() {
-            self.alone.remove(&(span, of.clone()));
+        let of_span = self.by_span.entry(span).or_default();
+        let cell = (span, of);
+        if counters.is_zero() {
+            of_span.remove(&cell.1);
+            self.alone.remove(&cell);
+        } else {
+            of_span.insert(cell.1.clone(), counters);
+            self.alone.insert(cell);
         }
-        self.changed(span);
-        of_span
-    }
-
-    pub(super) fn delete(&mut self, vo: VoId, (span, of): &(Span, Of)) -> Write {
-        if let Some(of_span) = self.by_span.get_mut(span) {
-            of_span.remove(of);
-            if of_span.is_empty() {
-                self.by_span.remove(span);
-            }
+        if of_span.is_empty() {
+            self.by_span.remove(&span);
         }
-        self.alone.remove(&(*span, of.clone()));
-        self.changed(*span);
-        Write::delete(Table::Ledger, key_of(Some(vo), *span, of))
-    }
-
-    fn changed(&mut self, span: Span) {
         self.totals.remove(&span);
         self.full.unjudged.insert(span);
         self.dirty.insert(span);
@@ -124,13 +117,14 @@ impl Cells {
     }
 
     /// Whether any span says more than the site can have run. Looks at those that changed.
-    pub(super) fn is_over(&mut self, capacity: Capacity, window: WindowLength) -> bool {
-        if self.full.capacity.replace(capacity) != Some(capacity) {
+    pub(super) fn is_over(&mut self, bounds: Bounds) -> bool {
+        if self.full.bounds.replace(bounds) != Some(bounds) {
             self.full.unjudged.extend(self.by_span.keys().copied());
             self.full.over.clear();
         }
         for span in std::mem::take(&mut self.full.unjudged) {
-            if capacity.is_within(span, self.total(span), window) {
+            let total = self.total(span);
+            if bounds.capacity.is_within(span, total, bounds.window) {
                 self.full.over.remove(&span);
             } else {
                 self.full.over.insert(span);
@@ -172,12 +166,79 @@ impl Cells {
             .flat_map(|span| cells_of(span, &self.by_span[&span]))
             .collect()
     }
+}
 
-    /// The parts of the other kinds, in the order of their names: kinds come first in them.
-    pub(super) fn others(&self) -> impl Iterator<Item = (&PartKey, &Vec<u8>)> {
-        let parts = self.running.iter().chain(&self.description);
-        parts.chain(&self.audit)
+/// What changes to the cells are to be kept, and what the spans were that they are in.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) writes: Vec<Write>,
+    before: BTreeMap<Span, OfSpan>,
+}
+
+impl Counted {
+    /// The spans that changed.
+    pub(crate) fn spans(&self) -> BTreeSet<Span> {
+        self.before.keys().copied().collect()
     }
+
+    /// What counted in these spans before, by span and account.
+    pub(crate) fn sums_before(&self, bounds: Option<Bounds>) -> Sums<AccountPath> {
+        clamped(self.before.iter(), bounds)
+    }
+}
+
+/// Cells that change, and what has changed of them.
+pub(super) struct Changing<'a> {
+    vo: Option<VoId>,
+    pub(super) cells: &'a mut Cells,
+    pub(super) counted: Counted,
+}
+
+impl<'a> Changing<'a> {
+    pub(super) fn of(vo: Option<VoId>, cells: &'a mut Cells) -> Self {
+        let counted = Counted::default();
+        Self { vo, cells, counted }
+    }
+
+    /// Sets a cell; one that counts nothing goes.
+    pub(super) fn set(&mut self, span: Span, of: Of, counters: Counters) {
+        let as_it_is = || self.cells.by_span.get(&span).cloned().unwrap_or_default();
+        self.counted.before.entry(span).or_insert_with(as_it_is);
+        let row = ledger_row(self.vo, span, &of, counters);
+        self.counted.writes.push(row);
+        self.cells.put(span, of, counters);
+    }
+
+    /// Adds to a cell.
+    pub(super) fn add(&mut self, span: Span, of: Of, amount: Counters) {
+        let sum = self.cells.get(span, &of).plus(amount);
+        self.set(span, of, sum);
+    }
+
+    /// Takes all cells of a span out.
+    pub(super) fn take_span(&mut self, span: Span) -> OfSpan {
+        let of_span = self.cells.by_span.get(&span).cloned().unwrap_or_default();
+        for of in of_span.keys() {
+            self.set(span, of.clone(), Counters::default());
+        }
+        of_span
+    }
+}
+
+/// What counts of the cells of whole spans.
+pub(super) fn clamped<'a>(
+    spans: impl Iterator<Item = (&'a Span, &'a OfSpan)>,
+    bounds: Option<Bounds>,
+) -> Sums<AccountPath> {
+    let of_span = |(span, of_span): (&'a Span, &'a OfSpan)| {
+        let sums = sums_of(of_span);
+        sums.map(|(path, counters)| ((*span, path.clone()), counters))
+    };
+    let mut sums: Sums<AccountPath> = spans.flat_map(of_span).collect();
+    if let Some(bounds) = bounds.filter(|_| !mutated!(ClampsOthersOnly)) {
+        bounds.capacity.clamp(&mut sums, bounds.window);
+    }
+    sums
 }
 
 /// The cells of an account in a span, of all incarnations.
@@ -190,7 +251,7 @@ pub(super) fn cells_of_account<'a>(
 }
 
 /// The sums of a span's cells over the incarnations, account by account.
-pub(super) fn sums_of(of_span: &OfSpan) -> impl Iterator<Item = (&AccountPath, Counters)> {
+fn sums_of(of_span: &OfSpan) -> impl Iterator<Item = (&AccountPath, Counters)> {
     let mut cells = of_span.iter().peekable();
     std::iter::from_fn(move || {
         let ((path, _), counters) = cells.next()?;
@@ -210,17 +271,4 @@ pub(super) fn cells_of(
         (*incarnation, span, path.clone(), *counters)
     };
     of_span.iter().map(cell)
-}
-
-pub(super) fn key_of(vo: Option<VoId>, span: Span, (path, incarnation): &Of) -> Vec<u8> {
-    let path = path.clone();
-    ledger_key(&Account { vo, path }, *incarnation, span)
-}
-
-pub(super) fn set(vo: Option<VoId>, span: Span, of: &Of, counters: Counters) -> Write {
-    Write::set(
-        Table::Ledger,
-        key_of(vo, span, of),
-        ledger_value(&of.0, counters),
-    )
 }

@@ -19,14 +19,18 @@ fn amount(charge: u64) -> Counters {
     }
 }
 
+fn count(own: &mut Own, account: &Account, span: Span, amount: Counters) -> Option<Write> {
+    own.add(account, own.place(account.vo, span, HOUR), amount)
+}
+
 /// Incarnation, path and charge of the rows that nobody else holds.
 fn alone(own: &Own) -> Vec<(u64, String, u64)> {
     let rows = own.rows_held_alone();
     let parsed = rows.iter().map(|write| {
         let value = write.value.as_ref().expect("is set");
-        let row = parse_ledger_row(&write.key, value).expect("is a row");
-        let path = row.account.path.as_str().to_owned();
-        (row.incarnation.0, path, row.counters.charge)
+        let (_, row) = parse_ledger_row(&write.key, value).expect("is a row");
+        let (incarnation, _, path, counters) = row;
+        (incarnation.0, path.as_str().to_owned(), counters.charge)
     });
     parsed.collect()
 }
@@ -35,8 +39,8 @@ fn alone(own: &Own) -> Vec<(u64, String, u64)> {
 fn a_counter_is_held_alone_until_a_peer_has_it_as_it_is() {
     let span = Span::Window(Window(500_000));
     let mut own = Own::new(Incarnation(9));
-    own.add(&account(Some(VO), "/ann"), span, amount(5), HOUR);
-    own.add(&account(None, "/local"), span, amount(7), HOUR);
+    count(&mut own, &account(Some(VO), "/ann"), span, amount(5));
+    count(&mut own, &account(None, "/local"), span, amount(7));
     let both = [(0, "/local".to_owned(), 7), (9, "/ann".to_owned(), 5)];
     assert_eq!(alone(&own), both);
     assert_eq!(own.take_changes(VO, true, NEVER, HOUR).len(), 1);
@@ -47,7 +51,7 @@ fn a_counter_is_held_alone_until_a_peer_has_it_as_it_is() {
     );
     own.landed(VO);
     assert_eq!(alone(&own), both[..1], "local counters stay");
-    own.add(&account(Some(VO), "/ann"), span, amount(1), HOUR);
+    count(&mut own, &account(Some(VO), "/ann"), span, amount(1));
     own.landed(VO);
     assert_eq!(
         alone(&own),
@@ -60,11 +64,11 @@ fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
     let mut own = Own::new(Incarnation(9));
     let ann = account(Some(VO), "/ann");
     for hour in 24..27 {
-        own.add(&ann, Span::Window(Window(hour)), amount(5), HOUR);
+        count(&mut own, &ann, Span::Window(Window(hour)), amount(5));
     }
     own.take_changes(VO, true, NEVER, HOUR);
     own.merge_days(Some(VO), HOUR, |day| day == Span::Day(1));
-    own.add(&ann, Span::Window(Window(30)), amount(2), HOUR);
+    count(&mut own, &ann, Span::Window(Window(30)), amount(2));
     let cells: Vec<_> = own.cells(Some(VO)).collect();
     assert_eq!(
         cells,
@@ -80,7 +84,7 @@ fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
 fn what_this_site_had_published_is_joined_by_maximum_whatever_is_a_day_by_now() {
     let mut own = Own::new(Incarnation(9));
     let ann = account(Some(VO), "/ann");
-    own.add(&ann, Span::Window(Window(24)), amount(5), HOUR);
+    count(&mut own, &ann, Span::Window(Window(24)), amount(5));
     let cell = |of, span, charge| (Incarnation(of), span, ann.path.clone(), amount(charge));
     let (first, second) = (Span::Window(Window(24)), Span::Window(Window(25)));
     own.absorb(VO, vec![cell(8, first, 3), cell(9, first, 4)], NEVER, HOUR);
@@ -101,7 +105,7 @@ fn what_was_counted_by_a_clock_ahead_is_placed_once_even_where_a_backup_knows_it
     let ann = account(Some(VO), "/ann");
     let (ahead, now) = (Span::Window(Window(900)), WallTime(30 * 3_600_000));
     let mut own = Own::new(Incarnation(9));
-    own.add(&ann, ahead, amount(5), HOUR);
+    count(&mut own, &ann, ahead, amount(5));
     let mut backup = Own::new(Incarnation(10));
     for write in own.rows_held_alone() {
         let row = parse_ledger_row(&write.key, &write.value.expect("is set"));

@@ -12,39 +12,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_fairshare::{EntryId, Reach, UsageItem};
+use fairmesh_gossip::Shared as _;
 use fairmesh_model::{AccountPath, SiteId, Span, VoId, WallTime, mutant, mutated};
 
-use super::Shares;
+use super::Tree;
 use crate::identity::Account;
 use crate::own::Own;
 use crate::published::Published;
 use crate::vo::Vo;
-use fairmesh_gossip::Shared as _;
 
 /// Where usage comes from: counted here for a VO or locally, or published by a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Source {
-    vo: Option<VoId>,
-    member: Option<SiteId>,
-}
-
-impl Source {
-    pub(super) fn own(vo: Option<VoId>) -> Self {
-        Self { vo, member: None }
-    }
-
-    pub(super) fn member(vo: VoId, site: SiteId) -> Self {
-        Self {
-            vo: Some(vo),
-            member: Some(site),
-        }
-    }
+pub(super) enum Source {
+    Own(Option<VoId>),
+    Member(VoId, SiteId),
 }
 
 /// A tree that is fed, and what it has not been fed yet: spans of own usage, days of members.
 #[derive(Debug)]
 pub(crate) struct Loading {
-    tree: Shares,
+    tree: Tree,
     pending: BTreeMap<Source, BTreeSet<Span>>,
     is_summing: bool,
 }
@@ -61,23 +48,9 @@ pub(crate) struct Fed<'a> {
     pub(crate) site: SiteId,
 }
 
-impl Shares {
-    /// The tree that is fed, if it holds what came from `source` in `span`, or all of it.
-    pub(super) fn next_that_holds(
-        &mut self,
-        source: Source,
-        span: Option<Span>,
-    ) -> Option<&mut Self> {
-        let next = self.next.as_mut()?;
-        let pending = next.pending.get(&source);
-        let lacks = pending.is_some_and(|spans| span.is_none_or(|span| spans.contains(&span)));
-        (!lacks).then_some(&mut next.tree)
-    }
-}
-
 impl Loading {
     /// Begins to feed `tree`.
-    pub(crate) fn begin(tree: Shares, fed: &mut Fed<'_>) -> Self {
+    pub(crate) fn begin(tree: Tree, fed: &mut Fed<'_>) -> Self {
         let mut pending = BTreeMap::new();
         let founded = fed
             .vos
@@ -86,14 +59,14 @@ impl Loading {
             .filter(|(_, vo)| vo.is_founded());
         let own = founded.map(|(id, _)| Some(*id)).chain([None]);
         for vo in own {
-            pending.insert(Source::own(vo), fed.own.spans(vo).into_iter().collect());
+            pending.insert(Source::Own(vo), fed.own.spans(vo).collect());
         }
         for (id, vo) in &mut *fed.vos {
             // Places are those of the tree that is fed from now on.
             vo.published.paths.clear_places();
             for site in vo.published.sites() {
                 let days = vo.published.days(site).into_iter().map(Span::Day);
-                pending.insert(Source::member(*id, site), days.collect());
+                pending.insert(Source::Member(*id, site), days.collect());
             }
         }
         Self {
@@ -101,6 +74,17 @@ impl Loading {
             pending,
             is_summing: false,
         }
+    }
+
+    /// The tree, if it holds what came from `source` in `span`, or all of it.
+    pub(super) fn tree_that_holds(
+        &mut self,
+        source: Source,
+        span: Option<Span>,
+    ) -> Option<&mut Tree> {
+        let pending = self.pending.get(&source);
+        let lacks = pending.is_some_and(|spans| span.is_none_or(|span| spans.contains(&span)));
+        (!lacks).then_some(&mut self.tree)
     }
 
     /// Feeds it half as many cells as entries are swept at a time, a few milliseconds by default; true
@@ -112,10 +96,10 @@ impl Loading {
                 break;
             };
             let (of, span) = (*source.key(), source.get_mut().pop_first());
-            let items = match (of.member, span) {
-                (None, Some(span)) => own_items(&self.tree, fed, of.vo, span),
-                (Some(site), Some(Span::Day(day))) => {
-                    member_items(&self.tree, fed, of.vo, site, day)
+            let items = match (of, span) {
+                (Source::Own(vo), Some(span)) => own_items(&self.tree, fed, vo, span),
+                (Source::Member(vo, site), Some(Span::Day(day))) => {
+                    member_items(&self.tree, fed, (vo, site), day)
                 }
                 _ => {
                     self.pending.remove(&of);
@@ -138,28 +122,22 @@ impl Loading {
     }
 
     /// The tree.
-    pub(crate) fn into_tree(self) -> Shares {
+    pub(crate) fn into_tree(self) -> Tree {
         self.tree
     }
 
     /// What running jobs of a site are still expected to use.
     fn feed_expected(&mut self, fed: &Fed<'_>, of: Source) {
-        let Some((vo, site)) = of.vo.zip(of.member) else {
-            return;
-        };
-        let rows = fed
-            .vos
-            .get(&vo)
-            .map_or(&[][..], |held| held.published.expected_of(site));
+        let Source::Member(vo, site) = of else { return };
+        let published = fed.vos.get(&vo).map(|held| &held.published);
+        let rows = published.map_or(&[][..], |published| published.expected_of(site));
         let changes = rows
             .iter()
             .map(|(path, amount)| (path.clone(), i128::from(*amount)));
         let changes: Vec<(AccountPath, i128)> = changes.collect();
-        if mutated!(RebuildLosesRunning) {
-            return;
+        if !mutated!(RebuildLosesRunning) {
+            self.tree.change_in_flight(vo, &changes, site == fed.site);
         }
-        self.tree
-            .change_in_flight((vo, site), &changes, site == fed.site);
     }
 }
 
@@ -172,37 +150,26 @@ fn item(entry: EntryId, span: Span, charge: u64, reach: Reach) -> UsageItem {
     }
 }
 
-fn own_items(tree: &Shares, fed: &Fed<'_>, vo: Option<VoId>, span: Span) -> Vec<UsageItem> {
-    let entry = |path| tree.view.locate(&Account { vo, path }).entry;
-    let Some(id) = vo else {
-        let cells = fed.own.cells_in(None, span);
-        return cells
-            .map(|(_, span, path, counters)| item(entry(path), span, counters.net(), Reach::Own))
-            .collect();
-    };
-    let Some(held) = fed.vos.get(&id).or_else(|| fed.left.get(&id)) else {
-        return Vec::new();
-    };
-    let (capacity, window) = (held.capacity(fed.site), held.window());
-    let sums = fed
-        .own
-        .sums_in(id, &BTreeSet::from([span]), capacity, window);
+fn own_items(tree: &Tree, fed: &Fed<'_>, vo: Option<VoId>, span: Span) -> Vec<UsageItem> {
+    let held = vo.and_then(|vo| fed.vos.get(&vo).or_else(|| fed.left.get(&vo)));
+    let bounds = held.map(Vo::bounds);
+    let sums = fed.own.sums_in(vo, &BTreeSet::from([span]), bounds);
     let sums = sums.into_iter().flat_map(|((span, path), counters)| {
-        let span = tree.span_of(vo, span, window);
-        let of_own = item(entry(path), span, counters.net(), Reach::Own);
+        let entry = tree.view.locate(&Account { vo, path }).entry;
+        let span = bounds.map_or(span, |bounds| tree.span_of(vo, span, bounds.window));
+        let of_own = item(entry, span, counters.net(), Reach::Own);
         std::iter::repeat_n(of_own, mutant!(OwnTwiceInTree, 1, 2))
     });
     sums.collect()
 }
 
 fn member_items(
-    tree: &Shares,
+    tree: &Tree,
     fed: &mut Fed<'_>,
-    vo: Option<VoId>,
-    site: SiteId,
+    (vo, site): (VoId, SiteId),
     day: u32,
 ) -> Vec<UsageItem> {
-    let Some((vo, held)) = vo.and_then(|vo| Some((vo, fed.vos.get_mut(&vo)?))) else {
+    let Some(held) = fed.vos.get_mut(&vo) else {
         return Vec::new();
     };
     let capacity = held.capacity(site);

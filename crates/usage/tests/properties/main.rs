@@ -1,6 +1,6 @@
 //! Joining, clamping, and the codec of tables, against independent oracles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crdts::{CmRDT, CvRDT, GCounter};
 use fairmesh_model::{AccountPath, Counters, Incarnation, Span, Window, WindowLength};
@@ -256,7 +256,7 @@ fn what_is_taken_back_leaves_its_room_to_others() {
         ((day, 2), job(9 * full, 9 * full)),
     ]);
     let excess = Capacity::of_cores(10).clamp(&mut sums, HOUR);
-    assert_eq!(excess, []);
+    assert_eq!(excess, BTreeSet::new());
     assert_eq!((sums[&(day, 1)].net(), sums[&(day, 2)].net()), (full, 0));
     // More is taken back of one account than it was charged: others are charged no less for it.
     let mut sums = BTreeMap::from([((day, 1), job(2 * full, 0)), ((day, 2), job(1, full))]);

@@ -210,11 +210,11 @@ fn check_silence(look: &Look<'_>) -> Result<(), Violation> {
     let now = look.seen.world.now_at(look.node).wall;
     let silence = look.seen.world.node(look.node).config.timing.silence;
     for (vo, site, ..) in &look.expected {
-        let heard = look.site.coverage_of(*vo).heard.get(site).copied();
+        let signed_at = look.site.coverage_of(*vo).signed_at.get(site).copied();
         let is_own = *site == look.site.id();
-        if !is_own && heard.is_none_or(|heard| heard.after(silence) < now) {
+        if !is_own && signed_at.is_none_or(|at| at.after(silence) < now) {
             return Err(look.wrong(format!(
-                "counts running jobs of site {}, last heard of at {heard:?}",
+                "counts running jobs of site {}, which last signed at {signed_at:?}",
                 site.short()
             )));
         }

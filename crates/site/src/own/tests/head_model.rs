@@ -128,8 +128,9 @@ impl Machine {
         let span = Span::Window(Window(window));
         let one = amount(1);
         let account_of = super::account(Some(VO), account);
-        let writes = self.own.add(&account_of, span, one, QUARTER).0;
-        self.keep(writes);
+        let place = self.own.place(Some(VO), span, QUARTER);
+        let write = self.own.add(&account_of, place, one);
+        self.keep(write.into_iter().collect());
         let place = (
             self.site,
             self.own.incarnation().0,

@@ -43,7 +43,7 @@ fn assert_only_held_heads_are_stored(mesh: &Mesh, node: usize) {
     for ((table, key), value) in &mesh.nodes[node].rows {
         let write = Write::set(*table, key.clone(), value.clone());
         let id = match table {
-            Table::Heads => HeadId::of(&write),
+            Table::Heads => HeadId::numbered(&write).map(|(id, _)| id),
             Table::Parts => HeadId::of_key(key).map(|(id, _)| id),
             _ => None,
         };
