@@ -5,12 +5,14 @@
 //! says there is no more. Beside them several requests for parts may be under way.
 //!
 //! Invariant: what is queued for a peer and under way with it is bounded by the VOs shared with it, and
-//! all of it is forgotten when the peer goes.
+//! all of it is forgotten when the peer goes. A tick costs what there is to send: the number of peers, and
+//! of sites whose heads are held, does not matter where nothing is queued or fetched.
 
 mod answer;
 mod clocks;
+mod peers;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated};
 use rand_chacha::ChaCha8Rng;
@@ -23,13 +25,11 @@ use crate::wire::{
     FRAME_BYTES_MAX, HeadItem, Probe, Pull, PullAnswer, Request, RequestId, Response, Summary,
 };
 use clocks::Clocks;
+use peers::{Asked, Peer, Peers};
 
 /// Most requests for parts under way with one peer: enough to keep a slow line busy, few enough that
 /// what they bring fits into memory.
 const PART_REQUESTS_MAX: usize = 4;
-
-/// Most requests that wait for one peer; what does not fit comes up again in a later exchange.
-const QUEUE_MAX: usize = 64;
 
 /// Most heads in a peer's vector: bounds what a peer can make us remember by sending difference after
 /// difference. Four times what the largest VO has.
@@ -117,66 +117,9 @@ pub struct Gossip {
     random: ChaCha8Rng,
     next_request: RequestId,
     next_sync: MonoTime,
-    peers: BTreeMap<SiteId, Peer>,
+    peers: Peers,
     clocks: Clocks,
     stats: GossipStats,
-}
-
-#[derive(Debug, Default)]
-struct Peer {
-    under_way: BTreeMap<RequestId, (MonoTime, Asked)>,
-    queue: VecDeque<Asked>,
-    /// The vectors that the peer is known to hold of us, for differences.
-    acknowledged: BTreeMap<VoId, Vector>,
-    /// The vectors that it last sent us, for its differences.
-    received: BTreeMap<VoId, Vector>,
-    agreed_at: Option<MonoTime>,
-    agreed_on: BTreeSet<VoId>,
-    /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
-    pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,
-}
-
-impl Peer {
-    /// Whether a probe or a pull may be sent.
-    fn is_free(&self) -> bool {
-        let mut asked = self.under_way.values();
-        asked.all(|(_, asked)| matches!(asked, Asked::Parts(_)))
-    }
-
-    fn part_requests(&self) -> usize {
-        let asked = self.under_way.values();
-        asked
-            .filter(|(_, asked)| matches!(asked, Asked::Parts(_)))
-            .count()
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
-    Probe,
-    Pull {
-        vo: VoId,
-        documents: bool,
-        heads: bool,
-        /// The vector that was sent, once it is.
-        sent: Option<Vector>,
-        /// What was held when the answer that this pull goes on from was asked for. Where it still
-        /// is, that answer brought nothing that could be taken, and the next one would not either.
-        unless: Option<Summary>,
-    },
-    Parts(VoId),
-}
-
-impl Asked {
-    fn pull(vo: VoId, documents: bool, heads: bool) -> Self {
-        Self::Pull {
-            vo,
-            documents,
-            heads,
-            sent: None,
-            unless: None,
-        }
-    }
 }
 
 impl Gossip {
@@ -187,7 +130,7 @@ impl Gossip {
             random: ChaCha8Rng::seed_from_u64(seed),
             next_request: 1,
             next_sync: MonoTime::default(),
-            peers: BTreeMap::new(),
+            peers: Peers::default(),
             clocks: Clocks::default(),
             stats: GossipStats::default(),
         }
@@ -205,19 +148,18 @@ impl Gossip {
 
     /// Peers that are connected.
     pub fn peers(&self) -> impl Iterator<Item = SiteId> + '_ {
-        self.peers.keys().copied()
+        self.peers.iter().map(|(peer, _)| peer)
     }
 
     /// When an exchange with `peer` last ended with nothing to pull.
     pub fn agreed_at(&self, peer: SiteId) -> Option<MonoTime> {
-        self.peers.get(&peer)?.agreed_at
+        self.peers.get(peer)?.agreed_at
     }
 
     /// Whether `peer` held what we hold of `vo` when it last said.
     pub fn agreed_on(&self, peer: SiteId, vo: VoId) -> bool {
-        self.peers
-            .get(&peer)
-            .is_some_and(|peer| peer.agreed_on.contains(&vo))
+        let peer = self.peers.get(peer);
+        peer.is_some_and(|peer| peer.agreed_on.contains(&vo))
     }
 
     /// The median of the clocks of the connected peers that `counts`; `None` before any of them has said.
@@ -232,27 +174,25 @@ impl Gossip {
 
     /// A peer can be reached: probe it at once.
     pub fn connected(&mut self, peer: SiteId) {
-        let state = self.peers.entry(peer).or_default();
-        *state = Peer::default();
-        state.queue.push_back(Asked::Probe);
+        self.peers.connect(peer);
+        self.peers.enqueue(peer, Asked::Probe);
     }
 
     /// A peer cannot be reached any more.
     pub fn disconnected<V: Shared>(&mut self, peer: SiteId, vos: &mut BTreeMap<VoId, V>) {
-        let state = self.peers.remove(&peer).unwrap_or_default();
+        let under_way = self.peers.disconnect(peer);
         self.clocks.disconnected(peer);
         for vo in vos.values_mut() {
             vo.replica_mut().forget_offers(peer);
-            state
-                .under_way
-                .keys()
+            under_way
+                .iter()
                 .for_each(|id| vo.replica_mut().unask(*id, None));
         }
     }
 
     /// Something from `peer` showed that it holds more of `vo` than we do.
     pub fn suspect_behind(&mut self, peer: SiteId, vo: VoId) {
-        self.enqueue(peer, Asked::pull(vo, false, true));
+        self.peers.enqueue(peer, Asked::pull(vo, false, true));
     }
 
     /// When [`Gossip::tick`] has something to do at the latest.
@@ -260,9 +200,8 @@ impl Gossip {
         if self.peers.is_empty() {
             return None;
         }
-        let under_way = self.peers.values().flat_map(|peer| peer.under_way.values());
-        let timeouts = under_way.map(|(deadline, _)| *deadline);
-        timeouts.chain([self.next_sync]).min()
+        let timeout = self.peers.next_deadline();
+        timeout.into_iter().chain([self.next_sync]).min()
     }
 
     /// Sends what is due: probes by the clock, whatever is queued for free peers, and parts.
@@ -276,10 +215,11 @@ impl Gossip {
             vos.values_mut()
                 .for_each(|vo| vo.replica_mut().expire(now.mono));
         }
-        let peers: Vec<SiteId> = self.peers.keys().copied().collect();
+        let mut peers: BTreeSet<SiteId> = self.peers.waiting().collect();
+        peers.extend(vos.values().flat_map(|vo| vo.replica().offering()));
         let mut out = Vec::new();
         for peer in peers {
-            if self.peers[&peer].is_free() {
+            if self.peers.get(peer).is_some_and(Peer::is_free) {
                 out.extend(self.send_next(now, peer, vos));
             }
             self.ask_for_parts(now, peer, vos, &mut out);
@@ -296,10 +236,7 @@ impl Gossip {
         answer: Option<&[u8]>,
         vos: &mut BTreeMap<VoId, V>,
     ) -> Vec<(VoId, Arrival)> {
-        let Some(peer) = self.peers.get_mut(&from) else {
-            return Vec::new();
-        };
-        let Some((_, asked)) = peer.under_way.remove(&id) else {
+        let Some(asked) = self.peers.over(from, id) else {
             return Vec::new();
         };
         let answer = answer.filter(|_| !mutated!(AnswersUnread));
@@ -318,60 +255,36 @@ impl Gossip {
                 vec![(vo, Arrival::Parts(id, parts))]
             }
             (asked, _) => {
-                if let Asked::Parts(vo) = asked
-                    && let Some(vo) = vos.get_mut(&vo)
-                {
-                    vo.replica_mut().unask(id, Some(from));
-                }
-                peer.acknowledged.clear();
-                self.stats.failures += 1;
+                self.failed(from, id, &asked, vos);
                 Vec::new()
             }
         }
     }
 
-    fn enqueue(&mut self, peer: SiteId, asked: Asked) {
-        let Some(state) = self.peers.get_mut(&peer) else {
-            return;
-        };
-        let same = |queued: &Asked| match (queued, &asked) {
-            (
-                Asked::Pull {
-                    vo: a,
-                    documents: b,
-                    heads: c,
-                    ..
-                },
-                Asked::Pull {
-                    vo: d,
-                    documents: e,
-                    heads: f,
-                    ..
-                },
-            ) => (a, b, c) == (d, e, f),
-            (queued, asked) => queued == asked,
-        };
-        if state.queue.len() < QUEUE_MAX && !state.queue.iter().any(same) {
-            state.queue.push_back(asked);
+    /// A request found no answer, or none that makes sense.
+    fn failed<V: Shared>(
+        &mut self,
+        to: SiteId,
+        id: RequestId,
+        asked: &Asked,
+        vos: &mut BTreeMap<VoId, V>,
+    ) {
+        if let Asked::Parts(vo) = asked
+            && let Some(vo) = vos.get_mut(vo)
+        {
+            vo.replica_mut().unask(id, Some(to));
         }
+        // What the peer holds of us is unknown now: say it in full the next time.
+        if let Some(peer) = self.peers.get_mut(to) {
+            peer.acknowledged.clear();
+        }
+        self.stats.failures += 1;
     }
 
     fn expire_requests<V: Shared>(&mut self, now: MonoTime, vos: &mut BTreeMap<VoId, V>) {
-        for (site, peer) in &mut self.peers {
-            let late = peer
-                .under_way
-                .iter()
-                .filter(|(_, (deadline, _))| *deadline <= now);
-            let late: Vec<RequestId> = late.map(|(id, _)| *id).collect();
-            for id in late {
-                // What the peer holds of us is unknown now: say it in full the next time.
-                peer.acknowledged.clear();
-                self.stats.failures += 1;
-                if let Some((_, Asked::Parts(vo))) = peer.under_way.remove(&id)
-                    && let Some(vo) = vos.get_mut(&vo)
-                {
-                    vo.replica_mut().unask(id, Some(*site));
-                }
+        while let Some((peer, id)) = self.peers.late(now) {
+            if let Some(asked) = self.peers.over(peer, id) {
+                self.failed(peer, id, &asked, vos);
             }
         }
     }
@@ -385,15 +298,13 @@ impl Gossip {
             if probed.iter().any(|peer| shares(*peer)) {
                 continue;
             }
-            let idle = self
-                .peers
-                .iter()
-                .filter(|(id, peer)| peer.is_free() && peer.queue.is_empty() && shares(**id));
-            let idle: Vec<SiteId> = idle.map(|(id, _)| *id).collect();
+            let peers = self.peers.iter();
+            let idle = peers.filter(|(id, peer)| peer.is_idle() && shares(*id));
+            let idle: Vec<SiteId> = idle.map(|(id, _)| id).collect();
             let draw = usize::try_from(self.random.next_u32()).expect("32 bits fit");
             if !idle.is_empty() {
                 let peer = idle[draw % idle.len()];
-                self.enqueue(peer, Asked::Probe);
+                self.peers.enqueue(peer, Asked::Probe);
                 probed.push(peer);
             }
         }
@@ -405,9 +316,8 @@ impl Gossip {
         to: SiteId,
         vos: &BTreeMap<VoId, V>,
     ) -> Option<Outgoing> {
-        let peer = self.peers.get_mut(&to)?;
         let mut asked = loop {
-            let next = peer.queue.pop_front()?;
+            let next = self.peers.dequeue(to)?;
             let Asked::Pull { vo, unless, .. } = &next else {
                 break next;
             };
@@ -427,7 +337,10 @@ impl Gossip {
                 self.stats.pulls += 1;
                 let held = &vos[vo];
                 *unless = Some(held.summary());
-                let base = peer.acknowledged.get(vo);
+                let base = self
+                    .peers
+                    .get(to)
+                    .and_then(|peer| peer.acknowledged.get(vo));
                 let (pull, vector) = pull_of(*vo, held, *documents, *heads, base);
                 *sent = vector;
                 Request::Pull(pull)
@@ -451,7 +364,8 @@ impl Gossip {
         out: &mut Vec<Outgoing>,
     ) {
         for (vo, held) in vos {
-            while self.peers[&to].part_requests() < PART_REQUESTS_MAX {
+            let has_room = |peer: &Peer| peer.part_requests() < PART_REQUESTS_MAX;
+            while self.peers.get(to).is_some_and(has_room) {
                 let wanted = held
                     .replica_mut()
                     .want(to, self.next_request, FRAME_BYTES_MAX);
@@ -469,9 +383,7 @@ impl Gossip {
         let id = self.next_request;
         self.next_request += 1;
         let deadline = now.mono.after(self.intervals.request_timeout);
-        if let Some(peer) = self.peers.get_mut(&to) {
-            peer.under_way.insert(id, (deadline, asked));
-        }
+        self.peers.sent(to, id, deadline, asked);
         let bytes = request.to_bytes();
         Outgoing { to, id, bytes }
     }
@@ -495,7 +407,7 @@ impl Gossip {
             );
             let agreed_here = !documents && !heads;
             agreed &= agreed_here;
-            if let Some(peer) = self.peers.get_mut(&from) {
+            if let Some(peer) = self.peers.get_mut(from) {
                 if agreed_here {
                     peer.agreed_on.insert(*vo);
                 } else {
@@ -503,12 +415,12 @@ impl Gossip {
                 }
             }
             if !agreed_here {
-                self.enqueue(from, Asked::pull(*vo, documents, heads));
+                self.peers.enqueue(from, Asked::pull(*vo, documents, heads));
             }
         }
         if agreed {
             self.stats.agreements += 1;
-            if let Some(peer) = self.peers.get_mut(&from) {
+            if let Some(peer) = self.peers.get_mut(from) {
                 peer.agreed_at = Some(now);
             }
         }
@@ -531,11 +443,11 @@ impl Gossip {
             return Vec::new();
         };
         let mut again = Asked::pull(vo, documents, heads);
-        let peer = self.peers.get_mut(&from).expect("it has just answered");
+        let peer = self.peers.get_mut(from).expect("it has just answered");
         if answer.need_full {
             // Asked once more, in full; a peer that does not know a full one either is not asked again.
             if peer.acknowledged.remove(&vo).is_some() || mutated!(NeedFullForEver) {
-                self.enqueue(from, again);
+                self.peers.enqueue(from, again);
             }
             return Vec::new();
         }
@@ -551,7 +463,7 @@ impl Gossip {
             {
                 *go_on_unless = mutant!(AsksForEver, unless, None);
             }
-            self.enqueue(from, again);
+            self.peers.enqueue(from, again);
         }
         let documents = answer.documents.into_iter().map(Arrival::Document);
         let proofs = answer.proofs.into_iter().map(|(a, b)| Arrival::Proof(a, b));

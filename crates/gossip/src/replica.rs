@@ -100,7 +100,6 @@ pub(crate) struct Held {
     pub(crate) heads: HeadSet,
     pub(crate) contents: BTreeMap<Incarnation, Content>,
     pub(crate) proof: Option<Proof>,
-    fetch: Option<Fetch>,
     /// A head whose content was refused: not asked for again.
     refused: Option<ContentHash>,
     /// What changed could not be told: the next pull says that nothing of the site is held.
@@ -118,6 +117,9 @@ pub struct Replica {
     history: Option<Millis>,
     members: BTreeSet<SiteId>,
     pub(crate) sites: BTreeMap<SiteId, Held>,
+    /// Of each site the head whose parts are under way: mostly none, so that whoever looks for something
+    /// to ask for need not look at all sites.
+    fetches: BTreeMap<SiteId, Fetch>,
     /// Sum over the hashes of all members' heads and proofs: equal where these are.
     digest: u128,
 }
@@ -131,6 +133,7 @@ impl Replica {
             history: None,
             members: BTreeSet::new(),
             sites: BTreeMap::new(),
+            fetches: BTreeMap::new(),
             digest: 0,
         }
     }
@@ -142,7 +145,7 @@ impl Replica {
         self.sites
             .values_mut()
             .for_each(|held| held.heads.set_history(history));
-        let removed = |site: &SiteId| !self.members.contains(site) && *site != self.own;
+        let removed = |site: &SiteId| !self.counts(*site);
         let mut removed: Vec<(WallTime, SiteId)> = self
             .sites
             .iter()
@@ -153,6 +156,7 @@ impl Replica {
         let excess = removed.len().saturating_sub(REMOVED_SITES_MAX);
         for (_, site) in removed.drain(..excess) {
             self.sites.remove(&site);
+            self.fetches.remove(&site);
         }
         self.digest = self.compute_digest();
     }
@@ -161,7 +165,7 @@ impl Replica {
     pub fn forget_removed(&mut self, horizon: WallTime) -> Vec<HeldRow> {
         let is_past = |site: &SiteId, held: &Held| {
             let newest = held.heads.newest_at().unwrap_or_default();
-            !self.members.contains(site) && *site != self.own && newest < horizon
+            !self.counts(*site) && newest < horizon
         };
         let past = self.sites.iter().filter(|(site, held)| is_past(site, held));
         let past: Vec<SiteId> = past.map(|(site, _)| *site).collect();
@@ -170,6 +174,7 @@ impl Replica {
             let Some(held) = self.sites.remove(&site) else {
                 continue;
             };
+            self.fetches.remove(&site);
             for (incarnation, content) in &held.contents {
                 rows.extend(rows_of(site, *incarnation, &content.parts, |_| None));
                 rows.push(HeldRow {
@@ -274,21 +279,19 @@ impl Replica {
 
     /// Bytes that are kept of all sites, those of removed ones and those under way included.
     pub fn bytes(&self) -> usize {
-        let of = |held: &Held| {
-            let contents: usize = held.contents.values().map(Content::bytes).sum();
-            contents + held.fetch.as_ref().map_or(0, Fetch::bytes)
-        };
-        self.sites.values().map(of).sum()
+        let contents = self.sites.values().flat_map(|held| held.contents.values());
+        let held: usize = contents.map(Content::bytes).sum();
+        held + self.fetches.values().map(Fetch::bytes).sum::<usize>()
     }
 
     /// Members, and this site: those whose heads are held for others.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (SiteId, &Held)> {
-        let counts =
-            |(site, _): &(&SiteId, &Held)| self.members.contains(*site) || **site == self.own;
-        self.sites
-            .iter()
-            .filter(counts)
-            .map(|(site, held)| (*site, held))
+        let all = self.sites.iter().map(|(site, held)| (*site, held));
+        all.filter(|(site, _)| self.counts(*site))
+    }
+
+    fn counts(&self, site: SiteId) -> bool {
+        self.members.contains(&site) || site == self.own
     }
 
     fn compute_digest(&self) -> u128 {

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{ContentHash, Now, SiteId, VoId, cbor, mutated};
 use serde_bytes::ByteBuf;
 
-use super::{Asked, Gossip, Shared, VECTOR_MAX, summaries};
+use super::peers::Asked;
+use super::{Gossip, Shared, VECTOR_MAX, summaries};
 use crate::wire::{FRAME_BYTES_MAX, Probe, Pull, PullAnswer, Request, Response, Summary};
 
 /// Whose proof it is, and a hash of the two heads.
@@ -41,7 +42,7 @@ impl Gossip {
         self.stats.answered += 1;
         match request {
             Request::Probe(theirs) => {
-                if self.peers.contains_key(&from) {
+                if self.peers.get(from).is_some() {
                     self.clocks.note(from, theirs.at, now.mono);
                 }
                 Response::Probe(Probe {
@@ -86,7 +87,7 @@ impl Gossip {
     fn meet_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
         let shown = ContentHash::of(&theirs.documents);
         if mine.documents != theirs.documents && self.is_news(from, vo, (mine, shown)) {
-            self.enqueue(from, Asked::pull(vo, true, false));
+            self.peers.enqueue(from, Asked::pull(vo, true, false));
         }
     }
 
@@ -106,7 +107,7 @@ impl Gossip {
             lacks_documents = answer_documents(held, hashes, &mut answer, &mut room);
         }
         let mut theirs = None;
-        if let (Some(frame), Some(peer)) = (&pull.heads, self.peers.get_mut(&from)) {
+        if let (Some(frame), Some(peer)) = (&pull.heads, self.peers.get_mut(from)) {
             let Some(vector) = frame.resolve(peer.received.get(&pull.vo)) else {
                 return Response::Pull(PullAnswer {
                     need_full: !frame.is_full(),
@@ -137,7 +138,8 @@ impl Gossip {
         )));
         let is_behind = lacks_documents || lacks_heads;
         if is_behind && self.is_news(from, pull.vo, (held.summary(), shown)) {
-            self.enqueue(from, Asked::pull(pull.vo, lacks_documents, lacks_heads));
+            self.peers
+                .enqueue(from, Asked::pull(pull.vo, lacks_documents, lacks_heads));
         }
         Response::Pull(answer)
     }
@@ -145,7 +147,7 @@ impl Gossip {
     /// Whether pulling back may bring anything: not where neither side has moved since the last
     /// time. Two nodes that refuse something of each other would else go on for ever.
     fn is_news(&mut self, from: SiteId, vo: VoId, seen: (Summary, ContentHash)) -> bool {
-        let peer = self.peers.get_mut(&from);
+        let peer = self.peers.get_mut(from);
         peer.is_some_and(|peer| peer.pulled_back.insert(vo, seen) != Some(seen))
     }
 }

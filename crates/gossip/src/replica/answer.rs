@@ -70,10 +70,7 @@ impl Replica {
         let mut room = FRAME_BYTES_MAX + FRAME_BYTES_MAX / 2;
         let mut parts = Vec::new();
         for (site, incarnation, keys) in wanted {
-            let held = self
-                .counted()
-                .find(|(of, _)| of == site)
-                .map(|(_, held)| held);
+            let held = self.sites.get(site).filter(|_| self.counts(*site));
             let Some(content) = held.and_then(|held| held.contents.get(incarnation)) else {
                 continue;
             };

@@ -126,10 +126,8 @@ impl Replica {
     ) -> Vec<(SiteId, Incarnation, Vec<PartKey>)> {
         let mut wanted = Vec::new();
         let mut declared = 0;
-        let fetches = self.sites.iter_mut();
-        let fetches = fetches.filter_map(|(site, held)| Some((site, held.fetch.as_mut()?)));
         // The smallest first: who signs much and gives nothing of it holds up nobody who signs less.
-        let mut fetches: Vec<_> = fetches.collect();
+        let mut fetches: Vec<_> = self.fetches.iter_mut().collect();
         fetches.sort_by_key(|(_, fetch)| fetch.declared());
         for (site, fetch) in fetches {
             declared += fetch.declared();
@@ -160,20 +158,20 @@ impl Replica {
         wanted
     }
 
+    /// Peers that have offered heads whose parts are under way; some of them more than once.
+    pub(crate) fn offering(&self) -> impl Iterator<Item = SiteId> {
+        let offered_by = self.fetches.values().flat_map(|fetch| &fetch.offered_by);
+        offered_by.copied()
+    }
+
     /// Whether parts of a head of `site` are under way.
     pub fn is_fetching(&self, site: SiteId) -> bool {
-        self.sites
-            .get(&site)
-            .is_some_and(|held| held.fetch.is_some())
+        self.fetches.contains_key(&site)
     }
 
     /// The request is over: what it asked for and did not bring may be asked for again.
     pub(crate) fn unask(&mut self, id: RequestId, answered_by: Option<SiteId>) {
-        for fetch in self
-            .sites
-            .values_mut()
-            .filter_map(|held| held.fetch.as_mut())
-        {
+        for fetch in self.fetches.values_mut() {
             let mut is_short = false;
             for asked in fetch
                 .missing
@@ -192,20 +190,14 @@ impl Replica {
 
     /// A peer is gone, or gives nothing any more.
     pub(crate) fn forget_offers(&mut self, peer: SiteId) {
-        for fetch in self
-            .sites
-            .values_mut()
-            .filter_map(|held| held.fetch.as_mut())
-        {
+        for fetch in self.fetches.values_mut() {
             fetch.offered_by.remove(&peer);
         }
     }
 
     /// Gives up what has not moved for long.
     pub(crate) fn expire(&mut self, now: MonoTime) {
-        for held in self.sites.values_mut() {
-            held.fetch.take_if(|fetch| fetch.until <= now);
-        }
+        self.fetches.retain(|_, fetch| fetch.until > now);
     }
 
     /// Takes the parts that a request brought. Returns what became of each head that is whole now.
@@ -222,10 +214,7 @@ impl Replica {
             .map(|bytes| (ContentHash::of(&bytes), bytes.into()))
             .collect();
         let mut whole = Vec::new();
-        for held in self.sites.values_mut() {
-            let Some(fetch) = &mut held.fetch else {
-                continue;
-            };
+        self.fetches.retain(|_, fetch| {
             let before = fetch.missing.len();
             let (rows, here) = (&fetch.rows, &mut fetch.here);
             fetch.missing.retain(|key, _| {
@@ -239,11 +228,11 @@ impl Replica {
             if fetch.missing.len() < before {
                 fetch.until = now.after(PATIENCE);
             }
-            if let Some(parts) = fetch.finished() {
-                whole.push((fetch.head.clone(), parts));
-                held.fetch = None;
-            }
-        }
+            let parts = fetch.finished();
+            let goes_on = parts.is_none();
+            whole.extend(parts.map(|parts| (fetch.head.clone(), parts)));
+            goes_on
+        });
         self.unask(id, Some(from));
         let whole = whole.into_iter();
         whole

@@ -89,7 +89,7 @@ impl Replica {
     ) -> Change {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
         let history = self.history;
-        let counts = self.members.contains(&site) || site == self.own;
+        let counts = self.counts(site);
         let held = self.sites.entry(site).or_insert_with(|| Held {
             heads: HeadSet::new(history),
             ..Held::default()

@@ -366,7 +366,7 @@ impl Replica {
             held.refused = Some(head.hash());
             return Err(Refusal::Content { site, what });
         }
-        let mut fetch = Fetch::new(head.clone(), rows, held.fetch.take());
+        let mut fetch = Fetch::new(head.clone(), rows, self.fetches.remove(&site));
         for content in held.contents.values() {
             fetch.fill(&content.parts);
         }
@@ -374,7 +374,7 @@ impl Replica {
             return self.complete(kinds, head, parts);
         }
         fetch.offered(from, seen.now.mono);
-        self.sites.entry(site).or_default().fetch = Some(fetch);
+        self.fetches.insert(site, fetch);
         Ok(Absorbed::Wanted)
     }
 
@@ -433,9 +433,10 @@ impl Replica {
             held.refused = Some(head.hash());
             return Err(Refusal::Content { site, what });
         }
-        let is_done =
-            |fetch: &mut Fetch| fetch.head.hash() == head.hash() || covers(head, &fetch.head);
-        held.fetch.take_if(is_done);
+        let is_done = |fetch: &Fetch| fetch.head.hash() == head.hash() || covers(head, &fetch.head);
+        if self.fetches.get(&site).is_some_and(is_done) {
+            self.fetches.remove(&site);
+        }
         Ok(Some(self.put(head.clone(), base, changes, told)))
     }
 
