@@ -86,8 +86,9 @@ pub trait Shared {
     /// What is held, as one hash of two halves.
     fn summary(&self) -> Summary {
         let heads = self.replica().digest().to_be_bytes();
+        let documents = self.documents_digest();
         Summary {
-            documents: std::array::from_fn(|index| self.documents_digest().as_bytes()[index]),
+            documents: std::array::from_fn(|index| documents.as_bytes()[index]),
             heads: std::array::from_fn(|index| heads[index] ^ heads[index + 8]),
         }
     }

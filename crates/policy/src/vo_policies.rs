@@ -72,6 +72,8 @@ pub struct VoPolicies {
     slots: BTreeMap<SlotId, Slot>,
     active: BTreeMap<AccountPath, Active>,
     ignored: usize,
+    /// Of `chain` and `active`: asked for by every probe, and worked out when these change.
+    digest: ContentHash,
 }
 
 impl VoPolicies {
@@ -84,6 +86,7 @@ impl VoPolicies {
             slots: BTreeMap::new(),
             active: BTreeMap::new(),
             ignored: 0,
+            digest: digest_of(&BTreeSet::new()),
         }
     }
 
@@ -193,9 +196,7 @@ impl VoPolicies {
 
     /// One hash of [`VoPolicies::hashes`]: two members with the same digest have the same in force.
     pub fn digest(&self) -> ContentHash {
-        let hashes = self.hashes();
-        let bytes: Vec<u8> = hashes.iter().flat_map(|hash| *hash.as_bytes()).collect();
-        ContentHash::of(&bytes)
+        self.digest
     }
 
     /// A document that is kept, in force or not.
@@ -301,6 +302,11 @@ impl Active {
     fn in_force(&self) -> Option<&Arc<Held>> {
         self.documents.first()
     }
+}
+
+fn digest_of(hashes: &BTreeSet<ContentHash>) -> ContentHash {
+    let bytes: Vec<u8> = hashes.iter().flat_map(|hash| *hash.as_bytes()).collect();
+    ContentHash::of(&bytes)
 }
 
 /// Checks the signatures against `role` and notes how many of its keys have signed.

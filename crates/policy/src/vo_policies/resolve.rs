@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, ContentHash, Role, Signed, mutated};
 
-use super::{Active, HELD_BYTES_MAX, INACTIVE_MAX, POLICIES_MAX, SlotId, VoPolicies, verify};
+use super::{
+    Active, HELD_BYTES_MAX, INACTIVE_MAX, POLICIES_MAX, SlotId, VoPolicies, digest_of, verify,
+};
 use crate::error::PolicyError;
 use crate::highest_seen::keys_hash;
 use crate::slot::Slot;
@@ -46,6 +48,7 @@ impl VoPolicies {
             };
             self.active.insert(path, active);
         }
+        self.digest = digest_of(&self.hashes());
     }
 
     /// A role has come into force: what was kept for its path under other roles may have its
