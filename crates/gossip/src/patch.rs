@@ -1,26 +1,72 @@
 //! What changed in a part, as few bytes: the new part compressed against the old one.
 //!
 //! Invariant: what a patch makes is checked by its hash against a signed root, so neither side has to
-//! trust the other's compressor; and nothing that is unpacked exceeds a size that the caller names.
+//! trust the other's compressor; and nothing that is unpacked exceeds a size that the caller names. Each
+//! thread keeps its compressors, whose memory is dearer to get than a patch is to make; what one call
+//! yields does not depend on the calls before.
 
-use zstd::bulk::{Compressor, Decompressor};
+use std::cell::RefCell;
+
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::{DCtx, get_frame_content_size};
 
 /// Compression level: fast, and within a few percent of the best for parts of this size.
 const LEVEL: i32 = 3;
 
+thread_local! {
+    static COMPRESSOR: RefCell<Compressor<'static>> = RefCell::default();
+    static DECOMPRESSOR: RefCell<DCtx<'static>> = RefCell::default();
+}
+
 /// `new` in terms of `old`, which may be empty.
 pub(crate) fn patch(old: &[u8], new: &[u8]) -> Vec<u8> {
-    let mut compressor = Compressor::with_dictionary(LEVEL, old).expect("memory");
-    compressor.compress(new).expect("memory")
+    COMPRESSOR.with_borrow_mut(|compressor| {
+        compressor.set_dictionary(LEVEL, old).expect("memory");
+        compressor.compress(new).expect("memory")
+    })
 }
 
 /// The inverse of [`patch`]; `None` if it is none, or would exceed `bytes_max`.
 pub(crate) fn apply(old: &[u8], patch: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
-    let mut decompressor = Decompressor::with_dictionary(old).ok()?;
     // What the frame claims is allocated at once, so a lie must not get that far.
-    let claimed = zstd::zstd_safe::get_frame_content_size(patch).ok()??;
+    let claimed = get_frame_content_size(patch).ok()??;
     let capacity = usize::try_from(claimed)
         .ok()
         .filter(|size| *size <= bytes_max)?;
-    decompressor.decompress(patch, capacity).ok()
+    let mut new = Vec::with_capacity(capacity);
+    DECOMPRESSOR.with_borrow_mut(|decompressor| {
+        let unpacked = decompressor.decompress_using_dict(&mut new, patch, old);
+        unpacked.ok().map(|_| new)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_is_the_same_whatever_came_before_it() {
+        let part = |seed: u8, len: usize| -> Vec<u8> {
+            let low = |number: usize| number.to_le_bytes()[0];
+            let bytes = (0..len).map(|at| seed.wrapping_mul(low(at / 7)) ^ low(at % 13));
+            bytes.collect()
+        };
+        let parts = [part(0, 0), part(3, 40), part(5, 9_000), part(7, 60_000)];
+        let fresh = |old: &[u8], new: &[u8]| {
+            let mut compressor = Compressor::with_dictionary(LEVEL, old).expect("memory");
+            compressor.compress(new).expect("memory")
+        };
+        for _ in 0..3 {
+            let pairs = parts
+                .iter()
+                .flat_map(|old| parts.iter().map(move |new| (old, new)));
+            for (old, new) in pairs {
+                let made = patch(old, new);
+                assert_eq!(made, fresh(old, new));
+                assert_eq!(apply(old, &made, new.len()).as_ref(), Some(new));
+                assert_eq!(apply(old, &made[..made.len() - 1], new.len()), None);
+                assert!(new.is_empty() || apply(old, &made, new.len() - 1).is_none());
+            }
+        }
+    }
 }
