@@ -311,7 +311,6 @@ impl Site {
         }
         self.follow_member(now, vo, site, &change.parts);
         let held = self.vos.get_mut(&vo).expect("its head was taken");
-        held.silence_weighed = None;
         let capacity = held.capacity(site);
         // Of several heads the one that was signed last says it, and which that is may have changed.
         let several = held.replica.heads_of(site).count() > 1;
@@ -319,7 +318,12 @@ impl Site {
         if touches(DESCRIPTION) && !mutated!(PricesUnread) {
             held.published.update_description(&held.replica, site);
         }
-        let counts = held.counts_expected(site, now.wall, self.config.timing.silence);
+        let silence = self.config.timing.silence;
+        // Of the others nothing has changed: they are not looked at after each head.
+        if let Some((_, due)) = &mut held.silence_weighed {
+            *due = (*due).min(change.head.body().at.after(silence));
+        }
+        let counts = held.counts_expected(site, now.wall, silence);
         let changes = if touches(RUNNING) {
             held.published
                 .update_expected(&held.replica, site, capacity, counts)
