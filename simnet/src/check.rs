@@ -114,6 +114,7 @@ impl Run {
     /// A run before its first step.
     pub fn new(seed: Seed, options: Options) -> Self {
         fairmesh_model::signed::remember_verdicts();
+        fairmesh_model::signed::remember_documents();
         let vos = options.found();
         let spec = options.world(&vos);
         let mut world = World::founded(seed, spec, &vos);

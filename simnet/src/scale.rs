@@ -91,6 +91,7 @@ impl Measured {
 /// Builds a Grid, lets it come to rest, and measures.
 pub fn measure(spec: &ScaleSpec) -> Measured {
     fairmesh_model::signed::remember_verdicts();
+    fairmesh_model::signed::remember_documents();
     let began = Instant::now();
     let resident_before = resident_bytes();
     let (mut world, vo) = grid(spec);

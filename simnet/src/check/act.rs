@@ -14,7 +14,7 @@ use crate::invariants::clocks_were_wrong;
 use crate::oracle::owner::Owner;
 use crate::oracle::{Amounts, Documents, HeldVos, Terms, held_on_disk};
 use crate::swarm::Offer;
-use crate::vo::{OwnerSpec, Vo, mounting, site_id};
+use crate::vo::{OwnerSpec, Vo, mounting};
 use crate::world::{Action, StepKind};
 
 impl Run {
@@ -328,7 +328,7 @@ impl Run {
         for (site, vo) in self.world.take_dropped() {
             if self.is_fragile(site) {
                 let held = held_on_disk(&self.world);
-                let mut survived = self.oracle.published.said(site_id(site), &held);
+                let mut survived = self.oracle.published.said(self.world.node(site).id, &held);
                 survived.remove(&self.ids[vo]);
                 self.oracle.lost_elsewhere(site, &survived);
             }
@@ -378,7 +378,7 @@ impl Run {
         // have held the rest alone.
         let others_lost = self.lost_streams.keys().any(|other| *other != node);
         if !keeps_journal || removed || others_lost {
-            let mut survived = self.oracle.published.said(site_id(node), &held);
+            let mut survived = self.oracle.published.said(self.world.node(node).id, &held);
             // Those who still hold what a site that is not listed has said let go of it when they
             // hear of the charter.
             for (_, vo) in self.removed.iter().filter(|(site, _)| *site == node) {
@@ -393,7 +393,11 @@ impl Run {
             let local = self.oracle.certain(node, None);
             self.oracle.lost(node, &survived, &local);
         }
-        let streams = self.oracle.published.streams_of(site_id(node)).collect();
+        let streams = self
+            .oracle
+            .published
+            .streams_of(self.world.node(node).id)
+            .collect();
         self.lost_streams.insert(node, streams);
         for (other, streams) in &self.lost_streams {
             if *other != node {
@@ -401,7 +405,10 @@ impl Run {
                 let of_then: BTreeMap<_, _> = of_then
                     .map(|(place, cells)| (*place, cells.clone()))
                     .collect();
-                let survived = self.oracle.published.said(site_id(*other), &of_then);
+                let survived = self
+                    .oracle
+                    .published
+                    .said(self.world.node(*other).id, &of_then);
                 self.oracle.lost_elsewhere(*other, &survived);
             }
         }
