@@ -38,11 +38,17 @@ impl Replica {
         assert_eq!(key.site_id(), own, "a site signs for itself");
         let held = self.sites.entry(own).or_default();
         let last = held.heads.get(incarnation).map(|last| last.body().seq);
+        // Where another machine with the same key has covered this one's head, it is not held any more;
+        // the next one has to go on behind it, or everybody would take it for the one that is covered.
+        let covered_seq = covered(&held.heads, Incarnation(u64::MAX))
+            .into_iter()
+            .find_map(|(of, seq)| (of == incarnation).then_some(seq));
+        let newest_seq = last.max(covered_seq);
         let mut body = Head {
             vo: self.vo,
             site: own,
             incarnation,
-            seq: last.map_or(Seq(1), |last| mutant!(SeqStays, last.next(), last)),
+            seq: newest_seq.map_or(Seq(1), |last| mutant!(SeqStays, last.next(), last)),
             at,
             root: ContentHash::from_bytes([0; 32]),
             covers: covered(&held.heads, incarnation),

@@ -164,6 +164,38 @@ fn hold(of: &Node, node: &mut Node, part: &[u8]) {
     node.replica.restore(&Plain, &head, held).expect("whole");
 }
 
+/// Has a node hold all heads of the first site that another one holds.
+fn give(from: &Node, to: &mut Node) {
+    let rows = from.replica.rows_of_site(site(0));
+    for head in rows.iter().filter(|row| row.part.is_none()) {
+        let of_head = rows
+            .iter()
+            .filter(|row| row.incarnation == head.incarnation);
+        let parts =
+            of_head.filter_map(|row| Some((row.part.clone()?, row.bytes.as_ref()?.to_vec())));
+        let bytes = head.bytes.as_ref().expect("signed");
+        to.replica
+            .restore(&Plain, bytes, parts.collect())
+            .expect("whole");
+    }
+}
+
+#[test]
+fn a_machine_whose_head_another_one_with_its_key_has_covered_goes_on_behind_it() {
+    let (mut a, mut twin, mut b) = (Node::new(0, 2), Node::new(0, 2), Node::new(1, 2));
+    a.publish(0, 1, &[(1, Some(b"one"))]);
+    give(&a, &mut twin);
+    twin.publish(0, 2, &[(1, Some(b"one")), (2, Some(b"two"))]);
+    give(&twin, &mut a);
+    give(&twin, &mut b);
+    assert_eq!(a.replica.heads_of(site(0)).count(), 1);
+    let push = a.publish(0, 1, &[(1, Some(b"one")), (3, Some(b"three"))]);
+    assert!(matches!(b.take(&push), Ok(Absorbed::Changed(_))));
+    let heads = b.replica.heads_of(site(0));
+    let seqs: Vec<Seq> = heads.map(|head| head.body().seq).collect();
+    assert_eq!(seqs, [Seq(2), Seq(1)]);
+}
+
 #[test]
 fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
     let (mut liar, mut honest, mut other) = (Node::new(0, 3), Node::new(1, 3), Node::new(2, 3));
