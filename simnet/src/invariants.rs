@@ -20,6 +20,7 @@ use crate::world::{StepKind, World};
 
 mod agreement;
 mod answers;
+mod clocks;
 mod coverage;
 mod expired;
 mod incarnations;
@@ -156,7 +157,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 15] = [
+pub const TABLE: [Entry; 16] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -226,6 +227,11 @@ pub const TABLE: [Entry; 15] = [
         name: "answers",
         says: "what a site answers follows from what feeds have told, as the papers say, to the digit",
         make: |nodes| Box::new(answers::Answers::new(nodes)),
+    },
+    Entry {
+        name: "clocks",
+        says: "a site signs nothing while its clock is ahead of its peers'",
+        make: |nodes| Box::new(clocks::Clocks::new(nodes)),
     },
     Entry {
         name: "coverage",

@@ -6,7 +6,8 @@
 //!
 //! Invariant: whatever liars do, honest sites stay identical, count each other exactly, keep their
 //! bounds of memory and disk, and let a liar move no more than its declared capacity. Each lie is a row
-//! of one table. Liars go on for a while after the heal; those about clocks and questions never stop.
+//! of one table. Liars go on for a while after the heal; those about clocks and questions never stop, and
+//! who contradicts itself falls silent.
 
 use std::fmt;
 
@@ -38,9 +39,20 @@ pub struct Lie {
     pub name: &'static str,
     /// What the liar does.
     pub does: &'static str,
-    /// Whether honest sites must name the liar to their operators.
-    pub is_named: bool,
+    /// What honest sites must tell their operators of the liar.
+    pub named: Named,
     pub(crate) how: How,
+}
+
+/// Whether a liar is named, and for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// By a notice of this code that says this, beside its name.
+    For(&'static str, &'static str),
+    /// It is not, and why.
+    Not(&'static str),
+    /// There is nothing to name: its own node, which runs the real code, counts none of it.
+    Nothing,
 }
 
 /// By what means.
@@ -112,175 +124,213 @@ pub const LIES: [Lie; 30] = [
         Told::OverReport,
         "over-report",
         "reports, over weeks, many times the jobs that its machines can run",
-    )
-    .named(),
+        Named::For("over-capacity", ""),
+    ),
     told(
         Told::OverRunning,
         "over-running",
         "lists many times the running jobs that its machines can run, for years",
+        EXPECTED,
     ),
-    told(Told::OldJobs, "old-jobs", "reports jobs of 1970"),
+    told(
+        Told::OldJobs,
+        "old-jobs",
+        "reports jobs of 1970",
+        Named::Nothing,
+    ),
     told(
         Told::ManyAccounts,
         "many-accounts",
         "reports jobs of countless accounts",
+        Named::Not("a site may have any accounts; what its heads hold is bounded"),
     ),
     told(
         Told::Relabelled,
         "relabelled",
         "reports its jobs for users of other groups",
+        Named::Not("whose a job was only its own site knows"),
     ),
     told(
         Told::Restarts,
         "restarts",
         "starts its node again and again",
+        A_START,
     ),
     told(
         Told::ClockAhead,
         "clock-ahead",
         "goes by a clock that is fifty years ahead",
+        Named::For("clock-off", "ahead of ours"),
     ),
     told(
         Told::ClockBehind,
         "clock-behind",
         "goes by a clock that is fifty years behind",
+        Named::For("clock-off", "behind ours"),
     ),
     told(
         Told::Prices,
         "prices",
         "says again and again that its queues are a thousand, and what they cost",
+        Named::Not("an owner may change what his machines cost"),
     ),
-    sent(Sent::Garbage, "garbage", "breaks every second message"),
+    sent(
+        Sent::Garbage,
+        "garbage",
+        "breaks every second message",
+        A_LINK,
+    ),
     sent(
         Sent::Replays,
         "replays",
         "pushes again what it has pushed before",
+        A_LINK,
     ),
     sent(
         Sent::Withheld,
         "withheld",
         "pushes nothing, and answers half of what it is asked",
+        A_LINK,
     ),
     sent(
         Sent::Unasked,
         "unasked",
         "sends its requests as answers to questions that nobody has asked",
+        Named::Not("what was not asked for is dropped unread"),
     ),
     forged(
         Forged::Contradiction,
         "contradiction",
-        "signs two heads with one number, of the same content and of other content",
-    )
-    .named(),
-    forged(Forged::Ahead, "ahead", "signs heads that are years ahead").named(),
+        "signs two heads with one number, of the same content and of other content, and falls silent",
+        Named::For("site-forked", ""),
+    ),
+    forged(
+        Forged::Ahead,
+        "ahead",
+        "signs heads that are years ahead",
+        Named::For("clock-off", "ahead of ours"),
+    ),
     forged(
         Forged::Running,
         "forged-running",
         "signs that its running jobs will use all that can be written",
+        EXPECTED,
     ),
     forged(
         Forged::Incarnations,
         "incarnations",
-        "signs heads of countless incarnations",
+        "signs heads of countless incarnations, of which none covers another",
+        A_START,
     ),
     forged(
         Forged::EmptyCells,
         "empty-cells",
         "signs empty counters of countless accounts",
-    )
-    .named(),
+        Named::For("refused", "a cell of nothing"),
+    ),
     forged(
         Forged::OverClaim,
         "over-claim",
         "signs that it has run, in each hour, all that can be written",
-    )
-    .named(),
+        Named::For("over-capacity", ""),
+    ),
     forged(
         Forged::FutureUsage,
         "future-usage",
         "signs usage of windows that are years ahead",
-    )
-    .named(),
-    forged(Forged::OldUsage, "old-usage", "signs usage of 1970").named(),
+        Named::For("refused", "in a time that has not come"),
+    ),
+    forged(
+        Forged::OldUsage,
+        "old-usage",
+        "signs usage of 1970",
+        Named::For("over-capacity", ""),
+    ),
     forged(
         Forged::TakenBack,
         "taken-back",
         "takes back what it has published",
-    )
-    .named(),
+        Named::For("usage-taken-back", ""),
+    ),
     forged(
         Forged::FalseProof,
         "false-proof",
         "passes on two honest heads as a proof that their site contradicts itself",
-    )
-    .named(),
+        Named::For("refused", "do not contradict each other"),
+    ),
     forged(
         Forged::OtherSite,
         "other-site",
         "signs heads of another site",
-    )
-    .named(),
+        Named::For("refused", "valid signatures"),
+    ),
     forged(
         Forged::Stranger,
         "stranger",
-        "passes on heads of a site that is no member",
-    )
-    .named(),
+        "passes on heads of countless sites that are no members",
+        Named::For("refused", "is not a member"),
+    ),
     forged(
         Forged::Documents,
         "documents",
         "pushes documents as long as they may be, which no authority signed",
-    )
-    .named(),
+        Named::For("refused", ""),
+    ),
     forged(
         Forged::ManyParts,
         "many-parts",
         "signs heads of more parts than one may have",
-    )
-    .named(),
+        Named::For("refused", "parts are more than"),
+    ),
     forged(
         Forged::WithheldParts,
         "withheld-parts",
         "signs head after head of megabytes that it gives to nobody",
+        A_LINK,
     ),
     forged(
         Forged::Largest,
         "largest",
         "signs heads that fill an answer, of parts that nobody can read",
+        Named::Not("a later version may have kinds of parts that are not known here"),
     ),
     forged(
         Forged::AskAgain,
         "ask-again",
         "answers every pull with the wish to be asked again",
+        Named::Not("who was started anew has forgotten what it was told, too"),
     ),
 ];
 
-const fn told(how: Told, name: &'static str, does: &'static str) -> Lie {
-    Lie::of(How::Told(how), name, does)
+/// What running jobs will use is an estimate.
+const EXPECTED: Named = Named::Not("what is expected is clamped, and claims no usage");
+
+/// A node that is started has done nothing wrong.
+const A_START: Named = Named::Not("a start is an incarnation, and a site may be cloned");
+
+/// What links do, too.
+const A_LINK: Named = Named::Not("a bad link does the same");
+
+const fn told(how: Told, name: &'static str, does: &'static str, named: Named) -> Lie {
+    Lie::of(How::Told(how), name, does, named)
 }
 
-const fn sent(how: Sent, name: &'static str, does: &'static str) -> Lie {
-    Lie::of(How::Sent(how), name, does)
+const fn sent(how: Sent, name: &'static str, does: &'static str, named: Named) -> Lie {
+    Lie::of(How::Sent(how), name, does, named)
 }
 
-const fn forged(how: Forged, name: &'static str, does: &'static str) -> Lie {
-    Lie::of(How::Forged(how), name, does)
+const fn forged(how: Forged, name: &'static str, does: &'static str, named: Named) -> Lie {
+    Lie::of(How::Forged(how), name, does, named)
 }
 
 impl Lie {
-    const fn of(how: How, name: &'static str, does: &'static str) -> Self {
+    const fn of(how: How, name: &'static str, does: &'static str, named: Named) -> Self {
         Self {
             name,
             does,
-            is_named: false,
+            named,
             how,
         }
-    }
-
-    /// A lie that honest sites must name.
-    const fn named(mut self) -> Self {
-        self.is_named = true;
-        self
     }
 
     /// Whether the liar's node runs the real code on a right clock and says what it thinks, so that it

@@ -53,6 +53,8 @@ pub struct Mutant {
     pub layer: Layer,
     /// The invariant that is meant to find it.
     pub meant: String,
+    /// The lie that shows it, if one does: it is looked for in seeds with that lie first.
+    pub lie: Option<String>,
     /// What is wrong.
     pub says: String,
     /// Why nothing finds it, if nothing does.

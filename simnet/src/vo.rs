@@ -176,26 +176,32 @@ impl Vo {
         [&self.charter.bytes()[..]].into_iter().chain(policies)
     }
 
-    /// What nobody may take: the next policy, which one of two keys has signed, and a charter that
-    /// takes the VO over, which its own keys have signed alone.
-    pub fn usurped(&self) -> Result<[Vec<u8>; 2], DocumentError> {
+    /// What nobody may take: the next policy, and a charter without most members, which one of two keys
+    /// has signed, and a charter that takes the VO over, which its own keys have signed alone.
+    pub fn usurped(&self) -> Result<[Vec<u8>; 3], DocumentError> {
         let mut policy = self.policy.claimed().clone();
         policy.version += 1;
         for entry in policy.shares.values_mut() {
             entry.share = Share::ZERO;
         }
         let policy = Signed::sign(policy, &[&self.authority[0]])?;
-        let usurper = key("usurper", 0);
-        let charter = Charter {
+        let next = Charter {
             version: self.charter.claimed().version + 1,
             vo: Some(self.id),
             previous: Some(self.charter.hash()),
-            authority: Role::single(usurper.key_id()),
-            policy: Role::single(usurper.key_id()),
             ..self.charter.claimed().clone()
         };
+        let mut halved = next.clone();
+        halved.sites.truncate(1);
+        let halved = Signed::sign(halved, &[&self.authority[1]])?;
+        let usurper = key("usurper", 0);
+        let charter = Charter {
+            authority: Role::single(usurper.key_id()),
+            policy: Role::single(usurper.key_id()),
+            ..next
+        };
         let charter = Signed::sign(charter, &[&usurper])?;
-        Ok([policy.bytes().to_vec(), charter.bytes().to_vec()])
+        Ok([policy.bytes(), halved.bytes(), charter.bytes()].map(|bytes| bytes.to_vec()))
     }
 
     /// Signs the next charter, as the last one with `change`, and returns its bytes.

@@ -105,6 +105,7 @@ impl Run {
     fn set_clock(&mut self, node: usize, by_ms: i64) {
         self.world.clock_correct(node);
         self.world.clock_jump(node, by_ms);
+        self.facts.borrow_mut().lied.insert(node);
     }
 
     fn say_prices(&mut self, node: usize) {
@@ -131,7 +132,7 @@ impl Run {
     ) {
         let records = self.false_records(node, count, cores, ran, user);
         let reported = self.world.report(node, records);
-        if reported.is_some_and(|reported| reported.counted > 0) {
+        if reported.is_some_and(|reported| reported.counted > reported.late) {
             self.facts.borrow_mut().lied.insert(node);
         }
     }

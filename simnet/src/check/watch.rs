@@ -61,6 +61,9 @@ pub struct Facts {
     pub probes: Vec<ProbeSeen>,
     /// Answers about VOs, in order.
     pub served: Vec<ServedSeen>,
+    /// Nodes that have asked a peer again and again: the peer has said nothing for so many answers but
+    /// that it is to be asked in full.
+    pub in_vain: Vec<(usize, SiteId, u32)>,
     /// Messages that were broken on their way.
     pub garbage: u64,
     /// Whether nothing is broken any more.
@@ -94,6 +97,8 @@ pub struct Watch {
     node_of: HashMap<SiteId, usize>,
     /// Who has just asked which node about which VO.
     asked: Option<(usize, SiteId, VoId)>,
+    /// How often in a row a peer has told a node to ask in full, and nothing else.
+    in_vain: HashMap<(usize, SiteId), u32>,
     /// The last head of each incarnation that each node has of itself, of each VO: the next one is told in
     /// terms of it.
     last: HashMap<(usize, VoId), BTreeMap<Incarnation, Signed<Head>>>,
@@ -113,6 +118,7 @@ impl Watch {
             garbage,
             node_of,
             asked: None,
+            in_vain: HashMap::new(),
             last: HashMap::new(),
         }
     }
@@ -165,6 +171,26 @@ impl Watch {
         }
     }
 
+    /// A peer says something to a node.
+    fn note_word(&mut self, node: usize, event: &Event) {
+        let (from, answer) = match event {
+            Event::Answered { from, bytes, .. } => (*from, bytes.as_deref()),
+            Event::Pushed { from, .. } | Event::Asked { from, .. } => (*from, None),
+            _ => return,
+        };
+        let short = answer.filter(|bytes| bytes.len() < IN_FULL_BYTES_MAX);
+        let is_in_full = short.is_some_and(|bytes| {
+            matches!(Response::from_bytes(bytes), Ok(Response::Pull(answer)) if answer.need_full)
+        });
+        if is_in_full {
+            let times = self.in_vain.entry((node, from)).or_default();
+            *times += 1;
+            self.facts.borrow_mut().in_vain.push((node, from, *times));
+        } else {
+            self.in_vain.remove(&(node, from));
+        }
+    }
+
     fn break_bytes(&mut self, bytes: &mut Vec<u8>) {
         let Some((random, permille)) = &mut self.garbage else {
             return;
@@ -203,6 +229,7 @@ impl Tamper for Watch {
             inner.event(node, event);
         }
         self.asked = asked_of(node, event);
+        self.note_word(node, event);
     }
 
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
@@ -265,6 +292,9 @@ fn asked_of(node: usize, event: &Event) -> Option<(usize, SiteId, VoId)> {
         Request::Parts { vo, .. } => Some((node, *from, vo)),
     }
 }
+
+/// An answer that says nothing but that it is to be asked in full is shorter.
+const IN_FULL_BYTES_MAX: usize = 64;
 
 /// Longest answer that is looked at: a probe of a few VOs is shorter, and longer ones are pulls.
 const PROBE_BYTES_MAX: usize = 4_096;

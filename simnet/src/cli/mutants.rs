@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use comfy_table::Table;
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::ASCII_MARKDOWN;
 
 use crate::mutants::{Hunted, Layer, Mutant, TABLE};
 
@@ -156,34 +156,42 @@ fn are_found(hunted: &[Hunted]) -> bool {
     found * 100 >= hunted.len() * FOUND_PERCENT
 }
 
-/// Prints the table; true where enough were found.
+/// Prints the table, in Markdown; true where enough were found.
 pub(super) fn print(hunted: &[Hunted]) -> bool {
     let mut rows = Table::new();
-    rows.load_style(UTF8_HORIZONTAL_ONLY);
-    rows.set_header(["Fault", "Layer", "Meant for", "Seeds", "Found by"]);
+    rows.load_style(ASCII_MARKDOWN);
+    rows.set_header([
+        "Fault",
+        "Layer",
+        "Meant for",
+        "Seeds",
+        "Last seed",
+        "Found by",
+    ]);
     let mut survivors = Vec::new();
     for mutant in TABLE.iter() {
         let Some(one) = hunted.iter().find(|one| one.name == mutant.name) else {
             continue;
         };
         let layer = format!("{:?}", mutant.layer).to_lowercase();
-        let (seeds, by) = match &one.found {
-            Some(found) => (one.seeds.to_string(), found.by.clone()),
-            None => (format!("> {}", one.seeds), "nothing".to_owned()),
+        let (seed, by) = match &one.found {
+            Some(found) => (found.seed.to_string(), found.by.clone()),
+            None => (String::new(), "nothing".to_owned()),
         };
-        rows.add_row([mutant.name.clone(), layer, mutant.meant.clone(), seeds, by]);
+        let (name, meant) = (mutant.name.clone(), mutant.meant.clone());
+        rows.add_row([name, layer, meant, one.seeds.to_string(), seed, by]);
         if one.found.is_none() {
             survivors.push((mutant, one));
         }
     }
-    sayln!("{rows}");
+    sayln!("{rows}\n");
     for (mutant, one) in &survivors {
         let why = mutant.survives.as_deref().unwrap_or("it is not known why");
         let (name, says, reached) = (&mutant.name, &mutant.says, one.reached);
-        sayln!("{name} ({says}) survives; {reached} seeds came by it: {why}.");
+        sayln!("- `{name}` ({says}) survives; {reached} seeds came by it: {why}.");
     }
     sayln!(
-        "{} of {} found",
+        "\n{} of {} found",
         hunted.len() - survivors.len(),
         hunted.len()
     );

@@ -3,14 +3,14 @@
 //! Invariant checked, at honest nodes: the sum that they compute of a VO is at most what honest feeds
 //! have offered and the declared capacity of liars over all that history reaches back; their disks stay
 //! under a named bound; no honest site is said to contradict itself; and where a lie must be named, at
-//! rest one of them has told its operator who lies.
+//! rest one of them has told its operator who lies, by the notice that the table of lies says.
 
 use fairmesh_model::{Millis, VoId};
 use fairmesh_site::{Notice, Site};
 
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
-use crate::liar::{LIAR_CORES, Liar, named};
+use crate::liar::{LIAR_CORES, Liar, Named, named as lie};
 use crate::vo::site_id;
 
 /// Days that history reaches back, and some for clocks that are ahead.
@@ -122,25 +122,29 @@ impl Invariant for Bounded {
 
     fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         self.after_step(seen, checks)?;
-        let must_be_named = |liar: &&Liar| {
-            let is_named = named(&liar.lie).is_some_and(|lie| lie.is_named);
-            is_named && seen.facts.lied.contains(&liar.site)
-        };
-        for liar in seen.liars.iter().filter(must_be_named) {
-            let short = site_id(liar.site).short();
-            let notices = seen.nodes().flat_map(|node| &seen.world.node(node).notices);
+        let have_lied = |liar: &&Liar| seen.facts.lied.contains(&liar.site);
+        for liar in seen.liars.iter().filter(have_lied) {
+            let (site, does) = (liar.site, &liar.lie);
             *checks += 1;
-            if !notices
-                .into_iter()
-                .any(|notice| notice.to_string().contains(&short))
-            {
-                let message = format!(
-                    "nobody has named site {}, which lies: {}",
-                    liar.site, liar.lie
-                );
-                return Err(Violation::of_all(message));
-            }
+            let message = match lie(does).map(|lie| lie.named) {
+                Some(Named::For(code, why)) if !is_named(seen, site, code, why) => {
+                    format!("nobody has named site {site}, which lies ({does}): `{code}` {why}")
+                }
+                Some(Named::Nothing) => format!("site {site} counts its own lie ({does})"),
+                _ => continue,
+            };
+            return Err(Violation::of_all(message));
         }
         Ok(())
     }
+}
+
+/// Whether an honest site has told its operator so about a site.
+fn is_named(seen: &Seen<'_>, site: usize, code: &str, why: &str) -> bool {
+    let short = site_id(site).short();
+    let mut notices = seen.nodes().flat_map(|node| &seen.world.node(node).notices);
+    notices.any(|notice| {
+        let text = notice.to_string();
+        notice.code() == code && text.contains(&short) && text.contains(why)
+    })
 }

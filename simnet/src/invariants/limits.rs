@@ -1,13 +1,15 @@
 //! Queues, memory and per-peer state stay within named limits.
 //!
 //! Invariant checked: the lists that a site keeps for people, the heads and parts that it stores of
-//! each site, and what waits in the world for each pair of nodes do not grow with time.
+//! each site, and what waits in the world for each pair of nodes do not grow with time; and what a node
+//! has stored it finds whole when it starts, unless its disk has flipped a bit; and nobody asks for ever
+//! whoever has nothing to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{SiteId, VoId};
 use fairmesh_site::gossip::{HEADS_MAX, PARTS_MAX};
-use fairmesh_site::{HeadId, Table};
+use fairmesh_site::{HeadId, Notice, Site, Table};
 
 use super::{Invariant, Seen, Violation};
 
@@ -20,6 +22,10 @@ const UNMAPPED_MAX: usize = 10_000;
 /// Events that wait for each ordered pair of nodes: an exchange each way, its timeout, sessions that
 /// are looked at, pushes under way and those that are played back later.
 const QUEUED_PER_PAIR_MAX: usize = 400;
+
+/// How often in a row a peer is asked that answers each time that it is to be asked in full: by each kind
+/// of pull of each VO twice, and some room.
+const IN_VAIN_MAX: u32 = 32;
 
 /// Deep checks between two looks at the stores: they cost O(rows).
 const DEEP_BETWEEN: u64 = 64;
@@ -72,8 +78,27 @@ impl Limits {
     }
 }
 
+/// What a node stores together it finds together.
+fn check_start(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
+    let is_bad = |notice: &&Notice| matches!(notice, Notice::BadRow { .. });
+    match site.notices().find(is_bad) {
+        Some(notice) if seen.world.faults().of("flip_bit") == 0 => {
+            Err(Violation::at(node, format!("says: {notice}")))
+        }
+        _ => Ok(1),
+    }
+}
+
 impl Invariant for Limits {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        let mut in_vain = seen.facts.in_vain.iter();
+        if let Some((node, of, times)) = in_vain.find(|(.., times)| *times > IN_VAIN_MAX) {
+            let message = format!(
+                "asks site {} for the {times}th time, which always says to ask in full",
+                of.short()
+            );
+            return Err(Violation::at(*node, message));
+        }
         if !seen.deep {
             return Ok(());
         }
@@ -92,7 +117,7 @@ impl Invariant for Limits {
                 ("unmapped origins", site.unmapped().count(), UNMAPPED_MAX),
                 ("peers", site.peers().len(), count),
             ];
-            *checks += 3;
+            *checks += 3 + check_start(seen, node, site)?;
             if let Some((what, have, most)) = lists.into_iter().find(|(_, have, most)| have > most)
             {
                 let message = format!("keeps {have} {what}; {most} is the limit");

@@ -104,8 +104,15 @@ impl Tamper for Liars {
         let Some(liar) = self.of.get_mut(&node) else {
             return;
         };
-        if is_over && liar.how != How::Forged(Forged::AskAgain) {
-            return;
+        match liar.how {
+            How::Forged(Forged::AskAgain) => {}
+            // Nothing that it signs any more decides which of its heads stays.
+            How::Forged(Forged::Contradiction) if is_over => {
+                effects.retain(|of| !matches!(of, Effect::Push { .. } | Effect::Answer { .. }));
+                return;
+            }
+            _ if is_over => return,
+            _ => {}
         }
         for effect in effects.iter() {
             liar.forger.sees(effect);

@@ -12,7 +12,7 @@ use fairmesh_model::{
     AccountPath, ContentHash, Counters, Incarnation, Millis, Seq, Signed, SigningKey, SiteId, Span,
     VoId, WallTime, WindowLength,
 };
-use fairmesh_site::gossip::wire::{HeadItem, PullAnswer, Push, Response, Told};
+use fairmesh_site::gossip::wire::{FRAME_BYTES_MAX, HeadItem, PullAnswer, Push, Response, Told};
 use fairmesh_site::gossip::{
     Head, Kinds, ManifestRow, PART_BYTES_MAX, PARTS_MAX, PartKey, Replica,
 };
@@ -38,8 +38,12 @@ const WINDOWS: u64 = 24;
 /// Bytes of the longest push.
 const PUSH_BYTES: usize = 60_000;
 
-/// Parts of the largest head that is served: with their names just below what an answer holds.
-const LARGEST_PARTS: u32 = 15;
+/// Parts of the largest head that is served: with their names just what an answer holds, so that nothing
+/// else goes into it.
+const LARGEST_PARTS: usize = FRAME_BYTES_MAX / PART_BYTES_MAX;
+
+/// What an answer counts for a part beside its bytes.
+const PART_NAMED_BYTES: usize = 16;
 
 /// Large heads that are served in a run: each costs everybody milliseconds, which is not the point.
 const LARGE_HEADS: u64 = 24;
@@ -158,9 +162,9 @@ impl Forger {
                 false
             }
             (Ok(Response::Pull(mut answer)), Some(vo)) => {
-                self.made += 1;
                 let item = self.forging(vo).and_then(|forging| forging.item(what));
                 let is_made = item.is_some();
+                self.made += u64::from(is_made);
                 answer.heads.extend(item);
                 *bytes = Response::Pull(answer).to_bytes();
                 is_made
@@ -192,19 +196,23 @@ impl Forging<'_> {
         let last = self.last.claimed();
         let ahead = last.incarnation.0 + self.made;
         let made = match what {
-            Forged::Contradiction => vec![self.contradiction()],
+            Forged::Contradiction => self.contradictions(),
             Forged::Ahead => {
-                let (at, seq) = (last.at.after(YEARS), last.seq.next());
-                vec![self.bare(Head {
-                    at,
-                    seq,
-                    ..last.clone()
-                })]
+                let push = self.with(ahead, Parts::new());
+                let at = last.at.after(YEARS);
+                vec![push.and_then(|push| self.signed_anew(&push, |head| Head { at, ..head }))]
             }
             Forged::Running => vec![self.with(ahead, running())],
             Forged::Incarnations => {
                 let any = |_| self.with(random.between(1, u64::MAX >> 1), Parts::new());
-                (0..INCARNATIONS).map(any).collect()
+                let beside = |head| Head {
+                    covers: Vec::new(),
+                    ..head
+                };
+                let pushes = (0..INCARNATIONS).map(any);
+                pushes
+                    .map(|push| self.signed_anew(&push?, beside))
+                    .collect()
             }
             Forged::EmptyCells => vec![self.with(ahead, self.empty_cells())],
             Forged::OverClaim => {
@@ -227,7 +235,7 @@ impl Forging<'_> {
                 })]
             }
             Forged::Stranger => {
-                let stranger = key("stranger", self.of.site);
+                let stranger = key("stranger", usize::try_from(self.made).unwrap_or(0));
                 let site = stranger.site_id();
                 vec![bare(
                     Head {
@@ -267,10 +275,12 @@ impl Forging<'_> {
                 self.served(&rows, Told::Manifest(rows.clone()))
             }
             Forged::Largest => {
-                let part = |part: u32| {
+                let named = FRAME_BYTES_MAX - LARGEST_PARTS * PART_NAMED_BYTES;
+                let part = |part: usize| {
                     let byte = part.to_le_bytes()[0];
                     let name = PartKey::new(UNKNOWN, &[byte]);
-                    (name, ByteBuf::from(vec![byte; PART_BYTES_MAX]))
+                    let rest = named - part * PART_BYTES_MAX;
+                    (name, ByteBuf::from(vec![byte; rest.min(PART_BYTES_MAX)]))
                 };
                 let parts: Vec<_> = (0..LARGEST_PARTS).map(part).collect();
                 let rows = parts.iter().map(|(name, bytes)| {
@@ -288,7 +298,7 @@ impl Forging<'_> {
         let last = self.last.claimed();
         let head = Head {
             incarnation: Incarnation(last.incarnation.0 + 1),
-            seq: Seq(self.made),
+            seq: Seq(self.made + 1),
             root: root_of(rows),
             covers: Vec::new(),
             ..last.clone()
@@ -298,24 +308,34 @@ impl Forging<'_> {
         Some(HeadItem { head, told })
     }
 
-    /// Another head with the number of the last one: now of the same content, now of other content.
-    fn contradiction(&self) -> Option<Vec<u8>> {
+    /// Now another head with the number of the last one and its content, now one of other content, now
+    /// two with the next number, of which some hear the one first and some the other.
+    fn contradictions(&self) -> Vec<Option<Vec<u8>>> {
         let last = self.last.claimed();
         let at = last.at.after(Millis(self.made));
-        if self.made.is_multiple_of(2) {
-            return self.bare(Head { at, ..last.clone() });
+        let with = |charge, seq| {
+            let ahead = last.incarnation.0 + self.made;
+            let cells = self.cells(last.at, &[(path("/g0/u0"), charge)]);
+            self.signed_anew(&self.with(ahead, cells)?, |head| Head {
+                at,
+                seq,
+                root: head.root,
+                ..last.clone()
+            })
+        };
+        match self.made % 3 {
+            0 => vec![self.bare(Head { at, ..last.clone() })],
+            1 => vec![with(1, last.seq)],
+            _ => vec![with(1, last.seq.next()), with(2, last.seq.next())],
         }
-        let ahead = last.incarnation.0 + self.made;
-        let push = self.with(ahead, self.cells(last.at, &[(path("/g0/u0"), 1)]))?;
-        let Ok(Push::Head(head, delta)) = Push::from_bytes(&push) else {
+    }
+
+    /// A push of another head beside what the pushed one changes.
+    fn signed_anew(&self, push: &[u8], other: impl FnOnce(Head) -> Head) -> Option<Vec<u8>> {
+        let Ok(Push::Head(head, delta)) = Push::from_bytes(push) else {
             return None;
         };
-        let root = Signed::<Head>::parse(&head).ok()?.claimed().root;
-        let head = Head {
-            at,
-            root,
-            ..last.clone()
-        };
+        let head = other(Signed::<Head>::parse(&head).ok()?.claimed().clone());
         let signed = Signed::sign(head, &[&self.of.key]).ok()?;
         let head = ByteBuf::from(signed.bytes().to_vec());
         Some(Push::Head(head, delta).to_bytes())

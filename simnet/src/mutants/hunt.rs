@@ -16,7 +16,7 @@ use fairmesh_model::mutant;
 use super::{ENDLESS, Found, Hunted, Mutant, PANIC};
 use crate::check::Run;
 use crate::invariants::{LIVENESS, TABLE};
-use crate::liar::{Choice, LIES};
+use crate::liar::{self, Choice, LIES, Lie};
 use crate::swarm::Options;
 
 /// Steps of a run that count as endless. A sound one takes a tenth at most.
@@ -55,29 +55,37 @@ fn run_of(seed: Seed, own: Option<&'static str>) -> Run {
 /// The Grid of a seed: few sites and hours, so that a hundred are run where a campaign runs ten. Of four
 /// one is as drawn at some pace, one has more crashes, and two have members that lie, each lie in turn.
 fn options_of(seed: Seed) -> Options {
-    let lie = usize::try_from(seed.0 / 2).unwrap_or(0) % LIES.len();
-    let lie = Choice::One(&LIES[lie]);
     let sites = SITES.0 + usize::try_from(seed.0 % SITES.1).unwrap_or(0);
     let options = Options::draw_of(seed, sites, Some(MINUTES));
-    match seed.0 % 4 {
-        1 => options.with_pace(seed),
-        2 => options.with_crashes(),
-        3 => options.with_pace(seed).with_lies(seed, lie),
-        _ => options.with_lies(seed, lie),
+    match (seed.0 % 4, lie_of(seed)) {
+        (1, _) => options.with_pace(seed),
+        (_, None) => options.with_crashes(),
+        (3, Some(lie)) => options.with_pace(seed).with_lies(seed, Choice::One(lie)),
+        (_, Some(lie)) => options.with_lies(seed, Choice::One(lie)),
     }
+}
+
+/// The lie that is told in the Grid of a seed: half of them have one, each lie in turn.
+fn lie_of(seed: Seed) -> Option<&'static Lie> {
+    let turn = usize::try_from(seed.0 / 2).unwrap_or(0);
+    matches!(seed.0 % 4, 0 | 3).then(|| &LIES[turn % LIES.len()])
 }
 
 /// A Grid that an invariant is about.
 fn options_for(name: &str, seed: Seed) -> Options {
-    let mut options = Options::draw_of(seed, SITES.0 + 1, Some(MINUTES / 2));
+    let mut options = Options::draw_of(seed, SITES.0, Some(MINUTES / 3));
     let faults = &mut options.faults;
     match name {
         "incarnations" | "policies" | "limits" => faults.crashes += 4,
+        "clocks" => faults.clock_jumps += 8,
         "owner" => faults.departures += 8,
         "prices" => faults.reconfigurations += 4,
         "privacy" => faults.removals += 8,
         "expired" => options.vos.iter_mut().for_each(|vo| vo.expires_hours = 1),
-        "liars" => options = options.with_lies(seed, Choice::One(&LIES[0])),
+        "liars" => {
+            let lie = liar::named("documents").expect("it is in the table");
+            options = options.with_lies(seed, Choice::One(lie));
+        }
         _ => {}
     }
     options
@@ -95,8 +103,7 @@ fn hunt_with(
         reached: 0,
         found: None,
     };
-    while hunted.found.is_none() && hunted.seeds < seeds_max {
-        let seed = Seed(first.0.wrapping_add(hunted.seeds));
+    for seed in order(of, first, seeds_max) {
         let planted = mutant::plant(&of.name);
         let found = failure_of(seed, own);
         hunted.reached += u64::from(mutant::reached() > 0);
@@ -108,8 +115,23 @@ fn hunt_with(
             seed: seed.0,
             message,
         });
+        if hunted.found.is_some() {
+            break;
+        }
     }
     hunted
+}
+
+/// The seeds, those first in which the lie is told that shows the fault.
+fn order(of: &Mutant, first: Seed, seeds_max: u64) -> Vec<Seed> {
+    let seeds = (0..seeds_max).map(|index| Seed(first.0.wrapping_add(index)));
+    let is_told = |seed: &Seed| of.lie.as_deref() == lie_of(*seed).map(|lie| lie.name);
+    let (mut seeds, others): (Vec<_>, Vec<_>) = match of.lie {
+        Some(_) => seeds.partition(is_told),
+        None => (seeds.collect(), Vec::new()),
+    };
+    seeds.extend(others);
+    seeds
 }
 
 /// Whether the seed passes where nothing is planted.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::*;
 use crate::invariants::{LIVENESS, TABLE as INVARIANTS};
+use crate::liar;
 
 /// Where the macros themselves are.
 const SWITCH: &str = "mutant.rs";
@@ -46,6 +47,12 @@ fn each_fault_has_a_row_and_each_row_a_hook() {
     let told: BTreeSet<String> = TABLE.iter().map(|mutant| mutant.name.clone()).collect();
     assert_eq!(told.len(), TABLE.len(), "a name stands for one fault");
     assert_eq!(hooked, told);
+}
+
+#[test]
+fn a_fault_is_shown_by_a_lie_that_there_is() {
+    let mut lies = TABLE.iter().filter_map(|mutant| mutant.lie.as_deref());
+    assert_eq!(lies.find(|lie| liar::named(lie).is_none()), None);
 }
 
 #[test]

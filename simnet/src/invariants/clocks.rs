@@ -1,0 +1,58 @@
+//! Who knows better than his own clock goes by what he knows.
+//!
+//! Invariant checked: a site signs nothing while its clock is ahead of its peers' by more than the
+//! tolerance, where these have always been right. Deliberately not here: Grids with liars, and clocks
+//! that are behind, by which a head that comes back looks as one that is signed.
+
+use std::collections::BTreeSet;
+
+use fairmesh_model::WallTime;
+
+use super::{Invariant, Seen, Violation};
+
+/// Tolerances of clocks by which a head may be ahead: one is allowed, and peers' clocks are known as
+/// they were when they were told.
+const TOLERANCES: u64 = 2;
+
+/// The checker.
+pub(super) struct Clocks {
+    /// Nodes whose clocks were wrong when they did something.
+    were_wrong: BTreeSet<usize>,
+}
+
+impl Clocks {
+    pub(super) fn new(_nodes: usize) -> Self {
+        Self {
+            were_wrong: BTreeSet::new(),
+        }
+    }
+}
+
+/// By how many milliseconds a time is off.
+fn off(seen: &Seen<'_>, at: WallTime) -> u64 {
+    at.0.abs_diff(seen.world.true_wall().0)
+}
+
+impl Invariant for Clocks {
+    fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        let Some(node) = seen.node.filter(|_| seen.liars.is_empty()) else {
+            return Ok(());
+        };
+        let tolerance = seen.world.node(node).config.timing.clock_tolerance.0;
+        if off(seen, seen.world.now_at(node).wall) > tolerance {
+            self.were_wrong.insert(node);
+        }
+        if self.were_wrong.iter().any(|other| *other != node) {
+            return Ok(());
+        }
+        for signed in seen.facts.heads.iter().filter(|signed| signed.own) {
+            *checks += 1;
+            let (at, by) = (signed.head.at, off(seen, signed.head.at));
+            if at > seen.world.true_wall() && by > TOLERANCES * tolerance {
+                let message = format!("signs while its clock is {} s ahead", by / 1_000);
+                return Err(Violation::at(node, message));
+            }
+        }
+        Ok(())
+    }
+}
