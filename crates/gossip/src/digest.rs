@@ -19,7 +19,7 @@ use serde_bytes::ByteBuf;
 pub type Vector = BTreeMap<(SiteId, Incarnation), (Seq, u32)>;
 
 /// A vector, in full or as the difference from one that the peer holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VectorFrame {
     /// Hash of the vector that the changes are relative to; absent in a full one.
     #[serde(default, rename = "b", skip_serializing_if = "Option::is_none")]
@@ -42,10 +42,8 @@ impl VectorFrame {
             .iter()
             .map(|((site, incarnation), (seq, tag))| (*site, *incarnation, *seq, *tag));
         Self {
-            base: None,
-            changed: Vec::new(),
-            gone: Vec::new(),
             new: new.collect(),
+            ..Self::default()
         }
     }
 
@@ -53,9 +51,7 @@ impl VectorFrame {
     pub fn since(base: &Vector, vector: &Vector) -> Self {
         let mut frame = Self {
             base: Some(name_of(base)),
-            changed: Vec::new(),
-            gone: Vec::new(),
-            new: Vec::new(),
+            ..Self::default()
         };
         for (position, (head, (before, tag_before))) in (0..).zip(base) {
             match vector.get(head) {

@@ -167,11 +167,9 @@ impl HeadSet {
                 return Offered::Forks(held.clone());
             }
         }
-        let is_known =
-            |held: &Arc<Verified<Head>>| held.hash() == head.hash() || covers(held, head);
         let too_low =
             self.heads.len() >= HEADS_MAX && self.heads.keys().next() > Some(&body.incarnation);
-        if too_low || self.iter().any(is_known) || self.is_past(body.at, self.newest_at()) {
+        if too_low || self.knows(head) || is_past(self.history, body.at, self.newest_at()) {
             Offered::Known
         } else {
             Offered::Fresh
@@ -180,37 +178,31 @@ impl HeadSet {
 
     /// Joins a head in. Returns the incarnations whose heads went, or whose head was replaced.
     pub fn insert(&mut self, head: Arc<Verified<Head>>) -> Vec<Incarnation> {
-        let is_known =
-            |held: &Arc<Verified<Head>>| held.hash() == head.hash() || covers(held, &head);
-        if self.iter().any(is_known) {
+        if self.knows(&head) {
             return Vec::new();
         }
-        let (incarnation, mut gone) = (head.body().incarnation, Vec::new());
-        self.heads.retain(|held, kept| {
-            let stays = !covers(&head, kept);
-            if !stays {
-                gone.push(*held);
-            }
-            stays
-        });
-        self.heads.insert(incarnation, head);
-        let newest = self.newest_at();
-        let history = self.history;
-        self.heads.retain(|held, kept| {
-            let stays = !is_past(history, kept.body().at, newest);
-            if !stays {
-                gone.push(*held);
-            }
-            stays
-        });
+        let mut gone = self.take_out(|kept| covers(&head, kept));
+        self.heads.insert(head.body().incarnation, head);
+        let (history, newest) = (self.history, self.newest_at());
+        gone.extend(self.take_out(|kept| is_past(history, kept.body().at, newest)));
         while self.heads.len() > HEADS_MAX && !mutated!(HeadsUnbounded) {
             gone.extend(self.heads.pop_first().map(|(lowest, _)| lowest));
         }
         gone
     }
 
-    fn is_past(&self, at: WallTime, newest: Option<WallTime>) -> bool {
-        is_past(self.history, at, newest)
+    fn take_out(&mut self, goes: impl Fn(&Verified<Head>) -> bool) -> Vec<Incarnation> {
+        let gone = self.heads.iter().filter(|(_, kept)| goes(kept));
+        let gone: Vec<Incarnation> = gone.map(|(incarnation, _)| *incarnation).collect();
+        self.heads
+            .retain(|incarnation, _| !gone.contains(incarnation));
+        gone
+    }
+
+    /// Whether a head is held, or covered by one that is.
+    fn knows(&self, head: &Verified<Head>) -> bool {
+        let knows = |held: &Arc<Verified<Head>>| held.hash() == head.hash() || covers(held, head);
+        self.iter().any(knows)
     }
 }
 

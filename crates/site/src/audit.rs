@@ -65,26 +65,25 @@ impl Audit {
             jobs: 1,
             charge: refund.charge,
         };
-        let known = self.0.entry(key_of(&entry));
-        let known = known.and_modify(|known| {
-            known.jobs += 1;
-            known.charge = known.charge.saturating_add(refund.charge);
-            known.at = known.at.max(refund.at);
-        });
-        known.or_insert(entry);
+        self.put(entry, u64::saturating_add);
     }
 
     /// Joins in what this site had told.
     pub(crate) fn join(&mut self, entries: Vec<AuditEntry>) {
         for entry in entries {
-            let known = self
-                .0
-                .entry(key_of(&entry))
-                .or_insert_with(|| entry.clone());
-            known.jobs = known.jobs.max(entry.jobs);
-            known.charge = known.charge.max(entry.charge);
-            known.at = known.at.max(entry.at);
+            self.put(entry, u64::max);
         }
+    }
+
+    fn put(&mut self, entry: AuditEntry, combine: impl Fn(u64, u64) -> u64) {
+        let (jobs, charge, at) = (entry.jobs, entry.charge, entry.at);
+        let known = self.0.entry(key_of(&entry));
+        let known = known.and_modify(|known| {
+            known.jobs = combine(known.jobs, jobs);
+            known.charge = combine(known.charge, charge);
+            known.at = known.at.max(at);
+        });
+        known.or_insert(entry);
     }
 
     /// Lets go of the days that ended by `horizon`: what they took back counts no more.
@@ -123,15 +122,8 @@ fn part_key(day: u32, piece: u8) -> PartKey {
 }
 
 fn key_of(entry: &AuditEntry) -> Key {
-    let (path, by, why) = (&entry.path, &entry.by, &entry.why);
-    let day = day_of(entry.at);
-    (
-        day,
-        path.clone(),
-        by.clone(),
-        why.clone(),
-        entry.incarnation,
-    )
+    let AuditEntry { path, by, why, .. } = entry.clone();
+    (day_of(entry.at), path, by, why, entry.incarnation)
 }
 
 fn day_of(at: WallTime) -> u32 {

@@ -74,14 +74,7 @@ pub(crate) fn charge(
         late: false,
     };
     let mut last = span_at(until.before(Millis(1)).max(record.start), rules);
-    let mut at = from;
-    while at < until {
-        let span = span_at(at, rules);
-        let end = if at < rules.latest {
-            mutant!(UsageInFirstWindow, span.end(rules.window), until).min(until)
-        } else {
-            until
-        };
+    for (span, at, end) in pieces(from, until, rules) {
         // Differences of what was used until then, so that nothing is lost to rounding.
         let used = |until: WallTime| rate.counters(until.since(record.start));
         let counters = used(end).minus(used(at));
@@ -97,7 +90,6 @@ pub(crate) fn charge(
             push(&mut charge.parts, span, counters);
         }
         last = span;
-        at = end;
     }
     if !record.running && last.end(rules.window) > rules.horizon {
         push(
@@ -121,22 +113,33 @@ pub(crate) fn spread(start: WallTime, mark: JobMark, rules: &Rules) -> Vec<(Span
         u64::try_from(part).unwrap_or(mark.charge).min(mark.charge)
     };
     let mut parts = Vec::new();
-    let mut at = start;
-    while at < mark.charged_until {
-        let span = span_at(at, rules);
-        let end = if at < rules.latest {
-            span.end(rules.window).min(mark.charged_until)
-        } else {
-            mark.charged_until
-        };
+    for (span, at, end) in pieces(start, mark.charged_until, rules) {
         let counters = Counters {
             charge: by(end) - by(at),
             ..Counters::default()
         };
         push(&mut parts, span, counters);
-        at = end;
     }
     parts
+}
+
+/// A time cut at the ends of the spans that it is counted in: each span, and from when until when. What
+/// is later than now counts as of now.
+fn pieces(
+    from: WallTime,
+    until: WallTime,
+    rules: &Rules,
+) -> impl Iterator<Item = (Span, WallTime, WallTime)> {
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let (begin, span) = (at, span_at(at, rules));
+        at = if begin < rules.latest {
+            mutant!(UsageInFirstWindow, span.end(rules.window), until).min(until)
+        } else {
+            until
+        };
+        (begin < until).then_some((span, begin, at))
+    })
 }
 
 fn push(parts: &mut Vec<(Span, Counters)>, span: Span, counters: Counters) {

@@ -9,7 +9,7 @@ use fairmesh_model::{Now, SiteId, Verified, VoId, cbor, mutant, mutated};
 use crate::event::{Effect, Reply, Ticket, Verdict};
 use crate::notice::Notice;
 use crate::site::Site;
-use crate::store::{Table, Write, hash_key};
+use crate::store::{Table, Write, vo_key};
 use crate::vo::DocumentRefused;
 
 impl Site {
@@ -75,7 +75,7 @@ impl Site {
         };
         let is_charter = held.policies.charter().map(Verified::hash) != charter;
         let is_first = is_charter && charter.is_none();
-        let key = hash_key(vo, hash.as_bytes());
+        let key = vo_key(vo, hash.as_bytes());
         let document = Write::set(Table::Documents, key, bytes.to_vec());
         let seen = cbor::to_vec(&held.policies.highest_seen());
         let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);

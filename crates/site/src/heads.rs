@@ -19,7 +19,7 @@ use crate::notice::Notice;
 use crate::own::{Counted, Own};
 use crate::published::moved;
 use crate::site::Site;
-use crate::store::{Table, Write, head_row, site_key};
+use crate::store::{Table, Write, head_row, vo_key};
 use crate::vo::Vo;
 
 /// When the next head of a VO is due.
@@ -291,7 +291,11 @@ impl Site {
         if let Some(heads) = self.vos[&vo].replica.proof_of(site) {
             let [a, b] = heads.map(|head| serde_bytes::ByteBuf::from(head.bytes().to_vec()));
             let row = cbor::to_vec(&(&a, &b));
-            self.persist(vec![Write::set(Table::Proofs, site_key(vo, site), row)]);
+            self.persist(vec![Write::set(
+                Table::Proofs,
+                vo_key(vo, site.as_bytes()),
+                row,
+            )]);
             let bytes = Push::Proof(a, b).to_bytes();
             self.effects.push(Effect::Push { vo, bytes });
         }

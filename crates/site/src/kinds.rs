@@ -113,7 +113,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Reads what a site has written of its own; `None` for anything else, and where machines or queues are
+    /// Reads what a site has written of its own, the pieces put together; `None` for anything else, and where machines or queues are
     /// not what an owner may declare: they are divided by, and printed.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let most = usize::from(DESCRIPTION_PIECES_MAX) * PART_BYTES_MAX;
@@ -140,11 +140,6 @@ pub(crate) fn description_parts(description: &Description) -> BTreeMap<PartKey, 
         .collect()
 }
 
-/// The inverse of [`description_parts`]; `None` for what is none.
-pub(crate) fn description_of(pieces: &[&[u8]]) -> Option<Description> {
-    Description::from_bytes(&pieces.concat())
-}
-
 #[cfg(test)]
 mod tests {
     use fairmesh_model::documents::{HOSTS_MAX, MACHINE_CLASSES_MAX, QUEUES_MAX};
@@ -164,7 +159,7 @@ mod tests {
     fn read(description: &Description) -> Option<Description> {
         let parts = description_parts(description);
         let pieces: Vec<&[u8]> = parts.values().map(Vec::as_slice).collect();
-        description_of(&pieces)
+        Description::from_bytes(&pieces.concat())
     }
 
     #[test]

@@ -198,16 +198,20 @@ impl Own {
     pub(crate) fn set_parts(&mut self, vo: VoId, kind: u8, parts: BTreeMap<PartKey, Vec<u8>>) {
         let cells = self.cells.entry(Some(vo)).or_default();
         let held = cells.others.entry(kind).or_default();
-        cells.others_changed |= *held != parts;
+        let gone = held.keys().filter(|key| !parts.contains_key(*key));
+        let gone = gone.map(|key| (key.clone(), None));
+        let news = parts
+            .iter()
+            .filter(|(key, bytes)| held.get(*key) != Some(*bytes));
+        let news = news.map(|(key, bytes)| (key.clone(), Some(bytes.clone())));
+        cells.pending.extend(gone.chain(news));
         *held = parts;
     }
 
     /// Whether anything of the VO differs from what the last head named.
     pub(crate) fn has_unpublished(&self, vo: VoId) -> bool {
-        let Some(cells) = self.cells.get(&Some(vo)) else {
-            return false;
-        };
-        !cells.dirty.is_empty() || cells.others_changed
+        let cells = self.cells.get(&Some(vo));
+        cells.is_some_and(|cells| !cells.dirty.is_empty() || !cells.pending.is_empty())
     }
 
     /// The parts that changed since the last head, for the next one; all where it is the first of this
@@ -223,9 +227,11 @@ impl Own {
         if all {
             cells.dirty.extend(cells.by_span.keys().copied());
             cells.tables.clear();
-            cells.named.clear();
+            let others = cells.others.values().flatten();
+            let others = others.map(|(key, bytes)| (key.clone(), Some(bytes.clone())));
+            cells.pending = others.collect();
         }
-        let mut changes = BTreeMap::new();
+        let mut changes = std::mem::take(&mut cells.pending);
         let waits = |span: &Span| span.start(window) > latest;
         let (wait, changed): (BTreeSet<Span>, BTreeSet<Span>) = std::mem::take(&mut cells.dirty)
             .into_iter()
@@ -246,18 +252,6 @@ impl Own {
             );
         }
         cells.tables.retain(|_, slices| !slices.is_empty());
-        let others = cells.others.values().flatten();
-        let others: BTreeMap<PartKey, Vec<u8>> = others
-            .map(|(key, bytes)| (key.clone(), bytes.clone()))
-            .collect();
-        let gone = cells.named.keys().filter(|key| !others.contains_key(*key));
-        changes.extend(gone.map(|key| (key.clone(), None)));
-        let news = others
-            .iter()
-            .filter(|(key, bytes)| cells.named.get(*key) != Some(*bytes));
-        changes.extend(news.map(|(key, bytes)| (key.clone(), Some(bytes.clone()))));
-        cells.named = others;
-        cells.others_changed = false;
         changes.into_iter().collect()
     }
 

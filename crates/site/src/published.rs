@@ -13,7 +13,7 @@ use fairmesh_gossip::{PartKey, Replica};
 use fairmesh_model::{AccountPath, CoreMillis, Counters, SiteId, Span, WindowLength, mutated};
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, join};
 
-use crate::kinds::{DESCRIPTION, Description, RUNNING, description_of, usage_slice};
+use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_slice};
 
 /// The longest, in days, that running jobs of a site are expected to go on using all of it: bounds what a list of
 /// them can add to an account.
@@ -193,7 +193,7 @@ impl Published {
     pub(crate) fn update_description(&mut self, replica: &Replica, site: SiteId) {
         let pieces = replica.newest_parts(site, DESCRIPTION);
         let pieces: Vec<&[u8]> = pieces.map(|(_, bytes)| &bytes[..]).collect();
-        self.sites.entry(site).or_default().described = description_of(&pieces);
+        self.sites.entry(site).or_default().described = Description::from_bytes(&pieces.concat());
     }
 
     /// Takes what a site's newest head says of running jobs. Returns by how much the expected charge of

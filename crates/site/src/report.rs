@@ -307,26 +307,21 @@ impl Site {
             return Ok(());
         };
         let mem_mib = member.mem_gib.map(|gib| u64::from(gib) * 1_024);
+        let cores = Some(u64::from(member.cores));
         let held = [
-            (
-                "cores",
-                u64::from(record.cores),
-                Some(u64::from(member.cores)),
-            ),
+            ("cores", u64::from(record.cores), cores),
             ("GPUs", u64::from(record.gpus), member.gpus.map(u64::from)),
             ("MiB of memory", record.mem_mib, mem_mib),
         ];
-        let beyond = held.iter().find_map(|(what, held, has)| {
-            let has = has.filter(|has| held > has)?;
-            Some((what, held, has))
-        });
-        let Some((what, held, has)) = beyond else {
-            return Ok(());
-        };
-        Err(format!(
-            "job `{}` held {held} {what}, and this site has {has} by the charter: is one of the two wrong?",
-            record.key.job
-        ))
+        for (what, held, has) in held {
+            if let Some(has) = has.filter(|has| held > *has) {
+                return Err(format!(
+                    "job `{}` held {held} {what}, and this site has {has} by the charter: is one of the two wrong?",
+                    record.key.job
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The rules that usage of a VO (or of the site itself) is counted under.

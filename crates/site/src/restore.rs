@@ -140,11 +140,8 @@ impl Site {
                 self.bad_row(now, "head");
             }
         }
-        let own = self
-            .vos
-            .values()
-            .flat_map(|vo| vo.replica.heads_of(self.id));
-        self.last_head_at = own.map(|head| head.body().at).max().unwrap_or_default();
+        let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.id));
+        self.last_head_at = signed_at.max().unwrap_or_default();
     }
 
     fn restore_proofs(&mut self, now: Now, rows: Vec<KeyValue>) {

@@ -317,12 +317,8 @@ impl Site {
 
     fn reconfigure(&mut self, now: Now, mut config: SiteConfig) {
         let named: BTreeSet<VoId> = config.vos.values().copied().collect();
-        let leaves: Vec<VoId> = self
-            .vos
-            .keys()
-            .filter(|vo| !named.contains(vo))
-            .copied()
-            .collect();
+        let mut leaves = self.vo_ids();
+        leaves.retain(|vo| !named.contains(vo));
         if !leaves.is_empty() {
             // What was counted for them is theirs.
             self.publish_all(now);

@@ -213,14 +213,9 @@ pub(crate) fn origin_key(origin: &Origin) -> Vec<u8> {
     ContentHash::of(&cbor::to_vec(origin)).as_bytes().to_vec()
 }
 
-/// Key of a document.
-pub(crate) fn hash_key(vo: VoId, hash: &[u8; 32]) -> Vec<u8> {
-    [vo.as_bytes().as_slice(), hash].concat()
-}
-
-/// Key of a site's row in a VO.
-pub(crate) fn site_key(vo: VoId, site: SiteId) -> Vec<u8> {
-    [vo.as_bytes().as_slice(), site.as_bytes()].concat()
+/// Key of a row in a VO: of a document by its hash, of a site by its id.
+pub(crate) fn vo_key(vo: VoId, of: &[u8; 32]) -> Vec<u8> {
+    [vo.as_bytes().as_slice(), of].concat()
 }
 
 /// The row of one of our own counters, which goes where nothing is counted. Its key has a hash of the

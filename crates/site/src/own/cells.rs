@@ -30,11 +30,9 @@ pub(super) struct Cells {
     pub(super) alone: BTreeSet<(Span, Of)>,
     /// The tables that the last head named, by span.
     pub(super) tables: BTreeMap<Span, BTreeSet<Slice>>,
-    /// Parts of the other kinds, by kind as they are to be, and as the last head named them.
+    /// Parts of the other kinds, by kind, and what of them is not as the last head named it.
     pub(super) others: BTreeMap<u8, BTreeMap<PartKey, Vec<u8>>>,
-    pub(super) named: BTreeMap<PartKey, Vec<u8>>,
-    /// Whether they may differ.
-    pub(super) others_changed: bool,
+    pub(super) pending: BTreeMap<PartKey, Option<Vec<u8>>>,
 }
 
 /// What bounds the usage of a VO: the capacity that its charter declares, over the length of its windows.
