@@ -12,6 +12,7 @@
 //! Source: FSGrid, section 4.3 (windows and factor, as in Maui); Slurm (half-life).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ethnum::U256;
 use fairmesh_model::{HistoryRule, Share, Span, Window, WindowLength, mutant, mutated};
@@ -23,7 +24,7 @@ pub const ONE: u64 = 1 << 32;
 /// writes a day's table in place of its hours after two days, so three leave a day of slack.
 pub const OLD_DAYS: u32 = 3;
 
-/// Longest table of precomputed weights, in windows. Bounds memory to 32 KiB a rule, whatever a
+/// Longest table of weights that are worked out once, in windows. Bounds memory to 32 KiB a rule, whatever a
 /// charter says; older ages are computed from the same formula when asked for.
 const TABLE_WINDOWS_MAX: u32 = 4_096;
 
@@ -39,25 +40,21 @@ pub struct WeightTable {
     rule: HistoryRule,
     length: WindowLength,
     roots: Arc<[u64]>,
-    near: Arc<[u64]>,
+    /// Weights that were asked for, plus one, by age; zero where none was: a tree asks for few of them.
+    near: Arc<[AtomicU64]>,
 }
 
 impl WeightTable {
     /// The weights of `rule` over windows of `length`. A zero in a field that must be at least 1
     /// is read as 1.
     pub fn new(rule: HistoryRule, length: WindowLength) -> Self {
-        let mut table = Self {
+        let ages = horizon_windows(rule).min(u64::from(TABLE_WINDOWS_MAX));
+        Self {
             rule,
             length,
             roots: roots(),
-            near: Arc::from([]),
-        };
-        let ages = table.horizon_windows().min(u64::from(TABLE_WINDOWS_MAX));
-        table.near = (0u32..)
-            .take_while(|age| u64::from(*age) < ages)
-            .map(|age| table.compute(age))
-            .collect();
-        table
+            near: (0..ages).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 
     /// The length of the windows that the ages are counted in.
@@ -73,22 +70,25 @@ impl WeightTable {
     /// How many windows back usage can still count. Whole days are weighed from their middle, so
     /// keep raw amounts a day longer than this.
     pub fn horizon_windows(&self) -> u64 {
-        match self.rule {
-            HistoryRule::Windows { length, count, .. } => {
-                u64::from(length.max(1)).saturating_mul(u64::from(count.max(1)))
-            }
-            HistoryRule::HalfLife { horizon, .. } | HistoryRule::None { horizon } => {
-                u64::from(horizon.max(1))
-            }
-            HistoryRule::RunningOnly => 0,
-        }
+        horizon_windows(self.rule)
     }
 
     /// The weight of usage `age` windows old, in units of 2^-32.
     pub fn weight_at_age(&self, age: u32) -> u64 {
         let age = mutant!(DecayOneWindowOff, age, age.saturating_add(1));
         let near = usize::try_from(age).ok().and_then(|age| self.near.get(age));
-        near.copied().unwrap_or_else(|| self.compute(age))
+        let Some(near) = near else {
+            return self.compute(age);
+        };
+        // Whoever else asks meanwhile works out the same number.
+        match near.load(Ordering::Relaxed) {
+            0 => {
+                let weight = self.compute(age);
+                near.store(weight + 1, Ordering::Relaxed);
+                weight
+            }
+            known => known - 1,
+        }
     }
 
     /// The weight of usage in `window`, seen from `reference`, in units of 2^-32. Usage ahead of
@@ -143,6 +143,19 @@ impl WeightTable {
             HistoryRule::None { .. } => ONE,
             HistoryRule::RunningOnly => 0,
         }
+    }
+}
+
+/// How many windows back usage can count by a rule.
+pub fn horizon_windows(rule: HistoryRule) -> u64 {
+    match rule {
+        HistoryRule::Windows { length, count, .. } => {
+            u64::from(length.max(1)).saturating_mul(u64::from(count.max(1)))
+        }
+        HistoryRule::HalfLife { horizon, .. } | HistoryRule::None { horizon } => {
+            u64::from(horizon.max(1))
+        }
+        HistoryRule::RunningOnly => 0,
     }
 }
 

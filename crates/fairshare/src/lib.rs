@@ -27,7 +27,7 @@ pub use charging::{
 };
 pub use deviation::{Deviation, DeviationVector, Level};
 pub use explain::{Explanation, explain};
-pub use history::{OLD_DAYS, WeightTable};
+pub use history::{OLD_DAYS, WeightTable, horizon_windows};
 pub use order::{RankedEntry, Ranking};
 pub use projection::{Context, JobPriority, Priority, Projection};
 pub use tree::{

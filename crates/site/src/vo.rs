@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_fairshare::WeightTable;
+use fairmesh_fairshare::horizon_windows;
 use fairmesh_gossip::{Replica, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
@@ -181,8 +181,7 @@ impl Vo {
         };
         let members: BTreeSet<SiteId> = charter.sites.iter().map(|member| member.site).collect();
         let window = charter.window;
-        // Only now, not at each report: this works out the weight of every window.
-        let windows = WeightTable::new(charter.history, window).horizon_windows();
+        let windows = horizon_windows(charter.history);
         if founded {
             self.published = Published::new(window);
         }
