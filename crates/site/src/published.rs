@@ -308,6 +308,7 @@ impl Published {
             return Sums::new();
         };
         let mut days: BTreeMap<u32, Vec<Cell<PathId>>> = BTreeMap::new();
+        let below = below.filter(|below| !below.is_root());
         let counts = |id: PathId| below.is_none_or(|below| self.paths.path(id).starts_with(below));
         let tables = spans
             .iter()

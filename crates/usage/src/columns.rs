@@ -122,6 +122,19 @@ pub(crate) fn decode_paths(bytes: &[u8]) -> Result<(Vec<AccountPath>, &[u8]), Ta
 
 /// Decodes the cells behind the paths.
 pub(crate) fn decode_cells(bytes: &[u8], paths: usize) -> Result<Vec<Indexed>, TableError> {
+    let (cells, mask) = read_cells(bytes, paths)?;
+    if cells.iter().any(|(_, _, counters)| counters.is_zero()) {
+        return Err(TableError::Zero);
+    }
+    if mask_of(&cells) == mask {
+        Ok(cells)
+    } else {
+        Err(TableError::Mask(mask))
+    }
+}
+
+/// The cells and the mask of columns, as they are where [`decode_cells`] has taken the bytes before.
+pub(crate) fn read_cells(bytes: &[u8], paths: usize) -> Result<(Vec<Indexed>, u64), TableError> {
     let mut rest = bytes;
     let blocks = count(&mut rest, "incarnations")?;
     let mut cells: Vec<Indexed> = Vec::new();
@@ -161,14 +174,7 @@ pub(crate) fn decode_cells(bytes: &[u8], paths: usize) -> Result<Vec<Indexed>, T
     if !rest.is_empty() {
         return Err(TableError::Trailing(rest.len()));
     }
-    if cells.iter().any(|(_, _, counters)| counters.is_zero()) {
-        return Err(TableError::Zero);
-    }
-    if mask_of(&cells) == mask {
-        Ok(cells)
-    } else {
-        Err(TableError::Mask(mask))
-    }
+    Ok((cells, mask))
 }
 
 fn read_counters(rest: &mut &[u8], mask: u64, cells: &mut [Indexed]) -> Result<(), TableError> {
@@ -222,10 +228,15 @@ fn put(out: &mut Vec<u8>, value: u64) {
 }
 
 fn take(rest: &mut &[u8], of: &'static str) -> Result<u64, TableError> {
+    if let Some((byte @ ..0x80, behind)) = rest.split_first() {
+        *rest = behind;
+        return Ok(u64::from(*byte));
+    }
     let (value, behind) = decode::u64(rest).map_err(|_| TableError::Varint(of))?;
-    // The decoder drops what a tenth byte has beyond 64 bits: that is another form of the number.
+    // The decoder refuses what is not minimal, but drops what a tenth byte has beyond 64 bits: that is
+    // another form of the number.
     let form = &rest[..rest.len() - behind.len()];
-    if encode::u64(value, &mut encode::u64_buffer()) != form {
+    if form.get(9).is_some_and(|tenth| *tenth > 1) {
         return Err(TableError::Varint(of));
     }
     *rest = behind;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fairmesh_model::{Counters, Incarnation};
 
-use crate::columns::{TableError, decode_cells, decode_paths};
+use crate::columns::{TableError, decode_cells, decode_paths, read_cells};
 use crate::paths::{PathId, Paths};
 
 /// How many cells a table has, if its bytes are one.
@@ -53,8 +53,9 @@ impl Table {
     /// # Panics
     /// Never: the bytes were decoded when they came.
     pub fn cells(&self) -> impl Iterator<Item = (Incarnation, PathId, Counters)> {
-        let cells = decode_cells(&self.bytes[self.cells_from..], self.ids.len());
-        let cells = cells.expect("it was decoded before").into_iter();
+        let cells = read_cells(&self.bytes[self.cells_from..], self.ids.len());
+        let (cells, _) = cells.expect("it was decoded before");
+        let cells = cells.into_iter();
         cells.map(|(incarnation, path, counters)| (incarnation, self.ids[path], counters))
     }
 }
