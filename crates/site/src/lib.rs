@@ -49,7 +49,7 @@ pub use fairmesh_gossip as gossip;
 pub use identity::{Account, IdentityMap, Pattern, Rule};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
-pub use query::{Health, PeerStatus, UsageCell, VoStatus};
+pub use query::{Health, Holding, PeerStatus, UsageCell, VoStatus};
 pub use restore::Row;
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};

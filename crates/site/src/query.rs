@@ -1,6 +1,6 @@
 //! What people may ask a site. Read-only; answers are plain data, tables are made elsewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_fairshare::Snapshot;
@@ -10,6 +10,7 @@ use fairmesh_model::{
     Span, StreamId, Verified, VoId, WallTime, Window, cbor, mutant,
 };
 use fairmesh_policy::{CompiledTree, Warning};
+use serde_bytes::ByteBuf;
 
 use crate::identity::Account;
 use crate::kinds::Description;
@@ -37,6 +38,19 @@ pub struct VoStatus {
     pub coverage: Coverage,
     /// What is not as it should be.
     pub warnings: Vec<String>,
+}
+
+/// What a site holds of a VO: of [`VoStatus`] what tells whether two sites hold the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// Version of the charter in force; 0 where there is none.
+    pub charter_version: u64,
+    /// Hash over all documents in force.
+    pub documents: Option<ContentHash>,
+    /// One hash over everything that the members have published, whenever they signed it last.
+    pub counters: Option<ContentHash>,
+    /// Uncovered heads: of each site and incarnation its seq.
+    pub heads: BTreeMap<StreamId, Seq>,
 }
 
 /// What a site knows of a peer.
@@ -125,18 +139,29 @@ impl Site {
             let warnings = charter
                 .map(|_| vo.policies.warnings(now.wall))
                 .unwrap_or_default();
+            let held = holding_of(vo);
             VoStatus {
                 vo: *id,
                 name: charter.map(|charter| charter.name.clone()),
-                charter_version: charter.map_or(0, |charter| charter.version),
-                documents: charter.map(|_| vo.policies.digest()),
-                counters: charter.map(|_| published_digest(vo)),
-                heads: heads_of(vo),
+                charter_version: held.charter_version,
+                documents: held.documents,
+                counters: held.counters,
+                heads: held.heads,
                 coverage: self.coverage_of(*id),
                 warnings: warnings.iter().map(ToString::to_string).collect(),
             }
         };
         self.vos.iter().map(status).collect()
+    }
+
+    /// What is held of each VO.
+    pub fn held(&self) -> impl Iterator<Item = (VoId, Holding)> {
+        self.vos.iter().map(|(id, vo)| (*id, holding_of(vo)))
+    }
+
+    /// What is held of one VO.
+    pub fn held_of(&self, vo: VoId) -> Option<Holding> {
+        self.vos.get(&vo).map(holding_of)
     }
 
     /// What answers rest on, over all VOs.
@@ -208,9 +233,9 @@ impl Site {
         let mount = self.shares.tree.view.mounts().get(&vo)?;
         let reader = self.shares.tree.view.reader();
         let entry = reader.entry(mount)?;
-        let mut rows: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut rows: Vec<(String, ByteBuf)> = Vec::new();
         self.shares.tree.digest(entry, |path, sum| {
-            rows.push((path.to_owned(), sum.to_be_bytes().to_vec()))
+            rows.push((path.to_owned(), ByteBuf::from(sum.to_be_bytes())))
         });
         Some(ContentHash::of(&cbor::to_vec(&(
             held.policies.digest(),
@@ -341,6 +366,16 @@ impl Site {
     }
 }
 
+fn holding_of(vo: &Vo) -> Holding {
+    let charter = vo.charter();
+    Holding {
+        charter_version: charter.map_or(0, |charter| charter.version),
+        documents: charter.map(|_| vo.policies.digest()),
+        counters: charter.map(|_| published_digest(vo)),
+        heads: heads_of(vo),
+    }
+}
+
 fn heads_of(vo: &Vo) -> BTreeMap<StreamId, Seq> {
     let row = |head: &Arc<Verified<Head>>| {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
@@ -361,9 +396,10 @@ fn sums<K: Ord>(counted: impl Iterator<Item = (K, Counters)>) -> BTreeMap<K, Cou
 
 /// One hash over the roots of the heads: heartbeats, which change their numbers, leave it as it is.
 fn published_digest(vo: &Vo) -> ContentHash {
-    let roots = vo
-        .replica
-        .heads()
-        .map(|head| (head.body().site, head.body().root));
-    ContentHash::of(&cbor::to_vec(&roots.collect::<BTreeSet<_>>()))
+    let roots = vo.replica.heads();
+    let roots = roots.map(|head| (head.body().site, head.body().root));
+    let mut roots: Vec<_> = roots.collect();
+    roots.sort_unstable();
+    roots.dedup();
+    ContentHash::of(&cbor::to_vec(&roots))
 }

@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 
-use fairmesh_model::{AccountPath, ContentHash, Counters, SiteId, VoId};
-use fairmesh_site::{Account, Site, VoStatus};
+use fairmesh_model::{AccountPath, ContentHash, Counters, SiteId, VoId, cbor};
+use fairmesh_site::{Account, Holding, Site};
 
 use super::{Invariant, Seen, Violation};
 
@@ -38,29 +38,29 @@ impl Agreement {
         &mut self,
         (node, life): (usize, u32),
         site: &Site,
-        status: &VoStatus,
+        (vo, held): (VoId, &Holding),
     ) -> Result<u64, Violation> {
-        let Some(held) = status.counters else {
+        let Some(held) = held.counters else {
             return Ok(0);
         };
         let now = (held, life);
-        if self.looked_at.insert((node, status.vo), now) == Some(now) {
+        if self.looked_at.insert((node, vo), now) == Some(now) {
             return Ok(0);
         }
         let account = Account {
-            vo: Some(status.vo),
+            vo: Some(vo),
             path: AccountPath::root(),
         };
         let mut checks = 0;
         let counted = site.usage_by_site(&account).into_iter();
         for (of, counters) in counted.filter(|(of, _)| *of != site.id()) {
             let first = (counters, node);
-            let (before, who) = *self.counters.entry((status.vo, held, of)).or_insert(first);
+            let (before, who) = *self.counters.entry((vo, held, of)).or_insert(first);
             checks += 1;
             if before != counters {
                 let message = format!(
                     "holds the same of VO {} as site {who} did, and counts something else of site {}",
-                    status.vo.short(),
+                    vo.short(),
                     of.short()
                 );
                 return Err(Violation::at(node, message));
@@ -73,10 +73,15 @@ impl Agreement {
         &mut self,
         node: usize,
         site: &Site,
-        status: &[VoStatus],
+        held: &[(VoId, Holding)],
     ) -> Result<u64, Violation> {
-        let held = status.iter().map(|of| (of.vo, of.documents, &of.heads));
-        let held = ContentHash::of(format!("{:?}", held.collect::<Vec<_>>()).as_bytes());
+        let row = |(vo, held): &(VoId, Holding)| {
+            let heads = held.heads.iter();
+            let heads = heads.map(|(stream, seq)| (stream.site, stream.incarnation, *seq));
+            (*vo, held.documents, heads.collect::<Vec<_>>())
+        };
+        let held: Vec<_> = held.iter().map(row).collect();
+        let held = ContentHash::of(&cbor::to_vec(&held));
         let summary = site.holdings();
         let (before, who) = *self.summaries.entry(held).or_insert((summary, node));
         if before != summary {
@@ -96,14 +101,14 @@ impl Invariant for Agreement {
             let Some(site) = seen.world.site(node) else {
                 continue;
             };
-            let status = site.vo_status(seen.world.now_at(node));
-            for status in &status {
+            let held: Vec<(VoId, Holding)> = site.held().collect();
+            for (vo, held) in &held {
                 let life = seen.world.node(node).life();
-                *checks += self.check_counters((node, life), site, status)?;
+                *checks += self.check_counters((node, life), site, (*vo, held))?;
             }
             // Proofs of forks are in the summary and not in the heads: there are none of honest sites.
             if seen.liars.is_empty() {
-                *checks += self.check_summary(node, site, &status)?;
+                *checks += self.check_summary(node, site, &held)?;
             }
         }
         Ok(())

@@ -36,9 +36,8 @@ impl Invariant for Expired {
             };
             let now = seen.world.now_at(node);
             let mounted = site_vos(seen, node);
-            let held = site.vo_status(now).into_iter();
-            let held = held.filter(|status| status.charter_version > 0);
-            let held: Vec<_> = held.map(|status| status.vo).collect();
+            let held = site.held().filter(|(_, held)| held.charter_version > 0);
+            let held: Vec<_> = held.map(|(vo, _)| vo).collect();
             let vos = seen.world.founded_vos().iter();
             let mut held = vos.filter(|vo| mounted.contains(&vo.id) && held.contains(&vo.id));
             // All documents of a VO expire at one time.

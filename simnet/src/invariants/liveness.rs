@@ -17,7 +17,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{ContentHash, Millis, MonoTime, Seq, StreamId, VoId, Window};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Seq, VoId, Window};
+use fairmesh_site::Holding;
 
 use super::Violation;
 use crate::vo::Vo;
@@ -172,7 +173,7 @@ impl Liveness {
     pub fn difference(world: &World, vos: &[Vo], liars: &BTreeSet<usize>) -> Option<Difference> {
         for founded in vos {
             let vo = &founded.id;
-            let mut first: Option<(usize, Held)> = None;
+            let mut first: Option<(usize, Holding)> = None;
             let mut views: BTreeMap<Window, (usize, Option<ContentHash>)> = BTreeMap::new();
             let honest = world.nodes().iter();
             for node in honest.filter(|node| !liars.contains(&node.index)) {
@@ -182,13 +183,8 @@ impl Liveness {
                     }
                     continue;
                 };
-                let now = world.now_at(node.index);
-                let status = site.vo_status(now).into_iter().find(|of| of.vo == *vo);
-                let Some(status) = status else { continue };
-                let held = Held {
-                    documents: status.documents,
-                    counters: status.counters,
-                    streams: status.heads,
+                let Some(held) = site.held_of(*vo) else {
+                    continue;
                 };
                 match &first {
                     None => {
@@ -203,7 +199,7 @@ impl Liveness {
                         }
                         first = Some((node.index, held));
                     }
-                    Some((who, before)) if !before.says_the_same_as(&held) => {
+                    Some((who, before)) if !says_the_same(before, &held) => {
                         return held_otherwise(node.index, tell(*who, *vo, before, &held));
                     }
                     Some(_) => {}
@@ -259,19 +255,10 @@ impl Steps {
     }
 }
 
-/// What a node holds of a VO.
-#[derive(Debug)]
-struct Held {
-    documents: Option<ContentHash>,
-    counters: Option<ContentHash>,
-    streams: BTreeMap<StreamId, Seq>,
-}
-
-impl Held {
-    /// Heartbeats, which change the vector and nothing else, are always on their way to somebody.
-    fn says_the_same_as(&self, other: &Self) -> bool {
-        self.documents == other.documents && self.counters == other.counters
-    }
+/// Whether two nodes hold the same of a VO. Heartbeats, which change heads and nothing else, are always
+/// on their way to somebody.
+fn says_the_same(a: &Holding, b: &Holding) -> bool {
+    a.documents == b.documents && a.counters == b.counters
 }
 
 /// The first entry of which two nodes have other sums.
@@ -297,18 +284,18 @@ fn apart(world: &World, vo: VoId, a: usize, b: usize) -> String {
     })
 }
 
-fn tell(who: usize, vo: VoId, a: &Held, b: &Held) -> String {
+fn tell(who: usize, vo: VoId, a: &Holding, b: &Holding) -> String {
     let what = if a.documents != b.documents {
         "other documents".to_owned()
-    } else if a.streams != b.streams {
+    } else if a.heads != b.heads {
         let of = |seq: Option<&Seq>| seq.map_or(0, |seq| seq.0);
-        let streams: BTreeSet<_> = a.streams.keys().chain(b.streams.keys()).collect();
+        let streams: BTreeSet<_> = a.heads.keys().chain(b.heads.keys()).collect();
         let apart = streams
             .into_iter()
-            .filter(|stream| a.streams.get(stream) != b.streams.get(stream));
+            .filter(|stream| a.heads.get(stream) != b.heads.get(stream));
         let lines: Vec<String> = apart
             .map(|stream| {
-                let (theirs, ours) = (of(a.streams.get(stream)), of(b.streams.get(stream)));
+                let (theirs, ours) = (of(a.heads.get(stream)), of(b.heads.get(stream)));
                 format!("{} {theirs}/{ours}", stream.site.short())
             })
             .collect();

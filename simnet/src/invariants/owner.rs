@@ -73,9 +73,9 @@ impl Owner {
             return Ok(0);
         };
         // With a charter that lists a site no more, or again, what is held of it begins anew.
-        let status = site.vo_status(seen.world.now_at(node)).into_iter();
-        let now: BTreeMap<(VoId, u64), BTreeMap<StreamId, Seq>> = status
-            .map(|status| ((status.vo, status.charter_version), status.heads))
+        let now: BTreeMap<(VoId, u64), BTreeMap<StreamId, Seq>> = site
+            .held()
+            .map(|(vo, held)| ((vo, held.charter_version), held.heads))
             .collect();
         let (life, before) = std::mem::take(&mut self.vectors[node]);
         let mut fell = None;

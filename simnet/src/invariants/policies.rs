@@ -34,21 +34,21 @@ impl Policies {
     fn check(&mut self, seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
         let mounted = site_vos(seen, node);
         let mut checks = 0;
-        for status in site.vo_status(seen.world.now_at(node)) {
-            let known = self.seen[node].entry(status.vo).or_default();
-            if !mounted.contains(&status.vo) || known.documents == status.documents {
+        for (vo, held) in site.held() {
+            let known = self.seen[node].entry(vo).or_default();
+            if !mounted.contains(&vo) || known.documents == held.documents {
                 continue;
             }
             checks += 1;
-            let policies = newest(&site.documents(status.vo));
+            let policies = newest(&site.documents(vo));
             let fell = known
                 .policies
                 .iter()
                 .find(|(path, version)| policies.get(*path).is_none_or(|now| now < *version));
-            if status.charter_version < known.charter {
+            if held.charter_version < known.charter {
                 let message = format!(
                     "goes by charter {} after {}",
-                    status.charter_version, known.charter
+                    held.charter_version, known.charter
                 );
                 return Err(Violation::at(node, message));
             }
@@ -57,8 +57,8 @@ impl Policies {
                 return Err(Violation::at(node, message));
             }
             *known = Versions {
-                documents: status.documents,
-                charter: status.charter_version,
+                documents: held.documents,
+                charter: held.charter_version,
                 policies,
             };
         }
