@@ -121,16 +121,27 @@ pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
     let levels: BTreeMap<&AccountPath, Level> =
         targets.keys().map(|path| (path, level_of(path))).collect();
     let depth = targets.keys().map(AccountPath::depth).max().unwrap_or(0);
-    let vector = |path: &AccountPath| -> Vec<&Level> {
-        let mut way: Vec<AccountPath> =
-            std::iter::successors(Some(path.clone()), AccountPath::parent)
-                .filter(|path| !path.is_root())
-                .collect();
+    let deviation_of = |(path, level): (&AccountPath, &Level)| {
+        let deviation = deviation(level);
+        let digit = digit(level.distance, deviation.as_ref(), digit_bits(depth));
+        (path.clone(), (deviation, digit))
+    };
+    let known: BTreeMap<AccountPath, (Deviation, u64)> = levels
+        .iter()
+        .map(|(path, level)| deviation_of((path, level)))
+        .collect();
+    let vector = |path: &AccountPath| -> Vec<&(Deviation, u64)> {
+        let way = std::iter::successors(Some(path.clone()), AccountPath::parent);
+        let mut way: Vec<_> = way
+            .filter(|path| !path.is_root())
+            .map(|path| &known[&path])
+            .collect();
         way.reverse();
-        way.iter().map(|path| &levels[path]).collect()
+        way
     };
     let deviations = |path: &AccountPath| {
-        let mut all: Vec<Deviation> = vector(path).into_iter().map(deviation).collect();
+        let known = vector(path).into_iter();
+        let mut all: Vec<Deviation> = known.map(|(deviation, _)| deviation.clone()).collect();
         all.resize(depth, Some(ratio(0, 1)));
         all
     };
@@ -142,8 +153,9 @@ pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
     let root = vec![Some(ratio(0, 1)); depth];
     let order: BTreeSet<&Vec<Deviation>> = all.values().chain([&root]).collect();
     let ranks: BTreeMap<&Vec<Deviation>, u32> = order.into_iter().rev().zip(1..).collect();
-    let answer = |level: &Level, vector: &[&Level], deviations: &Vec<Deviation>| {
-        let digits = digits(vector, depth);
+    let answer = |level: &Level, vector: &[&(Deviation, u64)], deviations: &Vec<Deviation>| {
+        let digits: Vec<u64> = vector.iter().map(|(_, digit)| *digit).collect();
+        let digits = filled(digits, depth);
         Answer {
             level: level.clone(),
             rank: ranks[deviations],
@@ -163,12 +175,9 @@ pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
 
 /// Weighted usage at and below each entry: of this site (no VO), and of each VO's members.
 fn sums(given: &Given<'_>) -> BTreeMap<(AccountPath, Option<VoId>), u128> {
-    let mut sums: BTreeMap<(AccountPath, Option<VoId>), u128> = BTreeMap::new();
+    let mut booked: BTreeMap<(AccountPath, Option<VoId>), u128> = BTreeMap::new();
     let mut add = |place: &AccountPath, scope: Option<VoId>, amount: u128| {
-        let ways = std::iter::successors(Some(place.clone()), AccountPath::parent);
-        for path in ways {
-            *sums.entry((path, scope)).or_default() += amount;
-        }
+        *booked.entry((place.clone(), scope)).or_default() += amount;
     };
     let one = 1u128 << 32;
     let mut weights: BTreeMap<(Option<VoId>, Option<VoId>, Span), u128> = BTreeMap::new();
@@ -188,8 +197,12 @@ fn sums(given: &Given<'_>) -> BTreeMap<(AccountPath, Option<VoId>), u128> {
         u128::from(row.counters.charge.saturating_sub(row.counters.refunds)) * weight
     };
     let is_known = |row: &&Row| row.account.0.is_none_or(|vo| given.vos.contains_key(&vo));
-    for row in whole(given.rows).iter().filter(is_known) {
-        let place = given.tree.place(&row.account);
+    let rows = whole(given.rows);
+    let accounts: BTreeSet<&AccountKey> = rows.iter().map(|row| &row.account).collect();
+    let place = |account| (account, given.tree.place(account));
+    let places: BTreeMap<&AccountKey, AccountPath> = accounts.into_iter().map(place).collect();
+    for row in rows.iter().filter(is_known) {
+        let place = places[&row.account].clone();
         if row.site == given.site {
             add(&place, None, weighed(row, None));
         }
@@ -208,6 +221,12 @@ fn sums(given: &Given<'_>) -> BTreeMap<(AccountPath, Option<VoId>), u128> {
             add(&place, None, charge);
         }
         add(&place, Some(*vo), charge);
+    }
+    let mut sums: BTreeMap<(AccountPath, Option<VoId>), u128> = BTreeMap::new();
+    for ((place, scope), amount) in booked {
+        for path in std::iter::successors(Some(place), AccountPath::parent) {
+            *sums.entry((path, scope)).or_default() += amount;
+        }
     }
     sums
 }
@@ -257,28 +276,29 @@ fn digit_bits(depth: usize) -> u32 {
     u32::try_from(64 / depth.clamp(1, 64)).expect("at most 64")
 }
 
-/// The digits of all levels of the deepest entry, from the root down.
-fn digits(vector: &[&Level], depth: usize) -> Vec<u64> {
-    let bits = digit_bits(depth);
+/// The digit of a level that is so far from its target.
+fn digit(distance: Distance, deviation: Option<&BigRational>, bits: u32) -> u64 {
     let half = ratio(1 << (bits - 1), 1);
     let largest = u64::MAX >> (64 - bits);
-    let of = |level: &Level| {
-        let (one, zero) = (ratio(1, 1), ratio(0, 1));
-        let Some(deviation) = deviation(level) else {
-            return 0;
-        };
-        // Relative distances reach below -1, without end: they are bent to end there.
-        let bent = match level.distance {
-            Distance::Absolute => deviation,
-            _ if deviation < zero => &deviation / (&one - &deviation),
-            _ => deviation,
-        };
-        let digit = ((bent + one) * &half).floor().to_integer();
-        u64::try_from(digit).unwrap_or(u64::MAX).min(largest)
+    let (one, zero) = (ratio(1, 1), ratio(0, 1));
+    let Some(deviation) = deviation else {
+        return 0;
     };
-    let missing = 1 << (bits - 1);
-    let level = |at: usize| vector.get(at).map_or(missing, |level| of(level));
-    (0..depth.max(1)).map(level).collect()
+    // Relative distances reach below -1, without end: they are bent to end there.
+    let bent = match distance {
+        Distance::Absolute => deviation.clone(),
+        _ if *deviation < zero => deviation / (&one - deviation),
+        _ => deviation.clone(),
+    };
+    let digit = ((bent + one) * half).floor().to_integer();
+    u64::try_from(digit).unwrap_or(u64::MAX).min(largest)
+}
+
+/// The digits of all levels of the deepest entry, from the root down: those that are missing are on
+/// target.
+fn filled(mut digits: Vec<u64>, depth: usize) -> Vec<u64> {
+    digits.resize(depth.max(1), 1 << (digit_bits(depth) - 1));
+    digits
 }
 
 fn packed(digits: &[u64], depth: usize) -> u64 {

@@ -65,7 +65,7 @@ impl Cost {
 
     /// The counters of the first `ms` of the job. It has not ended in them.
     pub fn of_first(&self, ms: u64) -> Counters {
-        let charge = (&self.rate * ratio(ms, 1)).floor().to_integer();
+        let charge = self.rate.numer() * ms / self.rate.denom();
         let times = |held: u64, per: u128| {
             let used = u128::from(held) * u128::from(ms) / per;
             u64::try_from(used).unwrap_or(u64::MAX)
