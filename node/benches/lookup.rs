@@ -50,6 +50,7 @@ impl LookupSnapshot for Tree {
             digest: ContentHash::from_bytes([7; 32]),
             flags: 0,
             generation: 1,
+            ranking: 7,
         }
     }
 

@@ -77,6 +77,7 @@
 //! | 6 | bytes | digest of the view, 32 bytes: nodes that hold the same view have the same digest |
 //! | 7 | uint | flags: 1 a policy has expired; 2 two documents claim one version; 4 a site has signed two heads with one number; 8 no other site can be reached |
 //! | 8 | uint | generation of the handles |
+//! | 9 | uint | number of the ranking that all factors are of; another one has another number |
 //!
 //! All rows of one answer come from one view.
 //!
@@ -116,12 +117,12 @@
 //! The answer, if the factor is 750,000,000:
 //!
 //! ```text
-//! 00 00 00 4e                         length of the body: 78
+//! 00 00 00 50                         length of the body: 80
 //! a5                                  map of 5
 //!   01 01                             version 1
 //!   02 07                             id 7
 //!   03 00                             answered
-//!   04 a8                             the view, a map of 8
+//!   04 a9                             the view, a map of 9
 //!     01 1b 00 00 01 93 4a 6d 8c 00   as of 1,732,120,513,536 ms
 //!     02 19 11 94                     the oldest data are 4,500 ms old
 //!     03 02                           2 sites whose usage is known
@@ -130,6 +131,7 @@
 //!     06 58 20 d1 (32 times)          digest
 //!     07 00                           nothing to warn of
 //!     08 05                           generation 5
+//!     09 07                           ranking 7
 //!   05 44 2c b4 17 80                 one factor
 //! ```
 //!

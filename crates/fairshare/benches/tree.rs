@@ -99,11 +99,11 @@ fn delta_and_lookup(criterion: &mut Criterion) {
                     60_000,
                     Reach::Remote,
                 );
-                black_box(reader.lookup(entry))
+                black_box(reader.vector(entry))
             });
         });
         group.bench_function(BenchmarkId::new("look-up", leaves), |bench| {
-            bench.iter(|| black_box(reader.lookup(random.pick(&ids))));
+            bench.iter(|| black_box(reader.vector(random.pick(&ids))));
         });
     }
     group.finish();

@@ -1,7 +1,8 @@
 //! Why an entry stands where it stands: its levels, and where it loses to (or beats) another.
 //!
-//! Invariant: every number is of the one snapshot that is explained; the amount for parity is the
-//! least one that does it, found with the exact order itself.
+//! Invariant: every number is of the one moment that is explained, and who is served first is what the
+//! order says that look-ups are answered from; the amount for parity is the least one that does it, found
+//! with the exact order itself.
 //! Deliberately not here: which sites' usage caused it (the caller knows), and how long to wait: as
 //! all usage decays alike, waiting alone moves nobody past anybody; what moves is what others use.
 //! Source: FSGrid, section 3.3.
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 use crate::deviation::{Deviation, DeviationVector, Level};
 use crate::history::ONE;
+use crate::order::Order;
 use crate::tree::{EntryId, Scope, Snapshot};
 
 /// One level of an entry.
@@ -43,14 +45,15 @@ pub struct Comparison {
     pub common_ancestor: AccountPath,
     /// Whether the explained entry is served before, with, or after the other.
     pub standing: Standing,
-    /// The first level at which they differ (0 is below the root); `None` in a tie.
+    /// The first level at which they differ (0 is below the root); `None` where none does.
     pub level: Option<usize>,
     /// The explained entry's deviation there, 0 where it has no such level.
     pub deviation: Option<Deviation>,
     /// The other's.
     pub versus_deviation: Option<Deviation>,
     /// What would have to be charged, now and at this site, to the one that is served first until
-    /// the other stands no worse; `None` in a tie, and where no amount would do.
+    /// the other stands no worse; `None` in a tie, where no amount would do, and in an order that is not
+    /// the exact one.
     pub parity: Option<CoreMillis>,
 }
 
@@ -78,18 +81,20 @@ pub struct Explanation {
 }
 
 /// Explains the place of `entry`, and how it compares with `versus`.
-pub fn explain(snapshot: &Snapshot, entry: EntryId, versus: Option<EntryId>) -> Explanation {
-    let levels = chain(snapshot, entry)
-        .into_iter()
-        .skip(1)
-        .map(|id| explain_level(snapshot, id))
-        .collect();
-    let comparison = versus.map(|versus| compare(snapshot, entry, versus));
+pub fn explain(order: &Order, entry: EntryId, versus: Option<EntryId>) -> Explanation {
+    let snapshot = order.snapshot();
+    let comparison = versus.map(|versus| compare(order, entry, versus));
     Explanation {
         path: snapshot.path(entry).clone(),
-        levels,
+        levels: levels(snapshot, entry),
         comparison,
     }
+}
+
+/// The levels of `entry`, from the root down.
+pub fn levels(snapshot: &Snapshot, entry: EntryId) -> Vec<LevelExplanation> {
+    let below_root = chain(snapshot, entry).into_iter().skip(1);
+    below_root.map(|id| explain_level(snapshot, id)).collect()
 }
 
 /// The entries from the root down to `entry`.
@@ -121,16 +126,19 @@ fn explain_level(snapshot: &Snapshot, entry: EntryId) -> LevelExplanation {
     }
 }
 
-fn compare(snapshot: &Snapshot, entry: EntryId, versus: EntryId) -> Comparison {
+fn compare(order: &Order, entry: EntryId, versus: EntryId) -> Comparison {
+    let (snapshot, ranking) = (order.snapshot(), order.ranking());
     let (mine, theirs) = (snapshot.vector(entry), snapshot.vector(versus));
     let depth = mine.levels().len().max(theirs.levels().len());
     let level = (0..depth).find(|level| mine.deviation(*level) != theirs.deviation(*level));
     let common = common_levels(snapshot, entry, versus);
-    let (standing, parity) = match mine.compare(&theirs) {
-        Ordering::Equal => (Standing::Tied, None),
-        Ordering::Greater => (Standing::Before, parity(&theirs, &mine, common)),
-        Ordering::Less => (Standing::After, parity(&mine, &theirs, common)),
+    let (standing, loser, winner) = match ranking.rank(entry).cmp(&ranking.rank(versus)) {
+        Ordering::Equal => (Standing::Tied, &mine, &theirs),
+        Ordering::Less => (Standing::Before, &theirs, &mine),
+        Ordering::Greater => (Standing::After, &mine, &theirs),
     };
+    let has_parity = standing != Standing::Tied && order.projection().is_exact();
+    let parity = has_parity.then(|| parity(loser, winner, common)).flatten();
     Comparison {
         versus: snapshot.path(versus).clone(),
         common_ancestor: snapshot.path(chain(snapshot, entry)[common]).clone(),

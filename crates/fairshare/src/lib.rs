@@ -28,9 +28,9 @@ pub use charging::{
 pub use deviation::{Deviation, DeviationVector, Level};
 pub use explain::{Explanation, explain};
 pub use history::{OLD_DAYS, WeightTable, horizon_windows};
-pub use order::{RankedEntry, Ranking};
+pub use order::{Order, RankedEntry, Ranking};
 pub use projection::{Context, JobPriority, Priority, Projection};
 pub use tree::{
-    BuildError, EntryId, EntrySpec, History, InFlight, Lookup, Reach, Resolved, Scope, Snapshot,
-    Sums, TreeReader, TreeSpec, TreeWriter, UsageItem,
+    BuildError, EntryId, EntrySpec, History, InFlight, Reach, Resolved, Scope, Snapshot, Sums,
+    TreeReader, TreeSpec, TreeWriter, UsageItem,
 };

@@ -6,14 +6,19 @@
 //! How: level by level from the root, entries are sorted by the class that their vector has so far
 //! and then by their deviation at this level, and equal ones get one new class: O(N log N) a level.
 //! A 62-bit digit, which never inverts two deviations of one distance, spares most exact comparisons.
-//! Deliberately not here: keeping ranks up to date. Source: FSGrid, section 3.3.
+//!
+//! An [`Order`] is what a site serves by: the ranks of one moment, under the projection that its owner
+//! chose, with a factor for each entry. Whoever answers from one order never contradicts himself.
+//! Deliberately not here: when an order is made anew (the node says that).
+//! Source: FSGrid (Elmroth and Gardfjäll, 2005).
 
 use std::cmp::Ordering;
 
-use fairmesh_model::{Distance, mutant, mutated};
+use fairmesh_model::{Distance, Share, mutant, mutated};
 
 use crate::deviation::Level;
 use crate::digit::sort_key;
+use crate::projection::{Context, Priority, Projection};
 use crate::tree::{EntryId, Snapshot};
 
 /// The dense ranks of all entries of a snapshot.
@@ -21,6 +26,14 @@ use crate::tree::{EntryId, Snapshot};
 pub struct Ranking {
     ranks: Vec<u32>,
     count: u32,
+}
+
+/// The order in which the entries of a tree are served: all ranks and factors of one moment.
+pub struct Order {
+    snapshot: Snapshot,
+    projection: Box<dyn Projection>,
+    ranking: Ranking,
+    factors: Vec<Share>,
 }
 
 /// An entry and its place.
@@ -57,9 +70,30 @@ impl Ranking {
         Self { ranks, count }
     }
 
+    /// Ranks every entry of `snapshot` by the priority that `projection` gives it: O(N log N).
+    pub fn by(projection: &(impl Projection + ?Sized), snapshot: &Snapshot) -> Self {
+        let priority = |entry| (projection.priority_of(snapshot, entry), entry);
+        let mut priorities: Vec<(Priority, EntryId)> = snapshot.ids().map(priority).collect();
+        priorities.sort_unstable_by(|a, b| b.cmp(a));
+        let (mut ranks, mut count) = (vec![0; snapshot.entries()], 0);
+        let mut above = None;
+        for (priority, entry) in priorities {
+            count += u32::from(above.replace(priority) != Some(priority));
+            ranks[entry.index()] = count;
+        }
+        Self { ranks, count }
+    }
+
     /// The rank of `entry` among all.
     pub fn rank(&self, entry: EntryId) -> u32 {
         self.ranks[entry.index()]
+    }
+
+    /// All entries, the one that is served first first.
+    fn in_order(&self) -> Vec<EntryId> {
+        let mut entries: Vec<u32> = (0..).take(self.ranks.len()).collect();
+        entries.sort_unstable_by_key(|entry| self.ranks[EntryId(*entry).index()]);
+        entries.into_iter().map(EntryId).collect()
     }
 
     /// How many different ranks there are.
@@ -86,6 +120,70 @@ impl Ranking {
             item.rank = dense;
         }
         ranked
+    }
+}
+
+impl Order {
+    /// The order of `snapshot` under a projection that was prepared for it: O(N log N).
+    pub fn of(snapshot: Snapshot, projection: Box<dyn Projection>) -> Self {
+        let ranking = projection.ranking(&snapshot);
+        let factor = |entry| {
+            let context = Context::of(&snapshot, entry);
+            projection.factor(&projection.priority_of(&snapshot, entry), &context)
+        };
+        let mut factors: Vec<Share> = snapshot.ids().map(factor).collect();
+        // A factor has fewer digits than a priority, and cutting those of each level may turn two that
+        // are near each other: the later one then gets what the earlier one has.
+        let mut least = Share::WHOLE;
+        for entry in ranking.in_order() {
+            least = least.min(factors[entry.index()]);
+            factors[entry.index()] = least;
+        }
+        Self {
+            snapshot,
+            projection,
+            ranking,
+            factors,
+        }
+    }
+
+    /// The sums that it is made of.
+    pub const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The projection that it goes by.
+    pub fn projection(&self) -> &dyn Projection {
+        &*self.projection
+    }
+
+    /// The ranks: 1 is served first, ties are equal.
+    pub const fn ranking(&self) -> &Ranking {
+        &self.ranking
+    }
+
+    /// The factors of all entries, by their indices.
+    pub fn factors(&self) -> &[Share] {
+        &self.factors
+    }
+
+    /// The factor of `entry`.
+    pub fn factor(&self, entry: EntryId) -> Share {
+        self.factors[entry.index()]
+    }
+
+    /// The priority of `entry`.
+    pub fn priority(&self, entry: EntryId) -> Priority {
+        self.projection.priority_of(&self.snapshot, entry)
+    }
+}
+
+impl std::fmt::Debug for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Order")
+            .field("projection", &self.projection.name())
+            .field("entries", &self.factors.len())
+            .finish_non_exhaustive()
     }
 }
 

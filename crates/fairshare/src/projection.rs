@@ -12,7 +12,8 @@ use ethnum::{I256, U256};
 use fairmesh_model::Share;
 
 use crate::deviation::DeviationVector;
-use crate::tree::EntryId;
+use crate::order::Ranking;
+use crate::tree::{EntryId, Snapshot};
 
 pub mod bits;
 pub mod fairtree;
@@ -51,6 +52,32 @@ pub trait Projection: Send + Sync {
 
     /// A priority of this projection as a fraction of the highest possible one, for schedulers.
     fn factor(&self, priority: &Priority, context: &Context) -> Share;
+
+    /// The priority of an entry of `snapshot`.
+    fn priority_of(&self, snapshot: &Snapshot, entry: EntryId) -> Priority {
+        let context = Context::of(snapshot, entry);
+        self.project(&snapshot.vector(entry), &context)
+    }
+
+    /// The dense ranks of all entries of `snapshot` by their priorities.
+    fn ranking(&self, snapshot: &Snapshot) -> Ranking {
+        Ranking::by(self, snapshot)
+    }
+
+    /// Whether its order is that of the vectors, to the last digit.
+    fn is_exact(&self) -> bool {
+        false
+    }
+}
+
+impl Context {
+    /// That of an entry of `snapshot`.
+    pub fn of(snapshot: &Snapshot, entry: EntryId) -> Self {
+        Self {
+            entry,
+            depth: snapshot.depth(),
+        }
+    }
 }
 
 /// A decimal number with a sign, at most 36 decimals, that prints exactly.

@@ -18,7 +18,7 @@ mod sums;
 mod sweep;
 mod topology;
 
-pub use reader::{Lookup, Resolved, TreeReader};
+pub use reader::{Resolved, TreeReader};
 pub use snapshot::Snapshot;
 pub use spec::{BuildError, EntryId, EntrySpec, History, Scope, TreeSpec};
 pub use sums::Sums;

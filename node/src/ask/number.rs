@@ -30,6 +30,13 @@ pub(super) fn fraction(percent: &str) -> String {
     format!("{}.{:06}", units / Share::ONE, units % Share::ONE / 1_000)
 }
 
+/// A decimal fraction without the zeros behind its sixth decimal: so different ones print differently.
+pub(super) fn factor(fraction: &str) -> &str {
+    let shown = fraction.trim_end_matches('0').len();
+    let six = fraction.find('.').map_or(0, |point| point + 7);
+    &fraction[..shown.max(six).min(fraction.len())]
+}
+
 /// A decimal number; 0 where it is none.
 pub(super) fn number(text: &str) -> f64 {
     text.parse().unwrap_or(0.0)

@@ -76,6 +76,8 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut table = Table::new(&[
         ("Entry", Align::Left),
         ("Factor", Align::Right),
+        ("Rank", Align::Right),
+        ("Projection", Align::Left),
         ("Priority", Align::Right),
         ("Vector", Align::Left),
     ])
@@ -88,6 +90,8 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     table.row([
         clean(&body.entry),
         body.factor,
+        format!("{} of {}", body.rank, body.ranks),
+        body.projection,
         body.priority,
         vector.join(" "),
     ]);

@@ -3,18 +3,19 @@
 //! Shares and usage are those of the parent, as with Slurm's Fair Tree: NormShares is the target,
 //! EffectvUsage the actual share. RawShares are percents, RawUsage is in core-seconds, weighed by
 //! age. LevelFS is target/actual: above 1 means under-served. NormUsage is the share of the whole.
+//! FairShare is the factor that schedulers get, and Rank the place that it stands for: 1 is served first.
 
 use std::io::Write;
 
 use super::columns::{self, Column};
-use super::number::{core_seconds, fraction, number};
+use super::number::{core_seconds, factor, fraction, number};
 use super::{AskArgs, heading};
 use crate::control::answer::{ShareBody, SharesBody};
 use crate::control::clean;
 use crate::output::Exit;
 
 /// All fields, in the order of the long form.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "Account",
     "User",
     "RawShares",
@@ -23,13 +24,14 @@ const FIELDS: [&str; 11] = [
     "NormUsage",
     "EffectvUsage",
     "FairShare",
+    "Rank",
     "LevelFS",
     "Deviation",
     "Scope",
 ];
 
 /// The fields that are shown without `-l`.
-const SHORT: [usize; 8] = [0, 1, 2, 3, 4, 6, 7, 8];
+const SHORT: [usize; 8] = [0, 1, 2, 3, 4, 6, 7, 9];
 
 /// Show target against actual shares, like sshare
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -113,7 +115,8 @@ fn row(entry: &ShareBody) -> Vec<String> {
         core_seconds(&entry.usage_core_ms),
         fraction(&entry.actual_of_whole),
         fraction(&entry.actual),
-        fraction(&entry.factor),
+        factor(&entry.factor).to_owned(),
+        entry.rank.to_string(),
         level_fs(entry),
         entry.deviation.clone(),
         if entry.global { "global" } else { "local" }.to_owned(),

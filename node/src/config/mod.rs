@@ -37,6 +37,7 @@ pub use shares::{UnreadableTree, only_shares};
 pub use text::{FileError, Source};
 pub use writers::{Writer, uids};
 
+use crate::emulate::ProjectionName;
 use crate::record_log::Keep;
 use crate::slurm::settings::{SlurmSettings, checked};
 
@@ -76,6 +77,8 @@ pub struct Config {
     pub charging: Charging,
     /// Which jobs are charged, and for how long.
     pub charge_rule: ChargeRule,
+    /// The order in which entries are served.
+    pub projection: ProjectionName,
     /// How often.
     pub timing: Timing,
     /// How much of the jobs' own records is kept; `None` for nothing.
@@ -174,6 +177,7 @@ impl Config {
                 .map(|raw| checked(source, raw, base, &data_dir, &charge_rule))
                 .transpose()?,
             charge_rule,
+            projection: raw.order.projection,
             data_dir,
             vos,
             policy,

@@ -14,6 +14,7 @@ use super::charging::{RawCharging, RawMachine};
 use super::history::RawHistory;
 use super::quantity::RawDuration;
 use super::records::RawRecords;
+use crate::emulate::ProjectionName;
 use crate::slurm::settings::RawSlurm;
 
 /// The whole file.
@@ -44,6 +45,9 @@ pub(super) struct RawConfig {
     pub(super) machine: Vec<RawMachine>,
     #[serde(default)]
     pub(super) timing: RawTiming,
+    /// In what order entries are served.
+    #[serde(default)]
+    pub(super) order: RawOrder,
     /// How much of the jobs' own records is kept.
     #[serde(default)]
     pub(super) records: RawRecords,
@@ -74,6 +78,13 @@ pub(super) struct RawSockets {
     pub(super) control: Option<String>,
     pub(super) lookup_mode: Option<Spanned<String>>,
     pub(super) writers: Option<Vec<Spanned<RawWriter>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawOrder {
+    #[serde(default)]
+    pub(super) projection: ProjectionName,
 }
 
 /// A user by name or number.

@@ -60,6 +60,8 @@ impl Config {
         // The Slurm feed holds a copy for jobs that run, and is told of below.
         note(live, old.charge_rule != new.charge_rule, "charging.states");
         note(live, old.timing != new.timing, "timing");
+        let is_other = old.projection != new.projection;
+        note(live, is_other, "order.projection");
         let kept = |config: &Self| config.records.is_some();
         note(restart, kept(old) != kept(new), "records.enabled");
         let both = kept(old) && kept(new);

@@ -48,7 +48,7 @@ pub(super) async fn get(
         }
         None => None,
     };
-    let explained = explain(&moment.snapshot, entry, versus);
+    let explained = explain(&moment.order, entry, versus);
     let levels: Vec<LevelBody> = explained.levels.into_iter().map(level_body).collect();
     let versus_levels = versus
         .map(|versus| moment.levels(versus))

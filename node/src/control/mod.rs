@@ -54,8 +54,10 @@ pub use connections::ControlServer;
 pub use text::clean;
 
 use crate::driver::NodeHandle;
+use crate::emulate::ProjectionName;
 use crate::lookup::{BindError, LookupStats};
 use crate::record_log::RecordLog;
+use crate::serve::Serving;
 pub(crate) use error::ApiError;
 use slurm::SlurmLoops;
 
@@ -72,6 +74,8 @@ pub struct ControlSettings {
     pub vos: BTreeMap<VoId, String>,
     /// Which jobs are charged, and for how long.
     pub charge_rule: ChargeRule,
+    /// The order in which entries are served.
+    pub projection: ProjectionName,
 }
 
 /// Limits of the server.
@@ -112,6 +116,8 @@ impl Default for ControlLimits {
 pub struct ControlOptions {
     /// The node.
     pub node: NodeHandle,
+    /// The order in which it serves.
+    pub serving: Arc<Serving>,
     /// Its identity.
     pub site: SiteId,
     /// Where it listens.

@@ -4,7 +4,7 @@
 
 use axum::response::IntoResponse;
 use fairmesh_fairshare::EntryId;
-use fairmesh_model::{AccountPath, Origin};
+use fairmesh_model::{AccountPath, Origin, Share};
 use fairmesh_site::{Account, View};
 use serde::Deserialize;
 
@@ -40,14 +40,16 @@ pub(super) async fn get(
         },
     };
     let place = find(&moment.view, &wanted)?;
-    let looked_up = moment.view.reader().lookup(place.entry);
     let body = PriorityBody {
         vo: place.account.vo.map(|vo| vo.to_string()),
         account: place.account.path.to_string(),
         entry: moment.view.reader().path(place.entry).to_string(),
         exact: place.exact,
-        factor: fraction(looked_up.factor.units()),
-        priority: looked_up.priority.to_string(),
+        factor: fraction(moment.order.factor(place.entry)),
+        priority: moment.order.priority(place.entry).to_string(),
+        projection: moment.order.projection().name().to_owned(),
+        rank: moment.order.ranking().rank(place.entry),
+        ranks: moment.order.ranking().count(),
         levels: moment.levels(place.entry),
     };
     Ok(answer("priority", moment.rests_on, body))
@@ -114,7 +116,8 @@ fn words(origin: &Origin) -> String {
     given.collect::<Vec<_>>().join(", ")
 }
 
-/// Units of 10^-9 as a decimal fraction.
-fn fraction(units: u32) -> String {
-    format!("{}.{:09}", units / 1_000_000_000, units % 1_000_000_000)
+/// A factor as a decimal fraction, to the last digit.
+pub(super) fn fraction(factor: Share) -> String {
+    let (units, one) = (factor.units(), Share::ONE);
+    format!("{}.{:09}", units / one, units % one)
 }

@@ -1,15 +1,15 @@
 //! `GET /v1/shares[?path=]`: the tree in force, target against actual.
 //!
-//! Invariant: all numbers of an answer are of one moment, and making it does not hold up the driver:
-//! sums are copied by a reader, and only if writers are too busy for that by the driver itself.
+//! Invariant: all numbers of an answer are of one moment, the one that look-ups are answered from, and
+//! making it does not hold up the driver.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use fairmesh_fairshare::projection::BitsProjection;
-use fairmesh_fairshare::{Context, EntryId, Projection, Snapshot, explain};
+use fairmesh_fairshare::explain::levels;
+use fairmesh_fairshare::{EntryId, Order, Snapshot};
 use fairmesh_model::{AccountPath, Share, VoId};
 use fairmesh_site::View;
 use serde::Deserialize;
@@ -17,14 +17,12 @@ use serde::Deserialize;
 use super::answer::{LevelBody, RestsOn, ShareBody, SharesBody};
 use super::error::ApiError;
 use super::extract::{Params, parse_path};
+use super::priority::fraction;
 use super::rests_on::{answer, rests_on};
 use super::{Shared, State};
 
 /// Most entries of one answer: some 100 MB of JSON.
 const ENTRIES_MAX: usize = 200_000;
-
-/// Copies that are tried before the driver is asked for one.
-const SNAPSHOT_ATTEMPTS: u32 = 8;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,30 +45,26 @@ pub(super) async fn get(
     Ok(answer("shares", rests_on, SharesBody { entries }))
 }
 
-/// The tree at one moment.
+/// The tree at one moment, in the order in which it is served.
 pub(super) struct Moment {
-    pub(super) snapshot: Snapshot,
+    pub(super) order: Arc<Order>,
     pub(super) view: Arc<View>,
     pub(super) rests_on: RestsOn,
 }
 
 impl Moment {
     pub(super) async fn take(shared: &Shared) -> Result<Self, ApiError> {
-        let view = shared.node().view();
-        let copied = view.reader().snapshot(SNAPSHOT_ATTEMPTS);
-        let (view, snapshot, rests_on) = shared
-            .node()
-            .ask(move |site, now| {
-                let snapshot =
-                    copied.map_or_else(|| (site.view(), site.snapshot()), |copy| (view, copy));
-                (snapshot.0, snapshot.1, rests_on(site, now))
-            })
-            .await?;
+        let served = shared.options.serving.fresh().await?;
+        let rests_on = shared.node().ask(rests_on).await?;
         Ok(Self {
-            snapshot,
-            view,
+            order: served.order.clone(),
+            view: served.view.clone(),
             rests_on,
         })
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        self.order.snapshot()
     }
 
     /// The entry of exactly this path.
@@ -83,15 +77,15 @@ impl Moment {
 
     /// The levels of an entry, from the root down.
     pub(super) fn levels(&self, entry: EntryId) -> Vec<LevelBody> {
-        let explained = explain(&self.snapshot, entry, None);
-        explained.levels.into_iter().map(level_body).collect()
+        let levels = levels(self.snapshot(), entry);
+        levels.into_iter().map(level_body).collect()
     }
 
     fn entries(&self, below: &AccountPath) -> Result<Vec<ShareBody>, ApiError> {
         let top = self.entry(below)?;
-        let ids = self.snapshot.ids().skip(top.index());
+        let ids = self.snapshot().ids().skip(top.index());
         let wanted: Vec<EntryId> = ids
-            .take_while(|entry| self.snapshot.path(*entry).starts_with(below))
+            .take_while(|entry| self.snapshot().path(*entry).starts_with(below))
             .filter(|entry| *entry != EntryId::ROOT)
             .take(ENTRIES_MAX + 1)
             .collect();
@@ -111,25 +105,20 @@ impl Moment {
     }
 
     fn share_body(&self, entry: EntryId, mounts: &BTreeMap<&AccountPath, VoId>) -> ShareBody {
-        let path = self.snapshot.path(entry);
-        let mut levels = explain(&self.snapshot, entry, None).levels;
+        let path = self.snapshot().path(entry);
+        let mut levels = levels(self.snapshot(), entry);
         let of_whole = levels.iter().fold(Share::WHOLE, |whole, level| {
             let units = u64::from(whole.units()) * u64::from(level.actual.units());
             Share::from_ratio(units / u64::from(Share::ONE), u64::from(Share::ONE))
         });
         // The last of an explanation's levels is the entry's own.
         let level = level_body(levels.pop().expect("only the root has no level"));
-        let context = Context {
-            entry,
-            depth: self.snapshot.depth(),
-        };
-        let priority = BitsProjection.project(&self.snapshot.vector(entry), &context);
         let vo = path
             .ancestors()
             .find_map(|above| mounts.get(&above).copied());
         ShareBody {
             path: level.path,
-            leaf: self.snapshot.is_leaf(entry),
+            leaf: self.snapshot().is_leaf(entry),
             global: level.global,
             vo: vo.map(|vo| vo.to_string()),
             target: level.target,
@@ -138,7 +127,8 @@ impl Moment {
             deviation: level.deviation,
             usage_core_ms: level.usage_core_ms,
             parent_usage_core_ms: level.parent_usage_core_ms,
-            factor: BitsProjection.factor(&priority, &context).to_string(),
+            factor: fraction(self.order.factor(entry)),
+            rank: self.order.ranking().rank(entry),
         }
     }
 }

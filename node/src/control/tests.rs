@@ -54,8 +54,10 @@ impl World {
         });
         let path = dir.path().join("control.sock");
         let log = RecordLog::open(dir.path(), Keep::default()).expect("a log");
+        let serving = Serving::start(running.handle.clone(), receiver.clone());
         let options = ControlOptions {
             node: running.handle.clone(),
+            serving: serving.await.expect("the node answers"),
             site: SigningKey::from_secret(&secret).site_id(),
             listening: running.listening.iter().map(ToString::to_string).collect(),
             settings: receiver,

@@ -19,10 +19,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::plan::{Plan, PlanVo};
+use crate::control::ControlSettings;
 use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, Observation, start};
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::{Multiaddr, NetworkConfig};
-use crate::serve::ViewSource;
+use crate::serve::Serving;
 use crate::store::StoreError;
 
 /// Between two probes of a node: what "within three sync intervals" is counted in.
@@ -89,7 +90,8 @@ impl Grid {
             };
             let running = start(options).await?;
             let lookup_socket = folder.path().join(&member.name).join("lookup.sock");
-            let source = ViewSource::start(running.handle.clone()).await?;
+            let (_, settings) = watch::channel(ControlSettings::default());
+            let source = Serving::start(running.handle.clone(), settings).await?;
             let server =
                 LookupServer::bind(&lookup_socket, source, LookupConfig::default()).await?;
             let lookup = tokio::spawn(server.run(stop.clone()));

@@ -13,14 +13,15 @@ use fairmesh_fairshare::projection::{
 use fairmesh_model::{Distance, Share};
 
 /// A projection, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ProjectionName {
     /// FSGrid's base-200 number as published; does not always keep the order
     Paper,
-    /// Fixed-point digits in 64 bits; what look-ups use
-    #[default]
+    /// Fixed-point digits in 64 bits; says how far, and ties what is nearer than a digit
     Bits,
-    /// The exact order as a number
+    /// The exact order as a number; what look-ups use unless the owner says otherwise
+    #[default]
     Rank,
     /// Product of targets less product of actual shares; isolates nothing
     Percental,

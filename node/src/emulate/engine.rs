@@ -5,13 +5,12 @@
 //! so a charge below 2^96 is booked as its high bits now and its low 32 bits then: the sums are the
 //! charges themselves, to the last digit.
 //!
-//! Invariant: ranks are dense over all listed entries, 1 first, equal exactly in an exact tie.
+//! Invariant: ranks are dense over all listed entries, 1 first, equal exactly where priorities are.
 //! Deliberately not here: files and tables.
 
 use ethnum::U256;
-use fairmesh_fairshare::projection::Context;
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, History, Level, Ranking, Reach, Scope, Snapshot, TreeReader, TreeSpec,
+    EntryId, EntrySpec, History, Level, Order, Reach, Scope, Snapshot, TreeReader, TreeSpec,
     UsageItem, WeightTable,
 };
 use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
@@ -57,7 +56,7 @@ pub struct EmulatedEntry {
     pub deviation: Vec<String>,
     /// By the projection; the greater is served first.
     pub priority: String,
-    /// By the exact order; 1 is served first.
+    /// By the priority; 1 is served first.
     pub rank: u32,
 }
 
@@ -103,7 +102,9 @@ pub fn emulate(
     writer.load(items);
     let root = AccountPath::root();
     let lists_root = tree.lists_root() || charges.charges.contains_key(&root);
-    Ok(report(&writer.snapshot(), projection, lists_root))
+    let snapshot = writer.snapshot();
+    let projection = projection.prepare(&snapshot);
+    Ok(report(&Order::of(snapshot, projection), lists_root))
 }
 
 fn unknown_path(reader: &TreeReader, path: &AccountPath, deepest: EntryId) -> String {
@@ -126,29 +127,25 @@ fn booked(entry: EntryId, charge: u128) -> [UsageItem; 2] {
     [item(NOW.0, charge >> 32), item(NOW.0 - UNIT_AGE, low)]
 }
 
-fn report(snapshot: &Snapshot, projection: ProjectionName, lists_root: bool) -> Emulated {
-    let projection = projection.prepare(snapshot);
+fn report(order: &Order, lists_root: bool) -> Emulated {
+    let snapshot = order.snapshot();
     let listed: Vec<EntryId> = snapshot
         .ids()
         .filter(|entry| lists_root || *entry != EntryId::ROOT)
         .collect();
-    let mut ranked = Ranking::of(snapshot).among(&listed);
+    let mut ranked = order.ranking().among(&listed);
     ranked.sort_unstable_by_key(|item| item.entry);
     let entries = ranked
         .iter()
         .map(|item| {
             let vector = snapshot.vector(item.entry);
-            let context = Context {
-                entry: item.entry,
-                depth: snapshot.depth(),
-            };
             let (target, actual) = shares(snapshot, item.entry, vector.levels().last());
             EmulatedEntry {
                 path: snapshot.path(item.entry).clone(),
                 target,
                 actual,
                 deviation: vector.levels().iter().map(deviation_percent).collect(),
-                priority: projection.project(&vector, &context).to_string(),
+                priority: order.priority(item.entry).to_string(),
                 rank: item.rank,
             }
         })

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use ethnum::U256;
+use clap::ValueEnum;
+use ethnum::{I256, U256};
 use serde_json::Value;
 
 use super::*;
@@ -69,17 +70,26 @@ fn targets_actual_shares_and_deviations_are_the_vectors() {
 }
 
 #[test]
-fn ranks_are_the_exact_order() {
+fn ranks_are_the_order_of_the_priorities() {
+    let published = |projection| match projection {
+        ProjectionName::Rank => Some("order_lexicographic_exact"),
+        ProjectionName::Paper => Some("order_by_priority_unrounded"),
+        _ => None,
+    };
     for vector in good_vectors() {
-        for projection in [ProjectionName::Bits, ProjectionName::Paper] {
-            let emulated = emulated(&vector, projection).expect("a valid vector");
+        for projection in ProjectionName::value_variants() {
+            let emulated = emulated(&vector, *projection).expect("a valid vector");
             let groups = jobs_grouped(&vector, &emulated, |entry| -i64::from(entry.rank));
-            assert_eq!(
-                groups,
-                groups_of(&vector, "order_lexicographic_exact"),
-                "{}",
-                id(&vector)
-            );
+            if let Some(order) = published(*projection) {
+                assert_eq!(groups, groups_of(&vector, order), "{}", id(&vector));
+            }
+            let mut entries: Vec<_> = emulated.entries.iter().collect();
+            entries.sort_by_key(|entry| entry.rank);
+            for pair in entries.windows(2) {
+                let [first, then] = [pair[0], pair[1]].map(|entry| signed(&entry.priority));
+                let expected = pair[0].rank.cmp(&pair[1].rank);
+                assert_eq!(then.cmp(&first), expected, "{} {projection:?}", id(&vector));
+            }
             let mut ranks: Vec<u32> = emulated.entries.iter().map(|entry| entry.rank).collect();
             ranks.sort_unstable();
             ranks.dedup();
@@ -313,6 +323,14 @@ fn groups_of(vector: &Value, order: &str) -> Groups {
 fn units(decimal: &str) -> U256 {
     let (whole, decimals) = decimal.split_once('.').unwrap_or((decimal, ""));
     U256::from_str_radix(&format!("{whole}{decimals:0<24}"), 10).expect("digits")
+}
+
+/// A decimal number of at most 36 decimals, in units of the last.
+fn signed(decimal: &str) -> I256 {
+    let magnitude = decimal.trim_start_matches('-');
+    let (whole, decimals) = magnitude.split_once('.').unwrap_or((magnitude, ""));
+    let units = I256::from_str_radix(&format!("{whole}{decimals:0<36}"), 10).expect("digits");
+    if decimal == magnitude { units } else { -units }
 }
 
 /// Asserts that the decimal is the fraction `p/q`, to 15 significant digits or 20 decimals.

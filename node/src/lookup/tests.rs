@@ -43,6 +43,7 @@ impl LookupSnapshot for Users {
             digest: ContentHash::of(b"view"),
             flags: View::ALONE,
             generation: 0,
+            ranking: 7,
         }
     }
 

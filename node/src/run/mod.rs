@@ -25,7 +25,7 @@ use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
 use crate::output::Exit;
 use crate::record_log::RecordLog;
-use crate::serve::ViewSource;
+use crate::serve::Serving;
 use crate::slurm;
 
 /// Run a node until SIGTERM; SIGHUP reads the configuration again.
@@ -173,14 +173,16 @@ impl Servers {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        let source = ViewSource::start(running.handle.clone()).await?;
+        let serving = Serving::start(running.handle.clone(), settings.clone()).await?;
         let lookup_config = LookupConfig {
             mode: config.sockets.lookup_mode,
             ..LookupConfig::default()
         };
-        let lookup = LookupServer::bind(&config.sockets.lookup, source, lookup_config).await?;
+        let lookup =
+            LookupServer::bind(&config.sockets.lookup, serving.clone(), lookup_config).await?;
         let options = ControlOptions {
             node: running.handle.clone(),
+            serving,
             site,
             listening: running.listening.iter().map(ToString::to_string).collect(),
             settings,
@@ -303,6 +305,7 @@ fn settings_of(config: &Config) -> ControlSettings {
             .map(|(alias, vo)| (*vo, alias.clone()))
             .collect(),
         charge_rule: config.charge_rule.clone(),
+        projection: config.projection,
     }
 }
 

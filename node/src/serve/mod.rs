@@ -1,78 +1,109 @@
-//! What `lookup.sock` answers from: the site's share tree, and what it rests on.
+//! What look-ups and people are answered from: the share tree in the order in which it is served, and
+//! what that rests on.
 //!
-//! Factors are read from the tree as it is at that moment; ages and coverage are refreshed a few
-//! times a second, so that no look-up ever waits for the site.
+//! An [`Order`] has the rank and the factor of every entry of one moment. It is made anew in the
+//! background when anything has changed (`refresh`), never on the site's task, and whoever asks gets
+//! all of an answer from one. So a look-up reads two words, and what `share`, `prio` and `explain` say
+//! of somebody is what his scheduler is told.
 //!
 //! Invariant: a handle that a client holds means the same entry for as long as the generation stays
-//! the same; every new tree or identity map has a new generation.
+//! the same; every new tree or identity map has a new generation. No look-up waits for the site, nor
+//! for an order that is being made.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fairmesh_client::protocol::{self, Who};
-use fairmesh_model::{AccountPath, Millis, Origin, Window};
-use fairmesh_site::{Coverage, Health, Site, View};
-use tokio::sync::watch;
+use fairmesh_fairshare::Order;
+use fairmesh_model::{AccountPath, Origin};
+use fairmesh_site::View;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::control::ControlSettings;
 use crate::driver::{Gone, NodeHandle};
+use crate::emulate::ProjectionName;
 use crate::lookup::{LookupSnapshot, LookupSource};
 
-/// How often ages and coverage are refreshed: well below the second in which they are shown.
-const REFRESH: Duration = Duration::from_millis(250);
+mod refresh;
 
-/// Answers for `lookup.sock`.
-#[derive(Debug)]
-pub struct ViewSource {
-    answers: watch::Receiver<Arc<Answers>>,
+/// Where answers come from. The newest is always at hand.
+pub struct Serving {
+    served: watch::Receiver<Arc<Served>>,
+    wanted: mpsc::Sender<oneshot::Sender<Arc<Served>>>,
     refresher: JoinHandle<()>,
 }
 
-/// One state of the tree, and what it rests on.
+/// One state of the tree in its order, and what it rests on.
 #[derive(Debug)]
-pub struct Answers {
-    view: Arc<View>,
+pub struct Served {
+    /// Who is who, and the tree.
+    pub view: Arc<View>,
+    /// Ranks, factors and the sums behind them.
+    pub order: Arc<Order>,
+    /// The tree's version that the order is of.
+    version: u64,
+    projection: ProjectionName,
     rests_on: protocol::View,
 }
 
-impl ViewSource {
-    /// Answers of `node`, on the current tokio runtime.
-    pub async fn start(node: NodeHandle) -> Result<Arc<Self>, Gone> {
-        let first = Arc::new(ask(&node, 1).await?);
-        let (sender, answers) = watch::channel(first);
-        let refresher = tokio::spawn(async move {
-            let mut generation = 1;
-            loop {
-                tokio::time::sleep(REFRESH).await;
-                let Ok(mut next) = ask(&node, generation).await else {
-                    return;
-                };
-                if !Arc::ptr_eq(&next.view, &sender.borrow().view) {
-                    generation += 1;
-                    next.rests_on.generation = generation;
-                }
-                sender.send_replace(Arc::new(next));
-            }
-        });
-        Ok(Arc::new(Self { answers, refresher }))
+/// Requests for a fresh order that wait at most; more are answered with what there is.
+const WANTED_MAX: usize = 64;
+
+impl Serving {
+    /// Answers of `node`, on the current tokio runtime, in the order that the settings ask for.
+    pub async fn start(
+        node: NodeHandle,
+        settings: watch::Receiver<ControlSettings>,
+    ) -> Result<Arc<Self>, Gone> {
+        let mut refresh = refresh::Refresh::new(node, settings);
+        let (sender, served) = watch::channel(refresh.first().await?);
+        let (wanted, requests) = mpsc::channel(WANTED_MAX);
+        let refresher = tokio::spawn(refresh.run(sender, requests));
+        Ok(Arc::new(Self {
+            served,
+            wanted,
+            refresher,
+        }))
+    }
+
+    /// What there is now.
+    pub fn newest(&self) -> Arc<Served> {
+        self.served.borrow().clone()
+    }
+
+    /// What holds all that the node knew when it was asked.
+    pub async fn fresh(&self) -> Result<Arc<Served>, Gone> {
+        let (answer, answered) = oneshot::channel();
+        if let Err(mpsc::error::TrySendError::Closed(_)) = self.wanted.try_send(answer) {
+            return Err(Gone);
+        }
+        // Where too many wait already, the newest has to do: it is a moment old.
+        Ok(answered.await.unwrap_or_else(|_| self.newest()))
     }
 }
 
-impl Drop for ViewSource {
+impl Drop for Serving {
     fn drop(&mut self) {
         self.refresher.abort();
     }
 }
 
-impl LookupSource for ViewSource {
-    type Snapshot = Answers;
-
-    fn snapshot(&self) -> Arc<Answers> {
-        self.answers.borrow().clone()
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Serving").field(&*self.newest()).finish()
     }
 }
 
-impl LookupSnapshot for Answers {
+impl LookupSource for Serving {
+    type Snapshot = Served;
+
+    fn snapshot(&self) -> Arc<Served> {
+        self.newest()
+    }
+}
+
+impl LookupSnapshot for Served {
     fn resolve(&self, who: &Who<'_>) -> Option<u32> {
         let entry = match who {
             Who::Path(path) => self.view.reader().entry(&AccountPath::parse(path).ok()?)?,
@@ -90,8 +121,8 @@ impl LookupSnapshot for Answers {
     }
 
     fn factor(&self, entry: u32) -> Option<u32> {
-        let reader = self.view.reader();
-        Some(reader.lookup(reader.entry_at(entry)?).factor.units())
+        let factor = self.order.factors().get(usize::try_from(entry).ok()?)?;
+        Some(factor.units())
     }
 
     fn view(&self) -> protocol::View {
@@ -101,48 +132,4 @@ impl LookupSnapshot for Answers {
     fn generation(&self) -> u64 {
         self.rests_on.generation
     }
-}
-
-async fn ask(node: &NodeHandle, generation: u64) -> Result<Answers, Gone> {
-    node.ask(move |site, now| {
-        let coverage = site.coverage();
-        let view = site.view();
-        let rests_on = protocol::View {
-            as_of: now.wall,
-            age: oldest_age(site, &coverage, now.wall),
-            sites_known: coverage.sites_known,
-            sites_total: coverage.sites_total,
-            reference_window: view
-                .reader()
-                .references()
-                .first()
-                .copied()
-                .unwrap_or(Window(0)),
-            digest: site.holdings(),
-            flags: flags(site.health(now)),
-            generation,
-        };
-        Answers { view, rests_on }
-    })
-    .await
-}
-
-/// Age of what the longest silent site last said. Our own usage is always current.
-fn oldest_age(site: &Site, coverage: &Coverage, now: fairmesh_model::WallTime) -> Millis {
-    let others = coverage
-        .signed_at
-        .iter()
-        .filter(|(id, _)| **id != site.id());
-    others
-        .map(|(_, at)| now.since(*at))
-        .max()
-        .unwrap_or_default()
-}
-
-fn flags(health: Health) -> u64 {
-    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
-    flag(health.expired, protocol::View::POLICY_EXPIRED)
-        | flag(health.conflicting, protocol::View::DOCUMENT_CONFLICT)
-        | flag(health.forked, protocol::View::SITE_FORKED)
-        | flag(health.alone, protocol::View::ALONE)
 }

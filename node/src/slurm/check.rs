@@ -1,4 +1,5 @@
-//! `fairmesh slurm check`: who of the cluster's users and accounts maps where, and who nowhere.
+//! `fairmesh slurm check`: who of the cluster's users and accounts maps where, and who nowhere; and
+//! whether the range of site factors keeps apart whom the node keeps apart.
 //!
 //! The names are slurmdbd's where it runs, and those of the queue elsewhere. Invariant: the answer is
 //! the node's own, by the rules that it counts with. Exit 1 if somebody maps nowhere.
@@ -13,6 +14,7 @@ use fairmesh_client::{Client, LOOKUP_BATCH_MAX, Names, Who};
 
 use super::Place;
 use super::cluster::{Cluster, Finished};
+use super::plan::scaled;
 use super::runner::Runner;
 use super::{follow, queue};
 use crate::ask::Control;
@@ -47,7 +49,7 @@ pub(super) async fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
     let people = tokio::task::block_in_place(|| people(place))?;
-    let known = tokio::task::block_in_place(|| known(place, &people))?;
+    let factors = tokio::task::block_in_place(|| factors(place, &people))?;
     let control = Control::new(place.control.clone());
     let mut table = Table::new(&[
         ("User", Align::Left),
@@ -56,11 +58,11 @@ pub(super) async fn run(
         ("Entry", Align::Left),
     ]);
     let mut nowhere = 0_usize;
-    for ((user, account), known) in people.iter().zip(known) {
-        nowhere += usize::from(!known);
+    for ((user, account), factor) in people.iter().zip(&factors) {
+        nowhere += usize::from(factor.is_none());
         let shown = |name: &Option<String>| clean(name.as_deref().unwrap_or("-"));
         let (who, what) = (clean(user), shown(account));
-        if !known {
+        if factor.is_none() {
             table.row([
                 who,
                 what,
@@ -88,6 +90,9 @@ pub(super) async fn run(
             ""
         }
     );
+    if let Some(words) = merged(&factors, place.settings.range) {
+        eprintln!("{words}");
+    }
     Ok(if nowhere == 0 {
         Exit::Success
     } else {
@@ -131,10 +136,25 @@ fn people(place: &Place) -> anyhow::Result<Vec<Person>> {
     Ok(people.into_iter().collect())
 }
 
-/// Of each, whether the node knows them.
-fn known(place: &Place, people: &[Person]) -> anyhow::Result<Vec<bool>> {
+/// What to say where site factors merge accounts that have different factors.
+fn merged(factors: &[Option<u32>], range: u32) -> Option<String> {
+    let different: BTreeSet<u32> = factors.iter().copied().flatten().collect();
+    let site_factors: BTreeSet<i64> = different.iter().map(|it| scaled(*it, range)).collect();
+    let merged = different.len() - site_factors.len();
+    (merged > 0).then(|| {
+        format!(
+            "of {} different factors, site factors from 0 to {range} keep {} apart: accounts that share one \
+             start in Slurm's own order; a larger `range` in [slurm] keeps them apart",
+            different.len(),
+            site_factors.len()
+        )
+    })
+}
+
+/// The factor of each whom the node knows.
+fn factors(place: &Place, people: &[Person]) -> anyhow::Result<Vec<Option<u32>>> {
     let mut client = Client::connect(&place.lookup, LOOKUP_MAX)?;
-    let mut known = Vec::new();
+    let mut factors = Vec::new();
     for batch in people.chunks(LOOKUP_BATCH_MAX) {
         let who: Vec<Who<'_>> = batch
             .iter()
@@ -148,7 +168,22 @@ fn known(place: &Place, people: &[Person]) -> anyhow::Result<Vec<bool>> {
             })
             .collect();
         let answer = client.lookup(&who)?;
-        known.extend(answer.factors().map(|factor| factor.is_some()));
+        factors.extend(answer.factors());
     }
-    Ok(known)
+    Ok(factors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_merges_accounts_is_said() {
+        let third = |part: u32| Some(fairmesh_client::FACTOR_MAX / 3 * part);
+        let factors = [third(1), third(2), third(3), third(3), None];
+        assert_eq!(merged(&factors, 1_000), None);
+        let words = merged(&factors, 1).expect("two are one");
+        assert!(words.starts_with("of 3 different factors"), "{words}");
+        assert!(words.contains("from 0 to 1 keep 1 apart"), "{words}");
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_fairshare::projection::{BitsProjection, RankProjection};
 use fairmesh_fairshare::{
-    EntrySpec, History, InFlight, Ranking, Reach, Scope, TreeSpec, TreeWriter, WeightTable,
+    Context, EntrySpec, History, InFlight, Order, Projection, Reach, Scope, TreeSpec, TreeWriter,
+    WeightTable,
 };
 use fairmesh_model::{
     AccountPath, Counters, Distance, HistoryRule, Share, SiteId, Span, VoId, Window, WindowLength,
@@ -232,12 +234,11 @@ fn site(own: bool) -> SiteId {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
+    /// `PROPTEST_CASES=100000` plays as many trees.
     #[test]
     fn answers_are_those_of_the_library(case in case()) {
         let writer = case.writer();
-        let (snapshot, reader) = (writer.snapshot(), writer.reader());
+        let snapshot = writer.snapshot();
         let vo = VoId::from_bytes(VO);
         let mut tree = Tree::default();
         tree.mounts.insert(vo, path("/vo"));
@@ -264,17 +265,23 @@ proptest! {
             local: rules(case.local.0, case.local.1, Distance::Absolute),
             vos: &BTreeMap::from([(vo, rules(case.vo.0, case.vo.1, case.vo.2))]),
         });
-        let ranking = Ranking::of(&snapshot);
+        let ranks = RankProjection::prepare(&snapshot);
+        let order = Order::of(snapshot.clone(), Box::new(ranks));
+        let last = right.values().map(|answer| answer.rank).max().expect("the root");
         prop_assert_eq!(right.len(), snapshot.entries());
         for entry in snapshot.ids() {
             let (at, level) = (snapshot.path(entry), snapshot.level(entry));
-            let (answer, lookup) = (&right[at], reader.lookup(entry));
+            let answer = &right[at];
+            let bits = BitsProjection.priority_of(&snapshot, entry);
+            let bits_factor = BitsProjection.factor(&bits, &Context::of(&snapshot, entry));
+            let factor = u64::from(last + 1 - answer.rank) * u64::from(Share::ONE) / u64::from(last);
             prop_assert_eq!(answer.level.usage, (level.usage, level.parent_usage), "{}", at);
             prop_assert_eq!(answer.level.target, level.target, "{}", at);
             prop_assert_eq!(answer.level.distance, level.distance, "{}", at);
-            prop_assert_eq!(answer.rank, ranking.rank(entry), "{}", at);
-            prop_assert_eq!(ethnum::I256::from(answer.priority), lookup.priority.units(), "{}", at);
-            prop_assert_eq!(answer.factor, lookup.factor, "{}", at);
+            prop_assert_eq!(answer.rank, order.ranking().rank(entry), "{}", at);
+            prop_assert_eq!(factor, u64::from(order.factor(entry).units()), "{}", at);
+            prop_assert_eq!(ethnum::I256::from(answer.priority), bits.units(), "{}", at);
+            prop_assert_eq!(answer.factor, bits_factor, "{}", at);
         }
     }
 

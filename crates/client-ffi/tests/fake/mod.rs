@@ -134,5 +134,6 @@ fn view() -> View {
         digest: ContentHash::of(b"view"),
         flags: 0,
         generation: 6,
+        ranking: 7,
     }
 }

@@ -18,6 +18,7 @@ fn view() -> View {
         digest: ContentHash::of(b"view"),
         flags: 0,
         generation: 6,
+        ranking: 7,
     }
 }
 

@@ -32,6 +32,8 @@ pub struct View {
     pub flags: u64,
     /// Changes whenever a handle may have come to mean something else.
     pub generation: u64,
+    /// The ranking that all factors are of: another one has another number.
+    pub ranking: u64,
 }
 
 impl View {
@@ -256,7 +258,7 @@ fn checked_answer<'a>(
 }
 
 fn push_view(out: &mut Vec<u8>, key: u64, view: &View) {
-    push_map_head(out, key, 8);
+    push_map_head(out, key, 9);
     push_uint(out, 1, view.as_of.0);
     push_uint(out, 2, view.age.0);
     push_uint(out, 3, u64::from(view.sites_known));
@@ -266,10 +268,11 @@ fn push_view(out: &mut Vec<u8>, key: u64, view: &View) {
     out.extend_from_slice(view.digest.as_bytes());
     push_uint(out, 7, view.flags);
     push_uint(out, 8, view.generation);
+    push_uint(out, 9, view.ranking);
 }
 
 fn read_view(map: &mut Map<'_>) -> Result<View, ProtocolError> {
-    let mut numbers = [None; 9];
+    let mut numbers = [None; 10];
     let mut digest = None;
     while let Some(key) = map.next_key()? {
         match key {
@@ -280,7 +283,7 @@ fn read_view(map: &mut Map<'_>) -> Result<View, ProtocolError> {
                     .map_err(|_| ProtocolError::Value("digest"))?;
                 digest = Some(ContentHash::from_bytes(bytes));
             }
-            1..=8 => {
+            1..=9 => {
                 let slot = usize::try_from(key).map_err(|_| ProtocolError::Value("view"))?;
                 numbers[slot] = Some(map.uint("view")?);
             }
@@ -299,6 +302,8 @@ fn read_view(map: &mut Map<'_>) -> Result<View, ProtocolError> {
         digest: digest.ok_or(ProtocolError::Missing("digest"))?,
         flags: number(7)?,
         generation: number(8)?,
+        // Earlier nodes have none.
+        ranking: numbers[9].unwrap_or(0),
     })
 }
 

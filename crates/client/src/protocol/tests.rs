@@ -15,6 +15,7 @@ fn view() -> View {
         digest: ContentHash::from_bytes([0xd1; 32]),
         flags: 0,
         generation: 5,
+        ranking: 7,
     }
 }
 

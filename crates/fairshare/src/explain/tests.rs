@@ -3,6 +3,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::order::tests::{entry, snapshot};
+use crate::projection::RankProjection;
+
+fn exact(snapshot: &Snapshot) -> Order {
+    Order::of(
+        snapshot.clone(),
+        Box::new(RankProjection::prepare(snapshot)),
+    )
+}
 
 const TREE: [(&str, u32, u64); 6] = [
     ("/a", 50, 0),
@@ -17,7 +25,7 @@ const TREE: [(&str, u32, u64); 6] = [
 fn it_names_the_level_at_which_an_entry_loses() {
     let snapshot = snapshot(&TREE, Distance::Absolute);
     let (loser, winner) = (entry(&snapshot, "/a/y"), entry(&snapshot, "/b/x"));
-    let explanation = explain(&snapshot, loser, Some(winner));
+    let explanation = explain(&exact(&snapshot), loser, Some(winner));
     let levels: Vec<_> = explanation
         .levels
         .iter()
@@ -53,7 +61,8 @@ fn it_names_the_level_at_which_an_entry_loses() {
     assert_eq!(comparison.common_ancestor, AccountPath::root());
     // With 60 more, /b ties with /a, but then /a/y is better off in its group than /b/x in its own.
     assert_eq!(comparison.parity, Some(CoreMillis(60)));
-    let json = serde_json::to_value(explain(&snapshot, winner, Some(loser))).expect("serialises");
+    let json =
+        serde_json::to_value(explain(&exact(&snapshot), winner, Some(loser))).expect("serialises");
     assert_eq!(json["comparison"]["standing"], "before");
     assert_eq!(json["levels"][0]["deviation"], "+30.0000000");
 }
@@ -63,7 +72,7 @@ fn ties_and_ancestors_are_explained() {
     let snapshot = snapshot(&TREE, Distance::Absolute);
     let [x, y, b] = ["/b/x", "/b/y", "/b"].map(|text| entry(&snapshot, text));
     for (one, other) in [(x, y), (x, b), (b, x), (x, x)] {
-        let comparison = explain(&snapshot, one, Some(other))
+        let comparison = explain(&exact(&snapshot), one, Some(other))
             .comparison
             .expect("asked for");
         assert_eq!(
@@ -71,7 +80,11 @@ fn ties_and_ancestors_are_explained() {
             (Standing::Tied, None, None)
         );
     }
-    assert!(explain(&snapshot, EntryId::ROOT, None).levels.is_empty());
+    assert!(
+        explain(&exact(&snapshot), EntryId::ROOT, None)
+            .levels
+            .is_empty()
+    );
 }
 
 #[test]
@@ -80,7 +93,7 @@ fn what_no_amount_can_do_is_not_promised() {
     for distance in [Distance::Absolute, Distance::Relative] {
         let snapshot = snapshot(&tree, distance);
         let (a, b) = (entry(&snapshot, "/a"), entry(&snapshot, "/b"));
-        let comparison = explain(&snapshot, a, Some(b))
+        let comparison = explain(&exact(&snapshot), a, Some(b))
             .comparison
             .expect("asked for");
         assert_eq!(
@@ -105,12 +118,12 @@ proptest! {
         let ids = |snapshot: &Snapshot| (entry(snapshot, TREE[pair.0].0), entry(snapshot, TREE[pair.1].0));
         let before = snapshot(&rows, distance);
         let (loser, winner) = ids(&before);
-        let comparison = explain(&before, loser, Some(winner)).comparison.expect("asked for");
+        let comparison = explain(&exact(&before), loser, Some(winner)).comparison.expect("asked for");
         if let (Standing::After, Some(parity)) = (comparison.standing, comparison.parity) {
             for (less, expected) in [(1, Standing::After), (0, Standing::Tied)] {
                 rows[pair.1].2 += parity.0 - less;
                 let after = snapshot(&rows, distance);
-                let standing = explain(&after, loser, Some(winner)).comparison.expect("asked for").standing;
+                let standing = explain(&exact(&after), loser, Some(winner)).comparison.expect("asked for").standing;
                 prop_assert!(standing == expected || (less == 0 && standing == Standing::Before), "{:?}", rows);
                 rows[pair.1].2 -= parity.0 - less;
             }

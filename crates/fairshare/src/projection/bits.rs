@@ -1,4 +1,4 @@
-//! The default: fixed-point digits, the topmost level first, packed into 64 bits.
+//! Fixed-point digits, the topmost level first, packed into 64 bits.
 //!
 //! Invariants: a digit has `floor(64 / depth)` bits, `depth` being the whole tree's; it is the exact
 //! floor of the deviation, and exactly the middle for 0 and for a missing level. So the number keeps

@@ -10,7 +10,7 @@ use fairmesh_model::{Share, mutant};
 use super::{Context, Priority, Projection, fraction, units_of};
 use crate::deviation::DeviationVector;
 use crate::order::Ranking;
-use crate::tree::Snapshot;
+use crate::tree::{EntryId, Snapshot};
 
 /// Ranks of one snapshot.
 #[derive(Debug, Clone)]
@@ -26,9 +26,10 @@ impl RankProjection {
         }
     }
 
-    /// The ranks.
-    pub const fn ranking(&self) -> &Ranking {
-        &self.ranking
+    /// One more than the number of ranks behind the entry's.
+    fn behind(&self, entry: EntryId) -> u32 {
+        let rank = self.ranking.rank(entry);
+        mutant!(RankFromBelow, self.ranking.count() + 1 - rank, rank)
     }
 }
 
@@ -37,16 +38,24 @@ impl Projection for RankProjection {
         "rank"
     }
 
-    /// One more than the number of ranks behind the entry's. The vector is not looked at.
+    /// The vector is not looked at.
     fn project(&self, _vector: &DeviationVector, context: &Context) -> Priority {
-        Priority::whole(u64::from(mutant!(
-            RankFromBelow,
-            self.ranking.count() + 1 - self.ranking.rank(context.entry),
-            self.ranking.rank(context.entry)
-        )))
+        Priority::whole(u64::from(self.behind(context.entry)))
     }
 
     fn factor(&self, priority: &Priority, _context: &Context) -> Share {
         fraction(units_of(priority), U256::from(self.ranking.count()))
+    }
+
+    fn priority_of(&self, _snapshot: &Snapshot, entry: EntryId) -> Priority {
+        Priority::whole(u64::from(self.behind(entry)))
+    }
+
+    fn ranking(&self, _snapshot: &Snapshot) -> Ranking {
+        self.ranking.clone()
+    }
+
+    fn is_exact(&self) -> bool {
+        true
     }
 }

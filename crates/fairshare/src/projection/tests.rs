@@ -1,6 +1,9 @@
 use fairmesh_model::Distance;
+use proptest::prelude::*;
 
 use super::*;
+use crate::explain::{Standing, explain};
+use crate::order::Order;
 use crate::order::tests::{entry, snapshot};
 use crate::tree::Snapshot;
 
@@ -183,4 +186,44 @@ fn priorities_print_exactly() {
         );
     }
     assert_eq!(Priority::from_units(I256::ONE, 37), None);
+}
+
+proptest! {
+    /// Under each projection ranks, priorities and factors are one order: nobody whose rank is better has a
+    /// lower factor, and under `rank` factors differ wherever vectors do.
+    #[test]
+    fn ranks_priorities_and_factors_never_contradict_each_other(
+        shares in prop::collection::vec(prop_oneof![Just(0u32), Just(50), 0u32..=100], 12),
+        usage in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5, any::<u64>()], 12),
+        relative in any::<bool>(),
+    ) {
+        let paths = [
+            "/a", "/a/x", "/a/y", "/a/y/z", "/a/y/z/d", "/b", "/b/x", "/b/y", "/b/y/z", "/c", "/d", "/e",
+        ];
+        let rows = paths.iter().zip(shares).zip(usage);
+        let rows: Vec<_> = rows.map(|((path, share), usage)| (*path, share, usage)).collect();
+        let distance = if relative { Distance::Relative } else { Distance::Absolute };
+        let snapshot = snapshot(&rows, distance);
+        for projection in projections(&snapshot) {
+            let order = Order::of(snapshot.clone(), projection);
+            let (ranking, is_exact) = (order.ranking(), order.projection().is_exact());
+            for a in snapshot.ids() {
+                for b in snapshot.ids() {
+                    let before = ranking.rank(b).cmp(&ranking.rank(a));
+                    prop_assert_eq!(order.priority(a).cmp(&order.priority(b)), before);
+                    let factors = order.factor(a).cmp(&order.factor(b));
+                    prop_assert!(factors == before || factors.is_eq() && !is_exact);
+                    let standing = explain(&order, a, Some(b)).comparison.expect("asked for").standing;
+                    let expected = match before {
+                        std::cmp::Ordering::Greater => Standing::Before,
+                        std::cmp::Ordering::Equal => Standing::Tied,
+                        std::cmp::Ordering::Less => Standing::After,
+                    };
+                    prop_assert_eq!(standing, expected);
+                    let exact = snapshot.vector(a).compare(&snapshot.vector(b));
+                    prop_assert!(!is_exact || exact == before);
+                }
+            }
+        }
+    }
 }

@@ -7,14 +7,13 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{AccountPath, Share, Window};
+use fairmesh_model::{AccountPath, Window};
 
 use super::snapshot::Snapshot;
 use super::spec::EntryId;
 use super::sums::{SumStore, Sums};
 use super::topology::Topology;
 use crate::deviation::DeviationVector;
-use crate::projection::{Context, Priority, bits};
 
 /// A handle to a tree's sums. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,21 +29,6 @@ pub struct Resolved {
     pub entry: EntryId,
     /// Whether the path is that entry's.
     pub exact: bool,
-}
-
-/// The answer to a scheduler's question.
-#[derive(Debug, Clone)]
-pub struct Lookup {
-    /// Target and actual share, level by level.
-    pub vector: DeviationVector,
-    /// The default projection, `bits`.
-    pub priority: Priority,
-    /// The same digits, in as many bits as a factor from 0 to 10^9 can tell apart.
-    pub factor: Share,
-    /// The window that the entry's global sums are seen from, in windows of its history.
-    pub reference: Window,
-    /// The window that local sums are seen from, in windows of the site's history.
-    pub local_reference: Window,
 }
 
 impl TreeReader {
@@ -87,13 +71,20 @@ impl TreeReader {
             .read(|generation| self.store.references(generation))
     }
 
+    /// The window that local sums are seen from, in windows of the site's history.
+    pub fn local_reference(&self) -> Window {
+        let local = self.topology.local;
+        self.store
+            .read(|generation| self.store.reference(local, generation))
+    }
+
     /// The sums of one entry.
     pub fn sums(&self, entry: EntryId) -> Sums {
         self.store
             .read(|generation| self.store.sums(entry.index(), generation))
     }
 
-    /// The deviation vector of one entry.
+    /// The deviation vector of one entry. O(depth).
     pub fn vector(&self, entry: EntryId) -> DeviationVector {
         let chain = self.topology.chain(entry);
         let sums = self
@@ -104,29 +95,9 @@ impl TreeReader {
         vector
     }
 
-    /// Vector, priority and factor of one entry, and what they are seen from. O(depth).
-    pub fn lookup(&self, entry: EntryId) -> Lookup {
-        let chain = self.topology.chain(entry);
-        let (history, local) = (self.topology.history_of(entry), self.topology.local);
-        let (sums, reference, local_reference) = self.store.read(|generation| {
-            let sums = self.store.chain_sums(&chain, generation);
-            let reference = |history| self.store.reference(history, generation);
-            (sums, reference(history), reference(local))
-        });
-        let mut vector = DeviationVector::EMPTY;
-        self.topology.vector(&chain, &sums, &mut vector);
-        let context = Context {
-            entry,
-            depth: self.topology.depth,
-        };
-        let packed = bits::pack(&vector, context.depth);
-        Lookup {
-            vector,
-            priority: Priority::whole(packed),
-            factor: bits::factor_of(packed, context.depth),
-            reference,
-            local_reference,
-        }
+    /// Grows with each write: where it is what it was, so are all sums and references.
+    pub fn version(&self) -> u64 {
+        self.store.version()
     }
 
     /// All sums of one moment, or `None` where the writer wrote during each of `attempts` copies

@@ -77,6 +77,11 @@ impl SumStore {
         }
     }
 
+    /// Grows with each write.
+    pub(crate) fn version(&self) -> u64 {
+        self.sequence.load(Ordering::Acquire)
+    }
+
     /// Calls `look` with the current generation until nothing was written meanwhile.
     pub(crate) fn read<T>(&self, mut look: impl FnMut(usize) -> T) -> T {
         loop {

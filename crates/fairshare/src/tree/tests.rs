@@ -180,17 +180,13 @@ fn usage_counts_upwards_in_its_scopes_under_its_histories() {
             global: 18 * one + old
         }
     );
-    let lookup = reader.lookup(user);
+    let vector = reader.vector(user);
+    assert_eq!(reader.local_reference(), Window(24));
     assert_eq!(
-        (lookup.reference, lookup.local_reference),
-        (Window(48), Window(24))
-    );
-    assert_eq!(
-        lookup.vector.compare(&writer.snapshot().vector(user)),
+        vector.compare(&writer.snapshot().vector(user)),
         std::cmp::Ordering::Equal
     );
-    let levels: Vec<_> = lookup
-        .vector
+    let levels: Vec<_> = vector
         .levels()
         .iter()
         .map(|level| (level.usage, level.parent_usage))
@@ -344,15 +340,15 @@ fn readers_see_one_moment_while_the_writer_writes() {
             let (reader, done) = (reader.clone(), &done);
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
-                    let lookup = reader.lookup(users[1]);
+                    let vector = reader.vector(users[1]);
                     // Both users are fed alike, first one and then the other.
-                    for level in lookup.vector.levels() {
+                    for level in vector.levels() {
                         assert!(
                             level.usage <= level.parent_usage,
                             "a child has more than its parent"
                         );
                     }
-                    let of_project = lookup.vector.levels()[2];
+                    let of_project = vector.levels()[2];
                     assert!(of_project.parent_usage - of_project.usage >= of_project.usage);
                     let references = reader.references();
                     assert_eq!(

@@ -57,7 +57,7 @@ fn the_exact_order_is_kept_by_vectors_and_ranks() {
             .flatten()
             .map(|path| case.entry(path))
             .collect();
-        let ranked = rank.ranking().among(&jobs);
+        let ranked = rank.ranking(&case.snapshot).among(&jobs);
         assert_eq!(
             ranked.last().map(|job| job.rank),
             u32::try_from(expected.len()).ok(),
@@ -127,7 +127,6 @@ fn the_papers_number_breaks_the_order_where_it_is_known_to() {
                 "{}",
                 case.id
             );
-            assert_eq!(case.order_by(&BitsProjection), exact, "{}", case.id);
         }
     }
     assert!(
@@ -154,10 +153,6 @@ fn packed_digits_never_invert_the_order() {
             "{}",
             case.id
         );
-        for path in order.iter().flatten() {
-            let lookup = case.reader.lookup(case.entry(path));
-            assert_eq!(lookup.priority, place(path), "{}", case.id);
-        }
     }
 }
 

@@ -32,8 +32,10 @@ pub struct ShareBody {
     pub usage_core_ms: String,
     /// Its parent's.
     pub parent_usage_core_ms: String,
-    /// The priority as a fraction of the highest possible one, percent.
+    /// What schedulers get: between 0 and 1, the higher is served first.
     pub factor: String,
+    /// 1 is served first; entries that tie have one rank.
+    pub rank: u32,
 }
 
 /// `fairmesh.priority/1`.
@@ -47,10 +49,16 @@ pub struct PriorityBody {
     pub entry: String,
     /// Whether that is the account's own entry, or only the deepest one above.
     pub exact: bool,
-    /// Between 0 and 1, for schedulers.
+    /// What schedulers get: between 0 and 1, the higher is served first.
     pub factor: String,
-    /// The default projection, `bits`.
+    /// The number that the projection makes of the vector; the greater is served first.
     pub priority: String,
+    /// The projection.
+    pub projection: String,
+    /// 1 is served first; entries that tie have one rank.
+    pub rank: u32,
+    /// How many different ranks there are.
+    pub ranks: u32,
     /// From the root down.
     pub levels: Vec<LevelBody>,
 }

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_fairshare::projection::{Context, RankProjection};
-use fairmesh_fairshare::{EntryId, Projection, Snapshot};
-use fairmesh_model::{AccountPath, Distance, Millis, VoId};
+use fairmesh_fairshare::projection::{BitsProjection, RankProjection};
+use fairmesh_fairshare::{Context, EntryId, Order, Projection, Snapshot};
+use fairmesh_model::{AccountPath, Distance, Millis, Share, VoId};
 
 use super::{Look, name};
 use crate::invariants::Violation;
@@ -41,14 +41,18 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
     };
     let right = answers(&given);
     let snapshot = look.site.snapshot();
-    let ranks = RankProjection::prepare(&snapshot);
+    let order = Order::of(
+        snapshot.clone(),
+        Box::new(RankProjection::prepare(&snapshot)),
+    );
+    let last = right.values().map(|answer| answer.rank).max();
     let mut checks = 0;
     for entry in snapshot.ids() {
         let path = snapshot.path(entry);
         let Some(answer) = right.get(path) else {
             return Err(look.wrong(format!("has {path} in its tree, which no document names")));
         };
-        check_entry(look, &snapshot, &ranks, entry, answer)?;
+        check_entry(look, &order, entry, (answer, last.unwrap_or(1)))?;
         checks += 1;
     }
     check_vectors(look, &snapshot, &right)?;
@@ -64,7 +68,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
 /// How the owner weighs usage, and every VO; from which windows, the site says.
 fn rules(look: &Look<'_>, owner: &Owner) -> (Rules, BTreeMap<VoId, Rules>) {
     let (newest, view) = (look.seen.oracle.documents.newest(), look.site.view());
-    let local = view.reader().lookup(EntryId::ROOT).local_reference;
+    let local = view.reader().local_reference();
     let local = Rules {
         history: owner.history,
         window: owner.window,
@@ -151,48 +155,53 @@ fn check_vectors(
 
 fn check_entry(
     look: &Look<'_>,
-    snapshot: &Snapshot,
-    ranks: &RankProjection,
+    order: &Order,
     entry: EntryId,
-    right: &Answer,
+    (right, last): (&Answer, u32),
 ) -> Result<(), Violation> {
+    let snapshot = order.snapshot();
     let shown = snapshot.level(entry);
-    let lookup = look.site.view().reader().lookup(entry);
+    let vector = look.site.view().reader().vector(entry);
+    let bits = BitsProjection.priority_of(snapshot, entry);
+    let bits_factor = BitsProjection.factor(&bits, &Context::of(snapshot, entry));
     let level = Level {
         target: shown.target,
         distance: shown.distance,
         usage: (shown.usage, shown.parent_usage),
     };
-    let context = Context {
-        entry,
-        depth: snapshot.depth(),
-    };
     let packed = ethnum::I256::from(right.priority);
     let path = snapshot.path(entry);
-    let rank = ranks.ranking().rank(entry);
-    let rank_priority = ranks.project(&lookup.vector, &context).units();
-    let of_rank = ethnum::I256::from(ranks.ranking().count()) + 1 - ethnum::I256::from(right.rank);
+    let rank = order.ranking().rank(entry);
+    // One more than the ranks behind it, and that as a part of all ranks, rounded down.
+    let of_rank = last + 1 - right.rank;
+    let factor = u64::from(of_rank) * u64::from(Share::ONE) / u64::from(last);
     let same = [
         ("level", level == right.level),
         (
             "vector",
-            lookup
-                .vector
+            vector
                 .levels()
                 .last()
                 .unwrap_or(&fairmesh_fairshare::Level::MISSING)
                 == &shown,
         ),
         ("rank", rank == right.rank),
-        ("rank as a priority", rank_priority == of_rank),
-        ("priority", lookup.priority.units() == packed),
-        ("factor", lookup.factor == right.factor),
+        (
+            "rank as a priority",
+            order.priority(entry).units() == ethnum::I256::from(of_rank),
+        ),
+        (
+            "rank as a factor",
+            u64::from(order.factor(entry).units()) == factor,
+        ),
+        ("priority in bits", bits.units() == packed),
+        ("factor in bits", bits_factor == right.factor),
     ];
     match same.iter().find(|(_, same)| !same) {
         None => Ok(()),
         Some((what, _)) => Err(look.wrong(format!(
-            "answers another {what} for {path}: {level:?}, rank {rank}, priority {}, factor {}; right is {right:?}",
-            lookup.priority, lookup.factor
+            "answers another {what} for {path}: {level:?}, rank {rank}, bits {bits}, factors {bits_factor} and {}; right is {right:?}",
+            order.factor(entry)
         ))),
     }
 }

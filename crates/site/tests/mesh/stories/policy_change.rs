@@ -11,7 +11,7 @@ use crate::vo::{self, START, next_charter, path, policy, sign_charter, sign_poli
 fn priority(mesh: &Mesh, node: usize) -> String {
     let view = mesh.nodes[node].site.view();
     let entry = view.reader().entry(&path("/grid/g0/u0")).expect("an entry");
-    format!("{:?}", view.reader().lookup(entry).vector)
+    format!("{:?}", view.reader().vector(entry))
 }
 
 #[test]

@@ -47,13 +47,12 @@ fn two_sites_fed_the_same_pushes_in_any_order_see_the_same_bit_for_bit() {
         }
         assert_eq!(crate::ledger::sums(&mesh, 3), ledger.sums);
         assert_eq!(state(&mesh, 3).view, state(&mesh, 4).view);
-        let lookups = |node: usize| {
+        let vectors = |node: usize| {
             let site = &mesh.nodes[node].site;
             let (view, ids) = (site.view(), site.snapshot().ids());
-            let looked_up =
-                ids.map(|id| (view.reader().path(id).clone(), view.reader().lookup(id)));
-            format!("{:?}", looked_up.collect::<Vec<_>>())
+            let row = |id| (view.reader().path(id).clone(), view.reader().vector(id));
+            format!("{:?}", ids.map(row).collect::<Vec<_>>())
         };
-        assert_eq!(lookups(3), lookups(4));
+        assert_eq!(vectors(3), vectors(4));
     });
 }

@@ -1,0 +1,185 @@
+//! Making the order anew: when anything has changed, and whoever asks waits for it.
+//!
+//! Sums are copied by a reader, and only if writers are too busy for that by the site itself; ranks
+//! are made on a thread of their own. Ages and coverage are asked of the site each time.
+//!
+//! Invariant: an order is made only of sums that have changed, or for a tree or a projection that is
+//! new; of two that are made one after the other, the pause between them is at least as long as the
+//! first took, and [`PAUSES`] times that where nobody waits: so it never takes more than half of a
+//! core, and a tenth of one by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairmesh_client::protocol;
+use fairmesh_fairshare::{Order, Snapshot};
+use fairmesh_model::{Millis, WallTime, Window};
+use fairmesh_site::{Coverage, Health, Site, View};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::Served;
+use crate::control::ControlSettings;
+use crate::driver::{Gone, NodeHandle};
+
+/// How often ages and coverage are refreshed, and the order where it has changed: well below the second
+/// in which ages are shown.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// How much longer than an order took to make it serves at least, where nobody asks for another.
+const PAUSES: u32 = 9;
+
+/// Copies that are tried before the site is asked for one.
+const SNAPSHOT_ATTEMPTS: u32 = 8;
+
+type Wanted = oneshot::Sender<Arc<Served>>;
+
+pub(super) struct Refresh {
+    node: NodeHandle,
+    settings: watch::Receiver<ControlSettings>,
+    /// How long the last order took to make.
+    took: Duration,
+}
+
+impl Refresh {
+    pub(super) fn new(node: NodeHandle, settings: watch::Receiver<ControlSettings>) -> Self {
+        Self {
+            node,
+            settings,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// The first one.
+    pub(super) async fn first(&mut self) -> Result<Arc<Served>, Gone> {
+        self.next(None).await
+    }
+
+    /// Refreshes until the node has stopped.
+    pub(super) async fn run(
+        mut self,
+        served: watch::Sender<Arc<Served>>,
+        mut requests: mpsc::Receiver<Wanted>,
+    ) {
+        let mut waiting: Vec<Wanted> = Vec::new();
+        loop {
+            let made = Instant::now();
+            let due = made + INTERVAL.max(self.took * PAUSES);
+            tokio::select! {
+                () = sleep_until(due) => {}
+                request = requests.recv() => waiting.extend(request),
+            }
+            if !waiting.is_empty() {
+                sleep_until(made + self.took).await;
+            }
+            // Whoever has asked until now is answered by the order that is made now.
+            while let Ok(request) = requests.try_recv() {
+                waiting.push(request);
+            }
+            let last = served.borrow().clone();
+            let Ok(next) = self.next(Some(&last)).await else {
+                return;
+            };
+            served.send_replace(next.clone());
+            for request in waiting.drain(..) {
+                // Who does not wait any more needs no answer.
+                let _ = request.send(next.clone());
+            }
+        }
+    }
+
+    async fn next(&mut self, last: Option<&Served>) -> Result<Arc<Served>, Gone> {
+        let projection = self.settings.borrow().projection;
+        let (view, mut rests_on) = self.node.ask(seen).await?;
+        let version = view.reader().version();
+        let (generation, ranking) = last.map_or((0, 0), |last| {
+            (last.rests_on.generation, last.rests_on.ranking)
+        });
+        (rests_on.generation, rests_on.ranking) = (generation, ranking);
+        let is_of = |view: &Arc<View>| last.filter(|last| Arc::ptr_eq(&last.view, view));
+        let same =
+            is_of(&view).filter(|last| (last.version, last.projection) == (version, projection));
+        if let Some(last) = same {
+            return Ok(Arc::new(Served {
+                view,
+                order: last.order.clone(),
+                version,
+                projection,
+                rests_on,
+            }));
+        }
+        let began = Instant::now();
+        let (view, version, snapshot) = self.snapshot(view).await?;
+        let made = tokio::task::spawn_blocking(move || {
+            let projected = projection.prepare(&snapshot);
+            Order::of(snapshot, projected)
+        });
+        let order = Arc::new(made.await.map_err(|_| Gone)?);
+        self.took = began.elapsed();
+        rests_on.generation += u64::from(is_of(&view).is_none());
+        rests_on.ranking += 1;
+        Ok(Arc::new(Served {
+            view,
+            order,
+            version,
+            projection,
+            rests_on,
+        }))
+    }
+
+    /// All sums of the tree of `view`, or of the one that has taken its place, and the version that they
+    /// are at least of.
+    async fn snapshot(&self, view: Arc<View>) -> Result<(Arc<View>, u64, Snapshot), Gone> {
+        let reader = view.reader().clone();
+        let version = reader.version();
+        let copied = tokio::task::spawn_blocking(move || reader.snapshot(SNAPSHOT_ATTEMPTS));
+        if let Some(snapshot) = copied.await.map_err(|_| Gone)? {
+            return Ok((view, version, snapshot));
+        }
+        let asked = self.node.ask(|site, _| {
+            let view = site.view();
+            let version = view.reader().version();
+            (view, version, site.snapshot())
+        });
+        asked.await
+    }
+}
+
+/// Who is who now, and what answers rest on.
+fn seen(site: &Site, now: fairmesh_model::Now) -> (Arc<View>, protocol::View) {
+    let coverage = site.coverage();
+    let view = site.view();
+    let references = view.reader().references();
+    let rests_on = protocol::View {
+        as_of: now.wall,
+        age: oldest_age(site, &coverage, now.wall),
+        sites_known: coverage.sites_known,
+        sites_total: coverage.sites_total,
+        reference_window: references.first().copied().unwrap_or(Window(0)),
+        digest: site.holdings(),
+        flags: flags(site.health(now)),
+        generation: 0,
+        ranking: 0,
+    };
+    (view, rests_on)
+}
+
+/// Age of what the longest silent site last said. Our own usage is always current.
+fn oldest_age(site: &Site, coverage: &Coverage, now: WallTime) -> Millis {
+    let others = coverage
+        .signed_at
+        .iter()
+        .filter(|(id, _)| **id != site.id());
+    others
+        .map(|(_, at)| now.since(*at))
+        .max()
+        .unwrap_or_default()
+}
+
+fn flags(health: Health) -> u64 {
+    let flag = |set: bool, flag: u64| if set { flag } else { 0 };
+    flag(health.expired, protocol::View::POLICY_EXPIRED)
+        | flag(health.conflicting, protocol::View::DOCUMENT_CONFLICT)
+        | flag(health.forked, protocol::View::SITE_FORKED)
+        | flag(health.alone, protocol::View::ALONE)
+}
