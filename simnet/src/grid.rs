@@ -7,9 +7,8 @@
 //! the same, so that what gossip costs is a difference of two runs.
 //!
 //! Invariant: a run is a function of its specification, its seed and its source. Schedulers go by the
-//! exact order of the deviation vectors, as the projection `rank` does: a factor of `lookup.sock` has
-//! nine bits a level in a tree of three levels, 0.4 points of a share, and the errors to be measured
-//! here are ten times smaller.
+//! exact order of the deviation vectors, which is what factors of `lookup.sock` are unless a site's
+//! owner chooses otherwise.
 //!
 //! Deliberately not here: what is made of the usage that was measured ([`crate::paper`]).
 //!
