@@ -7,9 +7,9 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use fairmesh_fairshare::projection::RankProjection;
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, History, Ranking, Reach, Scope, TreeSpec, TreeWriter, UsageItem,
-    WeightTable,
+    EntryId, EntrySpec, History, Order, Reach, Scope, TreeSpec, TreeWriter, UsageItem, WeightTable,
 };
 use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
 
@@ -116,7 +116,10 @@ fn rank(criterion: &mut Criterion) {
     group.bench_function("100000 leaves", |bench| {
         bench.iter_batched(
             || writer.snapshot(),
-            |snapshot| black_box(Ranking::of(&snapshot)),
+            |snapshot| {
+                let ranks = RankProjection::prepare(&snapshot);
+                black_box(Order::of(snapshot, Box::new(ranks)))
+            },
             BatchSize::LargeInput,
         );
     });
