@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_cluster::Stream;
+use fairmesh_model::WallTime;
 use fairmesh_round::{
     FileName, FileRead, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, LINEAGE_KEY, Op, SIDE, SideState,
     StoreState,
 };
-use fairmesh_site::{Row, Table, Write};
+use fairmesh_site::{JobMark, Row, Table, Write};
 
 use files::Files;
 
@@ -309,6 +310,20 @@ impl Disk {
             self.damaged.insert((table, key.to_bytes()));
         }
         true
+    }
+
+    /// Lets go of the marks of jobs that are charged up to some moment before this one.
+    pub fn forget_marks(&mut self, before: WallTime) {
+        let is_past =
+            |mark: &[u8]| JobMark::from_bytes(mark).is_some_and(|mark| mark.charged_until < before);
+        let marks = self.tables.get(&Table::Jobs).into_iter().flatten();
+        let past = marks.filter(|(_, mark)| is_past(mark));
+        let past: Vec<RowKey> = past.map(|(key, _)| key.clone()).collect();
+        if !past.is_empty()
+            && let Some(marks) = Arc::make_mut(&mut self.tables).get_mut(&Table::Jobs)
+        {
+            past.iter().for_each(|key| drop(marks.remove(key)));
+        }
     }
 
     /// Flips a bit of a file. False where it holds none.

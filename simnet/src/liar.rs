@@ -7,7 +7,7 @@
 //! Invariant: whatever liars do, honest sites stay identical, count each other exactly, keep their
 //! bounds of memory and disk, and let a liar move no more than its declared capacity. Each lie is a row
 //! of one table. Liars go on for a while after the heal; those about clocks and questions never stop, and
-//! who contradicts itself falls silent.
+//! who contradicts itself tells of no head any more.
 
 use std::fmt;
 
@@ -201,7 +201,7 @@ pub const LIES: [Lie; 30] = [
     forged(
         Forged::Contradiction,
         "contradiction",
-        "signs two heads with one number, of the same content and of other content, and falls silent",
+        "signs two heads with one number, of the same content and of other content, and then none",
         Named::For("site-forked", ""),
     ),
     forged(

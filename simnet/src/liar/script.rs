@@ -108,8 +108,7 @@ impl Tamper for Liars {
             How::Forged(Forged::AskAgain) => {}
             // Nothing that it signs any more decides which of its heads stays.
             How::Forged(Forged::Contradiction) if is_over => {
-                effects.retain(|of| !matches!(of, Effect::Push { .. } | Effect::Answer { .. }));
-                return;
+                return wire::leave_out_heads(effects);
             }
             _ if is_over => return,
             _ => {}

@@ -473,6 +473,26 @@ fn root_of(rows: &[ManifestRow]) -> ContentHash {
     ContentHash::of(&bytes)
 }
 
+/// Leaves heads out of what is pushed and answered. Documents, which others may lack, stay.
+pub(super) fn leave_out_heads(effects: &mut Vec<Effect>) {
+    effects.retain_mut(|effect| match effect {
+        Effect::Push { bytes, .. } => {
+            matches!(
+                Push::from_bytes(bytes),
+                Ok(Push::Document(_) | Push::Proof(..))
+            )
+        }
+        Effect::Answer { bytes, .. } => {
+            if let Ok(Response::Pull(mut answer)) = Response::from_bytes(bytes) {
+                answer.heads.clear();
+                *bytes = Response::Pull(answer).to_bytes();
+            }
+            true
+        }
+        _ => true,
+    });
+}
+
 /// Makes the answer to a pull one that wants to be asked again.
 pub(super) fn ask_again(bytes: &mut Vec<u8>) {
     if matches!(Response::from_bytes(bytes), Ok(Response::Pull(_))) {

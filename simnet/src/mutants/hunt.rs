@@ -59,6 +59,7 @@ fn options_of(seed: Seed) -> Options {
     let options = Options::draw_of(seed, sites, Some(MINUTES));
     match (seed.0 % 4, lie_of(seed)) {
         (1, _) => options.with_pace(seed),
+        (_, None) if seed.0 % 8 == 6 => options.with_crashes().with_wrong_clocks(),
         (_, None) => options.with_crashes(),
         (3, Some(lie)) => options.with_pace(seed).with_lies(seed, Choice::One(lie)),
         (_, Some(lie)) => options.with_lies(seed, Choice::One(lie)),

@@ -77,6 +77,16 @@ impl Options {
         self
     }
 
+    /// With clocks of nodes that are wrong for a while, of batch systems that are wrong always, and stores
+    /// that are lost while the file beside them stays.
+    #[must_use]
+    pub fn with_wrong_clocks(mut self) -> Self {
+        self.batch_clocks = true;
+        self.faults.clock_years += 8;
+        self.faults.wipes += 8;
+        self
+    }
+
     /// With other lies than those that are drawn.
     pub fn with_lies(mut self, seed: Seed, choice: liar::Choice) -> Self {
         self.liars = liar::draw(seed, self.sites, choice);
