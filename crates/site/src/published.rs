@@ -104,7 +104,7 @@ impl Published {
         }
         let touched: BTreeSet<Span> = slices.iter().map(|(slice, _)| slice.span).collect();
         let spans = self.with_days(site, touched);
-        let before = self.sums_in(site, &spans, None);
+        let before = self.sums_in(site, &spans);
         let mut retired = Vec::new();
         let of = self.sites.entry(site).or_default();
         for (slice, key) in slices {
@@ -120,7 +120,7 @@ impl Published {
             };
             retired.extend(old.unwrap_or_default());
         }
-        let after = self.sums_in(site, &spans, None);
+        let after = self.sums_in(site, &spans);
         let gross = |sums: &Sums<PathId>| {
             sums.values()
                 .fold(0u64, |sum, counters| sum.saturating_add(counters.charge))
@@ -161,14 +161,18 @@ impl Published {
     ) -> Sums<PathId> {
         let of_day = |span: &Span| span.day(self.length) == day;
         let spans: BTreeSet<Span> = self.spans(site).filter(of_day).collect();
-        let sums = self.sums_in(site, &spans, None);
+        let sums = self.sums_in(site, &spans);
         self.clamp(site, &spans, sums, capacity)
     }
 
     /// The raw counters of a site at and below an account, as they were published.
-    pub(crate) fn below(&self, site: SiteId, account: &AccountPath) -> Sums<PathId> {
+    pub(crate) fn below(
+        &self,
+        site: SiteId,
+        account: &AccountPath,
+    ) -> impl Iterator<Item = ((Span, PathId), Counters)> + use<> {
         let spans: BTreeSet<Span> = self.spans(site).collect();
-        self.sums_in(site, &spans, Some(account))
+        self.rows_in(site, &spans, Some(account))
     }
 
     /// The sites of which tables are held.
@@ -298,34 +302,37 @@ impl Published {
         touched.into_iter().chain(of_days).collect()
     }
 
-    fn sums_in(
+    fn sums_in(&self, site: SiteId, spans: &BTreeSet<Span>) -> Sums<PathId> {
+        self.rows_in(site, spans, None).collect()
+    }
+
+    /// What the site's tables of some spans join to, at and below an account.
+    fn rows_in(
         &self,
         site: SiteId,
         spans: &BTreeSet<Span>,
         below: Option<&AccountPath>,
-    ) -> Sums<PathId> {
-        let Some(of) = self.sites.get(&site) else {
-            return Sums::new();
-        };
+    ) -> impl Iterator<Item = ((Span, PathId), Counters)> + use<> {
         let mut days: BTreeMap<u32, Vec<Cell<PathId>>> = BTreeMap::new();
         let below = below.filter(|below| !below.is_root());
         let counts = |id: PathId| below.is_none_or(|below| self.paths.path(id).starts_with(below));
-        let tables = spans
-            .iter()
-            .flat_map(|span| of.tables.range(Slice::all_of(*span)));
+        let tables = self.sites.get(&site).into_iter().flat_map(|of| {
+            let spans = spans.iter();
+            spans.flat_map(|span| of.tables.range(Slice::all_of(*span)))
+        });
         for (slice, forms) in tables {
-            let cells = forms
-                .iter()
-                .flat_map(Table::cells)
-                .filter(|(_, id, _)| counts(*id));
-            let cells =
-                cells.map(|(incarnation, id, counters)| (incarnation, slice.span, id, counters));
-            days.entry(slice.span.day(self.length))
-                .or_default()
-                .extend(cells);
+            let of_day = days.entry(slice.span.day(self.length)).or_default();
+            for table in forms {
+                let cells = table.cells().filter(|(_, id, _)| counts(*id));
+                of_day
+                    .extend(cells.map(|(incarnation, id, counters)| {
+                        (incarnation, slice.span, id, counters)
+                    }));
+            }
         }
-        let days = days.into_values();
-        days.flat_map(|cells| join(cells, self.length)).collect()
+        let length = self.length;
+        days.into_values()
+            .flat_map(move |cells| join(cells, length))
     }
 
     /// Scales the sums of whole spans down to their site's capacity, and keeps where that was needed.

@@ -285,7 +285,7 @@ impl Site {
         });
         let path = below.clone();
         let others = sites.flat_map(move |(site, published)| {
-            let sums = published.below(site, &path).into_iter();
+            let sums = published.below(site, &path);
             sums.map(move |((span, id), counters)| {
                 cell(site, published.paths.path(id).clone(), span, counters)
             })

@@ -18,12 +18,32 @@ pub type Cell<P> = (Incarnation, Span, P, Counters);
 /// Counters by incarnation, span and account.
 pub type Cells<P> = BTreeMap<(Incarnation, Span, P), Counters>;
 
+/// A row: what is summed up, and the sum.
+type Row<K> = (K, Counters);
+
 /// What the cells join to. They are all those of one site and one day, or all of one window of a day
 /// that no table has as a whole.
 pub fn join_cells<P: Ord + Clone>(
     cells: impl IntoIterator<Item = Cell<P>>,
     length: WindowLength,
 ) -> Cells<P> {
+    joined(cells, length).into_iter().collect()
+}
+
+/// Sums over the incarnations of what the cells join to, by span and account, in that order.
+pub fn join<P: Ord + Clone>(
+    cells: impl IntoIterator<Item = Cell<P>>,
+    length: WindowLength,
+) -> Vec<Row<(Span, P)>> {
+    let cells = joined(cells, length).into_iter();
+    let cells = cells.map(|((_, span, path), counters)| ((span, path), counters));
+    merged(cells.collect(), Counters::plus)
+}
+
+fn joined<P: Ord + Clone>(
+    cells: impl IntoIterator<Item = Cell<P>>,
+    length: WindowLength,
+) -> Vec<Row<(Incarnation, Span, P)>> {
     let cells = cells.into_iter();
     let cells =
         cells.map(|(incarnation, span, path, counters)| ((incarnation, span, path), counters));
@@ -33,28 +53,16 @@ pub fn join_cells<P: Ord + Clone>(
     let day = spans.find(|span| matches!(span, Span::Day(_)));
     match day {
         Some(day) if !mutated!(DayBesideHours) => as_day(joined, day, length),
-        _ => joined.into_iter().collect(),
+        _ => joined,
     }
-}
-
-/// Sums over the incarnations of what the cells join to, by span and account.
-pub fn join<P: Ord + Clone>(
-    cells: impl IntoIterator<Item = Cell<P>>,
-    length: WindowLength,
-) -> BTreeMap<(Span, P), Counters> {
-    let cells = join_cells(cells, length).into_iter();
-    let cells = cells.map(|((_, span, path), counters)| ((span, path), counters));
-    merged(cells.collect(), Counters::plus)
-        .into_iter()
-        .collect()
 }
 
 /// One row for each key, in order. Some thousand rows are sorted faster than they find their places in a
 /// tree one by one.
 fn merged<K: Ord>(
-    mut rows: Vec<(K, Counters)>,
+    mut rows: Vec<Row<K>>,
     merge: impl Fn(Counters, Counters) -> Counters,
-) -> Vec<(K, Counters)> {
+) -> Vec<Row<K>> {
     rows.sort_by(|(a, _), (b, _)| a.cmp(b));
     rows.dedup_by(|(next, of_next), (kept, of_kept)| {
         let is_same = next == kept;
@@ -67,10 +75,10 @@ fn merged<K: Ord>(
 }
 
 fn as_day<P: Ord + Clone>(
-    cells: Vec<((Incarnation, Span, P), Counters)>,
+    cells: Vec<Row<(Incarnation, Span, P)>>,
     day: Span,
     length: WindowLength,
-) -> Cells<P> {
+) -> Vec<Row<(Incarnation, Span, P)>> {
     let mut windows: BTreeMap<(Incarnation, P), Counters> = BTreeMap::new();
     let mut whole = Cells::new();
     for ((incarnation, span, path), counters) in cells {
@@ -85,5 +93,5 @@ fn as_day<P: Ord + Clone>(
         let cell = whole.entry((incarnation, day, path)).or_default();
         *cell = mutant!(DaysAddedUp, cell.join(sum), cell.plus(sum));
     }
-    whole
+    whole.into_iter().collect()
 }
