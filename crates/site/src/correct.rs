@@ -136,25 +136,47 @@ impl Site {
     ) -> u64 {
         let rules = self.rules(account.vo, now.wall);
         let window = rules.window;
-        let mut refunded = 0;
+        let (mut refunded, mut missing) = (0, 0);
         for (span, counters) in self.parts_of(record, mark, &rules) {
             if span.end(window) <= rules.horizon {
                 continue;
             }
             let place = self.place(account.vo, span);
-            let counted = self.own.counted_in(account, place).net();
-            let refunds = counters.charge.min(counted);
-            let refunds = mutant!(RefundsHalved, refunds, refunds / 2);
-            if refunds > 0 {
-                let amount = Counters {
-                    refunds,
-                    ..Counters::default()
-                };
-                refunded += refunds;
-                report.writes.extend(self.count_in(account, place, amount));
-            }
+            let refunds = self.refund_in(account, place, counters.charge, report);
+            refunded += refunds;
+            missing += counters.charge - refunds;
+        }
+        // What was counted while the clock was wrong lies in the windows of that time.
+        let places: Vec<Span> = match missing {
+            0 => Vec::new(),
+            _ => self.own.spans(account.vo).collect(),
+        };
+        for place in places {
+            let refunds = self.refund_in(account, place, missing, report);
+            refunded += refunds;
+            missing -= refunds;
         }
         refunded
+    }
+
+    /// Takes back up to `charge` of what counts for an account in a span. Returns how much that is.
+    fn refund_in(
+        &mut self,
+        account: &Account,
+        place: Span,
+        charge: u64,
+        report: &mut Reporting,
+    ) -> u64 {
+        let refunds = charge.min(self.own.counted_in(account, place).net());
+        let refunds = mutant!(RefundsHalved, refunds, refunds / 2);
+        if refunds > 0 {
+            let amount = Counters {
+                refunds,
+                ..Counters::default()
+            };
+            report.writes.extend(self.count_in(account, place, amount));
+        }
+        refunds
     }
 
     /// In which spans how much of the job was charged. As the rules in force say it, if they come to what
@@ -165,9 +187,11 @@ impl Site {
         mark: JobMark,
         rules: &Rules,
     ) -> Vec<(Span, Counters)> {
-        // What was too old to count when it was reported is in the mark, too.
+        // What was too old to count when it was reported is in the mark, too; and where the clock went back
+        // since, nothing of it was ahead then.
         let whole = Rules {
             horizon: WallTime(0),
+            latest: WallTime(u64::MAX),
             ..*rules
         };
         let ended = UsageRecord {

@@ -89,6 +89,33 @@ fn who_was_charged_gets_it_back_though_rules_and_prices_have_changed() {
 }
 
 #[test]
+fn a_job_is_taken_back_wherever_a_wrong_clock_has_put_it() {
+    for settles in [Millis(1_000), HOUR] {
+        let mut mesh = Mesh::found(1, 2);
+        // The batch system's clock is as wrong as the node's, and both are set right afterwards.
+        mesh.nodes[0].ahead_ms = HOUR.0 * 6;
+        mesh.run(SETTLE);
+        let end = mesh.now(0).wall;
+        let wrong = job("wrong", "grid", "g0", "u0", (end.before(HOUR), end), 7);
+        mesh.report(0, std::slice::from_ref(&wrong))
+            .expect("counted");
+        mesh.nodes[0].ahead_ms = 0;
+        mesh.run(settles);
+        let reported = correct(&mut mesh, 0, &[&wrong]);
+        let all = wrong.end.since(wrong.start).0 * 7;
+        assert_eq!(reported.taken_back, [(0, all)], "after {settles:?}");
+        mesh.run(HOUR);
+        for node in [0, 1] {
+            assert_eq!(
+                net(&mesh, node, "/g0/u0"),
+                0,
+                "after {settles:?}, node {node}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_taken_back_is_refused_with_a_word_and_the_rest_is_done() {
     let mut mesh = Mesh::found_with(1, 1, vo::timing(), |charter| {
         charter.usage_mode = UsageMode::Active;
