@@ -17,7 +17,7 @@ use num_rational::BigRational;
 
 use super::AccountKey;
 use super::cost::ratio;
-use super::tree::Tree;
+use super::tree::{Target, Tree};
 use super::weight::{age, weight};
 
 /// Usage of an account at a site in a span.
@@ -101,35 +101,14 @@ type Deviation = Option<BigRational>;
 
 /// The answers about all entries of the tree, and about the root.
 pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
-    let sums = sums(given);
-    let targets = &given.tree.targets;
-    let level_of = |path: &AccountPath| {
-        let target = targets[path];
-        let parent = path.parent().expect("the root is no entry");
-        let of = |path: &AccountPath| {
-            sums.get(&(path.clone(), target.global))
-                .copied()
-                .unwrap_or(0)
-        };
-        let rules = target.global.map_or(&given.local, |vo| &given.vos[&vo]);
-        Level {
-            target: target.share,
-            distance: rules.distance,
-            usage: (of(path), of(&parent)),
-        }
-    };
-    let levels: BTreeMap<&AccountPath, Level> =
-        targets.keys().map(|path| (path, level_of(path))).collect();
+    let (targets, levels) = (&given.tree.targets, levels(given));
     let depth = targets.keys().map(AccountPath::depth).max().unwrap_or(0);
-    let deviation_of = |(path, level): (&AccountPath, &Level)| {
+    let deviation_of = |(path, level): (&&AccountPath, &Level)| {
         let deviation = deviation(level);
         let digit = digit(level.distance, deviation.as_ref(), digit_bits(depth));
-        (path.clone(), (deviation, digit))
+        (AccountPath::clone(path), (deviation, digit))
     };
-    let known: BTreeMap<AccountPath, (Deviation, u64)> = levels
-        .iter()
-        .map(|(path, level)| deviation_of((path, level)))
-        .collect();
+    let known: BTreeMap<AccountPath, (Deviation, u64)> = levels.iter().map(deviation_of).collect();
     let vector = |path: &AccountPath| -> Vec<&(Deviation, u64)> {
         let way = std::iter::successors(Some(path.clone()), AccountPath::parent);
         let mut way: Vec<_> = way
@@ -171,6 +150,26 @@ pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
     });
     let at_root = (AccountPath::root(), answer(&Level::MISSING, &[], &root));
     below.chain([at_root]).collect()
+}
+
+/// The level of each entry below its parent.
+fn levels<'a>(given: &Given<'a>) -> BTreeMap<&'a AccountPath, Level> {
+    let sums = sums(given);
+    let level_of = |(path, target): (&'a AccountPath, &Target)| {
+        let parent = path.parent().expect("the root is no entry");
+        let of = |path: &AccountPath| {
+            let sum = sums.get(&(path.clone(), target.global));
+            sum.copied().unwrap_or(0)
+        };
+        let rules = target.global.map_or(&given.local, |vo| &given.vos[&vo]);
+        let level = Level {
+            target: target.share,
+            distance: rules.distance,
+            usage: (of(path), of(&parent)),
+        };
+        (path, level)
+    };
+    given.tree.targets.iter().map(level_of).collect()
 }
 
 /// Weighted usage at and below each entry: of this site (no VO), and of each VO's members.
