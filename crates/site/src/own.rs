@@ -126,6 +126,7 @@ impl Own {
         let windows = spans.filter(|span| *span != of_day(*span) && which(of_day(*span)));
         let windows: Vec<Span> = windows.collect();
         let mut change = self.changing(vo);
+        let mut days: BTreeMap<(Span, Of), Counters> = BTreeMap::new();
         for span in windows {
             let of_span = mutant!(
                 HoursStay,
@@ -133,8 +134,15 @@ impl Own {
                 change.cells.by_span[&span].clone()
             );
             for (of, counters) in of_span {
-                change.add(of_day(span), of, counters);
+                let sum = days.entry((of_day(span), of)).or_default();
+                *sum = sum.plus(counters);
             }
+        }
+        // A cell of a day has taken its windows in already: where both are there, as after a backup that
+        // was put back beside a newer journal, they are joined and not added up.
+        for ((day, of), sum) in days {
+            let cell = change.cells.get(day, &of).join(sum);
+            change.set(day, of, cell);
         }
         let mut counted = change.counted;
         if mutated!(HourRowsStay) {

@@ -345,6 +345,12 @@ impl Site {
         self.shares.tree.snapshot()
     }
 
+    /// Whether the tree in force is that of earlier documents or an earlier configuration, while the next
+    /// one is fed.
+    pub fn is_feeding(&self) -> bool {
+        self.tree_is_stale || self.shares.next.is_some()
+    }
+
     /// The tree in force, with where each entry comes from.
     pub fn compiled(&self) -> &CompiledTree {
         &self.shares.tree.compiled

@@ -198,15 +198,17 @@ impl Site {
     /// Days that the ledger has beside some of their windows take these in; and what the site's own heads
     /// say beyond the ledger is joined in.
     fn mend_own(&mut self, now: Now) {
-        for vo in self.vo_ids() {
-            let held = &self.vos[&vo];
-            let (window, parts) = (held.window(), held.replica.part_keys(self.id));
-            let whole: BTreeSet<Span> = self.own.spans(Some(vo)).collect();
+        for vo in self.vo_ids().into_iter().map(Some).chain([None]) {
+            let window = self.window(vo);
+            let whole: BTreeSet<Span> = self.own.spans(vo).collect();
             let is_whole = |day: Span| whole.contains(&day);
-            let mended = self.own.merge_days(Some(vo), window, is_whole);
+            let mended = self.own.merge_days(vo, window, is_whole);
             self.persist(mended.writes);
-            let parts: Vec<PartKey> = parts.into_iter().collect();
-            self.absorb_own(now, vo, &parts);
+            if let Some(vo) = vo {
+                let parts = self.vos[&vo].replica.part_keys(self.id);
+                let parts: Vec<PartKey> = parts.into_iter().collect();
+                self.absorb_own(now, vo, &parts);
+            }
         }
     }
 

@@ -81,6 +81,26 @@ fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
 }
 
 #[test]
+fn a_day_beside_windows_that_it_had_taken_in_does_not_count_them_again() {
+    let mut own = Own::new(Incarnation(10));
+    let (ann, bob) = (account(Some(VO), "/ann"), account(Some(VO), "/bob"));
+    let cell = |of: &Account, span, charge| {
+        let cell = (Incarnation(9), span, of.path.clone(), amount(charge));
+        (Some(VO), cell)
+    };
+    let window = |hour| Span::Window(Window(hour));
+    // An older store has the windows of both, and a newer journal the day of one.
+    for (of, hour, charge) in [(&ann, 24, 5), (&ann, 25, 5), (&bob, 24, 3)] {
+        own.restore(cell(of, window(hour), charge));
+    }
+    own.restore(cell(&ann, Span::Day(1), 12));
+    own.merge_days(Some(VO), HOUR, |day| day == Span::Day(1));
+    let cells: Vec<_> = own.cells(Some(VO)).collect();
+    let day = |of: &Account, charge| cell(of, Span::Day(1), charge).1;
+    assert_eq!(cells, [day(&ann, 12), day(&bob, 3)]);
+}
+
+#[test]
 fn what_this_site_had_published_is_joined_by_maximum_whatever_is_a_day_by_now() {
     let mut own = Own::new(Incarnation(9));
     let ann = account(Some(VO), "/ann");
