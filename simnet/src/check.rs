@@ -132,6 +132,8 @@ impl Run {
         let watch = Watch::new(Rc::clone(&facts), liars, garbage, node_of);
         world.set_tamper(Some(Box::new(watch)));
         world.set_usual_link(options.link.spec());
+        let sites_that_lie: BTreeSet<usize> = options.liars.iter().map(|liar| liar.site).collect();
+        world.set_liars(sites_that_lie.clone());
         let mut oracle = Oracle::new(options.sites);
         for vo in &vos {
             oracle.published.found(vo.id, vo.spec.window);
@@ -159,7 +161,7 @@ impl Run {
             paused: BTreeSet::new(),
             told_again: false,
             relabels: vec![Relabel::Usual; options.sites],
-            liars: options.liars.iter().map(|liar| liar.site).collect(),
+            liars: sites_that_lie,
             blinded: blinded(&options),
             false_jobs: 0,
             only: None,

@@ -68,6 +68,8 @@ pub struct World {
     owner: OwnerSpec,
     /// All documents that VOs have signed, in order.
     documents: Vec<Document>,
+    /// Nodes from which nobody can count on getting a document again.
+    liars: BTreeSet<usize>,
     dropped: Vec<(usize, usize)>,
     flood: Flood,
     numbers: u64,
@@ -107,6 +109,7 @@ impl World {
             vos: Vec::new(),
             owner: spec.owner,
             documents: Vec::new(),
+            liars: BTreeSet::new(),
             dropped: Vec::new(),
             flood: Flood::new(seed),
             numbers: 0,

@@ -33,6 +33,8 @@ impl Owner {
 
     fn check_heads(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         let honest = seen.facts.heads.iter();
+        // What a liar pushes, or stores, of others is judged where it is taken.
+        let honest = honest.filter(|found| !seen.is_liar(found.node));
         for found in honest.filter(|found| !seen.lies(found.head.site)) {
             *checks += 1;
             let head = &found.head;

@@ -75,7 +75,7 @@ pub enum Expect {
         path: String,
         percent: Percent,
     },
-    /// Nodes hold counters of so many incarnations of one site.
+    /// Nodes hold uncovered heads of so many incarnations of one site.
     Incarnations {
         nodes: Option<Vec<usize>>,
         vo: Option<String>,

@@ -98,9 +98,15 @@ impl World {
         last
     }
 
+    /// These lie: that one of them holds a document helps nobody, as honest sites stop asking it.
+    pub(crate) fn set_liars(&mut self, liars: BTreeSet<usize>) {
+        self.liars = liars;
+    }
+
     /// A disk was lost: what only it held is on its authority's desk again.
     pub(super) fn documents_lost(&mut self) {
         let nodes = self.nodes.iter();
+        let nodes = nodes.filter(|node| !self.liars.contains(&node.index));
         let rows = nodes.flat_map(|node| node.disk.rows());
         let held: Vec<Vec<u8>> = rows
             .filter(|(table, ..)| *table == Table::Documents)
@@ -119,7 +125,8 @@ impl World {
             let of = status.into_iter().find(|status| status.vo == id)?;
             Some((of.charter_version, std::cmp::Reverse(node)))
         };
-        let newest = (0..self.nodes.len()).filter_map(version).max();
+        let honest = (0..self.nodes.len()).filter(|node| !self.liars.contains(node));
+        let newest = honest.filter_map(version).max();
         newest.map(|(_, node)| node.0)
     }
 }

@@ -30,7 +30,7 @@ fn what_does_not_hold_is_said() {
         ("expect = \"agree\"\nwithin = \"10m\"", "they do not"),
         ("expect = \"total\"", "core-ms of"),
         (
-            "expect = \"coverage\"\nheard = 4\nyounger_than = \"20m\"",
+            "expect = \"coverage\"\nreceived = 4\nyounger_than = \"20m\"",
             "3 members",
         ),
         ("expect = \"peers\"\ncount = 3", "2 peers"),
@@ -41,8 +41,8 @@ fn what_does_not_hold_is_said() {
         ),
         ("expect = \"set_aside\"\ncount = 1", "0 stores"),
         (
-            "expect = \"lives\"\nsite = 1\nleast = 2\nmost = 9",
-            "1 lives",
+            "expect = \"incarnations\"\nsite = 1\nleast = 2\nmost = 9",
+            "1 incarnations",
         ),
         ("expect = \"rejected\"\nleast = 1", "0 times"),
         ("expect = \"fault\"\nkind = \"crash\"", "0 times"),

@@ -102,7 +102,7 @@ fn a_store_that_is_put_back_beside_its_journal_is_not_taken_back_at_later_starts
 }
 
 #[test]
-fn an_old_backup_starts_a_new_life_and_loses_nothing_that_was_gossiped() {
+fn an_old_backup_covers_its_earlier_heads_and_loses_nothing_that_was_published() {
     with_seeds(|seed| {
         for keeps_side in [false, true] {
             let (mut world, vo) = grid(seed, 4);
@@ -110,17 +110,17 @@ fn an_old_backup_starts_a_new_life_and_loses_nothing_that_was_gossiped() {
             world.backup(1);
             report(&mut world, 1, "second").expect("it runs");
             assert!(world.run_until_quiet(Millis(1_000), SYNC.times(4)));
-            let streams = |world: &World| {
+            let heads = |world: &World| {
                 let site = world.site(0).expect("it runs");
                 site.vectors()[&vo.id].len()
             };
-            let before = streams(&world);
+            let before = heads(&world);
             world.restore_backup(1, keeps_side);
             world.start(1).expect("there is room");
             report(&mut world, 1, "third").expect("it runs");
             world.run_for(SYNC.times(6));
             assert!(world.run_until_quiet(Millis(1_000), SYNC.times(10)));
-            assert_eq!(streams(&world), before + 1);
+            assert_eq!(heads(&world), before, "the new head covers the one before");
             for node in 0..4 {
                 assert_eq!(charge_at(&world, node, &vo), 3 * CHARGE);
             }
