@@ -70,30 +70,9 @@ impl Ranking {
         Self { ranks, count }
     }
 
-    /// Ranks every entry of `snapshot` by the priority that `projection` gives it: O(N log N).
-    pub fn by(projection: &(impl Projection + ?Sized), snapshot: &Snapshot) -> Self {
-        let priority = |entry| (projection.priority_of(snapshot, entry), entry);
-        let mut priorities: Vec<(Priority, EntryId)> = snapshot.ids().map(priority).collect();
-        priorities.sort_unstable_by(|a, b| b.cmp(a));
-        let (mut ranks, mut count) = (vec![0; snapshot.entries()], 0);
-        let mut above = None;
-        for (priority, entry) in priorities {
-            count += u32::from(above.replace(priority) != Some(priority));
-            ranks[entry.index()] = count;
-        }
-        Self { ranks, count }
-    }
-
     /// The rank of `entry` among all.
     pub fn rank(&self, entry: EntryId) -> u32 {
         self.ranks[entry.index()]
-    }
-
-    /// All entries, the one that is served first first.
-    fn in_order(&self) -> Vec<EntryId> {
-        let mut entries: Vec<u32> = (0..).take(self.ranks.len()).collect();
-        entries.sort_unstable_by_key(|entry| self.ranks[EntryId(*entry).index()]);
-        entries.into_iter().map(EntryId).collect()
     }
 
     /// How many different ranks there are.
@@ -126,19 +105,22 @@ impl Ranking {
 impl Order {
     /// The order of `snapshot` under a projection that was prepared for it: O(N log N).
     pub fn of(snapshot: Snapshot, projection: Box<dyn Projection>) -> Self {
-        let ranking = projection.ranking(&snapshot);
-        let factor = |entry| {
+        let priority = |entry| (projection.priority_of(&snapshot, entry), entry);
+        let mut entries: Vec<(Priority, EntryId)> = snapshot.ids().map(priority).collect();
+        entries.sort_unstable_by(|a, b| b.cmp(a));
+        let (mut ranks, mut count) = (vec![0; entries.len()], 0);
+        let (mut factors, mut least) = (vec![Share::ZERO; entries.len()], Share::WHOLE);
+        let mut above = None;
+        for (priority, entry) in entries {
+            count += u32::from(above.replace(priority) != Some(priority));
+            ranks[entry.index()] = count;
+            // A factor has fewer digits than a priority, and cutting those of each level may turn two that
+            // are near each other: the later one then gets what the earlier one has.
             let context = Context::of(&snapshot, entry);
-            projection.factor(&projection.priority_of(&snapshot, entry), &context)
-        };
-        let mut factors: Vec<Share> = snapshot.ids().map(factor).collect();
-        // A factor has fewer digits than a priority, and cutting those of each level may turn two that
-        // are near each other: the later one then gets what the earlier one has.
-        let mut least = Share::WHOLE;
-        for entry in ranking.in_order() {
-            least = least.min(factors[entry.index()]);
+            least = least.min(projection.factor(&priority, &context));
             factors[entry.index()] = least;
         }
+        let ranking = Ranking { ranks, count };
         Self {
             snapshot,
             projection,

@@ -12,7 +12,6 @@ use ethnum::{I256, U256};
 use fairmesh_model::Share;
 
 use crate::deviation::DeviationVector;
-use crate::order::Ranking;
 use crate::tree::{EntryId, Snapshot};
 
 pub mod bits;
@@ -57,11 +56,6 @@ pub trait Projection: Send + Sync {
     fn priority_of(&self, snapshot: &Snapshot, entry: EntryId) -> Priority {
         let context = Context::of(snapshot, entry);
         self.project(&snapshot.vector(entry), &context)
-    }
-
-    /// The dense ranks of all entries of `snapshot` by their priorities.
-    fn ranking(&self, snapshot: &Snapshot) -> Ranking {
-        Ranking::by(self, snapshot)
     }
 
     /// Whether its order is that of the vectors, to the last digit.

@@ -147,10 +147,8 @@ impl Site {
             missing += counters.charge - refunds;
         }
         // What was counted while the clock was wrong lies in the windows of that time.
-        let places: Vec<Span> = match missing {
-            0 => Vec::new(),
-            _ => self.own.spans(account.vo).collect(),
-        };
+        let counts = |place: &Span| missing > 0 && place.end(window) > rules.horizon;
+        let places: Vec<Span> = self.own.spans(account.vo).filter(counts).collect();
         for place in places {
             let refunds = self.refund_in(account, place, missing, report);
             refunded += refunds;

@@ -348,7 +348,7 @@ impl Site {
     /// Whether the tree in force is that of earlier documents or an earlier configuration, while the next
     /// one is fed.
     pub fn is_feeding(&self) -> bool {
-        self.tree_is_stale || self.shares.next.is_some()
+        self.shares.next.is_some()
     }
 
     /// The tree in force, with where each entry comes from.

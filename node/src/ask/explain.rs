@@ -9,6 +9,7 @@ use super::{AskArgs, heading, name_or_id, unless_refused};
 use crate::config::Config;
 use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
 use crate::control::clean;
+use crate::emulate::ProjectionName;
 use crate::output::Exit;
 use crate::slurm::standing::{self, InQueue};
 
@@ -212,18 +213,30 @@ fn comparison_words(
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let (mine, theirs) = (clean(&body.path), clean(&comparison.versus));
+    let is_exact = body.projection == ProjectionName::EXACT;
+    let by = match is_exact {
+        true => String::new(),
+        false => format!(" by the projection `{}`", clean(&body.projection)),
+    };
     let ancestor = clean(&comparison.common_ancestor);
     writeln!(out, "Against {theirs}: both lie below {ancestor}.")?;
     let (winner, loser) = match comparison.standing.as_str() {
         "before" => (&mine, &theirs),
         "after" => (&theirs, &mine),
-        _ => return writeln!(out, "They are tied exactly: neither is served first."),
+        _ => return writeln!(out, "They are tied exactly{by}: neither is served first."),
     };
-    let level = comparison.level.unwrap_or(0);
+    let Some(level) = comparison.level else {
+        return writeln!(out, "{winner} is served first{by}.");
+    };
+    let decides = if is_exact {
+        "It is decided"
+    } else {
+        "They first differ"
+    };
+    let number = level + 1;
     writeln!(
         out,
-        "{winner} is served first. It is decided at level {}:",
-        level + 1
+        "{winner} is served first{by}. {decides} at level {number}:"
     )?;
     for levels in [&body.levels, &comparison.versus_levels] {
         if let Some(level) = levels.get(level) {
@@ -238,6 +251,7 @@ fn comparison_words(
         }
     }
     match &comparison.parity_core_ms {
+        None if !is_exact => Ok(()),
         Some(parity) => writeln!(
             out,
             "For parity, {winner} would have to use {} more, while {loser} uses none.",

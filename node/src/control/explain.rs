@@ -57,6 +57,7 @@ pub(super) async fn get(
     let causes = causes(&shared, &moment, decisive).await?;
     let body = ExplainBody {
         path: explained.path.to_string(),
+        projection: moment.order.projection().name().to_owned(),
         levels,
         comparison: explained
             .comparison

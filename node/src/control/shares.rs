@@ -54,8 +54,9 @@ pub(super) struct Moment {
 
 impl Moment {
     pub(super) async fn take(shared: &Shared) -> Result<Self, ApiError> {
-        let served = shared.options.serving.fresh().await?;
+        // What is said to be known is in the order, which is made behind it.
         let rests_on = shared.node().ask(rests_on).await?;
+        let served = shared.options.serving.fresh().await?;
         Ok(Self {
             order: served.order.clone(),
             view: served.view.clone(),

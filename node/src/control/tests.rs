@@ -16,6 +16,7 @@ use super::answer::{AccountingBody, Answer, PriorityBody, ReportBody, StatusBody
 use super::*;
 use crate::ask::{AskError, Control};
 use crate::driver::{NodeOptions, SystemClock, start};
+use crate::emulate::ProjectionName;
 use crate::network::NetworkConfig;
 use crate::record_log::Keep;
 
@@ -54,7 +55,7 @@ impl World {
         });
         let path = dir.path().join("control.sock");
         let log = RecordLog::open(dir.path(), Keep::default()).expect("a log");
-        let serving = Serving::start(running.handle.clone(), receiver.clone());
+        let serving = Serving::start(running.handle.clone(), ProjectionName::default);
         let options = ControlOptions {
             node: running.handle.clone(),
             serving: serving.await.expect("the node answers"),

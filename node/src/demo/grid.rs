@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::plan::{Plan, PlanVo};
-use crate::control::ControlSettings;
 use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, Observation, start};
+use crate::emulate::ProjectionName;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::{Multiaddr, NetworkConfig};
 use crate::serve::Serving;
@@ -90,8 +90,8 @@ impl Grid {
             };
             let running = start(options).await?;
             let lookup_socket = folder.path().join(&member.name).join("lookup.sock");
-            let (_, settings) = watch::channel(ControlSettings::default());
-            let source = Serving::start(running.handle.clone(), settings).await?;
+            let projection = ProjectionName::default;
+            let source = Serving::start(running.handle.clone(), projection).await?;
             let server =
                 LookupServer::bind(&lookup_socket, source, LookupConfig::default()).await?;
             let lookup = tokio::spawn(server.run(stop.clone()));

@@ -30,6 +30,9 @@ pub enum ProjectionName {
 }
 
 impl ProjectionName {
+    /// The word for the projection that keeps the exact order.
+    pub const EXACT: &str = "rank";
+
     /// The projection, prepared for one state of a tree.
     pub fn prepare(self, snapshot: &Snapshot) -> Box<dyn Projection> {
         match self {

@@ -173,7 +173,9 @@ impl Servers {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        let serving = Serving::start(running.handle.clone(), settings.clone()).await?;
+        let wanted = settings.clone();
+        let projection = move || wanted.borrow().projection;
+        let serving = Serving::start(running.handle.clone(), projection).await?;
         let lookup_config = LookupConfig {
             mode: config.sockets.lookup_mode,
             ..LookupConfig::default()

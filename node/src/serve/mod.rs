@@ -10,7 +10,6 @@
 //! the same; every new tree or identity map has a new generation. No look-up waits for the site, nor
 //! for an order that is being made.
 
-use std::fmt;
 use std::sync::Arc;
 
 use fairmesh_client::protocol::{self, Who};
@@ -20,7 +19,6 @@ use fairmesh_site::View;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::control::ControlSettings;
 use crate::driver::{Gone, NodeHandle};
 use crate::emulate::ProjectionName;
 use crate::lookup::{LookupSnapshot, LookupSource};
@@ -28,6 +26,7 @@ use crate::lookup::{LookupSnapshot, LookupSource};
 mod refresh;
 
 /// Where answers come from. The newest is always at hand.
+#[derive(Debug)]
 pub struct Serving {
     served: watch::Receiver<Arc<Served>>,
     wanted: mpsc::Sender<oneshot::Sender<Arc<Served>>>,
@@ -51,12 +50,12 @@ pub struct Served {
 const WANTED_MAX: usize = 64;
 
 impl Serving {
-    /// Answers of `node`, on the current tokio runtime, in the order that the settings ask for.
+    /// Answers of `node`, on the current tokio runtime, in the order that `projection` says each time.
     pub async fn start(
         node: NodeHandle,
-        settings: watch::Receiver<ControlSettings>,
+        projection: impl Fn() -> ProjectionName + Send + Sync + 'static,
     ) -> Result<Arc<Self>, Gone> {
-        let mut refresh = refresh::Refresh::new(node, settings);
+        let mut refresh = refresh::Refresh::new(node, projection);
         let (sender, served) = watch::channel(refresh.first().await?);
         let (wanted, requests) = mpsc::channel(WANTED_MAX);
         let refresher = tokio::spawn(refresh.run(sender, requests));
@@ -86,12 +85,6 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.refresher.abort();
-    }
-}
-
-impl fmt::Debug for Serving {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Serving").field(&*self.newest()).finish()
     }
 }
 

@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Served;
-use crate::control::ControlSettings;
 use crate::driver::{Gone, NodeHandle};
+use crate::emulate::ProjectionName;
 
 /// How often ages and coverage are refreshed, and the order where it has changed: well below the second
 /// in which ages are shown.
@@ -34,18 +34,19 @@ const SNAPSHOT_ATTEMPTS: u32 = 8;
 
 type Wanted = oneshot::Sender<Arc<Served>>;
 
-pub(super) struct Refresh {
+pub(super) struct Refresh<P> {
     node: NodeHandle,
-    settings: watch::Receiver<ControlSettings>,
+    /// What the owner wants now.
+    projection: P,
     /// How long the last order took to make.
     took: Duration,
 }
 
-impl Refresh {
-    pub(super) fn new(node: NodeHandle, settings: watch::Receiver<ControlSettings>) -> Self {
+impl<P: Fn() -> ProjectionName> Refresh<P> {
+    pub(super) fn new(node: NodeHandle, projection: P) -> Self {
         Self {
             node,
-            settings,
+            projection,
             took: Duration::ZERO,
         }
     }
@@ -89,7 +90,7 @@ impl Refresh {
     }
 
     async fn next(&mut self, last: Option<&Served>) -> Result<Arc<Served>, Gone> {
-        let projection = self.settings.borrow().projection;
+        let projection = (self.projection)();
         let (view, mut rests_on) = self.node.ask(seen).await?;
         let version = view.reader().version();
         let (generation, ranking) = last.map_or((0, 0), |last| {
@@ -118,6 +119,8 @@ impl Refresh {
         self.took = began.elapsed();
         rests_on.generation += u64::from(is_of(&view).is_none());
         rests_on.ranking += 1;
+        let references = order.snapshot().references();
+        rests_on.reference_window = references.first().copied().unwrap_or(Window(0));
         Ok(Arc::new(Served {
             view,
             order,

@@ -155,6 +155,12 @@ fn ten_thousand_users_have_ten_thousand_factors_in_the_order_of_emulate() -> any
         );
     }
 
+    let words = explained(&node)?;
+    assert!(
+        words.contains(" is served first. It is decided at level "),
+        "{words}"
+    );
+
     // Another order, while the node runs: digits tie what is nearer than one of them.
     configure(&site, "bits")?;
     node.reload()?;
@@ -163,7 +169,21 @@ fn ten_thousand_users_have_ten_thousand_factors_in_the_order_of_emulate() -> any
         ensure!(began.elapsed().as_secs() < 60, "still the exact order");
         std::thread::sleep(Duration::from_millis(50));
     }
+    let words = explained(&node)?;
+    assert!(
+        words.contains(" is served first by the projection `bits`."),
+        "{words}"
+    );
     Ok(())
+}
+
+/// Why a user of one group is served before or behind one of another.
+fn explained(node: &Node) -> anyhow::Result<String> {
+    let mut explain = Command::new(PROGRAM);
+    explain.args(["explain", "/lab/g0/u0", "--vs", "/lab/g1/u99", "--socket"]);
+    let output = explain.arg(node.socket()).output()?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 fn entries_different(node: &Node) -> anyhow::Result<usize> {

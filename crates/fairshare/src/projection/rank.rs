@@ -51,10 +51,6 @@ impl Projection for RankProjection {
         Priority::whole(u64::from(self.behind(entry)))
     }
 
-    fn ranking(&self, _snapshot: &Snapshot) -> Ranking {
-        self.ranking.clone()
-    }
-
     fn is_exact(&self) -> bool {
         true
     }

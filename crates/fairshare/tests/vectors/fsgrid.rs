@@ -7,7 +7,7 @@ use fairmesh_fairshare::projection::{
     BitsProjection, Context, PaperProjection, PaperRoundedProjection, Projection, RankProjection,
 };
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, History, Priority, Reach, Scope, Snapshot, TreeReader, TreeSpec,
+    EntryId, EntrySpec, History, Priority, Ranking, Reach, Scope, Snapshot, TreeReader, TreeSpec,
     WeightTable,
 };
 use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
@@ -57,7 +57,7 @@ fn the_exact_order_is_kept_by_vectors_and_ranks() {
             .flatten()
             .map(|path| case.entry(path))
             .collect();
-        let ranked = rank.ranking(&case.snapshot).among(&jobs);
+        let ranked = Ranking::of(&case.snapshot).among(&jobs);
         assert_eq!(
             ranked.last().map(|job| job.rank),
             u32::try_from(expected.len()).ok(),

@@ -87,6 +87,8 @@ pub struct LevelBody {
 pub struct ExplainBody {
     /// The entry.
     pub path: String,
+    /// The projection by which entries are served; `rank` is the exact order of the levels.
+    pub projection: String,
     /// From the root down.
     pub levels: Vec<LevelBody>,
     /// How it compares, if asked.
