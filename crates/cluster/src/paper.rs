@@ -4,7 +4,9 @@
 //! the leaves' targets add up to the whole.
 //!
 //! Source: Elmroth & Gardfjäll, "Design and Evaluation of a Decentralized System for Grid-wide
-//! Fairshare Scheduling" (2005), Figure 4 (the policy) and section 5 (six sites of 100 CPUs).
+//! Fairshare Scheduling" (e-Science 2005, pages 221–229), Figure 4 (the policy) and section 5 (six
+//! sites of 100 CPUs). Assumed, for they are not printed: the 60 and 40 percent of two siblings, and
+//! the 50 and 20 beside the 30 of three.
 
 use fairmesh_model::{AccountPath, Share};
 
@@ -32,7 +34,7 @@ pub struct PolicyEntry {
     pub percent: u32,
 }
 
-/// Figure 4, parents before children.
+/// Figure 4 and what is assumed, parents before children.
 pub const POLICY: [PolicyEntry; 10] = [
     PolicyEntry {
         vo: 0,

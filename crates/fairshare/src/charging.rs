@@ -5,7 +5,7 @@
 //! down, so that the counters of two moments differ by what was used between them, to the unit; sums
 //! saturate, they never wrap; a job that no declared machine could run is an error and never free.
 //! Deliberately not here: which document the rule, the discounts and the price list come from.
-//! Source: FSGrid, section 4.3 (CPU time); Slurm's TRES billing weights; MetaCentrum's penalty.
+//! Source: FSGrid (CPU time); Slurm's TRES billing weights; MetaCentrum's penalty.
 
 mod penalty;
 mod split;

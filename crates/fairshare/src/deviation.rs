@@ -4,7 +4,8 @@
 //! order; a missing level counts as 0, and so does the actual share where the parent has no usage.
 //! The order of two entries is the lexicographic order of their vectors.
 //! Deliberately not here: one number made of a vector (`projection`).
-//! Source: FSGrid, section 3.3 (the absolute distance) and its outlook (the relative one).
+//! Source: FSGrid (the absolute distance); Rodrigo, Östberg and Elmroth, "Priority Operators for
+//! Fairshare Scheduling", JSSPP 2014 (the relative one).
 
 use std::cmp::Ordering;
 use std::fmt;

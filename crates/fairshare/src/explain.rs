@@ -5,7 +5,7 @@
 //! with the exact order itself.
 //! Deliberately not here: which sites' usage caused it (the caller knows), and how long to wait: as
 //! all usage decays alike, waiting alone moves nobody past anybody; what moves is what others use.
-//! Source: FSGrid, section 3.3.
+//! Source: FSGrid (Elmroth and Gardfjäll, 2005).
 
 use std::cmp::Ordering;
 

@@ -9,7 +9,7 @@
 //! digits of `r/h`, each made by an integer square root; the product carries 62 fractional bits, and
 //! neighbouring weights differ by more than its error before it is cut to 32 bits.
 //! Deliberately not here: stored decayed sums; decay is computed when usage is read.
-//! Source: FSGrid, section 4.3 (windows and factor, as in Maui); Slurm (half-life).
+//! Source: FSGrid (windows and factor, as in Maui); Slurm (half-life).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,7 @@
 //! Deliberately not here: which usage is true (`usage`), which policy is in force (`policy`), and
 //! which site's usage caused what (the caller knows; the tree holds sums).
 //! Source: Elmroth and Gardfjäll, "Design and Evaluation of a Decentralized System for Grid-wide
-//! Fairshare Scheduling", 2005 (FSGrid).
+//! Fairshare Scheduling", e-Science 2005, pages 221–229 (FSGrid).
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
 pub mod charging;

@@ -4,7 +4,7 @@
 //! of one tree. Only `rank` keeps the exact order always; `bits` keeps it down to the precision of a
 //! digit; `paper` can invert it (its digits run over 201 values in base 200, and unrounded ones reach
 //! into the level above); `percental` and `fairtree` are orders of their own.
-//! Deliberately not here: which one a site uses. Source: FSGrid, section 3.3; Slurm's Fair Tree.
+//! Deliberately not here: which one a site uses. Source: FSGrid; Slurm's Fair Tree.
 
 use std::fmt;
 

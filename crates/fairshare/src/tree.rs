@@ -4,7 +4,7 @@
 //! sees are of one moment and one reference window per history; a reader never makes the writer
 //! wait. A changed policy means a new tree, fed anew: nothing here is copied or edited in place.
 //! Deliberately not here: which policy is in force (`policy`) and which usage is true (`usage`).
-//! Source: FSGrid, sections 3.2 and 4.3.
+//! Source: FSGrid (local and global levels in one tree).
 
 pub mod spec;
 

@@ -5,7 +5,7 @@
 //! everything below it, and said so; nothing here can fail.
 //!
 //! Deliberately not here: usage, histories, and which documents are in force (`vo_policies`).
-//! Source: FSGrid, section 3.2 and figure 3.
+//! Source: FSGrid, abstract (one hierarchy of local and global shares, defined in parts).
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@
 //! Invariant: every entry's parent is an entry too (or the root), nothing lies below a mount, and
 //! no VO is mounted twice (its users would have two places). Deliberately not here: signatures (this
 //! policy never leaves the site) and what an alias stands for (the node's configuration).
-//! Source: FSGrid, section 3.2.
+//! Source: FSGrid, abstract (the site's autonomy).
 
 use std::collections::BTreeMap;
 

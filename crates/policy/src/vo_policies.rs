@@ -8,7 +8,7 @@
 //! policy is looked up by its path *and* the role that is in force for it now, so one that was
 //! signed under an older delegation stops counting the moment the delegation changes, and counts
 //! again if the delegation comes back. Deliberately not here: sending, storing, clocks.
-//! Source: TUF specification 1.0, sections 5.3 and 5.6; FSGrid, section 3.2.
+//! Source: TUF specification 1.0, sections 5.3 and 5.6; FSGrid, abstract (delegated parts).
 
 mod answers;
 mod resolve;

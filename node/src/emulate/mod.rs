@@ -7,7 +7,7 @@
 //! Invariant: ranks are exact, whatever the size of the charges; numbers are printed as [`decimal`]
 //! says, with no float on the way. Deliberately not here: time (every charge weighs the same),
 //! running jobs, and the scopes of a real site.
-//! Source: FSGrid, sections 3.2 and 3.3.
+//! Source: FSGrid (Elmroth and Gardfjäll, 2005).
 
 pub mod choice;
 pub mod decimal;

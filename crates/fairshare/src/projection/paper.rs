@@ -4,7 +4,7 @@
 //! missing level is the digit 100, and the result is cut below the 24th decimal of each digit's
 //! contribution. Beware: digits have 201 values in base 200, and unrounded ones let a lower level
 //! outweigh a higher one, so this does *not* always keep the order of the vectors. It is kept for
-//! fidelity. Deliberately not here: a repair. Source: FSGrid, section 3.3.
+//! fidelity. Deliberately not here: a repair. Source: FSGrid.
 
 use ethnum::{I256, U256};
 use fairmesh_model::Share;

@@ -33,7 +33,7 @@ pub enum HistoryRule {
         /// Windows after which usage is forgotten, at least 1.
         horizon: u32,
     },
-    /// Only running jobs count: the history-less mode proposed in FSGrid, section 7.
+    /// Only running jobs count: the history-less mode of Gardfjäll's thesis (Umeå University).
     RunningOnly,
 }
 
@@ -47,7 +47,7 @@ impl Default for HistoryRule {
     }
 }
 
-/// Which usage makes priorities (FSGrid, section 4.3).
+/// Which usage makes priorities: the three modes of FSGrid's evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageMode {
@@ -64,10 +64,11 @@ pub enum UsageMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distance {
-    /// `target − actual` (FSGrid, section 3.3): active siblings of an idle entry gain equally.
+    /// `target − actual`, as in FSGrid: active siblings of an idle entry gain equally.
     #[default]
     Absolute,
-    /// `(target − actual) / target`: they gain in proportion to their targets.
+    /// `(target − actual) / target`: they gain in proportion to their targets (Rodrigo, Östberg and
+    /// Elmroth, "Priority Operators for Fairshare Scheduling", JSSPP 2014, pages 70–89).
     Relative,
     /// `k × absolute + (1 − k) × relative`.
     Mix {
