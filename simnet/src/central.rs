@@ -1,7 +1,7 @@
 //! The all-knowing scheduler: one usage table, seen by all sites at once.
 //!
 //! It is what gossip is measured against: the same priority engine, the same scopes (a VO's share is
-//! of the site, what lies below is of the Grid) and the same usage mode. There are two of them. With
+//! of the site and *active*, what lies below is of the Grid) and the same usage mode. There are two of them. With
 //! the *same feeds* the table gets what the sites' nodes get, at the same moments, and everybody sees
 //! it at once: what differs from a gossiping Grid is gossip and nothing else. With *no feeds* every
 //! pass sees what was used anywhere until this very moment: what differs from that is gossip and the
@@ -61,21 +61,16 @@ impl Central {
 
     /// What a leaf's jobs count for, as a pass at `site` knows it now.
     fn known(&self, site: usize, now: WallTime, used: &UsageTable, leaf: usize) -> InFlight {
-        let of = |used: &UsageTable, at| {
-            let own = used.counted(site, leaf, self.mode, at);
-            let remote = used.counted_everywhere(leaf, self.mode, at) - own;
-            InFlight { own, remote }
+        // A site's own level is active whatever the mode.
+        let of = |used: &UsageTable, at| InFlight {
+            local: used.counted(site, leaf, UsageMode::Active, at),
+            global: used.counted_everywhere(leaf, self.mode, at),
         };
         if !self.has_feeds {
             return of(used, now);
         }
         let said = self.said.as_ref();
-        let mut known = said.map_or(InFlight::default(), |said| of(said, self.said_at));
-        // Ends of jobs are reported at once where there is no list of running jobs to wait for.
-        if self.mode == UsageMode::Historical {
-            known.own = of(used, now).own;
-        }
-        known
+        said.map_or(InFlight::default(), |said| of(said, self.said_at))
     }
 
     fn entry(&self, account: &AccountKey) -> EntryId {

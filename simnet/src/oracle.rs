@@ -11,7 +11,7 @@
 //! other crate; what it reads of a configuration are plain fields ([`owner`]).
 //! Deliberately not here: when faults happen, and the comparison itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use fairmesh_model::{AccountPath, JobKey, MonoTime, RunningJob, UsageRecord, VoId};
@@ -48,6 +48,30 @@ pub struct Expected {
     pub life: u32,
 }
 
+/// What jobs count for at their site's own levels while they run, by the last list that it acknowledged.
+#[derive(Debug, Clone, Default)]
+pub struct Running {
+    jobs: BTreeMap<JobKey, (AccountKey, u64)>,
+    /// Jobs of which nobody can say whether the site knows that they have ended.
+    unsure: BTreeSet<JobKey>,
+    /// Whether a list may have been taken since.
+    is_stale: bool,
+    /// How often the node had started when it was told.
+    pub life: u32,
+}
+
+impl Running {
+    /// The sums by account; none where they may be others.
+    pub fn sums(&self) -> Option<BTreeMap<AccountKey, u64>> {
+        let mut sums = BTreeMap::new();
+        for (account, charge) in self.jobs.values() {
+            *sums.entry(account.clone()).or_default() += charge;
+        }
+        sums.retain(|_, charge| *charge > 0);
+        (self.unsure.is_empty() && !self.is_stale).then_some(sums)
+    }
+}
+
 /// What is known of one site's reports.
 #[derive(Debug, Clone, Default)]
 struct Place {
@@ -55,6 +79,7 @@ struct Place {
     base: BTreeMap<Option<VoId>, Amounts>,
     ledger: Ledger,
     expected: BTreeMap<VoId, Expected>,
+    running: Running,
     losses: u32,
     /// Whether a report came while clocks were wrong: it may count in other windows than its own.
     is_displaced: bool,
@@ -90,12 +115,20 @@ impl Oracle {
     ) {
         let place = &mut self.places[site];
         place.is_displaced |= clocks_off;
+        if !record.running && place.running.jobs.contains_key(&record.key) {
+            place.running.unsure.insert(record.key.clone());
+        }
         place.ledger.offered(record, terms);
     }
 
     /// The site has said that all of that is counted durably.
     pub fn acknowledged(&mut self, site: usize, record: &UsageRecord) {
-        self.places[site].ledger.acknowledged(record);
+        let place = &mut self.places[site];
+        if !record.running {
+            place.running.jobs.remove(&record.key);
+            place.running.unsure.remove(&record.key);
+        }
+        place.ledger.acknowledged(record);
     }
 
     /// Somebody takes a job back, while it would be charged by these rules.
@@ -108,35 +141,91 @@ impl Oracle {
         self.places[site].ledger.corrected(job, now);
     }
 
-    /// A feed lists what runs, and what each job is counted by, if it is: for every predictive VO
-    /// that the site holds a charter of.
+    /// A feed lists what runs, and what each job is counted by, if it is: for every VO that asks and that
+    /// the site holds a charter of, and whether it asks for whole jobs; `None` is the owner.
     pub fn listed(
         &mut self,
         site: usize,
-        predictive: &[VoId],
+        asking: &BTreeMap<Option<VoId>, bool>,
         jobs: &[(RunningJob, Option<Rc<Terms>>)],
         (now, life, is_acknowledged): (MonoTime, u32, bool),
     ) {
-        for vo in predictive {
+        let told = (life, is_acknowledged);
+        self.run(
+            site,
+            asking.get(&None).copied().unwrap_or(false),
+            jobs,
+            told,
+        );
+        let vos = asking
+            .iter()
+            .filter_map(|(vo, whole)| Some(((*vo)?, *whole)));
+        for (vo, whole) in vos {
             let mut amounts = Amounts::new();
             for (job, terms) in jobs {
-                let Some(terms) = terms.as_ref().filter(|terms| terms.account.0 == Some(*vo))
-                else {
+                let Some(terms) = terms.as_ref().filter(|terms| terms.account.0 == Some(vo)) else {
                     continue;
                 };
-                let remaining = job.expected_end.0.saturating_sub(job.record.end.0);
-                let charge = terms.cost.of_first(remaining).charge;
+                let record = &job.record;
+                let from = if whole { record.start } else { record.end };
+                let charge = terms
+                    .cost
+                    .of_first(job.expected_end.0.saturating_sub(from.0));
+                let charge = charge.charge;
                 if charge > 0 {
                     *amounts.entry(terms.account.1.clone()).or_default() += charge;
                 }
             }
-            let expected = self.places[site].expected.entry(*vo).or_default();
+            let expected = self.places[site].expected.entry(vo).or_default();
             if is_acknowledged {
                 expected.acknowledged.clone_from(&amounts);
             }
             expected.told.push((now, amounts));
             expected.life = life;
         }
+    }
+
+    /// The same for the owner's levels: what jobs have used, where their VO counts them only when they end.
+    fn run(
+        &mut self,
+        site: usize,
+        whole: bool,
+        jobs: &[(RunningJob, Option<Rc<Terms>>)],
+        (life, is_acknowledged): (u32, bool),
+    ) {
+        let place = &mut self.places[site];
+        let mut running = Running {
+            is_stale: !is_acknowledged,
+            life,
+            ..Running::default()
+        };
+        for (job, terms) in jobs {
+            let (Some(terms), record) = (terms, &job.record) else {
+                continue;
+            };
+            let Some(known) = place.ledger.runs(record) else {
+                continue;
+            };
+            let charge = match (whole, terms.counts_running) {
+                (true, _) => {
+                    let all = job.expected_end.0.saturating_sub(record.start.0);
+                    terms.cost.of_first(all).charge
+                }
+                (false, true) => 0,
+                (false, false) => known.used(record, terms),
+            };
+            if !known.is_sure {
+                running.unsure.insert(record.key.clone());
+            }
+            let of = (terms.account.clone(), charge);
+            running.jobs.insert(record.key.clone(), of);
+        }
+        place.running = running;
+    }
+
+    /// What a site was told of what runs, for its own levels.
+    pub fn running(&self, site: usize) -> &Running {
+        &self.places[site].running
     }
 
     /// What a site was told of its running jobs.

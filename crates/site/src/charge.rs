@@ -22,6 +22,8 @@ pub(crate) struct Rules {
     pub(crate) discounts: Discounts,
     pub(crate) window: WindowLength,
     pub(crate) mode: UsageMode,
+    /// Whether only jobs that run count, each as a whole.
+    pub(crate) whole_jobs: bool,
     /// Spans that end at or before this are too old to count.
     pub(crate) horizon: WallTime,
     /// Days before this one are counted as days.

@@ -334,7 +334,7 @@ impl Site {
         } else {
             held.published.count_expected(site, counts)
         };
-        self.shares.change_in_flight((vo, site), &changes, false);
+        self.shares.change_in_flight((vo, site), &changes);
     }
 
     /// Lets the share tree follow what a member's head changed.
@@ -435,8 +435,7 @@ impl Site {
             for site in held.published.sites() {
                 let counts = held.counts_expected(site, now.wall, silence);
                 let changes = held.published.count_expected(site, counts);
-                self.shares
-                    .change_in_flight((*vo, site), &changes, site == self.id);
+                self.shares.change_in_flight((*vo, site), &changes);
             }
         }
     }

@@ -3,7 +3,7 @@
 //! | kind | named by | bytes | written by | read by |
 //! |---|---|---|---|---|
 //! | usage | span and slice | a table of counters | `own` | `published` |
-//! | running | slice | a table of what running jobs are still expected to be charged | `own` | `published` |
+//! | running | slice | a table of what running jobs are still expected to be charged, or are in all | `own` | `published` |
 //! | description | position | a piece of CBOR: machines and prices | `own` | `published` |
 //! | audit | day and position | a piece of CBOR: what was taken back, by whom and why | `correct` | `audit` |
 //!

@@ -38,6 +38,7 @@ mod heads;
 mod query;
 mod report;
 mod restore;
+mod running;
 mod site;
 
 pub use audit::AuditEntry;

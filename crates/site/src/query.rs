@@ -298,8 +298,7 @@ impl Site {
         own.chain(others)
     }
 
-    /// What running jobs are still expected to use, as it counts now: VO, site that runs them,
-    /// account, and how much.
+    /// What running jobs count for in their VO now: VO, site that runs them, account, and how much.
     pub fn expected_usage(
         &self,
     ) -> impl Iterator<Item = (VoId, SiteId, &AccountPath, CoreMillis)> + '_ {
@@ -309,6 +308,12 @@ impl Site {
                 rows.map(move |(path, charge)| (*vo, site, path, CoreMillis(*charge)))
             })
         })
+    }
+
+    /// What running jobs count for at this site's own levels and in no counter: in a span, or as a whole.
+    pub fn running_usage(&self) -> impl Iterator<Item = (&Account, Option<Span>, u64)> {
+        let rows = self.running.rows();
+        rows.map(|(place, charge)| (&place.account, place.span, charge))
     }
 
     /// Raw counters by site for the usage at and below an account, over all that is held, as the sites

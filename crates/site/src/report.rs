@@ -8,15 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
 use fairmesh_model::{
-    AccountPath, CoreMillis, Counters, Now, Origin, RunningJob, Span, UsageMode, UsageRecord, VoId,
-    WallTime, WindowLength, cbor, mutant, mutated,
+    CoreMillis, Counters, HistoryRule, Now, Origin, Span, UsageMode, UsageRecord, VoId, WallTime,
+    WindowLength, cbor, mutated,
 };
 
-use crate::charge::{Charge, Rules, charge, rate};
+use crate::charge::{Charge, Rules, charge};
 use crate::config::Charging;
 use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
-use crate::kinds::{RUNNING, running_parts};
 use crate::own::{Bounds, Own};
 use crate::published::{Sums, moved};
 use crate::site::{Site, Unmapped};
@@ -57,47 +56,6 @@ impl Site {
         self.finish_report(ticket, report);
     }
 
-    /// Counts the instalments of running jobs and replaces what is in flight.
-    pub(crate) fn take_running(
-        &mut self,
-        now: Now,
-        ticket: Ticket,
-        mut jobs: Vec<(RunningJob, Option<JobMark>)>,
-    ) {
-        let mut report = Reporting::default();
-        let mut payers = Payers::new();
-        for (job, _) in &mut jobs {
-            job.record.running = true;
-        }
-        for (index, (job, mark)) in jobs.iter().enumerate() {
-            let record = &job.record;
-            let payer = self.payer_of(record, now.wall, &mut payers);
-            if !self.take_record(index, record, *mark, payer, &mut report) {
-                continue;
-            }
-            // One that cannot be charged was refused above, unless it is known to have ended.
-            let Ok(rate) = rate(record, &payer.rules, &self.config.charging) else {
-                continue;
-            };
-            let seen_from = mutant!(ExpectedFromStart, record.end, record.start);
-            let remaining = job.expected_end.since(seen_from);
-            let charged = rate.counters(remaining).charge;
-            payer.expected = payer.expected.plus(CoreMillis(charged));
-        }
-        self.count(&payers, &mut report);
-        // For every VO: that nothing is expected is news, too.
-        for vo in self.vo_ids() {
-            let mut expected: BTreeMap<AccountPath, CoreMillis> = BTreeMap::new();
-            let of_vo = payers.values().filter(|of| of.account.vo == Some(vo));
-            for payer in of_vo.filter(|of| of.expected != CoreMillis(0)) {
-                let of_account = expected.entry(payer.account.path.clone()).or_default();
-                *of_account = of_account.plus(payer.expected);
-            }
-            self.expect(vo, expected);
-        }
-        self.finish_report(ticket, report);
-    }
-
     pub(crate) fn finish_report(&mut self, ticket: Ticket, mut report: Reporting) {
         let marks = report.marks.into_iter();
         let marks = marks.map(|(key, mark)| Write::set(Table::Jobs, key, mark.to_bytes()));
@@ -110,7 +68,7 @@ impl Site {
     }
 
     /// Who pays for a job: looked up once for all jobs of an origin.
-    fn payer_of<'a, 'b>(
+    pub(crate) fn payer_of<'a, 'b>(
         &self,
         record: &'a UsageRecord,
         now: WallTime,
@@ -133,7 +91,7 @@ impl Site {
     }
 
     /// Adds what one record is charged to its payer's; false if it was refused.
-    fn take_record(
+    pub(crate) fn take_record(
         &mut self,
         index: usize,
         record: &UsageRecord,
@@ -165,6 +123,10 @@ impl Site {
             return true;
         }
         let total = payer.add(&charge);
+        if charge.mark.ended && !mutated!(EndedStillRuns) {
+            let ended = self.running.end(&key);
+            self.shares.change_running(&ended);
+        }
         let is_of_one = mark.is_none_or(|mark| mark.charge == 0 || mark.payer == payer.digest);
         let payer_of_all = if is_of_one { payer.digest } else { 0 };
         let mark = JobMark {
@@ -189,7 +151,7 @@ impl Site {
     }
 
     /// Counts what a report adds: each cell once, however many jobs are in it.
-    fn count(&mut self, payers: &Payers<'_>, report: &mut Reporting) {
+    pub(crate) fn count(&mut self, payers: &Payers<'_>, report: &mut Reporting) {
         for payer in payers.values() {
             for (span, counters) in &payer.added {
                 let place = self.place(payer.account.vo, *span);
@@ -329,10 +291,11 @@ impl Site {
         let held = vo.and_then(|vo| self.vos.get(&vo));
         let founded = held.and_then(|held| Some((held, held.charter()?)));
         let local = &self.config.charging;
-        let (charging, discounts, window, mode, horizon) = match founded {
+        let (charging, discounts, history, window, mode, horizon) = match founded {
             Some((held, charter)) => (
                 charter.charging,
                 charter.discounts,
+                charter.history,
                 charter.window,
                 charter.usage_mode,
                 // What is late is lost, so by the clock for which less is: the members' may be wrong, or
@@ -342,6 +305,7 @@ impl Site {
             None => (
                 local.local_rule,
                 local.local_discounts,
+                self.config.local_history,
                 self.config.local_window,
                 UsageMode::Active,
                 self.local_horizon(now),
@@ -353,6 +317,7 @@ impl Site {
             discounts,
             window,
             mode,
+            whole_jobs: history == HistoryRule::RunningOnly,
             horizon,
             whole_days_before: today.saturating_sub(OLD_DAYS - 1),
             latest: now.after(self.config.timing.clock_tolerance),
@@ -376,20 +341,6 @@ impl Site {
             .writes
             .push(Write::set(Table::Unmapped, origin_key(&record.origin), row));
     }
-
-    /// Takes what running jobs of a VO are still expected to use: here at once, elsewhere with the next
-    /// head. A VO whose charter does not ask is told nothing.
-    fn expect(&mut self, vo: VoId, rows: BTreeMap<AccountPath, CoreMillis>) {
-        let Some(held) = self.vos.get_mut(&vo) else {
-            return;
-        };
-        let is_told = held.is_predictive() && held.replica.is_member(self.id);
-        let rows = if is_told { rows } else { BTreeMap::new() };
-        self.own.set_parts(vo, RUNNING, running_parts(&rows));
-        let capacity = held.capacity(self.id);
-        let changes = held.published.expect(self.id, rows, capacity, true);
-        self.shares.change_in_flight((vo, self.id), &changes, true);
-    }
 }
 
 pub(crate) fn no_charter(vo: VoId) -> String {
@@ -400,17 +351,17 @@ pub(crate) fn no_charter(vo: VoId) -> String {
 }
 
 /// Who pays for the jobs of one origin, and what they add in one report.
-struct Payer {
-    account: Account,
+pub(crate) struct Payer {
+    pub(crate) account: Account,
     digest: u64,
     is_mapped: bool,
-    rules: Rules,
+    pub(crate) rules: Rules,
     added: BTreeMap<Span, Counters>,
-    /// What those that run are still expected to use.
-    expected: CoreMillis,
+    /// What those that run count for in the VO.
+    pub(crate) expected: CoreMillis,
 }
 
-type Payers<'a> = BTreeMap<&'a Origin, Payer>;
+pub(crate) type Payers<'a> = BTreeMap<&'a Origin, Payer>;
 
 impl Payer {
     /// Adds a charge and returns its sum.

@@ -24,8 +24,9 @@ use fairmesh_usage::PathId;
 use crate::config::SiteConfig;
 use crate::identity::Account;
 use crate::published::{Moved, Published};
+use crate::running::RunningMoved;
 use crate::view::View;
-use crate::vo::Vo;
+use crate::vo::{Vo, kept_windows};
 
 use loading::Source;
 pub(crate) use loading::{Fed, Loading};
@@ -48,7 +49,7 @@ pub(crate) struct Tree {
     histories: Vec<(Option<VoId>, WindowLength)>,
     /// How the owner weighs.
     local: WeightTable,
-    /// Windows after which usage of the site's own accounts weighs nothing.
+    /// Windows after which usage of the site's own accounts is not kept.
     pub(crate) local_horizon_windows: u64,
     references: Vec<Window>,
     /// Whether windows have moved on and not all entries have followed yet.
@@ -125,15 +126,21 @@ impl Shares {
         }
     }
 
-    /// Expected usage of running jobs changed.
+    /// What running jobs of a site count for in their VO changed.
     pub(crate) fn change_in_flight(
         &mut self,
         (vo, site): (VoId, SiteId),
         changes: &[(AccountPath, i128)],
-        own: bool,
     ) {
         for tree in self.trees(Source::Member(vo, site), None) {
-            tree.change_in_flight(vo, changes, own);
+            tree.change_in_flight(vo, changes);
+        }
+    }
+
+    /// What running jobs of this site count for at the owner's levels changed.
+    pub(crate) fn change_running(&mut self, moved: &[RunningMoved]) {
+        for tree in self.trees(Source::Running, None) {
+            moved.iter().for_each(|moved| tree.change_running(moved));
         }
     }
 }
@@ -156,7 +163,7 @@ impl Tree {
             compiled,
             writer,
             histories,
-            local_horizon_windows: local.horizon_windows(),
+            local_horizon_windows: kept_windows(local.rule(), local.length()),
             local,
             references,
             is_sweeping: false,
@@ -173,14 +180,28 @@ impl Tree {
         }
     }
 
-    fn change_in_flight(&mut self, vo: VoId, changes: &[(AccountPath, i128)], own: bool) {
+    fn change_in_flight(&mut self, vo: VoId, changes: &[(AccountPath, i128)]) {
         for (path, change) in changes {
             let (vo, path) = (Some(vo), path.clone());
             let entry = self.view.locate(&Account { vo, path }).entry;
-            let change =
-                i64::try_from(*change).unwrap_or(if *change < 0 { i64::MIN } else { i64::MAX });
-            let (own, remote) = if own { (change, 0) } else { (0, change) };
-            self.writer.change_in_flight(entry, own, remote);
+            let change = clamped(*change);
+            let locally = mutant!(ExpectedLocally, 0, change);
+            self.writer.change_in_flight(entry, locally, change);
+        }
+    }
+
+    fn change_running(&mut self, moved: &RunningMoved) {
+        let (place, before, after) = (&moved.place, moved.before, moved.after);
+        let entry = self.view.locate(&place.account).entry;
+        let Some(span) = place.span else {
+            let change = clamped(i128::from(after) - i128::from(before));
+            return self.writer.change_in_flight(entry, change, 0);
+        };
+        let span = self.span_of(place.account.vo, span, place.window);
+        if after >= before {
+            self.writer.add_running(entry, span, after - before);
+        } else {
+            self.writer.take_running(entry, span, before - after);
         }
     }
 
@@ -240,6 +261,10 @@ impl Tree {
             Some(_) => self.local.convert(span, window),
         }
     }
+}
+
+fn clamped(change: i128) -> i64 {
+    i64::try_from(change).unwrap_or(if change < 0 { i64::MIN } else { i64::MAX })
 }
 
 /// The windows that the sums of each history are seen from.

@@ -19,6 +19,7 @@ use crate::heads::due;
 use crate::kinds::{DESCRIPTION, Description, description_parts};
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
+use crate::running::Running;
 use crate::shares::{Fed, Loading, Shares, Tree};
 use crate::store::{Write, head_row};
 use crate::time::{Standing, standing};
@@ -71,6 +72,8 @@ pub struct Site {
     pub(crate) key: SigningKey,
     pub(crate) id: SiteId,
     pub(crate) own: Own,
+    /// What runs here, as the owner's levels count it.
+    pub(crate) running: Running,
     pub(crate) vos: BTreeMap<VoId, Vo>,
     /// What is held of VOs that the configuration names no more: for when one is named again.
     pub(crate) left: BTreeMap<VoId, Vo>,
@@ -115,6 +118,7 @@ impl Site {
             key,
             id,
             own: Own::new(incarnation),
+            running: Running::default(),
             vos,
             left: BTreeMap::new(),
             unmapped: BTreeMap::new(),
@@ -290,9 +294,9 @@ impl Site {
     fn fed(&mut self) -> Fed<'_> {
         Fed {
             own: &self.own,
+            running: &self.running,
             vos: &mut self.vos,
             left: &self.left,
-            site: self.id,
         }
     }
 

@@ -9,8 +9,8 @@ use fairmesh_fairshare::horizon_windows;
 use fairmesh_gossip::{Replica, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    ChargingRule, Charter, ContentHash, Factor, MemberSite, Millis, MonoTime, SharePolicy, Signed,
-    SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
+    ChargingRule, Charter, ContentHash, Factor, HistoryRule, MemberSite, Millis, MonoTime,
+    SharePolicy, Signed, SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
 };
 use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::Capacity;
@@ -39,7 +39,7 @@ pub(crate) struct Vo {
     pub(crate) policies: VoPolicies,
     pub(crate) replica: Replica,
     pub(crate) published: Published,
-    /// How long usage weighs, and a day: windows of an old day are weighed from the day's middle.
+    /// How long usage weighs or is kept, and a day: windows of an old day are weighed from the day's middle.
     history: Millis,
     /// What this site has taken back.
     pub(crate) audit: Audit,
@@ -89,10 +89,15 @@ impl Vo {
         }
     }
 
-    /// Whether what running jobs are still expected to use counts.
-    pub(crate) fn is_predictive(&self) -> bool {
-        let predictive = |charter: &Charter| charter.usage_mode == UsageMode::Predictive;
-        self.charter().is_some_and(predictive) || mutated!(AlwaysPredictive)
+    /// Whether the members' lists of running jobs count: what those are still expected to use, or all of
+    /// them where nothing else counts.
+    pub(crate) fn counts_running(&self) -> bool {
+        let asks = |charter: &Charter| {
+            let only_running = charter.history == HistoryRule::RunningOnly;
+            charter.usage_mode == UsageMode::Predictive
+                || (only_running && !mutated!(RunningOnlyUnread))
+        };
+        self.charter().is_some_and(asks) || mutated!(AlwaysPredictive)
     }
 
     /// Whether no other site takes part.
@@ -135,11 +140,11 @@ impl Vo {
         heads.map(|head| head.body().at).max()
     }
 
-    /// Whether what the running jobs of a site are expected to use counts: where the charter asks for
-    /// it, and the site has signed lately. This site knows its own.
+    /// Whether what a site says of its running jobs counts: where the charter asks for it, and the site
+    /// has signed lately. This site knows its own.
     pub(crate) fn counts_expected(&self, site: SiteId, now: WallTime, silence: Millis) -> bool {
         let is_fresh = |at| at >= now.before(silence) || mutated!(SilentRunForEver);
-        self.is_predictive() && (site == self.own || self.signed_at(site).is_some_and(is_fresh))
+        self.counts_running() && (site == self.own || self.signed_at(site).is_some_and(is_fresh))
     }
 
     /// What ended by this moment weighs nothing any more at `now`; whole days.
@@ -181,7 +186,7 @@ impl Vo {
         };
         let members: BTreeSet<SiteId> = charter.sites.iter().map(|member| member.site).collect();
         let window = charter.window;
-        let windows = horizon_windows(charter.history);
+        let windows = kept_windows(charter.history, window);
         if founded {
             self.published = Published::new(window);
         }
@@ -247,6 +252,18 @@ fn charge_cores(rule: &ChargingRule, member: &MemberSite) -> u32 {
     };
     u32::try_from(charged).unwrap_or(u32::MAX)
 }
+
+/// How many windows usage is kept: as long as it weighs, and where only running jobs count as long as it
+/// would by default. It weighs nothing in such a VO, but owners weigh it beside that of their own accounts,
+/// and there may be a history again.
+pub(crate) fn kept_windows(rule: HistoryRule, window: WindowLength) -> u64 {
+    match rule {
+        HistoryRule::RunningOnly => KEPT_DAYS * window.per_day(),
+        rule => horizon_windows(rule),
+    }
+}
+
+const KEPT_DAYS: u64 = 90;
 
 /// Memory of a core that a charge is believed for, where the charter does not say how much there is: the
 /// largest machines on the market have 64 GiB.

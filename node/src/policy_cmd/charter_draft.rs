@@ -23,7 +23,12 @@ use crate::output::timestamp;
 const EXPIRES: &str = "# Expiry degrades answers, it does not stop them.\n";
 const WINDOW: &str = "# Windows in which usage is counted; fixed for as long as the VO exists.\n";
 const USAGE_MODE: &str = "\
-# historical: finished jobs; active: and running ones so far; predictive: to their end.
+# historical: finished jobs; active: and running ones so far; predictive: to their end. Sites count running
+# ones so far at their own levels in any case.
+";
+const HISTORY: &str = "
+# How old usage counts; or running_only = true: whole jobs while they run, and nothing else.
+[history]
 ";
 const CHARGING: &str = "\
 # \"cpu-time\", or weights in thousandths of a core, such as
@@ -183,7 +188,7 @@ fn write_charter(text: &mut String, charter: &Charter) -> std::fmt::Result {
     role_lines(text, &charter.authority);
     text.push_str("\n# Who signs the share policy of `/`.\n[policy]\n");
     role_lines(text, &charter.policy);
-    text.push_str("\n# How old usage counts.\n[history]\n");
+    text.push_str(HISTORY);
     write_history(text, charter)?;
     text.push_str(SITES);
     for site in &charter.sites {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use fairmesh_model::{RunningJob, UsageMode, UsageRecord, VoId, WallTime};
+use fairmesh_model::{HistoryRule, RunningJob, UsageMode, UsageRecord, VoId, WallTime};
 
 use super::{Planned, Run};
 use crate::disk::Losses;
@@ -111,7 +111,7 @@ impl Run {
             return;
         }
         let terms = self.offered(node, jobs.iter().map(|job| &job.record));
-        let predictive = self.predictive(node);
+        let asking = self.asking(node);
         let reported = self.world.running(node, jobs.clone());
         let refused = reported
             .as_ref()
@@ -131,7 +131,7 @@ impl Run {
         }
         let life = self.world.node(node).life();
         let told = (self.world.now(), life, reported.is_some());
-        self.oracle.listed(node, &predictive, &counted, told);
+        self.oracle.listed(node, &asking, &counted, told);
         self.look(Some(node), StepKind::Running, false);
     }
 
@@ -201,17 +201,22 @@ impl Run {
         self.oracle.documents.in_force(held)
     }
 
-    /// The VOs for which a list says what a site's running jobs will use: those whose charter says so,
-    /// and those whose charter is not here, for which it says that there is nothing.
-    fn predictive(&self, node: usize) -> Vec<VoId> {
+    /// For whom a list says what a site's running jobs count for, and whether as a whole: VOs whose charter
+    /// asks, those whose charter is not here, for which it says that there is nothing, and the owner.
+    fn asking(&self, node: usize) -> BTreeMap<Option<VoId>, bool> {
         let (place, held) = (self.world.node(node), self.in_force(node));
-        let says = |vo: &&VoId| {
-            held.get(*vo).is_none_or(|held| {
-                let listed = held.charter.member(place.id).is_some();
-                listed && held.charter.usage_mode == UsageMode::Predictive
-            })
+        let of = |vo: &VoId| {
+            let Some(charter) = held.get(vo).map(|held| held.charter) else {
+                return Some((Some(*vo), false));
+            };
+            let whole = charter.history == HistoryRule::RunningOnly;
+            let asks = whole || charter.usage_mode == UsageMode::Predictive;
+            let listed = charter.member(place.id).is_some();
+            (asks && listed).then_some((Some(*vo), whole))
         };
-        place.config.vos.values().filter(says).copied().collect()
+        let owner = place.config.local_history == HistoryRule::RunningOnly;
+        let vos = place.config.vos.values().filter_map(of);
+        vos.chain([(None, owner)]).collect()
     }
 
     /// Does what goes wrong, or is put right, and tells whoever keeps books.

@@ -19,7 +19,7 @@ use fairmesh_cluster::{AccountKey, Cluster, Finished, Job, Seed, paper};
 use fairmesh_fairshare::EntryId;
 use fairmesh_model::{
     AccountPath, ChargingRule, Distance, JobKey, Millis, MonoTime, Origin, RunningJob, Share,
-    UsageMode, UsageRecord, VoId, WallTime,
+    UsageRecord, VoId, WallTime,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Reported, Rule, SiteConfig, Timing};
@@ -35,7 +35,6 @@ const REFRESHES: u64 = 10;
 /// Nodes and their clusters' feeds.
 pub struct Gossip {
     world: World,
-    mode: UsageMode,
     /// Jobs that have ended and were not reported yet, by site.
     ended: Vec<Vec<UsageRecord>>,
 }
@@ -56,7 +55,6 @@ impl Gossip {
         }
         Self {
             world,
-            mode: spec.usage_mode,
             ended: vec![Vec::new(); spec.sites],
         }
     }
@@ -80,17 +78,11 @@ impl UsageSource for Gossip {
 
     fn finished(&mut self, site: usize, job: &Finished) {
         let record = record(site, &job.job, (job.start, job.end), false);
-        match self.mode {
-            UsageMode::Historical => Self::must_count(self.world.report(site, vec![record])),
-            // Beside the sheet of the last list, which still expects it, it would count twice.
-            _ => self.ended[site].push(record),
-        }
+        // Beside the last list, which still expects it, it would count twice.
+        self.ended[site].push(record);
     }
 
     fn refresh(&mut self, now: WallTime, _used: &UsageTable, clusters: &[Cluster]) {
-        if self.mode == UsageMode::Historical {
-            return;
-        }
         for (site, cluster) in clusters.iter().enumerate() {
             let ended = mem::take(&mut self.ended[site]);
             if !ended.is_empty() {

@@ -15,7 +15,7 @@ use fairmesh_site::Site;
 
 use super::{Invariant, Seen, Violation};
 use crate::oracle::HeldVos;
-use crate::oracle::answers::Row;
+use crate::oracle::answers::{Row, Running};
 use crate::world::World;
 
 mod derived;
@@ -37,6 +37,7 @@ struct Look<'a> {
     held: HeldVos<'a>,
     rows: Vec<Row>,
     expected: Vec<(VoId, SiteId, AccountPath, u64)>,
+    running: Vec<Running>,
     at_rest: bool,
 }
 
@@ -59,6 +60,8 @@ impl<'a> Look<'a> {
         let expected = site
             .expected_usage()
             .map(|(vo, of, path, charge)| (vo, of, path.clone(), charge.0));
+        let running = site.running_usage();
+        let running = running.map(|(of, span, charge)| ((of.vo, of.path.clone()), span, charge));
         Some(Self {
             seen,
             node,
@@ -66,6 +69,7 @@ impl<'a> Look<'a> {
             held: seen.oracle.documents.in_force(documents),
             rows: rows.collect(),
             expected: expected.collect(),
+            running: running.collect(),
             at_rest,
         })
     }

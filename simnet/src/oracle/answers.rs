@@ -46,6 +46,10 @@ pub struct Rules {
     pub distance: Distance,
 }
 
+/// What jobs that run at the site which answers count for at its own levels alone: what they have used in
+/// a span, where their VO counts it only when they end; or whole, where its owner counts what runs.
+pub type Running = (AccountKey, Option<Span>, u64);
+
 /// All that answers are made of.
 #[derive(Debug)]
 pub struct Given<'a> {
@@ -55,8 +59,10 @@ pub struct Given<'a> {
     pub tree: &'a Tree,
     /// Usage.
     pub rows: &'a [Row],
-    /// What running jobs of a site are still expected to use.
+    /// What running jobs of a site count for in their VO: it is nothing to an owner's levels.
     pub expected: &'a [(VoId, SiteId, AccountPath, u64)],
+    /// What they count for there.
+    pub running: &'a [Running],
     /// How the owner weighs.
     pub local: Rules,
     /// How each VO weighs. Usage of others weighs nothing: nobody can say in which windows it lies.
@@ -213,13 +219,21 @@ fn sums(given: &Given<'_>) -> BTreeMap<(AccountPath, Option<VoId>), u128> {
             add(&place, mounted, weighed(row, mounted));
         }
     }
-    for (vo, site, path, charge) in given.expected {
+    for (vo, _, path, charge) in given.expected {
         let place = given.tree.place(&(Some(*vo), path.clone()));
-        let charge = u128::from(*charge) * one;
-        if *site == given.site {
-            add(&place, None, charge);
-        }
-        add(&place, Some(*vo), charge);
+        add(&place, Some(*vo), u128::from(*charge) * one);
+    }
+    for (account, span, charge) in given.running {
+        let age = span.map(|span| {
+            let local = &given.local;
+            age(span, rules(account.0).window, local.window, local.reference)
+        });
+        let weight = age.map_or(one, |age| u128::from(weight(given.local.history, age)));
+        add(
+            &given.tree.place(account),
+            None,
+            u128::from(*charge) * weight,
+        );
     }
     let mut sums: BTreeMap<(AccountPath, Option<VoId>), u128> = BTreeMap::new();
     for ((place, scope), amount) in booked {

@@ -45,6 +45,23 @@ struct Open {
     terms: Rc<Terms>,
 }
 
+/// What is known of a job that runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    /// Until when it is charged.
+    until: Option<u64>,
+    /// Whether nothing was told that may have been taken or not.
+    pub is_sure: bool,
+}
+
+impl Known {
+    /// What it has used beyond what is charged.
+    pub(super) fn used(self, record: &UsageRecord, terms: &Terms) -> u64 {
+        let parts = parts(self.until, record, terms).into_values();
+        parts.map(|counters| counters.charge).sum()
+    }
+}
+
 /// One job.
 #[derive(Debug, Clone, Default)]
 struct Job {
@@ -217,6 +234,18 @@ impl Ledger {
                 self.least.add(account, &of.collect());
             }
         }
+    }
+
+    /// What is known of a job that is said to run; nothing where it has ended.
+    pub(super) fn runs(&self, record: &UsageRecord) -> Option<Known> {
+        let job = self.jobs.get(&record.key);
+        if job.is_some_and(|job| job.ended) {
+            return None;
+        }
+        Some(Known {
+            until: job.and_then(|job| job.until),
+            is_sure: job.is_none_or(|job| job.open.is_empty()),
+        })
     }
 
     /// Puts the most that a job's open reports may have added into the sums.

@@ -39,7 +39,7 @@ impl Options {
         let timing = draw_timing(&mut random);
         let minutes = minutes.unwrap_or_else(|| draw_minutes(&mut random, &vos, timing));
         let mut coins = seed.stream("swarm faults");
-        Self {
+        let drawn = Self {
             sites,
             minutes,
             stretch: 1,
@@ -59,11 +59,35 @@ impl Options {
             vos,
             liars: Vec::new(),
             step: None,
-        }
+        };
+        drawn.with_running_only(&mut seed.stream("swarm running only"))
     }
 }
 
 impl Options {
+    /// With VOs and owners for whom nothing but running jobs counts: usage is kept for weeks then, which is
+    /// too short where clocks are wrong by years.
+    fn with_running_only(mut self, random: &mut Stream) -> Self {
+        let vos = self.vos.iter_mut().map(|vo| &mut vo.history);
+        for history in vos.chain([&mut self.local.history]) {
+            if random.below(6) == 0 && self.faults.clock_years == 0 {
+                *history = HistoryOption::RunningOnly;
+            }
+        }
+        self
+    }
+
+    /// With histories that are longer than anything lasts here.
+    pub(super) fn with_long_histories(mut self) -> Self {
+        let vos = self.vos.iter_mut().map(|vo| &mut vo.history);
+        for history in vos.chain([&mut self.local.history]) {
+            if *history == HistoryOption::RunningOnly {
+                *history = HistoryOption::None;
+            }
+        }
+        self
+    }
+
     /// With journals, and crashes between any two effects after which the store or a part of it is gone.
     #[must_use]
     pub fn with_crashes(mut self) -> Self {
@@ -84,7 +108,7 @@ impl Options {
         self.batch_clocks = true;
         self.faults.clock_years += 8;
         self.faults.wipes += 8;
-        self
+        self.with_long_histories()
     }
 
     /// With other lies than those that are drawn.

@@ -222,7 +222,8 @@ pub enum ChargingOption {
     Penalty,
 }
 
-/// Kinds of history rules. All reach back further than a run and a wrong clock do.
+/// Kinds of history rules. All reach back further than a run and a wrong clock do; where only running jobs
+/// count usage is kept for some weeks, so it is not drawn where runs or wrong clocks are longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -230,6 +231,7 @@ pub enum HistoryOption {
     Windows,
     HalfLife,
     None,
+    RunningOnly,
 }
 
 /// Usage modes.
@@ -406,6 +408,7 @@ impl HistoryOption {
                 horizon: windows,
             },
             Self::None => HistoryRule::None { horizon: windows },
+            Self::RunningOnly => HistoryRule::RunningOnly,
         }
     }
 }

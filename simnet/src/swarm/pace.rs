@@ -40,6 +40,9 @@ impl Options {
             vo.expires_hours = if expires { days * 12 } else { 0 };
         }
         self.batch_clocks = random.below(3) == 0;
+        if self.stretch > 1 {
+            self = self.with_long_histories();
+        }
         self
     }
 

@@ -199,12 +199,16 @@ impl Case {
         for (account, charge, own) in &self.expected {
             let entry = reader.resolve(&in_tree(ACCOUNTS[*account])).entry;
             let before = writer.in_flight(entry);
-            let (more, other) = if *own { (*charge, 0) } else { (0, *charge) };
+            // What is expected counts nowhere locally, wherever the jobs run; what they have used does.
             let after = InFlight {
-                own: before.own + more,
-                remote: before.remote + other,
+                global: before.global + *charge,
+                ..before
             };
             writer.set_in_flight(entry, after);
+            if *own {
+                let now = Span::Window(window_at(self.now(), self.vo.1));
+                writer.add_running(entry, now, *charge / 3);
+            }
         }
         while !writer.advance(&references(self.now()), 3) {}
         writer
@@ -257,11 +261,17 @@ proptest! {
             .iter()
             .map(|(at, charge, own)| (vo, site(*own), path(ACCOUNTS[*at].0), *charge))
             .collect();
+        let now = Span::Window(window_at(case.now(), case.vo.1));
+        let own = case.expected.iter().filter(|(_, _, own)| *own);
+        let running: Vec<_> = own
+            .map(|(at, charge, _)| ((Some(vo), path(ACCOUNTS[*at].0)), Some(now), *charge / 3))
+            .collect();
         let right = answers(&Given {
             site: site(true),
             tree: &tree,
             rows: &case.rows(),
             expected: &expected,
+            running: &running,
             local: rules(case.local.0, case.local.1, Distance::Absolute),
             vos: &BTreeMap::from([(vo, rules(case.vo.0, case.vo.1, case.vo.2))]),
         });

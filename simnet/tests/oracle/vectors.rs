@@ -114,6 +114,7 @@ fn order(vector: &Value) -> Option<Vec<Vec<String>>> {
         tree: &tree,
         rows: &rows,
         expected: &[],
+        running: &[],
         local: Rules {
             history: HistoryRule::None {
                 horizon: REFERENCE + 1,

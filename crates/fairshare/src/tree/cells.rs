@@ -9,7 +9,6 @@ use fairmesh_model::{Span, Window, mutant};
 use super::sums::Change;
 use super::topology::Topology;
 use super::writer::{InFlight, Reach};
-use crate::history::ONE;
 
 #[derive(Debug, Clone, Copy)]
 struct Cell {
@@ -91,15 +90,16 @@ impl Booked {
         history: usize,
         references: &[Window],
     ) -> Change {
-        let flight = weighted(self.in_flight.own, self.in_flight.remote, (ONE, ONE));
-        self.cells.iter().fold(flight, |sum, cell| {
-            let weights = tree.weights(history, span_of(cell.code), references);
-            let change = weighted(cell.own, cell.remote, weights);
-            Change {
-                local: sum.local.wrapping_add(change.local),
-                global: sum.global.wrapping_add(change.global),
-            }
-        })
+        self.cells
+            .iter()
+            .fold(self.in_flight.weighted(), |sum, cell| {
+                let weights = tree.weights(history, span_of(cell.code), references);
+                let change = weighted(cell.own, cell.remote, weights);
+                Change {
+                    local: sum.local.wrapping_add(change.local),
+                    global: sum.global.wrapping_add(change.global),
+                }
+            })
     }
 
     /// Merges the windows of old days, and drops what weighs nothing any more. `references` must

@@ -114,15 +114,17 @@ impl TreeWriter {
     }
 
     fn sum_entry(&mut self, index: usize, generation: usize, references: &[Window]) {
+        let entry = EntryId(u32::try_from(index).expect("ids are 32 bits"));
+        let running = self.running_weighted(entry, references);
         let booked = &mut self.booked[index];
-        if booked.is_empty() {
+        if booked.is_empty() && running == 0 {
             return;
         }
         let topology: &Topology = &self.topology;
-        let entry = EntryId(u32::try_from(index).expect("ids are 32 bits"));
         let history = topology.history_of(entry);
         booked.compact(topology, history, references);
-        let change = booked.weighted(topology, history, references);
+        let mut change = booked.weighted(topology, history, references);
+        change.local = change.local.wrapping_add(running);
         self.store.add(&topology.chain(entry), generation, change);
     }
 }

@@ -153,8 +153,13 @@ fn usage_counts_upwards_in_its_scopes_under_its_histories() {
     writer.apply(project, now, 5, Reach::Remote);
     // Half an hour's window 0 lies in the site's hour 0: a day, or one local half-life, ago.
     writer.apply(user, Span::Window(Window(0)), 8, Reach::Own);
-    writer.set_in_flight(user, InFlight { own: 3, remote: 4 });
+    let in_flight = InFlight {
+        local: 3,
+        global: 4,
+    };
+    writer.set_in_flight(user, in_flight);
     writer.change_in_flight(user, -1, i64::MIN);
+    writer.change_in_flight(user, 0, 2);
     writer.apply(EntryId::ROOT, Span::Window(Window(24)), 1, Reach::Own);
     let one = u128::from(ONE);
     let old = u128::from(writer.topology.histories[1].weights.weight_at_age(48)) * 8;
@@ -193,6 +198,32 @@ fn usage_counts_upwards_in_its_scopes_under_its_histories() {
         .collect();
     let (user, all) = (12 * one + old, 17 * one + old);
     assert_eq!(levels, [(16 * one, 17 * one), (all, all), (user, all)]);
+}
+
+#[test]
+fn what_runs_counts_locally_alone_by_its_age_until_it_is_taken_out() {
+    let mut writer = spec().build(&references(24)).expect("valid");
+    let reader = writer.reader();
+    let user = reader.entry(&path("/vo/p/u")).expect("known");
+    let [now, old] = [Window(48), Window(0)].map(Span::Window);
+    writer.add_running(user, now, 10);
+    // A day, or one local half-life, ago.
+    writer.add_running(user, old, 8);
+    let one = u128::from(ONE);
+    let local = |halves: u128| Sums {
+        local: halves * one / 2,
+        global: 0,
+    };
+    assert_eq!(reader.sums(user), local(28));
+    assert_eq!(reader.sums(EntryId::ROOT), local(28));
+    // What comes again is in another window, and no more is taken than there is.
+    writer.take_running(user, now, 4);
+    writer.take_running(user, old, 9);
+    assert_eq!(reader.sums(user), local(12));
+    assert!(writer.advance(&references(48), usize::MAX));
+    assert_eq!(reader.sums(user), local(6));
+    writer.take_running(user, now, 6);
+    assert_eq!(reader.sums(user), Sums::default());
 }
 
 #[test]
@@ -241,6 +272,8 @@ fn old_windows_merge_into_days_and_forgotten_ones_go() {
 enum Step {
     Apply(usize, Span, u64, Reach),
     InFlight(usize, u64, u64),
+    AddRunning(usize, Span, u64),
+    TakeRunning(usize, Span, u64),
     Advance(u32, usize),
 }
 
@@ -251,8 +284,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let reach = prop_oneof![Just(Reach::Own), Just(Reach::Remote)];
     let step = prop_oneof![
-        4 => (0usize..8, span, 0u64..1 << 50, reach).prop_map(|(e, s, c, r)| Step::Apply(e, s, c, r)),
-        1 => (0usize..8, 0u64..1 << 50, any::<u64>()).prop_map(|(e, own, remote)| Step::InFlight(e, own, remote)),
+        4 => (0usize..8, span.clone(), 0u64..1 << 50, reach).prop_map(|(e, s, c, r)| Step::Apply(e, s, c, r)),
+        1 => (0usize..8, 0u64..1 << 50, any::<u64>()).prop_map(|(e, local, global)| Step::InFlight(e, local, global)),
+        2 => (0usize..8, span.clone(), 0u64..1 << 50).prop_map(|(e, s, c)| Step::AddRunning(e, s, c)),
+        1 => (0usize..8, span, 0u64..1 << 50).prop_map(|(e, s, c)| Step::TakeRunning(e, s, c)),
         2 => (0u32..500, 1usize..9).prop_map(|(hour, entries)| Step::Advance(hour, entries)),
     ];
     prop::collection::vec(step, 0..60)
@@ -262,9 +297,11 @@ fn play(writer: &mut TreeWriter, step: &Step) {
     let ids: Vec<EntryId> = writer.snapshot().ids().collect();
     match *step {
         Step::Apply(entry, span, charge, reach) => writer.apply(ids[entry], span, charge, reach),
-        Step::InFlight(entry, own, remote) => {
-            writer.set_in_flight(ids[entry], InFlight { own, remote })
+        Step::InFlight(entry, local, global) => {
+            writer.set_in_flight(ids[entry], InFlight { local, global })
         }
+        Step::AddRunning(entry, span, charge) => writer.add_running(ids[entry], span, charge),
+        Step::TakeRunning(entry, span, charge) => writer.take_running(ids[entry], span, charge),
         Step::Advance(hour, entries_max) => {
             writer.advance(&references(hour), entries_max);
         }
@@ -293,10 +330,8 @@ fn rebuilt(steps: &[Step], reference: &[Window]) -> TreeWriter {
         })
         .collect();
     writer.load(items);
-    for step in steps
-        .iter()
-        .filter(|step| matches!(step, Step::InFlight(..)))
-    {
+    let not_booked = |step: &&Step| !matches!(step, Step::Apply(..) | Step::Advance(..));
+    for step in steps.iter().filter(not_booked) {
         play(&mut writer, step);
     }
     writer

@@ -5,6 +5,7 @@
 //! Deliberately not here: deduplication (feed increases, once) and clocks (reference windows are
 //! handed in).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_model::{Span, Window, mutant, mutated};
@@ -27,13 +28,26 @@ pub enum Reach {
     Remote,
 }
 
-/// What running jobs have used, or will use, beyond what is counted already; in core-ms.
+/// What running jobs count for beyond what is booked; in core-ms, as present usage.
+///
+/// The two scopes are apart, because a VO may count what its jobs will use while a local level, which is
+/// always *active*, counts what they have used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InFlight {
-    /// At this site.
-    pub own: u64,
-    /// At all other sites together.
-    pub remote: u64,
+    /// In the local sums.
+    pub local: u64,
+    /// In the global sums.
+    pub global: u64,
+}
+
+impl InFlight {
+    pub(super) fn weighted(self) -> Change {
+        let weigh = |amount: u64| i128::from(amount) * i128::from(ONE);
+        Change {
+            local: weigh(self.local),
+            global: weigh(self.global),
+        }
+    }
 }
 
 /// One amount for [`TreeWriter::load`].
@@ -57,6 +71,8 @@ pub struct TreeWriter {
     pub(super) booked: Vec<Booked>,
     pub(super) references: Vec<Window>,
     pub(super) sweep: Option<Sweep>,
+    /// What jobs that run have used and that counts locally alone, by span.
+    running: BTreeMap<(EntryId, Span), u64>,
     /// Whether amounts are booked and not summed up yet.
     pub(super) is_loading: bool,
 }
@@ -74,6 +90,7 @@ impl TreeWriter {
             booked,
             references: references.to_vec(),
             sweep: None,
+            running: BTreeMap::new(),
             is_loading: false,
         }
     }
@@ -140,8 +157,7 @@ impl TreeWriter {
     pub fn set_in_flight(&mut self, entry: EntryId, in_flight: InFlight) {
         let before = std::mem::replace(&mut self.booked[entry.index()].in_flight, in_flight);
         let before = mutant!(RunningNeverFalls, before, InFlight::default());
-        let old = weighted(before.own, before.remote, (ONE, ONE));
-        let new = weighted(in_flight.own, in_flight.remote, (ONE, ONE));
+        let (old, new) = (before.weighted(), in_flight.weighted());
         let change = Change {
             local: new.local - old.local,
             global: new.global - old.global,
@@ -151,11 +167,11 @@ impl TreeWriter {
     }
 
     /// Changes what is in flight on `entry` itself, by core-ms; stops at zero and at 2^64 − 1.
-    pub fn change_in_flight(&mut self, entry: EntryId, own: i64, remote: i64) {
+    pub fn change_in_flight(&mut self, entry: EntryId, local: i64, global: i64) {
         let before = self.in_flight(entry);
         let after = InFlight {
-            own: before.own.saturating_add_signed(own),
-            remote: before.remote.saturating_add_signed(remote),
+            local: before.local.saturating_add_signed(local),
+            global: before.global.saturating_add_signed(global),
         };
         self.set_in_flight(entry, after);
     }
@@ -163,6 +179,65 @@ impl TreeWriter {
     /// What is in flight on `entry` itself.
     pub fn in_flight(&self, entry: EntryId) -> InFlight {
         self.booked[entry.index()].in_flight
+    }
+
+    /// Adds `charge` core-ms, used in `span` by jobs that run, to the local sums of `entry` alone. They
+    /// weigh by their age, as if they were booked; [`TreeWriter::take_running`] takes them out again.
+    pub fn add_running(&mut self, entry: EntryId, span: Span, charge: u64) {
+        let sum = self.running.entry((entry, span)).or_default();
+        let added = sum.saturating_add(charge) - *sum;
+        *sum += added;
+        self.weigh_running(entry, span, added, |local| local);
+    }
+
+    /// Takes `charge` core-ms of what was added by [`TreeWriter::add_running`] out again, or what there is.
+    pub fn take_running(&mut self, entry: EntryId, span: Span, charge: u64) {
+        let Some(sum) = self.running.get_mut(&(entry, span)) else {
+            return;
+        };
+        let taken = charge.min(*sum);
+        *sum -= taken;
+        if *sum == 0 {
+            self.running.remove(&(entry, span));
+        }
+        self.weigh_running(entry, span, taken, |local| -local);
+    }
+
+    fn weigh_running(
+        &mut self,
+        entry: EntryId,
+        span: Span,
+        amount: u64,
+        sign: impl Fn(i128) -> i128,
+    ) {
+        let history = self.topology.history_of(entry);
+        let weigh = |references: &[Window]| {
+            let weights = self.topology.weights(history, span, references);
+            Change {
+                local: sign(weighted(amount, 0, weights).local),
+                global: 0,
+            }
+        };
+        let change = weigh(&self.references);
+        let next = self.swept(entry).map(weigh);
+        self.add(entry, change, next);
+    }
+
+    /// What jobs that run have used of `entry` itself, weighed; nothing for most entries, and where no VO
+    /// leaves it out for all.
+    pub(super) fn running_weighted(&self, entry: EntryId, references: &[Window]) -> i128 {
+        if self.running.is_empty() {
+            return 0;
+        }
+        let history = self.topology.history_of(entry);
+        // Windows come before days.
+        let all = (entry, Span::Window(Window(0)))..=(entry, Span::Day(u32::MAX));
+        let of_entry = self.running.range(all);
+        let weigh = |((_, span), amount): (&(EntryId, Span), &u64)| {
+            let weights = self.topology.weights(history, *span, references);
+            weighted(*amount, 0, weights).local
+        };
+        of_entry.map(weigh).sum()
     }
 
     /// Adds many amounts at once: O(amounts + entries), against O(amounts × depth) one by one.

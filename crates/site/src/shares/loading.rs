@@ -19,11 +19,13 @@ use super::Tree;
 use crate::identity::Account;
 use crate::own::Own;
 use crate::published::Published;
+use crate::running::Running;
 use crate::vo::Vo;
 
-/// Where usage comes from: counted here for a VO or locally, or published by a member.
+/// Where usage comes from: counted here for a VO or locally, published by a member, or running here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
+    Running,
     Own(Option<VoId>),
     Member(VoId, SiteId),
 }
@@ -40,18 +42,18 @@ pub(crate) struct Loading {
 pub(crate) struct Fed<'a> {
     /// What was counted here.
     pub(crate) own: &'a Own,
+    /// What runs here.
+    pub(crate) running: &'a Running,
     /// What members published.
     pub(crate) vos: &'a mut BTreeMap<VoId, Vo>,
     /// VOs that the owner has left.
     pub(crate) left: &'a BTreeMap<VoId, Vo>,
-    /// This site.
-    pub(crate) site: SiteId,
 }
 
 impl Loading {
     /// Begins to feed `tree`.
     pub(crate) fn begin(tree: Tree, fed: &mut Fed<'_>) -> Self {
-        let mut pending = BTreeMap::new();
+        let mut pending = BTreeMap::from([(Source::Running, BTreeSet::new())]);
         let founded = fed
             .vos
             .iter()
@@ -126,8 +128,12 @@ impl Loading {
         self.tree
     }
 
-    /// What running jobs of a site are still expected to use.
+    /// What running jobs count for: those of a site in their VO, or this site's at the owner's levels.
     fn feed_expected(&mut self, fed: &Fed<'_>, of: Source) {
+        if of == Source::Running && !mutated!(RebuildLosesLocal) {
+            let all = fed.running.all();
+            all.for_each(|moved| self.tree.change_running(&moved));
+        }
         let Source::Member(vo, site) = of else { return };
         let published = fed.vos.get(&vo).map(|held| &held.published);
         let rows = published.map_or(&[][..], |published| published.expected_of(site));
@@ -136,7 +142,7 @@ impl Loading {
             .map(|(path, amount)| (path.clone(), i128::from(*amount)));
         let changes: Vec<(AccountPath, i128)> = changes.collect();
         if !mutated!(RebuildLosesRunning) {
-            self.tree.change_in_flight(vo, &changes, site == fed.site);
+            self.tree.change_in_flight(vo, &changes);
         }
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
         tree: &tree,
         rows: &rows,
         expected: &look.expected,
+        running: &look.running,
         local,
         vos: &vos,
     };

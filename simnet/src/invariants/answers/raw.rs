@@ -47,7 +47,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
             }
         }
     }
-    Ok(checks + check_expected(look)?)
+    Ok(checks + check_expected(look)? + check_running(look)?)
 }
 
 /// Usage of a VO is that of its members, and one's own.
@@ -200,6 +200,31 @@ fn check_expected(look: &Look<'_>) -> Result<u64, Violation> {
     }
     check_silence(look)?;
     Ok(checks)
+}
+
+/// What jobs that run here count for at the owner's levels is what the last list said, less those that
+/// have ended; nothing where the node has started since.
+fn check_running(look: &Look<'_>) -> Result<u64, Violation> {
+    let told = look.seen.oracle.running(look.node);
+    let has_started = told.life != look.seen.world.node(look.node).life();
+    let right = if has_started {
+        Some(BTreeMap::new())
+    } else {
+        told.sums()
+    };
+    let Some(right) = right.filter(|_| !look.seen.is_liar(look.node)) else {
+        return Ok(0);
+    };
+    let mut shown = BTreeMap::new();
+    for (account, _, charge) in &look.running {
+        *shown.entry(account.clone()).or_default() += charge;
+    }
+    if shown != right {
+        return Err(look.wrong(format!(
+            "counts {shown:?} for jobs that run here, and its feed has told {right:?}"
+        )));
+    }
+    Ok(1)
 }
 
 /// Running jobs of a site that has been silent for too long count no more.

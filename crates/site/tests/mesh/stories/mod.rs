@@ -18,6 +18,7 @@ mod partition;
 mod policy_change;
 mod predictive;
 mod privacy;
+mod running;
 mod same_heads;
 mod stores;
 mod unmapped;
