@@ -48,11 +48,13 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes for one change, with intervals that only make the waiting shorter.
+/// Bytes for one change, which comes by pushes alone: probes would outweigh it, some in one interval and
+/// none in the next. What no push has brought is said.
 async fn changes(nodes: usize) -> anyhow::Result<()> {
     let timing = Timing {
         publish: Millis(200),
         heartbeat: Millis::from_secs(86_400),
+        sync: Millis::from_secs(86_400),
         ..Timing::default()
     };
     let mesh = Mesh::start(nodes, timing).await?;

@@ -83,7 +83,10 @@ impl AccountPath {
 
     /// How many levels below the root.
     pub fn depth(&self) -> usize {
-        self.names().count()
+        match self.is_root() {
+            true => 0,
+            false => self.0.bytes().filter(|byte| *byte == b'/').count(),
+        }
     }
 
     /// Whether this is `/`.
@@ -98,15 +101,13 @@ impl AccountPath {
 
     /// The path one level up; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
-        if self.is_root() {
-            return None;
-        }
+        self.parent_str().map(|parent| Self(Arc::from(parent)))
+    }
+
+    /// The text of the path one level up, without making one; `None` for the root.
+    pub fn parent_str(&self) -> Option<&str> {
         let cut = self.0.rfind('/').expect("a path holds a slash");
-        Some(if cut == 0 {
-            Self::root()
-        } else {
-            Self(Arc::from(&self.0[..cut]))
-        })
+        (!self.is_root()).then(|| &self.0[..cut.max(1)])
     }
 
     /// The path of `name` below this one.
@@ -125,7 +126,15 @@ impl AccountPath {
         if self.is_root() {
             return Ok(below.clone());
         }
-        Self::parse(&format!("{}{}", self.0, below.0))
+        // Both have been checked: only their sum may be too much.
+        let text = [&*self.0, &*below.0].concat();
+        if text.len() > PATH_BYTES_MAX {
+            return Err(PathError::TooLong(text.len()));
+        }
+        if self.depth() + below.depth() > PATH_DEPTH_MAX {
+            return Err(PathError::TooDeep(text));
+        }
+        Ok(Self(text.into()))
     }
 
     /// Whether this path is `ancestor` or lies below it.
@@ -222,5 +231,12 @@ mod tests {
         assert!(!path("/VO-BB").starts_with(&mount));
         assert_eq!(mount.relative_to(&mount), Some(AccountPath::root()));
         assert_eq!(path("/a").parent(), Some(AccountPath::root()));
+        assert_eq!(path("/a/b").parent_str(), Some("/a"));
+        assert_eq!(path("/").parent_str(), None);
+        let deep = path(&"/x".repeat(PATH_DEPTH_MAX));
+        assert_eq!(deep.depth(), PATH_DEPTH_MAX);
+        assert!(matches!(deep.join(&mount), Err(PathError::TooDeep(_))));
+        let long = path(&format!("/{}", "x".repeat(PATH_BYTES_MAX - 1)));
+        assert!(matches!(mount.join(&long), Err(PathError::TooLong(_))));
     }
 }

@@ -98,6 +98,44 @@ impl Rule {
             && holds(&self.subject, &origin.subject)
     }
 
+    /// Words with which this rule would charge jobs of `user` to `account`: what the path does not tell is
+    /// taken from the conditions. None for accounts that are anybody's.
+    fn origin(&self, user: &str, account: &Account) -> Option<Origin> {
+        let is_whose = self.path.contains("{user}") || matches!(self.user, Some(Pattern::Exact(_)));
+        if self.vo != account.vo || !is_whose {
+            return None;
+        }
+        let word = |pattern: &Option<Pattern>| match pattern {
+            Some(Pattern::Exact(word) | Pattern::Prefix(word)) => Some(word.clone()),
+            None => None,
+        };
+        let mut origin = Origin {
+            user: Some(user.to_owned()),
+            account: word(&self.account),
+            group: word(&self.group),
+            subject: word(&self.subject),
+        };
+        let path = account.path.as_str();
+        if self.path.matches('/').count() != path.matches('/').count() {
+            return None;
+        }
+        for (wanted, name) in self.path.split('/').zip(path.split('/')) {
+            let wanted = wanted.replace("{user}", &user.replace('/', "|"));
+            let words = [
+                ("{account}", &mut origin.account),
+                ("{group}", &mut origin.group),
+                ("{subject}", &mut origin.subject),
+            ];
+            for (placeholder, word) in words {
+                if let Some((before, behind)) = wanted.split_once(placeholder) {
+                    let rest = name.strip_prefix(before)?;
+                    *word = Some(rest.strip_suffix(behind)?.to_owned());
+                }
+            }
+        }
+        Some(origin)
+    }
+
     /// The account; `None` where the path asks for a word that the origin lacks, or the word
     /// would not be one name of a path.
     fn account(&self, origin: &Origin) -> Option<Account> {
@@ -145,6 +183,15 @@ impl IdentityMap {
             return held.next_back()?.account(origin);
         }
         held.find_map(|rule| rule.account(origin))
+    }
+
+    /// Whether jobs of `user` are charged to `account` under some batch account, group or Grid identity.
+    pub fn may_charge(&self, user: &str, account: &Account) -> bool {
+        let mut origins = self
+            .rules
+            .iter()
+            .filter_map(|rule| rule.origin(user, account));
+        origins.any(|origin| self.resolve(&origin).as_ref() == Some(account))
     }
 
     /// The account of a job that maps nowhere: the root of the site's own tree.
@@ -210,6 +257,22 @@ mod tests {
             Some("/local/bio")
         );
         assert_eq!(path(origin("eve", None)), None);
+    }
+
+    #[test]
+    fn an_account_is_found_by_its_user_alone() {
+        let may = |user: &str, vo, path: &str| {
+            let path = AccountPath::parse(path).expect("a path");
+            map().may_charge(user, &Account { vo, path })
+        };
+        let vo = Some(VoId::from_bytes([7; 32]));
+        assert!(may("ann", vo, "/atlas-prod/ann"));
+        assert!(may("a/b", vo, "/atlas/a|b"));
+        assert!(!may("bob", vo, "/atlas-prod/ann"), "another's");
+        assert!(!may("ann", vo, "/cms/ann"), "no rule gives that account");
+        assert!(!may("ann", None, "/atlas-prod/ann"), "another tree");
+        assert!(!may("root", vo, "/atlas/root"), "an earlier rule holds");
+        assert!(may("root", None, "/local"));
     }
 
     #[test]

@@ -36,6 +36,11 @@ impl View {
         self.identity.resolve(origin)
     }
 
+    /// Whether jobs of `user` are charged to `account` under some batch account, group or Grid identity.
+    pub fn may_charge(&self, user: &str, account: &Account) -> bool {
+        self.identity.may_charge(user, account)
+    }
+
     /// The entry that usage of `origin` counts against; `None` where it maps nowhere.
     pub fn resolve(&self, origin: &Origin) -> Option<EntryId> {
         Some(self.locate(&self.account(origin)?).entry)

@@ -29,10 +29,9 @@ pub struct ExplainArgs {
     /// Whom to ask, and how.
     #[command(flatten)]
     pub ask: AskArgs,
-    /// The user, or the path of an entry of the share tree
-    #[arg(required_unless_present = "job")]
+    /// The user, or the path of an entry of the share tree [default: you]
     pub user: Option<String>,
-    /// The user's batch account
+    /// The user's batch account [default: all that he has in the share tree]
     #[arg(short = 'A', long)]
     pub account: Option<String>,
     /// Compare with this user or path
@@ -66,6 +65,17 @@ struct Person {
     user: Option<String>,
     account: Option<String>,
     group: Option<String>,
+}
+
+/// How an entry is spoken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose<'a> {
+    /// To the user whose it is.
+    Yours,
+    /// To somebody else.
+    Of(&'a str),
+    /// As an entry of the tree.
+    Nobody,
 }
 
 /// Runs the command.
@@ -104,7 +114,7 @@ impl Question {
             group: None,
         };
         Self {
-            who: person(&args.user, &args.account),
+            who: person(&args.user.clone().or_else(me), &args.account),
             versus: person(&args.versus, &args.vs_account),
         }
     }
@@ -120,6 +130,12 @@ impl Question {
             versus: found.before.as_ref().map(person).unwrap_or_default(),
         }
     }
+}
+
+/// Who asks, as the shell knows him.
+fn me() -> Option<String> {
+    let name = |variable| std::env::var(variable).ok();
+    name("LOGNAME").or_else(|| name("USER"))
 }
 
 async fn explain(
@@ -152,7 +168,15 @@ async fn explain(
         if !ask.output.noheader {
             writeln!(out, "{}", heading(&answer.rests_on))?;
         }
-        words(&answer.body, out)?;
+        let whose = match who.user.as_deref() {
+            Some(user) if user.starts_with('/') => Whose::Nobody,
+            user if user == me().as_deref() => Whose::Yours,
+            Some(user) => Whose::Of(user),
+            None => Whose::Nobody,
+        };
+        for body in std::iter::once(&answer.body).chain(&answer.body.others) {
+            words(body, whose, out)?;
+        }
         let standing = answer.body.comparison.map(|it| it.standing);
         if job.is_some() && standing.as_deref() == Some("before") {
             writeln!(out, "{NOT_YET}")?;
@@ -161,10 +185,19 @@ async fn explain(
     Ok(Exit::Success)
 }
 
-fn words(body: &ExplainBody, out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(out, "{}, from the root down:", clean(&body.path))?;
+fn words(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -> std::io::Result<()> {
+    let path = clean(&body.path);
+    let rank = format!("rank {} of {}", body.rank, body.ranks);
+    match whose {
+        Whose::Yours => writeln!(out, "Your jobs count at {path}, {rank}.")?,
+        Whose::Of(user) => writeln!(out, "Jobs of {} count at {path}, {rank}.", clean(user))?,
+        Whose::Nobody => writeln!(out, "{path}, {rank}, from the root down:")?,
+    }
     for level in &body.levels {
         writeln!(out, "  {}", level_words(level))?;
+    }
+    if whose != Whose::Nobody {
+        writeln!(out, "{}", reason(&body.levels, whose))?;
     }
     if let Some(comparison) = &body.comparison {
         comparison_words(body, comparison, out)?;
@@ -173,6 +206,34 @@ fn words(body: &ExplainBody, out: &mut dyn Write) -> std::io::Result<()> {
         cause_words(cause, out)?;
     }
     Ok(())
+}
+
+/// Why a user stands where he stands: the uppermost level that is not on target decides first.
+fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
+    let is_off = |level: &&LevelBody| number(&level.deviation).abs() >= ON_TARGET;
+    let Some(level) = levels.iter().find(is_off) else {
+        return "All of it is on target.".to_owned();
+    };
+    let (path, parent) = (clean(&level.path), parent_words(&level.path));
+    let is_above = number(&level.deviation) < 0.0;
+    let (more, order) = match is_above {
+        true => ("more", "behind"),
+        false => ("less", "before"),
+    };
+    if level.path == levels[levels.len() - 1].path {
+        let (who, jobs) = match whose {
+            Whose::Yours => ("You have".to_owned(), "your jobs"),
+            Whose::Of(user) => (format!("{} has", clean(user)), "those jobs"),
+            Whose::Nobody => (format!("{path} has"), "its jobs"),
+        };
+        return format!(
+            "{who} used {more} than promised: {jobs} are served {order} others of {parent}."
+        );
+    }
+    format!(
+        "{path} decides first: together its users have used {more} than promised, so each of them is \
+         served {order} others of {parent}, whatever he has used himself."
+    )
 }
 
 fn level_words(level: &LevelBody) -> String {

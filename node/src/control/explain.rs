@@ -1,11 +1,13 @@
 //! `GET /v1/explain?user=[&account=][&group=][&versus=][&versus_account=][&versus_group=]`: why
 //! somebody stands there.
 //!
-//! `user` and `versus` are users of the batch system, or paths of the share tree (`/VO-A/P-A1`).
+//! `user` and `versus` are users of the batch system, or paths of the share tree (`/VO-A/P-A1`). A user
+//! without his account is explained at each entry that his jobs may be charged to.
 //! Invariant: usage behind an entry is that of the scope in which it is compared: this site's at a
 //! local level, all sites' at a global one.
 
 use axum::response::IntoResponse;
+use fairmesh_fairshare::EntryId;
 use fairmesh_fairshare::explain::{Comparison, Standing, explain};
 use fairmesh_model::{AccountPath, Origin};
 use fairmesh_site::{Account, Site};
@@ -14,7 +16,7 @@ use serde::Deserialize;
 use super::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody, NamedCounters};
 use super::error::ApiError;
 use super::extract::{Params, Wanted};
-use super::priority::{account_at, find};
+use super::priority::{account_at, only, places};
 use super::rests_on::{answer, site_name};
 use super::shares::{Moment, level_body};
 use super::usage::counters_body;
@@ -36,35 +38,50 @@ pub(super) async fn get(
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let moment = Moment::take(&shared).await?;
-    let entry = find(
-        &moment.view,
-        &wanted(query.user, query.account, query.group),
-    )?
-    .entry;
+    let who = wanted(query.user, query.account, query.group);
+    let explained = places(&moment, &who).await?;
     let versus = match query.versus {
         Some(versus) => {
             let versus = wanted(versus, query.versus_account, query.versus_group);
-            Some(find(&moment.view, &versus)?.entry)
+            Some(only(places(&moment, &versus).await?)?.entry)
         }
         None => None,
     };
+    let mut bodies = Vec::new();
+    for place in explained {
+        bodies.push(body(&shared, &moment, place.entry, versus).await?);
+    }
+    let mut first = bodies.remove(0);
+    first.others = bodies;
+    Ok(answer("explain", moment.rests_on, first))
+}
+
+/// One entry, alone or against `versus`.
+async fn body(
+    shared: &Shared,
+    moment: &Moment,
+    entry: EntryId,
+    versus: Option<EntryId>,
+) -> Result<ExplainBody, ApiError> {
     let explained = explain(&moment.order, entry, versus);
     let levels: Vec<LevelBody> = explained.levels.into_iter().map(level_body).collect();
     let versus_levels = versus
         .map(|versus| moment.levels(versus))
         .unwrap_or_default();
     let decisive = decisive(&levels, &versus_levels, explained.comparison.as_ref());
-    let causes = causes(&shared, &moment, decisive).await?;
-    let body = ExplainBody {
+    let comparison = explained
+        .comparison
+        .map(|comparison| comparison_body(comparison, versus_levels));
+    Ok(ExplainBody {
         path: explained.path.to_string(),
+        rank: moment.order.ranking().rank(entry),
+        ranks: moment.order.ranking().count(),
         projection: moment.order.projection().name().to_owned(),
         levels,
-        comparison: explained
-            .comparison
-            .map(|comparison| comparison_body(comparison, versus_levels)),
-        causes,
-    };
-    Ok(answer("explain", moment.rests_on, body))
+        comparison,
+        causes: causes(shared, moment, decisive).await?,
+        others: Vec::new(),
+    })
 }
 
 fn wanted(user: String, account: Option<String>, group: Option<String>) -> Wanted {

@@ -3,7 +3,7 @@
 //! Deliberately not here: thousands of them at once, which is what `lookup.sock` is for.
 
 use axum::response::IntoResponse;
-use fairmesh_fairshare::EntryId;
+use fairmesh_fairshare::{EntryId, Order};
 use fairmesh_model::{AccountPath, Origin, Share};
 use fairmesh_site::{Account, View};
 use serde::Deserialize;
@@ -39,11 +39,11 @@ pub(super) async fn get(
             subject: query.subject,
         },
     };
-    let place = find(&moment.view, &wanted)?;
+    let place = only(places(&moment, &wanted).await?)?;
     let body = PriorityBody {
         vo: place.account.vo.map(|vo| vo.to_string()),
         account: place.account.path.to_string(),
-        entry: moment.view.reader().path(place.entry).to_string(),
+        entry: place.path.to_string(),
         exact: place.exact,
         factor: fraction(moment.order.factor(place.entry)),
         priority: moment.order.priority(place.entry).to_string(),
@@ -57,13 +57,62 @@ pub(super) async fn get(
 
 /// Who was meant, and where that counts.
 pub(super) struct Place {
+    pub(super) path: AccountPath,
     pub(super) account: Account,
     pub(super) entry: EntryId,
     pub(super) exact: bool,
 }
 
+/// The places that are meant: one, or all of a user of whom nothing else is said, the one that is served
+/// first first.
+pub(super) async fn places(moment: &Moment, wanted: &Wanted) -> Result<Vec<Place>, ApiError> {
+    let user = wanted.origin.user.clone();
+    let alone = Origin {
+        user: user.clone(),
+        ..Origin::default()
+    };
+    let mut places = Vec::new();
+    if let Some(user) = user.filter(|_| wanted.path.is_none() && wanted.origin == alone) {
+        let (view, order) = (moment.view.clone(), moment.order.clone());
+        let search = tokio::task::spawn_blocking(move || of_user(&view, &order, &user));
+        places = search.await.map_err(ApiError::internal)?;
+    }
+    if places.is_empty() {
+        places.push(find(&moment.view, wanted)?);
+    }
+    Ok(places)
+}
+
+/// The one place that is meant, where only one can be explained.
+pub(super) fn only(mut places: Vec<Place>) -> Result<Place, ApiError> {
+    if places.len() > 1 {
+        let paths = places.iter().map(|place| format!("`{}`", place.path));
+        let paths = paths.collect::<Vec<_>>().join(", ");
+        let error = format!("{} entries are meant: {paths}", places.len());
+        return Err(ApiError::bad_request(error).hint("name the batch account (-A), or the path"));
+    }
+    Ok(places.remove(0))
+}
+
+/// All entries that jobs of `user` may be charged to.
+fn of_user(view: &View, order: &Order, user: &str) -> Vec<Place> {
+    let entries = order.snapshot().ids().filter_map(|entry| {
+        let path = order.snapshot().path(entry);
+        let account = account_at(view, path);
+        view.may_charge(user, &account).then(|| Place {
+            path: path.clone(),
+            account,
+            entry,
+            exact: true,
+        })
+    });
+    let mut places: Vec<Place> = entries.collect();
+    places.sort_by_key(|place| order.ranking().rank(place.entry));
+    places
+}
+
 /// The entry that is meant by a path, or by the batch system's words.
-pub(super) fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
+fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
     let account = match &wanted.path {
         Some(path) => account_at(view, &parse_path(path)?),
         None if wanted.origin == Origin::default() => {
@@ -72,7 +121,8 @@ pub(super) fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
         }
         None => view.account(&wanted.origin).ok_or_else(|| {
             ApiError::not_found(format!("no identity rule maps {}", words(&wanted.origin))).hint(
-                "add a rule to [[identity]]; `fairmesh usage --unmapped` lists whom none maps",
+                "name the batch account (-A), or add a rule to [[identity]]; `fairmesh usage --unmapped` \
+                 lists whom none maps",
             )
         })?,
     };
@@ -82,6 +132,7 @@ pub(super) fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
         return Err(ApiError::not_found(error).hint("GET /v1/shares lists all entries"));
     }
     Ok(Place {
+        path: view.reader().path(resolved.entry).clone(),
         account,
         entry: resolved.entry,
         exact: resolved.exact,

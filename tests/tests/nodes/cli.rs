@@ -101,7 +101,7 @@ impl Desk {
         self.run("policy new shares --charter charter.cbor -o shares.toml")?;
         self.append(
             "shares.toml",
-            "\"/cms\" = 100\n\"/cms/ann\" = 50\n\"/cms/bob\" = 50\n",
+            "\"/cms\" = 100\n\"/cms/ann\" = 50\n\"/cms/bob\" = 50\n\"/atlas\" = 100\n\"/atlas/ann\" = 100\n",
         )?;
         self.run("policy sign shares.toml --key c.key")?;
         self.run("policy verify charter.cbor shares.cbor")?;
@@ -203,6 +203,20 @@ fn five_minutes_to_a_two_site_mesh() -> anyhow::Result<()> {
     assert!(
         words.contains("/physics/cms/bob is served first"),
         "{words}"
+    );
+    // A user is found without his account; who has several is explained at each.
+    let words = desk.run("explain bob --vs /physics/cms/ann")?;
+    assert!(
+        words.contains("Jobs of bob count at /physics/cms/bob, rank "),
+        "{words}"
+    );
+    let both = desk.json("explain ann", "fairmesh.explain/1")?;
+    assert_eq!(both["path"], "/physics/atlas/ann");
+    assert_eq!(both["others"][0]["path"], "/physics/cms/ann");
+    let refused = desk.ask("prio ann", "")?.told;
+    assert!(
+        refused.contains("`/physics/atlas/ann`, `/physics/cms/ann`"),
+        "{refused}"
     );
     assert!(desk.run("usage --by-site")?.contains("hpc1"));
     assert_eq!(desk.json("status", "fairmesh.status/1")?["healthy"], true);

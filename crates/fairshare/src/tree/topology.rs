@@ -121,9 +121,9 @@ impl Topology {
             scope,
             history,
         } = entry;
-        let Some(missing) = path.parent() else {
+        if path.is_root() {
             return Err(BuildError::RootListed);
-        };
+        }
         if self.paths.last() == Some(&path) {
             return Err(BuildError::Duplicate(path));
         }
@@ -133,7 +133,8 @@ impl Topology {
             .count();
         self.close(open, keep);
         let parent = *open.last().expect("every path starts with the root");
-        if self.paths[at(parent)] != missing {
+        if path.parent_str() != Some(self.paths[at(parent)].as_str()) {
+            let missing = path.parent().expect("not the root");
             return Err(BuildError::MissingParent { path, missing });
         }
         let history = self.check_history(&path, history)?;

@@ -87,6 +87,10 @@ pub struct LevelBody {
 pub struct ExplainBody {
     /// The entry.
     pub path: String,
+    /// Its rank among all entries, from 1; equal ones share one.
+    pub rank: u32,
+    /// How many different ranks there are.
+    pub ranks: u32,
     /// The projection by which entries are served; `rank` is the exact order of the levels.
     pub projection: String,
     /// From the root down.
@@ -95,6 +99,9 @@ pub struct ExplainBody {
     pub comparison: Option<ComparisonBody>,
     /// Whose usage stands behind the entries that decide.
     pub causes: Vec<CauseBody>,
+    /// The user's other entries, where he was named without his account; served later, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<ExplainBody>,
 }
 
 /// How an entry compares with another.
