@@ -49,13 +49,18 @@ impl Bench {
 
     /// A node of a VO of its own, in which the users have equal shares.
     pub fn node(&self) -> anyhow::Result<(Site, Node)> {
-        let program = self.program.to_str().context("UTF-8")?;
-        let site = Site::init(program, &self.folder.path().join("site"), "site")?;
+        let site = self.site()?;
         let vo = Vo::found("physics", &[(site.id, "site")], &USERS)?;
         site.configure("site", &[], &[("physics", vo.id())])?;
         let node = site.start()?;
         vo.publish(&node)?;
         Ok((site, node))
+    }
+
+    /// A site whose node has no configuration yet.
+    pub fn site(&self) -> anyhow::Result<Site> {
+        let program = self.program.to_str().context("UTF-8")?;
+        Site::init(program, &self.folder.path().join("site"), "site")
     }
 
     /// The plug-in's parameters for the site's node.
@@ -76,7 +81,7 @@ impl Bench {
         let open = Permissions::from_mode(0o777);
         fs::set_permissions(self.folder.path(), open.clone())?;
         fs::set_permissions(self.order(), open)?;
-        let conf = self.plugin.conf(parameters) + "MaxArraySize=20001\n";
+        let conf = self.plugin.conf(parameters) + "MaxArraySize=20001\nMaxJobCount=20001\n";
         let kind = Kind {
             name: "mini",
             cpus: 1,

@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod decoders;
+pub mod queue;
 pub mod slurm;
 pub mod story;
 pub mod twins;

@@ -218,6 +218,11 @@ impl Slurm {
     /// User and site factor of each waiting job that is not held, from the table that `sprio -l`
     /// shows to an operator.
     pub fn site_factors(&self) -> anyhow::Result<Vec<(String, i64)>> {
+        self.site_factors_by("USER")
+    }
+
+    /// The same, with what another column of `sprio -l` says.
+    pub fn site_factors_by(&self, column_of: &str) -> anyhow::Result<Vec<(String, i64)>> {
         let text = self.run("sprio", &["-l"])?;
         let mut lines = text.lines();
         let heads: Vec<&str> = lines
@@ -229,12 +234,12 @@ impl Slurm {
             let found = heads.iter().position(|head| *head == name);
             found.with_context(|| format!("sprio -l has no column {name}: {heads:?}"))
         };
-        let (user, site) = (column("USER")?, column("SITE")?);
+        let (who, site) = (column(column_of)?, column("SITE")?);
         let row = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let user = words.get(user).context("a user")?;
+            let who = words.get(who).context("a name")?;
             let site = words.get(site).context("a site factor")?;
-            Ok(((*user).to_owned(), site.parse()?))
+            Ok(((*who).to_owned(), site.parse()?))
         };
         lines.map(row).collect()
     }

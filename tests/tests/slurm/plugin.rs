@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::ensure;
 use fairmesh_tests::bench::Bench;
+use fairmesh_tests::queue::each_account_has_its_place;
 use fairmesh_tests::records;
 use fairmesh_tests::slurm::{Accounts, await_that, plugin};
 use fairmesh_tests::story::{
@@ -105,6 +106,11 @@ fn jobs_start_by_their_grid_wide_factors_and_a_node_that_is_away_changes_nothing
     // The node comes back; so does the word.
     let _node = site.start()?;
     slurm.until_logged("the node answers again")
+}
+
+#[test]
+fn each_of_many_accounts_has_its_place_in_sprio_and_starts_there() -> anyhow::Result<()> {
+    each_account_has_its_place(PROGRAM, 120, 20)
 }
 
 #[test]
