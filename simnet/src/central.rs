@@ -19,7 +19,7 @@ use fairmesh_cluster::{AccountKey, Cluster, Finished, paper};
 use fairmesh_fairshare::{
     EntryId, EntrySpec, History, InFlight, Scope, TreeReader, TreeSpec, TreeWriter, WeightTable,
 };
-use fairmesh_model::{AccountPath, Distance, UsageMode, WallTime};
+use fairmesh_model::{AccountPath, Distance, Share, UsageMode, WallTime};
 
 use crate::grid::{HISTORY, UsageSource, UsageTable, WINDOW, rank};
 use crate::vo::{START, path};
@@ -112,6 +112,7 @@ fn entry_spec(entry: &paper::PolicyEntry) -> EntrySpec {
     EntrySpec {
         path: tree_path(&entry.account()),
         share: entry.share(),
+        at_most: Share::WHOLE,
         scope: match entry.path {
             "/" => Scope::Local,
             _ => Scope::Global,

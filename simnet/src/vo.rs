@@ -92,6 +92,8 @@ pub struct VoSpec {
     pub discounts: Discounts,
     /// How siblings are compared.
     pub distance: Distance,
+    /// Whether every other entry may have a quarter more than its share at most.
+    pub limits: bool,
     /// Whether who divides the first group's share is somebody else.
     pub delegates: bool,
     /// When its first documents were issued.
@@ -122,6 +124,7 @@ impl VoSpec {
             charging: ChargingRule::CpuTime,
             discounts: Discounts::NONE,
             distance: Distance::Absolute,
+            limits: false,
             delegates: false,
             issued: START.before(DAY),
             valid: VALIDITY,
@@ -274,10 +277,16 @@ fn first_policies(
     vo: VoId,
     delegate: &SigningKey,
 ) -> (SharePolicy, Option<SharePolicy>) {
-    let entry = |share: Share, delegate| ShareEntry { share, delegate };
-    let shares = spec.shares.iter().map(|(at, share)| (path(at), *share));
+    let entry = |(index, (at, share)): (usize, &(String, Share))| {
+        let entry = ShareEntry {
+            share: *share,
+            at_most: (spec.limits && index % 2 == 0).then(|| a_quarter_more(*share)),
+            delegate: None,
+        };
+        (path(at), entry)
+    };
     let mut shares: BTreeMap<AccountPath, ShareEntry> =
-        shares.map(|(at, share)| (at, entry(share, None))).collect();
+        spec.shares.iter().enumerate().map(entry).collect();
     let policy = |path, shares| SharePolicy {
         vo,
         path,
@@ -302,11 +311,18 @@ fn first_policies(
     (policy(AccountPath::root(), shares), Some(below))
 }
 
+/// A limit that is passed often, and not always.
+fn a_quarter_more(share: Share) -> Share {
+    Share::from_ratio(u64::from(share.units()) * 5, u64::from(Share::ONE) * 4)
+}
+
 /// What a site's owner decides, for sites that are alike.
 #[derive(Debug, Clone)]
 pub struct OwnerSpec {
     /// Share of the site that each VO gets.
     pub vo_share: Share,
+    /// Whether each VO may have a quarter more than its share at most.
+    pub limits: bool,
     /// Share of the site that `/local` gets; its jobs have the batch account `local`.
     pub local_share: Share,
     /// How local usage is weighed by its age.
@@ -385,6 +401,7 @@ impl Default for OwnerSpec {
             local_window: WindowLength::HOUR,
             charging: Charging::default(),
             machine_classes: 0,
+            limits: false,
             relabel: Relabel::Usual,
             timing: Timing::default(),
         }
@@ -416,7 +433,10 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
     let mut introducers = BTreeSet::new();
     for vo in vos {
         let (name, spec) = (&vo.spec.name, &vo.spec);
-        let mount = SiteEntry::mounted(owner.vo_share, name);
+        let mut mount = SiteEntry::mounted(owner.vo_share, name);
+        if owner.limits {
+            mount.at_most = a_quarter_more(owner.vo_share);
+        }
         entries.insert(path(&format!("/{name}")), mount);
         rules.extend(owner.relabel.rule(vo));
         rules.push(Rule {

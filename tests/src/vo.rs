@@ -83,6 +83,7 @@ impl Vo {
                 AccountPath::parse(&format!("/{user}"))?,
                 ShareEntry {
                     share: each,
+                    at_most: None,
                     delegate: None,
                 },
             ))

@@ -31,6 +31,7 @@ fn tree(leaves: u32) -> (TreeWriter, Vec<EntryId>) {
         spec.entries.push(EntrySpec {
             path,
             share,
+            at_most: Share::WHOLE,
             scope,
             history: 0,
         });

@@ -2,7 +2,9 @@
 //!
 //! Invariants: a [`Deviation`] is exact; comparing two of them, from whatever parents, is a total
 //! order; a missing level counts as 0, and so does the actual share where the parent has no usage.
-//! The order of two entries is the lexicographic order of their vectors.
+//! The order of two entries is the lexicographic order of their vectors. An entry that has more than it
+//! may have at most is behind all that do not, at its level: it is a place in the order and no bar, so it
+//! is served where nobody else waits. Who waits only the scheduler knows.
 //! Deliberately not here: one number made of a vector (`projection`).
 //! Source: FSGrid (the absolute distance); Rodrigo, Östberg and Elmroth, "Priority Operators for
 //! Fairshare Scheduling", JSSPP 2014 (the relative one).
@@ -22,6 +24,9 @@ use crate::ratio;
 pub struct Level {
     /// The target, a fraction of the parent.
     pub target: Share,
+    /// The most that it may have of the parent before it is behind all others at this level; the whole is
+    /// no limit.
+    pub at_most: Share,
     /// How the distance from the target is measured.
     pub distance: Distance,
     /// Weighted usage of the entry, in core-ms × 2^-32, in the scope of this level.
@@ -33,9 +38,11 @@ pub struct Level {
 /// An exact signed fraction, or minus infinity.
 ///
 /// Minus infinity stands for use of a zero share under a relative distance: it lies below every
-/// number, and two of them are equal, however much was used.
+/// number, and two of them are equal, however much was used. One that is over its limit lies below every
+/// one that is not.
 #[derive(Debug, Clone, Copy)]
 pub struct Deviation {
+    over: bool,
     negative: bool,
     magnitude: U256,
     /// Zero stands for infinity.
@@ -53,6 +60,7 @@ impl Level {
     /// A level that nobody has: it deviates by 0.
     pub const MISSING: Self = Self {
         target: Share::ZERO,
+        at_most: Share::WHOLE,
         distance: Distance::Absolute,
         usage: 0,
         parent_usage: 0,
@@ -60,6 +68,22 @@ impl Level {
 
     /// The deviation: `target − usage/parent_usage`, measured as `distance` says.
     pub fn deviation(&self) -> Deviation {
+        Deviation {
+            over: self.is_over(),
+            ..self.distance_from_target()
+        }
+    }
+
+    /// Whether it has more of its parent than it may have at most.
+    pub fn is_over(&self) -> bool {
+        if self.at_most == Share::WHOLE || mutated!(LimitIgnored) {
+            return false;
+        }
+        let most = U256::from(self.at_most.units()) * U256::from(self.parent_usage);
+        U256::from(self.usage) * U256::from(Share::ONE) > most
+    }
+
+    fn distance_from_target(&self) -> Deviation {
         match self.distance {
             Distance::Absolute => self.absolute(),
             Distance::Mix { k } if k == Share::WHOLE => self.absolute(),
@@ -89,6 +113,7 @@ impl Level {
         let (negative, magnitude) = self.excess();
         let denominator = self.parent_usage_or_one() * U256::from(Share::ONE);
         Deviation {
+            over: false,
             negative,
             magnitude,
             denominator,
@@ -108,6 +133,7 @@ impl Level {
         let target = U256::from(self.target.units());
         if k == Share::ZERO {
             return Deviation {
+                over: false,
                 negative,
                 magnitude: excess,
                 denominator: target * self.parent_usage_or_one(),
@@ -116,6 +142,7 @@ impl Level {
         let (one, k) = (U256::from(Share::ONE), U256::from(k.units()));
         let magnitude = excess * (k * target + (one - k) * one);
         Deviation {
+            over: false,
             negative,
             magnitude,
             denominator: one * one * target * self.parent_usage_or_one(),
@@ -126,6 +153,7 @@ impl Level {
 impl Deviation {
     /// On target.
     pub const ZERO: Self = Self {
+        over: false,
         negative: false,
         magnitude: U256::ZERO,
         denominator: U256::ONE,
@@ -133,6 +161,7 @@ impl Deviation {
 
     /// Use of what must not be used at all, measured relatively.
     pub const MINUS_INFINITY: Self = Self {
+        over: false,
         negative: true,
         magnitude: U256::ONE,
         denominator: U256::ZERO,
@@ -143,6 +172,11 @@ impl Deviation {
         self.negative && self.magnitude != U256::ZERO
     }
 
+    /// Whether the entry has more than it may have at most.
+    pub const fn is_over(&self) -> bool {
+        self.over
+    }
+
     /// The absolute value as numerator and denominator; `None` for minus infinity.
     pub(crate) fn parts(&self) -> Option<(U256, U256)> {
         (self.denominator != U256::ZERO).then_some((self.magnitude, self.denominator))
@@ -151,6 +185,9 @@ impl Deviation {
 
 impl Ord for Deviation {
     fn cmp(&self, other: &Self) -> Ordering {
+        if self.over != other.over {
+            return other.over.cmp(&self.over);
+        }
         let (Some(mine), Some(theirs)) = (self.parts(), other.parts()) else {
             return self.parts().is_some().cmp(&other.parts().is_some());
         };

@@ -4,7 +4,7 @@
 //! `v` is the deviation; so it never inverts two deviations, a missing level is exactly the middle
 //! digit, and a quick path may only be taken where its error cannot change the result.
 //! Relative distances reach below −1, without end; there `v` is `d/(1 − d)`, which runs from 0 to −1
-//! and meets `d` at 0.
+//! and meets `d` at 0. A level over its limit has the lowest digit, whatever its deviation.
 //! Deliberately not here: packing digits into a priority (`projection::bits`).
 
 use fairmesh_model::{Distance, Share, mutant};
@@ -18,6 +18,9 @@ const QUICK_ERROR: i128 = 8;
 
 /// The digit of `level`, of 1 to 64 bits.
 pub(crate) fn digit(level: &Level, bits: u32) -> u64 {
+    if level.is_over() {
+        return 0;
+    }
     if level.distance == Distance::Absolute
         && let Some(digit) = quick_digit(level, bits)
     {
@@ -119,7 +122,7 @@ mod tests {
             for distance in [Distance::Absolute, Distance::Relative, Distance::Mix { k: target }] {
                 let usage = u128::from(scale) * u128::from(units);
                 let parent_usage = u128::from(scale) * u128::from(Share::ONE);
-                prop_assert_eq!(digit(&Level { target, distance, usage, parent_usage }, bits), middle(bits));
+                prop_assert_eq!(digit(&Level { target, distance, usage, parent_usage, ..Level::MISSING }, bits), middle(bits));
             }
         }
     }
@@ -151,6 +154,7 @@ mod tests {
             },
             usage: u128::MAX - 1,
             parent_usage: u128::MAX,
+            ..Level::MISSING
         };
         let (_, denominator) = level.deviation().parts().expect("finite");
         assert!(denominator < (U256::ONE << 240));

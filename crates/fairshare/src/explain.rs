@@ -28,6 +28,10 @@ pub struct LevelExplanation {
     pub target: Share,
     /// What it has, rounded down; 0 where the parent has no usage.
     pub actual: Share,
+    /// The most that it may have before all others of its level go first; `None` where there is no limit.
+    pub at_most: Option<Share>,
+    /// Whether it has more than that.
+    pub over: bool,
     /// The exact deviation, which prints as a percentage.
     pub deviation: Deviation,
     /// Its weighted usage in core-ms, rounded down.
@@ -120,6 +124,8 @@ fn explain_level(snapshot: &Snapshot, entry: EntryId) -> LevelExplanation {
             .ok()
             .and_then(Share::from_units)
             .unwrap_or(Share::WHOLE),
+        at_most: Some(level.at_most).filter(|most| *most < Share::WHOLE),
+        over: level.is_over(),
         deviation: level.deviation(),
         usage: level.usage / u128::from(ONE),
         parent_usage: level.parent_usage / u128::from(ONE),

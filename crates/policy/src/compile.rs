@@ -41,6 +41,8 @@ pub struct CompiledEntry {
     pub path: AccountPath,
     /// Its target share of its parent, after the owner's weight and cap.
     pub share: Share,
+    /// The most that it may have before its siblings all go first; the whole is no limit.
+    pub at_most: Share,
     /// In which scope it is compared with its siblings.
     pub scope: Scope,
     /// The VO that it belongs to, from the mount down.
@@ -105,6 +107,7 @@ pub fn compile(site: &SitePolicy, mounts: &BTreeMap<String, InForce>) -> Compile
             tree.entries.push(CompiledEntry {
                 path: path.clone(),
                 share: entry.target(),
+                at_most: entry.at_most,
                 scope: Scope::Local,
                 vo: vo.map(|vo| vo.vo),
                 vo_path: vo.map(|_| AccountPath::root()),
@@ -131,6 +134,7 @@ impl CompiledTree {
                 Ok(path) => self.entries.push(CompiledEntry {
                     path,
                     share: mutant!(MountedShareWhole, entry.share, Share::WHOLE),
+                    at_most: entry.at_most,
                     scope: mutant!(MountedLocally, Scope::Global, Scope::Local),
                     vo: Some(vo.vo),
                     vo_path: Some(entry.path.clone()),

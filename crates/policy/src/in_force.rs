@@ -44,6 +44,8 @@ pub struct VoEntry {
     pub path: AccountPath,
     /// Its target share of its parent.
     pub share: Share,
+    /// The most that it may have before its siblings all go first; the whole is no limit.
+    pub at_most: Share,
     /// The policy that says so.
     pub from: DocumentRef,
 }

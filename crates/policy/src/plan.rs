@@ -24,6 +24,8 @@ const FINE_PER_UNIT: u128 = 1_000_000_000;
 pub struct PlanShare {
     /// Target share of the parent.
     pub share: Share,
+    /// The most that it may have of the parent before its siblings all go first; the whole is no limit.
+    pub at_most: Share,
     /// Effective share of the whole site, in units of 10^-9.
     pub absolute: u64,
 }
@@ -49,6 +51,8 @@ pub enum PlanKind {
     Removed,
     /// Its own share changes.
     Share,
+    /// Its share stays, and the most that it may have changes.
+    Limit,
     /// Only what it amounts to changes, because of others.
     Effect,
 }
@@ -60,6 +64,7 @@ impl PlanLine {
             (None, _) => PlanKind::Added,
             (Some(_), None) => PlanKind::Removed,
             (Some(before), Some(after)) if before.share != after.share => PlanKind::Share,
+            (Some(before), Some(after)) if before.at_most != after.at_most => PlanKind::Limit,
             _ => PlanKind::Effect,
         }
     }
@@ -101,6 +106,7 @@ fn absolute_shares(tree: &CompiledTree) -> BTreeMap<&AccountPath, PlanShare> {
         let units = (absolute + FINE_PER_UNIT / 2) / FINE_PER_UNIT;
         let share = PlanShare {
             share: entry.share,
+            at_most: entry.at_most,
             absolute: u64::try_from(units).expect("at most the whole"),
         };
         shares.insert(&entry.path, share);

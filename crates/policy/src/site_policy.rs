@@ -23,6 +23,8 @@ pub struct SitePolicy {
 pub struct SiteEntry {
     /// Target share of the parent, before a mount's `weight` and `cap`.
     pub share: Share,
+    /// The most that it may have of the parent before its siblings all go first; the whole is no limit.
+    pub at_most: Share,
     /// The VO that divides it, if not the owner himself.
     pub mount: Option<Mount>,
 }
@@ -71,7 +73,7 @@ pub enum SitePolicyError {
         /// The first place.
         first: AccountPath,
     },
-    /// The root is the whole site: it can be given to one VO, and neither capped nor dropped.
+    /// The root is the whole site: it can be given to one VO, and neither capped nor dropped nor limited.
     #[error("`/` is the whole site: it is 100, and may have a plain `mount` and nothing else")]
     Root {
         /// The root.
@@ -126,7 +128,11 @@ impl SitePolicy {
 impl SiteEntry {
     /// An entry of the owner's own.
     pub const fn local(share: Share) -> Self {
-        Self { share, mount: None }
+        Self {
+            share,
+            at_most: Share::WHOLE,
+            mount: None,
+        }
     }
 
     /// A VO's place.
@@ -139,6 +145,7 @@ impl SiteEntry {
         };
         Self {
             share,
+            at_most: Share::WHOLE,
             mount: Some(mount),
         }
     }
@@ -170,7 +177,7 @@ fn check_entry(
             .mount
             .as_ref()
             .is_some_and(|mount| mount.cap.is_none() && mount.weight.is_none() && !mount.drop);
-        let good = plain && entry.share == Share::WHOLE;
+        let good = plain && [entry.share, entry.at_most] == [Share::WHOLE; 2];
         return if good {
             Ok(())
         } else {

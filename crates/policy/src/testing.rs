@@ -68,6 +68,7 @@ pub(crate) fn next_charter(last: &Signed<Charter>) -> Charter {
 pub(crate) fn entry(share: u32) -> ShareEntry {
     ShareEntry {
         share: percent(share),
+        at_most: None,
         delegate: None,
     }
 }
@@ -75,6 +76,7 @@ pub(crate) fn entry(share: u32) -> ShareEntry {
 pub(crate) fn delegated(share: u32, delegate: Role) -> ShareEntry {
     ShareEntry {
         share: percent(share),
+        at_most: None,
         delegate: Some(delegate),
     }
 }

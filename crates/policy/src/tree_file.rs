@@ -4,6 +4,7 @@
 //! [shares]
 //! "/VO-A" = 30
 //! "/VO-A/P-A1" = 12.5
+//! "/VO-A/P-A2" = { share = 20, at_most = 30 }
 //! "/VO-B" = { share = 70, delegate = { keys = ["5f…"], threshold = 1 } }
 //! ```
 //!
@@ -47,6 +48,7 @@ type Located<T> = Option<(Position, T)>;
 struct FileEntry {
     at: Position,
     share: Share,
+    at_most: Located<Share>,
     mount: Located<String>,
     cap: Located<Share>,
     weight: Located<Share>,
@@ -79,6 +81,7 @@ impl TreeFile {
             let delegate = entry.delegate.as_ref().map(|(_, role)| role.clone());
             let share = ShareEntry {
                 share: entry.share,
+                at_most: entry.at_most.map(|(_, most)| most),
                 delegate,
             };
             shares.insert(path.clone(), share);
@@ -152,6 +155,7 @@ impl FileEntry {
         });
         SiteEntry {
             share: self.share,
+            at_most: self.at_most.map_or(Share::WHOLE, |(_, most)| most),
             mount,
         }
     }
@@ -162,13 +166,19 @@ pub fn to_toml(policy: &SharePolicy) -> String {
     let mut text = "[shares]\n".to_owned();
     for (path, entry) in &policy.shares {
         let (key, share) = (quoted(path.as_str()), entry.share);
+        let limit = entry.at_most.map(|most| format!(", at_most = {most}"));
+        let limit = limit.unwrap_or_default();
         let line = match &entry.delegate {
-            None => writeln!(text, "{key} = {share}"),
+            None if limit.is_empty() => writeln!(text, "{key} = {share}"),
+            None => writeln!(text, "{key} = {{ share = {share}{limit} }}"),
             Some(Role { keys, threshold }) => {
                 let keys: Vec<_> = keys.iter().map(|key| format!("\"{key}\"")).collect();
                 let keys = keys.join(", ");
                 let role = format!("{{ keys = [{keys}], threshold = {threshold} }}");
-                writeln!(text, "{key} = {{ share = {share}, delegate = {role} }}")
+                writeln!(
+                    text,
+                    "{key} = {{ share = {share}{limit}, delegate = {role} }}"
+                )
             }
         };
         line.expect("a string takes all text");

@@ -322,6 +322,7 @@ fn spec_of(
     let entries = compiled.entries.iter().map(|entry| EntrySpec {
         path: entry.path.clone(),
         share: entry.share,
+        at_most: entry.at_most,
         scope: match entry.scope {
             fairmesh_policy::Scope::Local => Scope::Local,
             fairmesh_policy::Scope::Global => Scope::Global,

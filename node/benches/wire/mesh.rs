@@ -232,6 +232,7 @@ fn policy(vo: VoId, now: fairmesh_model::WallTime) -> anyhow::Result<SharePolicy
     let entry = |account: usize| -> anyhow::Result<(AccountPath, ShareEntry)> {
         let share = ShareEntry {
             share: Share::WHOLE,
+            at_most: None,
             delegate: None,
         };
         Ok((AccountPath::parse(&format!("/user{account:04}"))?, share))

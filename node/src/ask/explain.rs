@@ -244,7 +244,10 @@ fn level_words(level: &LevelBody) -> String {
         (false, false) => " at this site",
     };
     let deviation = number(&level.deviation);
+    let limit = level.at_most.as_deref().unwrap_or("100");
+    let over = format!("over its limit of {limit} %, so all others here go first");
     let standing = match deviation {
+        _ if level.over => &over,
         d if d >= ON_TARGET => "below its target, so it is favoured",
         d if d <= -ON_TARGET => "above its target, so it waits",
         _ => "on target",
@@ -303,11 +306,12 @@ fn comparison_words(
         if let Some(level) = levels.get(level) {
             writeln!(
                 out,
-                "  {}: {} % instead of {} %, deviation {}",
+                "  {}: {} % instead of {} %, deviation {}{}",
                 clean(&level.path),
                 percent(&level.actual),
                 level.target,
-                level.deviation
+                level.deviation,
+                if level.over { ", over its limit" } else { "" }
             )?;
         }
     }

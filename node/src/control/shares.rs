@@ -141,6 +141,8 @@ pub(super) fn level_body(level: fairmesh_fairshare::explain::LevelExplanation) -
         global: level.global,
         target: level.target.to_string(),
         actual: level.actual.to_string(),
+        at_most: level.at_most.map(|most| most.to_string()),
+        over: level.over,
         deviation: level.deviation.to_string(),
         usage_core_ms: level.usage.to_string(),
         parent_usage_core_ms: level.parent_usage.to_string(),

@@ -358,6 +358,7 @@ fn share_policy(plan: &Plan, vo: &PlanVo, id: VoId) -> SharePolicy {
                     path.clone(),
                     ShareEntry {
                         share: *share,
+                        at_most: None,
                         delegate: None,
                     },
                 )

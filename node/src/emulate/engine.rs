@@ -84,6 +84,7 @@ pub fn emulate(
         .extend(tree.shares().map(|(path, share)| EntrySpec {
             path: path.clone(),
             share,
+            at_most: tree.at_most(path),
             scope: Scope::Local,
             history: 0,
         }));
@@ -248,6 +249,7 @@ mod tests {
                         distance,
                         usage,
                         parent_usage,
+                        ..Level::MISSING
                     };
                     let (ours, theirs) = (deviation_percent(&level), level.deviation().to_string());
                     let theirs = theirs.trim_start_matches('+');

@@ -17,6 +17,7 @@ use toml_edit::{Document, Item, TableLike};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShareTree {
     shares: BTreeMap<AccountPath, Share>,
+    limits: BTreeMap<AccountPath, Share>,
     lists_root: bool,
 }
 
@@ -39,6 +40,7 @@ impl ShareTree {
             } else if entry.is_dropped() {
                 dropped.push(path);
             } else {
+                tree.limits.insert(path.clone(), entry.at_most);
                 tree.shares.insert(path, entry.target());
             }
         }
@@ -50,13 +52,14 @@ impl ShareTree {
     /// The entries of a share policy, where they are in the VO's tree. `None` where one is longer
     /// or deeper than a path can be.
     pub fn of_policy(policy: &SharePolicy) -> Option<Self> {
-        let entries = policy.shares.iter();
-        let shares =
-            entries.map(|(below, entry)| Some((policy.path.join(below).ok()?, entry.share)));
-        Some(Self {
-            shares: shares.collect::<Option<_>>()?,
-            lists_root: false,
-        })
+        let mut tree = Self::default();
+        for (below, entry) in &policy.shares {
+            let path = policy.path.join(below).ok()?;
+            let at_most = entry.at_most.unwrap_or(Share::WHOLE);
+            tree.limits.insert(path.clone(), at_most);
+            tree.shares.insert(path, entry.share);
+        }
+        Some(tree)
     }
 
     /// Several trees as one, as when policies divide what another delegates; a later one counts
@@ -68,6 +71,7 @@ impl ShareTree {
         let mut union = Self::default();
         for tree in trees {
             union.shares.extend(tree.shares);
+            union.limits.extend(tree.limits);
             union.lists_root |= tree.lists_root;
         }
         let orphan = union.shares.keys().find(|path| {
@@ -83,6 +87,11 @@ impl ShareTree {
     /// The entries, ascending by path, without the root.
     pub fn shares(&self) -> impl Iterator<Item = (&AccountPath, Share)> {
         self.shares.iter().map(|(path, share)| (path, *share))
+    }
+
+    /// The most that an entry may have of its parent; the whole is no limit.
+    pub fn at_most(&self, path: &AccountPath) -> Share {
+        self.limits.get(path).copied().unwrap_or(Share::WHOLE)
     }
 
     /// Whether the file has a line for the root.
@@ -112,6 +121,7 @@ fn entry(text: &str, item: &Item) -> SiteEntry {
     });
     SiteEntry {
         share: field("share").expect("it was checked just now"),
+        at_most: field("at_most").unwrap_or(Share::WHOLE),
         mount,
     }
 }

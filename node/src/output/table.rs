@@ -52,9 +52,10 @@ impl Table {
     ///
     /// # Panics
     /// If it has not as many cells as there are columns: a bug of the caller.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        assert_eq!(N, self.columns.len(), "a cell for each column");
-        self.rows.push(cells.into());
+    pub fn row(&mut self, cells: impl Into<Vec<String>>) {
+        let cells = cells.into();
+        assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
+        self.rows.push(cells);
     }
 
     /// Writes the table in the form that `format` asks for; with `--json` as with `-P`, for want

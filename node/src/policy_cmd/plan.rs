@@ -49,6 +49,11 @@ pub(super) struct Line {
     /// `None` where the entry goes away.
     pub(super) new_share: Option<String>,
     pub(super) change: String,
+    /// The most that the entry may have of its parent, percent, where that changes: 100 is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) old_at_most: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) new_at_most: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) old_rank: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,8 +118,15 @@ pub(super) fn compare(
         .map(|line| {
             let units = |share: Option<PlanShare>| share.map_or(0, |share| share.absolute);
             let change_units = units(line.after).cast_signed() - units(line.before).cast_signed();
+            let limits = [line.before, line.after].map(at_most);
+            let [old_at_most, new_at_most] = match limits[0] == limits[1] {
+                true => [None, None],
+                false => limits.map(|limit| Some(limit.to_string())),
+            };
             Line {
                 path: line.path,
+                old_at_most,
+                new_at_most,
                 old_share: line.before.map(|share| percent(share.absolute)),
                 new_share: line.after.map(|share| percent(share.absolute)),
                 change: signed_percent(change_units),
@@ -140,9 +152,11 @@ pub(super) fn compare(
 }
 
 fn compiled(tree: &ShareTree) -> anyhow::Result<CompiledTree> {
-    let entries = tree
-        .shares()
-        .map(|(path, share)| (path.clone(), SiteEntry::local(share)));
+    let entries = tree.shares().map(|(path, share)| {
+        let at_most = tree.at_most(path);
+        let entry = SiteEntry::local(share);
+        (path.clone(), SiteEntry { at_most, ..entry })
+    });
     Ok(compile(
         &SitePolicy::new(entries.collect())?,
         &BTreeMap::new(),
@@ -183,6 +197,8 @@ fn add_ranks(
         old_share: None,
         new_share: None,
         change: "0".to_owned(),
+        old_at_most: None,
+        new_at_most: None,
         old_rank: None,
         new_rank: None,
         change_units: 0,
@@ -191,6 +207,11 @@ fn add_ranks(
         (line.old_rank, line.new_rank) =
             (old.get(&line.path).copied(), new.get(&line.path).copied());
     }
+}
+
+/// The most that an entry may have: an entry that is not there has no limit.
+fn at_most(share: Option<PlanShare>) -> Share {
+    share.map_or(Share::WHOLE, |share| share.at_most)
 }
 
 /// Units of 10^-9 of the whole, in percent.
@@ -223,35 +244,31 @@ fn write(lines: &[Line], args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result
     let (left, right) = (Align::Left, Align::Right);
     let dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
     let rank = |rank: Option<u32>| dash(rank.map(|rank| rank.to_string()));
-    let shares = [
+    let mut columns = vec![
         ("Entry", left),
         ("Old%", right),
         ("New%", right),
         ("Change%", right),
     ];
-    let mut table = if args.usage.is_some() {
-        let ranks = [("OldRank", right), ("NewRank", right)];
-        Table::new(&[&shares[..], &ranks[..]].concat())
-    } else {
-        Table::new(&shares)
+    if args.usage.is_some() {
+        columns.extend([("OldRank", right), ("NewRank", right)]);
     }
-    .with_heading("Shares of the whole with everybody busy");
+    let has_limits = lines.iter().any(|line| line.new_at_most.is_some());
+    if has_limits {
+        columns.extend([("OldAtMost%", right), ("NewAtMost%", right)]);
+    }
+    let mut table = Table::new(&columns).with_heading("Shares of the whole with everybody busy");
     for line in lines {
-        let path = line.path.to_string();
-        let (old, new) = (dash(line.old_share.clone()), dash(line.new_share.clone()));
-        let change = line.change.clone();
+        let mut row = vec![line.path.to_string()];
+        row.extend([&line.old_share, &line.new_share].map(|share| dash(share.clone())));
+        row.push(line.change.clone());
         if args.usage.is_some() {
-            table.row([
-                path,
-                old,
-                new,
-                change,
-                rank(line.old_rank),
-                rank(line.new_rank),
-            ]);
-        } else {
-            table.row([path, old, new, change]);
+            row.extend([rank(line.old_rank), rank(line.new_rank)]);
         }
+        if has_limits {
+            row.extend([&line.old_at_most, &line.new_at_most].map(|limit| dash(limit.clone())));
+        }
+        table.row(row);
     }
     Ok(table.write(out, &args.output)?)
 }

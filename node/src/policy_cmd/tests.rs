@@ -290,6 +290,14 @@ fn a_plan_says_who_gains_and_who_loses() {
     desk.write("new.toml", "[shares]\n\"/a\" = 75\n\"/b\" = 25\n");
     let said = desk.run("plan --old @old.toml --new @new.toml -P");
     assert_eq!(said, "Entry|Old%|New%|Change%\n/a|50|75|+25\n/b|50|25|-25");
+    desk.write(
+        "less.toml",
+        "[shares]\n\"/a\" = { share = 50, at_most = 60 }\n\"/b\" = 50\n",
+    );
+    assert_eq!(
+        desk.run("plan --old @old.toml --new @less.toml -P"),
+        "Entry|Old%|New%|Change%|OldAtMost%|NewAtMost%\n/a|50|50|0|100|60"
+    );
     assert_eq!(
         desk.run("plan --old @old.toml --new @old.toml"),
         "nobody gains or loses"

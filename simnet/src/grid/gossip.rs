@@ -163,6 +163,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         charging: ChargingRule::CpuTime,
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
+        limits: false,
         delegates: false,
         issued: START,
         valid: crate::vo::VALIDITY,

@@ -3,7 +3,8 @@
 //! Everything is worked out anew, for all accounts, in fractions without end.
 //!
 //! Invariant: two accounts are ordered as their deviations are, level by level from the root down, a
-//! missing level counting as on target; accounts rank alike exactly where all levels are equal. The
+//! missing level counting as on target, and a level that has more than it may have at most behind all that do
+//! not; accounts rank alike exactly where all levels are equal. The
 //! packed priority cuts each level to a digit, the exact floor of `(v + 1) × 2^(bits − 1)`.
 //! Source: FSGrid (Elmroth and Gardfjäll, 2005); the digits' form is said in `fairmesh-fairshare`.
 
@@ -74,6 +75,8 @@ pub struct Given<'a> {
 pub struct Level {
     /// Its target, in 10^-9 of its parent.
     pub target: Share,
+    /// The most that it may have, of its parent too.
+    pub at_most: Share,
     /// How far it is from it is measured so.
     pub distance: Distance,
     /// Weighted usage in core-ms × 2^-32, of the account and of its parent.
@@ -84,6 +87,7 @@ impl Level {
     /// A level that nobody has: the root's.
     const MISSING: Self = Self {
         target: Share::ZERO,
+        at_most: Share::WHOLE,
         distance: Distance::Absolute,
         usage: (0, 0),
     };
@@ -102,17 +106,21 @@ pub struct Answer {
     pub factor: Share,
 }
 
-/// A deviation; `None` where a zero share is used, measured relatively: below every number.
-type Deviation = Option<BigRational>;
+/// Whether a level keeps to its limit, and its deviation; `None` where a zero share is used, measured
+/// relatively: below every number.
+type Deviation = (bool, Option<BigRational>);
 
 /// The answers about all entries of the tree, and about the root.
 pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
     let (targets, levels) = (&given.tree.targets, levels(given));
     let depth = targets.keys().map(AccountPath::depth).max().unwrap_or(0);
     let deviation_of = |(path, level): (&&AccountPath, &Level)| {
-        let deviation = deviation(level);
-        let digit = digit(level.distance, deviation.as_ref(), digit_bits(depth));
-        (AccountPath::clone(path), (deviation, digit))
+        let (keeps, deviation) = (keeps_limit(level), deviation(level));
+        let digit = match keeps {
+            true => digit(level.distance, deviation.as_ref(), digit_bits(depth)),
+            false => 0,
+        };
+        (AccountPath::clone(path), ((keeps, deviation), digit))
     };
     let known: BTreeMap<AccountPath, (Deviation, u64)> = levels.iter().map(deviation_of).collect();
     let vector = |path: &AccountPath| -> Vec<&(Deviation, u64)> {
@@ -127,7 +135,7 @@ pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
     let deviations = |path: &AccountPath| {
         let known = vector(path).into_iter();
         let mut all: Vec<Deviation> = known.map(|(deviation, _)| deviation.clone()).collect();
-        all.resize(depth, Some(ratio(0, 1)));
+        all.resize(depth, on_target());
         all
     };
     let all: BTreeMap<&AccountPath, Vec<Deviation>> = targets
@@ -135,7 +143,7 @@ pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
         .map(|path| (path, deviations(path)))
         .collect();
     // The root is an entry, too: all its levels are missing.
-    let root = vec![Some(ratio(0, 1)); depth];
+    let root = vec![on_target(); depth];
     let order: BTreeSet<&Vec<Deviation>> = all.values().chain([&root]).collect();
     let ranks: BTreeMap<&Vec<Deviation>, u32> = order.into_iter().rev().zip(1..).collect();
     let answer = |level: &Level, vector: &[&(Deviation, u64)], deviations: &Vec<Deviation>| {
@@ -170,6 +178,7 @@ fn levels<'a>(given: &Given<'a>) -> BTreeMap<&'a AccountPath, Level> {
         let rules = target.global.map_or(&given.local, |vo| &given.vos[&vo]);
         let level = Level {
             target: target.share,
+            at_most: target.at_most,
             distance: rules.distance,
             usage: (of(path), of(&parent)),
         };
@@ -260,8 +269,19 @@ fn whole(rows: &[Row]) -> Vec<Row> {
     whole.into_iter().map(row).collect()
 }
 
+fn on_target() -> Deviation {
+    (true, Some(ratio(0, 1)))
+}
+
+/// Whether a level has no more than it may have at most.
+fn keeps_limit(level: &Level) -> bool {
+    let (usage, parent) = level.usage;
+    let most = ratio(u64::from(level.at_most.units()), u64::from(Share::ONE));
+    BigRational::from(BigInt::from(usage)) <= most * BigRational::from(BigInt::from(parent))
+}
+
 /// How far a level is from its target.
-fn deviation(level: &Level) -> Deviation {
+fn deviation(level: &Level) -> Option<BigRational> {
     let zero = ratio(0, 1);
     let target = ratio(u64::from(level.target.units()), u64::from(Share::ONE));
     let (usage, parent) = level.usage;

@@ -17,6 +17,8 @@ pub struct OwnerEntry {
     pub path: AccountPath,
     /// Its share of its parent, after the owner's weight and cap.
     pub share: Share,
+    /// The most that it may have.
+    pub at_most: Share,
     /// The VO that divides it, if one does.
     pub vo: Option<VoId>,
 }
@@ -57,6 +59,7 @@ impl Owner {
             Some(OwnerEntry {
                 path: path.clone(),
                 share: weighed.expect("a part of a share").min(cap),
+                at_most: entry.at_most,
                 vo: mount.and_then(|mount| config.vos.get(&mount.alias).copied()),
             })
         });

@@ -26,6 +26,8 @@ pub struct Held<'a> {
 pub struct Target {
     /// Its share of its parent.
     pub share: Share,
+    /// The most that it may have of it before all others of its level go first.
+    pub at_most: Share,
     /// The VO over whose members it is compared with its siblings; `None` for usage of this site.
     pub global: Option<VoId>,
 }
@@ -46,6 +48,7 @@ impl Tree {
         for entry in &owner.entries {
             let target = Target {
                 share: entry.share,
+                at_most: entry.at_most,
                 global: None,
             };
             if !entry.path.is_root() {
@@ -70,6 +73,7 @@ impl Tree {
             };
             let target = Target {
                 share: entry.share,
+                at_most: entry.at_most.unwrap_or(Share::WHOLE),
                 global: Some(vo),
             };
             if let Ok(path) = mount.join(&in_vo) {

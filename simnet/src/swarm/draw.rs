@@ -60,7 +60,8 @@ impl Options {
             liars: Vec::new(),
             step: None,
         };
-        drawn.with_running_only(&mut seed.stream("swarm running only"))
+        let drawn = drawn.with_running_only(&mut seed.stream("swarm running only"));
+        drawn.with_limits(&mut seed.stream("swarm limits"))
     }
 }
 
@@ -73,6 +74,15 @@ impl Options {
             if random.below(6) == 0 && self.faults.clock_years == 0 {
                 *history = HistoryOption::RunningOnly;
             }
+        }
+        self
+    }
+
+    /// With VOs and owners who say how much an entry may have at most.
+    fn with_limits(mut self, random: &mut Stream) -> Self {
+        let vos = self.vos.iter_mut().map(|vo| &mut vo.limits);
+        for limits in vos.chain([&mut self.local.limits]) {
+            *limits = random.below(3) == 0;
         }
         self
     }
@@ -157,6 +167,7 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
             ModeOption::Predictive,
         ][random.index(3)],
         delegates: false,
+        limits: false,
         charging: ChargingOption::CpuTime,
         expires_hours: 0,
         preemptible_percent: 100,
@@ -183,6 +194,7 @@ fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
         history: histories[random.index(3)],
         charging: RULES[random.index(3)],
         machine_classes: 1 + random.index(3),
+        limits: false,
     }
 }
 

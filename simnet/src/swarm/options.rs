@@ -102,6 +102,8 @@ pub struct LocalOptions {
     pub charging: ChargingOption,
     /// Classes of machines that sites have, at most three.
     pub machine_classes: usize,
+    /// Whether each VO may have a quarter more than its share at most.
+    pub limits: bool,
 }
 
 impl Default for LocalOptions {
@@ -110,6 +112,7 @@ impl Default for LocalOptions {
             history: HistoryOption::None,
             charging: ChargingOption::CpuTime,
             machine_classes: 0,
+            limits: false,
         }
     }
 }
@@ -195,6 +198,9 @@ pub struct VoOptions {
     pub history: HistoryOption,
     /// What running jobs count for.
     pub mode: ModeOption,
+    /// Whether every other entry may have a quarter more than its share at most.
+    #[serde(default)]
+    pub limits: bool,
     /// Whether somebody else divides the share of the first group.
     #[serde(default)]
     pub delegates: bool,
@@ -295,6 +301,7 @@ impl Options {
                 ..Charging::default()
             },
             machine_classes: self.local.machine_classes,
+            limits: self.local.limits,
             ..OwnerSpec::default()
         }
     }
@@ -383,6 +390,7 @@ impl VoOptions {
             shares: self.shares(),
             history: self.history.rule(windows),
             usage_mode: self.mode.mode(),
+            limits: self.limits,
             charging: self.charging.rule(),
             discounts: Discounts {
                 preemptible: percent(self.preemptible_percent),

@@ -234,6 +234,7 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
         charging: ChargingRule::default(),
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::default(),
+        limits: false,
         delegates: false,
         issued: START,
         valid: crate::vo::VALIDITY,

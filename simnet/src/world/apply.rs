@@ -206,9 +206,11 @@ impl World {
                     }
                     let entry = policy.shares.entry(at).or_insert(ShareEntry {
                         share: share.0,
+                        at_most: None,
                         delegate: None,
                     });
                     entry.share = share.0;
+                    entry.at_most = entry.at_most.map(|most| most.max(share.0));
                 }
             }),
             other => unreachable!("`{}` signs nothing", other.word()),

@@ -80,7 +80,7 @@ type Usage = (usize, (u64, bool), u64, bool);
 
 #[derive(Debug, Clone)]
 struct Case {
-    shares: Vec<Share>,
+    shares: Vec<(Share, Share)>,
     local: (HistoryRule, WindowLength),
     vo: (HistoryRule, WindowLength, Distance),
     usage: Vec<Usage>,
@@ -118,11 +118,15 @@ const ACCOUNTS: [(&str, bool); 9] = [
     ("/elsewhere", false),
 ];
 
+fn limit() -> impl Strategy<Value = Share> {
+    prop_oneof![Just(Share::WHOLE), share()]
+}
+
 fn case() -> impl Strategy<Value = Case> {
     let usage = (0..ACCOUNTS.len(), used(), 0u64..1 << 50, any::<bool>());
     let expected = (0..6usize, 0u64..1 << 50, any::<bool>());
     (
-        prop::collection::vec(share(), ENTRIES.len()),
+        prop::collection::vec((share(), limit()), ENTRIES.len()),
         (rule(), length()),
         (rule(), length(), distance()),
         prop::collection::vec(usage, 0..40),
@@ -173,9 +177,10 @@ impl Case {
         spec.entries = ENTRIES
             .iter()
             .zip(&self.shares)
-            .map(|((at, is_global), share)| EntrySpec {
+            .map(|((at, is_global), (share, at_most))| EntrySpec {
                 path: path(at),
                 share: *share,
+                at_most: *at_most,
                 scope: if *is_global {
                     Scope::Global
                 } else {
@@ -246,9 +251,9 @@ proptest! {
         let vo = VoId::from_bytes(VO);
         let mut tree = Tree::default();
         tree.mounts.insert(vo, path("/vo"));
-        for ((at, is_global), share) in ENTRIES.iter().zip(&case.shares) {
-            let global = is_global.then_some(vo);
-            tree.targets.insert(path(at), Target { share: *share, global });
+        for ((at, is_global), (share, at_most)) in ENTRIES.iter().zip(&case.shares) {
+            let (share, at_most, global) = (*share, *at_most, is_global.then_some(vo));
+            tree.targets.insert(path(at), Target { share, at_most, global });
         }
         let rules = |history, window, distance| Rules {
             history,

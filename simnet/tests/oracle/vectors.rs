@@ -146,6 +146,7 @@ fn add(node: &Value, above: &AccountPath, tree: &mut Tree) -> Option<()> {
         let share = Share::parse_percent(text(child, "share")).ok()?;
         let target = Target {
             share,
+            at_most: Share::WHOLE,
             global: None,
         };
         tree.targets.insert(at.clone(), target);

@@ -8,6 +8,7 @@ fn level(percent: u32, usage: u128, parent_usage: u128, distance: Distance) -> L
         distance,
         usage,
         parent_usage,
+        ..Level::MISSING
     }
 }
 
@@ -94,15 +95,72 @@ fn any_level() -> impl Strategy<Value = Level> {
         (0u32..=4).prop_map(|n| n * 250_000_000),
         0..=Share::ONE
     ];
-    (units, distance, usage).prop_map(|(units, distance, (a, b))| Level {
+    let most = prop_oneof![Just(Share::ONE), 0..=Share::ONE];
+    let all = (units, most, distance, usage);
+    all.prop_map(|(units, most, distance, (a, b))| Level {
         target: Share::from_units(units).expect("in range"),
+        at_most: Share::from_units(most).expect("in range"),
         distance,
         usage: a.min(b),
         parent_usage: a.max(b),
     })
 }
 
+#[test]
+fn what_is_over_its_limit_is_behind_all_that_is_not() {
+    let limited = |percent: u32, most: u32, usage: u128| {
+        let at_most = Share::from_percent(most).expect("a percentage");
+        let level = level(percent, usage, 100, Distance::Absolute);
+        Level { at_most, ..level }
+    };
+    // target %, at most %, usage of 100
+    let rows = [
+        (30, 40, 40, false),
+        (30, 40, 41, true),
+        (30, 30, 30, false),
+        (30, 30, 31, true),
+        (0, 0, 0, false),
+        (0, 0, 1, true),
+        (30, 100, 100, false),
+    ];
+    for (percent, most, usage, over) in rows {
+        let level = limited(percent, most, usage);
+        assert_eq!(level.is_over(), over, "{percent} {most} {usage}");
+    }
+    // Far less above its target than the other, and behind it: 11 points against 60.
+    let (over, far) = (limited(30, 40, 41), level(10, 70, 100, Distance::Absolute));
+    assert!(over.deviation() < far.deviation());
+    assert!(over.deviation() < Deviation::MINUS_INFINITY);
+    // Those over their limits are ordered as ever, and nobody who has nothing is over.
+    assert!(limited(30, 40, 41).deviation() > limited(30, 35, 50).deviation());
+    assert_eq!(
+        limited(30, 40, 41).deviation(),
+        limited(30, 35, 41).deviation()
+    );
+    let unused = Level {
+        parent_usage: 0,
+        ..limited(0, 0, 0)
+    };
+    assert!(!unused.is_over());
+}
+
 proptest! {
+    /// A limit moves one entry behind those within theirs and nobody past anybody else; more of others' use
+    /// never makes it worse.
+    #[test]
+    fn a_limit_moves_an_entry_back_alone(a in any_level(), b in any_level(), more in any::<u64>()) {
+        let free = |level: Level| Level { at_most: Share::WHOLE, ..level }.deviation();
+        let (over_a, over_b) = (a.is_over(), b.is_over());
+        let expected = match (over_a, over_b) {
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+            _ => free(a).cmp(&free(b)),
+        };
+        prop_assert_eq!(a.deviation().cmp(&b.deviation()), expected);
+        let others = Level { parent_usage: a.parent_usage.saturating_add(u128::from(more)), ..a };
+        prop_assert!(others.deviation() >= a.deviation());
+    }
+
     #[test]
     fn comparison_is_a_total_order(levels in prop::collection::vec(any_level(), 3)) {
         let [a, b, c] = [0, 1, 2].map(|index| levels[index].deviation());

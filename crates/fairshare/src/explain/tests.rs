@@ -2,7 +2,7 @@ use fairmesh_model::Distance;
 use proptest::prelude::*;
 
 use super::*;
-use crate::order::tests::{entry, snapshot};
+use crate::order::tests::{entry, limited, snapshot};
 use crate::projection::RankProjection;
 
 fn exact(snapshot: &Snapshot) -> Order {
@@ -65,6 +65,22 @@ fn it_names_the_level_at_which_an_entry_loses() {
         serde_json::to_value(explain(&exact(&snapshot), winner, Some(loser))).expect("serialises");
     assert_eq!(json["comparison"]["standing"], "before");
     assert_eq!(json["levels"][0]["deviation"], "+30.0000000");
+}
+
+#[test]
+fn an_entry_over_its_limit_is_said_to_be_and_parity_is_where_it_is_not() {
+    let rows = [("/a", 30, 57), ("/b", 40, 93)];
+    let snapshot = limited(&rows, &[37], Distance::Absolute);
+    let [a, b] = ["/a", "/b"].map(|text| entry(&snapshot, text));
+    let explanation = explain(&exact(&snapshot), a, Some(b));
+    let level = &explanation.levels[0];
+    assert_eq!((level.at_most, level.over), (Share::from_percent(37), true));
+    let comparison = explanation.comparison.expect("asked for");
+    // 57 of 155 are less than 37 %, 57 of 154 are not.
+    let told = (comparison.standing, comparison.level, comparison.parity);
+    assert_eq!(told, (Standing::After, Some(0), Some(CoreMillis(5))));
+    let level = &explain(&exact(&snapshot), b, None).levels[0];
+    assert_eq!((level.at_most, level.over), (None, false));
 }
 
 #[test]

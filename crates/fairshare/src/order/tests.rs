@@ -7,14 +7,23 @@ use crate::tree::{EntrySpec, History, Reach, Scope, TreeSpec};
 
 /// A tree of `rows` (path, percent, usage), measured by `distance`.
 pub(crate) fn snapshot(rows: &[(&str, u32, u64)], distance: Distance) -> Snapshot {
+    limited(rows, &[], distance)
+}
+
+/// The same, where the first entries may have so many percent at most.
+pub(crate) fn limited(rows: &[(&str, u32, u64)], most: &[u32], distance: Distance) -> Snapshot {
+    let limits = most.iter().copied().chain(std::iter::repeat(100));
+    let limits = limits.map(|most| Share::from_percent(most).expect("a percentage"));
     let weights = WeightTable::new(HistoryRule::None { horizon: 9 }, WindowLength::HOUR);
     let mut spec = TreeSpec::new(vec![History { weights, distance }], 0);
     let path = |text: &str| AccountPath::parse(text).expect("a path");
     spec.entries = rows
         .iter()
-        .map(|(text, percent, _)| EntrySpec {
+        .zip(limits)
+        .map(|((text, percent, _), at_most)| EntrySpec {
             path: path(text),
             share: Share::from_percent(*percent).expect("a percentage"),
+            at_most,
             scope: Scope::Local,
             history: 0,
         })
@@ -103,6 +112,45 @@ fn ranks_by_rows() {
 }
 
 #[test]
+fn an_entry_over_its_limit_is_behind_its_level_in_every_projection() {
+    use crate::projection::{
+        BitsProjection, FairTreeProjection, PaperProjection, PaperRoundedProjection,
+        PercentalProjection, RankProjection,
+    };
+    // /a has 8 points too much; /b has 22 too much, and no limit.
+    let rows = [
+        ("/a", 30, 38),
+        ("/a/x", 50, 19),
+        ("/b", 40, 62),
+        ("/b/y", 50, 31),
+        ("/c", 30, 0),
+    ];
+    let rows = rows.map(|(path, percent, usage)| (path, percent, usage * 1_000));
+    let projections = |snapshot: &Snapshot| -> Vec<Box<dyn Projection>> {
+        vec![
+            Box::new(RankProjection::prepare(snapshot)),
+            Box::new(FairTreeProjection::prepare(snapshot)),
+            Box::new(BitsProjection),
+            Box::new(PaperProjection),
+            Box::new(PaperRoundedProjection),
+            Box::new(PercentalProjection),
+        ]
+    };
+    for (most, first) in [(100, "/a"), (37, "/b"), (38, "/a")] {
+        let snapshot = limited(&rows, &[most], Distance::Absolute);
+        for projection in projections(&snapshot) {
+            let name = projection.name();
+            let order = Order::of(snapshot.clone(), projection);
+            let [a, b] = ["/a", "/b"].map(|text| entry(&snapshot, text));
+            let before = order.ranking().rank(a) < order.ranking().rank(b);
+            assert_eq!(before, first == "/a", "{name} at most {most} %");
+            assert!(order.factor(a) >= order.factor(b) || !before, "{name}");
+            assert!(order.factor(a) <= order.factor(b) || before, "{name}");
+        }
+    }
+}
+
+#[test]
 fn a_tie_above_is_broken_below_across_parents() {
     let rows = [
         ("/a", 50, 0),
@@ -127,11 +175,12 @@ proptest! {
     fn ranks_are_the_order_of_the_vectors(
         shares in prop::collection::vec(prop_oneof![Just(0u32), Just(50), 0u32..=100], 9),
         usage in prop::collection::vec(prop_oneof![Just(0u64), Just(1), 0u64..5, any::<u64>()], 9),
+        most in prop::collection::vec(prop_oneof![Just(100u32), 0u32..=100], 0..9),
         relative in any::<bool>(),
     ) {
         let paths = ["/a", "/a/x", "/a/y", "/a/y/z", "/b", "/b/x", "/b/y", "/b/y/z", "/c"];
         let rows: Vec<_> = paths.iter().zip(shares).zip(usage).map(|((path, share), usage)| (*path, share, usage)).collect();
-        let snapshot = snapshot(&rows, if relative { Distance::Relative } else { Distance::Absolute });
+        let snapshot = limited(&rows, &most, if relative { Distance::Relative } else { Distance::Absolute });
         let ranking = Ranking::of(&snapshot);
         for a in snapshot.ids() {
             for b in snapshot.ids() {

@@ -6,7 +6,8 @@
 //! Ties, by the manual: tied users share a rank; tied accounts have their children merged into one
 //! list; a user tied with an account gets the rank of the account's first user. (Slurm's code never
 //! merges tied accounts although its manual says so; this follows the manual.)
-//! An account itself ranks as the first of its users would. Source: Slurm, `fair_tree.html`.
+//! An account itself ranks as the first of its users would. Siblings over their limits, which Slurm does not
+//! have, come behind all others. Source: Slurm, `fair_tree.html`.
 
 use std::cmp::Ordering;
 
@@ -28,6 +29,7 @@ pub struct FairTreeProjection {
 /// Level fairshare as a fraction; a denominator of 0 is infinity.
 #[derive(Clone, Copy)]
 struct LevelFairshare {
+    is_over: bool,
     numerator: U256,
     denominator: U256,
 }
@@ -134,6 +136,9 @@ impl Walk<'_> {
 
 impl LevelFairshare {
     fn compare(self, other: Self) -> Ordering {
+        if self.is_over != other.is_over {
+            return other.is_over.cmp(&self.is_over);
+        }
         match (
             self.denominator == U256::ZERO,
             other.denominator == U256::ZERO,
@@ -177,6 +182,7 @@ fn level_fairshares(snapshot: &Snapshot) -> Vec<LevelFairshare> {
                 Scope::Global => (snapshot.sums(entry).global, parent.global),
             };
             LevelFairshare {
+                is_over: snapshot.level(entry).is_over(),
                 numerator: U256::from(node.share.units()) * U256::from(all),
                 denominator: U256::from(parent.shares.max(1)) * U256::from(usage),
             }

@@ -1,6 +1,7 @@
 //! FSGrid's priority, exactly as published: Σ (deviation in percent + 100) × 200^(d − i).
 //!
-//! Invariant: every digit lies in 0..=200 (relative deviations below −100 % count as −100 %), a
+//! Invariant: every digit lies in 0..=200 (relative deviations below −100 %, and what is over its limit,
+//! count as −100 %), a
 //! missing level is the digit 100, and the result is cut below the 24th decimal of each digit's
 //! contribution. Beware: digits have 201 values in base 200, and unrounded ones let a lower level
 //! outweigh a higher one, so this does *not* always keep the order of the vectors. It is kept for
@@ -81,7 +82,8 @@ impl Projection for PaperRoundedProjection {
 
 /// The exact digit of a deviation, from 0 to 200.
 fn percent_plus_100(deviation: &Deviation) -> (U256, U256) {
-    let Some((magnitude, denominator)) = deviation.parts() else {
+    let parts = deviation.parts().filter(|_| !deviation.is_over());
+    let Some((magnitude, denominator)) = parts else {
         return (U256::ZERO, U256::ONE);
     };
     let shifted = if deviation.is_negative() {

@@ -1,14 +1,14 @@
 //! Percental: the product of the target shares minus the product of the actual shares.
 //!
 //! Invariant: between −1 and 1, exactly 0 where every level is on target, each product cut at 36
-//! decimals. It divides the whole in proportion and isolates nothing: what one subtree uses moves
+//! decimals. An entry with a level over its limit is lower by 2, and so behind all others. It divides the whole in proportion and isolates nothing: what one subtree uses moves
 //! everybody else. Deliberately not here: distances; this projection has its own.
 
 use ethnum::U256;
 use fairmesh_model::Share;
 
 use super::{Context, DECIMALS_MAX, Priority, Projection, fraction};
-use crate::deviation::DeviationVector;
+use crate::deviation::{DeviationVector, Level};
 
 /// Target product minus actual product.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,9 +25,11 @@ impl Projection for PercentalProjection {
             target = target * U256::from(level.target.units()) / U256::from(Share::ONE);
             actual = actual * U256::from(level.usage) / level.parent_usage_or_one();
         }
+        let is_over = vector.levels().iter().any(Level::is_over);
+        let behind = if is_over { one() * 2 } else { U256::ZERO };
         Priority {
             decimals: DECIMALS_MAX,
-            units: target.as_i256() - actual.as_i256(),
+            units: target.as_i256() - actual.as_i256() - behind.as_i256(),
         }
     }
 

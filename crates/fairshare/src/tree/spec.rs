@@ -53,6 +53,8 @@ pub struct EntrySpec {
     pub path: AccountPath,
     /// Its target, as a fraction of its parent.
     pub share: Share,
+    /// The most that it may have of its parent before all others of its level go first; the whole is no limit.
+    pub at_most: Share,
     /// The scope of the level between this entry and its parent. A local level is measured by the
     /// distance of the local history, a global one by that of the entry's history.
     pub scope: Scope,

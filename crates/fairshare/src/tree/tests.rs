@@ -21,6 +21,7 @@ fn entry(text: &str, percent: u32, scope: Scope, history: usize) -> EntrySpec {
     EntrySpec {
         path: path(text),
         share: Share::from_percent(percent).expect("a percentage"),
+        at_most: Share::WHOLE,
         scope,
         history,
     }

@@ -20,13 +20,14 @@ use crate::deviation::{DeviationVector, Level};
 /// Entries from a leaf to the root.
 pub(crate) const CHAIN_MAX: usize = PATH_DEPTH_MAX + 1;
 
-/// One entry, in 20 bytes: a look-up reads one a level.
+/// One entry, in 24 bytes: a look-up reads one a level.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
     pub(crate) parent: u32,
     /// The first id after the subtree.
     pub(crate) end: u32,
     pub(crate) share: Share,
+    pub(crate) at_most: Share,
     pub(crate) history: u32,
     pub(crate) depth: u8,
     pub(crate) scope: Scope,
@@ -101,6 +102,7 @@ impl Topology {
             parent: 0,
             end: 1,
             share: Share::WHOLE,
+            at_most: Share::WHOLE,
             history,
             depth: 0,
             scope: Scope::Local,
@@ -118,6 +120,7 @@ impl Topology {
         let EntrySpec {
             path,
             share,
+            at_most,
             scope,
             history,
         } = entry;
@@ -148,6 +151,7 @@ impl Topology {
                 parent,
                 end: 0,
                 share,
+                at_most,
                 history,
                 depth,
                 scope,
@@ -239,6 +243,7 @@ impl Topology {
         };
         Level {
             target: node.share,
+            at_most: node.at_most,
             distance,
             usage,
             parent_usage,

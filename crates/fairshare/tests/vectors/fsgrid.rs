@@ -300,6 +300,7 @@ fn add_entries(
         entries.push(EntrySpec {
             path: path.clone(),
             share,
+            at_most: Share::WHOLE,
             scope: Scope::Local,
             history: 0,
         });

@@ -23,6 +23,10 @@ pub const POLICY_ENTRIES_MAX: usize = 100_000;
 pub struct ShareEntry {
     /// Target share of the parent's usage.
     pub share: Share,
+    /// The most that it may have of the parent's usage before its siblings all go first; no limit where
+    /// nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<Share>,
     /// Who divides this entry further, if not this policy's own signers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegate: Option<Role>,
@@ -81,6 +85,12 @@ impl SharePolicy {
             return Err("the root of a policy has no share of its own".to_owned());
         };
         self.path.join(path).map_err(|error| error.to_string())?;
+        if let Some(at_most) = entry.at_most.filter(|most| *most < entry.share) {
+            let share = entry.share;
+            return Err(format!(
+                "`{path}` may have at most {at_most}, less than its share of {share}"
+            ));
+        }
         if let Some(role) = &entry.delegate {
             role.validate(&format!("delegate of {path}"))?;
         }

@@ -16,6 +16,7 @@ fn vo(entries: &[(&str, u32)]) -> InForce {
     let entry = |(at, share): &(&str, u32)| crate::in_force::VoEntry {
         path: path(at),
         share: percent(*share),
+        at_most: fairmesh_model::Share::WHOLE,
         from: from.clone(),
     };
     in_force.entries = entries.iter().map(entry).collect();
@@ -145,6 +146,30 @@ fn a_plan_names_what_is_touched_and_what_it_amounts_to() {
         ]
     );
     assert_eq!(plan(&after, &after), []);
+}
+
+#[test]
+fn limits_are_the_owners_and_the_vos_own_and_a_plan_shows_them() {
+    let tree = |text: &str, most: u32| {
+        let mut vo = vo(&[("/p", 50)]);
+        vo.entries[0].at_most = percent(most);
+        compile(&site(text), &BTreeMap::from([("vo-a".to_owned(), vo)]))
+    };
+    let owner = |most: &str| {
+        format!(
+            "[shares]\n\"/a\" = {{ share = 30, mount = \"vo-a\", cap = 20{most} }}\n\"/b\" = 70"
+        )
+    };
+    let before = tree(&owner(", at_most = 40"), 60);
+    let limits = before.entries.iter().map(|entry| entry.at_most);
+    let expected = [40, 60, 100].map(percent);
+    assert_eq!(limits.collect::<Vec<_>>(), expected);
+    let lines = plan(&before, &tree(&owner(""), 70));
+    let told: Vec<_> = lines
+        .iter()
+        .map(|line| (line.path.as_str(), line.kind()))
+        .collect();
+    assert_eq!(told, [("/a", PlanKind::Limit), ("/a/p", PlanKind::Limit)]);
 }
 
 #[test]

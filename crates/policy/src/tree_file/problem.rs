@@ -3,10 +3,10 @@
 //! Invariant: every error names the file, the line, the column and, where there is one, the key.
 //! Deliberately not here: panics; any text at all is either a tree or one of these.
 
-use fairmesh_model::AccountPath;
 use fairmesh_model::ids::IdError;
 use fairmesh_model::path::PathError;
 use fairmesh_model::units::ShareError;
+use fairmesh_model::{AccountPath, Share};
 
 use crate::site_policy::SitePolicyError;
 
@@ -56,7 +56,15 @@ pub enum Problem {
     /// An entry in the long form without its share.
     #[error("there is no `share`: write {{ share = <percent>, … }}")]
     NoShare,
-    /// The root has another share than all.
+    /// A limit that the entry would pass by taking its share.
+    #[error("at most {most} is less than the share of {share}: write {share} or more")]
+    BelowShare {
+        /// The limit.
+        most: Share,
+        /// The share.
+        share: Share,
+    },
+    /// The root has another share than all, or a limit.
     #[error("`/` is the whole: remove the line, or write 100")]
     RootShare,
     /// The policy of `/` cannot hand on `/`.
@@ -81,7 +89,7 @@ pub enum Problem {
     #[error("{0}: the threshold is at least 1 and at most the number of keys")]
     Role(String),
     /// The owner's means in a VO's policy.
-    #[error("`{what}` is for site policies: a share policy has `share` and `delegate`")]
+    #[error("`{what}` is for site policies: a share policy has `share`, `at_most` and `delegate`")]
     OnlyInSitePolicy {
         /// Which.
         what: &'static str,

@@ -13,7 +13,7 @@ use super::problem::{Problem, TreeFileError};
 use super::{FileEntry, Position, TreeFile};
 use crate::compile::Scope;
 
-const ENTRY_KEYS: &str = "share, mount, cap, weight, drop, scope, delegate";
+const ENTRY_KEYS: &str = "share, at_most, mount, cap, weight, drop, scope, delegate";
 
 /// Reads a share tree. `file_name` is for error messages.
 pub fn parse_tree(text: &str, file_name: &str) -> Result<TreeFile, TreeFileError> {
@@ -63,6 +63,7 @@ impl Reader<'_> {
         let mut entry = FileEntry {
             at: self.position(span.clone()),
             share: Share::WHOLE,
+            at_most: None,
             mount: None,
             cap: None,
             weight: None,
@@ -81,8 +82,13 @@ impl Reader<'_> {
         } else {
             entry.share = self.percent(key, item)?;
         }
-        if key == "/" && entry.share != Share::WHOLE {
+        if key == "/" && (entry.share != Share::WHOLE || entry.at_most.is_some()) {
             return Err(self.error(item.span(), Some(key), Problem::RootShare));
+        }
+        if let Some((at, most)) = entry.at_most.filter(|(_, most)| *most < entry.share) {
+            let (name, share) = (format!("{key}.at_most"), entry.share);
+            let problem = Problem::BelowShare { most, share };
+            return Err(self.error_at(at, Some(&name), problem));
         }
         Ok(entry)
     }
@@ -100,6 +106,7 @@ impl Reader<'_> {
         let wrong = |expected| self.wrong_type(item, &name, expected);
         match field {
             "share" => entry.share = self.percent(&name, item)?,
+            "at_most" => entry.at_most = Some((at, self.percent(&name, item)?)),
             "cap" => entry.cap = Some((at, self.percent(&name, item)?)),
             "weight" => entry.weight = Some((at, self.percent(&name, item)?)),
             "mount" => {

@@ -35,7 +35,7 @@ fn shares_are_the_decimals_that_were_written() {
 #[test]
 fn a_site_policy_says_what_the_owner_wants() {
     let text = "[shares]\n\"/local\" = { share = 10, scope = \"local\" }\n\"/VO-A\" = { share = 30, \
-                mount = \"vo-a\", cap = 20, weight = 50, drop = false, scope = \"local\" }\n";
+                at_most = 45, mount = \"vo-a\", cap = 20, weight = 50, drop = false, scope = \"local\" }\n";
     let site = site(text).expect("a site policy");
     let mount = Mount {
         alias: "vo-a".to_owned(),
@@ -45,6 +45,7 @@ fn a_site_policy_says_what_the_owner_wants() {
     };
     let expected = SiteEntry {
         share: percent(30),
+        at_most: percent(45),
         mount: Some(mount),
     };
     assert_eq!(site.entries().next(), Some((&path("/VO-A"), &expected)));
@@ -70,6 +71,14 @@ fn errors_say_where_and_what_to_do() {
         (
             "[shares]\n\"a\" = 3",
             "vo.toml:2:1: `a`: account path `a` does not begin",
+        ),
+        (
+            "[shares]\n\"/a\" = { share = 30, at_most = 29 }",
+            "vo.toml:2:32: `/a.at_most`: at most 29 is less than the share of 30",
+        ),
+        (
+            "[shares]\n\"/\" = { share = 100, at_most = 100 }",
+            "vo.toml:2:7: `/`: `/` is the whole",
         ),
         (
             "[shares]\n\"/a\" = 101",
@@ -109,7 +118,7 @@ fn errors_say_where_and_what_to_do() {
         ),
         (
             "[shares]\n\"/ä\" = { share = 3, cop = 4 }",
-            "vo.toml:2:21: `/ä.cop`: unknown key; known here: share, mount",
+            "vo.toml:2:21: `/ä.cop`: unknown key; known here: share, at_most, mount",
         ),
         (
             "[shares]\n\"/a\" = { cap = 4 }",
@@ -207,7 +216,15 @@ fn any_entries() -> impl Strategy<Value = BTreeMap<AccountPath, ShareEntry>> {
                 .unwrap_or(AccountPath::root());
             let at = parent.child(&name).expect("short");
             if !shares.keys().any(|path| path.starts_with(&at)) {
-                shares.insert(at, ShareEntry { share, delegate });
+                let at_most = (units % 3 == 0).then_some(Share::WHOLE.min(share));
+                shares.insert(
+                    at,
+                    ShareEntry {
+                        share,
+                        at_most,
+                        delegate,
+                    },
+                );
             }
         }
         shares

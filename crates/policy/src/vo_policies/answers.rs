@@ -3,7 +3,7 @@
 //! Invariant: reads only, and time only adds warnings: `now` never changes an entry.
 //! Deliberately not here: how a document came into force (`super`).
 
-use fairmesh_model::{AccountPath, Verified, WallTime, mutated};
+use fairmesh_model::{AccountPath, Share, Verified, WallTime, mutated};
 
 use super::{Active, POLICIES_MAX, VoPolicies};
 use crate::chain;
@@ -23,6 +23,7 @@ impl VoPolicies {
             entries.extend(policy.shares.iter().map(|(below, entry)| VoEntry {
                 path: full_path(policy, below),
                 share: entry.share,
+                at_most: entry.at_most.unwrap_or(Share::WHOLE),
                 from: from.clone(),
             }));
         }

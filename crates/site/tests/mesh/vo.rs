@@ -94,6 +94,7 @@ pub(crate) fn policy(vo: VoId, version: u64, first: u32) -> SharePolicy {
             path(&text),
             ShareEntry {
                 share: percent(share),
+                at_most: None,
                 delegate: None,
             },
         )

@@ -74,6 +74,12 @@ pub struct LevelBody {
     pub target: String,
     /// What it has, percent.
     pub actual: String,
+    /// The most that it may have before its siblings all go first, percent; none where there is no limit.
+    #[serde(default)]
+    pub at_most: Option<String>,
+    /// Whether it has more than that.
+    #[serde(default)]
+    pub over: bool,
     /// The exact deviation, percent.
     pub deviation: String,
     /// Its weighted usage, core-milliseconds.

@@ -171,6 +171,7 @@ fn check_entry(
     let bits_factor = BitsProjection.factor(&bits, &Context::of(snapshot, entry));
     let level = Level {
         target: shown.target,
+        at_most: shown.at_most,
         distance: shown.distance,
         usage: (shown.usage, shown.parent_usage),
     };
