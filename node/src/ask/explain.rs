@@ -210,15 +210,16 @@ fn words(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -> std::io::
 
 /// Why a user stands where he stands: the uppermost level that is not on target decides first.
 fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
-    let is_off = |level: &&LevelBody| number(&level.deviation).abs() >= ON_TARGET;
+    let is_off = |level: &&LevelBody| level.over || number(&level.deviation).abs() >= ON_TARGET;
     let Some(level) = levels.iter().find(is_off) else {
         return "All of it is on target.".to_owned();
     };
     let (path, parent) = (clean(&level.path), parent_words(&level.path));
     let is_above = number(&level.deviation) < 0.0;
-    let (more, order) = match is_above {
-        true => ("more", "behind"),
-        false => ("less", "before"),
+    let (more, order) = match (level.over, is_above) {
+        (true, _) => ("more", "behind all"),
+        (false, true) => ("more", "behind"),
+        (false, false) => ("less", "before"),
     };
     if level.path == levels[levels.len() - 1].path {
         let (who, jobs) = match whose {
@@ -348,4 +349,29 @@ fn cause_words(cause: &CauseBody, out: &mut dyn Write) -> std::io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_over_his_limit_is_told() {
+        let level = |actual: &str, over| LevelBody {
+            path: "/cms/ann".to_owned(),
+            global: true,
+            target: "30".to_owned(),
+            actual: actual.to_owned(),
+            at_most: Some("45".to_owned()),
+            over,
+            deviation: "-20.0000000".to_owned(),
+            usage_core_ms: "0".to_owned(),
+            parent_usage_core_ms: "0".to_owned(),
+        };
+        let over = level_words(&level("50", true));
+        assert!(over.ends_with(": over its limit of 45 %, so all others here go first"));
+        assert!(level_words(&level("40", false)).ends_with("above its target, so it waits"));
+        let told = reason(&[level("50", true)], Whose::Yours);
+        assert!(told.contains("served behind all others of /cms"), "{told}");
+    }
 }

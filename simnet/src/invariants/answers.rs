@@ -90,6 +90,9 @@ impl<'a> Look<'a> {
 
 impl Invariant for Answers {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        if let Some(node) = seen.node {
+            *checks += raw::check_running(seen, node)?;
+        }
         let (true, Some(node)) = (seen.deep, seen.node) else {
             return Ok(());
         };
@@ -105,7 +108,7 @@ impl Invariant for Answers {
     fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         for node in seen.nodes() {
             let look = Look::at(seen, node, true).expect("all run when all is at rest");
-            *checks += look.check()?;
+            *checks += look.check()? + raw::check_running(seen, node)?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{AccountPath, Counters, MonoTime, SiteId, Span, VoId};
 
 use super::{ByAccount, Look, name};
-use crate::invariants::Violation;
+use crate::invariants::{Seen, Violation};
 use crate::oracle::Cells;
 
 /// Where amounts are compared: a window, a whole day, or all time.
@@ -47,7 +47,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
             }
         }
     }
-    Ok(checks + check_expected(look)? + check_running(look)?)
+    Ok(checks + check_expected(look)?)
 }
 
 /// Usage of a VO is that of its members, and one's own.
@@ -204,25 +204,28 @@ fn check_expected(look: &Look<'_>) -> Result<u64, Violation> {
 
 /// What jobs that run here count for at the owner's levels is what the last list said, less those that
 /// have ended; nothing where the node has started since.
-fn check_running(look: &Look<'_>) -> Result<u64, Violation> {
-    let told = look.seen.oracle.running(look.node);
-    let has_started = told.life != look.seen.world.node(look.node).life();
+pub(super) fn check_running(seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
+    let told = seen.oracle.running(node);
+    let has_started = told.life != seen.world.node(node).life();
     let right = if has_started {
         Some(BTreeMap::new())
     } else {
         told.sums()
     };
-    let Some(right) = right.filter(|_| !look.seen.is_liar(look.node)) else {
+    let right = right.filter(|_| !seen.is_liar(node));
+    let Some((right, site)) = right.zip(seen.world.site(node)) else {
         return Ok(0);
     };
     let mut shown = BTreeMap::new();
-    for (account, _, charge) in &look.running {
-        *shown.entry(account.clone()).or_default() += charge;
+    for (account, _, charge) in site.running_usage() {
+        let account = (account.vo, account.path.clone());
+        *shown.entry(account).or_default() += charge;
     }
     if shown != right {
-        return Err(look.wrong(format!(
-            "counts {shown:?} for jobs that run here, and its feed has told {right:?}"
-        )));
+        return Err(Violation::at(
+            node,
+            format!("counts {shown:?} for jobs that run here, and its feed has told {right:?}"),
+        ));
     }
     Ok(1)
 }
