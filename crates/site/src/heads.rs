@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_gossip::{Absorbed, Arrival, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen};
+use fairmesh_gossip::{Absorbed, Arrival, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen, Shared};
 use fairmesh_model::{AccountPath, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor, mutated};
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
@@ -189,7 +189,7 @@ impl Site {
         take: impl FnOnce(&mut Vo, Seen) -> Result<Absorbed, Refusal>,
     ) -> Verdict {
         let seen = self.seen(now);
-        let Some(held) = self.vos.get_mut(&vo) else {
+        let Some(held) = self.vos.get_mut(&vo).filter(|held| held.is_founded()) else {
             return Verdict::Ignore;
         };
         let taken = take(held, seen);
@@ -204,15 +204,19 @@ impl Site {
     pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         for (vo, arrival) in self.gossip.answered(now, from, id, bytes, &mut self.vos) {
             let seen = self.seen(now);
-            let Some(held) = self.vos.get_mut(&vo) else {
+            if let Arrival::Document(bytes) = arrival {
+                self.absorb_document(now, from, vo, &bytes);
+                continue;
+            }
+            // Only the charter says who is a member, and how long a window is. A head that is judged
+            // without it, even one of this site's own, is refused for good; so nothing is taken, and a later
+            // exchange brings all of it.
+            let Some(held) = self.vos.get_mut(&vo).filter(|held| held.is_founded()) else {
                 continue;
             };
             let kinds = held.kinds();
             let taken = match arrival {
-                Arrival::Document(bytes) => {
-                    self.absorb_document(now, from, vo, &bytes);
-                    continue;
-                }
+                Arrival::Document(_) => continue,
                 Arrival::Told => {
                     held.caught_up = true;
                     continue;

@@ -332,7 +332,7 @@ impl Run {
     pub(super) fn note_dropped(&mut self) {
         for (site, vo) in self.world.take_dropped() {
             if self.is_fragile(site) {
-                let held = held_on_disk(&self.world);
+                let held = held_on_disk(&self.world, &self.blinded);
                 let mut survived = self.oracle.published.said(self.world.node(site).id, &held);
                 survived.remove(&self.ids[vo]);
                 self.oracle.lost_elsewhere(site, &survived);
@@ -377,7 +377,7 @@ impl Run {
     fn lost(&mut self, node: usize, keeps_side: bool, keeps_journal: bool, local: &Amounts) {
         self.whole[node] = false;
         self.forgot(node, keeps_side);
-        let held = held_on_disk(&self.world);
+        let held = held_on_disk(&self.world, &self.blinded);
         let removed = self.removed.iter().any(|(site, _)| *site == node);
         // A side file keeps what no peer is known to hold; a peer that has lost its store since may
         // have held the rest alone.

@@ -13,6 +13,7 @@ use fairmesh_site::{HeadId, Table};
 use fairmesh_usage::{Paths, Slice, Table as UsageTable};
 
 use super::Amounts;
+use crate::node::SimNode;
 use crate::world::World;
 
 /// The kind of parts that hold usage.
@@ -79,10 +80,12 @@ impl Published {
     }
 }
 
-/// What can be read of all heads from any disk.
-pub fn held_on_disk(world: &World) -> HeldCells {
+/// What can be read of all heads from any disk but those of `liars`: whoever breaks what it is asked for, or
+/// answers nothing, helps nobody with what it holds.
+pub fn held_on_disk(world: &World, liars: &BTreeSet<usize>) -> HeldCells {
     let mut held = HeldCells::new();
-    for node in world.nodes() {
+    let gives = |node: &&SimNode| !liars.contains(&node.index);
+    for node in world.nodes().iter().filter(gives) {
         for (table, key, value) in node.disk.rows() {
             if table != Table::Parts {
                 continue;

@@ -4,7 +4,8 @@
 //! earlier one has not come yet, it stays on the authority's desk: it goes first when the next one is
 //! handed in, and at the latest when the Grid is healed, at the node that knows the newest charter.
 //! The same holds for one whose only copies were on disks that were lost. What any node has taken is
-//! never handed in again: from there on it is for the sites to spread it.
+//! never handed in again: from there on it is for the sites to spread it. A member that lies is no such
+//! node: a document that only it has helps nobody.
 //!
 //! Invariant: documents of one VO are handed in in the order in which they were signed. Deliberately
 //! not here: what changes when (`swarm::faults`).
@@ -22,7 +23,7 @@ pub(super) struct Document {
     bytes: Vec<u8>,
     /// Sites that a charter lists no more.
     without: Vec<usize>,
-    /// Whether a node has taken it, and it is on a disk.
+    /// Whether an honest node has taken it, and it is on a disk.
     is_taken: bool,
 }
 
@@ -90,8 +91,9 @@ impl World {
                 let bytes = document.bytes.clone();
                 last = self.publish(node, &bytes).map(drop);
                 let document = &mut self.documents[index];
-                document.is_taken = last.is_ok();
-                let gone = document.without.iter().filter(|_| document.is_taken);
+                // A liar may never pass it on to who was down then: it waits for an honest node.
+                document.is_taken = last.is_ok() && !self.liars.contains(&node);
+                let gone = document.without.iter().filter(|_| last.is_ok());
                 self.dropped.extend(gone.map(|site| (*site, vo)));
             }
         }
@@ -128,5 +130,39 @@ impl World {
         let honest = (0..self.nodes.len()).filter(|node| !self.liars.contains(node));
         let newest = honest.filter_map(version).max();
         newest.map(|(_, node)| node.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_cluster::Seed;
+
+    use super::*;
+    use crate::vo::{OwnerSpec, Vo, VoSpec};
+    use crate::world::WorldSpec;
+
+    /// Found by `simnet check --lies withstood --seed 101353`: a policy was handed in at a liar while the only
+    /// other member was down.
+    #[test]
+    fn a_document_that_only_a_liar_has_taken_is_handed_in_again() {
+        let vos = [Vo::found(0, VoSpec::small("grid", 2)).expect("a valid VO")];
+        let spec = WorldSpec::of_vos(2, &vos, &OwnerSpec::default());
+        let mut world = World::founded(Seed(1), spec, &vos);
+        world.crash(0);
+        let mut of_liar = |lies: bool| {
+            world.set_liars(if lies {
+                BTreeSet::from([1])
+            } else {
+                BTreeSet::new()
+            });
+            let charter = world.vos[0].next_charter(|charter| charter.name.push('+'));
+            let bytes = charter.expect("it differs");
+            world.hand_in(1, 0, bytes, Vec::new()).expect("it runs");
+            world.documents.last().expect("it was handed in").is_taken
+        };
+        assert!(!of_liar(true));
+        // Those that wait go with the next one, and are taken then.
+        assert!(of_liar(false));
+        assert!(world.documents.iter().all(|document| document.is_taken));
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairmesh_gossip::wire::Response;
 use fairmesh_model::{Charter, Millis, MonoTime, Now, Signed, SiteId, UsageRecord, VoId};
 use fairmesh_site::{Effect, Event, Notice, Reply, Reported, SiteConfig, Timing};
 
@@ -55,6 +56,8 @@ pub(crate) struct Mesh {
     wire: BTreeMap<(u64, u64), (usize, usize, Parcel)>,
     asked: BTreeMap<u64, (usize, u64)>,
     numbers: u64,
+    /// Whether answers come without the documents in them.
+    pub(crate) loses_documents: bool,
 }
 
 impl Mesh {
@@ -86,6 +89,7 @@ impl Mesh {
             wire: BTreeMap::new(),
             asked: BTreeMap::new(),
             numbers: 0,
+            loses_documents: false,
         };
         for index in 0..sites {
             let config = mesh.config(timing);
@@ -244,14 +248,19 @@ impl Mesh {
                     },
                 );
             }
-            Parcel::Answer(id, bytes) => self.handle(
-                to,
-                Event::Answered {
-                    from: sender,
-                    id,
-                    bytes: bytes_of(bytes),
-                },
-            ),
+            Parcel::Answer(id, mut bytes) => {
+                if self.loses_documents {
+                    leave_out_documents(&mut bytes);
+                }
+                self.handle(
+                    to,
+                    Event::Answered {
+                        from: sender,
+                        id,
+                        bytes: bytes_of(bytes),
+                    },
+                );
+            }
         }
     }
 
@@ -409,5 +418,12 @@ impl Mesh {
 
     pub(crate) fn noticed(&self, node: usize, wanted: impl Fn(&Notice) -> bool) -> bool {
         self.nodes[node].notices.iter().any(wanted)
+    }
+}
+
+fn leave_out_documents(bytes: &mut Vec<u8>) {
+    if let Ok(Response::Pull(mut answer)) = Response::from_bytes(bytes) {
+        answer.documents.clear();
+        *bytes = Response::Pull(answer).to_bytes();
     }
 }

@@ -1,13 +1,13 @@
 //! A store that is lost, or taken from an old backup, costs nothing that had been gossiped.
 
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, WindowLength};
 use fairmesh_site::{Notice, Table};
 
 use crate::ledger::{Ledger, assert_converged, assert_no_fork};
 use crate::mesh::Mesh;
 use crate::node::Rows;
 use crate::random::with_seeds;
-use crate::vo::DAY;
+use crate::vo::{DAY, timing};
 
 const SETTLE: Millis = Millis::from_secs(40);
 
@@ -27,6 +27,28 @@ fn a_wiped_store_comes_back_with_all_that_was_gossiped() {
         assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
         assert!(mesh.noticed(0, |notice| matches!(notice, Notice::Recovered { .. })));
+    });
+}
+
+/// Found by `simnet check --lies withstood --seed 101489`: a peer that broke messages gave heads and no
+/// charter, and a site judged its own ones by windows of an hour, and refused them for good.
+#[test]
+fn own_heads_that_come_before_the_charter_are_taken_behind_it() {
+    with_seeds(|seed| {
+        let quarter = WindowLength::from_millis(900_000).expect("it divides a day");
+        let mut mesh = Mesh::found_with(seed, 3, timing(), |charter| charter.window = quarter);
+        let mut ledger = Ledger::default();
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        mesh.loses_documents = true;
+        mesh.restart_on(0, Rows::new());
+        mesh.run(SETTLE);
+        mesh.loses_documents = false;
+        mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
+        assert_no_fork(&mesh);
+        let refused = |notice: &_| matches!(notice, Notice::Refused { .. });
+        assert!(!mesh.noticed(0, refused), "nobody has lied");
     });
 }
 
