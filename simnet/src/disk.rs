@@ -84,6 +84,7 @@ pub struct Snapshot {
     number: u64,
     files: Files,
     is_flipped: bool,
+    is_side_flipped: bool,
 }
 
 /// The disk of one site.
@@ -116,6 +117,8 @@ pub struct Losses {
     pub marks: u32,
     /// A side file with a flipped bit was put aside.
     pub sides: u32,
+    /// A side file was put aside of which no bit was flipped: it was not whole when it got its name.
+    pub half_sides: u32,
 }
 
 impl Disk {
@@ -144,6 +147,7 @@ impl Disk {
                 let room = room.unwrap_or_else(|room| usize::try_from(room).unwrap_or(bytes.len()));
                 self.files.write(&file, at, &bytes[..room]);
                 if room < bytes.len() {
+                    self.files.cut_short(&file);
                     return Err(DiskError::Full);
                 }
             }
@@ -164,6 +168,7 @@ impl Disk {
             Op::Write { file, at, bytes } => {
                 let written = random.index(bytes.len() + 1);
                 self.files.write(&file, at, &bytes[..written]);
+                self.files.cut_short(&file);
                 None
             }
             op => {
@@ -256,10 +261,16 @@ impl Disk {
         self.is_flipped = false;
     }
 
+    /// Whether the journal is damaged where no crash can have cut it short.
+    pub fn is_journal_damaged(&self) -> bool {
+        self.files.is_damaged_within(&JOURNAL)
+    }
+
     /// The operator puts a damaged side file aside.
     pub fn put_side_aside(&mut self) {
         self.remove_durably(&[SIDE]);
         self.losses.sides += u32::from(self.is_side_flipped);
+        self.losses.half_sides += u32::from(!self.is_side_flipped);
         self.is_side_flipped = false;
     }
 
@@ -312,6 +323,18 @@ impl Disk {
         true
     }
 
+    /// Flips a bit of each mark of a job that has ended. False where there is none.
+    pub fn flip_marks(&mut self) -> bool {
+        let has_ended = |mark: &[u8]| JobMark::from_bytes(mark).is_some_and(|mark| mark.ended);
+        let marks = self.tables.get(&Table::Jobs).into_iter().flatten();
+        let ended = marks.filter(|(_, mark)| has_ended(mark));
+        let ended: Vec<_> = ended
+            .map(|(key, _)| (Table::Jobs, key.to_bytes()))
+            .collect();
+        self.damaged.extend(ended.iter().cloned());
+        !ended.is_empty()
+    }
+
     /// Lets go of the marks of jobs that are charged up to some moment before this one.
     pub fn forget_marks(&mut self, before: WallTime) {
         let is_past =
@@ -355,6 +378,7 @@ impl Disk {
         if !keeps_side {
             self.files = Files::default();
             self.is_flipped = false;
+            self.is_side_flipped = false;
             self.marks_due = None;
         }
     }
@@ -366,6 +390,7 @@ impl Disk {
             number: self.number,
             files: self.files.clone(),
             is_flipped: self.is_flipped,
+            is_side_flipped: self.is_side_flipped,
         }
     }
 
@@ -377,6 +402,7 @@ impl Disk {
         if !keeps_side {
             self.files = backup.files.clone();
             self.is_flipped = backup.is_flipped;
+            self.is_side_flipped = backup.is_side_flipped;
             self.marks_due = None;
         }
     }

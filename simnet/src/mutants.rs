@@ -53,7 +53,7 @@ pub struct Mutant {
     pub layer: Layer,
     /// The invariant that is meant to find it.
     pub meant: String,
-    /// The lie that shows it, if one does: it is looked for in seeds with that lie first.
+    /// The lie that shows it, if one does: all liars of its hunt tell it.
     pub lie: Option<String>,
     /// What is wrong.
     pub says: String,

@@ -151,11 +151,22 @@ pub struct SimNode {
     pub(crate) seen: Seen,
     /// Effects that are still carried out before the process ends.
     pub(crate) crash_after: Option<usize>,
+    /// What its rounds and starts have done that none may.
+    pub(crate) faults: RoundFaults,
     /// True time of the next wake-up, as of the last event.
     pub(crate) due_ms: u64,
     /// True time of the earliest wake-up in the queue.
     pub(crate) wake_queued_ms: Option<u64>,
     pub(crate) ticked_ms: u64,
+}
+
+/// What no round and no start may do (`docs/round.md`), whether a crash makes it felt or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RoundFaults {
+    /// The store has taken own counters or marks before they were in the journal.
+    pub is_ahead: bool,
+    /// A journal was begun anew though a bit of it was flipped, and nobody was told.
+    pub hides_damage: bool,
 }
 
 impl SimNode {
@@ -184,6 +195,7 @@ impl SimNode {
             channels: BTreeMap::new(),
             seen: Seen::default(),
             crash_after: None,
+            faults: RoundFaults::default(),
             due_ms: 0,
             wake_queued_ms: None,
             ticked_ms: 0,

@@ -356,6 +356,11 @@ impl Site {
         self.shares.next.is_some()
     }
 
+    /// Whether all is still seen from the windows before, while sums are worked out for the next.
+    pub fn is_sweeping(&self) -> bool {
+        self.shares.tree.is_sweeping
+    }
+
     /// The tree in force, with where each entry comes from.
     pub fn compiled(&self) -> &CompiledTree {
         &self.shares.tree.compiled

@@ -18,6 +18,10 @@ struct Content {
     bytes: Vec<u8>,
     /// What of them no crash takes away.
     synced: usize,
+    /// Where the last of it begins that was written at once, and is whole.
+    last: Option<usize>,
+    /// Where bits were flipped.
+    flipped: Vec<usize>,
 }
 
 /// The files of one folder.
@@ -61,7 +65,13 @@ impl Files {
         let content = self.content(name);
         let end = content.bytes.len() as u64;
         assert_eq!(at, end, "{name} is written to at its end only");
+        content.last = Some(content.bytes.len());
         content.bytes.extend_from_slice(bytes);
+    }
+
+    /// What was just written is not all that was to be.
+    pub(super) fn cut_short(&mut self, name: &FileName) {
+        self.content(name).last = None;
     }
 
     pub(super) fn sync(&mut self, name: &FileName) {
@@ -102,10 +112,21 @@ impl Files {
         if self.length(name) == 0 {
             return false;
         }
-        let bytes = &mut self.content(name).bytes;
-        let at = random.index(bytes.len());
-        bytes[at] ^= 1 << random.below(8);
+        let content = self.content(name);
+        let at = random.index(content.bytes.len());
+        content.bytes[at] ^= 1 << random.below(8);
+        content.flipped.push(at);
         true
+    }
+
+    /// Whether bits were flipped of what lies before the last that was written, so that nobody can take the
+    /// damage for a write that was cut short.
+    pub(super) fn is_damaged_within(&self, name: &FileName) -> bool {
+        let content = self.names.get(name).map(|content| &self.contents[content]);
+        content.is_some_and(|content| {
+            let is_within = |at: &usize| content.last.is_some_and(|last| *at < last);
+            !content.flipped.is_empty() && content.flipped.iter().all(is_within)
+        })
     }
 
     /// What was not synced is gone, or a part of it. True if anything was.
@@ -126,6 +147,7 @@ impl Files {
                     content.bytes.resize(length, 0);
                 }
                 content.synced = content.bytes.len();
+                content.last = None;
             }
         }
         self.sync_names();

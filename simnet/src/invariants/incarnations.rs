@@ -2,7 +2,8 @@
 //!
 //! Invariant checked: two lives of a site never sign under one incarnation, whatever became of its
 //! disk; and as long as it has its side file, which remembers the last one, a new life's is higher
-//! than any that anybody holds of it.
+//! than any that anybody holds of it. That file is whole at each start, unless the disk flips a bit of it:
+//! who loses it goes by the clock, and clocks are set back.
 
 use std::collections::HashMap;
 
@@ -33,6 +34,11 @@ impl Incarnations {
 
 impl Invariant for Incarnations {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        let is_half = |node: &usize| seen.world.node(*node).disk.losses().half_sides > 0;
+        if let Some(node) = seen.node.filter(is_half) {
+            let message = "found half a side file, though no bit of it was flipped";
+            return Err(Violation::at(node, message));
+        }
         let own = seen.facts.heads.iter().filter(|seen| seen.own);
         for found in own.filter(|found| found.head.seq.0 == 1) {
             let (node, head) = (found.node, &found.head);

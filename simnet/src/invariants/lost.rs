@@ -2,7 +2,8 @@
 //!
 //! Invariant checked: after an acknowledged report, and after each start on a disk that was not
 //! lost, a site's own sums are at least what the oracle is certain of, VO by VO and for the site's
-//! own accounts. What others hold is compared at rest (`total`).
+//! own accounts; no store takes own counters or marks of jobs before they are in the journal; and no
+//! journal that is damaged is begun anew without a word. What others hold is compared at rest (`total`).
 
 use fairmesh_model::AccountPath;
 use fairmesh_site::{Account, Site};
@@ -71,6 +72,15 @@ impl Invariant for NothingLost {
         let Some(node) = seen.node.filter(|node| !seen.is_liar(*node)) else {
             return Ok(());
         };
+        let faults = seen.world.node(node).faults;
+        if faults.is_ahead {
+            let message = "its store takes counters that its journal does not have";
+            return Err(Violation::at(node, message));
+        }
+        if faults.hides_damage {
+            let message = "begins a damaged journal anew, and tells nobody";
+            return Err(Violation::at(node, message));
+        }
         if !seen.whole[node] || !self.is_due(node, seen.kind) {
             return Ok(());
         }

@@ -25,12 +25,23 @@ const STEPS_MAX: u64 = 2_000_000;
 /// The fewest sites of a Grid, and how many numbers of sites there are.
 const SITES: (usize, u64) = (3, 4);
 
+/// Entries that are recomputed in one step in every second Grid: less than a tree has.
+const SWEEP: usize = 3;
+
 /// Minutes of a safety phase.
 const MINUTES: u64 = 180;
 
-/// Whether seeds pass without a fault, for those of which that was asked; with the invariant that was
-/// looked at.
-static SOUND: Mutex<BTreeMap<(Seed, Option<&str>), bool>> = Mutex::new(BTreeMap::new());
+/// The Grids of a hunt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Grids {
+    /// The one invariant that is looked at, if it is one.
+    own: Option<&'static str>,
+    /// The lie that all liars tell, if it is one.
+    lie: Option<&'static str>,
+}
+
+/// Whether seeds pass without a fault, for those of which that was asked.
+static SOUND: Mutex<BTreeMap<(Seed, Grids), bool>> = Mutex::new(BTreeMap::new());
 
 /// Runs seeds from `first` on with the fault until one fails that passes without it.
 pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
@@ -45,19 +56,23 @@ pub fn hunt_for_its_own(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hun
     hunt_with(of, first, seeds_max, Some(name))
 }
 
-fn run_of(seed: Seed, own: Option<&'static str>) -> Run {
-    match own {
-        None => Run::new(seed, options_of(seed)),
+fn run_of(seed: Seed, grids: Grids) -> Run {
+    match grids.own {
+        None => Run::new(seed, options_of(seed, grids.lie)),
         Some(name) => Run::new(seed, options_for(name, seed)).only(name),
     }
 }
 
 /// The Grid of a seed: few sites and hours, so that a hundred are run where a campaign runs ten. Of four
-/// one is as drawn at some pace, one has more crashes, and two have members that lie, each lie in turn.
-fn options_of(seed: Seed) -> Options {
+/// one is as drawn at some pace, one has more crashes, and two have members that tell `lie`, or each lie
+/// in turn. In every second one a change of windows takes many steps.
+fn options_of(seed: Seed, lie: Option<&str>) -> Options {
     let sites = SITES.0 + usize::try_from(seed.0 % SITES.1).unwrap_or(0);
-    let options = Options::draw_of(seed, sites, Some(MINUTES));
-    match (seed.0 % 4, lie_of(seed)) {
+    let mut options = Options::draw_of(seed, sites, Some(MINUTES));
+    if seed.0.is_multiple_of(2) {
+        options.sweep_entries = SWEEP;
+    }
+    match (seed.0 % 4, lie_of(seed, lie)) {
         (1, _) => options.with_pace(seed),
         (_, None) if seed.0 % 8 == 6 => options.with_crashes().with_wrong_clocks(),
         (_, None) => options.with_crashes(),
@@ -66,10 +81,11 @@ fn options_of(seed: Seed) -> Options {
     }
 }
 
-/// The lie that is told in the Grid of a seed: half of them have one, each lie in turn.
-fn lie_of(seed: Seed) -> Option<&'static Lie> {
+/// The lie that is told in the Grid of a seed: half of them have one.
+fn lie_of(seed: Seed, lie: Option<&str>) -> Option<&'static Lie> {
     let turn = usize::try_from(seed.0 / 2).unwrap_or(0);
-    matches!(seed.0 % 4, 0 | 3).then(|| &LIES[turn % LIES.len()])
+    let in_turn = &LIES[turn % LIES.len()];
+    matches!(seed.0 % 4, 0 | 3).then(|| lie.and_then(liar::named).unwrap_or(in_turn))
 }
 
 /// A Grid that an invariant is about.
@@ -104,13 +120,16 @@ fn hunt_with(
         reached: 0,
         found: None,
     };
-    for seed in order(of, first, seeds_max) {
+    let lie = of.lie.as_deref();
+    let grids = Grids { own, lie };
+    for index in 0..seeds_max {
+        let seed = Seed(first.0.wrapping_add(index));
         let planted = mutant::plant(&of.name);
-        let found = failure_of(seed, own);
+        let found = failure_of(seed, grids);
         hunted.reached += u64::from(mutant::reached() > 0);
         drop(planted);
         hunted.seeds += 1;
-        let found = found.filter(|_| is_sound(seed, own));
+        let found = found.filter(|_| is_sound(seed, grids));
         hunted.found = found.map(|(by, message)| Found {
             by,
             seed: seed.0,
@@ -123,37 +142,25 @@ fn hunt_with(
     hunted
 }
 
-/// The seeds, those first in which the lie is told that shows the fault.
-fn order(of: &Mutant, first: Seed, seeds_max: u64) -> Vec<Seed> {
-    let seeds = (0..seeds_max).map(|index| Seed(first.0.wrapping_add(index)));
-    let is_told = |seed: &Seed| of.lie.as_deref() == lie_of(*seed).map(|lie| lie.name);
-    let (mut seeds, others): (Vec<_>, Vec<_>) = match of.lie {
-        Some(_) => seeds.partition(is_told),
-        None => (seeds.collect(), Vec::new()),
-    };
-    seeds.extend(others);
-    seeds
-}
-
 /// Whether the seed passes where nothing is planted.
-fn is_sound(seed: Seed, own: Option<&'static str>) -> bool {
+fn is_sound(seed: Seed, grids: Grids) -> bool {
     let known = |is_sound: Option<bool>| {
         let mut known = SOUND.lock().expect("nobody panics with it");
         if let Some(is_sound) = is_sound {
-            known.insert((seed, own), is_sound);
+            known.insert((seed, grids), is_sound);
         }
-        known.get(&(seed, own)).copied()
+        known.get(&(seed, grids)).copied()
     };
     known(None).unwrap_or_else(|| {
-        let is_sound = failure_of(seed, own).is_none();
+        let is_sound = failure_of(seed, grids).is_none();
         known(Some(is_sound)).unwrap_or(is_sound)
     })
 }
 
 /// What fails in a seed, and what is said of it.
-fn failure_of(seed: Seed, own: Option<&'static str>) -> Option<(String, String)> {
+fn failure_of(seed: Seed, grids: Grids) -> Option<(String, String)> {
     let found = catch_unwind(AssertUnwindSafe(|| {
-        let mut run = run_of(seed, own);
+        let mut run = run_of(seed, grids);
         while run.step() {
             if run.world().steps() > STEPS_MAX {
                 let message = format!("{STEPS_MAX} steps and no end");

@@ -10,7 +10,7 @@ use crate::liar;
 
 use super::{
     ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalOptions,
-    ModeOption, Options, TimingOptions, VoOptions,
+    ModeOption, Options, TimingOptions, VoOptions, options::ALL_AT_ONCE,
 };
 
 /// Batches that all nodes together take in one run, about.
@@ -51,6 +51,7 @@ impl Options {
             keeps_journal: random.below(2) == 1,
             local_window_s: pick(&mut random, &[900, 3_600, 21_600]),
             local,
+            sweep_entries: ALL_AT_ONCE,
             degree: 0,
             timing,
             load: draw_load(&mut seed.stream("swarm load")),
@@ -107,6 +108,8 @@ impl Options {
         faults.wipes += 4;
         faults.backups_restored += 4;
         faults.bit_flips += 4;
+        faults.bad_marks += 2;
+        faults.stores_replaced += 2;
         faults.graceful_stops += 2;
         self
     }
@@ -266,7 +269,9 @@ fn draw_faults(coins: &mut Stream, minutes: u64) -> FaultOptions {
         wipes: some(3),
         wipes_with_side: some(3),
         backups_restored: some(4),
+        stores_replaced: 0,
         bit_flips: some(4),
+        bad_marks: 0,
         full_disks: some(4),
         clock_jumps: some(6),
         clock_years: some(2),

@@ -22,7 +22,7 @@ pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<Planned
         return listed.clone();
     }
     let f = options.faults;
-    let kinds: [(&str, u64, Draw); 22] = [
+    let kinds: [(&str, u64, Draw); 24] = [
         ("partitions", f.partitions, |d| d.partition()),
         ("islands", f.islands, |d| d.island()),
         ("bridges", f.bridges, |d| d.bridge()),
@@ -34,7 +34,9 @@ pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<Planned
         ("wipes", f.wipes, |d| d.wipe(true)),
         ("wipes with side", f.wipes_with_side, |d| d.wipe(false)),
         ("backups", f.backups_restored, |d| d.backup()),
+        ("replaced stores", f.stores_replaced, |d| d.replace_store()),
         ("bit flips", f.bit_flips, |d| d.bit_flip()),
+        ("bad marks", f.bad_marks, |d| d.bad_marks()),
         ("full disks", f.full_disks, |d| d.full_disk()),
         ("clock jumps", f.clock_jumps, |d| d.clock_jump()),
         ("clock years", f.clock_years, |d| d.clock_year()),
@@ -181,11 +183,50 @@ impl Drawn<'_> {
         self.lasting(Action::RestoreBackup { nodes, keeps_side }, ms);
     }
 
+    /// The data folder is lost and begun anew, and then an older store is put back beside the new files.
+    fn replace_store(&mut self) {
+        let nodes = self.nodes();
+        let mut times = [0, 1].map(|_| self.random.between(self.at, self.ms - 1));
+        times.sort_unstable();
+        self.once(Action::Backup {
+            nodes: nodes.clone(),
+        });
+        let lost = [(times[0], false), (times[1], true)];
+        for (at, is_put_back) in lost {
+            let nodes = nodes.clone();
+            self.at = at;
+            let action = if is_put_back {
+                Action::RestoreBackup {
+                    nodes,
+                    keeps_side: true,
+                }
+            } else {
+                Action::Wipe {
+                    nodes,
+                    keeps_side: false,
+                }
+            };
+            self.lasting(action, 1_000);
+        }
+    }
+
+    /// Found when a job is reported again, and at the start after the crash.
+    fn bad_marks(&mut self) {
+        let (nodes, ms) = (self.nodes(), self.a_while());
+        self.once(Action::FlipBit {
+            nodes: nodes.clone(),
+            marks: true,
+        });
+        self.at += ms;
+        self.lasting(Action::Crash { nodes }, 1_000);
+    }
+
     /// Found at the start after a crash.
     fn bit_flip(&mut self) {
         let (nodes, ms) = (self.nodes(), self.a_while());
         self.once(Action::FlipBit {
             nodes: nodes.clone(),
+            marks: false,
         });
         self.lasting(Action::Crash { nodes }, ms);
     }

@@ -43,6 +43,9 @@ pub struct Options {
     /// How the sites' own accounts are weighed and charged.
     #[serde(default)]
     pub local: LocalOptions,
+    /// Entries of the share tree that a site recomputes in one step.
+    #[serde(default = "all_at_once")]
+    pub sweep_entries: usize,
     /// Connections that a site holds at most; 0 for the network's default.
     pub degree: usize,
     /// Intervals.
@@ -165,7 +168,11 @@ pub struct FaultOptions {
     /// The side file goes, too.
     pub wipes_with_side: u64,
     pub backups_restored: u64,
+    /// A backup is put back beside the journal of a store that was begun since.
+    pub stores_replaced: u64,
     pub bit_flips: u64,
+    /// Marks of jobs that have ended cannot be read any more.
+    pub bad_marks: u64,
     pub full_disks: u64,
     pub clock_jumps: u64,
     /// A clock shows next year for a while.
@@ -284,6 +291,7 @@ impl Options {
             sync: slow(timing.sync_s),
             silence: slow(SILENCE_S),
             request_timeout: Millis::from_secs(timing.request_timeout_s),
+            sweep_entries: self.sweep_entries,
             ..Timing::default()
         }
     }
@@ -452,6 +460,13 @@ impl ModeOption {
             Self::Predictive => UsageMode::Predictive,
         }
     }
+}
+
+/// More entries than any tree of a swarm has.
+pub(super) const ALL_AT_ONCE: usize = 8_192;
+
+fn all_at_once() -> usize {
+    ALL_AT_ONCE
 }
 
 fn in_full() -> u32 {

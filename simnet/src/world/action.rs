@@ -93,7 +93,12 @@ pub enum Action {
     },
     /// In some row of the store.
     FlipBit {
+        /// Which.
         nodes: Vec<usize>,
+        /// Whether it is one of each mark of a job that has ended: a bad sector. The node goes on until it
+        /// is started next, and cannot read them.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        marks: bool,
     },
     FillDisk {
         nodes: Vec<usize>,
@@ -262,7 +267,7 @@ impl Action {
             | Self::ClockJump { nodes, .. }
             | Self::ClockDrift { nodes, .. }
             | Self::ClockCorrect { nodes }
-            | Self::FlipBit { nodes }
+            | Self::FlipBit { nodes, .. }
             | Self::FillDisk { nodes, .. }
             | Self::MakeRoom { nodes }
             | Self::Wipe { nodes, .. }

@@ -73,6 +73,7 @@ impl World {
             Action::ClockJump { by, .. } => self.clock_jump(node, by.0),
             Action::ClockDrift { ppm, .. } => self.clock_drift(node, *ppm),
             Action::ClockCorrect { .. } => self.clock_correct(node),
+            Action::FlipBit { marks: true, .. } => self.flip_marks(node),
             Action::FlipBit { .. } => self.flip_bit(node),
             Action::FillDisk { room_bytes, .. } => self.fill_disk(node, *room_bytes),
             Action::MakeRoom { .. } => self.make_room(node),

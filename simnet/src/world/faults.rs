@@ -108,6 +108,13 @@ impl World {
         }
     }
 
+    /// Flips a bit of each mark of a job that has ended in a node's store.
+    pub fn flip_marks(&mut self, node: usize) {
+        if self.nodes[node].disk.flip_marks() {
+            self.faults.count("flip_bit");
+        }
+    }
+
     /// Lets a node's disk take only so much more. The node stops at the first write that fails.
     pub fn fill_disk(&mut self, node: usize, room_bytes: u64) {
         self.nodes[node].disk.fill(room_bytes);

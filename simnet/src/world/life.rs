@@ -12,7 +12,7 @@ use fairmesh_round::{
 use fairmesh_site::{Event, Site};
 
 use super::{RestartPlan, StepKind, World};
-use crate::node::StopReason;
+use crate::node::{SimNode, StopReason};
 
 /// Why a node was not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -122,17 +122,19 @@ impl World {
         incarnation: Incarnation,
         started: Now,
     ) -> (Opening, Vec<fairmesh_round::Op>) {
-        let disk = &mut self.nodes[node].disk;
+        let SimNode { disk, faults, .. } = &mut self.nodes[node];
         let (old, current) = (disk.read(&JOURNAL_OLD), disk.read(&JOURNAL));
         let lineage = incarnation.0;
         let opened = Opening::new(state, lineage, &old, &current, started.wall);
-        opened.unwrap_or_else(|_| {
+        let Ok(opened) = opened else {
             // A flipped bit may look like a newer release. The operator does what the message says.
             disk.put_journal_aside();
             let absent = FileRead::Absent;
             let opened = Opening::new(state, lineage, &absent, &absent, started.wall);
-            opened.expect("there is none")
-        })
+            return opened.expect("there is none");
+        };
+        faults.hides_damage |= disk.is_journal_damaged() && opened.0.journal_damage.is_none();
+        opened
     }
 
     /// The process ends without a word, now.

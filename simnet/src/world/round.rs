@@ -8,8 +8,8 @@
 //! (`fairmesh-round`), and doing effects (`effects`).
 
 use fairmesh_model::{SiteId, VoId};
-use fairmesh_round::{Input, Op, ROUND_MAX, Step, Unreadable};
-use fairmesh_site::{Event, Table};
+use fairmesh_round::{Input, JOURNAL, Op, ROUND_MAX, Step, Unreadable};
+use fairmesh_site::{Event, Table, Write};
 
 use super::{Queued, StepKind, World};
 use crate::event_log::{Entry, NOBODY, hash_bytes};
@@ -100,6 +100,7 @@ impl World {
     }
 
     fn carry_out_all(&mut self, node: usize, steps: Vec<Step>) {
+        self.nodes[node].faults.is_ahead |= is_ahead_of_journal(&steps);
         for step in steps {
             let done = match step {
                 Step::Disk(op) => self.carry_out_op(node, op),
@@ -191,6 +192,23 @@ impl World {
         });
         kind
     }
+}
+
+/// Whether a round's steps let the store take what is in no journal yet: a store that is lost then takes
+/// it along, though nobody else has it.
+fn is_ahead_of_journal(steps: &[Step]) -> bool {
+    let is_own = |write: &Write| matches!(write.table, Table::Ledger | Table::Jobs | Table::Audit);
+    let mut is_logged = false;
+    for step in steps {
+        match step {
+            Step::Disk(Op::Sync(file)) => is_logged |= *file == JOURNAL,
+            Step::Disk(Op::Apply { writes, .. }) if !is_logged => {
+                return writes.iter().any(is_own);
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 pub(super) fn number(index: usize) -> u32 {
