@@ -7,8 +7,7 @@
 //! the same, so that what gossip costs is a difference of two runs.
 //!
 //! Invariant: a run is a function of its specification, its seed and its source. Schedulers go by the
-//! exact order of the deviation vectors, which is what factors of `lookup.sock` are unless a site's
-//! owner chooses otherwise.
+//! exact order of the deviation vectors, unless [`GridSpec::served`] says otherwise.
 //!
 //! Deliberately not here: what is made of the usage that was measured ([`crate::paper`]).
 //!
@@ -16,13 +15,14 @@
 
 mod gossip;
 mod rank;
+mod served;
 mod usage_table;
 
 use std::collections::BTreeMap;
 
 use fairmesh_cluster::{
-    AccountKey, Backfill, Cluster, Finished, LeafLoad, Seed, Workload, WorkloadError, WorkloadSpec,
-    paper,
+    AccountKey, Arrival, Backfill, Cluster, Finished, JobPriority, LeafLoad, Seed, Workload,
+    WorkloadError, WorkloadSpec, paper,
 };
 use fairmesh_model::{HistoryRule, Millis, UsageMode, WallTime, WindowLength};
 
@@ -30,7 +30,8 @@ use crate::vo::START;
 
 pub use gossip::Gossip;
 pub(crate) use gossip::timing;
-pub use rank::rank;
+pub use rank::{places, rank};
+pub use served::Served;
 pub use usage_table::UsageTable;
 
 /// All usage weighs the same, as in the paper's figures: longer than any run here.
@@ -58,6 +59,17 @@ pub struct GridSpec {
     pub duration: Millis,
     /// Time between two samples of what was used.
     pub sample: Millis,
+    /// What schedulers are given of their node's order.
+    pub served: Served,
+    /// How schedulers weigh it against the time that a job has waited.
+    pub weights: JobPriority,
+    /// What happens behind a job that does not fit.
+    pub backfill: Backfill,
+    /// Cores of jobs, by leaf: those of the first list for the first leaf, one after the other, and
+    /// again from the first list for leaves beyond the last.
+    pub widths: &'static [&'static [u32]],
+    /// Whether a site that is sent a job passes it on to the one where the fewest wait.
+    pub passes_on: bool,
 }
 
 impl GridSpec {
@@ -72,6 +84,11 @@ impl GridSpec {
             loads: paper::leaf_loads(),
             duration,
             sample: Millis::from_secs(600),
+            served: Served::Exact,
+            weights: JobPriority::FAIRSHARE_ONLY,
+            backfill: Backfill::Off,
+            widths: &[&[1]],
+            passes_on: false,
         }
     }
 }
@@ -120,6 +137,7 @@ pub struct UsageSeries {
 }
 
 struct Grid<'a> {
+    spec: &'a GridSpec,
     clusters: Vec<Cluster>,
     used: UsageTable,
     source: &'a mut dyn UsageSource,
@@ -140,7 +158,8 @@ pub fn run(
     let mut arrivals = Workload::new(seed, workload, spec.loads.clone())?.peekable();
     let leaves: Vec<AccountKey> = spec.loads.iter().map(|load| load.account.clone()).collect();
     let mut grid = Grid {
-        clusters: vec![Cluster::new(spec.cores, Backfill::Off); spec.sites],
+        spec,
+        clusters: vec![Cluster::new(spec.cores, spec.backfill); spec.sites],
         used: UsageTable::new(spec.sites, &leaves),
         source,
         is_touched: vec![false; spec.sites],
@@ -164,9 +183,7 @@ pub fn run(
             next_refresh = next_refresh.after(spec.view_age);
         }
         while let Some(arrival) = arrivals.next_if(|arrival| arrival.at <= now && now < end) {
-            grid.is_touched[arrival.site] = true;
-            let submitted = grid.clusters[arrival.site].submit(arrival.job);
-            submitted.expect("jobs of one core and one number each fit");
+            grid.submit(now, arrival);
         }
         grid.schedule(now);
         if now >= next_sample {
@@ -197,6 +214,21 @@ impl Grid<'_> {
         ends.min().unwrap_or(end).min(end)
     }
 
+    fn submit(&mut self, now: WallTime, mut arrival: Arrival) {
+        let widths = self.spec.widths[arrival.leaf % self.spec.widths.len()];
+        // Leaves submit in turn, so this is the leaf's own next width.
+        let turn = arrival.job.id.0 as usize / self.spec.loads.len();
+        arrival.job.cores = widths[turn % widths.len()];
+        let mut site = arrival.site;
+        if self.spec.passes_on {
+            let waiting = |site: &usize| self.clusters[*site].queued();
+            site = (0..self.clusters.len()).min_by_key(waiting).unwrap_or(site);
+        }
+        self.is_touched[site] = true;
+        let submitted = self.clusters[site].submit_at(now, arrival.job);
+        submitted.expect("jobs of one number each that are no wider than a site fit");
+    }
+
     fn finish(&mut self, now: WallTime) {
         for (site, cluster) in self.clusters.iter_mut().enumerate() {
             for job in cluster.finish(now) {
@@ -216,7 +248,7 @@ impl Grid<'_> {
             }
             let accounts: Vec<AccountKey> = cluster.pending_accounts().cloned().collect();
             let order = self.source.order(site, now, &self.used, &accounts);
-            for started in cluster.schedule(now, &order) {
+            for started in cluster.schedule_by(now, &order, &self.spec.weights) {
                 self.used.started(site, &started);
             }
         }

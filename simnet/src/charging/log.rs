@@ -29,6 +29,8 @@ pub struct LoggedJob {
     pub nodes: u32,
     /// The user's number.
     pub user: u64,
+    /// The first of its nodes, and the cores that it held there.
+    pub first: (u64, u64),
 }
 
 impl LoggedJob {
@@ -38,6 +40,8 @@ impl LoggedJob {
         let number = |column: usize| columns.get(column)?.parse::<u64>().ok();
         let listed = columns.get(NODES)?.strip_prefix('{')?.strip_suffix('}')?;
         let nodes: BTreeSet<&str> = listed.split(',').filter(|node| !node.is_empty()).collect();
+        let first = listed.split(',').next()?;
+        let held = listed.split(',').filter(|node| *node == first).count();
         let nodes = u32::try_from(nodes.len().max(1)).ok()?;
         Some(Self {
             // -1 is "not known", here of jobs that never started.
@@ -46,6 +50,7 @@ impl LoggedJob {
             mem_mib: number(MEMORY)?.div_ceil(1 << 20) * u64::from(nodes),
             nodes,
             user: number(USER)?,
+            first: (first.parse().unwrap_or(0), held as u64),
         })
     }
 }

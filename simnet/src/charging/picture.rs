@@ -1,4 +1,4 @@
-//! Two bar charts: whose part of all charges the rules change, and for what kind of job.
+//! Bar charts: whose part of all charges the rules change, and for what kind of job.
 //!
 //! Invariant: bars are parts of all charges under one rule, so that the rules are compared and not
 //! their units. Deliberately not here: how bars are drawn (`figures`).
@@ -60,6 +60,50 @@ pub fn by_memory(of: &Comparison) -> Summary {
     )
 }
 
+/// The rules, and what some jobs are charged by each.
+type Rule = (&'static str, fn(&Sums) -> u128);
+const RULES: [Rule; 4] = [
+    ("CPU time", |sums| sums.cpu_time),
+    ("DRF", |sums| sums.dominant),
+    ("PE of the machine used", |sums| sums.machine),
+    ("penalty", |sums| sums.penalty),
+];
+
+/// The users on whom the four rules differ most.
+pub fn by_rule(of: &Comparison) -> Summary {
+    let part = |sums: &Sums, rule: &Rule| percent((rule.1)(sums), (rule.1)(&of.total));
+    let apart = |sums: &Sums| {
+        let parts = RULES.map(|rule| part(sums, &rule));
+        parts.into_iter().fold(0.0, f64::max) - parts.into_iter().fold(100.0, f64::min)
+    };
+    let mut users: Vec<(&u64, &Sums)> = of.users.iter().collect();
+    users.sort_by(|a, b| apart(b.1).total_cmp(&apart(a.1)));
+    users.truncate(USERS);
+    let bars = RULES.map(|rule| Bars {
+        name: rule.0.to_owned(),
+        spreads: users
+            .iter()
+            .map(|(_, sums)| Spread::of(&[part(sums, &rule)]))
+            .collect(),
+    });
+    Summary {
+        name: "charging-rules".to_owned(),
+        title: "Four rules of charging on one log".to_owned(),
+        caption: format!(
+            "MetaCentrum 2013, zewura and zegox: the {USERS} of {} users on whom the rules differ most. DRF: \
+             the larger part of all CPUs and of all memory. PE of the machine used: the larger part of the \
+             machine that ran the job, in its CPUs. Penalty: the least of that among machines that fit.",
+            of.users.len()
+        ),
+        x_label: "user".to_owned(),
+        y_label: "part of all charges, %".to_owned(),
+        y_range: None,
+        groups: users.iter().map(|(user, _)| format!("u{user}")).collect(),
+        bars: bars.to_vec(),
+        reference: None,
+    }
+}
+
 fn summary(
     name: &str,
     title: &str,
@@ -94,9 +138,12 @@ fn summary(
 
 /// Percent of all charges, by CPU time and by the penalty.
 pub(super) fn parts(sums: &Sums, total: &Sums) -> (f64, f64) {
-    let percent = |part: u128, whole: u128| 100.0 * part as f64 / whole.max(1) as f64;
     (
         percent(sums.cpu_time, total.cpu_time),
         percent(sums.penalty, total.penalty),
     )
+}
+
+fn percent(part: u128, whole: u128) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
 }

@@ -44,7 +44,14 @@ fn a_small_log_adds_up() {
     assert_eq!(comparison.memory[6].jobs, 2);
     assert_eq!(comparison.misfits, (1, 1_000_000));
     assert_eq!((comparison.not_run, comparison.unreadable), (2, 1));
+    // Two nodes of 12 cores and four: 89 GiB of 1,368 in all, and nearly all of the machine.
+    let system =
+        |gib: u128| gib * 1_000_000 * 208 * 1_024 / ((2 * 529_426_432 + 4 * 94_035_968) >> 10);
+    assert_eq!(heavy.dominant / 1_000, (system(89) + system(178)) / 1_000);
+    assert_eq!(heavy.machine, heavy.penalty);
+    assert_eq!(comparison.users[&1].machine, 4_000_000);
     assert!(by_user(&comparison).to_svg().is_ok());
+    assert!(by_rule(&comparison).to_svg().is_ok());
     assert!(by_memory(&comparison).to_svg().is_ok());
 }
 

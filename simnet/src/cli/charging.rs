@@ -1,4 +1,4 @@
-//! `simnet charging`: a recorded log under two rules of charging, as a table and as pictures.
+//! `simnet charging`: a recorded log under several rules of charging, as a table and as pictures.
 //!
 //! Invariant: exit code 0 means that every line of the log was charged or counted as one that was
 //! not. Deliberately not here: the charges (`simnet::charging`).
@@ -12,7 +12,9 @@ use anyhow::Context as _;
 use comfy_table::Table;
 use flate2::read::GzDecoder;
 
-use crate::charging::{Comparison, MEMORY_CLASSES_GIB, Sums, by_memory, by_user, machines};
+use crate::charging::{
+    Comparison, MEMORY_CLASSES_GIB, Sums, by_memory, by_rule, by_user, machines,
+};
 
 /// Options of `simnet charging`.
 #[derive(Debug, clap::Args)]
@@ -22,7 +24,7 @@ pub struct Args {
     /// Its machines: lines of `id name nodes CPUs speed KiB`.
     #[arg(long)]
     machines: PathBuf,
-    /// Folder for two pictures as SVG.
+    /// Folder for three pictures as SVG, the one of all rules with its numbers.
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -56,6 +58,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         for figure in [by_user(&comparison), by_memory(&comparison)] {
             let path = out.join(format!("{}.svg", figure.name));
             std::fs::write(&path, figure.to_svg()?)?;
+            eprintln!("wrote {}", path.display());
+        }
+        for path in by_rule(&comparison).write(out)? {
             eprintln!("wrote {}", path.display());
         }
     }

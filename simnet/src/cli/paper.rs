@@ -16,7 +16,7 @@ use crate::paper::check::{Check, checks};
 use crate::paper::experiment::{Experiment, Extent};
 use crate::paper::measure::RunMeasures;
 use crate::paper::outcome::{Measured, Measures, Outcome, Row, Witness, summary};
-use crate::paper::{chart, text};
+use crate::paper::{chart, open_ends, printed, text};
 
 /// Days that the bands were set for.
 const DAYS_CHECKED: u64 = 7;
@@ -40,6 +40,12 @@ pub struct Args {
     /// Only these figures, 5 to 14, and nothing is checked.
     #[arg(long, value_name = "N", num_args = 1.., value_parser = clap::value_parser!(u32).range(5..=14))]
     figure: Vec<u32>,
+    /// The figures as the paper has them, under the exact order and as Slurm gets it; nothing is checked.
+    #[arg(long, conflicts_with = "figure")]
+    printed: bool,
+    /// What the thesis leaves open, as experiments; nothing is checked.
+    #[arg(long, conflicts_with_all = ["figure", "printed", "json"])]
+    open_ends: bool,
     /// Print the summary and the checks as JSON.
     #[arg(long)]
     json: bool,
@@ -53,10 +59,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (1..=SEEDS_MAX).contains(&(seeds.end - seeds.start)),
         "--seeds takes 1 to {SEEDS_MAX} seeds"
     );
-    let set_up = format!("{} days, figures {:?}", args.days, args.figure);
+    let set_up = format!(
+        "{} days, figures {:?}, {}",
+        args.days, args.figure, args.printed
+    );
     let part = Part::begin(set_up, seeds.start, seeds.end, None);
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
+    if args.open_ends {
+        return run_open_ends(args);
+    }
     let outcome = simulate(args)?;
     if let Seeds::Range(_) = args.seeds {
         let (days, runs) = (args.days, outcome.measured());
@@ -87,6 +99,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn run_open_ends(args: &Args) -> anyhow::Result<ExitCode> {
+    let seeds: Vec<u64> = args.seeds.from(1).collect();
+    for picture in open_ends::pictures(args.days, &seeds, threads())? {
+        let [table, _] = picture.write(&args.out)?;
+        say!("{}\n{}\n", picture.title, std::fs::read_to_string(table)?);
+    }
+    sayln!("Pictures and their numbers are in {}.", args.out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The checks, where enough was run for them.
@@ -128,27 +154,27 @@ fn print_checks(days: u64, checks: &[Check]) {
 
 fn numbers(args: &Args) -> Vec<u32> {
     match args.figure.is_empty() {
+        true if args.printed => Vec::new(),
         true => chart::NUMBERS.collect(),
         false => args.figure.clone(),
     }
 }
 
 fn simulate(args: &Args) -> anyhow::Result<Outcome> {
-    let wanted: BTreeSet<Experiment> = match args.figure.is_empty() {
-        true => Experiment::all().into_iter().collect(),
-        false => numbers(args)
-            .into_iter()
-            .flat_map(chart::experiments_of)
-            .collect(),
+    let experiments = if args.printed {
+        Experiment::printed()
+    } else {
+        let of_figures = args.figure.iter().copied().flat_map(chart::experiments_of);
+        let wanted: BTreeSet<Experiment> = of_figures.collect();
+        let mut all = Experiment::all();
+        all.retain(|experiment| args.figure.is_empty() || wanted.contains(experiment));
+        all
     };
-    let mut experiments = Experiment::all();
-    experiments.retain(|experiment| wanted.contains(experiment));
     let seeds: Vec<u64> = args.seeds.from(1).collect();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let days = args.days * seeds.len() as u64 * experiments.len() as u64;
     let log = RunLog::begin(args, progress_bar(days))?;
     let extent = Extent::days(args.days);
-    let outcome = Outcome::of(&experiments, extent, &seeds, threads, &log)?;
+    let outcome = Outcome::of(&experiments, extent, &seeds, threads(), &log)?;
     log.bar.finish_and_clear();
     let failed = log.failed.into_inner().expect("no thread has panicked");
     match failed {
@@ -207,6 +233,15 @@ fn progress_bar(days: u64) -> ProgressBar {
 }
 
 fn write_files(args: &Args, outcome: &Outcome, rows: &[Row]) -> anyhow::Result<()> {
+    for figure in printed::figures(outcome).iter().filter(|_| args.printed) {
+        figure.write(&args.out)?;
+    }
+    for comparison in printed::comparisons(outcome)
+        .iter()
+        .filter(|_| args.printed)
+    {
+        comparison.write(&args.out)?;
+    }
     for number in numbers(args) {
         for figure in chart::figures(outcome, number) {
             figure.write(&args.out)?;

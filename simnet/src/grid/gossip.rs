@@ -2,10 +2,10 @@
 //!
 //! **Age of a view.** Every `view_age`, at the same moment at all sites, a site's feed lists the jobs
 //! that run, behind a report of those that have ended since the last time. A millisecond later the
-//! node signs it all as one batch per VO, which the others hold within a tenth of a second. Until the
+//! node signs it all as one head per VO, which the others hold within a tenth of a second. Until the
 //! next time nothing changes: a scheduler sees what was used until 0 to `view_age` ago, at its own
-//! site as at others. Where only finished jobs count there is no list to wait for: jobs are reported
-//! when they end, so a site's own usage is current and that of others 0 to `view_age` old.
+//! site as at others. In a VO that counts finished jobs alone the list is for the site's own level,
+//! which is active whatever the VO's mode.
 //!
 //! Invariant: nothing but reports goes into a node and nothing but its view comes out; the expected
 //! ends of running jobs are their starts plus the requested times.
@@ -24,7 +24,8 @@ use fairmesh_model::{
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Reported, Rule, SiteConfig, Timing};
 
-use super::{GridSpec, HISTORY, LEAD, UsageSource, UsageTable, WINDOW, rank};
+use super::served::{Given, Served};
+use super::{GridSpec, HISTORY, LEAD, UsageSource, UsageTable, WINDOW};
 use crate::vo::{START, Vo, VoSpec, path, site_id};
 use crate::world::{World, WorldSpec};
 
@@ -37,6 +38,10 @@ pub struct Gossip {
     world: World,
     /// Jobs that have ended and were not reported yet, by site.
     ended: Vec<Vec<UsageRecord>>,
+    accounts: Vec<AccountKey>,
+    served: Served,
+    /// By site.
+    given: Vec<Given>,
 }
 
 impl Gossip {
@@ -56,6 +61,9 @@ impl Gossip {
         Self {
             world,
             ended: vec![Vec::new(); spec.sites],
+            accounts: spec.loads.iter().map(|load| load.account.clone()).collect(),
+            served: spec.served,
+            given: vec![Given::default(); spec.sites],
         }
     }
 
@@ -100,7 +108,7 @@ impl UsageSource for Gossip {
     fn order(
         &mut self,
         site: usize,
-        _now: WallTime,
+        now: WallTime,
         _used: &UsageTable,
         accounts: &[AccountKey],
     ) -> BTreeMap<AccountKey, u64> {
@@ -109,8 +117,13 @@ impl UsageSource for Gossip {
             let entry = view.resolve(&origin(account));
             entry.expect("every account has a rule")
         };
-        let accounts = accounts.iter().map(|of| (of.clone(), entry(of)));
-        rank(view.reader(), accounts)
+        // Factors stay for a round, in which others may come to wait.
+        let asked = match self.served {
+            Served::Exact => accounts,
+            _ => &self.accounts,
+        };
+        let entries: Vec<_> = asked.iter().map(|of| (of.clone(), entry(of))).collect();
+        self.given[site].at(now, self.served, view, &entries)
     }
 }
 

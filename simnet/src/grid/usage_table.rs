@@ -41,6 +41,15 @@ impl UsageTable {
         }
     }
 
+    /// The same sites and leaves, with nothing used.
+    pub fn emptied(&self) -> Self {
+        let row = |rows: &Vec<Row>| vec![Row::default(); rows.len()];
+        Self {
+            leaf_of: self.leaf_of.clone(),
+            rows: self.rows.iter().map(row).collect(),
+        }
+    }
+
     /// How many leaves there are.
     pub fn leaves(&self) -> usize {
         self.leaf_of.len()

@@ -8,12 +8,12 @@
 use std::fmt;
 
 use fairmesh_cluster::{Broker, LeafLoad, Seed, WorkloadError, paper};
-use fairmesh_model::{Millis, UsageMode, WallTime};
+use fairmesh_model::{Millis, UsageMode};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::central::Central;
-use crate::grid::{Gossip, GridSpec, UsageSeries, run};
+use crate::grid::{Gossip, GridSpec, Served, UsageSeries, run};
 use crate::vo::START;
 
 /// The leaf that runs out of work.
@@ -26,6 +26,10 @@ pub const HALF_LEAVES: [&str; 2] = ["P-A2", "P-A3"];
 /// is served 12.6 percent of the Grid, one every 48 s: three days of work come in this time.
 const IDLE_SUBMITS_FOR: Millis = Millis::from_secs(81_648);
 
+/// When it is where the paper's figures 13 and 14 need it: with what waits then it has run out of work
+/// after two hours.
+const IDLE_EARLY_SUBMITS_FOR: Millis = Millis::from_secs(3_400);
+
 /// Who submits what, where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Case {
@@ -35,6 +39,8 @@ pub enum Case {
     Half,
     /// U-B12 runs out of work on the third day.
     Idle,
+    /// U-B12 runs out of work in the second hour.
+    IdleEarly,
 }
 
 /// Who tells a scheduler what was used.
@@ -59,6 +65,8 @@ pub struct Experiment {
     mode: usize,
     /// Who tells schedulers.
     pub knowledge: Knowledge,
+    /// What schedulers are given of what their nodes know.
+    pub served: Served,
 }
 
 /// The usage modes, from what knows least to what knows most.
@@ -101,10 +109,34 @@ impl Experiment {
             case,
             mode: mode.expect("all modes are listed"),
             knowledge,
+            served: Served::Exact,
         }
     }
 
-    /// All that the evaluation needs, those that take longest first.
+    /// What the figures as printed need; where everybody has work everywhere, also as Slurm gets the
+    /// order by rank and in base 200.
+    pub fn printed() -> Vec<Self> {
+        let gossip = Knowledge::Gossip(AGES_S[0]);
+        let runs = [
+            (Case::Steady, gossip),
+            (Case::Half, Knowledge::OwnSite(AGES_S[0])),
+            (Case::Half, gossip),
+            (Case::IdleEarly, gossip),
+        ];
+        let mut all = Vec::new();
+        for (case, knowledge) in runs {
+            for mode in MODES {
+                let exact = Self::new(case, mode, knowledge);
+                all.push(exact);
+                if case == Case::Steady {
+                    all.extend([Served::Slurm, Served::Base200].map(|of| exact.as_served(of)));
+                }
+            }
+        }
+        all
+    }
+
+    /// All that the evaluation's checks and own figures need, those that take longest first.
     pub fn all() -> Vec<Self> {
         let steady = |mode, knowledge| Self::new(Case::Steady, mode, knowledge);
         let predictive = |case, knowledge| Self::new(case, UsageMode::Predictive, knowledge);
@@ -138,6 +170,11 @@ impl Experiment {
     /// The same load and mode under the all-knowing scheduler.
     pub fn central(self) -> Self {
         self.under(Knowledge::Central)
+    }
+
+    /// The same, where schedulers are given something else.
+    pub fn as_served(self, served: Served) -> Self {
+        Self { served, ..self }
     }
 
     /// The same mode and knowledge, where everybody has work everywhere.
@@ -187,6 +224,7 @@ impl Experiment {
         let mut spec = GridSpec::paper(self.mode(), Millis::from_secs(age), extent.duration);
         spec.sites = extent.sites;
         spec.is_shared = !matches!(self.knowledge, Knowledge::OwnSite(_));
+        spec.served = self.served;
         self.change_loads(&mut spec.loads, extent.sites);
         spec
     }
@@ -200,8 +238,13 @@ impl Experiment {
             if self.case == Case::Half && named(load, &HALF_LEAVES) {
                 load.broker = Broker::Restricted((0..sites.div_ceil(2)).collect());
             }
-            if self.case == Case::Idle && named(load, &[IDLE_LEAF]) {
-                load.until_excluded = Some(WallTime(START.0 + IDLE_SUBMITS_FOR.0));
+            let submits_for = match self.case {
+                Case::Idle => IDLE_SUBMITS_FOR,
+                Case::IdleEarly => IDLE_EARLY_SUBMITS_FOR,
+                _ => continue,
+            };
+            if named(load, &[IDLE_LEAF]) {
+                load.until_excluded = Some(START.after(submits_for));
             }
         }
     }
@@ -220,14 +263,21 @@ impl fmt::Display for Experiment {
             Case::Steady => Ok(()),
             Case::Half => f.write_str(", half of the sites"),
             Case::Idle => f.write_str(", U-B12 idle"),
-        }
+            Case::IdleEarly => f.write_str(", U-B12 idle from hour two"),
+        }?;
+        f.write_str(match self.served {
+            Served::Exact => "",
+            Served::Slurm => ", as Slurm gets it",
+            Served::Bits => ", as Slurm gets it by bits",
+            Served::Base200 => ", as Slurm gets it in base 200",
+        })
     }
 }
 
 impl<'de> Deserialize<'de> for Experiment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let mut all = Self::all().into_iter();
+        let mut all = Self::all().into_iter().chain(Self::printed());
         let named = all.find(|experiment| experiment.to_string() == name);
         named.ok_or_else(|| D::Error::custom(format!("there is no experiment `{name}`")))
     }

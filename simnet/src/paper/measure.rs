@@ -77,6 +77,13 @@ impl Entry {
         paper::VOS[self.account.vo] == vo
     }
 
+    /// Whether it is right below the entry of this name; a VO is below nothing.
+    pub fn is_child_of(&self, parent: Option<&str>) -> bool {
+        let above = self.account.path.parent();
+        let vo = paper::VOS[self.account.vo];
+        above.as_ref().map(|above| above.name().unwrap_or(vo)) == parent
+    }
+
     /// The same number for siblings, from 0 for the VOs.
     pub fn group(&self) -> usize {
         match self.level {

@@ -111,32 +111,15 @@ impl Outcome {
         let tasks: Vec<(Experiment, u64)> = tasks
             .flat_map(|experiment| seeds.iter().map(|seed| (*experiment, *seed)))
             .collect();
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(BTreeMap::new());
-        let work = || {
-            // Hundreds of thousands of batches, each read and checked by every site.
-            fairmesh_model::signed::remember_verdicts();
-            fairmesh_model::signed::remember_documents();
-            while let Some((experiment, seed)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let series = experiment.run(extent, Seed(*seed), &|| witness.day());
-                let run = series.map(|series| Run {
-                    measures: measure(&series),
-                    series,
-                });
-                if let Ok(run) = &run {
-                    witness.run(experiment, *seed, &run.measures);
-                }
-                let mut done = done.lock().expect("no other thread has panicked");
-                done.insert((*experiment, *seed), run);
-            }
-        };
-        std::thread::scope(|scope| {
-            (0..threads.max(1)).for_each(|_| drop(scope.spawn(work)));
+        let done: Vec<Result<_, WorkloadError>> = each(&tasks, threads, |(experiment, seed)| {
+            let series = experiment.run(extent, Seed(*seed), &|| witness.day())?;
+            let measures = measure(&series);
+            witness.run(experiment, *seed, &measures);
+            Ok(Run { series, measures })
         });
-        let done = done.into_inner().expect("no thread has panicked");
         let mut runs: BTreeMap<Experiment, Vec<Run>> = BTreeMap::new();
-        for ((experiment, _), run) in done {
-            runs.entry(experiment).or_default().push(run?);
+        for ((experiment, _), run) in tasks.iter().zip(done) {
+            runs.entry(*experiment).or_default().push(run?);
         }
         Ok(Self {
             extent,
@@ -172,6 +155,35 @@ impl Outcome {
         let runs = self.runs.values().flatten();
         runs.map(|run| run.series.jobs).sum()
     }
+}
+
+/// Does `work` on every task, on so many threads; what it gave, in the order of the tasks.
+pub(super) fn each<T: Sync, R: Send>(
+    tasks: &[T],
+    threads: usize,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(BTreeMap::new());
+    let on_thread = || {
+        // Hundreds of thousands of heads, each read and checked by every site.
+        fairmesh_model::signed::remember_verdicts();
+        fairmesh_model::signed::remember_documents();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(index) else {
+                break;
+            };
+            let result = work(task);
+            let mut done = done.lock().expect("no other thread has panicked");
+            done.insert(index, result);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..threads.max(1)).for_each(|_| drop(scope.spawn(on_thread)));
+    });
+    let done = done.into_inner().expect("no thread has panicked");
+    done.into_values().collect()
 }
 
 /// The summary, experiment by experiment.

@@ -123,6 +123,21 @@ fn rates_of_the_last_day_are_checked() {
 }
 
 #[test]
+fn what_is_printed_as_the_end_of_a_band_is_within_it() {
+    let idle = Experiment::new(Case::Idle, MODES[2], Knowledge::Gossip(60));
+    for (rate, fails) in [
+        (60.1, 0),
+        (60.1004, 0),
+        (59.8996, 0),
+        (60.1006, 1),
+        (59.8994, 1),
+    ] {
+        let failed = failing(idle, "P-B1", |of| of.last_day = rate);
+        assert_eq!(failed.len(), fails, "{rate}: {failed:?}");
+    }
+}
+
+#[test]
 fn gossip_may_cost_little() {
     for mode in 0..MODES.len() {
         let table = steady(mode, Knowledge::Table(60));

@@ -5,5 +5,6 @@
 
 mod agreement;
 mod doctored;
+mod printed;
 mod repeat;
 mod support;

@@ -1,0 +1,51 @@
+//! The figures as the paper has them: its entries, its modes, one point an hour.
+
+use simnet::grid::Served;
+use simnet::paper::experiment::Experiment;
+use simnet::paper::outcome::Outcome;
+use simnet::paper::printed;
+
+use crate::support::small;
+
+#[test]
+fn every_figure_has_the_papers_entries_in_the_modes_that_it_names() {
+    let mut experiments = Experiment::printed();
+    experiments.retain(|experiment| experiment.served == Served::Exact);
+    let outcome = Outcome::of(&experiments, small(3), &[1], 2, &()).expect("a valid load");
+    let figures = printed::figures(&outcome);
+    let named = |figure: &simnet::figures::Figure| {
+        let lines = figure.series.iter().map(|line| line.name.as_str());
+        let lines: Vec<&str> = lines.collect();
+        format!("{} {}", figure.name, lines.join(" "))
+    };
+    let (users, projects) = ("U-B11 U-B12 U-B13", "P-A1 P-A2 P-A3");
+    let mut expected = vec![
+        "printed-05-historical VO-A VO-B".to_owned(),
+        format!("printed-06-historical {projects}"),
+        "printed-07-historical P-B1 P-B2".to_owned(),
+        format!("printed-08-historical {users}"),
+        format!("printed-09-active {users}"),
+        format!("printed-10-predictive {users}"),
+    ];
+    let open = [
+        (11, projects),
+        (12, projects),
+        (13, users),
+        (14, "P-B1 P-B2"),
+    ];
+    for (number, entries) in open {
+        let modes = ["historical", "active", "predictive"];
+        expected.extend(modes.map(|mode| format!("printed-{number}-{mode} {entries}")));
+    }
+    let drawn: Vec<String> = figures.iter().map(named).collect();
+    assert_eq!(drawn, expected);
+    for figure in &figures {
+        assert_eq!(figure.series[0].points.len(), 4, "{}", figure.name);
+        let shares = figure.series.iter().map(|line| line.points[3].1);
+        assert!(
+            (shares.sum::<f64>() - 100.0).abs() < 1e-6,
+            "{}",
+            figure.name
+        );
+    }
+}
