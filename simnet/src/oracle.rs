@@ -141,19 +141,19 @@ impl Oracle {
         self.places[site].ledger.corrected(job, now);
     }
 
-    /// A feed lists what runs, and what each job is counted by, if it is: for every VO that asks and that
-    /// the site holds a charter of, and whether it asks for whole jobs; `None` is the owner.
+    /// A feed lists what runs, and what each job is counted by, if it is: for every VO that asks, whether it
+    /// asks for whole jobs, or nothing where the list says that there is nothing; `None` is the owner.
     pub fn listed(
         &mut self,
         site: usize,
-        asking: &BTreeMap<Option<VoId>, bool>,
+        asking: &BTreeMap<Option<VoId>, Option<bool>>,
         jobs: &[(RunningJob, Option<Rc<Terms>>)],
         (now, life, is_acknowledged): (MonoTime, u32, bool),
     ) {
         let told = (life, is_acknowledged);
         self.run(
             site,
-            asking.get(&None).copied().unwrap_or(false),
+            asking.get(&None).copied().flatten().unwrap_or(false),
             jobs,
             told,
         );
@@ -163,7 +163,8 @@ impl Oracle {
         for (vo, whole) in vos {
             let mut amounts = Amounts::new();
             for (job, terms) in jobs {
-                let Some(terms) = terms.as_ref().filter(|terms| terms.account.0 == Some(vo)) else {
+                let terms = terms.as_ref().filter(|terms| terms.account.0 == Some(vo));
+                let Some((whole, terms)) = whole.zip(terms) else {
                     continue;
                 };
                 let record = &job.record;

@@ -127,7 +127,8 @@ impl Site {
                 continue;
             }
             payer.expected = payer.expected.plus(self.expected_of(job, &payer.rules));
-            let run = self.run_of(job, *mark, payer);
+            let mut run = self.run_of(job, *mark, payer);
+            run.retain(|(_, charge)| *charge > 0);
             if !run.is_empty() {
                 running.insert(job_key(&job.record.key), run);
             }

@@ -202,21 +202,22 @@ impl Run {
     }
 
     /// For whom a list says what a site's running jobs count for, and whether as a whole: VOs whose charter
-    /// asks, those whose charter is not here, for which it says that there is nothing, and the owner.
-    fn asking(&self, node: usize) -> BTreeMap<Option<VoId>, bool> {
+    /// asks, and the owner. To those whose charter is not here, or does not list the site, it says that there
+    /// is nothing.
+    fn asking(&self, node: usize) -> BTreeMap<Option<VoId>, Option<bool>> {
         let (place, held) = (self.world.node(node), self.in_force(node));
         let of = |vo: &VoId| {
             let Some(charter) = held.get(vo).map(|held| held.charter) else {
-                return Some((Some(*vo), false));
+                return Some((Some(*vo), None));
             };
             let whole = charter.history == HistoryRule::RunningOnly;
             let asks = whole || charter.usage_mode == UsageMode::Predictive;
             let listed = charter.member(place.id).is_some();
-            (asks && listed).then_some((Some(*vo), whole))
+            asks.then_some((Some(*vo), listed.then_some(whole)))
         };
         let owner = place.config.local_history == HistoryRule::RunningOnly;
         let vos = place.config.vos.values().filter_map(of);
-        vos.chain([(None, owner)]).collect()
+        vos.chain([(None, Some(owner))]).collect()
     }
 
     /// Does what goes wrong, or is put right, and tells whoever keeps books.
