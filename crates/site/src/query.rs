@@ -350,6 +350,11 @@ impl Site {
         self.shares.tree.snapshot()
     }
 
+    /// What time it is by the clock of a connected peer, as it said last.
+    pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
+        self.gossip.clock_of(peer, now)
+    }
+
     /// Whether the tree in force is that of earlier documents or an earlier configuration, while the next
     /// one is fed.
     pub fn is_feeding(&self) -> bool {
