@@ -204,26 +204,27 @@ impl Site {
     pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         for (vo, arrival) in self.gossip.answered(now, from, id, bytes, &mut self.vos) {
             let seen = self.seen(now);
-            if let Arrival::Document(bytes) = arrival {
-                self.absorb_document(now, from, vo, &bytes);
-                continue;
-            }
-            // Only the charter says who is a member, and how long a window is. A head that is judged
-            // without it, even one of this site's own, is refused for good; so nothing is taken, and a later
-            // exchange brings all of it.
-            let Some(held) = self.vos.get_mut(&vo).filter(|held| held.is_founded()) else {
-                continue;
-            };
-            let kinds = held.kinds();
-            let taken = match arrival {
-                Arrival::Document(_) => continue,
-                Arrival::Told => {
+            let held = self.vos.get_mut(&vo).filter(|held| held.is_founded());
+            let taken = match (arrival, held) {
+                (Arrival::Document(bytes), _) => {
+                    self.absorb_document(now, from, vo, &bytes);
+                    continue;
+                }
+                // Only the charter says who is a member, and how long a window is. A head that is judged
+                // without it, even one of this site's own, is refused for good; so nothing is taken, and a
+                // later exchange brings all of it.
+                (_, None) => continue,
+                (Arrival::Told, Some(held)) => {
                     held.caught_up = true;
                     continue;
                 }
-                Arrival::Proof(a, b) => vec![held.replica.take_proof(&a, &b)],
-                Arrival::Head(item) => vec![held.replica.take_item(&kinds, seen, from, item)],
-                Arrival::Parts(id, parts) => {
+                (Arrival::Proof(a, b), Some(held)) => vec![held.replica.take_proof(&a, &b)],
+                (Arrival::Head(item), Some(held)) => {
+                    let kinds = held.kinds();
+                    vec![held.replica.take_item(&kinds, seen, from, item)]
+                }
+                (Arrival::Parts(id, parts), Some(held)) => {
+                    let kinds = held.kinds();
                     held.replica.take_parts(&kinds, now.mono, from, id, parts)
                 }
             };

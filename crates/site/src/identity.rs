@@ -105,9 +105,9 @@ impl Rule {
         if self.vo != account.vo || !is_whose {
             return None;
         }
-        let word = |pattern: &Option<Pattern>| match pattern {
-            Some(Pattern::Exact(word) | Pattern::Prefix(word)) => Some(word.clone()),
-            None => None,
+        let word = |pattern: &Option<Pattern>| {
+            let (Pattern::Exact(word) | Pattern::Prefix(word)) = pattern.as_ref()?;
+            Some(word.clone())
         };
         let mut origin = Origin {
             user: Some(user.to_owned()),

@@ -216,7 +216,8 @@ fn any_entries() -> impl Strategy<Value = BTreeMap<AccountPath, ShareEntry>> {
                 .unwrap_or(AccountPath::root());
             let at = parent.child(&name).expect("short");
             if !shares.keys().any(|path| path.starts_with(&at)) {
-                let at_most = (units % 3 == 0).then_some(Share::WHOLE.min(share));
+                let at_most = Share::from_units(share.units().midpoint(Share::ONE));
+                let at_most = at_most.filter(|_| units % 3 == 0);
                 shares.insert(
                     at,
                     ShareEntry {
