@@ -236,8 +236,9 @@ impl Site {
         let window = self.window(vo);
         let ran_in = |span: &Span| span.start(window) <= end && span.end(window) > start;
         let spans: BTreeSet<Span> = self.own.spans(vo).filter(ran_in).collect();
-        let paths = self.own.sums_in(vo, &spans, None).into_keys();
-        paths.map(|(_, path)| Account { vo, path }).collect()
+        let sums = self.own.sums_in(vo, &spans, None).into_iter();
+        let account = |((_, path), _)| Account { vo, path };
+        sums.map(account).collect()
     }
 
     /// Tells the VO's members of it, with the next head.

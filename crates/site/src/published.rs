@@ -19,8 +19,8 @@ use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_slice};
 /// them can add to an account.
 const RUN_EXPECTED_DAYS_MAX: u64 = 30;
 
-/// Sums by span and account.
-pub(crate) type Sums<P> = BTreeMap<(Span, P), Counters>;
+/// Sums by span and account, in that order.
+pub(crate) type Sums<P> = Vec<((Span, P), Counters)>;
 
 /// A change of what counts of an account in a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,13 +65,21 @@ pub(crate) struct Published {
 
 /// The differences between two sums.
 pub(crate) fn moved<P: Ord + Clone>(before: &Sums<P>, after: &Sums<P>) -> Vec<Moved<P>> {
-    let keys: BTreeSet<&(Span, P)> = before.keys().chain(after.keys()).collect();
-    let of = |sums: &Sums<P>, key| sums.get(key).map_or(0, Counters::net);
-    let all = keys.into_iter().map(|key| Moved {
-        path: key.1.clone(),
-        span: key.0,
-        before: of(before, key),
-        after: of(after, key),
+    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+    let net = |row: Option<&((Span, P), Counters)>| row.map_or(0, |(_, counters)| counters.net());
+    let all = std::iter::from_fn(|| {
+        let (old, new) = (
+            before.peek().map(|row| &row.0),
+            after.peek().map(|row| &row.0),
+        );
+        let key = [old, new].into_iter().flatten().min()?;
+        let (span, path) = key.clone();
+        Some(Moved {
+            span,
+            before: net(before.next_if(|row| row.0 == *key)),
+            after: net(after.next_if(|row| row.0 == *key)),
+            path,
+        })
     });
     all.filter(|moved| moved.before != moved.after).collect()
 }
@@ -122,8 +130,9 @@ impl Published {
         }
         let after = self.sums_in(site, &spans);
         let gross = |sums: &Sums<PathId>| {
-            sums.values()
-                .fold(0u64, |sum, counters| sum.saturating_add(counters.charge))
+            sums.iter().fold(0u64, |sum, (_, counters)| {
+                sum.saturating_add(counters.charge)
+            })
         };
         let taken_back = gross(&before).saturating_sub(gross(&after));
         let before = self.clamp(site, &spans, before, capacity);
@@ -303,7 +312,10 @@ impl Published {
     }
 
     fn sums_in(&self, site: SiteId, spans: &BTreeSet<Span>) -> Sums<PathId> {
-        self.rows_in(site, spans, None).collect()
+        let mut sums: Sums<PathId> = self.rows_in(site, spans, None).collect();
+        // They come day by day, and windows are before days.
+        sums.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        sums
     }
 
     /// What the site's tables of some spans join to, at and below an account.

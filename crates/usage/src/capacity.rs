@@ -8,7 +8,7 @@
 //!
 //! Deliberately not here: what a site's capacity is (its charter says).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use fairmesh_model::{Counters, Span, WindowLength, mutated};
 
@@ -71,25 +71,30 @@ impl Capacity {
         u128::from(self.charge_cores) * slack_ms(windows, length)
     }
 
-    /// Scales a site's sums down to its capacity, span by span. Returns where that was needed.
-    pub fn clamp<P: Ord>(
+    /// Scales a site's sums, which are in the order of their spans, down to its capacity, span by span.
+    /// Returns where that was needed.
+    pub fn clamp<P>(
         &self,
-        sums: &mut BTreeMap<(Span, P), Counters>,
+        sums: &mut [((Span, P), Counters)],
         length: WindowLength,
     ) -> BTreeSet<Span> {
-        let mut totals: BTreeMap<Span, Total> = BTreeMap::new();
-        for ((span, _), counters) in &*sums {
-            totals.entry(*span).or_default().add(*counters);
-        }
-        let clamps = !mutated!(CapacityUnbounded);
-        totals.retain(|span, total| clamps && !self.is_within(*span, *total, length));
-        for ((span, _), counters) in &mut *sums {
-            if let Some(total) = totals.get(span) {
-                let limits = self.limits(span.windows(length), length);
-                *counters = scaled(*counters, limits, *total);
+        let mut beyond = BTreeSet::new();
+        for of_span in sums.chunk_by_mut(|((a, _), _), ((b, _), _)| a == b) {
+            let ((span, _), _) = of_span[0];
+            let mut total = Total::default();
+            for (_, counters) in &*of_span {
+                total.add(*counters);
             }
+            if mutated!(CapacityUnbounded) || self.is_within(span, total, length) {
+                continue;
+            }
+            let limits = self.limits(span.windows(length), length);
+            for (_, counters) in of_span {
+                *counters = scaled(*counters, limits, total);
+            }
+            beyond.insert(span);
         }
-        totals.into_keys().collect()
+        beyond
     }
 
     /// Whether what is said of a span needs no scaling.

@@ -23,9 +23,10 @@ use super::tally::Tally;
 /// Memory for sled's cache of pages. Its default of 1 GiB is more than a whole node needs.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// How often sled's own thread writes what is pending. It frees segments too, so it stays on,
-/// though every write of ours is synced before it returns.
-const FLUSH_EVERY_MS: u64 = 500;
+/// How often sled's own thread writes what is pending. It frees segments too, as many as it can find,
+/// so it stays on, though every write of ours is synced before it returns; and it syncs the file each
+/// time, whether anything was written or not: a disk beside an idle node is woken no more often.
+const FLUSH_EVERY_MS: u64 = 60_000;
 
 /// How often a lock is tried. A node that is restarted may meet the last of its predecessor, and a
 /// process that is being started holds copies of all locks until it has become its program.
