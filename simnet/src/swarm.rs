@@ -9,6 +9,7 @@
 
 mod draw;
 mod faults;
+mod hunted;
 mod load;
 mod options;
 mod pace;

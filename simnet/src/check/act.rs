@@ -38,10 +38,12 @@ impl Run {
 
     /// What time a site's batch system takes it to be.
     pub(super) fn batch_wall(&self, node: usize) -> WallTime {
-        let (now, by) = (
-            self.world.true_wall(),
-            self.options.batch_clock_ms(self.seed, node),
-        );
+        let now = if self.options.one_clock {
+            self.world.now_at(node).wall
+        } else {
+            self.world.true_wall()
+        };
+        let by = self.options.batch_clock_ms(self.seed, node);
         WallTime(now.0.saturating_add_signed(by))
     }
 

@@ -31,6 +31,9 @@ const SWEEP: usize = 3;
 /// Minutes of a safety phase.
 const MINUTES: u64 = 180;
 
+/// The lie that shows most where much is lost: others hear one half of it, or the other.
+const CONTRADICTION: &str = "contradiction";
+
 /// The Grids of a hunt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Grids {
@@ -65,14 +68,30 @@ fn run_of(seed: Seed, grids: Grids) -> Run {
 
 /// The Grid of a seed: few sites and hours, so that a hundred are run where a campaign runs ten. Of four
 /// one is as drawn at some pace, one has more crashes, and two have members that tell `lie`, or each lie
-/// in turn. In every second one a change of windows takes many steps.
+/// in turn. In every second one a change of windows takes many steps. Of sixteen one each has histories that
+/// are shorter than what jobs go back, counts little but what runs, and has batch systems with the wrong
+/// clocks of their nodes.
 fn options_of(seed: Seed, lie: Option<&str>) -> Options {
     let sites = SITES.0 + usize::try_from(seed.0 % SITES.1).unwrap_or(0);
     let mut options = Options::draw_of(seed, sites, Some(MINUTES));
     if seed.0.is_multiple_of(2) {
         options.sweep_entries = SWEEP;
     }
+    if lie == Some(CONTRADICTION) {
+        options = options.with_bad_links();
+    }
+    let options = with_faults(options, seed, lie);
+    match seed.0 % 16 {
+        8 => options.with_what_runs(seed),
+        9 => options.with_short_histories(seed),
+        14 => options.with_one_clock(),
+        _ => options,
+    }
+}
+
+fn with_faults(options: Options, seed: Seed, lie: Option<&str>) -> Options {
     match (seed.0 % 4, lie_of(seed, lie)) {
+        _ if seed.0 % 16 == 9 => options,
         (1, _) => options.with_pace(seed),
         (_, None) if seed.0 % 8 == 6 => options.with_crashes().with_wrong_clocks(),
         (_, None) => options.with_crashes(),

@@ -64,6 +64,7 @@ pub(crate) struct Feeds {
     load: LoadOptions,
     repeat_permille: u64,
     late_permille: u64,
+    ends_first: bool,
 }
 
 impl Feeds {
@@ -82,6 +83,7 @@ impl Feeds {
             load: options.load,
             repeat_permille: options.repeat_permille,
             late_permille: options.late_permille,
+            ends_first: options.ends_first,
         }
     }
 
@@ -94,6 +96,10 @@ impl Feeds {
         }
         let (repeat_permille, load) = (self.repeat_permille, self.load);
         let feed = &mut self.feeds[site];
+        if self.ends_first {
+            feed.running.iter_mut().for_each(|job| job.pass(now));
+            feed.end_jobs();
+        }
         let mut offers = here(&feed.pending, mounted);
         if !feed.answered.is_empty() && feed.random.below(1_000) < repeat_permille {
             let old = feed.answered[feed.random.index(feed.answered.len())].clone();

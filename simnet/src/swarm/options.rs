@@ -28,6 +28,15 @@ pub struct Options {
     /// Whether the clocks of some batch systems are wrong.
     #[serde(default)]
     pub batch_clocks: bool,
+    /// Whether batch systems run on their nodes' machines, and go by the same clock.
+    #[serde(default)]
+    pub one_clock: bool,
+    /// Whether feeds may tell the end of a job before the next list lacks it.
+    #[serde(default)]
+    pub ends_first: bool,
+    /// Hours that every history reaches back; 0 for longer than any run and any wrong clock.
+    #[serde(default)]
+    pub history_hours: u64,
     /// Reports of finished jobs that each site's feed makes in an hour.
     pub reports_per_hour: u64,
     /// Reports of a thousand that repeat an earlier one.
@@ -235,8 +244,8 @@ pub enum ChargingOption {
     Penalty,
 }
 
-/// Kinds of history rules. All reach back further than a run and a wrong clock do; where only running jobs
-/// count usage is kept for some weeks, so it is not drawn where runs or wrong clocks are longer.
+/// Kinds of history rules. Unless they are to be short all reach back further than a run and a wrong clock do;
+/// where only running jobs count usage is kept for some weeks, so it is not drawn where runs or wrong clocks are longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -264,7 +273,7 @@ fn one() -> u64 {
     1
 }
 
-/// Days that every history reaches back: no clock is wrong by more, so nothing is forgotten.
+/// Days that histories reach back unless they are short: no clock is wrong by more, so nothing is forgotten.
 const HISTORY_DAYS: u64 = 450;
 
 /// Cores of each site in the charters: far more than the load can hold.
@@ -298,8 +307,7 @@ impl Options {
 
     /// What all owners decide.
     pub(crate) fn owner(&self) -> OwnerSpec {
-        let horizon = HISTORY_DAYS * 86_400 / self.local_window_s;
-        let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
+        let horizon = self.windows_kept(self.local_window_s);
         OwnerSpec {
             timing: self.timing(),
             local_window: window(self.local_window_s),
@@ -317,7 +325,7 @@ impl Options {
     /// The VOs, with their first documents.
     pub(crate) fn found(&self) -> Vec<Vo> {
         let found = |(index, vo): (usize, &VoOptions)| {
-            let mut spec = vo.spec(index);
+            let mut spec = vo.spec(index, self.windows_kept(vo.window_s));
             for (site, cores) in &mut spec.members {
                 if self.liars.iter().any(|liar| liar.site == *site) {
                     *cores = LIAR_CORES;
@@ -326,6 +334,15 @@ impl Options {
             Vo::found(index, spec).expect("options make valid VOs")
         };
         self.vos.iter().enumerate().map(found).collect()
+    }
+
+    /// Windows of so many seconds that histories reach back.
+    fn windows_kept(&self, window_s: u64) -> u32 {
+        let history_s = match self.history_hours {
+            0 => HISTORY_DAYS * 86_400,
+            hours => hours * 3_600,
+        };
+        u32::try_from((history_s / window_s).max(1)).unwrap_or(u32::MAX)
     }
 
     /// Shortest time between two ticks of one node.
@@ -384,9 +401,7 @@ impl VoOptions {
         shares
     }
 
-    fn spec(&self, index: usize) -> VoSpec {
-        let windows = HISTORY_DAYS * 86_400 / self.window_s;
-        let windows = u32::try_from(windows).expect("windows are a minute or more");
+    fn spec(&self, index: usize, windows: u32) -> VoSpec {
         let valid = match self.expires_hours {
             0 => VALIDITY,
             hours => Millis(DAY.0 + hours * 3_600_000),
@@ -416,7 +431,7 @@ impl HistoryOption {
         match self {
             Self::Windows => HistoryRule::Windows {
                 length: windows.div_ceil(64),
-                count: 64,
+                count: windows.min(64),
                 factor: Share::from_percent(90).expect("at most 100"),
             },
             Self::HalfLife => HistoryRule::HalfLife {

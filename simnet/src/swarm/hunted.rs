@@ -1,0 +1,79 @@
+//! What Grids of hunts have beside what a campaign draws.
+//!
+//! Some faults show only where histories are shorter than what jobs go back, where batch systems share
+//! the wrong clocks of their nodes, or where little but what runs counts. A campaign's draws stay as they
+//! are, so that its seeds are the same runs as before.
+//!
+//! Invariant: what is drawn here shifts nothing of what is drawn elsewhere. Deliberately not here: which
+//! seeds of a hunt have what (`mutants::hunt`).
+
+use fairmesh_cluster::Seed;
+
+use super::{HistoryOption, ModeOption, Options};
+
+/// Hours that short histories reach back: jobs go back eight.
+const HOURS: (u64, u64) = (1, 6);
+
+/// Seconds between two lists of running jobs where there were none.
+const RUNNING_S: u64 = 120;
+
+/// Jobs of a thousand that are suspended or cancelled at a list, at most.
+const UNSETTLED_PERMILLE: u64 = 50;
+
+/// Messages of a thousand that are lost, at least, on bad links.
+const LOSS_PERMILLE: u64 = 300;
+
+impl Options {
+    /// With histories shorter than what jobs go back. What is days late would not count any more, nor what
+    /// a clock a day ahead takes for that, so there is neither.
+    #[must_use]
+    pub fn with_short_histories(mut self, seed: Seed) -> Self {
+        let mut random = seed.stream("swarm short histories");
+        self.history_hours = random.between(HOURS.0, HOURS.1);
+        self.late_permille = 0;
+        self.batch_clocks = false;
+        let faults = &mut self.faults;
+        (faults.clock_jumps, faults.clock_years, faults.clock_drifts) = (0, 0, 0);
+        self.with_long_histories()
+    }
+
+    /// With lists of what runs, reports of ends that come before the next list, and VOs and owners for whom
+    /// nothing else counts; those VOs do not ask for predictions beside it.
+    #[must_use]
+    pub fn with_what_runs(mut self, seed: Seed) -> Self {
+        let mut random = seed.stream("swarm what runs");
+        if self.running_s == 0 {
+            self.running_s = RUNNING_S;
+        }
+        self.ends_first = true;
+        self.faults.clock_years = 0;
+        let load = &mut self.load;
+        load.suspend_permille = load.suspend_permille.min(UNSETTLED_PERMILLE);
+        load.cancel_permille = load.cancel_permille.min(UNSETTLED_PERMILLE);
+        for vo in &mut self.vos {
+            if random.below(2) == 0 {
+                vo.history = HistoryOption::RunningOnly;
+                vo.mode = [ModeOption::Historical, ModeOption::Active][random.index(2)];
+            }
+        }
+        if random.below(3) == 0 {
+            self.local.history = HistoryOption::RunningOnly;
+        }
+        self
+    }
+
+    /// With batch systems that go by the clocks of their nodes, right or wrong.
+    #[must_use]
+    pub fn with_one_clock(mut self) -> Self {
+        self.batch_clocks = false;
+        self.one_clock = true;
+        self
+    }
+
+    /// With links on which much is lost, so that statements reach some and not others.
+    #[must_use]
+    pub fn with_bad_links(mut self) -> Self {
+        self.link.loss_permille = self.link.loss_permille.max(LOSS_PERMILLE);
+        self
+    }
+}
