@@ -121,7 +121,7 @@ impl Gossip {
             answer_proofs(held, &pull.proofs, &mut answer);
             let (heads, more) = held.replica().answer(&vector, room);
             answer.heads = heads;
-            answer.more |= more && !mutated!(MoreUnsaid);
+            answer.more |= more;
             theirs = Some(vector);
         }
         let mine = proof_tags(&held.replica().proofs());

@@ -88,7 +88,8 @@ impl Replica {
     /// The vector as peers are told it: of sites whose changes could not be told, nothing.
     pub(crate) fn asking_vector(&self) -> Vector {
         let mut vector = self.vector();
-        let untold = self.sites.iter().filter(|(_, held)| held.needs_manifest);
+        let is_untold = |held: &Held| held.needs_manifest && !mutated!(UntoldAsKnown);
+        let untold = self.sites.iter().filter(|(_, held)| is_untold(held));
         for (site, _) in untold {
             vector.retain(|(of, _), _| of != site);
         }
