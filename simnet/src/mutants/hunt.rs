@@ -31,9 +31,6 @@ const SWEEP: usize = 3;
 /// Minutes of a safety phase.
 const MINUTES: u64 = 180;
 
-/// The lie that shows most where much is lost: others hear one half of it, or the other.
-const CONTRADICTION: &str = "contradiction";
-
 /// The Grids of a hunt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Grids {
@@ -77,9 +74,7 @@ fn options_of(seed: Seed, lie: Option<&str>) -> Options {
     if seed.0.is_multiple_of(2) {
         options.sweep_entries = SWEEP;
     }
-    if lie == Some(CONTRADICTION) {
-        options = options.with_bad_links();
-    }
+    options = options.with_load_of(lie.unwrap_or_default());
     let options = with_faults(options, seed, lie);
     match seed.0 % 16 {
         8 => options.with_what_runs(seed),

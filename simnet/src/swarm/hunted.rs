@@ -23,6 +23,14 @@ const UNSETTLED_PERMILLE: u64 = 50;
 /// Messages of a thousand that are lost, at least, on bad links.
 const LOSS_PERMILLE: u64 = 300;
 
+/// Longest publish and sync intervals, seconds, and how many publish intervals a heartbeat then is, where
+/// heads are to be rare: less than the time after which a site counts as silent.
+const PUBLISH_S: u64 = 20;
+const HEARTBEAT: u64 = 20;
+
+/// Crashes beside those that are drawn.
+const CRASHES: u64 = 16;
+
 impl Options {
     /// With histories shorter than what jobs go back. What is days late would not count any more, nor what
     /// a clock a day ahead takes for that, so there is neither.
@@ -70,10 +78,24 @@ impl Options {
         self
     }
 
-    /// With links on which much is lost, so that statements reach some and not others.
+    /// With what makes this lie felt, where all liars of a hunt tell it: statements that contradict each other
+    /// must reach some and not others; and what is held back must be a head that is not pushed as what it
+    /// changes, because its site was just started, and that no other follows soon.
     #[must_use]
-    pub fn with_bad_links(mut self) -> Self {
-        self.link.loss_permille = self.link.loss_permille.max(LOSS_PERMILLE);
+    pub fn with_load_of(mut self, lie: &str) -> Self {
+        match lie {
+            "contradiction" => {
+                self.link.loss_permille = self.link.loss_permille.max(LOSS_PERMILLE);
+            }
+            "withheld" => {
+                let timing = &mut self.timing;
+                timing.publish_s = timing.publish_s.min(PUBLISH_S);
+                timing.heartbeat_s = timing.publish_s * HEARTBEAT;
+                timing.sync_s = timing.sync_s.min(PUBLISH_S);
+                self.faults.crashes += CRASHES;
+            }
+            _ => {}
+        }
         self
     }
 }
