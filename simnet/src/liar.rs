@@ -7,7 +7,7 @@
 //! Invariant: whatever liars do, honest sites stay identical, count each other exactly, keep their
 //! bounds of memory and disk, and let a liar move no more than its declared capacity. Each lie is a row
 //! of one table. Liars go on for a while after the heal; those about clocks and questions never stop, and
-//! who contradicts itself tells of no head from the heal on.
+//! who contradicts itself tells of no head any more.
 
 use std::fmt;
 

@@ -66,14 +66,6 @@ impl Liars {
         self.facts.borrow().is_still
     }
 
-    /// Who contradicts himself is silent from the heal on: nothing that he signs any more decides which of
-    /// his heads stays, and what some have not heard of the others have to tell them.
-    fn is_silent(&self, node: usize) -> bool {
-        let contradicts = How::Forged(Forged::Contradiction);
-        let liar = self.of.get(&node);
-        self.facts.borrow().is_calm && liar.is_some_and(|liar| liar.how == contradicts)
-    }
-
     fn sends(&self, from: SiteId, how: Sent) -> bool {
         let liar = self.node_of.get(&from).and_then(|node| self.of.get(node));
         liar.is_some_and(|liar| liar.how == How::Sent(how))
@@ -108,15 +100,18 @@ impl Tamper for Liars {
     }
 
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
-        if self.is_silent(node) {
-            return wire::leave_out_heads(effects);
-        }
         let is_over = self.is_over();
         let Some(liar) = self.of.get_mut(&node) else {
             return;
         };
-        if is_over && liar.how != How::Forged(Forged::AskAgain) {
-            return;
+        match liar.how {
+            How::Forged(Forged::AskAgain) => {}
+            // Nothing that it signs any more decides which of its heads stays.
+            How::Forged(Forged::Contradiction) if is_over => {
+                return wire::leave_out_heads(effects);
+            }
+            _ if is_over => return,
+            _ => {}
         }
         for effect in effects.iter() {
             liar.forger.sees(effect);
