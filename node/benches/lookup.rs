@@ -51,6 +51,7 @@ impl LookupSnapshot for Tree {
             flags: 0,
             generation: 1,
             ranking: 7,
+            step: 250_000_000,
         }
     }
 

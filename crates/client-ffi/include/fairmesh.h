@@ -37,6 +37,9 @@ extern "C" {
 /* In place of an age: the node has never answered. */
 #define FAIRMESH_NEVER_ANSWERED UINT64_MAX
 
+/* Most points of fairmesh_scale's `importance`. */
+#define FAIRMESH_IMPORTANCE_POINTS_MAX 1000000u
+
 /* Most names in a table. */
 #define FAIRMESH_TABLE_NAMES_MAX 65536u
 
@@ -85,7 +88,7 @@ struct fairmesh_state {
 	uint64_t answer_age_ms; /* since the node answered, or FAIRMESH_NEVER_ANSWERED */
 	uint64_t view_age_ms; /* age of the oldest site's data when it answered */
 	uint64_t view_flags; /* what the node warns of: docs/lookup.md */
-	uint64_t revision; /* grows whenever a factor changes */
+	uint64_t revision; /* grows whenever a factor changes, or how far apart they are */
 };
 
 /*
@@ -111,6 +114,30 @@ int fairmesh_table_add(const fairmesh_table *table, const char *user, const char
  */
 int fairmesh_table_factor(const fairmesh_table *table, const char *user, const char *account,
 			  uint32_t *factor, uint64_t *age_ms);
+
+/* How far apart two different factors of the last answer are at the least; 0 where none has said it. */
+uint32_t fairmesh_table_step(const fairmesh_table *table);
+
+/* How factors, and jobs' own importance, are to weigh in a scheduler's points. */
+struct fairmesh_scale {
+	uint32_t weight; /* points of the highest factor */
+	/* Points between the least and the most important of one account's jobs, where there is
+	 * room for them; 0 leaves importance aside, and nice to the scheduler. */
+	uint32_t importance;
+	int64_t min; /* points of account and importance are never below, */
+	int64_t max; /* and never above */
+};
+
+/*
+ * The points of a job, for a scheduler that subtracts the job's nice by itself: those of its
+ * account's factor, in the room up to the next account those of its own importance, and its nice
+ * again as far as that is its importance (-100 to 100). The importance is what the comment (which may
+ * be NULL) says, `fairmesh:importance=150` from 0 to 200, or else 100 - nice. Of two accounts whose
+ * factors differ by `step` at the least, no job of the lower one comes before a job of the other.
+ * FAIRMESH_UNKNOWN as factor gives 0 within the bounds. Does no IO.
+ */
+int64_t fairmesh_points(const struct fairmesh_scale *scale, uint32_t factor, uint32_t step,
+			const char *comment, int64_t nice);
 
 /*
  * Waits until the table's revision is not `seen`, fairmesh_table_wake() is called, or

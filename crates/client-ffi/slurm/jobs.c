@@ -26,8 +26,8 @@ struct found {
 	size_t room;
 	/* The last job's user and account, and what came of them: the next is often of the same. */
 	const job_record_t *last;
-	bool has_site_factor;
-	uint32_t site_factor;
+	bool has_factor;
+	uint32_t factor;
 };
 
 static long now_us(void)
@@ -37,23 +37,38 @@ static long now_us(void)
 	return now.tv_sec * 1000000L + now.tv_nsec / 1000;
 }
 
-bool job_site_factor(const fairmesh_table *table, const struct parameters *parameters,
-		     const job_record_t *job, uint32_t *site_factor)
+/* The factor of the job's account, or FAIRMESH_UNKNOWN; false where the node has not said. */
+static bool account_factor(const fairmesh_table *table, const job_record_t *job, uint32_t *factor)
 {
 	const char *user = people_name(job->user_id);
-	uint32_t factor;
 	if (!user)
 		return false;
-	switch (fairmesh_table_factor(table, user, job->account, &factor, NULL)) {
+	switch (fairmesh_table_factor(table, user, job->account, factor, NULL)) {
 	case FAIRMESH_OK:
-		break;
 	case FAIRMESH_NOT_KNOWN:
-		factor = 0;
-		break;
+		return true;
 	default:
 		return false;
 	}
-	*site_factor = (uint32_t)(NICE_OFFSET + parameters_points(parameters, factor));
+}
+
+/* Slurm subtracts the job's nice from its priority, behind the site factor. */
+static uint32_t site_factor_of(const fairmesh_table *table, const struct parameters *parameters,
+			       const job_record_t *job, uint32_t factor)
+{
+	struct fairmesh_scale scale = parameters_scale(parameters);
+	int64_t nice = job->details ? (int64_t)job->details->nice - NICE_OFFSET : 0;
+	return (uint32_t)(NICE_OFFSET + fairmesh_points(&scale, factor, fairmesh_table_step(table),
+							job->comment, nice));
+}
+
+bool job_site_factor(const fairmesh_table *table, const struct parameters *parameters,
+		     const job_record_t *job, uint32_t *site_factor)
+{
+	uint32_t factor;
+	if (!account_factor(table, job, &factor))
+		return false;
+	*site_factor = site_factor_of(table, parameters, job, factor);
 	return true;
 }
 
@@ -81,11 +96,11 @@ static bool wanted(struct found *found, const job_record_t *job, uint32_t *site_
 {
 	const job_record_t *last = found->last;
 	if (!last || last->user_id != job->user_id || xstrcmp(last->account, job->account))
-		found->has_site_factor = job_site_factor(found->table, found->parameters, job,
-							 &found->site_factor);
+		found->has_factor = account_factor(found->table, job, &found->factor);
 	found->last = job;
-	*site_factor = found->site_factor;
-	return found->has_site_factor;
+	if (found->has_factor)
+		*site_factor = site_factor_of(found->table, found->parameters, job, found->factor);
+	return found->has_factor;
 }
 
 static int look_at(void *record, void *argument)

@@ -5,7 +5,6 @@
  */
 #include "parameters.h"
 
-#include <fairmesh.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,8 @@ struct number {
 };
 
 static const struct number numbers[] = {
-	{ "weight", offsetof(struct parameters, weight), 0, POINTS_MAX },
+	{ "weight", offsetof(struct parameters, weight), 0, WEIGHT_MAX },
+	{ "importance", offsetof(struct parameters, importance), 0, FAIRMESH_IMPORTANCE_POINTS_MAX },
 	{ "min", offsetof(struct parameters, min), -POINTS_MAX, POINTS_MAX },
 	{ "max", offsetof(struct parameters, max), -POINTS_MAX, POINTS_MAX },
 	{ "interval", offsetof(struct parameters, interval_s), 1, 3600 },
@@ -68,7 +68,8 @@ static int take(char *word, struct parameters *parameters, char *error, size_t s
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (!strcmp(word, numbers[i].key))
 			return take_number(&numbers[i], value, parameters, error, size);
-	snprintf(error, size, "`%s` is none of socket, weight, min, max, interval, old, batch", word);
+	snprintf(error, size,
+		 "`%s` is none of socket, weight, importance, min, max, interval, old, batch", word);
 	return -1;
 }
 
@@ -77,6 +78,7 @@ int parameters_parse(const char *text, struct parameters *parameters, char *erro
 	*parameters = (struct parameters){
 		.socket = "/run/fairmesh/lookup.sock",
 		.weight = 1000000000,
+		.importance = 200,
 		.min = 0,
 		.max = POINTS_MAX,
 		.interval_s = 5,
@@ -99,10 +101,12 @@ int parameters_parse(const char *text, struct parameters *parameters, char *erro
 	return outcome;
 }
 
-int64_t parameters_points(const struct parameters *parameters, uint32_t factor)
+struct fairmesh_scale parameters_scale(const struct parameters *parameters)
 {
-	int64_t points = parameters->weight * (int64_t)factor / FAIRMESH_FACTOR_MAX;
-	if (points < parameters->min)
-		return parameters->min;
-	return points > parameters->max ? parameters->max : points;
+	return (struct fairmesh_scale){
+		.weight = (uint32_t)parameters->weight,
+		.importance = (uint32_t)parameters->importance,
+		.min = parameters->min,
+		.max = parameters->max,
+	};
 }

@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
+use fairmesh_client::points::{IMPORTANCE_POINTS_MAX, Own, Scale};
 use fairmesh_client::protocol::UNKNOWN;
 
 use crate::batch;
@@ -71,6 +72,20 @@ pub struct Name {
     pub user: *const c_char,
     /// The batch account; null or empty for none.
     pub account: *const c_char,
+}
+
+/// `struct fairmesh_scale` of the header.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Points {
+    /// Points of the highest factor.
+    pub weight: u32,
+    /// Points between one account's least and most important job.
+    pub importance: u32,
+    /// Points are never below,
+    pub min: i64,
+    /// and never above.
+    pub max: i64,
 }
 
 /// Starts a table; null on a bad argument or where the system gives no thread.
@@ -168,6 +183,52 @@ pub unsafe extern "C" fn fairmesh_table_factor(
             }
         }
         code
+    })
+}
+
+/// How far apart two different factors are at the least; 0 before the node has said.
+///
+/// # Safety
+/// `table` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairmesh_table_step(table: *const FreshTable) -> u32 {
+    guarded(0, || {
+        // SAFETY: as the caller promises.
+        unsafe { table.as_ref() }.map_or(0, |table| table.table().step())
+    })
+}
+
+/// A job's points, for a scheduler that subtracts its nice.
+///
+/// # Safety
+/// `points` is null or may be read; `comment` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fairmesh_points(
+    points: *const Points,
+    factor: u32,
+    step: u32,
+    comment: *const c_char,
+    nice: i64,
+) -> i64 {
+    guarded(0, || {
+        // SAFETY: as the caller promises.
+        let Some(points) = (unsafe { points.as_ref() }) else {
+            return 0;
+        };
+        let bounded = |sum: i64| sum.min(points.max).max(points.min);
+        if factor == UNKNOWN {
+            return bounded(0);
+        }
+        let scale = Scale {
+            range: points.weight,
+            importance: points.importance.min(IMPORTANCE_POINTS_MAX),
+        };
+        // SAFETY: not null, and as the caller promises.
+        let comment = (!comment.is_null()).then(|| unsafe { CStr::from_ptr(comment) });
+        let comment = comment.map(CStr::to_string_lossy).unwrap_or_default();
+        let own = Own::of(nice, &comment);
+        // The bounds are the account's and the digit's: what is given back of nice is not a point more.
+        bounded(scale.account(factor) + scale.digit(step, &own)) + scale.nice(step, &own)
     })
 }
 

@@ -53,7 +53,7 @@ pub struct Freshness {
     pub is_old: bool,
     /// What the last answer rests on.
     pub view: Option<View>,
-    /// Grows whenever a factor changes.
+    /// Grows whenever a factor changes, or how far apart they are.
     pub revision: u64,
     /// Names in the table.
     pub names: usize,
@@ -97,6 +97,8 @@ pub struct Table {
     signals: Mutex<Signals>,
     changed: Condvar,
     round: AtomicU64,
+    /// Of the last answer's ranking.
+    step: AtomicU32,
     old_after: Duration,
 }
 
@@ -108,6 +110,7 @@ impl Table {
             signals: Mutex::default(),
             changed: Condvar::new(),
             round: AtomicU64::new(0),
+            step: AtomicU32::new(0),
             old_after,
         }
     }
@@ -130,6 +133,11 @@ impl Table {
         self.signals().news = true;
         self.changed.notify_all();
         Ok(Found::NotYet)
+    }
+
+    /// How far apart two different factors are at the least; 0 before the node has said.
+    pub fn step(&self) -> u32 {
+        self.step.load(Ordering::Relaxed)
     }
 
     /// Waits until the revision is another than `seen`, [`Table::wake`] is called, or the time is
@@ -222,7 +230,7 @@ impl Table {
     /// Takes the node's answer for the rows from `first` on, as the protocol gives it.
     pub(crate) fn store(&self, first: usize, factors: impl Iterator<Item = u32>, view: View) {
         let rows = self.read();
-        let mut is_changed = false;
+        let mut is_changed = self.step.swap(view.step, Ordering::Relaxed) != view.step;
         for (row, factor) in rows.rows[first..].iter().zip(factors) {
             is_changed |= row.factor.swap(factor, Ordering::Relaxed) != factor;
         }

@@ -88,6 +88,50 @@ fn a_node_that_comes_late_is_found() {
     assert!(fresh.table().error().is_empty());
 }
 
+/// The plug-in's points are those of `fairmesh slurm sync`, within its bounds.
+#[test]
+#[allow(unsafe_code)]
+fn points_are_those_of_the_client() {
+    use fairmesh_client::points::{Own, Scale};
+    use fairmesh_client_ffi::ffi::{Points, fairmesh_points};
+    let scale = Scale {
+        range: 1_000_000,
+        importance: 200,
+    };
+    let step = 1_000_000;
+    let points = |factor, comment: Option<&std::ffi::CStr>, nice, max| {
+        let points = Points {
+            weight: scale.range,
+            importance: scale.importance,
+            min: 5,
+            max,
+        };
+        let comment = comment.map_or(std::ptr::null(), std::ffi::CStr::as_ptr);
+        // SAFETY: both point to what outlives the call, or are null.
+        unsafe { fairmesh_points(&raw const points, factor, step, comment, nice) }
+    };
+    for (comment, words) in [
+        (None, ""),
+        (Some(c"fairmesh:importance=150"), "fairmesh:importance=150"),
+        (Some(c"\xff fairmesh:importance=0"), "fairmesh:importance=0"),
+    ] {
+        for nice in [-500, -100, 0, 30, 100, 500] {
+            let job = scale.job(500_000_000, step, &Own::of(nice, words));
+            assert_eq!(points(500_000_000, comment, nice, i64::MAX), job);
+        }
+    }
+    assert_eq!(
+        points(1_000_000_000, None, 30, 1_000_000),
+        1_000_030,
+        "Slurm takes 30 off"
+    );
+    assert_eq!(
+        points(u32::MAX, Some(c"fairmesh:importance=200"), 100, 9),
+        5,
+        "nobody's"
+    );
+}
+
 #[test]
 fn null_and_nonsense_are_bad_arguments() {
     use fairmesh_client_ffi::ffi::*;

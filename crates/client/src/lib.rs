@@ -1,7 +1,8 @@
 //! How a batch scheduler asks a Fairmesh node for priorities.
 //!
 //! [`protocol`] is the format of `lookup.sock`, byte by byte, pure and shared with the node;
-//! [`client`] is the blocking client on top of it that schedulers link.
+//! [`client`] is the blocking client on top of it that schedulers link; [`points`] says what a factor comes to in
+//! a scheduler's own numbers.
 //!
 //! Invariant: nothing here waits for the network of other sites. A node answers from the view that
 //! it holds, and every answer carries that view's age, so the caller decides what is too old.
@@ -13,6 +14,8 @@
 pub mod protocol;
 
 pub mod client;
+pub mod points;
 
 pub use client::{Client, ClientError, Roster};
+pub use points::{Own, Scale};
 pub use protocol::{Answer, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, View, Who};

@@ -78,6 +78,7 @@
 //! | 7 | uint | flags: 1 a policy has expired; 2 two documents claim one version; 4 a site has signed two heads with one number; 8 no other site can be reached |
 //! | 8 | uint | generation of the handles |
 //! | 9 | uint | number of the ranking that all factors are of; another one has another number |
+//! | 10 | uint | step: how far apart two different factors of that ranking are at the least |
 //!
 //! All rows of one answer come from one view.
 //!
@@ -117,12 +118,12 @@
 //! The answer, if the factor is 750,000,000:
 //!
 //! ```text
-//! 00 00 00 50                         length of the body: 80
+//! 00 00 00 56                         length of the body: 86
 //! a5                                  map of 5
 //!   01 01                             version 1
 //!   02 07                             id 7
 //!   03 00                             answered
-//!   04 a9                             the view, a map of 9
+//!   04 aa                             the view, a map of 10
 //!     01 1b 00 00 01 93 4a 6d 8c 00   as of 1,732,120,513,536 ms
 //!     02 19 11 94                     the oldest data are 4,500 ms old
 //!     03 02                           2 sites whose usage is known
@@ -132,6 +133,7 @@
 //!     07 00                           nothing to warn of
 //!     08 05                           generation 5
 //!     09 07                           ranking 7
+//!     0a 1a 0e e6 b2 80               factors differ by 250,000,000 or more
 //!   05 44 2c b4 17 80                 one factor
 //! ```
 //!

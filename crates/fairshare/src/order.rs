@@ -34,6 +34,7 @@ pub struct Order {
     projection: Box<dyn Projection>,
     ranking: Ranking,
     factors: Vec<Share>,
+    step: u32,
 }
 
 /// An entry and its place.
@@ -110,7 +111,7 @@ impl Order {
         entries.sort_unstable_by(|a, b| b.cmp(a));
         let (mut ranks, mut count) = (vec![0; entries.len()], 0);
         let (mut factors, mut least) = (vec![Share::ZERO; entries.len()], Share::WHOLE);
-        let mut above = None;
+        let (mut above, mut last, mut step) = (None, None, Share::ONE);
         for (priority, entry) in entries {
             count += u32::from(above.replace(priority) != Some(priority));
             ranks[entry.index()] = count;
@@ -119,6 +120,10 @@ impl Order {
             let context = Context::of(&snapshot, entry);
             least = least.min(projection.factor(&priority, &context));
             factors[entry.index()] = least;
+            let before = last.replace(least).unwrap_or(least);
+            if before > least {
+                step = step.min(before.units() - least.units());
+            }
         }
         let ranking = Ranking { ranks, count };
         Self {
@@ -126,6 +131,7 @@ impl Order {
             projection,
             ranking,
             factors,
+            step,
         }
     }
 
@@ -152,6 +158,12 @@ impl Order {
     /// The factor of `entry`.
     pub fn factor(&self, entry: EntryId) -> Share {
         self.factors[entry.index()]
+    }
+
+    /// How far apart two different factors are at the least, in units of a share; the whole where all are
+    /// equal. So much belongs to the jobs of each entry, for their own importance.
+    pub const fn step(&self) -> u32 {
+        self.step
     }
 
     /// The priority of `entry`.

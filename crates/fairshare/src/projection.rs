@@ -9,7 +9,7 @@
 use std::fmt;
 
 use ethnum::{I256, U256};
-use fairmesh_model::Share;
+use fairmesh_model::{Importance, Share};
 
 use crate::deviation::DeviationVector;
 use crate::tree::{EntryId, Snapshot};
@@ -28,9 +28,6 @@ pub use rank::RankProjection;
 
 /// Decimals that no projection exceeds.
 const DECIMALS_MAX: u8 = 36;
-
-/// Most important a user can call one of his jobs.
-pub const IMPORTANCE_MAX: u8 = 200;
 
 /// What a projection may know beside the vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,12 +80,13 @@ pub struct Priority {
 
 /// A priority with a job's own importance as its last digit.
 ///
-/// The importance orders jobs of one priority, that is of one user (and of users in an exact tie,
-/// which have to be ordered somehow), and nothing else.
+/// The importance orders jobs of one priority, that is of one entry (and of entries in an exact tie,
+/// which have to be ordered somehow), and nothing else: it is compared behind the priority, and never added
+/// to it, so no projection's cut or rounding lets it reach a digit above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobPriority {
     priority: Priority,
-    importance: u8,
+    importance: Importance,
 }
 
 impl Priority {
@@ -116,12 +114,12 @@ impl Priority {
         self.decimals
     }
 
-    /// This priority with a job's importance from 0 to [`IMPORTANCE_MAX`]; `None` above.
-    pub fn with_importance(self, importance: u8) -> Option<JobPriority> {
-        (importance <= IMPORTANCE_MAX).then_some(JobPriority {
+    /// This priority with a job's importance as its last digit.
+    pub const fn with_importance(self, importance: Importance) -> JobPriority {
+        JobPriority {
             priority: self,
             importance,
-        })
+        }
     }
 }
 
@@ -146,7 +144,7 @@ impl fmt::Display for Priority {
 impl fmt::Display for JobPriority {
     /// The priority and the importance, as in `5020083+100`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{}", self.priority, self.importance)
+        write!(f, "{}+{}", self.priority, self.importance.get())
     }
 }
 

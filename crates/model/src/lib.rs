@@ -13,6 +13,7 @@ pub mod mutant;
 
 pub mod factor;
 pub mod ids;
+pub mod importance;
 pub mod path;
 pub mod time;
 pub mod units;
@@ -29,6 +30,7 @@ pub use documents::{
 };
 pub use factor::Factor;
 pub use ids::{ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
+pub use importance::Importance;
 pub use path::AccountPath;
 pub use record::{JobKey, Origin, Placement, RunningJob, UsageRecord};
 pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};

@@ -6,7 +6,7 @@
 //!
 //! Deliberately not here: whether it is charged ([`crate::ChargeRule`]).
 
-use fairmesh_model::{JobKey, Millis, Origin, UsageRecord, WallTime};
+use fairmesh_model::{Importance, JobKey, Millis, Origin, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Reason;
@@ -121,6 +121,9 @@ pub struct BatchRecord {
     /// Priority in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,
+    /// How important it was to its user, 0 to 200, where he said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub importance: Option<Importance>,
 }
 
 impl BatchRecord {
@@ -159,6 +162,7 @@ impl BatchRecord {
             hosts: None,
             machine: None,
             priority: None,
+            importance: None,
         }
     }
 

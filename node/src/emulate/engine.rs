@@ -17,6 +17,7 @@ use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, Wi
 
 use super::choice::ProjectionName;
 use super::decimal::decimal;
+use super::jobs::{EmulatedJob, Jobs};
 use super::tree::ShareTree;
 use super::usage::{Charges, UsageError};
 
@@ -40,6 +41,9 @@ pub enum Unknown {
 pub struct Emulated {
     /// The entries.
     pub entries: Vec<EmulatedEntry>,
+    /// Jobs that were named, in the order in which they are served.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<EmulatedJob>,
 }
 
 /// One entry; numbers as decimal text, shares and deviations in percent.
@@ -67,6 +71,28 @@ pub struct EmulatedEntry {
 pub fn emulate(
     tree: &ShareTree,
     charges: &Charges,
+    distance: Distance,
+    projection: ProjectionName,
+    unknown: Unknown,
+) -> Result<Emulated, UsageError> {
+    emulate_jobs(
+        tree,
+        charges,
+        &Jobs::default(),
+        distance,
+        projection,
+        unknown,
+    )
+}
+
+/// As [`emulate`], with jobs that wait: each behind its entry's priority has its importance.
+///
+/// # Errors
+/// As [`emulate`], and where a job's path is unknown.
+pub fn emulate_jobs(
+    tree: &ShareTree,
+    charges: &Charges,
+    jobs: &Jobs,
     distance: Distance,
     projection: ProjectionName,
     unknown: Unknown,
@@ -105,12 +131,16 @@ pub fn emulate(
     let lists_root = tree.lists_root() || charges.charges.contains_key(&root);
     let snapshot = writer.snapshot();
     let projection = projection.prepare(&snapshot);
-    Ok(report(&Order::of(snapshot, projection), lists_root))
+    let order = Order::of(snapshot, projection);
+    Ok(Emulated {
+        entries: report(&order, lists_root),
+        jobs: jobs.served(&order, &reader)?,
+    })
 }
 
-fn unknown_path(reader: &TreeReader, path: &AccountPath, deepest: EntryId) -> String {
+pub(super) fn unknown_path(reader: &TreeReader, path: &AccountPath, deepest: EntryId) -> String {
     format!(
-        "`{path}` is not in the tree; the deepest entry above it is `{}`: charge that, or add \
+        "`{path}` is not in the tree; the deepest entry above it is `{}`: name that, or add \
          `\"{path}\" = <percent>` to the tree",
         reader.path(deepest)
     )
@@ -128,7 +158,7 @@ fn booked(entry: EntryId, charge: u128) -> [UsageItem; 2] {
     [item(NOW.0, charge >> 32), item(NOW.0 - UNIT_AGE, low)]
 }
 
-fn report(order: &Order, lists_root: bool) -> Emulated {
+fn report(order: &Order, lists_root: bool) -> Vec<EmulatedEntry> {
     let snapshot = order.snapshot();
     let listed: Vec<EntryId> = snapshot
         .ids()
@@ -136,7 +166,7 @@ fn report(order: &Order, lists_root: bool) -> Emulated {
         .collect();
     let mut ranked = order.ranking().among(&listed);
     ranked.sort_unstable_by_key(|item| item.entry);
-    let entries = ranked
+    ranked
         .iter()
         .map(|item| {
             let vector = snapshot.vector(item.entry);
@@ -150,8 +180,7 @@ fn report(order: &Order, lists_root: bool) -> Emulated {
                 rank: item.rank,
             }
         })
-        .collect();
-    Emulated { entries }
+        .collect()
 }
 
 /// Target and actual share in percent. The root should have all of what there is.

@@ -12,6 +12,7 @@
 pub mod choice;
 pub mod decimal;
 pub mod engine;
+pub mod jobs;
 pub mod tree;
 pub mod usage;
 
@@ -24,7 +25,8 @@ use anyhow::Context as _;
 use fairmesh_model::Distance;
 
 pub use choice::ProjectionName;
-pub use engine::{Emulated, EmulatedEntry, Unknown, emulate};
+pub use engine::{Emulated, EmulatedEntry, Unknown, emulate, emulate_jobs};
+pub use jobs::{EmulatedJob, Jobs};
 pub use tree::ShareTree;
 pub use usage::Charges;
 
@@ -40,7 +42,12 @@ TREE.toml lists shares in percent of the parent:
 
 USAGE.csv lists charges, which are whole numbers of any one unit; repeated paths add up:
     path,charge
-    /VO-A/P-A1,3600000")]
+    /VO-A/P-A1,3600000
+
+JOBS.csv lists jobs, with an importance from 0 to 200 (100 where it is empty), which orders jobs of one
+entry:
+    path,job,importance
+    /VO-A/P-A1,4711,150")]
 pub struct EmulateArgs {
     /// The share tree
     #[arg(long, value_name = "TREE.toml")]
@@ -48,6 +55,9 @@ pub struct EmulateArgs {
     /// The charges
     #[arg(long, value_name = "USAGE.csv")]
     pub usage: PathBuf,
+    /// Jobs that wait: show these instead, in the order in which they are served
+    #[arg(long, value_name = "JOBS.csv")]
+    pub jobs: Option<PathBuf>,
     /// How a deviation is measured: absolute, relative, or mix:K, which is
     /// K x absolute + (1 - K) x relative with K from 0 to 1
     #[arg(long, default_value = "absolute", value_parser = choice::parse_distance)]
@@ -64,9 +74,14 @@ pub struct EmulateArgs {
 pub fn run(args: &EmulateArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let tree = ShareTree::parse(&read(&args.policy)?, &args.policy.display().to_string())?;
     let charges = Charges::parse(&read(&args.usage)?, &args.usage.display().to_string())?;
-    let emulated = emulate(
+    let jobs = match &args.jobs {
+        Some(file) => Jobs::parse(&read(file)?, &file.display().to_string())?,
+        None => Jobs::default(),
+    };
+    let emulated = emulate_jobs(
         &tree,
         &charges,
+        &jobs,
         args.distance,
         args.projection,
         Unknown::Refuse,

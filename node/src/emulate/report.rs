@@ -9,6 +9,7 @@ use fairmesh_model::AccountPath;
 
 use super::decimal::cut;
 use super::{EmulateArgs, Emulated};
+use crate::control::clean;
 use crate::output::{Align, Table, write_json};
 
 /// Name and version of the JSON.
@@ -23,6 +24,9 @@ pub(super) fn write(
 ) -> anyhow::Result<()> {
     if args.output.json {
         return write_json(out, SCHEMA, emulated);
+    }
+    if args.jobs.is_some() {
+        return jobs(emulated, args, out);
     }
     let mut table = Table::new(&[
         ("Entry", Align::Left),
@@ -53,6 +57,26 @@ pub(super) fn write(
             deviation.join(if exact { "," } else { "  " }),
             number(&entry.priority),
             entry.rank.to_string(),
+        ]);
+    }
+    Ok(table.write(out, &args.output)?)
+}
+
+fn jobs(emulated: &Emulated, args: &EmulateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        ("Job", Align::Left),
+        ("Entry", Align::Left),
+        ("Importance", Align::Right),
+        ("Priority", Align::Right),
+        ("Rank", Align::Right),
+    ]);
+    for job in &emulated.jobs {
+        table.row([
+            clean(&job.job),
+            job.path.to_string(),
+            job.importance.get().to_string(),
+            job.priority.clone(),
+            job.rank.to_string(),
         ]);
     }
     Ok(table.write(out, &args.output)?)

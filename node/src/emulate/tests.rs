@@ -156,6 +156,7 @@ fn the_paper_s_figure_comes_out_of_files() {
     let mut args = EmulateArgs {
         policy,
         usage,
+        jobs: None,
         distance: Distance::Absolute,
         projection: ProjectionName::Bits,
         output: OutputArgs::default(),

@@ -15,6 +15,9 @@ pub const CHARGE_MAX: u128 = (1 << 96) - 1;
 /// Largest sum of all charges: keeps every fraction that is printed within 256 bits.
 pub const SUM_MAX: u128 = (1 << 120) - 1;
 
+/// The columns of the file.
+const HEADER: &str = "path,charge";
+
 /// Charges by path, and where each first stood.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Charges {
@@ -55,15 +58,15 @@ impl Charges {
             .from_reader(text.as_bytes());
         let header = reader
             .headers()
-            .map_err(|csv| error(line_of(&csv), csv_problem(&csv)))?;
-        if header.iter().ne(["path", "charge"]) {
-            let problem = "the first line must be the header `path,charge`".to_owned();
+            .map_err(|csv| error(line_of(&csv), csv_problem(&csv, HEADER)))?;
+        if header.iter().ne(HEADER.split(',')) {
+            let problem = format!("the first line must be the header `{HEADER}`");
             return Err(error(1, problem));
         }
         let mut charges: BTreeMap<AccountPath, Charge> = BTreeMap::new();
         let mut sum = 0u128;
         for record in reader.records() {
-            let record = record.map_err(|csv| error(line_of(&csv), csv_problem(&csv)))?;
+            let record = record.map_err(|csv| error(line_of(&csv), csv_problem(&csv, HEADER)))?;
             let line = record.position().map_or(0, csv::Position::line);
             let path =
                 AccountPath::parse(&record[0]).map_err(|bad| error(line, bad.to_string()))?;
@@ -113,14 +116,15 @@ fn too_much() -> String {
     )
 }
 
-fn line_of(error: &csv::Error) -> u64 {
+pub(super) fn line_of(error: &csv::Error) -> u64 {
     error.position().map_or(1, csv::Position::line)
 }
 
-fn csv_problem(error: &csv::Error) -> String {
+pub(super) fn csv_problem(error: &csv::Error, columns: &str) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { len, .. } => {
-            format!("{len} fields instead of the two of `path,charge`")
+            let wanted = columns.split(',').count();
+            format!("{len} fields instead of the {wanted} of `{columns}`")
         }
         _ => error.to_string(),
     }

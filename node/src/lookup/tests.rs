@@ -44,6 +44,7 @@ impl LookupSnapshot for Users {
             flags: View::ALONE,
             generation: 0,
             ranking: 7,
+            step: 250_000_000,
         }
     }
 

@@ -93,10 +93,11 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
         let projection = (self.projection)();
         let (view, mut rests_on) = self.node.ask(seen).await?;
         let version = view.reader().version();
-        let (generation, ranking) = last.map_or((0, 0), |last| {
-            (last.rests_on.generation, last.rests_on.ranking)
-        });
-        (rests_on.generation, rests_on.ranking) = (generation, ranking);
+        if let Some(last) = last.map(|last| &last.rests_on) {
+            rests_on.generation = last.generation;
+            rests_on.ranking = last.ranking;
+            rests_on.step = last.step;
+        }
         let is_of = |view: &Arc<View>| last.filter(|last| Arc::ptr_eq(&last.view, view));
         let same =
             is_of(&view).filter(|last| (last.version, last.projection) == (version, projection));
@@ -119,6 +120,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
         self.took = began.elapsed();
         rests_on.generation += u64::from(is_of(&view).is_none());
         rests_on.ranking += 1;
+        rests_on.step = order.step();
         let references = order.snapshot().references();
         rests_on.reference_window = references.first().copied().unwrap_or(Window(0));
         Ok(Arc::new(Served {
@@ -163,6 +165,7 @@ fn seen(site: &Site, now: fairmesh_model::Now) -> (Arc<View>, protocol::View) {
         flags: flags(site.health(now)),
         generation: 0,
         ranking: 0,
+        step: 0,
     };
     (view, rests_on)
 }

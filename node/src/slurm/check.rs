@@ -1,5 +1,5 @@
 //! `fairmesh slurm check`: who of the cluster's users and accounts maps where, and who nowhere; and
-//! whether the range of site factors keeps apart whom the node keeps apart.
+//! whether the range of site factors keeps apart whom the node keeps apart, with room for importance.
 //!
 //! The names are slurmdbd's where it runs, and those of the queue elsewhere. Invariant: the answer is
 //! the node's own, by the rules that it counts with. Exit 1 if somebody maps nowhere.
@@ -10,11 +10,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fairmesh_client::{Client, LOOKUP_BATCH_MAX, Names, Who};
+use fairmesh_client::{Client, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Scale, Who};
 
 use super::Place;
 use super::cluster::{Cluster, Finished};
-use super::plan::scaled;
 use super::runner::Runner;
 use super::{follow, queue};
 use crate::ask::Control;
@@ -49,7 +48,7 @@ pub(super) async fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
     let people = tokio::task::block_in_place(|| people(place))?;
-    let factors = tokio::task::block_in_place(|| factors(place, &people))?;
+    let (factors, step) = tokio::task::block_in_place(|| factors(place, &people))?;
     let control = Control::new(place.control.clone());
     let mut table = Table::new(&[
         ("User", Align::Left),
@@ -90,8 +89,9 @@ pub(super) async fn run(
             ""
         }
     );
-    if let Some(words) = merged(&factors, place.settings.range) {
-        eprintln!("{words}");
+    let scale = &place.settings.scale;
+    for words in [merged(&factors, scale), cramped(step, scale)] {
+        words.iter().for_each(|words| eprintln!("{words}"));
     }
     Ok(if nowhere == 0 {
         Exit::Success
@@ -137,24 +137,42 @@ fn people(place: &Place) -> anyhow::Result<Vec<Person>> {
 }
 
 /// What to say where site factors merge accounts that have different factors.
-fn merged(factors: &[Option<u32>], range: u32) -> Option<String> {
+fn merged(factors: &[Option<u32>], scale: &Scale) -> Option<String> {
     let different: BTreeSet<u32> = factors.iter().copied().flatten().collect();
-    let site_factors: BTreeSet<i64> = different.iter().map(|it| scaled(*it, range)).collect();
+    let site_factors: BTreeSet<i64> = different.iter().map(|it| scale.account(*it)).collect();
     let merged = different.len() - site_factors.len();
     (merged > 0).then(|| {
         format!(
-            "of {} different factors, site factors from 0 to {range} keep {} apart: accounts that share one \
+            "of {} different factors, site factors from 0 to {} keep {} apart: accounts that share one \
              start in Slurm's own order; a larger `range` in [slurm] keeps them apart",
             different.len(),
+            scale.range,
             site_factors.len()
         )
     })
 }
 
-/// The factor of each whom the node knows.
-fn factors(place: &Place, people: &[Person]) -> anyhow::Result<Vec<Option<u32>>> {
+/// What to say where importance has less room than it is to have. `step` is how far apart factors are.
+fn cramped(step: u32, scale: &Scale) -> Option<String> {
+    let (room, wanted) = (scale.room(step), scale.importance);
+    (room < i64::from(wanted)).then(|| {
+        let most = if room > 0 {
+            format!("{room} points of site factor, not {wanted}")
+        } else {
+            "no room, and nice goes beyond one account's jobs".to_owned()
+        };
+        format!(
+            "between neighbouring accounts lie {} points of site factor: the importance of jobs has {most}; \
+             a larger `range` in [slurm] gives it more, `importance = 0` leaves it aside",
+            scale.account(step)
+        )
+    })
+}
+
+/// The factor of each whom the node knows, and how far apart different ones are at the least.
+fn factors(place: &Place, people: &[Person]) -> anyhow::Result<(Vec<Option<u32>>, u32)> {
     let mut client = Client::connect(&place.lookup, LOOKUP_MAX)?;
-    let mut factors = Vec::new();
+    let (mut factors, mut step) = (Vec::new(), FACTOR_MAX);
     for batch in people.chunks(LOOKUP_BATCH_MAX) {
         let who: Vec<Who<'_>> = batch
             .iter()
@@ -168,21 +186,54 @@ fn factors(place: &Place, people: &[Person]) -> anyhow::Result<Vec<Option<u32>>>
             })
             .collect();
         let answer = client.lookup(&who)?;
+        step = step.min(answer.view.step);
         factors.extend(answer.factors());
     }
-    Ok(factors)
+    Ok((factors, step))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn scale(range: u32) -> Scale {
+        Scale {
+            range,
+            importance: 200,
+        }
+    }
+
+    #[test]
+    fn a_range_without_room_for_importance_is_said() {
+        let step = FACTOR_MAX / 1_000;
+        assert_eq!(cramped(step, &scale(1_000_000)), None);
+        let words = cramped(step, &scale(100_000)).expect("99 points");
+        assert!(
+            words.starts_with("between neighbouring accounts lie 100 points"),
+            "{words}"
+        );
+        assert!(
+            words.contains("has 99 points of site factor, not 200;"),
+            "{words}"
+        );
+        let words = cramped(step, &scale(1_000)).expect("none");
+        assert!(
+            words.contains("lie 1 points") && words.contains("has no room"),
+            "{words}"
+        );
+        let off = Scale {
+            importance: 0,
+            ..scale(1_000)
+        };
+        assert_eq!(cramped(step, &off), None);
+    }
+
     #[test]
     fn a_range_that_merges_accounts_is_said() {
         let third = |part: u32| Some(fairmesh_client::FACTOR_MAX / 3 * part);
         let factors = [third(1), third(2), third(3), third(3), None];
-        assert_eq!(merged(&factors, 1_000), None);
-        let words = merged(&factors, 1).expect("two are one");
+        assert_eq!(merged(&factors, &scale(1_000)), None);
+        let words = merged(&factors, &scale(1)).expect("two are one");
         assert!(words.starts_with("of 3 different factors"), "{words}");
         assert!(words.contains("from 0 to 1 keep 1 apart"), "{words}");
     }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{JobKey, Millis, Origin, WallTime};
+use fairmesh_model::{Importance, JobKey, Millis, Origin, WallTime};
 use fairmesh_records::{BatchRecord, Format, JobState};
 
 use super::cursor::Cursor;
@@ -36,14 +36,21 @@ pub(super) fn finished(
     let whole = |record: &BatchRecord| {
         let mut record = record.clone();
         cluster.clone_into(&mut record.key.cluster);
+        let name = format!("{}-{}", record.key.job, record.key.instance);
+        let queued = ended.get(&name).copied();
+        record.importance = record.importance.or(queued.and_then(importance));
         if record.wall.is_none() {
-            let name = format!("{}-{}", record.key.job, record.key.instance);
             let stopped = cursor.suspended.get(&name).copied().unwrap_or(0);
-            record.wall = without_suspension(&record, ended.get(&name).copied(), stopped);
+            record.wall = without_suspension(&record, queued, stopped);
         }
         record
     };
     taken.map(whole).collect()
+}
+
+/// How important its user called it; none where he did not.
+fn importance(job: &Job) -> Option<Importance> {
+    Some(job.own.importance).filter(|it| *it != Importance::default())
 }
 
 /// From start to end without the time for which the job was stopped, as far as the queue shows it or
@@ -86,6 +93,7 @@ fn of_queue(job: &Job, cluster: &str) -> BatchRecord {
     record.gpus = Some(job.gpus).filter(|gpus| *gpus > 0);
     record.memory_mib = Some(job.mem_mib).filter(|memory| *memory > 0);
     record.hosts.clone_from(&job.host);
+    record.importance = importance(job);
     record
 }
 
@@ -111,6 +119,7 @@ fn mark(job: u64, submit: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fairmesh_client::Own;
     use fairmesh_records::{ChargeRule, WallRule};
 
     use super::*;
@@ -153,6 +162,7 @@ mod tests {
             account: Some("cms".to_owned()),
             group: None,
             user: "ann".to_owned(),
+            own: Own::of(0, "fairmesh:importance=150"),
         }
     }
 
@@ -176,6 +186,9 @@ mod tests {
             .map(|record| charged_s(record, WallRule::Held))
             .collect();
         assert_eq!(held, [70, 60, 100], "by the queue, by memory, by the file");
+        let said = records.iter().map(|it| it.importance.map(Importance::get));
+        let said: Vec<_> = said.collect();
+        assert_eq!(said, [Some(150), None, None], "the queue alone knows it");
         assert_eq!(charged_s(&records[0], WallRule::Span), 100);
         assert!(records.iter().all(|record| record.key.cluster == "alpha"));
     }
@@ -198,5 +211,6 @@ mod tests {
         assert_eq!(record.submit, Some(WallTime::from_unix_secs(START - 4)));
         assert_eq!(record.span(), Some(Millis::from_secs(100)));
         assert_eq!(charged_s(record, WallRule::Held), 70);
+        assert_eq!(record.importance.map(Importance::get), Some(150));
     }
 }

@@ -4,13 +4,15 @@
 //! the order of all accounts is right; so ageing usage does not rewrite the whole queue each round.
 //!
 //! Invariants: after all updates are done, of two accounts the one with the higher factor has the
-//! higher site factor, and equal factors have equal ones up to the granularity; held jobs and accounts
-//! that the node does not know are never touched; the most important job comes first.
+//! higher site factors, and of one account's jobs the more important one; equal ones have equal site
+//! factors up to the granularity. All of it before Slurm subtracts nice: what it is given back of that
+//! is added behind. Held jobs and accounts that the node does not know are never touched; the job with
+//! the highest site factor comes first.
 //! Deliberately not here: asking and telling (`sync`).
 
 use std::collections::BTreeMap;
 
-use fairmesh_client::FACTOR_MAX;
+use fairmesh_client::{Own, Scale};
 
 /// A waiting job, as far as priorities go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct Waiting {
     pub current: Option<i64>,
     /// Its account's factor; none where the node does not know the account.
     pub factor: Option<u32>,
+    /// What it says of itself.
+    pub own: Own,
     /// Held by its user or an administrator.
     pub held: bool,
 }
@@ -40,34 +44,38 @@ pub struct Update {
     pub to: i64,
 }
 
-/// The site factor of a factor.
-pub fn scaled(factor: u32, range: u32) -> i64 {
-    let scaled = u64::from(factor.min(FACTOR_MAX)) * u64::from(range) / u64::from(FACTOR_MAX);
-    i64::try_from(scaled).unwrap_or(i64::MAX)
+/// A job on its level, without what Slurm is given back of its nice.
+struct Placed<'a> {
+    job: &'a Waiting,
+    /// Its site factor, if it is known, less that.
+    current: Option<i64>,
+    nice: i64,
 }
 
-/// The updates that bring Slurm's queue in line with the factors, the most important job first.
-pub fn plan(jobs: &[Waiting], range: u32, granularity: u32) -> Vec<Update> {
-    let mut levels: BTreeMap<i64, Vec<&Waiting>> = BTreeMap::new();
+/// The updates that bring Slurm's queue in line with factors that differ by `step` at the least, the
+/// highest site factor first.
+pub fn plan(jobs: &[Waiting], scale: &Scale, step: u32, granularity: u32) -> Vec<Update> {
+    let mut levels: BTreeMap<i64, Vec<Placed<'_>>> = BTreeMap::new();
     for job in jobs.iter().filter(|job| !job.held) {
         if let Some(factor) = job.factor {
-            levels.entry(scaled(factor, range)).or_default().push(job);
+            let exact = scale.account(factor) + scale.digit(step, &job.own);
+            let nice = scale.nice(step, &job.own);
+            let current = job.current.map(|now| now - nice);
+            let placed = Placed { job, current, nice };
+            levels.entry(exact).or_default().push(placed);
         }
     }
     let kept = keepable(&levels, i64::from(granularity));
     let mut updates = Vec::new();
     for ((exact, jobs), kept) in levels.iter().zip(kept).rev() {
-        for job in jobs {
-            let stays = kept
-                && job
-                    .current
-                    .is_some_and(|now| near(now, *exact, granularity));
-            if !stays && job.current != Some(*exact) {
+        for Placed { job, current, nice } in jobs {
+            let stays = kept && current.is_some_and(|now| near(now, *exact, granularity));
+            if !stays && *current != Some(*exact) {
                 updates.push(Update {
                     id: job.id,
                     target: job.target.clone(),
                     from: job.current,
-                    to: *exact,
+                    to: exact + nice,
                 });
             }
         }
@@ -81,11 +89,11 @@ fn near(now: i64, exact: i64, granularity: u32) -> bool {
 
 /// Of each level, lowest first: whether its jobs may keep what they have where that is near enough.
 /// Two neighbours of which that would turn or blur the order are both set anew.
-fn keepable(levels: &BTreeMap<i64, Vec<&Waiting>>, granularity: i64) -> Vec<bool> {
+fn keepable(levels: &BTreeMap<i64, Vec<Placed<'_>>>, granularity: i64) -> Vec<bool> {
     let mut spans: Vec<(i64, i64, i64, bool)> = levels
         .iter()
         .map(|(exact, jobs)| {
-            let near = jobs.iter().filter_map(|job| job.current);
+            let near = jobs.iter().filter_map(|placed| placed.current);
             let near = near.filter(|now| (now - exact).abs() <= granularity);
             let (low, high) = near.fold((*exact, *exact), |(low, high), now| {
                 (low.min(now), high.max(now))
@@ -115,9 +123,17 @@ fn keepable(levels: &BTreeMap<i64, Vec<&Waiting>>, granularity: i64) -> Vec<bool
 
 #[cfg(test)]
 mod tests {
+    use fairmesh_client::FACTOR_MAX;
+
     use super::*;
 
-    const RANGE: u32 = 1_000;
+    const SCALE: Scale = Scale {
+        range: 1_000,
+        importance: 200,
+    };
+
+    /// Thousandths, a hundred of them apart: 99 points for the last digit, and 49 for the usual importance.
+    const STEP: u32 = 100_000_000;
 
     fn job(id: u64, current: Option<i64>, factor: Option<u32>) -> Waiting {
         Waiting {
@@ -125,20 +141,61 @@ mod tests {
             target: id.to_string(),
             current,
             factor: factor.map(|thousandths| thousandths * 1_000_000),
+            own: Own::default(),
             held: false,
         }
     }
 
     fn told(jobs: &[Waiting], granularity: u32) -> Vec<(u64, i64)> {
-        let updates = plan(jobs, RANGE, granularity);
+        told_apart(jobs, 0, granularity)
+    }
+
+    fn told_apart(jobs: &[Waiting], step: u32, granularity: u32) -> Vec<(u64, i64)> {
+        let updates = plan(jobs, &SCALE, step, granularity);
         updates
             .iter()
             .map(|update| (update.id, update.to))
             .collect()
     }
 
+    fn says(nice: i64, comment: &str, job: Waiting) -> Waiting {
+        let own = Own::of(nice, comment);
+        Waiting { own, ..job }
+    }
+
     #[test]
-    fn the_most_important_job_comes_first() {
+    fn importance_orders_the_jobs_of_one_account_between_its_neighbours() {
+        let jobs = [
+            says(0, "fairmesh:importance=200", job(1, None, Some(500))),
+            job(2, None, Some(500)),
+            says(100, "", job(3, None, Some(500))),
+            says(0, "fairmesh:importance=0", job(4, None, Some(600))),
+            says(0, "fairmesh:importance=200", job(5, None, Some(400))),
+        ];
+        let sites = told_apart(&jobs, STEP, 0);
+        // Slurm takes the 100 of job 3 away again.
+        assert_eq!(sites, [(4, 600), (1, 599), (2, 549), (3, 600), (5, 499)]);
+        let one_number = [(4, 600), (1, 500), (2, 500), (3, 500), (5, 400)];
+        assert_eq!(told(&jobs, 0), one_number, "no room: nice is Slurm's alone");
+    }
+
+    #[test]
+    fn a_job_that_becomes_more_important_is_told_however_coarse() {
+        let placed = |comment| {
+            let jobs = [
+                job(1, Some(549), Some(500)),
+                says(0, comment, job(2, Some(549), Some(500))),
+                says(30, "", job(3, Some(564), Some(500))),
+            ];
+            told_apart(&jobs, STEP, 1_000)
+        };
+        assert_eq!(placed(""), [], "534 before nice is given back");
+        let turned = [(2, 554), (1, 549)];
+        assert_eq!(placed("fairmesh:importance=110"), turned[..1]);
+    }
+
+    #[test]
+    fn the_highest_site_factor_comes_first() {
         let jobs = [
             job(1, Some(0), Some(200)),
             job(2, None, Some(900)),
@@ -193,9 +250,17 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_range() {
-        assert_eq!(scaled(0, RANGE), 0);
-        assert_eq!(scaled(FACTOR_MAX, RANGE), 1_000);
-        assert_eq!(scaled(u32::MAX, RANGE), 1_000);
-        assert_eq!(scaled(FACTOR_MAX, 2_000_000_000), 2_000_000_000);
+        let widest = Scale {
+            range: 2_000_000_000,
+            ..SCALE
+        };
+        for (scale, factor, points) in [
+            (SCALE, 0, 0),
+            (SCALE, FACTOR_MAX, 1_000),
+            (SCALE, u32::MAX, 1_000),
+            (widest, FACTOR_MAX, 2_000_000_000),
+        ] {
+            assert_eq!(scale.account(factor), points);
+        }
     }
 }

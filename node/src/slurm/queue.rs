@@ -4,13 +4,14 @@
 //! that each job really ran (a suspended job's clock stands still). Invariant: a row that is not as
 //! expected is an error of that row alone. Deliberately not here: what is done with the rows.
 
+use fairmesh_client::Own;
 use fairmesh_records::JobState;
 
 use super::frame;
 use super::runner::{Runner, SlurmError};
 
 /// The columns, in the order of [`row`].
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 21] = [
     "JobID",
     "JobArrayID",
     "State",
@@ -30,6 +31,8 @@ const COLUMNS: [&str; 19] = [
     "Account",
     "GroupName",
     "UserName",
+    "Nice",
+    "Comment",
 ];
 
 /// What a job is doing.
@@ -88,6 +91,8 @@ pub(super) struct Job {
     pub(super) group: Option<String>,
     /// The user.
     pub(super) user: String,
+    /// What its nice and its comment say of its importance.
+    pub(super) own: Own,
 }
 
 /// Reads the queue; `all` with what has ended lately. Also gives the rows that made no sense.
@@ -136,6 +141,8 @@ fn row(columns: &[&str]) -> Option<Job> {
     let account = words.next()?;
     let group = words.next()?;
     let user = words.next()?;
+    let nice = words.next()?.parse().unwrap_or(0);
+    let own = Own::of(nice, words.next()?);
     Some(Job {
         id,
         target: waiting_part(target),
@@ -157,6 +164,7 @@ fn row(columns: &[&str]) -> Option<Job> {
         account: name(account),
         group: name(group),
         user: user.to_owned(),
+        own,
     })
 }
 
@@ -234,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_row_is_a_job() {
-        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann";
+        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|0|";
         let job = of(line).expect("a job");
         assert_eq!((job.id, job.target.as_str()), (17, "13_1"));
         assert_eq!(job.state, State::Running);
@@ -257,15 +265,16 @@ mod tests {
 
     #[test]
     fn held_jobs_and_arrays_are_seen() {
-        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob";
+        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob|30|fairmesh:importance=150";
         let job = of(held).expect("a job");
         assert!(job.held && job.start.is_none() && job.limit.is_none() && job.account.is_none());
-        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob";
+        assert_eq!((job.own.importance.get(), job.own.nice), (150, 30));
+        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob|0|(null)";
         let job = of(array).expect("a job");
         assert!(!job.held);
         assert_eq!(job.target, "13_[3-9]");
         // A suspended job has priority 0 and is not held.
-        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|N/A|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob";
+        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|N/A|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob|0|(null)";
         let job = of(suspended).expect("a job");
         assert!(!job.held && job.state == State::Running && job.used == 2);
     }
@@ -276,7 +285,7 @@ mod tests {
             "",
             "x",
             "1|1|PENDING",
-            "x|1|PENDING|None|0|1|5|N/A|N/A|0:00|5:00||1|p|q|n|a|g|b",
+            "x|1|PENDING|None|0|1|5|N/A|N/A|0:00|5:00||1|p|q|n|a|g|b|0|",
         ] {
             assert_eq!(of(line), None, "{line}");
         }

@@ -6,6 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use fairmesh_client::Scale;
+use fairmesh_client::points::IMPORTANCE_POINTS_MAX;
 use fairmesh_model::Millis;
 use fairmesh_records::ChargeRule;
 use serde::Deserialize;
@@ -22,6 +24,9 @@ const RANGE_MAX: u64 = 2_000_000_000;
 
 /// A range that keeps every digit of a factor. Sites that let age or size weigh beside it take less.
 const RANGE_DEFAULT: u32 = 1_000_000_000;
+
+/// One point for each of the 200 steps of importance. It is to order one user's jobs, age beside it.
+const IMPORTANCE_DEFAULT: u32 = 200;
 
 /// One part in so many of the range is the granularity unless told otherwise.
 const GRANULARITY_PART: u32 = 1_000;
@@ -50,6 +55,7 @@ pub(crate) struct RawSlurm {
     bin_dir: Option<String>,
     interval: Option<RawDuration>,
     range: Option<Spanned<u64>>,
+    importance: Option<Spanned<u64>>,
     granularity: Option<Spanned<u64>>,
     rate: Option<Spanned<u64>>,
     usage: Option<UsageSource>,
@@ -73,8 +79,9 @@ pub struct SlurmSettings {
     pub bin_dir: Option<PathBuf>,
     /// Between two looks at the queue.
     pub interval: Millis,
-    /// The site factor of the best possible factor; the worst gets 0.
-    pub range: u32,
+    /// What a factor and a job's own importance come to in site factor: the best possible factor has
+    /// the range, the worst 0.
+    pub scale: Scale,
     /// A site factor that is wrong by no more than this may stay, while the order is right.
     pub granularity: u32,
     /// Most updates a second.
@@ -104,7 +111,10 @@ impl SlurmSettings {
             slurm_conf: None,
             bin_dir: None,
             interval: Millis::from_secs(30),
-            range: RANGE_DEFAULT,
+            scale: Scale {
+                range: RANGE_DEFAULT,
+                importance: IMPORTANCE_DEFAULT,
+            },
             granularity: RANGE_DEFAULT / GRANULARITY_PART,
             rate: 200,
             usage: UsageSource::Auto,
@@ -135,7 +145,10 @@ pub(crate) fn checked(
     };
     let path = |given: &Option<String>| given.as_ref().map(|given| base.join(given));
     let range = number(source, "range", raw.range.as_ref(), 1..=RANGE_MAX)?;
-    let range = range.unwrap_or(default.range);
+    let range = range.unwrap_or(default.scale.range);
+    let points = 0..=u64::from(IMPORTANCE_POINTS_MAX);
+    let importance = number(source, "importance", raw.importance.as_ref(), points)?;
+    let importance = importance.unwrap_or(default.scale.importance);
     let granularity = raw.granularity.as_ref();
     let granularity = number(source, "granularity", granularity, 0..=u64::from(range))?;
     let rate = number(source, "rate", raw.rate.as_ref(), 1..=10_000)?;
@@ -145,7 +158,7 @@ pub(crate) fn checked(
         slurm_conf: path(&raw.slurm_conf),
         bin_dir: path(&raw.bin_dir),
         interval: length("interval", &raw.interval, default.interval)?,
-        range,
+        scale: Scale { range, importance },
         granularity: granularity.unwrap_or(range / GRANULARITY_PART),
         rate: rate.unwrap_or(default.rate),
         usage: raw.usage.unwrap_or(default.usage),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fairmesh_client::{Client, ClientError, LOOKUP_BATCH_MAX, Names, Who};
+use fairmesh_client::{Client, ClientError, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Who};
 
 use super::plan::{Update, Waiting, plan};
 use super::queue::{self, Job, State};
@@ -181,11 +181,13 @@ impl Sync {
             .iter()
             .filter(|job| job.state == State::Pending)
             .collect();
-        let waiting = self.waiting(&pending, &self.factors(&jobs)?);
+        let (factors, step) = self.factors(&jobs)?;
+        let waiting = self.waiting(&pending, &factors);
         self.last_good = Instant::now();
         let present: BTreeSet<u64> = pending.iter().map(|job| job.id).collect();
         self.known.retain(|id, _| present.contains(id));
-        let mut updates = plan(&waiting, self.settings.range, self.settings.granularity);
+        let (scale, granularity) = (&self.settings.scale, self.settings.granularity);
+        let mut updates = plan(&waiting, scale, step, granularity);
         let most = self.budget();
         let left = updates.len().saturating_sub(most);
         if !dry {
@@ -241,21 +243,23 @@ impl Sync {
         usize::try_from(most).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The factors of everybody in the queue: running jobs too, as theirs may be requeued soon.
-    fn factors(&self, jobs: &[Job]) -> Result<BTreeMap<Person, Option<u32>>, ClientError> {
+    /// The factors of everybody in the queue, running jobs too, as theirs may be requeued soon; and how
+    /// far apart different ones are at the least.
+    fn factors(&self, jobs: &[Job]) -> Result<(Factors, u32), ClientError> {
         let people: BTreeSet<Person> = jobs.iter().map(person).collect();
         let people: Vec<Person> = people.into_iter().collect();
         let mut client = Client::connect(&self.lookup, LOOKUP_MAX)?;
-        let mut factors = BTreeMap::new();
+        let (mut factors, mut step) = (BTreeMap::new(), FACTOR_MAX);
         for batch in people.chunks(LOOKUP_BATCH_MAX) {
             let who: Vec<Who<'_>> = batch.iter().map(who).collect();
             let answer = client.lookup(&who)?;
+            step = step.min(answer.view.step);
             factors.extend(batch.iter().cloned().zip(answer.factors()));
         }
-        Ok(factors)
+        Ok((factors, step))
     }
 
-    fn waiting(&self, pending: &[&Job], factors: &BTreeMap<Person, Option<u32>>) -> Vec<Waiting> {
+    fn waiting(&self, pending: &[&Job], factors: &Factors) -> Vec<Waiting> {
         pending
             .iter()
             .map(|job| Waiting {
@@ -263,6 +267,7 @@ impl Sync {
                 target: job.target.clone(),
                 current: self.known.get(&job.id).copied(),
                 factor: factors.get(&person(job)).copied().flatten(),
+                own: job.own,
                 held: job.held,
             })
             .collect()
@@ -300,6 +305,9 @@ impl Sync {
 
 /// User, account and group.
 type Person = (String, Option<String>, Option<String>);
+
+/// None of those whom the node does not know.
+type Factors = BTreeMap<Person, Option<u32>>;
 
 fn person(job: &Job) -> Person {
     (job.user.clone(), job.account.clone(), job.group.clone())

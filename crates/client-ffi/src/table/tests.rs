@@ -15,6 +15,7 @@ fn view() -> View {
         flags: 0,
         generation: 6,
         ranking: 7,
+        step: 250_000_000,
     }
 }
 
@@ -61,6 +62,16 @@ fn the_revision_grows_with_changes_only() {
     assert_eq!(table.wait(1, LONG), 2);
     table.wake();
     assert_eq!(table.wait(2, LONG), 2);
+    // With another distance between accounts, jobs of one account have other places.
+    let further = View {
+        step: view().step + 1,
+        ..view()
+    };
+    table.store(0, [8].into_iter(), further);
+    assert_eq!(
+        (table.freshness().revision, table.step()),
+        (3, further.step)
+    );
 }
 
 #[test]

@@ -135,5 +135,6 @@ fn view() -> View {
         flags: 0,
         generation: 6,
         ranking: 7,
+        step: 250_000_000,
     }
 }

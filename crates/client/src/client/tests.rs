@@ -19,6 +19,7 @@ fn view() -> View {
         flags: 0,
         generation: 6,
         ranking: 7,
+        step: 250_000_000,
     }
 }
 

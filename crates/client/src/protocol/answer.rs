@@ -34,6 +34,8 @@ pub struct View {
     pub generation: u64,
     /// The ranking that all factors are of: another one has another number.
     pub ranking: u64,
+    /// How far apart two different factors of that ranking are at the least; 0 where the node does not say.
+    pub step: u32,
 }
 
 impl View {
@@ -258,7 +260,7 @@ fn checked_answer<'a>(
 }
 
 fn push_view(out: &mut Vec<u8>, key: u64, view: &View) {
-    push_map_head(out, key, 9);
+    push_map_head(out, key, 10);
     push_uint(out, 1, view.as_of.0);
     push_uint(out, 2, view.age.0);
     push_uint(out, 3, u64::from(view.sites_known));
@@ -269,10 +271,11 @@ fn push_view(out: &mut Vec<u8>, key: u64, view: &View) {
     push_uint(out, 7, view.flags);
     push_uint(out, 8, view.generation);
     push_uint(out, 9, view.ranking);
+    push_uint(out, 10, u64::from(view.step));
 }
 
 fn read_view(map: &mut Map<'_>) -> Result<View, ProtocolError> {
-    let mut numbers = [None; 10];
+    let mut numbers = [None; 11];
     let mut digest = None;
     while let Some(key) = map.next_key()? {
         match key {
@@ -283,7 +286,7 @@ fn read_view(map: &mut Map<'_>) -> Result<View, ProtocolError> {
                     .map_err(|_| ProtocolError::Value("digest"))?;
                 digest = Some(ContentHash::from_bytes(bytes));
             }
-            1..=9 => {
+            1..=10 => {
                 let slot = usize::try_from(key).map_err(|_| ProtocolError::Value("view"))?;
                 numbers[slot] = Some(map.uint("view")?);
             }
@@ -304,6 +307,10 @@ fn read_view(map: &mut Map<'_>) -> Result<View, ProtocolError> {
         generation: number(8)?,
         // Earlier nodes have none.
         ranking: numbers[9].unwrap_or(0),
+        step: match numbers[10] {
+            Some(_) => small(10)?,
+            None => 0,
+        },
     })
 }
 

@@ -16,6 +16,7 @@ fn view() -> View {
         flags: 0,
         generation: 5,
         ranking: 7,
+        step: 250_000_000,
     }
 }
 

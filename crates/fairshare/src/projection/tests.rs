@@ -1,4 +1,4 @@
-use fairmesh_model::Distance;
+use fairmesh_model::{Distance, Importance};
 use proptest::prelude::*;
 
 use super::*;
@@ -158,14 +158,12 @@ fn fair_tree_follows_the_manual_in_ties() {
 #[test]
 fn importance_orders_only_what_is_equal_otherwise() {
     let job = |priority, importance| {
-        Priority::whole(priority)
-            .with_importance(importance)
-            .expect("in range")
+        let importance = Importance::try_from(importance).expect("in range");
+        Priority::whole(priority).with_importance(importance)
     };
-    assert!(job(2, 0) > job(1, IMPORTANCE_MAX));
+    assert!(job(2, 0) > job(1, Importance::MAX.get()));
     assert!(job(2, 7) > job(2, 6));
     assert_eq!(job(2, 7).to_string(), "2+7");
-    assert_eq!(Priority::whole(1).with_importance(IMPORTANCE_MAX + 1), None);
 }
 
 #[test]
@@ -207,12 +205,20 @@ proptest! {
         for projection in projections(&snapshot) {
             let order = Order::of(snapshot.clone(), projection);
             let (ranking, is_exact) = (order.ranking(), order.projection().is_exact());
+            let step = order.step();
+            prop_assert!(step > 0);
+            // The most important job of one entry, and the least important one of another.
+            let job = |entry, importance| order.priority(entry).with_importance(importance);
             for a in snapshot.ids() {
                 for b in snapshot.ids() {
                     let before = ranking.rank(b).cmp(&ranking.rank(a));
                     prop_assert_eq!(order.priority(a).cmp(&order.priority(b)), before);
                     let factors = order.factor(a).cmp(&order.factor(b));
                     prop_assert!(factors == before || factors.is_eq() && !is_exact);
+                    let apart = order.factor(a).units().abs_diff(order.factor(b).units());
+                    prop_assert!(apart == 0 || apart >= step);
+                    let jobs = job(a, Importance::MIN).cmp(&job(b, Importance::MAX));
+                    prop_assert_eq!(jobs, before.then(std::cmp::Ordering::Less));
                     let standing = explain(&order, a, Some(b)).comparison.expect("asked for").standing;
                     let expected = match before {
                         std::cmp::Ordering::Greater => Standing::Before,

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{JobKey, Millis};
+use fairmesh_model::{Importance, JobKey, Millis};
 
 use super::tres::{self, Tres};
 use crate::error::Reason;
@@ -216,10 +216,21 @@ fn record(text: &str, options: &Options) -> Result<BatchRecord, Reason> {
     record.queue = fields::name(pairs.get("Partition"));
     record.qos = pairs.given("QOS").map(str::to_owned);
     record.priority = fields::number("Priority", pairs.get("Priority"))?;
+    record.importance = importance(pairs.get("Nice"))?;
     record.exit = fields::exit("ExitCode", pairs.get("ExitCode"))?;
     pairs.must("NumCPUs")?;
     resources(&mut record, &pairs)?;
     record.checked()
+}
+
+/// By the nice alone: the comment is free text, of which nothing is taken here.
+fn importance(nice: &str) -> Result<Option<Importance>, Reason> {
+    let Some(text) = given(nice).filter(|text| *text != "0") else {
+        return Ok(None);
+    };
+    let nice = text.parse();
+    let nice = nice.map_err(|_| Reason::field("Nice", text, "a whole number"))?;
+    Ok(Some(Importance::of_nice(nice)))
 }
 
 fn times(record: &mut BatchRecord, options: &Options, pairs: &Pairs<'_>) -> Result<(), Reason> {

@@ -75,11 +75,11 @@ fn of_priorities(cluster: &Cluster, settings: &SlurmSettings) -> Vec<Finding> {
     }
     let others = ["Age", "Assoc", "JobSize", "Partition", "QOS"].map(weight);
     let others: u64 = others.iter().sum();
-    if others > u64::from(settings.range) {
+    if others > u64::from(settings.scale.range) {
         findings.push(finding(
             format!(
                 "the other weights add up to {others}, slurm.range is {}",
-                settings.range
+                settings.scale.range
             ),
             "raise slurm.range in fairmesh.toml, or lower the PriorityWeights",
         ));

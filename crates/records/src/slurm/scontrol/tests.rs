@@ -101,6 +101,27 @@ fn moment(seconds_of_day: u64) -> Option<WallTime> {
 }
 
 #[test]
+fn a_nice_is_the_importance_of_the_job() {
+    for (nice, importance) in [("0", None), ("70", Some(30)), ("-5000", Some(200))] {
+        let mut job = running("JobId=1 JobName=a");
+        for line in &mut job {
+            *line = line.replace("Nice=0", &format!("Nice={nice}"));
+        }
+        let records = good(&[job]);
+        let found = records[0].importance.map(Importance::get);
+        assert_eq!(found, importance, "{nice}");
+        let json = serde_json::to_string(&records[0]).expect("JSON");
+        assert_eq!(
+            json.contains("\"importance\""),
+            importance.is_some(),
+            "{json}"
+        );
+        let again: BatchRecord = serde_json::from_str(&json).expect("a record");
+        assert_eq!(again, records[0]);
+    }
+}
+
+#[test]
 fn a_running_job_in_both_forms() {
     let [record] = &good(&[running("JobId=1 JobName=two words=1")])[..] else {
         panic!("one job");
