@@ -15,11 +15,11 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 use fairmesh_fairshare::{Job, Resources, Tariff, charge};
-use fairmesh_model::{ChargingRule, Discounts, Factor, MachineClass, Millis, PriceList, Terms};
+use fairmesh_model::{ChargingRule, Discounts, Factor, MachineClass, Millis, PriceList};
 
 pub use log::{LoggedJob, machines};
 pub use picture::{by_memory, by_rule, by_user};
@@ -27,6 +27,7 @@ pub use picture::{by_memory, by_rule, by_user};
 /// The penalty over CPUs and memory: the log knows of nothing else.
 const PENALTY: ChargingRule = ChargingRule::Penalty {
     gpu: false,
+    gpu_weight: None,
     disk: false,
     factor_max: Factor::ONE,
 };
@@ -116,9 +117,7 @@ impl Comparison {
                 nodes: job.nodes,
                 ..Resources::default()
             },
-            queue: None,
-            machine: None,
-            terms: Terms::Regular,
+            ..Job::default()
         };
         let charged = |rule: &ChargingRule, prices: &PriceList| {
             let tariff = Tariff {
@@ -181,8 +180,10 @@ impl<'a> Lists<'a> {
             gpus: 0,
             disk_mib: 0,
             spec: Factor::ONE,
+            properties: BTreeSet::new(),
+            queues: BTreeSet::new(),
         };
-        let mut alone: Vec<_> = classes().map(|of| (of.cpus, list(*of))).collect();
+        let mut alone: Vec<_> = classes().map(|of| (of.cpus, list(of.clone()))).collect();
         alone.sort_by_key(|(cpus, _)| *cpus);
         let mut held_most = BTreeMap::new();
         for (node, held) in jobs.iter().map(|job| job.first) {

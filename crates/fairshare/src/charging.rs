@@ -5,19 +5,22 @@
 //! down, so that the counters of two moments differ by what was used between them, to the unit; sums
 //! saturate, they never wrap; a job that no declared machine could run is an error and never free.
 //! Deliberately not here: which document the rule, the discounts and the price list come from.
-//! Source: FSGrid (CPU time); Slurm's TRES billing weights; MetaCentrum's penalty.
+//! Source: FSGrid (CPU time); Slurm's TRES billing weights; MetaCentrum's penalty, and its SPEC.
 
 mod penalty;
+mod speed;
 mod split;
+mod suitable;
 
 use ethnum::U256;
 use fairmesh_model::{
-    ChargingRule, Counters, Discounts, Factor, Millis, Placement, PriceList, Share, Terms,
+    ChargingRule, Chunk, Counters, Discounts, Factor, Millis, Placement, PriceList, Share, Terms,
     UsageRecord, mutant, mutated,
 };
 
-pub use penalty::{cheapest, suitable};
+pub use penalty::cheapest;
 pub use split::{split_amount, split_counters};
+pub use suitable::{Counted, suitable};
 
 /// What a job held, all the time it ran, of all its nodes together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,7 +33,7 @@ pub struct Resources {
     pub mem_mib: u64,
     /// Scratch disk in MiB.
     pub disk_mib: u64,
-    /// Nodes that it is spread over evenly; 0 counts as 1.
+    /// Nodes that this is spread over evenly; 0 counts as 1.
     pub nodes: u32,
 }
 
@@ -46,8 +49,20 @@ impl From<&UsageRecord> for Resources {
     }
 }
 
+impl From<&Chunk> for Resources {
+    fn from(chunk: &Chunk) -> Self {
+        Self {
+            cores: u64::from(chunk.cores),
+            gpus: u64::from(chunk.gpus),
+            mem_mib: chunk.mem_mib,
+            disk_mib: chunk.disk_mib,
+            nodes: chunk.nodes,
+        }
+    }
+}
+
 /// What a job held, and where and on which terms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Job<'a> {
     /// What it held.
     pub held: Resources,
@@ -57,17 +72,44 @@ pub struct Job<'a> {
     pub machine: Option<&'a str>,
     /// On which terms it ran.
     pub terms: Terms,
+    /// What it asked of machines by name.
+    pub properties: &'a [String],
+    /// What groups of its nodes held, and the class that ran each, where they were not alike.
+    pub chunks: Vec<(Resources, Option<&'a str>)>,
 }
 
 impl<'a> Job<'a> {
-    /// The job of a report; `machine` is the class of what the report names.
-    pub fn of(record: &'a UsageRecord, machine: Option<&'a str>) -> Self {
-        let Placement { queue, terms, .. } = &record.placement;
+    /// The job of a report; `class_of` says of which class a machine is that the report names.
+    pub fn of(
+        record: &'a UsageRecord,
+        class_of: impl Fn(Option<&'a str>) -> Option<&'a str>,
+    ) -> Self {
+        let Placement {
+            queue,
+            machine,
+            terms,
+            properties,
+            chunks,
+            ..
+        } = &record.placement;
+        let chunk = |chunk: &'a Chunk| (Resources::from(chunk), class_of(chunk.machine.as_deref()));
         Self {
             held: Resources::from(record),
             queue: queue.as_deref(),
-            machine,
+            machine: class_of(machine.as_deref()),
             terms: *terms,
+            properties,
+            chunks: chunks.iter().map(chunk).collect(),
+        }
+    }
+
+    /// A chunk of it as a job of its own.
+    fn part(&self, (held, machine): (Resources, Option<&'a str>)) -> Self {
+        Self {
+            held,
+            machine,
+            chunks: Vec::new(),
+            ..*self
         }
     }
 }
@@ -87,7 +129,7 @@ pub struct Tariff<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChargeError {
     /// The rule asks for machine classes, and the site has none.
-    #[error("the VO charges by machine, and this site's price list names none: add [[machine]]")]
+    #[error("jobs are charged by machine, and this site's price list names none: add [[machine]]")]
     NoMachines,
     /// No class has what one node of the job asked for.
     #[error("no machine class of this site has {0}: is the price list complete?")]
@@ -115,25 +157,49 @@ pub enum ChargeError {
     },
 }
 
-/// What a job is charged in a millisecond, as an exact fraction of a core-millisecond, and what it
+/// Core-milliseconds in a millisecond. The numerator is below 2^190, so that no wall-clock time makes it
+/// overflow; the denominator is above 0.
+type Fraction = (U256, U256);
+
+/// What a job is charged in a millisecond, as a sum of exact fractions of a core-millisecond, and what it
 /// holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
     held: Resources,
-    /// Below 2^190, so that no wall-clock time makes it overflow.
-    numerator: U256,
-    /// Above 0.
-    denominator: U256,
+    first: Fraction,
+    /// Of a job that is charged in parts. They are not added up: with the product of their denominators
+    /// for one, no integer would hold a few of them.
+    more: Vec<Fraction>,
 }
 
 impl Rate {
-    /// The counters of `wall`. `jobs` is 0: the caller knows whether the job has ended. Fractions of
-    /// a core-ms are cut, and what is too large for a counter stays at its largest value.
+    const fn of_nothing(held: Resources) -> Self {
+        Self {
+            held,
+            first: (U256::ZERO, U256::ONE),
+            more: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, fraction: Fraction) {
+        if self.first.0 == U256::ZERO {
+            self.first = fraction;
+        } else {
+            self.more.push(fraction);
+        }
+    }
+
+    /// The counters of `wall`. `jobs` is 0: the caller knows whether the job has ended. What is left of a
+    /// core-ms in each fraction is cut, and what is too large for a counter stays at its largest value.
     pub fn counters(&self, wall: Millis) -> Counters {
         let for_wall = |amount: u64| u128::from(amount) * u128::from(wall.0);
-        let charge = self.numerator * U256::from(wall.0) / self.denominator;
+        let fractions = [&self.first].into_iter().chain(&self.more);
+        let charges = fractions.map(|(numerator, denominator)| {
+            let charge = numerator * U256::from(wall.0) / denominator;
+            u64::try_from(charge).unwrap_or(u64::MAX)
+        });
         Counters {
-            charge: u64::try_from(charge).unwrap_or(u64::MAX),
+            charge: charges.fold(0, u64::saturating_add),
             cpu_ms: saturate(for_wall(self.held.cores)),
             gpu_ms: saturate(for_wall(self.held.gpus)),
             mem_mib_s: saturate(for_wall(self.held.mem_mib) / 1_000),
@@ -142,60 +208,96 @@ impl Rate {
         }
     }
 
-    fn discounted(self, share: Share) -> Self {
+    fn discounted(mut self, share: Share) -> Self {
         if share == Share::WHOLE || mutated!(DiscountIgnored) {
             return self;
         }
-        Self {
-            numerator: self.numerator * U256::from(share.units()),
-            denominator: self.denominator * U256::from(Share::ONE),
-            ..self
+        for (numerator, denominator) in [&mut self.first].into_iter().chain(&mut self.more) {
+            *numerator *= U256::from(share.units());
+            *denominator *= U256::from(Share::ONE);
         }
+        self
     }
 }
 
-/// What `job` is charged in a millisecond.
+/// What `job` is charged in a millisecond. A rule that looks at machines charges each chunk as a job of its
+/// own, for machines are as unlike as what is asked of them; the others charge totals.
 ///
 /// # Errors
-/// Only by the penalty rule: where the price list does not say what the job costs.
+/// Only by rules that look at machines: where the price list does not say what the job costs.
 pub fn rate(tariff: Tariff<'_>, job: &Job<'_>) -> Result<Rate, ChargeError> {
-    let held = job.held;
-    let (numerator, denominator) = match *tariff.rule {
-        ChargingRule::CpuTime => (U256::from(held.cores), U256::ONE),
+    let mut rate = Rate::of_nothing(job.held);
+    if tariff.rule.looks_at_machines() && !job.chunks.is_empty() {
+        for chunk in &job.chunks {
+            add_part(tariff, &job.part(*chunk), &mut rate)?;
+        }
+    } else {
+        add_part(tariff, job, &mut rate)?;
+    }
+    Ok(rate.discounted(tariff.discounts.of(job.terms)))
+}
+
+/// Adds what a job whose nodes are alike is charged.
+fn add_part(tariff: Tariff<'_>, job: &Job<'_>, rate: &mut Rate) -> Result<(), ChargeError> {
+    let (fraction, counted) = match *tariff.rule {
+        ChargingRule::CpuTime | ChargingRule::NormalisedTime { .. } => {
+            let counted = Counted {
+                gpu: false,
+                disk: false,
+            };
+            ((U256::from(job.held.cores), U256::ONE), counted)
+        }
         ChargingRule::Weights {
             cpu,
             gpu,
             mem_gib,
             max,
+            ..
         } => {
-            let term = |weight: u32, amount: u64| U256::from(weight) * U256::from(amount);
-            let gpu = mutant!(GpusFree, gpu, 0);
-            // In 1,024ths of a thousandth of a core, so that MiB need no division.
-            let terms = [
-                term(cpu, held.cores) << 10,
-                term(gpu, held.gpus) << 10,
-                term(mem_gib, held.mem_mib),
-            ];
-            let join = if max != mutated!(WeightsJoinedWrong) {
-                |a: U256, b: U256| a.max(b)
-            } else {
-                |a: U256, b: U256| a + b
+            let counted = Counted {
+                gpu: gpu > 0,
+                disk: false,
             };
-            let sum = terms.into_iter().fold(U256::ZERO, join);
-            (sum, U256::from(1_000_u32 << 10))
+            (weighted(job.held, [cpu, gpu, mem_gib], max), counted)
         }
         ChargingRule::Penalty {
             gpu,
+            gpu_weight,
             disk,
             factor_max,
-        } => penalty::penalty(tariff.prices, job, (gpu, disk), factor_max)?,
+        } => {
+            let counted = Counted { gpu, disk };
+            let by = (counted, gpu_weight, factor_max);
+            return penalty::add(tariff.prices, job, by, rate);
+        }
     };
-    let rate = Rate {
-        held,
-        numerator,
-        denominator,
+    rate.add(match tariff.rule.spec_max() {
+        Some(spec_max) => {
+            let spec = speed::of(tariff.prices, job, counted)?;
+            speed::times(fraction, (spec, Factor::ONE), spec_max)?
+        }
+        None => fraction,
+    });
+    Ok(())
+}
+
+/// The largest of weighted amounts, or their sum; the numerator is below 2^108.
+fn weighted(held: Resources, [cpu, gpu, mem_gib]: [u32; 3], max: bool) -> Fraction {
+    let term = |weight: u32, amount: u64| U256::from(weight) * U256::from(amount);
+    let gpu = mutant!(GpusFree, gpu, 0);
+    // In 1,024ths of a thousandth of a core, so that MiB need no division.
+    let terms = [
+        term(cpu, held.cores) << 10,
+        term(gpu, held.gpus) << 10,
+        term(mem_gib, held.mem_mib),
+    ];
+    let join = if max != mutated!(WeightsJoinedWrong) {
+        |a: U256, b: U256| a.max(b)
+    } else {
+        |a: U256, b: U256| a + b
     };
-    Ok(rate.discounted(tariff.discounts.of(job.terms)))
+    let sum = terms.into_iter().fold(U256::ZERO, join);
+    (sum, U256::from(1_000_u32 << 10))
 }
 
 /// The counters of a job that ran for `wall`.

@@ -32,7 +32,7 @@ pub use factor::Factor;
 pub use ids::{ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
 pub use importance::Importance;
 pub use path::AccountPath;
-pub use record::{JobKey, Origin, Placement, RunningJob, UsageRecord};
+pub use record::{Chunk, JobKey, Origin, Placement, RunningJob, UsageRecord};
 pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};

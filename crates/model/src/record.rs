@@ -16,6 +16,11 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// Longest run of one job that is believed: ten years. Bounds how many windows one record fills.
 pub const RUN_MAX: Millis = Millis(10 * 366 * 86_400_000);
 
+/// Most properties of one job, and most chunks: bound the work of one charge. A chunk is a kind of node in a
+/// job, of which there are a few; a job of more kinds adds alike ones up.
+const PROPERTIES_MAX: usize = 64;
+const CHUNKS_MAX: usize = 256;
+
 /// The identity of a job that is never reused: a cluster's job id may wrap around or be requeued.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobKey {
@@ -80,7 +85,8 @@ pub struct UsageRecord {
 /// be left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Placement {
-    /// Nodes that its cores, GPUs, memory and disk are spread over evenly; 0 is read as 1.
+    /// Nodes that its cores, GPUs, memory and disk are spread over, evenly unless `chunks` say how; 0 is
+    /// read as 1.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nodes: u32,
     /// Scratch disk held, MiB, of all nodes together.
@@ -95,6 +101,35 @@ pub struct Placement {
     /// On which terms.
     #[serde(default, skip_serializing_if = "Terms::is_regular")]
     pub terms: Terms,
+    /// What it asked of machines by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub properties: Vec<String>,
+    /// What groups of its nodes held, where they were not alike. They add up to the job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chunks: Vec<Chunk>,
+}
+
+/// Nodes of a job that held alike, and what they held together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chunk {
+    /// How many, at least 1.
+    pub nodes: u32,
+    /// Cores held.
+    #[serde(default)]
+    pub cores: u32,
+    /// GPUs held.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gpus: u32,
+    /// Memory held, MiB.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mem_mib: u64,
+    /// Scratch disk held, MiB.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disk_mib: u64,
+    /// The machine that they are, or the class of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 /// Why a report was refused. Nothing was counted; the feed is at fault.
@@ -126,6 +161,24 @@ pub enum RecordError {
     /// It ran longer than [`RUN_MAX`].
     #[error("job `{0}` ran for more than ten years")]
     TooLong(String),
+    /// More properties or chunks than a job may have.
+    #[error("job `{job}` has more than {most} {what}")]
+    TooMany {
+        /// Job id.
+        job: String,
+        /// Of what.
+        what: &'static str,
+        /// How many it may have.
+        most: usize,
+    },
+    /// A chunk without nodes, or chunks that are not the job.
+    #[error("job `{job}`: the {what} of its chunks are not those of the job")]
+    Chunks {
+        /// Job id.
+        job: String,
+        /// What does not add up.
+        what: &'static str,
+    },
 }
 
 impl UsageRecord {
@@ -153,6 +206,14 @@ impl UsageRecord {
             ("queue", self.placement.queue.as_ref()),
             ("machine", self.placement.machine.as_ref()),
         ];
+        let placement = &self.placement;
+        let properties = placement.properties.iter().map(|name| ("property", name));
+        let machines = placement.chunks.iter();
+        let machines = machines.filter_map(|chunk| Some(("machine", chunk.machine.as_ref()?)));
+        let listed = properties.chain(machines);
+        let named = named
+            .into_iter()
+            .chain(listed.map(|(field, name)| (field, Some(name))));
         for (field, name) in named {
             if name.is_some_and(|name| !good(name)) {
                 return Err(RecordError::Name { job: job(), field });
@@ -171,7 +232,43 @@ impl UsageRecord {
         if self.end.since(self.start) > RUN_MAX {
             return Err(RecordError::TooLong(job()));
         }
-        Ok(())
+        let placement = &self.placement;
+        let lists = [
+            ("properties", placement.properties.len(), PROPERTIES_MAX),
+            ("chunks", placement.chunks.len(), CHUNKS_MAX),
+        ];
+        if let Some((what, _, most)) = lists.into_iter().find(|(_, has, most)| has > most) {
+            let job = job();
+            return Err(RecordError::TooMany { job, what, most });
+        }
+        match self.misfit_of_chunks() {
+            Some(what) => Err(RecordError::Chunks { job: job(), what }),
+            None => Ok(()),
+        }
+    }
+
+    /// What of the job is not what its chunks add up to, if it has any.
+    fn misfit_of_chunks(&self) -> Option<&'static str> {
+        let Placement {
+            nodes,
+            disk_mib,
+            chunks,
+            ..
+        } = &self.placement;
+        if chunks.is_empty() {
+            return None;
+        }
+        let sum = |of: fn(&Chunk) -> u64| chunks.iter().map(of).fold(0, u64::saturating_add);
+        let totals = [
+            ("nodes", sum(|of| of.nodes.into()), u64::from(*nodes)),
+            ("cores", sum(|of| of.cores.into()), u64::from(self.cores)),
+            ("GPUs", sum(|of| of.gpus.into()), u64::from(self.gpus)),
+            ("MiB of memory", sum(|of| of.mem_mib), self.mem_mib),
+            ("MiB of disk", sum(|of| of.disk_mib), *disk_mib),
+        ];
+        let mut wrong = totals.into_iter().filter(|(_, sum, total)| sum != total);
+        let empty = chunks.iter().any(|chunk| chunk.nodes == 0);
+        empty.then_some("nodes").or_else(|| Some(wrong.next()?.0))
     }
 }
 
@@ -189,3 +286,6 @@ pub struct RunningJob {
 fn is_zero<T: Default + PartialEq>(amount: &T) -> bool {
     *amount == T::default()
 }
+
+#[cfg(test)]
+mod tests;

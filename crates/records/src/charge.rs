@@ -178,6 +178,7 @@ impl ChargeRule {
             queue: record.queue.clone(),
             machine: record.machine.clone().or_else(host),
             terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
+            ..Placement::default()
         }
     }
 

@@ -175,6 +175,6 @@ pub(crate) fn rate(
         discounts: &rules.discounts,
         prices: &site.prices,
     };
-    let machine = site.class_of(record.placement.machine.as_deref());
-    fairmesh_fairshare::rate(tariff, &Job::of(record, machine))
+    let job = Job::of(record, |machine| site.class_of(machine));
+    fairmesh_fairshare::rate(tariff, &job)
 }

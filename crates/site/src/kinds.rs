@@ -142,7 +142,9 @@ pub(crate) fn description_parts(description: &Description) -> BTreeMap<PartKey, 
 
 #[cfg(test)]
 mod tests {
-    use fairmesh_model::documents::{HOSTS_MAX, MACHINE_CLASSES_MAX, QUEUES_MAX};
+    use std::collections::BTreeSet;
+
+    use fairmesh_model::documents::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, QUEUES_MAX};
     use fairmesh_model::{Factor, MachineClass};
 
     use super::*;
@@ -154,6 +156,8 @@ mod tests {
         gpus: u32::MAX,
         disk_mib: u64::MAX,
         spec: Factor::MAX,
+        properties: BTreeSet::new(),
+        queues: BTreeSet::new(),
     };
 
     fn read(description: &Description) -> Option<Description> {
@@ -165,10 +169,14 @@ mod tests {
     #[test]
     fn the_fullest_description_fits_its_parts() {
         let named = |index: usize| format!("{index:0>64}");
+        let class = || MachineClass {
+            properties: (0..LABELS_MAX / MACHINE_CLASSES_MAX).map(named).collect(),
+            ..CLASS
+        };
         let full = Description {
             prices: PriceList {
                 machines: (0..MACHINE_CLASSES_MAX)
-                    .map(|index| (named(index), CLASS))
+                    .map(|index| (named(index), class()))
                     .collect(),
                 queues: (0..QUEUES_MAX)
                     .map(|index| (named(index), Factor::MAX))

@@ -224,13 +224,16 @@ impl Shared for Vo {
 /// Cores that a site may charge: more than it has where the VO's rule says so.
 fn charge_cores(rule: &ChargingRule, member: &MemberSite) -> u32 {
     let cores = u128::from(member.cores);
+    // Where nobody says how many, each core may bring a GPU with it.
+    let gpus = member.gpus.map_or(cores, u128::from);
+    let times = |cores: u128, most: Factor| {
+        cores * u128::from(most.max(Factor::ONE).millionths()) / u128::from(Factor::UNITS)
+    };
     let charged = match rule {
-        ChargingRule::CpuTime => cores,
+        ChargingRule::CpuTime | ChargingRule::NormalisedTime { .. } => cores,
         ChargingRule::Weights {
             cpu, gpu, mem_gib, ..
         } => {
-            // Where nobody says how many, each core may bring a GPU and any memory with it.
-            let gpus = member.gpus.map_or(cores, u128::from);
             let mem = member
                 .mem_gib
                 .map_or(cores * MEM_GIB_PER_CORE_MAX, u128::from);
@@ -239,17 +242,19 @@ fn charge_cores(rule: &ChargingRule, member: &MemberSite) -> u32 {
             cores.max(all / 1_000)
         }
         // One job may take all CPUs of a machine, another all its memory, and so on; each is
-        // charged the whole machine at most.
+        // charged the whole machine at most. GPUs of a weight are charged beside it.
         ChargingRule::Penalty {
             gpu,
+            gpu_weight,
             disk,
             factor_max,
         } => {
-            let jobs = 2 + u128::from(*gpu) + u128::from(*disk);
-            let dearest = jobs * u128::from(factor_max.millionths().max(Factor::UNITS));
-            cores * dearest / u128::from(Factor::UNITS)
+            let beside = gpu_weight.map(|weight| gpus * u128::from(weight) / 1_000);
+            let jobs = 2 + u128::from(*gpu && beside.is_none()) + u128::from(*disk);
+            times(cores * jobs + beside.unwrap_or(0), *factor_max)
         }
     };
+    let charged = times(charged, rule.spec_max().unwrap_or_default());
     u32::try_from(charged).unwrap_or(u32::MAX)
 }
 
@@ -282,6 +287,24 @@ mod tests {
             gpu: 8_000,
             mem_gib: 250,
             max: true,
+            spec_max: None,
+        };
+        let spec_max = Factor::from_millionths;
+        let normalised = |millionths| ChargingRule::NormalisedTime {
+            spec_max: spec_max(millionths),
+        };
+        let fast = ChargingRule::Weights {
+            cpu: 1_000,
+            gpu: 8_000,
+            mem_gib: 0,
+            max: false,
+            spec_max: Some(spec_max(1_500_000)),
+        };
+        let penalty = |gpu_weight| ChargingRule::Penalty {
+            gpu: true,
+            gpu_weight,
+            disk: false,
+            factor_max: spec_max(2_000_000),
         };
         let member = |gpus, mem_gib| MemberSite {
             site: SigningKey::from_secret(&[1; 32]).site_id(),
@@ -297,6 +320,13 @@ mod tests {
             (weights, None, None, 100 + 800 + 1_600),
             (weights, Some(4), None, 100 + 32 + 1_600),
             (weights, Some(0), Some(401), 100 + 100),
+            (normalised(2_500_000), None, None, 250),
+            (normalised(500_000), None, None, 100),
+            (fast, Some(4), None, (100 + 32) * 3 / 2),
+            (penalty(None), Some(4), None, 100 * 3 * 2),
+            (penalty(Some(8_000)), Some(4), None, (100 * 2 + 32) * 2),
+            (penalty(Some(8_000)), None, None, (100 * 2 + 800) * 2),
+            (penalty(Some(u32::MAX)), Some(u32::MAX), None, u32::MAX),
         ];
         for (rule, gpus, mem_gib, expected) in rows {
             assert_eq!(charge_cores(&rule, &member(gpus, mem_gib)), expected);

@@ -67,6 +67,8 @@ fn machines(body: &PricesBody) -> Table {
         ("GPUs", Align::Right),
         ("DiskMiB", Align::Right),
         ("SPEC", Align::Right),
+        ("Properties", Align::Left),
+        ("Queues", Align::Left),
         ("Hosts", Align::Left),
     ]);
     for site in &body.sites {
@@ -85,6 +87,8 @@ fn machines(body: &PricesBody) -> Table {
                 machine.gpus.to_string(),
                 machine.disk_mib.to_string(),
                 machine.spec.clone(),
+                machine.properties.join(","),
+                machine.queues.join(","),
                 hosts.join(","),
             ]);
         }

@@ -16,12 +16,18 @@ use toml::Spanned;
 use super::quantity::{RawFactor, RawPercent};
 use super::text::{FileError, Source};
 
-/// A rule of charging as it is written: `"cpu-time"`, `{ weights = … }` or `{ penalty = … }`.
+/// A rule of charging as it is written: `"cpu-time"`, `{ normalised-time = … }`, `{ weights = … }` or
+/// `{ penalty = … }`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RawRule {
     /// Cores × wall-clock.
     CpuTime,
+    /// Cores × wall-clock × SPEC.
+    NormalisedTime {
+        /// The most that SPEC may be.
+        spec_max: RawFactor,
+    },
     /// Weighted resources, in thousandths of a core.
     Weights {
         /// Of one core.
@@ -33,11 +39,15 @@ pub enum RawRule {
         /// The largest term instead of the sum.
         #[serde(default)]
         max: bool,
+        /// × SPEC, and the most that it may be.
+        spec_max: Option<RawFactor>,
     },
     /// The part of a machine that was asked for.
     Penalty {
         /// Whether GPUs count.
         gpu: Option<bool>,
+        /// What a GPU is charged beside the machine, in thousandths of a core.
+        gpu_weight: Option<u32>,
         /// Whether scratch disk counts.
         disk: Option<bool>,
         /// The most that SPEC × queue cost may come to.
@@ -87,56 +97,85 @@ pub(super) struct RawMachine {
     disk: Option<Spanned<String>>,
     spec: Option<RawFactor>,
     #[serde(default)]
+    properties: BTreeSet<String>,
+    #[serde(default)]
+    queues: BTreeSet<String>,
+    #[serde(default)]
     hosts: Vec<Spanned<String>>,
 }
 
 impl RawRule {
     /// The rule. `key` is where it stands.
     pub fn rule(&self, source: Source<'_>, key: &str) -> Result<ChargingRule, FileError> {
-        Ok(match self {
+        let limit = |name: &str, raw| positive(source, &format!("{key}.{name}"), raw);
+        let rule = match self {
             Self::CpuTime => ChargingRule::CpuTime,
+            Self::NormalisedTime { spec_max } => ChargingRule::NormalisedTime {
+                spec_max: limit("normalised-time.spec_max", spec_max)?,
+            },
             Self::Weights {
                 cpu,
                 gpu,
                 mem_gib,
                 max,
+                spec_max,
             } => ChargingRule::Weights {
                 cpu: *cpu,
                 gpu: *gpu,
                 mem_gib: *mem_gib,
                 max: *max,
+                spec_max: match spec_max {
+                    Some(spec_max) => Some(limit("weights.spec_max", spec_max)?),
+                    None => None,
+                },
             },
             Self::Penalty {
                 gpu,
+                gpu_weight,
                 disk,
                 factor_max,
             } => ChargingRule::Penalty {
                 gpu: gpu.unwrap_or(true),
+                gpu_weight: *gpu_weight,
                 disk: disk.unwrap_or(true),
-                factor_max: positive(source, &format!("{key}.penalty.factor_max"), factor_max)?,
+                factor_max: limit("penalty.factor_max", factor_max)?,
             },
-        })
+        };
+        let checked = rule.validate();
+        checked.map_err(|problem| source.error(None, Some(key), problem))?;
+        Ok(rule)
     }
 
     /// The text of a rule, as a draft writes it.
     pub fn text(rule: &ChargingRule) -> String {
         match rule {
             ChargingRule::CpuTime => "\"cpu-time\"".to_owned(),
+            ChargingRule::NormalisedTime { spec_max } => {
+                format!("{{ normalised-time = {{ spec_max = {spec_max} }} }}")
+            }
             ChargingRule::Weights {
                 cpu,
                 gpu,
                 mem_gib,
                 max,
+                spec_max,
             } => {
-                let weights = format!("cpu = {cpu}, gpu = {gpu}, mem_gib = {mem_gib}, max = {max}");
+                let mut weights =
+                    format!("cpu = {cpu}, gpu = {gpu}, mem_gib = {mem_gib}, max = {max}");
+                if let Some(spec_max) = spec_max {
+                    weights += &format!(", spec_max = {spec_max}");
+                }
                 format!("{{ weights = {{ {weights} }} }}")
             }
             ChargingRule::Penalty {
                 gpu,
+                gpu_weight,
                 disk,
                 factor_max,
             } => {
-                let fields = format!("gpu = {gpu}, disk = {disk}, factor_max = {factor_max}");
+                let weight = gpu_weight.map_or(String::new(), |of| format!("gpu_weight = {of}, "));
+                let fields =
+                    format!("gpu = {gpu}, {weight}disk = {disk}, factor_max = {factor_max}");
                 format!("{{ penalty = {{ {fields} }} }}")
             }
         }
@@ -252,6 +291,8 @@ fn class(source: Source<'_>, raw: &RawMachine) -> Result<MachineClass, FileError
         spec: spec.map_or(Ok(Factor::ONE), |spec| {
             positive(source, "machine.spec", spec)
         })?,
+        properties: raw.properties.clone(),
+        queues: raw.queues.clone(),
     })
 }
 

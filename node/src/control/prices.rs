@@ -103,6 +103,8 @@ fn body(
                 gpus: machine.gpus,
                 disk_mib: machine.disk_mib,
                 spec: machine.spec.to_string(),
+                properties: machine.properties.iter().map(|name| clean(name)).collect(),
+                queues: machine.queues.iter().map(|name| clean(name)).collect(),
             })
             .collect(),
         queues: queues

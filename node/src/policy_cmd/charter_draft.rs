@@ -31,12 +31,13 @@ const HISTORY: &str = "
 [history]
 ";
 const CHARGING: &str = "\
-# \"cpu-time\", or weights in thousandths of a core, such as
+# \"cpu-time\"; or { normalised-time = { spec_max = 2 } }, which is × SPEC of the machine, by the sites'
+# [[machine]] classes; or weights in thousandths of a core, such as
 # { weights = { cpu = 1000, gpu = 8000, mem_gib = 250, max = true } }
-# where the largest term counts alone, or the sum of all (max = false); or
+# where the largest term counts alone, or the sum of all (max = false), and × SPEC with spec_max = 2; or
 # { penalty = { gpu = true, disk = true, factor_max = 4 } }
-# for the part of a machine that a job asked for, by the sites' [[machine]] classes; SPEC times the
-# cost of a queue may be up to factor_max.
+# for the part of a machine that a job asked for; SPEC times the cost of a queue may be up to factor_max,
+# and with gpu_weight = 4000 GPUs are charged beside the machine.
 ";
 const DISCOUNTS: &str = "# Percent of the full charge for use on other than the usual terms.\n";
 const DISTANCE: &str = "# absolute, relative, or mix:K with K from 0 to 1.\n";

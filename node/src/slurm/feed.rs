@@ -400,6 +400,7 @@ fn instalment(rule: &ChargeRule, job: &Job, cluster: &str) -> Option<UsageRecord
             queue: job.partition.clone(),
             machine: job.host.clone(),
             terms: rule.terms(job.partition.as_deref(), job.qos.as_deref()),
+            ..Placement::default()
         },
         running: true,
     })

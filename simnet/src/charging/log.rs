@@ -74,6 +74,8 @@ pub fn machines(text: &str) -> anyhow::Result<PriceList> {
             gpus: 0,
             disk_mib: 0,
             spec: Factor::parse(spec).with_context(wrong)?,
+            properties: BTreeSet::new(),
+            queues: BTreeSet::new(),
         };
         prices.machines.insert(name.to_owned(), class);
     }

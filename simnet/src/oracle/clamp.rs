@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{ChargingRule, Charter, Counters, MemberSite, SiteId, Span, VoId};
+use fairmesh_model::{ChargingRule, Charter, Counters, Factor, MemberSite, SiteId, Span, VoId};
 
 use super::AccountKey;
 use super::answers::Row;
@@ -71,23 +71,36 @@ fn limit(charter: &Charter, site: SiteId, span: Span) -> Option<u128> {
 /// How many cores' time the dearest jobs that fill a site cost.
 fn charged_cores(rule: &ChargingRule, member: &MemberSite) -> u128 {
     let cores = u128::from(member.cores);
+    let gpus = member.gpus.map_or(cores, u128::from);
+    let dearest = |most: Factor| u128::from(most.millionths().max(1_000_000));
     match rule {
         ChargingRule::CpuTime => cores,
+        ChargingRule::NormalisedTime { spec_max } => cores * dearest(*spec_max) / 1_000_000,
         ChargingRule::Weights {
-            cpu, gpu, mem_gib, ..
+            cpu,
+            gpu,
+            mem_gib,
+            spec_max,
+            ..
         } => {
             let [cpu, gpu, mem] = [*cpu, *gpu, *mem_gib].map(u128::from);
-            let gpus = member.gpus.map_or(cores, u128::from);
             let mem_gib = member.mem_gib.map_or(MEM_GIB * cores, u128::from);
-            cores.max((cores * cpu + gpus * gpu + mem_gib * mem) / 1_000)
+            let weighed = cores.max((cores * cpu + gpus * gpu + mem_gib * mem) / 1_000);
+            spec_max.map_or(weighed, |spec| weighed * dearest(spec) / 1_000_000)
         }
         ChargingRule::Penalty {
             gpu,
+            gpu_weight,
             disk,
             factor_max,
         } => {
-            let jobs = 2 + u128::from(*gpu) + u128::from(*disk);
-            cores * jobs * u128::from(factor_max.millionths().max(1_000_000)) / 1_000_000
+            // One of all CPUs, one of all memory, and so on; GPUs fill a machine, or are charged by number.
+            let whole = 2 + u128::from(*disk);
+            let filled = match gpu_weight {
+                Some(weight) => cores * whole + gpus * u128::from(*weight) / 1_000,
+                None => cores * (whole + u128::from(*gpu)),
+            };
+            filled * dearest(*factor_max) / 1_000_000
         }
     }
 }

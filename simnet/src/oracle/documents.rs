@@ -105,9 +105,10 @@ impl Documents {
         let (rule, discounts) = charter.map_or((&owner.charging, &owner.discounts), |charter| {
             (&charter.charging, &charter.discounts)
         });
-        let class = owner.class_of(record.placement.machine.as_deref());
         Some(Terms {
-            cost: Cost::of(record, (rule, discounts), &owner.prices, class)?,
+            cost: Cost::of(record, (rule, discounts), &owner.prices, |machine| {
+                owner.class_of(machine)
+            })?,
             window: charter.map_or(owner.window, |charter| charter.window),
             counts_running: charter
                 .is_none_or(|charter| charter.usage_mode != UsageMode::Historical),

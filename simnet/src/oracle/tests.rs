@@ -20,7 +20,7 @@ fn terms(account: &str, cores: u64) -> Rc<Terms> {
             &fairmesh_model::Discounts::NONE,
         ),
         &fairmesh_model::PriceList::default(),
-        None,
+        |machine| machine,
     );
     Rc::new(Terms {
         account: (Some(vo()), path(account)),

@@ -181,11 +181,14 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
 }
 
 fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
-    const RULES: [ChargingOption; 4] = [
+    const RULES: [ChargingOption; 7] = [
         ChargingOption::CpuTime,
         ChargingOption::WeightsSum,
         ChargingOption::WeightsMax,
         ChargingOption::Penalty,
+        ChargingOption::NormalisedTime,
+        ChargingOption::WeightsNormalised,
+        ChargingOption::PenaltyGpusBeside,
     ];
     for vo in vos {
         vo.charging = RULES[random.index(RULES.len())];

@@ -242,6 +242,9 @@ pub enum ChargingOption {
     WeightsSum,
     WeightsMax,
     Penalty,
+    NormalisedTime,
+    WeightsNormalised,
+    PenaltyGpusBeside,
 }
 
 /// Kinds of history rules. Unless they are to be short all reach back further than a run and a wrong clock do;
@@ -447,21 +450,29 @@ impl HistoryOption {
 impl ChargingOption {
     /// The rule.
     pub(crate) fn rule(self) -> ChargingRule {
-        let weights = |max| ChargingRule::Weights {
+        let weights = |max, spec_max| ChargingRule::Weights {
             cpu: 1_000,
             gpu: 12_345,
             mem_gib: 333,
             max,
+            spec_max,
         };
+        let penalty = |gpu_weight| ChargingRule::Penalty {
+            gpu: true,
+            gpu_weight,
+            disk: true,
+            factor_max: Factor::from_millionths(4_000_000),
+        };
+        // Machines with GPUs are faster, and a job on them is refused.
+        let spec_max = Factor::from_millionths(1_400_000);
         match self {
             Self::CpuTime => ChargingRule::CpuTime,
-            Self::WeightsSum => weights(false),
-            Self::WeightsMax => weights(true),
-            Self::Penalty => ChargingRule::Penalty {
-                gpu: true,
-                disk: true,
-                factor_max: Factor::from_millionths(4_000_000),
-            },
+            Self::WeightsSum => weights(false, None),
+            Self::WeightsMax => weights(true, None),
+            Self::Penalty => penalty(None),
+            Self::NormalisedTime => ChargingRule::NormalisedTime { spec_max },
+            Self::WeightsNormalised => weights(true, Some(spec_max)),
+            Self::PenaltyGpusBeside => penalty(Some(7_001)),
         }
     }
 }

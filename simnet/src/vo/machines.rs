@@ -3,7 +3,7 @@
 //! Invariant: a site has the same machines in every run; two sites differ in number and speed, so
 //! that a job costs more at one than at another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Factor, MachineClass, PriceList};
 use fairmesh_site::Pattern;
@@ -18,6 +18,8 @@ pub(super) fn of_site(site: usize, classes: usize) -> (PriceList, Vec<(Pattern, 
         gpus,
         disk_mib: disk_gib << 10,
         spec: Factor::from_millionths(millionths),
+        properties: BTreeSet::new(),
+        queues: BTreeSet::new(),
     };
     let all = [
         ("thin", "n*", class(20 + nth, 16, 64, 0, 100, 1_000_000)),

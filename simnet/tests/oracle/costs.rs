@@ -1,28 +1,42 @@
 //! What random jobs cost by every rule, against the library.
 
+use std::collections::BTreeSet;
+
 use fairmesh_fairshare::{Job, Tariff, charge};
 use fairmesh_model::{
-    ChargingRule, Discounts, Factor, JobKey, MachineClass, Millis, Origin, Placement, PriceList,
-    Share, Terms, UsageRecord, WallTime,
+    ChargingRule, Chunk, Discounts, Factor, JobKey, MachineClass, Millis, Origin, Placement,
+    PriceList, Share, Terms, UsageRecord, WallTime,
 };
 use proptest::prelude::*;
 use simnet::oracle::cost::Cost;
 
 fn rule() -> impl Strategy<Value = ChargingRule> {
-    let weights = (any::<u16>(), any::<u16>(), any::<u16>(), any::<bool>());
-    let penalty = (any::<bool>(), any::<bool>(), 500_000u32..20_000_000);
+    let most = || (500_000u32..20_000_000).prop_map(Factor::from_millionths);
+    let weights = (any::<u16>(), 0u16..3, any::<u16>(), any::<bool>());
+    let weights = (weights, prop::option::of(most()));
+    let penalty = (
+        any::<bool>(),
+        prop::option::of(any::<u16>()),
+        any::<bool>(),
+        most(),
+    );
     prop_oneof![
         Just(ChargingRule::CpuTime),
-        weights.prop_map(|(cpu, gpu, mem_gib, max)| ChargingRule::Weights {
-            cpu: cpu.into(),
-            gpu: gpu.into(),
-            mem_gib: mem_gib.into(),
-            max,
-        }),
-        penalty.prop_map(|(gpu, disk, factor_max)| ChargingRule::Penalty {
+        most().prop_map(|spec_max| ChargingRule::NormalisedTime { spec_max }),
+        weights.prop_map(
+            |((cpu, gpu, mem_gib, max), spec_max)| ChargingRule::Weights {
+                cpu: cpu.into(),
+                gpu: u32::from(gpu) * 4_001,
+                mem_gib: mem_gib.into(),
+                max,
+                spec_max,
+            }
+        ),
+        penalty.prop_map(|(gpu, weight, disk, factor_max)| ChargingRule::Penalty {
             gpu,
+            gpu_weight: weight.filter(|_| gpu).map(u32::from),
             disk,
-            factor_max: Factor::from_millionths(factor_max),
+            factor_max,
         }),
     ]
 }
@@ -36,14 +50,17 @@ fn prices() -> impl Strategy<Value = PriceList> {
         0u64..1_000,
         1u32..3_000_000,
     );
+    let class = (class, labels(["ib", "avx"]), labels(["long", "short"]));
     let class = class.prop_map(
-        |(count, cpus, mem_mib, gpus, disk_mib, spec)| MachineClass {
+        |((count, cpus, mem_mib, gpus, disk_mib, spec), properties, queues)| MachineClass {
             count,
             cpus,
             mem_mib,
             gpus,
             disk_mib,
             spec: Factor::from_millionths(spec),
+            properties,
+            queues,
         },
     );
     let cost = (0u32..3_000_000).prop_map(Factor::from_millionths);
@@ -55,30 +72,54 @@ fn prices() -> impl Strategy<Value = PriceList> {
         .prop_map(|(machines, queues)| PriceList { machines, queues })
 }
 
-fn record() -> impl Strategy<Value = UsageRecord> {
-    let held = (0u32..100, 0u32..5, 0u64..5_000, 0u64..1_000, 0u32..4);
-    let terms = prop::sample::select(vec![Terms::Regular, Terms::Preemptible, Terms::Idle]);
-    (held, any::<bool>(), terms).prop_map(
-        |((cores, gpus, mem_mib, disk_mib, nodes), long, terms)| UsageRecord {
-            key: JobKey {
-                cluster: "c".to_owned(),
-                job: "1".to_owned(),
-                instance: 0,
-            },
-            origin: Origin::default(),
-            start: WallTime(0),
-            end: WallTime(0),
+fn labels(of: [&'static str; 2]) -> impl Strategy<Value = BTreeSet<String>> {
+    prop::collection::btree_set(prop::sample::select(of.map(str::to_owned).to_vec()), 0..3)
+}
+
+fn chunk() -> impl Strategy<Value = Chunk> {
+    let held = (0u32..64, 0u32..3, 0u64..2_000, 0u64..500, 1u32..3);
+    (held, prop::option::of("[abcd]")).prop_map(
+        |((cores, gpus, mem_mib, disk_mib, nodes), machine)| Chunk {
+            nodes,
             cores,
             gpus,
             mem_mib,
-            placement: Placement {
-                nodes,
-                disk_mib,
-                queue: long.then(|| "long".to_owned()),
-                machine: None,
-                terms,
-            },
-            running: false,
+            disk_mib,
+            machine,
+        },
+    )
+}
+
+fn record() -> impl Strategy<Value = UsageRecord> {
+    let held = (0u32..100, 0u32..5, 0u64..5_000, 0u64..1_000, 0u32..4);
+    let terms = prop::sample::select(vec![Terms::Regular, Terms::Preemptible, Terms::Idle]);
+    let asked = (prop::option::of("[abcd]"), labels(["ib", "avx"]));
+    let chunks = prop::collection::vec(chunk(), 0..3);
+    (held, any::<bool>(), terms, asked, chunks).prop_map(
+        |((cores, gpus, mem_mib, disk_mib, nodes), long, terms, (machine, asked), chunks)| {
+            UsageRecord {
+                key: JobKey {
+                    cluster: "c".to_owned(),
+                    job: "1".to_owned(),
+                    instance: 0,
+                },
+                origin: Origin::default(),
+                start: WallTime(0),
+                end: WallTime(0),
+                cores,
+                gpus,
+                mem_mib,
+                placement: Placement {
+                    nodes,
+                    disk_mib,
+                    queue: long.then(|| "long".to_owned()),
+                    machine,
+                    terms,
+                    properties: asked.into_iter().collect(),
+                    chunks,
+                },
+                running: false,
+            }
         },
     )
 }
@@ -91,7 +132,6 @@ proptest! {
         rule in rule(),
         prices in prices(),
         record in record(),
-        class in prop::option::of("[abcd]"),
         (preemptible, idle) in (0..=Share::ONE, 0..=Share::ONE),
         ms in 0u64..1 << 45,
     ) {
@@ -99,10 +139,10 @@ proptest! {
             preemptible: Share::from_units(preemptible).expect("a share"),
             idle: Share::from_units(idle).expect("a share"),
         };
-        let job = Job::of(&record, class.as_deref());
+        let job = Job::of(&record, |machine| machine);
         let tariff = Tariff { rule: &rule, discounts: &discounts, prices: &prices };
         let shown = charge(tariff, &job, Millis(ms)).ok();
-        let right = Cost::of(&record, (&rule, &discounts), &prices, class.as_deref());
+        let right = Cost::of(&record, (&rule, &discounts), &prices, |machine| machine);
         prop_assert_eq!(right.map(|cost| cost.of_first(ms)), shown);
     }
 }

@@ -3,7 +3,7 @@
 //! The vectors lie outside the repository: `FAIRMESH_VECTORS` names their folder, or they are looked
 //! for beside the checkout. Without them this says so and checks the rows of its own alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use fairmesh_model::{
@@ -68,19 +68,22 @@ fn penalties_are_those_of_the_vectors() {
         let (id, prices) = (text(vector, "id"), prices(vector));
         let rule = ChargingRule::Penalty {
             gpu: false,
+            gpu_weight: None,
             disk: false,
             factor_max: Factor::MAX,
         };
-        let record = asking(&vector["request"]);
-        let target = vector["target"].as_str();
-        let cost = Cost::of(&record, (&rule, &Discounts::NONE), &prices, target);
+        let mut record = asking(&vector["request"]);
+        record.placement.machine = vector["target"].as_str().map(str::to_owned);
+        let cost = Cost::of(&record, (&rule, &Discounts::NONE), &prices, |machine| {
+            machine
+        });
         let Some(penalty) = vector["penalty"].as_str() else {
             assert_eq!(cost, None, "{id}");
             continue;
         };
         let seconds: u64 = text(vector, "walltime").parse().expect("whole seconds");
         let right: num_rational::BigRational = penalty.parse().expect("a fraction");
-        let rate = cost.expect("fits").rate;
+        let rate = &cost.expect("fits").rates[0];
         let walltime = num_rational::BigRational::from_integer(seconds.into());
         assert_eq!(rate * walltime, right, "{id}");
     }
@@ -210,6 +213,8 @@ fn prices(vector: &Value) -> PriceList {
             gpus: 0,
             disk_mib: 0,
             spec: Factor::parse(spec).expect("a factor"),
+            properties: BTreeSet::new(),
+            queues: BTreeSet::new(),
         };
         (name.to_owned(), class)
     };

@@ -1,11 +1,13 @@
 //! Charges as rows, and the laws of splits and rates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{MachineClass, WallTime, Window, WindowLength};
 use proptest::prelude::*;
 
 use super::*;
+
+mod machines;
 
 const FULL: Discounts = Discounts::NONE;
 
@@ -15,6 +17,7 @@ fn weights(max: bool) -> ChargingRule {
         gpu: 4_000,
         mem_gib: 250,
         max,
+        spec_max: None,
     }
 }
 
@@ -37,6 +40,8 @@ fn prices() -> PriceList {
             gpus,
             disk_mib: disk_gib << 10,
             spec: factor(spec),
+            properties: BTreeSet::new(),
+            queues: BTreeSet::new(),
         };
         (name.to_owned(), class)
     };
@@ -51,6 +56,7 @@ fn prices() -> PriceList {
 
 const PENALTY: ChargingRule = ChargingRule::Penalty {
     gpu: true,
+    gpu_weight: None,
     disk: true,
     factor_max: Factor::from_millionths(4_000_000),
 };
@@ -93,6 +99,7 @@ fn charges_by_cores_and_by_weights() {
         gpu: 0,
         mem_gib: 0,
         max: false,
+        spec_max: None,
     };
     // rule, what is held, milliseconds, core-ms
     let rows = [
@@ -223,6 +230,7 @@ fn a_queue_has_its_cost_and_the_charter_its_limit() {
     }
     let tight = ChargingRule::Penalty {
         gpu: true,
+        gpu_weight: None,
         disk: true,
         factor_max: factor("3.749999"),
     };
@@ -278,6 +286,8 @@ fn the_largest_job_overflows_nothing() {
         gpus: 1,
         disk_mib: u64::MAX,
         spec: Factor::MAX,
+        properties: BTreeSet::new(),
+        queues: BTreeSet::new(),
     };
     let prices = PriceList {
         machines: BTreeMap::from([("all".to_owned(), class)]),
@@ -294,6 +304,7 @@ fn the_largest_job_overflows_nothing() {
         queue: Some("dear"),
         machine: None,
         terms: Terms::Idle,
+        ..Job::default()
     };
     let discounts = Discounts {
         idle: Share::from_units(Share::ONE - 1).expect("below the whole"),
@@ -302,6 +313,7 @@ fn the_largest_job_overflows_nothing() {
     let tariff = Tariff {
         rule: &ChargingRule::Penalty {
             gpu: true,
+            gpu_weight: None,
             disk: true,
             factor_max: Factor::MAX,
         },

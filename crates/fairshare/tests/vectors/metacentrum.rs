@@ -4,16 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ethnum::U256;
-use fairmesh_fairshare::charging::{cheapest, suitable};
+use fairmesh_fairshare::charging::{Counted, cheapest, suitable};
 use fairmesh_fairshare::{Job, Resources, Tariff, charge};
-use fairmesh_model::{ChargingRule, Discounts, Factor, MachineClass, Millis, PriceList, Terms};
+use fairmesh_model::{ChargingRule, Discounts, Factor, MachineClass, Millis, PriceList};
 use serde_json::Value;
 
 /// Vectors in the file; a file that lost some must not pass unnoticed.
 const VECTORS: usize = 24;
 
 /// GPUs and disk are not in these vectors.
-const NOT_COUNTED: (bool, bool) = (false, false);
+const NOT_COUNTED: Counted = Counted {
+    gpu: false,
+    disk: false,
+};
 
 #[test]
 fn every_vector_is_met_exactly() {
@@ -27,18 +30,18 @@ fn every_vector_is_met_exactly() {
 
 /// Which machines fit, PE on each and where it is least.
 fn check_equivalents(vector: &Value) {
-    let (id, prices, held) = (text(vector, "id"), prices(vector), held(vector));
-    let fit: BTreeSet<&str> = suitable(&prices, held, NOT_COUNTED)
+    let (id, prices, job) = (text(vector, "id"), prices(vector), job(vector));
+    let fit: BTreeSet<&str> = suitable(&prices, &job, NOT_COUNTED)
         .map(|(name, _)| name)
         .collect();
     assert_eq!(fit, names(&vector["suitable"]), "{id}: suitable");
     let mut least = BTreeSet::new();
     for (name, class) in &prices.machines {
         let alone = PriceList {
-            machines: BTreeMap::from([(name.clone(), *class)]),
+            machines: BTreeMap::from([(name.clone(), class.clone())]),
             queues: BTreeMap::new(),
         };
-        let found = cheapest(&alone, held, NOT_COUNTED).map(|(_, pe)| pe);
+        let found = cheapest(&alone, &job, NOT_COUNTED, false).map(|(_, pe)| pe);
         let expected = vector["pe"].get(name).map(fraction);
         assert_eq!(found.is_some(), expected.is_some(), "{id}: {name}");
         let (Some(found), Some(expected)) = (found, expected) else {
@@ -50,7 +53,7 @@ fn check_equivalents(vector: &Value) {
         }
     }
     assert_eq!(least, names(&vector["argmin"]), "{id}: argmin");
-    match cheapest(&prices, held, NOT_COUNTED) {
+    match cheapest(&prices, &job, NOT_COUNTED, false) {
         Some((name, pe)) => {
             assert!(least.contains(name), "{id}: {name}");
             assert!(same(pe, fraction(&vector["min_pe"])), "{id}: min PE");
@@ -63,14 +66,13 @@ fn check_equivalents(vector: &Value) {
 fn check_penalty(vector: &Value) {
     let (id, prices) = (text(vector, "id"), prices(vector));
     let job = Job {
-        held: held(vector),
-        queue: Some("queue"),
         machine: vector["target"].as_str(),
-        terms: Terms::Regular,
+        ..job(vector)
     };
     let tariff = Tariff {
         rule: &ChargingRule::Penalty {
             gpu: false,
+            gpu_weight: None,
             disk: false,
             factor_max: Factor::MAX,
         },
@@ -121,6 +123,8 @@ fn prices(vector: &Value) -> PriceList {
             gpus: 0,
             disk_mib: 0,
             spec: Factor::parse(spec).expect("a factor"),
+            properties: BTreeSet::new(),
+            queues: BTreeSet::new(),
         };
         (name.to_owned(), class)
     };
@@ -131,13 +135,17 @@ fn prices(vector: &Value) -> PriceList {
     }
 }
 
-fn held(vector: &Value) -> Resources {
+fn job(vector: &Value) -> Job<'_> {
     let request = &vector["request"];
-    Resources {
-        cores: number(request, "cpus"),
-        mem_mib: number(request, "ram"),
-        nodes: 1,
-        ..Resources::default()
+    Job {
+        held: Resources {
+            cores: number(request, "cpus"),
+            mem_mib: number(request, "ram"),
+            nodes: 1,
+            ..Resources::default()
+        },
+        queue: Some("queue"),
+        ..Job::default()
     }
 }
 

@@ -9,6 +9,6 @@ mod rules;
 mod share_policy;
 
 pub use charter::{CHARTER_SITES_MAX, Charter, MemberSite, Role};
-pub use prices::{HOSTS_MAX, MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX};
+pub use prices::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX};
 pub use rules::{ChargingRule, Discounts, Distance, HistoryRule, Terms, UsageMode};
 pub use share_policy::{POLICY_ENTRIES_MAX, ShareEntry, SharePolicy};

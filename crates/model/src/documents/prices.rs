@@ -6,7 +6,7 @@
 //! Deliberately not here: what a job is charged (`fairmesh-fairshare`).
 //! Source: MetaCentrum's multi-resource fairshare (Klusáček and Rudová, 2014).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,11 @@ pub const QUEUES_MAX: usize = 1_024;
 /// rows, so a few patterns tell each class.
 pub const HOSTS_MAX: usize = 1_024;
 
+/// Most properties and queues of all classes together: bounds what a site publishes. A class has a few.
+pub const LABELS_MAX: usize = 2_048;
+
 /// Machines of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineClass {
     /// How many there are, at least 1.
     pub count: u32,
@@ -42,6 +45,24 @@ pub struct MachineClass {
     /// SPEC: its speed relative to the VO's reference machine; walltime × SPEC is the same
     /// whichever machine runs a job. Above 0.
     pub spec: Factor,
+    /// What it has that jobs may ask for by name: a network, an instruction set.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub properties: BTreeSet<String>,
+    /// The queues whose jobs it runs; of all, where none is named.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub queues: BTreeSet<String>,
+}
+
+impl MachineClass {
+    /// Whether a job of `queue` that asks for `properties` can run on it. A job whose queue is not known
+    /// can run wherever one of some queue can.
+    pub fn takes(&self, queue: Option<&str>, properties: &[String]) -> bool {
+        let of_queue = |queue: &str| self.queues.is_empty() || self.queues.contains(queue);
+        queue.is_none_or(of_queue)
+            && properties
+                .iter()
+                .all(|asked| self.properties.contains(asked))
+    }
 }
 
 /// Machine classes and queue costs of one site, by name.
@@ -114,9 +135,21 @@ impl PriceList {
                 ));
             }
         }
-        self.queues
-            .keys()
-            .try_for_each(|name| validate_name("queue", name))
+        let of_classes = |labels: fn(&MachineClass) -> &BTreeSet<String>| {
+            self.machines.values().flat_map(labels)
+        };
+        let properties = of_classes(|class| &class.properties);
+        let queues = of_classes(|class| &class.queues);
+        if properties.clone().chain(queues.clone()).count() > LABELS_MAX {
+            return Err(format!(
+                "more than {LABELS_MAX} properties and queues of machine classes"
+            ));
+        }
+        for property in properties {
+            validate_name("property", property)?;
+        }
+        let mut queues = self.queues.keys().chain(queues);
+        queues.try_for_each(|name| validate_name("queue", name))
     }
 }
 
@@ -133,14 +166,18 @@ mod tests {
 
     fn class() -> impl Strategy<Value = MachineClass> {
         let shape = (1..u32::MAX, 1..u32::MAX, 1..u64::MAX);
-        (shape, any::<u32>(), any::<u64>(), 1..u32::MAX).prop_map(
-            |((count, cpus, mem_mib), gpus, disk_mib, spec)| MachineClass {
+        let labels = || proptest::collection::btree_set("[a-z]{1,8}", 0..3);
+        let labels = (labels(), labels());
+        (shape, any::<u32>(), any::<u64>(), 1..u32::MAX, labels).prop_map(
+            |((count, cpus, mem_mib), gpus, disk_mib, spec, (properties, queues))| MachineClass {
                 count,
                 cpus,
                 mem_mib,
                 gpus,
                 disk_mib,
                 spec: Factor::from_millionths(spec),
+                properties,
+                queues,
             },
         )
     }
@@ -165,20 +202,60 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_class_queue_or_pattern_too_many_is_refused() {
-        let class = MachineClass {
+    fn a_class() -> MachineClass {
+        MachineClass {
             count: 1,
-            cpus: 1,
-            mem_mib: 1,
+            cpus: 8,
+            mem_mib: 16,
             gpus: 0,
             disk_mib: 0,
             spec: Factor::ONE,
+            properties: BTreeSet::new(),
+            queues: BTreeSet::new(),
+        }
+    }
+
+    /// What a price list says that was signed before classes had properties and queues.
+    #[test]
+    fn a_class_of_an_old_list_keeps_its_bytes() {
+        let old = b"\xa4\x64cpus\x08\x64spec\x1a\x00\x0f\x42\x40\x65count\x01\x67mem_mib\x10";
+        assert_eq!(cbor::to_vec(&a_class()), old);
+        assert_eq!(cbor::from_slice::<MachineClass>(old, 64), Ok(a_class()));
+    }
+
+    #[test]
+    fn properties_and_queues_are_names_and_not_too_many() {
+        let named = |count: usize| (0..count).map(|index| format!("{index:0>64}")).collect();
+        let list = |properties, queues| PriceList {
+            machines: BTreeMap::from([(
+                "a".to_owned(),
+                MachineClass {
+                    properties,
+                    queues,
+                    ..a_class()
+                },
+            )]),
+            ..PriceList::default()
         };
+        assert!(list(named(LABELS_MAX - 1), named(1)).validate().is_ok());
+        let error = list(named(LABELS_MAX), named(1)).validate();
+        assert!(error.is_err_and(|error| error.contains("properties and queues")));
+        let odd = || BTreeSet::from(["a/b".to_owned()]);
+        let error = list(odd(), named(0)).validate();
+        assert!(error.is_err_and(|error| error.contains("property name")));
+        let error = list(named(0), odd()).validate();
+        assert!(error.is_err_and(|error| error.contains("queue name")));
+    }
+
+    #[test]
+    fn one_class_queue_or_pattern_too_many_is_refused() {
+        let class = a_class();
         let named = |index: usize| format!("{index:0>64}");
         let is_valid = |classes, queues, hosts| {
             let list = PriceList {
-                machines: (0..classes).map(|index| (named(index), class)).collect(),
+                machines: (0..classes)
+                    .map(|index| (named(index), class.clone()))
+                    .collect(),
                 queues: (0..queues)
                     .map(|index| (named(index), Factor::MAX))
                     .collect(),
@@ -195,33 +272,25 @@ mod tests {
 
     #[test]
     fn a_class_without_capacity_or_a_visible_name_is_refused() {
-        let good = MachineClass {
-            count: 1,
-            cpus: 8,
-            mem_mib: 16,
-            gpus: 0,
-            disk_mib: 0,
-            spec: Factor::ONE,
-        };
-        let rows = [
-            ("thin", good, None),
-            ("thin", MachineClass { count: 0, ..good }, Some("count")),
-            ("thin", MachineClass { cpus: 0, ..good }, Some("CPUs")),
-            ("thin", MachineClass { mem_mib: 0, ..good }, Some("memory")),
+        type Change = fn(&mut MachineClass);
+        let rows: [(&str, Change, Option<&str>); 7] = [
+            ("thin", |_| (), None),
+            ("thin", |class| class.count = 0, Some("count")),
+            ("thin", |class| class.cpus = 0, Some("CPUs")),
+            ("thin", |class| class.mem_mib = 0, Some("memory")),
             (
                 "thin",
-                MachineClass {
-                    spec: Factor::from_millionths(0),
-                    ..good
-                },
+                |class| class.spec = Factor::from_millionths(0),
                 Some("SPEC"),
             ),
-            ("", good, Some("empty")),
-            ("a/b", good, Some("machine class name")),
+            ("", |_| (), Some("empty")),
+            ("a/b", |_| (), Some("machine class name")),
         ];
-        for (name, class, problem) in rows {
+        for (name, change, problem) in rows {
+            let mut class = a_class();
+            change(&mut class);
             let prices = PriceList {
-                machines: BTreeMap::from([(name.to_owned(), class)]),
+                machines: BTreeMap::from([(name.to_owned(), class.clone())]),
                 queues: BTreeMap::new(),
             };
             match (prices.validate(), problem) {

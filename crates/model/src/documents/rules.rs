@@ -84,6 +84,11 @@ pub enum ChargingRule {
     /// Cores held × wall-clock.
     #[default]
     CpuTime,
+    /// Cores held × wall-clock × SPEC of the machine that ran the job ([`super::MachineClass::spec`]).
+    NormalisedTime {
+        /// The most that SPEC may be, for the reason that a penalty has a `factor_max`.
+        spec_max: Factor,
+    },
     /// Weighted resources × wall-clock, in the manner of Slurm's TRES billing weights.
     Weights {
         /// Of one core.
@@ -94,6 +99,9 @@ pub enum ChargingRule {
         mem_gib: u32,
         /// Whether the largest term counts alone, instead of the sum of all.
         max: bool,
+        /// Where it is said: × SPEC of the machine that ran the job, which may be so much at most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        spec_max: Option<Factor>,
     },
     /// MetaCentrum's penalty: of the machine class that is cheapest for what the job asked for, the
     /// part of a machine that it asked for (of CPUs, memory …, whichever is largest) in CPUs, ×
@@ -102,6 +110,10 @@ pub enum ChargingRule {
     Penalty {
         /// Whether GPUs count, of jobs that ask for them.
         gpu: bool,
+        /// What one GPU is charged beside the rest of the machine, which others can still use when the
+        /// GPUs are taken. Where it is not said, the part of a machine's GPUs is a part of the machine.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpu_weight: Option<u32>,
         /// Whether scratch disk counts, of jobs that ask for it.
         disk: bool,
         /// The most that SPEC × queue cost may come to. Without it a site could claim any charge
@@ -114,14 +126,35 @@ impl ChargingRule {
     /// Says what is wrong with the rule, if anything.
     ///
     /// # Errors
-    /// A penalty whose factor is 0, which would charge nobody.
+    /// A limit of 0, which would charge nobody; a weight of GPUs that do not count.
     pub fn validate(&self) -> Result<(), String> {
+        let none = Factor::from_millionths(0);
         match self {
-            Self::Penalty { factor_max, .. } if factor_max.millionths() == 0 => {
+            Self::Penalty { factor_max, .. } if *factor_max == none => {
                 Err("charging: factor_max is 0".to_owned())
             }
+            Self::Penalty {
+                gpu: false,
+                gpu_weight: Some(_),
+                ..
+            } => Err("charging: gpu_weight without gpu = true".to_owned()),
+            _ if self.spec_max() == Some(none) => Err("charging: spec_max is 0".to_owned()),
             _ => Ok(()),
         }
+    }
+
+    /// The most that SPEC may be where the rule multiplies by it alone.
+    pub const fn spec_max(&self) -> Option<Factor> {
+        match self {
+            Self::NormalisedTime { spec_max } => Some(*spec_max),
+            Self::Weights { spec_max, .. } => *spec_max,
+            Self::CpuTime | Self::Penalty { .. } => None,
+        }
+    }
+
+    /// Whether it matters on which machines a job ran, or could have.
+    pub const fn looks_at_machines(&self) -> bool {
+        matches!(self, Self::Penalty { .. }) || self.spec_max().is_some()
     }
 }
 
@@ -199,7 +232,7 @@ mod tests {
     use super::*;
     use crate::cbor;
 
-    /// What charters say that were signed before there were penalties and discounts.
+    /// What charters say that were signed before there were penalties, discounts and limits of SPEC.
     #[test]
     fn rules_of_old_charters_keep_their_bytes() {
         let cpu_time = cbor::to_vec(&ChargingRule::CpuTime);
@@ -209,10 +242,43 @@ mod tests {
             gpu: 2,
             mem_gib: 3,
             max: true,
+            spec_max: None,
         };
         let old = b"\xa1\x67weights\xa4\x63cpu\x01\x63gpu\x02\x63max\xf5\x67mem_gib\x03";
         assert_eq!(cbor::to_vec(&weights), old);
         assert_eq!(cbor::from_slice::<ChargingRule>(old, 64), Ok(weights));
+        let penalty = ChargingRule::Penalty {
+            gpu: true,
+            gpu_weight: None,
+            disk: false,
+            factor_max: Factor::from_millionths(2),
+        };
+        let old = b"\xa1\x67penalty\xa3\x63gpu\xf5\x64disk\xf4\x6afactor_max\x02";
+        assert_eq!(cbor::to_vec(&penalty), old);
+        assert_eq!(cbor::from_slice::<ChargingRule>(old, 64), Ok(penalty));
+    }
+
+    #[test]
+    fn what_is_new_in_a_rule_is_written_and_read() {
+        let spec_max = Factor::from_millionths(1_500_000);
+        let weights = ChargingRule::Weights {
+            cpu: 1,
+            gpu: 2,
+            mem_gib: 3,
+            max: true,
+            spec_max: Some(spec_max),
+        };
+        let penalty = ChargingRule::Penalty {
+            gpu: true,
+            gpu_weight: Some(4_000),
+            disk: true,
+            factor_max: spec_max,
+        };
+        for rule in [ChargingRule::NormalisedTime { spec_max }, weights, penalty] {
+            let bytes = cbor::to_vec(&rule);
+            assert_eq!(cbor::from_slice::<ChargingRule>(&bytes, 128), Ok(rule));
+            assert!(rule.looks_at_machines());
+        }
     }
 
     #[test]
@@ -229,13 +295,22 @@ mod tests {
     }
 
     #[test]
-    fn a_penalty_that_charges_nobody_is_refused() {
-        let rule = |millionths| ChargingRule::Penalty {
-            gpu: true,
+    fn a_rule_that_charges_nobody_or_contradicts_itself_is_refused() {
+        let factor = Factor::from_millionths;
+        let rule = |gpu, gpu_weight, millionths| ChargingRule::Penalty {
+            gpu,
+            gpu_weight,
             disk: true,
-            factor_max: Factor::from_millionths(millionths),
+            factor_max: factor(millionths),
         };
-        assert!(rule(0).validate().is_err());
-        assert!(rule(1).validate().is_ok());
+        let normalised = |millionths| ChargingRule::NormalisedTime {
+            spec_max: factor(millionths),
+        };
+        assert!(rule(true, None, 0).validate().is_err());
+        assert!(rule(true, Some(1), 1).validate().is_ok());
+        assert!(rule(false, None, 1).validate().is_ok());
+        assert!(rule(false, Some(1), 1).validate().is_err());
+        assert!(normalised(0).validate().is_err());
+        assert!(normalised(1).validate().is_ok());
     }
 }

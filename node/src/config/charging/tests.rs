@@ -33,8 +33,8 @@ fn nothing_written_charges_cpu_time_in_full() {
 #[test]
 fn all_of_it_is_read_exactly() {
     let text = format!(
-        "{FAT}gpus = 2\ndisk = \"1TiB\"\nspec = 1.1\nhosts = [\"fat*\", \"big1\"]\n\
-         [charging]\nlocal = {{ penalty = {{ disk = false, factor_max = 2.5 }} }}\n\
+        "{FAT}gpus = 2\ndisk = \"1TiB\"\nspec = 1.1\nproperties = [\"ib\"]\nqueues = [\"long\"]\nhosts = [\"fat*\", \"big1\"]\n\
+         [charging]\nlocal = {{ penalty = {{ gpu_weight = 4000, disk = false, factor_max = 2.5 }} }}\n\
          discounts = {{ preemptible = 50, idle = 12.5 }}\n\
          states = [\"COMPLETED\", \"TIMEOUT\"]\nwall = \"span\"\ncpus_unless_stated = 1\n\
          preemptible = [\"scavenge\"]\n[charging.queues]\nexpress = 2.5\nfree = 0\n"
@@ -48,6 +48,8 @@ fn all_of_it_is_read_exactly() {
         gpus: 2,
         disk_mib: 1 << 20,
         spec: factor("1.1"),
+        properties: BTreeSet::from(["ib".to_owned()]),
+        queues: BTreeSet::from(["long".to_owned()]),
     };
     assert_eq!(charging.prices.machines["fat"], fat);
     assert_eq!(charging.prices.queue_cost(Some("express")), factor("2.5"));
@@ -57,6 +59,7 @@ fn all_of_it_is_read_exactly() {
         charging.local_rule,
         ChargingRule::Penalty {
             gpu: true,
+            gpu_weight: Some(4_000),
             disk: false,
             factor_max: factor("2.5")
         }
@@ -71,6 +74,21 @@ fn all_of_it_is_read_exactly() {
     assert!(rule.states.contains(&JobState::Timeout));
     assert!(!rule.states.contains(&JobState::Failed));
     assert_eq!(rule.wall, WallRule::Span);
+}
+
+#[test]
+fn a_rule_is_written_as_it_is_read() {
+    for rule in [
+        "\"cpu-time\"",
+        "{ normalised-time = { spec_max = 1.5 } }",
+        "{ weights = { cpu = 1, gpu = 2, mem_gib = 3, max = true } }",
+        "{ weights = { cpu = 1, gpu = 2, mem_gib = 3, max = true, spec_max = 2 } }",
+        "{ penalty = { gpu = true, disk = false, factor_max = 4 } }",
+        "{ penalty = { gpu = true, gpu_weight = 4000, disk = false, factor_max = 4 } }",
+    ] {
+        let (charging, _) = read(&format!("[charging]\nlocal = {rule}\n")).expect(rule);
+        assert_eq!(RawRule::text(&charging.local_rule), rule);
+    }
 }
 
 #[test]
@@ -122,6 +140,18 @@ fn mistakes_are_shown_with_file_line_and_key() {
             "2:36",
             "`charging.local.penalty.factor_max`: must be above 0",
         ),
+        (
+            "[charging]\nlocal = { normalised-time = { spec_max = 0 } }\n".to_owned(),
+            "2:44",
+            "`charging.local.normalised-time.spec_max`: must be above 0",
+        ),
+        (
+            "[charging]\nlocal = { penalty = { gpu = false, gpu_weight = 1, factor_max = 1 } }\n"
+                .to_owned(),
+            "1:1",
+            "gpu_weight without gpu",
+        ),
+        (with("properties = [\"a/b\"]"), "2:9", "property name `a/b`"),
         (
             "[charging]\ndiscounts = { idle = 120 }\n".to_owned(),
             "2:22",

@@ -47,6 +47,12 @@ pub struct MachineBody {
     pub disk_mib: u64,
     /// Speed relative to the VO's reference machine, a decimal.
     pub spec: String,
+    /// What jobs may ask of it by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub properties: Vec<String>,
+    /// The queues whose jobs it runs; of all, where none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<String>,
 }
 
 /// What a queue costs.

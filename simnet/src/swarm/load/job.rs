@@ -101,6 +101,7 @@ fn asking(random: &mut Stream, load: LoadOptions, job: String, origin: Origin) -
             } else {
                 Terms::Regular
             },
+            ..Placement::default()
         },
         running: false,
     }

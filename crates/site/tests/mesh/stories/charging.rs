@@ -1,12 +1,12 @@
 //! Whatever the rule, each moment of a job is charged once, by what its site declares; and what
 //! cannot be charged is refused and said, never free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, ChargingRule, ContentHash, Counters, Discounts, Factor, MachineClass, Millis,
-    Placement, PriceList, RunningJob, Share, Terms, UsageMode, UsageRecord,
+    AccountPath, ChargingRule, Chunk, ContentHash, Counters, Discounts, Factor, MachineClass,
+    Millis, Placement, PriceList, RunningJob, Share, Terms, UsageMode, UsageRecord, WallTime,
 };
 use fairmesh_site::{Charging, Estimate, Event, Pattern, Reported};
 use proptest::prelude::*;
@@ -20,6 +20,7 @@ const INSTALMENTS: u64 = 50;
 
 const PENALTY: ChargingRule = ChargingRule::Penalty {
     gpu: true,
+    gpu_weight: None,
     disk: true,
     factor_max: Factor::from_millionths(5_000_000),
 };
@@ -30,6 +31,7 @@ fn weights(max: bool) -> ChargingRule {
         gpu: 7_001,
         mem_gib: 77,
         max,
+        spec_max: None,
     }
 }
 
@@ -42,6 +44,8 @@ fn prices() -> PriceList {
         gpus,
         disk_mib: 70_001,
         spec: Factor::from_millionths(spec),
+        properties: BTreeSet::new(),
+        queues: BTreeSet::new(),
     };
     PriceList {
         machines: BTreeMap::from([
@@ -100,6 +104,7 @@ fn on(machine: &str, terms: Terms) -> Placement {
         queue: Some("long".to_owned()),
         machine: Some(machine.to_owned()),
         terms,
+        ..Placement::default()
     }
 }
 
@@ -134,6 +139,9 @@ fn rule() -> impl Strategy<Value = ChargingRule> {
         Just(weights(false)),
         Just(weights(true)),
         Just(PENALTY),
+        Just(ChargingRule::NormalisedTime {
+            spec_max: Factor::from_millionths(1_300_007),
+        }),
     ]
 }
 
@@ -231,6 +239,81 @@ fn others_compute_the_same_charge_from_the_signed_description() {
     );
     let why = checked_at(&mesh, 1, &named("moon-1")).expect_err("no such machine");
     assert!(why.contains("`moon-1`"), "{why}");
+}
+
+/// 1,000 cores of `fat` for an hour, which is all that the charter declares, at SPEC 1.300007.
+fn full_and_fast(mesh: &Mesh) -> UsageRecord {
+    let end = mesh.now(0).wall;
+    UsageRecord {
+        start: WallTime(end.0 / HOUR.0 * HOUR.0).before(HOUR.times(2)),
+        end: WallTime(end.0 / HOUR.0 * HOUR.0).before(HOUR),
+        ..a_job(1_000, 1, 0, on("fat", Terms::Regular))
+    }
+}
+
+#[test]
+fn a_site_full_of_jobs_on_fast_machines_counts_all_that_it_charges() {
+    for (spec_max, limit) in [(1_300_007, None), (4_000_000, Some(1_200_000))] {
+        let spec_max = Factor::from_millionths(spec_max);
+        let mut mesh = found_at(
+            3,
+            ChargingRule::NormalisedTime { spec_max },
+            Discounts::NONE,
+        );
+        let record = full_and_fast(&mesh);
+        let reported = mesh.report(0, std::slice::from_ref(&record));
+        let charged = reported.expect("acknowledged").charge;
+        assert_eq!(charged, 1_000 * HOUR.0 * 1_300_007 / 1_000_000);
+        mesh.run(Millis::from_secs(60));
+        let weighed = |mesh: &Mesh, node: usize| {
+            let view = mesh.nodes[node].site.view();
+            let entry = view.reader().entry(&vo::path("/grid/g1/u1"));
+            view.reader().sums(entry.expect("an entry")).global
+        };
+        let all = weighed(&mesh, 0);
+        assert!(all > 0);
+        assert_eq!([1, 2].map(|node| weighed(&mesh, node)), [all; 2]);
+        // A charter that believes less of machines makes the same tables count for less, everywhere.
+        let Some(limit) = limit else { continue };
+        let mut charter = vo::next_charter(&mesh.charter);
+        charter.charging = ChargingRule::NormalisedTime {
+            spec_max: Factor::from_millionths(limit),
+        };
+        let charter = vo::sign_charter(charter);
+        assert!(mesh.publish(0, charter.bytes()).is_ok());
+        mesh.run(Millis::from_secs(60));
+        let less = weighed(&mesh, 0);
+        assert_eq!([1, 2].map(|node| weighed(&mesh, node)), [less; 2]);
+        assert!(0 < less && less < all, "{less} of {all}");
+    }
+}
+
+#[test]
+fn each_chunk_is_charged_by_the_machine_that_it_names() {
+    let spec_max = Factor::from_millionths(1_400_000);
+    let rule = ChargingRule::NormalisedTime { spec_max };
+    let mut mesh = found_at(3, rule, Discounts::NONE);
+    mesh.run(Millis::from_secs(30));
+    let chunk = |nodes, cores, machine: &str| Chunk {
+        nodes,
+        cores,
+        machine: Some(machine.to_owned()),
+        ..Chunk::default()
+    };
+    let of = |machine| UsageRecord {
+        placement: Placement {
+            nodes: 4,
+            chunks: vec![chunk(1, 61, "fat"), chunk(3, 3, machine)],
+            ..Placement::default()
+        },
+        ..a_job(64, 0, 0, Placement::default())
+    };
+    let reported = mesh.report(0, &[of("thin-17"), of("moon-1")]);
+    let reported = reported.expect("acknowledged");
+    let part = |cores, spec| 9 * HOUR.0 * cores * spec / 1_000_000;
+    assert_eq!(reported.charge, part(61, 1_300_007) + part(3, 999_983));
+    assert!(reported.refused[0].1.contains("`moon-1`"));
+    assert_eq!(checked_at(&mesh, 2, &of("thin-17")), Ok(reported.charge));
 }
 
 #[test]

@@ -73,6 +73,7 @@ fn who_was_charged_gets_it_back_though_rules_and_prices_have_changed() {
         gpu: 0,
         mem_gib: 0,
         max: false,
+        spec_max: None,
     };
     let charter = sign_charter(charter);
     assert!(mesh.publish(0, charter.bytes()).is_ok());
@@ -235,6 +236,7 @@ fn gpus_and_memory_beyond_what_the_charter_declares_are_refused_and_clamped() {
             gpu: 8_000,
             mem_gib: 0,
             max: false,
+            spec_max: None,
         };
         for member in &mut charter.sites {
             (member.gpus, member.mem_gib) = (Some(4), Some(64));

@@ -1,6 +1,6 @@
 //! What a site's machines cost is known to all members, whatever is lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{Factor, MachineClass, Millis, PriceList};
@@ -25,6 +25,8 @@ fn prices(number: u32) -> PriceList {
         gpus: 0,
         disk_mib: 0,
         spec: Factor::ONE,
+        properties: BTreeSet::new(),
+        queues: BTreeSet::new(),
     };
     let cost = Factor::from_millionths(number);
     PriceList {
@@ -116,10 +118,12 @@ fn a_site_that_lost_its_memory_goes_on_behind_what_it_said_before() {
 #[test]
 fn what_one_frame_cannot_hold_comes_in_several() {
     let mut mesh = Mesh::found(1, 8);
-    let class = prices(1).machines["fat"];
+    let class = &prices(1).machines["fat"];
     let named = |index: usize| format!("{index:0>64}");
     let long = |number| PriceList {
-        machines: (0..256).map(|index| (named(index), class)).collect(),
+        machines: (0..256)
+            .map(|index| (named(index), class.clone()))
+            .collect(),
         queues: (0..1_024)
             .map(|index| (named(index), Factor::from_millionths(number)))
             .collect(),
