@@ -95,9 +95,12 @@ fn a_speed_that_nobody_can_tell_or_the_vo_does_not_allow_is_refused_by_every_rul
     assert_eq!(gpu(&NORMALISED), Ok(1_000));
 }
 
+fn labels<C: FromIterator<String>>(names: &[&str]) -> C {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
 #[test]
 fn suitable_machines_have_the_properties_and_serve_the_queue() {
-    let labels = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let mut prices = prices();
     let class = |prices: &mut PriceList, name: &str, properties: &[&str], queues: &[&str]| {
         let class = prices.machines.get_mut(name).expect("a class");
