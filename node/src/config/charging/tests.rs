@@ -142,7 +142,7 @@ fn mistakes_are_shown_with_file_line_and_key() {
         ),
         (
             "[charging]\nlocal = { normalised-time = { spec_max = 0 } }\n".to_owned(),
-            "2:44",
+            "2:42",
             "`charging.local.normalised-time.spec_max`: must be above 0",
         ),
         (
