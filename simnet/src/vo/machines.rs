@@ -1,7 +1,7 @@
 //! The machines of simulated sites.
 //!
 //! Invariant: a site has the same machines in every run; two sites differ in number and speed, so
-//! that a job costs more at one than at another.
+//! that a job costs more at one than at another. Some have a property, and some serve one queue only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,16 @@ pub(super) fn of_site(site: usize, classes: usize) -> (PriceList, Vec<(Pattern, 
         ),
         ("gpu", "g*", class(2, 32, 256, 4, 500, 1_500_001)),
     ];
-    let all = all.into_iter().take(classes);
+    let labelled = |(name, host, class): (&'static str, &'static str, MachineClass)| {
+        let only = |of: &str, label: &str| (name == of).then(|| label.to_owned());
+        let class = MachineClass {
+            properties: only("fat", "ib").into_iter().collect(),
+            queues: only("gpu", "long").into_iter().collect(),
+            ..class
+        };
+        (name, host, class)
+    };
+    let all = all.into_iter().take(classes).map(labelled);
     let hosts = all
         .clone()
         .map(|(name, host, _)| (Pattern::parse(host), name.to_owned()));

@@ -8,7 +8,7 @@
 //! less of one kind shifts nothing of another.
 
 use fairmesh_cluster::Stream;
-use fairmesh_model::{JobKey, Origin, Placement, Terms, UsageRecord, WallTime};
+use fairmesh_model::{Chunk, JobKey, Origin, Placement, Terms, UsageRecord, WallTime};
 
 use super::{Feeds, Offer};
 use crate::swarm::{LoadOptions, VoOptions};
@@ -69,7 +69,7 @@ fn asking(random: &mut Stream, load: LoadOptions, job: String, origin: Origin) -
     let queue = random.index(4);
     let machine = random.index(6);
     let cores = if is_too_large { 20_000 } else { cores };
-    UsageRecord {
+    let record = UsageRecord {
         key: JobKey {
             cluster: "swarm".to_owned(),
             job,
@@ -101,8 +101,39 @@ fn asking(random: &mut Stream, load: LoadOptions, job: String, origin: Origin) -
             } else {
                 Terms::Regular
             },
-            ..Placement::default()
+            properties: match has_memory && queue == 0 {
+                true => vec!["ib".to_owned()],
+                false => Vec::new(),
+            },
+            chunks: Vec::new(),
         },
         running: false,
+    };
+    match has_nodes && nodes > 2 {
+        true => with_chunks(record),
+        false => record,
     }
+}
+
+/// The same job, said to hold most on its first node.
+fn with_chunks(mut record: UsageRecord) -> UsageRecord {
+    let place = &record.placement;
+    let first = Chunk {
+        nodes: 1,
+        cores: record.cores - record.cores / 3,
+        gpus: record.gpus - record.gpus / 2,
+        mem_mib: record.mem_mib - record.mem_mib / 4,
+        disk_mib: place.disk_mib / 2,
+        machine: place.machine.clone(),
+    };
+    let others = Chunk {
+        nodes: place.nodes - first.nodes,
+        cores: record.cores - first.cores,
+        gpus: record.gpus - first.gpus,
+        mem_mib: record.mem_mib - first.mem_mib,
+        disk_mib: place.disk_mib - first.disk_mib,
+        machine: None,
+    };
+    record.placement.chunks = vec![first, others];
+    record
 }
