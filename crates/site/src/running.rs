@@ -178,6 +178,10 @@ impl Site {
             return Run::new();
         }
         if self.config.local_history == HistoryRule::RunningOnly {
+            // Where running jobs do not count in the VO, one that cannot be charged was not refused.
+            if rate(&job.record, rules, &self.config.charging).is_err() {
+                return Run::new();
+            }
             let whole_jobs = true;
             let whole = self.expected_of(
                 job,
