@@ -165,12 +165,12 @@ impl Market<'_> {
     fn fitting(&self, of: Nodes<'_>, counts: (bool, bool)) -> impl Iterator<Item = &MachineClass> {
         let classes = self.prices.machines.values();
         classes.filter(move |class| {
-            let named = self.properties.iter();
+            let mut asked = self.properties.iter();
             let serves = |queue| class.queues.is_empty() || class.queues.contains(queue);
             parts(of, class, counts)
                 .iter()
                 .all(|part| *part <= ratio(1, 1))
-                && named.fold(true, |all, name| all && class.properties.contains(name))
+                && asked.all(|name| class.properties.contains(name))
                 && self.queue.is_none_or(serves)
         })
     }

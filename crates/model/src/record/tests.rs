@@ -38,7 +38,8 @@ fn record() -> UsageRecord {
 #[test]
 fn chunks_add_up_to_the_job_or_are_refused() {
     assert_eq!(record().validate(), Ok(()));
-    let rows: [(fn(&mut UsageRecord), &str); 9] = [
+    type Change = fn(&mut UsageRecord);
+    let rows: [(Change, &str); 9] = [
         (|of| of.cores = 80, "cores"),
         (|of| of.gpus = 1, "GPUs"),
         (|of| of.mem_mib = 19, "MiB of memory"),

@@ -111,7 +111,9 @@ fn suitable_machines_have_the_properties_and_serve_the_queue() {
     class(&mut prices, "gpu", &["avx"], &["gpu", "big"]);
     // Properties asked for, queue, which classes suit a job of 8 cores and 16 GiB, and core-s of one core
     // and 64 GiB at the reference speed: an eighth of `fat`'s memory is 4 CPUs, half of `gpu`'s 8.
-    let rows: [(&[&str], Option<&str>, &[&str], Option<u64>); 9] = [
+    type Names = &'static [&'static str];
+    type Row = (Names, Option<&'static str>, Names, Option<u64>);
+    let rows: [Row; 9] = [
         (&[], None, &["fat", "gpu", "thin"], Some(4)),
         (&["ib"], None, &["fat", "thin"], Some(4)),
         (&["avx"], None, &["fat", "gpu"], Some(4)),
