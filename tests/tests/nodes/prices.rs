@@ -79,6 +79,7 @@ fn a_members_charge_can_be_checked_at_another_site() -> anyhow::Result<()> {
     let vo = Vo::found_with("physics", &sites, &["ann"], |charter| {
         charter.charging = ChargingRule::Penalty {
             gpu: true,
+            gpu_weight: None,
             disk: true,
             factor_max: Factor::from_millionths(4_000_000),
         };
