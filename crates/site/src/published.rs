@@ -314,7 +314,7 @@ impl Published {
     fn sums_in(&self, site: SiteId, spans: &BTreeSet<Span>) -> Sums<PathId> {
         let mut sums: Sums<PathId> = self.rows_in(site, spans, None).collect();
         // They come day by day, and windows are before days.
-        sums.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        sums.sort_unstable_by_key(|(cell, _)| *cell);
         sums
     }
 
