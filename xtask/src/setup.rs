@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::steps::root;
+
 /// What the build and the tests need beside a Rust toolchain.
 const PACKAGES: &[&str] = &[
     "build-essential", // the linker, and the C compiler for `ring`
@@ -60,10 +62,9 @@ pub(crate) fn install_packages() {
 
 /// Fetches the source of the Slurm that is installed, where that can be done.
 pub(crate) fn fetch_slurm_source() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let fetched = Command::new("sh")
         .args(SLURM_SOURCE)
-        .current_dir(root)
+        .current_dir(root())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()

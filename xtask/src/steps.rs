@@ -253,6 +253,9 @@ fn program(name: &str) -> PathBuf {
     this.with_file_name(name)
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+/// The tree in which `cargo xtask` was called. It is asked for when this runs: two clones with one target
+/// directory have one program.
+pub(crate) fn root() -> PathBuf {
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| "xtask".into());
+    Path::new(&xtask).join("..")
 }
