@@ -7,6 +7,7 @@
 //! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
 //! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).
 
+mod beside;
 mod lacking;
 mod setup;
 mod steps;
@@ -21,6 +22,11 @@ fn main() -> ExitCode {
     let outcome = match args[..] {
         ["test"] => test(None),
         ["test", "--only", name] => test(Some(name)),
+        // Cargo's, not a contributor's.
+        ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
+            Ok(code) => return code,
+            Err(message) => Err(message),
+        },
         [] | ["help" | "--help" | "-h"] | ["test", "--help" | "-h"] => {
             help();
             Ok(())

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::beside;
 use crate::lacking::{List, is_required};
 
 /// One cargo command that has to succeed.
@@ -154,22 +155,32 @@ impl Step {
             }
         }
         let mut commands = vec![cargo()];
+        if self.needs_slurm {
+            beside::clear();
+            commands[0].args(["--config", &beside::runner()?]);
+        }
         commands[0].args(self.args);
         if let [name, arguments @ ..] = self.then {
             commands.push(Command::new(program(name)));
             commands[1].args(arguments);
         }
-        for command in &mut commands {
+        let outcome = commands.iter_mut().try_for_each(|command| {
             command.envs(self.env.iter().copied());
             command.env("FAIRMESH_NOT_RUN", not_run.file());
             command.current_dir(root());
             let status = command.status();
             let status = status.map_err(|error| format!("cannot start {command:?}: {error}"))?;
-            if !status.success() {
-                return Err(format!("`{}` failed ({status})", self.command()));
+            match status.success() {
+                true => Ok(()),
+                false => Err(format!("`{}` failed ({status})", self.command())),
             }
-        }
-        Ok(Verdict::Good)
+        });
+        let beside = if self.needs_slurm {
+            beside::wait()
+        } else {
+            Ok(())
+        };
+        outcome.and(beside).map(|()| Verdict::Good)
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use fairmesh_model::{AccountPath, SiteId, VoId};
 use fairmesh_site::Site;
 
-use super::{Invariant, Seen, Violation};
+use super::{Invariant, Seen, StepKind, Violation};
 use crate::oracle::HeldVos;
 use crate::oracle::answers::{Row, Running};
 use crate::world::World;
@@ -92,6 +92,9 @@ impl Invariant for Answers {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         if let Some(node) = seen.node {
             *checks += raw::check_running(seen, node)?;
+            if seen.kind == StepKind::Running {
+                *checks += raw::check_list(seen, node)?;
+            }
         }
         let (true, Some(node)) = (seen.deep, seen.node) else {
             return Ok(());

@@ -45,7 +45,7 @@ impl Options {
             stretch: 1,
             batch_clocks: false,
             one_clock: false,
-            ends_first: false,
+            ends_first: seed.stream("swarm ends first").below(2) == 1,
             history_hours: 0,
             reports_per_hour: random.between(1, 20).min(2 + 2_000 / minutes.max(1)),
             repeat_permille: coin(&mut coins, 200),

@@ -230,6 +230,38 @@ pub(super) fn check_running(seen: &Seen<'_>, node: usize) -> Result<u64, Violati
     Ok(1)
 }
 
+/// What a site expects of its own running jobs, as soon as it has acknowledged a list, is what the list says.
+pub(super) fn check_list(seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
+    let Some(site) = seen.world.site(node).filter(|_| !seen.is_liar(node)) else {
+        return Ok(0);
+    };
+    let mut checks = 0;
+    for vo in seen.vos {
+        let told = seen.oracle.expected(node, *vo);
+        let last = told.and_then(|told| Some((told.told.last()?, &told.acknowledged)));
+        let now = seen.world.now();
+        let Some(((_, list), _)) = last.filter(|((at, list), of)| *at == now && list == *of) else {
+            continue;
+        };
+        let own = |(of, id, ..): &(VoId, SiteId, _, _)| (*of, *id) == (*vo, site.id());
+        let mut shown: BTreeMap<AccountPath, u64> = BTreeMap::new();
+        for (.., path, charge) in site.expected_usage().filter(own) {
+            *shown.entry(path.clone()).or_default() += charge.0;
+        }
+        checks += 1;
+        if shown != *list {
+            return Err(Violation::at(
+                node,
+                format!(
+                    "expects {shown:?} of its running jobs in {}, and has just acknowledged {list:?}",
+                    name(Some(*vo))
+                ),
+            ));
+        }
+    }
+    Ok(checks)
+}
+
 /// Running jobs of a site that has been silent for too long count no more.
 fn check_silence(look: &Look<'_>) -> Result<(), Violation> {
     if look.clocks_off() {
