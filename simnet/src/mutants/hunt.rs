@@ -66,8 +66,8 @@ fn run_of(seed: Seed, grids: Grids) -> Run {
 /// The Grid of a seed: few sites and hours, so that a hundred are run where a campaign runs ten. Of four
 /// one is as drawn at some pace, one has more crashes, and two have members that tell `lie`, or each lie
 /// in turn. In every second one a change of windows takes many steps. Of sixteen one each has histories that
-/// are shorter than what jobs go back, counts little but what runs, and has batch systems with the wrong
-/// clocks of their nodes.
+/// are shorter than what jobs go back, counts little but what runs, has marks of jobs that cannot be read, and
+/// has batch systems with the wrong clocks of their nodes.
 fn options_of(seed: Seed, lie: Option<&str>) -> Options {
     let sites = SITES.0 + usize::try_from(seed.0 % SITES.1).unwrap_or(0);
     let mut options = Options::draw_of(seed, sites, Some(MINUTES));
@@ -79,6 +79,7 @@ fn options_of(seed: Seed, lie: Option<&str>) -> Options {
     match seed.0 % 16 {
         8 => options.with_what_runs(seed),
         9 => options.with_short_histories(seed),
+        10 => options.with_bad_marks(),
         14 => options.with_one_clock(),
         _ => options,
     }

@@ -1,8 +1,8 @@
 //! What Grids of hunts have beside what a campaign draws.
 //!
 //! Some faults show only where histories are shorter than what jobs go back, where batch systems share
-//! the wrong clocks of their nodes, or where little but what runs counts. A campaign's draws stay as they
-//! are, so that its seeds are the same runs as before.
+//! the wrong clocks of their nodes, where little but what runs counts, or where stores cannot read what
+//! jobs were charged. A campaign's draws stay as they are, so that its seeds are the same runs as before.
 //!
 //! Invariant: what is drawn here shifts nothing of what is drawn elsewhere. Deliberately not here: which
 //! seeds of a hunt have what (`mutants::hunt`).
@@ -28,6 +28,10 @@ const LOSS_PERMILLE: u64 = 300;
 const PUBLISH_S: u64 = 20;
 const HEARTBEAT: u64 = 20;
 
+/// Reports of a thousand that repeat an earlier one, and how often marks become unreadable, where they do.
+const REPEAT_PERMILLE: u64 = 500;
+const BAD_MARKS: u64 = 16;
+
 /// Crashes beside those that are drawn.
 const CRASHES: u64 = 16;
 
@@ -45,7 +49,7 @@ impl Options {
         self.with_long_histories()
     }
 
-    /// With lists of what runs, reports of ends that come before the next list, and VOs and owners for whom
+    /// With lists of what runs, reports of ends that come before the next one, and VOs and owners for whom
     /// nothing else counts; those VOs do not ask for predictions beside it.
     #[must_use]
     pub fn with_what_runs(mut self, seed: Seed) -> Self {
@@ -67,6 +71,16 @@ impl Options {
         if random.below(3) == 0 {
             self.local.history = HistoryOption::RunningOnly;
         }
+        self
+    }
+
+    /// With stores whose marks of jobs become unreadable, while feeds report many jobs again; a crash would be the
+    /// end of such a store, so there are few.
+    #[must_use]
+    pub fn with_bad_marks(mut self) -> Self {
+        self.repeat_permille = REPEAT_PERMILLE;
+        self.faults.bad_marks += BAD_MARKS;
+        self.faults.crashes_within = 0;
         self
     }
 
