@@ -73,6 +73,14 @@ pub fn both_are_served_alike(twins: &Twins, time: Duration) -> anyhow::Result<(u
 /// `at_first` is by how many core-seconds she is behind before the jobs after `after`.
 pub fn yvonne_catches_up(twins: &Twins, after: u64, at_first: i64) -> anyhow::Result<()> {
     let slurm = &twins.b.slurm;
+    // Before B knows of A she may be before him, too, for the last of his jobs was counted and not yet of hers.
+    let mut before = slurm.started()?;
+    before.retain(|job| job.id <= after && job.account == "yvonne");
+    let hers: u64 = before.iter().map(Started::charge).sum();
+    let his = hers.saturating_add_signed(at_first);
+    for (user, used) in [("xavier", his), ("yvonne", hers)] {
+        twins.b.node()?.await_usage("physics", user, used * 1_000)?;
+    }
     await_that("yvonne before xavier", || {
         let priorities = slurm.priorities()?;
         let of = |account: &str| {
