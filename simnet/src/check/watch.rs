@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use fairmesh_cluster::Stream;
-use fairmesh_model::{ContentHash, Incarnation, JobKey, Signed, SiteId, VoId};
+use fairmesh_model::{Charter, ContentHash, Incarnation, JobKey, Signed, SiteId, VoId};
 use fairmesh_site::gossip::Head;
 use fairmesh_site::gossip::wire::{Probe, Push, Request, Response, Summary};
-use fairmesh_site::{Effect, Event, JobMark, Table, Write};
+use fairmesh_site::{Effect, Event, JobMark, Site, Table, Write};
 
+use crate::vo::Vo;
 use crate::world::{RestartPlan, Tamper};
 
 /// A head that a site stores or pushes: its own, which it has just signed, or another's.
@@ -50,6 +51,8 @@ pub struct ServedSeen {
     pub vo: VoId,
     /// Whom.
     pub to: SiteId,
+    /// Whether the newest charter that it held then lists whom it answered.
+    pub is_member: bool,
 }
 
 /// What was seen since the last step.
@@ -159,14 +162,23 @@ impl Watch {
         self.facts.borrow_mut().probes.extend(seen);
     }
 
-    fn note_served(&self, node: usize, bytes: &[u8]) {
+    fn note_served(&self, node: usize, bytes: &[u8], site: &Site, vos: &[Vo]) {
         let Some((_, to, vo)) = self.asked.filter(|(asked, ..)| *asked == node) else {
             return;
         };
         let is_refused = bytes.len() < PROBE_BYTES_MAX
             && matches!(Response::from_bytes(bytes), Ok(Response::Refused(_)));
         if !is_refused {
-            let served = ServedSeen { node, vo, to };
+            // Almost always the last charter lists whoever asks.
+            let last = vos.iter().find(|of| of.id == vo);
+            let is_listed = last.is_some_and(|vo| vo.charter.claimed().member(to).is_some());
+            let is_member = is_listed || lists(site, vo, to);
+            let served = ServedSeen {
+                node,
+                vo,
+                to,
+                is_member,
+            };
             self.facts.borrow_mut().served.push(served);
         }
     }
@@ -256,7 +268,6 @@ impl Tamper for Watch {
                     }
                 }
                 Effect::Answer { bytes, .. } => {
-                    self.note_served(node, bytes);
                     if bytes.len() < PROBE_BYTES_MAX
                         && let Ok(Response::Probe(probe)) = Response::from_bytes(bytes)
                     {
@@ -264,6 +275,14 @@ impl Tamper for Watch {
                     }
                 }
                 _ => {}
+            }
+        }
+    }
+
+    fn handled(&mut self, node: usize, site: &Site, vos: &[Vo], effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Answer { bytes, .. } = effect {
+                self.note_served(node, bytes, site, vos);
             }
         }
     }
@@ -279,6 +298,14 @@ impl Tamper for Watch {
             inner.mark(node, job, mark);
         }
     }
+}
+
+/// Whether the newest charter that a site holds lists another.
+fn lists(site: &Site, vo: VoId, other: SiteId) -> bool {
+    let documents = site.documents(vo).into_iter();
+    let charters = documents.filter_map(|bytes| Signed::<Charter>::parse(&bytes).ok());
+    let newest = charters.max_by_key(|charter| charter.claimed().version);
+    newest.is_some_and(|charter| charter.claimed().member(other).is_some())
 }
 
 /// Who asks which node for something of which VO.

@@ -41,14 +41,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         false => Box::new(BufReader::new(file)),
     };
     let comparison = Comparison::read(log, &prices).with_context(|| unreadable(&args.log))?;
-    println!("{}", table(&comparison));
+    sayln!("{}", table(&comparison));
     let Comparison {
         misfits,
         not_run,
         unreadable,
         ..
     } = &comparison;
-    println!(
+    sayln!(
         "fit no machine: {} jobs, {} core hours; did not run: {not_run}; unreadable lines: {unreadable}",
         misfits.0,
         hours(misfits.1)

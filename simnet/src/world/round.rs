@@ -93,6 +93,8 @@ impl World {
         }
         if let Some(tamper) = &mut self.tamper {
             tamper.effects(node, &mut effects);
+            let site = self.nodes[node].site.as_ref().expect("it runs");
+            tamper.handled(node, site, &self.vos, &effects);
         }
         let round = self.nodes[node].round.as_mut().expect("it runs");
         round.took(effects);

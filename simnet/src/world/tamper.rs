@@ -7,7 +7,9 @@
 //! Deliberately not here: the bugs.
 
 use fairmesh_model::{Incarnation, JobKey};
-use fairmesh_site::{Effect, Event, JobMark, Row};
+use fairmesh_site::{Effect, Event, JobMark, Row, Site};
+
+use crate::vo::Vo;
 
 /// What a site is about to be started with.
 #[derive(Debug)]
@@ -27,6 +29,9 @@ pub trait Tamper {
 
     /// Before a site's effects are carried out.
     fn effects(&mut self, _node: usize, _effects: &mut Vec<Effect>) {}
+
+    /// Behind an event, with what the site holds now, and before the next event of its round.
+    fn handled(&mut self, _node: usize, _site: &Site, _vos: &[Vo], _effects: &[Effect]) {}
 
     /// Before a site is started on its store.
     fn restart(&mut self, _node: usize, _plan: &mut RestartPlan) {}
