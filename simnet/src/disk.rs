@@ -102,8 +102,8 @@ pub struct Disk {
     is_flipped: bool,
     /// Whether a bit of the side file was.
     is_side_flipped: bool,
-    /// Marks of jobs that the store had when it was lost.
-    marks_due: Option<usize>,
+    /// The jobs of which the store had marks when it was lost.
+    marks_due: Option<BTreeSet<RowKey>>,
 }
 
 /// How often something was found to be lost when a node was started.
@@ -254,9 +254,12 @@ impl Disk {
 
     /// A start has come to its end: what it could not bring back is lost.
     pub fn opened(&mut self) {
-        if let Some(marks) = self.marks_due.take() {
+        if let Some(due) = self.marks_due.take() {
+            let marks = self.tables.get(&Table::Jobs);
+            let is_back = |key: &RowKey| marks.is_some_and(|marks| marks.contains_key(key));
+            let are_back = due.iter().all(is_back);
             self.losses.journals += u32::from(self.is_flipped);
-            self.losses.marks += u32::from(self.count_rows(Table::Jobs) < marks);
+            self.losses.marks += u32::from(!are_back);
         }
         self.is_flipped = false;
     }
@@ -409,8 +412,9 @@ impl Disk {
 
     /// The store is gone, and where the disk does not keep it the journal, too.
     fn lose_store(&mut self) {
-        let marks = self.count_rows(Table::Jobs);
-        self.marks_due = Some(self.marks_due.unwrap_or(0).max(marks));
+        let marks = self.tables.get(&Table::Jobs).into_iter().flatten();
+        let due = self.marks_due.get_or_insert_default();
+        due.extend(marks.map(|(key, _)| key.clone()));
         self.tables = Arc::default();
         self.number = 0;
         self.damaged.clear();
@@ -536,6 +540,22 @@ mod tests {
         assert!(disk.flip_bit(&mut Seed(1).stream("flip")));
         assert_eq!(disk.open().number, 0);
         assert_eq!((disk.set_aside(), disk.count_rows(Table::Parts)), (1, 0));
+    }
+
+    #[test]
+    fn a_mark_that_is_not_back_is_lost_though_another_one_has_come_back() {
+        let mut disk = Disk::new(true);
+        let marks = vec![set(Table::Jobs, 1, 1), set(Table::Jobs, 2, 1)];
+        apply(&mut disk, 1, marks.clone()).expect("there is room");
+        disk.wipe(true);
+        apply(&mut disk, 1, marks.clone()).expect("there is room");
+        disk.opened();
+        assert_eq!(disk.losses().marks, 0);
+        disk.wipe(true);
+        let others = vec![set(Table::Jobs, 2, 1), set(Table::Jobs, 3, 1)];
+        apply(&mut disk, 1, others).expect("there is room");
+        disk.opened();
+        assert_eq!(disk.losses().marks, 1);
     }
 
     #[test]

@@ -300,6 +300,14 @@ impl Replica {
     }
 }
 
+/// What is held of a site, in a VO that weighs usage for `history`.
+fn held_of(sites: &mut BTreeMap<SiteId, Held>, history: Option<Millis>, site: SiteId) -> &mut Held {
+    sites.entry(site).or_insert_with(|| Held {
+        heads: HeadSet::new(history),
+        ..Held::default()
+    })
+}
+
 /// The rows of all parts of a head.
 fn rows_of(
     site: SiteId,

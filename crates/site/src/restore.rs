@@ -20,7 +20,7 @@ use crate::correct::Refund;
 use crate::notice::Notice;
 use crate::own::Own;
 use crate::site::{Site, Unmapped};
-use crate::store::{HeadId, Table, Write, parse_ledger_row};
+use crate::store::{HeadId, Table, Write, head_row, parse_ledger_row};
 use crate::vo::{DocumentRefused, Vo};
 
 /// A row as the store has it: table, key, value.
@@ -136,8 +136,11 @@ impl Site {
             };
             let kinds = held.kinds();
             let parts = by_head.remove(&id).unwrap_or_default();
-            if held.replica.restore(&kinds, &bytes, parts).is_err() {
-                self.bad_row(now, "head");
+            match held.replica.restore(&kinds, &bytes, parts) {
+                Ok(gone) => {
+                    self.persist(gone.iter().map(|row| head_row(id.vo, row)).collect());
+                }
+                Err(_) => self.bad_row(now, "head"),
             }
         }
         let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.id));

@@ -61,6 +61,7 @@ impl Run {
         if offers.is_empty() || !self.world.node(node).is_up() {
             return;
         }
+        self.world.take_waiting(node);
         let records: Vec<_> = offers.iter().map(|offer| offer.record.clone()).collect();
         let terms = self.offered(node, records.iter());
         if let Some(reported) = self.world.report(node, records) {
@@ -87,6 +88,7 @@ impl Run {
             return;
         }
         self.note_odd("correction");
+        self.world.take_waiting(node);
         let is_liar = self.is_liar(node);
         let owner = Owner::of(&self.world.node(node).config);
         let terms = Documents::terms(&owner, &self.in_force(node), &record);
@@ -112,6 +114,7 @@ impl Run {
         if !self.world.node(node).is_up() {
             return;
         }
+        self.world.take_waiting(node);
         let terms = self.offered(node, jobs.iter().map(|job| &job.record));
         let asking = self.asking(node);
         let reported = self.world.running(node, jobs.clone());

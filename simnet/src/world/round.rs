@@ -45,8 +45,9 @@ impl World {
         }
     }
 
-    /// Makes a round of all that waits. The kind of the last of it; sessions that begin come first.
-    pub(super) fn flush(&mut self, node: usize) -> Option<StepKind> {
+    /// Hands the site what waits there, as the first of the round that the next call ends. Whoever calls
+    /// knows then what the site goes by when it takes the call.
+    pub(crate) fn take_waiting(&mut self, node: usize) -> Option<StepKind> {
         let mut kind = None;
         for (input, from) in std::mem::take(&mut self.nodes[node].inbox) {
             let of = self.take(node, input, from);
@@ -54,6 +55,12 @@ impl World {
                 kind = Some(of);
             }
         }
+        kind
+    }
+
+    /// Makes a round of all that waits. The kind of the last of it; sessions that begin come first.
+    pub(super) fn flush(&mut self, node: usize) -> Option<StepKind> {
+        let kind = self.take_waiting(node);
         let SimNode { site, round, .. } = &mut self.nodes[node];
         if let (Some(site), Some(round)) = (site, round) {
             let steps = round.finish(|| site.rows_held_alone());

@@ -12,7 +12,7 @@ use fairmesh_model::{
 };
 use serde_bytes::ByteBuf;
 
-use super::{Change, Held, HeldRow, Kinds, Replica, digest_of, role_of, rows_of};
+use super::{Change, Held, HeldRow, Kinds, Replica, digest_of, held_of, role_of, rows_of};
 use crate::content::{Content, Delta};
 use crate::head::{COVERS_MAX, Head, HeadSet};
 use crate::next::NextHead;
@@ -36,7 +36,7 @@ impl Replica {
     ) -> (Change, Vec<u8>) {
         let own = self.own;
         assert_eq!(key.site_id(), own, "a site signs for itself");
-        let held = self.sites.entry(own).or_default();
+        let held = held_of(&mut self.sites, self.history, own);
         let last = held.heads.get(incarnation).map(|last| last.body().seq);
         // Where another machine with the same key has covered this one's head, it is not held any more;
         // the next one has to go on behind it, or everybody would take it for the one that is covered.
@@ -94,12 +94,8 @@ impl Replica {
         delta: Option<(Seq, Arc<[u8]>)>,
     ) -> Change {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
-        let history = self.history;
         let counts = self.counts(site);
-        let held = self.sites.entry(site).or_insert_with(|| Held {
-            heads: HeadSet::new(history),
-            ..Held::default()
-        });
+        let held = held_of(&mut self.sites, self.history, site);
         let before = digest_of(held);
         let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
         let mut rows = held.bring_in(&head, base, changes, delta);

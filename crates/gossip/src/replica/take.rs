@@ -11,9 +11,9 @@ use fairmesh_model::{
 };
 
 use super::fetch::Fetch;
-use super::{Absorbed, Change, Held, HeldRow, Kinds, Proof, Replica, verify, verify_signed};
+use super::{Absorbed, Change, HeldRow, Kinds, Proof, Replica, held_of, verify, verify_signed};
 use crate::content::{Content, Delta};
-use crate::head::{Head, HeadSet, Offered, covers};
+use crate::head::{Head, Offered, covers};
 use crate::next::NextHead;
 use crate::part::{
     Changes, HEAD_BYTES_MAX, ManifestRow, PART_BYTES_MAX, Part, PartKey, Parts, check_manifest,
@@ -99,7 +99,7 @@ impl Replica {
         if !is_fresh {
             return Ok(outcome(site, forked, Absorbed::Known));
         }
-        let held = self.sites.entry(site).or_default();
+        let held = held_of(&mut self.sites, self.history, site);
         if !held.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
@@ -144,7 +144,7 @@ impl Replica {
             }
             Told::Manifest(rows) => self.take_manifest(kinds, seen, from, &head, rows)?,
         };
-        let held = self.sites.entry(site).or_default();
+        let held = held_of(&mut self.sites, self.history, site);
         held.needs_manifest = matches!(taken, Absorbed::Gap);
         Ok(outcome(site, forked, taken))
     }
@@ -172,7 +172,9 @@ impl Replica {
         })
     }
 
-    /// Takes a head and all its parts from this node's own store.
+    /// Takes a head and all its parts from this node's own store. Returns the rows to delete: a head that
+    /// was signed again with nothing new is not written again, so the store's may be one that another
+    /// covers, though the last was not.
     ///
     /// # Errors
     /// Why it is refused: peers fill the gap.
@@ -181,7 +183,7 @@ impl Replica {
         kinds: &dyn Kinds,
         head: &[u8],
         parts: Vec<(PartKey, Vec<u8>)>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Vec<HeldRow>, Refusal> {
         let head = verify(self.vo, head)?;
         let parts = parts
             .into_iter()
@@ -191,7 +193,11 @@ impl Replica {
                 site: head.body().site,
                 what: "not all of its parts are here".to_owned(),
             }),
-            _ => Ok(()),
+            Absorbed::Changed(change) => {
+                let gone = change.rows.into_iter().filter(|row| row.bytes.is_none());
+                Ok(gone.collect())
+            }
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -205,11 +211,7 @@ impl Replica {
         if body.at > seen.now.wall.after(seen.tolerance) && !mutated!(FutureBelieved) {
             return Err(Refusal::Future { site, at: body.at });
         }
-        let history = self.history;
-        let held = self.sites.entry(site).or_insert_with(|| Held {
-            heads: HeadSet::new(history),
-            ..Held::default()
-        });
+        let held = held_of(&mut self.sites, self.history, site);
         if held.refused == Some(head.hash()) {
             return Err(Refusal::Content {
                 site,
@@ -229,7 +231,7 @@ impl Replica {
 
     /// Keeps a proof that a site signs two heads with one seq; says whether it is the first.
     fn keep_proof(&mut self, a: Arc<Verified<Head>>, b: Arc<Verified<Head>>) -> bool {
-        let held = self.sites.entry(a.body().site).or_default();
+        let held = held_of(&mut self.sites, self.history, a.body().site);
         // Of several proofs the one with the lowest hashes is kept, so that replicas come to agree.
         let order = |proof: &Proof| proof.heads.each_ref().map(|head| head.hash());
         let mut heads = [a, b];
@@ -361,7 +363,7 @@ impl Replica {
         if root_of(rows.iter().map(|(key, hash, len)| (key, hash, *len))) != head.body().root {
             return Ok(Absorbed::Gap);
         }
-        let held = self.sites.entry(site).or_default();
+        let held = held_of(&mut self.sites, self.history, site);
         if let Err(what) = check_manifest(&rows) {
             held.refused = Some(head.hash());
             return Err(Refusal::Content { site, what });
@@ -412,7 +414,7 @@ impl Replica {
     ) -> Result<Option<Change>, Refusal> {
         let site = head.body().site;
         let empty = Content::default();
-        let held = self.sites.entry(site).or_default();
+        let held = held_of(&mut self.sites, self.history, site);
         let content = base
             .and_then(|base| held.contents.get(&base))
             .unwrap_or(&empty);

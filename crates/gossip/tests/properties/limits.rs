@@ -197,6 +197,19 @@ fn a_machine_whose_head_another_one_with_its_key_has_covered_goes_on_behind_it()
 }
 
 #[test]
+fn a_store_brings_no_head_back_that_the_history_has_passed_over() {
+    let (mut first, mut last) = (Node::new(0, 2), Node::new(0, 2));
+    first.publish_at(0, 1, 1_000_000, &[(1, Some(b"one"))]);
+    last.publish_at(0, 2, 1_000_001 + HISTORY.0, &[(1, Some(b"two"))]);
+    let mut node = Node::new(1, 2);
+    give(&first, &mut node);
+    give(&last, &mut node);
+    let heads = node.replica.heads_of(site(0));
+    let held: Vec<Incarnation> = heads.map(|head| head.body().incarnation).collect();
+    assert_eq!(held, [Incarnation(2)]);
+}
+
+#[test]
 fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
     let (mut liar, mut honest, mut other) = (Node::new(0, 3), Node::new(1, 3), Node::new(2, 3));
     liar.publish(0, 1, &[(0, Some(b"zero"))]);

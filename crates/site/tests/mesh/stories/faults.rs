@@ -191,6 +191,42 @@ fn fault_05_cells_paths_and_incarnations_are_bounded_and_cells_of_nothing_refuse
     assert_same(&mut mesh);
 }
 
+/// Found by `simnet check --lies withstood --seed 600097`: a head that was signed again with nothing new is
+/// not written again, so a start read one that another covers, let go of it, and left its rows for good.
+#[test]
+fn a_start_deletes_the_rows_of_heads_that_it_lets_go_of() {
+    let mut mesh = Mesh::found_with(1, 1, vo::timing(), |charter| {
+        *charter = vo::charter("grid", LIAR + 1);
+    });
+    let now = mesh.now(0).wall;
+    let held = |mesh: &Mesh| {
+        let heads = &mesh.nodes[0].site.vectors()[&mesh.vo];
+        let of_liar = heads.keys().filter(|head| head.site == site_id(LIAR));
+        of_liar.count()
+    };
+    let stored = |mesh: &Mesh| mesh.nodes[0].count_rows(Table::Heads);
+    let used = usage(hour_of(now), &[("/g0/u0", 1_000)]);
+    let mut twin = Liar::new(&mesh, LIAR);
+    twin.sign(now, used.clone());
+    twin.start_again();
+    twin.sign(now, used.clone());
+    let mut liar = Liar::new(&mesh, LIAR);
+    liar.sign(now, used);
+    mesh.admit(LIAR, liar);
+    mesh.run(SETTLE);
+    let own = stored(&mesh) - held(&mesh);
+    let liar = mesh.liars.get_mut(&site_id(LIAR)).expect("admitted");
+    let again = liar.sign(now.after(Millis(1)), Vec::new());
+    offer(&mut mesh, 0, again);
+    // It covers the first head, and not the one that was signed again.
+    mesh.liars.insert(site_id(LIAR), twin);
+    mesh.run(SETTLE);
+    assert_eq!((held(&mesh), stored(&mesh)), (2, own + 2));
+    mesh.restart(0);
+    mesh.run(SETTLE);
+    assert_eq!((held(&mesh), stored(&mesh)), (1, own + 1));
+}
+
 #[test]
 fn fault_06_a_member_of_many_incarnations_does_not_stop_the_anti_entropy() {
     let mut mesh = mesh_with_liar(1, UsageMode::Active);
