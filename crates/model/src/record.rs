@@ -16,10 +16,12 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// Longest run of one job that is believed: ten years. Bounds how many windows one record fills.
 pub const RUN_MAX: Millis = Millis(10 * 366 * 86_400_000);
 
-/// Most properties of one job, and most chunks: bound the work of one charge. A chunk is a kind of node in a
-/// job, of which there are a few; a job of more kinds adds alike ones up.
+/// Most properties of one job: bounds the work of one charge.
 const PROPERTIES_MAX: usize = 64;
-const CHUNKS_MAX: usize = 256;
+
+/// Most chunks of one job: bounds the work of one charge. A chunk is a kind of node in a job, of which there are
+/// a few; a job of more kinds adds alike ones up.
+pub const CHUNKS_MAX: usize = 256;
 
 /// The identity of a job that is never reused: a cluster's job id may wrap around or be requeued.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -178,7 +178,8 @@ impl ChargeRule {
             queue: record.queue.clone(),
             machine: record.machine.clone().or_else(host),
             terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
-            ..Placement::default()
+            properties: record.properties.clone(),
+            chunks: record.chunks.clone(),
         }
     }
 

@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::JobKey;
+use fairmesh_model::record::CHUNKS_MAX;
+use fairmesh_model::{Chunk, JobKey};
 
 use crate::error::{Reason, quoted};
 use crate::fields;
@@ -174,7 +175,43 @@ impl<'a> Attributes<'a> {
         record.virtual_peak_bytes = size("resources_used.vmem");
         let disk = size("Resource_List.file").or(size("Resource_List.scratch_local"));
         record.disk_mib = disk.map(|bytes| bytes >> 20);
+        record.chunks = self.chunks(record);
         Ok(())
+    }
+
+    /// What `exec_vnode=(n1:ncpus=2:mem=4gb)+(n2:ncpus=1)` says each of several nodes held; nothing where it
+    /// does not add up to the job, or where they are too many for one report.
+    fn chunks(&self, record: &BatchRecord) -> Vec<Chunk> {
+        let text = self.get("exec_vnode").unwrap_or_default();
+        let mut nodes: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
+        for part in text.split(['(', ')', '+']).filter(|part| !part.is_empty()) {
+            let mut words = part.split(':');
+            let held = nodes.entry(words.next().unwrap_or_default()).or_default();
+            for (resource, amount) in words.filter_map(|word| word.split_once('=')) {
+                let place = ["ncpus", "ngpus", "mem"]
+                    .iter()
+                    .position(|of| *of == resource);
+                let Some(sum) = place.map(|place| &mut held[place]) else {
+                    continue;
+                };
+                *sum = sum.saturating_add(value::bytes(amount, 1).unwrap_or(0));
+            }
+        }
+        let chunk = |(node, [cores, gpus, bytes]): (&str, [u64; 3])| {
+            Some(Chunk {
+                nodes: 1,
+                cores: u32::try_from(cores).ok()?,
+                gpus: u32::try_from(gpus).ok()?,
+                mem_mib: bytes >> 20,
+                disk_mib: 0,
+                machine: Some(node.to_owned()),
+            })
+        };
+        let chunks: Option<Vec<Chunk>> = nodes.into_iter().map(chunk).collect();
+        let chunks = chunks.filter(|chunks| (2..=CHUNKS_MAX).contains(&chunks.len()));
+        chunks
+            .filter(|chunks| are_all_of(chunks, record))
+            .unwrap_or_default()
     }
 
     fn number(&self, key: &str) -> Option<u64> {
@@ -210,6 +247,26 @@ impl<'a> Attributes<'a> {
         }
         total
     }
+}
+
+/// Whether chunks add up to what is known of the job.
+fn are_all_of(chunks: &[Chunk], record: &BatchRecord) -> bool {
+    let sum = |of: fn(&Chunk) -> u64| chunks.iter().map(of).sum::<u64>();
+    let of_job = [
+        record.nodes.map(u64::from),
+        record.cpus.map(u64::from),
+        record.gpus.map(u64::from),
+        record.memory_mib,
+        record.disk_mib,
+    ];
+    let of_chunks = [
+        sum(|of| of.nodes.into()),
+        sum(|of| of.cores.into()),
+        sum(|of| of.gpus.into()),
+        sum(|of| of.mem_mib),
+        sum(|of| of.disk_mib),
+    ];
+    of_job.map(Option::unwrap_or_default) == of_chunks
 }
 
 /// `host/slots` by `+`, the slots being `5`, `0-3,7` or `0*4`.

@@ -6,7 +6,7 @@
 //!
 //! Deliberately not here: whether it is charged ([`crate::ChargeRule`]).
 
-use fairmesh_model::{Importance, JobKey, Millis, Origin, UsageRecord, WallTime};
+use fairmesh_model::{Chunk, Importance, JobKey, Millis, Origin, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Reason;
@@ -118,6 +118,12 @@ pub struct BatchRecord {
     /// Kind of machine or node, where the source names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// What it asked of machines by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub properties: Vec<String>,
+    /// What groups of its nodes held, where the source says so of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chunks: Vec<Chunk>,
     /// Priority in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,
@@ -161,6 +167,8 @@ impl BatchRecord {
             exit: None,
             hosts: None,
             machine: None,
+            properties: Vec::new(),
+            chunks: Vec::new(),
             priority: None,
             importance: None,
         }
@@ -188,6 +196,8 @@ impl BatchRecord {
         record.disk_mib = Some(placement.disk_mib).filter(|disk| *disk > 0);
         record.queue.clone_from(&placement.queue);
         record.machine.clone_from(&placement.machine);
+        record.properties.clone_from(&placement.properties);
+        record.chunks.clone_from(&placement.chunks);
         record
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::{Millis, Placement, Terms, UsageRecord, WallTime};
+use fairmesh_model::{Chunk, Millis, Placement, Terms, UsageRecord, WallTime};
 use fairmesh_records::{
     BatchRecord, ChargeRule, Format, JobState, Options, Records, Skip, WallRule, Zone,
 };
@@ -187,6 +187,31 @@ fn pbs_counts_what_was_assigned() {
         ),
         (Some(8), Some(2), Some(2), Some(8_192))
     );
+    let chunks = |attributes: &str| {
+        let of = |chunk: &Chunk| {
+            let machine = chunk.machine.clone().expect("a node");
+            (machine, chunk.cores, chunk.gpus, chunk.mem_mib)
+        };
+        record(attributes).chunks.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        chunks(
+            "exec_host=big/0*60+a/1*2 exec_vnode=(big:ncpus=40:mem=4gb+big:ncpus=20:ngpus=1)+(a:ncpus=2:mem=1gb)"
+        ),
+        [
+            ("a".to_owned(), 2, 0, 1_024),
+            ("big".to_owned(), 60, 1, 4_096)
+        ],
+        "unlike nodes of one job"
+    );
+    // Alone on its node, with disk that is of no node, and with memory that is of the job.
+    let ab = "exec_vnode=(a:ncpus=4)+(b:ncpus=2)";
+    assert_eq!(chunks("exec_vnode=(a:ncpus=4:mem=4gb)"), []);
+    assert_eq!(chunks(ab).len(), 0, "nobody says how many nodes there were");
+    assert_eq!(chunks(&format!("{ab} unique_node_count=2")).len(), 2);
+    for more in ["Resource_List.file=1gb", "Resource_List.mem=1gb"] {
+        assert_eq!(chunks(&format!("{ab} unique_node_count=2 {more}")), []);
+    }
     assert_eq!(
         counts("exec_host=a/0-3,6+b/1*4"),
         (Some(9), Some(2), None, None)
