@@ -227,7 +227,8 @@ impl Rate {
 /// Only by rules that look at machines: where the price list does not say what the job costs.
 pub fn rate(tariff: Tariff<'_>, job: &Job<'_>) -> Result<Rate, ChargeError> {
     let mut rate = Rate::of_nothing(job.held);
-    if tariff.rule.looks_at_machines() && !job.chunks.is_empty() {
+    let by_chunk = tariff.rule.looks_at_machines() && !mutated!(ChunksAsOne);
+    if by_chunk && !job.chunks.is_empty() {
         for chunk in &job.chunks {
             add_part(tariff, &job.part(*chunk), &mut rate)?;
         }
@@ -267,6 +268,7 @@ fn add_part(tariff: Tariff<'_>, job: &Job<'_>, rate: &mut Rate) -> Result<(), Ch
             factor_max,
         } => {
             let counted = Counted { gpu, disk };
+            let gpu_weight = mutant!(GpuWeightIgnored, gpu_weight, None);
             let by = (counted, gpu_weight, factor_max);
             return penalty::add(tariff.prices, job, by, rate);
         }

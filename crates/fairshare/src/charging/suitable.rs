@@ -5,7 +5,7 @@
 //! machines are free plays no part. A job that no class suits is an error with its words in it.
 //! Source: the suitable machines of MetaCentrum's penalty (Klusáček and Rudová, JSSPP 2014).
 
-use fairmesh_model::{MachineClass, PriceList};
+use fairmesh_model::{MachineClass, PriceList, mutant};
 
 use super::{ChargeError, Job, Resources};
 
@@ -47,7 +47,9 @@ pub fn suitable<'a>(
         asked(job.held, class, counted)
             .all(|(asked, has)| u128::from(asked) <= nodes * u128::from(has))
     };
-    let takes = |class: &MachineClass| class.takes(job.queue, job.properties);
+    let queue = mutant!(AnyQueueTaken, job.queue, None);
+    let properties = mutant!(PropertiesIgnored, job.properties, &[]);
+    let takes = move |class: &MachineClass| class.takes(queue, properties);
     prices
         .machines
         .iter()
