@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::policy_cmd::PolicyDocument;
-use crate::{ask, demo, emulate, init, policy_cmd, run, slurm};
+use crate::{ask, demo, emulate, init, place, policy_cmd, queue, run, sla, slurm};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Grid-wide fairshare without a server in the middle.
@@ -37,6 +37,9 @@ enum Command {
     Audit(ask::correct::AuditArgs),
     Netcheck(ask::netcheck::NetcheckArgs),
     Emulate(emulate::EmulateArgs),
+    Place(place::PlaceArgs),
+    Queue(queue::QueueArgs),
+    Sla(sla::SlaArgs),
     Policy(policy_cmd::PolicyArgs),
     Slurm(slurm::SlurmArgs),
     /// Print completions for a shell.
@@ -91,6 +94,9 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Audit(args) => ask::correct::audit(&args, &mut out).await,
         Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
         Command::Emulate(args) => emulate::run(&args, &mut out),
+        Command::Place(args) => place::run(&args, &mut out),
+        Command::Queue(args) => tokio::task::block_in_place(|| queue::run(&args, &mut out)),
+        Command::Sla(args) => sla::run(&args, &mut out),
         Command::Policy(args) => {
             tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish))
         }

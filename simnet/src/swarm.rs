@@ -17,6 +17,6 @@ mod pace;
 pub(crate) use faults::plan_faults;
 pub(crate) use load::{Feeds, Offer};
 pub use options::{
-    ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalOptions,
-    ModeOption, Options, TimingOptions, VoOptions,
+    ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalLevels,
+    LocalOptions, ModeOption, Options, TimingOptions, VoOptions,
 };

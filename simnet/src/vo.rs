@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Discounts, Distance, DocumentError, HistoryRule, JobKey,
-    MemberSite, Millis, Origin, Role, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId,
-    UsageMode, UsageRecord, VoId, WallTime, WindowLength,
+    MemberSite, Millis, Origin, PolicyMount, Role, Scope, Share, ShareEntry, SharePolicy, Signed,
+    SigningKey, SiteId, UsageMode, UsageRecord, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{Charging, IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -92,10 +92,16 @@ pub struct VoSpec {
     pub discounts: Discounts,
     /// How siblings are compared.
     pub distance: Distance,
+    /// What entries say of how those below them are compared, `/` too.
+    pub says: BTreeMap<String, (Option<Scope>, Option<Distance>)>,
     /// Whether every other entry may have a quarter more than its share at most.
     pub limits: bool,
     /// Whether who divides the first group's share is somebody else.
     pub delegates: bool,
+    /// An entry that another VO's policy divides: what is below it in `shares` is left out.
+    pub mounts: Option<(String, PolicyMount)>,
+    /// VOs that may mount its policies.
+    pub readers: BTreeSet<VoId>,
     /// When its first documents were issued.
     pub issued: WallTime,
     /// How long documents are valid.
@@ -124,8 +130,11 @@ impl VoSpec {
             charging: ChargingRule::CpuTime,
             discounts: Discounts::NONE,
             distance: Distance::Absolute,
+            says: BTreeMap::new(),
             limits: false,
             delegates: false,
+            mounts: None,
+            readers: BTreeSet::new(),
             issued: START.before(DAY),
             valid: VALIDITY,
         }
@@ -268,6 +277,7 @@ fn first_charter(spec: &VoSpec, role: &Role) -> Charter {
         charging: spec.charging,
         discounts: spec.discounts,
         distance: spec.distance,
+        readers: spec.readers.clone(),
     }
 }
 
@@ -277,17 +287,29 @@ fn first_policies(
     vo: VoId,
     delegate: &SigningKey,
 ) -> (SharePolicy, Option<SharePolicy>) {
+    let says = |at: &str| spec.says.get(at).copied().unwrap_or_default();
     let entry = |(index, (at, share)): (usize, &(String, Share))| {
+        let (usage, distance) = says(at);
         let entry = ShareEntry {
-            share: *share,
             at_most: (spec.limits && index % 2 == 0).then(|| a_quarter_more(*share)),
-            delegate: None,
+            usage,
+            distance,
+            ..ShareEntry::of(*share)
         };
         (path(at), entry)
     };
     let mut shares: BTreeMap<AccountPath, ShareEntry> =
         spec.shares.iter().enumerate().map(entry).collect();
-    let policy = |path, shares| SharePolicy {
+    if let Some((at, mount)) = &spec.mounts {
+        let at = path(at);
+        shares.retain(|other, _| *other == at || !other.starts_with(&at));
+        let entry = shares.get_mut(&at).expect("it is an entry");
+        (entry.usage, entry.distance) = (None, None);
+        entry.mount = Some(mount.clone());
+    }
+    let policy = |path: AccountPath, shares| SharePolicy {
+        usage: says("/").0.filter(|_| path.is_root()),
+        distance: says("/").1.filter(|_| path.is_root()),
         vo,
         path,
         version: 1,
@@ -323,6 +345,10 @@ pub struct OwnerSpec {
     pub vo_share: Share,
     /// Whether each VO may have a quarter more than its share at most.
     pub limits: bool,
+    /// Whether the VOs are mounted below one entry, by which each is measured by what it used at all members.
+    pub together: bool,
+    /// How far entries of the owner's are from their targets, where he says it.
+    pub distance: Option<Distance>,
     /// Share of the site that `/local` gets; its jobs have the batch account `local`.
     pub local_share: Share,
     /// How local usage is weighed by its age.
@@ -402,6 +428,8 @@ impl Default for OwnerSpec {
             charging: Charging::default(),
             machine_classes: 0,
             limits: false,
+            together: false,
+            distance: None,
             relabel: Relabel::Usual,
             timing: Timing::default(),
         }
@@ -421,10 +449,25 @@ pub fn site_config(site: usize, vos: &[Vo], owner: &OwnerSpec) -> SiteConfig {
     config
 }
 
-/// A configuration that mounts all of `vos` at `/<name>`.
+/// A configuration that mounts all of `vos` at `/<name>`, or below one entry.
 pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
     let local = path("/local");
     let mut entries = BTreeMap::from([(local, SiteEntry::local(owner.local_share))]);
+    let above = if owner.together { "/vos" } else { "" };
+    if owner.together {
+        let together = SiteEntry {
+            usage: Some(Scope::Global),
+            ..SiteEntry::local(percent(80))
+        };
+        entries.insert(path(above), together);
+    }
+    if owner.distance.is_some() {
+        let root = SiteEntry {
+            distance: owner.distance,
+            ..SiteEntry::local(Share::WHOLE)
+        };
+        entries.insert(AccountPath::root(), root);
+    }
     let mut rules = vec![Rule {
         account: Some(Pattern::parse("local")),
         path: "/local/{group}/{user}".to_owned(),
@@ -437,7 +480,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         if owner.limits {
             mount.at_most = a_quarter_more(owner.vo_share);
         }
-        entries.insert(path(&format!("/{name}")), mount);
+        entries.insert(path(&format!("{above}/{name}")), mount);
         rules.extend(owner.relabel.rule(vo));
         rules.push(Rule {
             account: Some(Pattern::parse(name)),
@@ -449,7 +492,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         introducers.extend(first.map(|(member, _)| site_id(*member)));
     }
     SiteConfig {
-        policy: SitePolicy::new(entries).expect("one level below the root, without repeats"),
+        policy: SitePolicy::new(entries).expect("VOs beside VOs, without repeats"),
         vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
         identity: IdentityMap::new(rules),
         introducers,

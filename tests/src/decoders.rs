@@ -7,8 +7,8 @@
 use fairmesh_gossip::wire::{Push, Request, Response};
 use fairmesh_gossip::{Head, PartKey};
 use fairmesh_model::{
-    AccountPath, Charter, Document, RunningJob, Share, SharePolicy, Signed, UsageRecord, WallTime,
-    cbor,
+    AccountPath, Allocation, Charter, Document, RunningJob, Share, SharePolicy, Signed,
+    UsageRecord, WallTime, cbor,
 };
 use fairmesh_records::export::{self, Summaries};
 use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options, Reason, Records};
@@ -17,10 +17,14 @@ use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options,
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 38] = [
+pub const DECODERS: [(&str, Decoder); 40] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
+    ("allocation", |bytes| signed::<Allocation>(bytes)),
+    ("rights_row", |bytes| {
+        fairmesh_quota::Row::from_bytes(bytes).is_ok_and(|row| !row.is_empty())
+    }),
     ("head", |bytes| signed::<Head>(bytes)),
     ("usage_table", |bytes| fairmesh_usage::check(bytes).is_ok()),
     ("part_name", |bytes| {

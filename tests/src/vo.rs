@@ -5,8 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, Distance, HistoryRule, MemberSite, Millis, Role, Share,
-    ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode, WallTime, WindowLength,
+    AccountPath, ChargingRule, Charter, Distance, HistoryRule, MemberSite, Millis, PolicyMount,
+    Role, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode, VoId, WallTime,
+    WindowLength,
 };
 
 use crate::process::Node;
@@ -60,6 +61,7 @@ impl Vo {
             charging: ChargingRule::CpuTime,
             discounts: fairmesh_model::Discounts::NONE,
             distance: Distance::Absolute,
+            readers: Default::default(),
         };
         change(&mut charter);
         let charter = Signed::sign(charter, &[&authority])?;
@@ -81,11 +83,7 @@ impl Vo {
         let entry = |user: &&str| {
             Ok((
                 AccountPath::parse(&format!("/{user}"))?,
-                ShareEntry {
-                    share: each,
-                    at_most: None,
-                    delegate: None,
-                },
+                ShareEntry::of(each),
             ))
         };
         let policy = SharePolicy {
@@ -95,6 +93,8 @@ impl Vo {
             previous: None,
             issued: now(),
             expires: now().after(Millis::from_secs(86_400 * 365)),
+            usage: None,
+            distance: None,
             shares: users
                 .iter()
                 .map(entry)
@@ -107,6 +107,28 @@ impl Vo {
     pub fn divide_anew(&mut self, version: u64, users: &[&str]) -> anyhow::Result<()> {
         self.policy = Self::policy(&self.authority, &self.charter, version, users)?;
         Ok(())
+    }
+
+    /// Signs the next policy, in which the policy of another VO divides one more entry as large as the whole.
+    pub fn mount(&mut self, at: &str, of: &Self) -> anyhow::Result<()> {
+        let mut policy = self.policy.claimed().clone();
+        policy.version += 1;
+        let mount = PolicyMount {
+            vo: of.charter.vo(),
+            path: AccountPath::root(),
+        };
+        let entry = ShareEntry {
+            mount: Some(mount),
+            ..ShareEntry::of(Share::WHOLE)
+        };
+        policy.shares.insert(AccountPath::parse(at)?, entry);
+        self.policy = Signed::sign(policy, &[&self.authority])?;
+        Ok(())
+    }
+
+    /// The id.
+    pub fn vo(&self) -> VoId {
+        self.charter.vo()
     }
 
     /// The id, for a configuration.

@@ -28,12 +28,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &["model"]),
     ("fairshare", &["model"]),
     ("gossip", &["model"]),
+    ("quota", &["model"]),
     ("site", &["gossip", "usage", "policy", "fairshare", "model"]),
     ("round", &["site", "model"]),
     ("client", &["model"]),
     ("client-ffi", &["client", "model"]),
     ("cluster", &["model"]),
     ("records", &["model"]),
+    ("broker", &["fairshare", "model"]),
     (
         "node",
         &[
@@ -42,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "client",
             "cluster",
             "records",
+            "broker",
             "gossip",
             "usage",
             "policy",

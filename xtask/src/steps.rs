@@ -78,7 +78,12 @@ pub(crate) const STEPS: &[Step] = &[
     Step {
         name: "test",
         needs_slurm: true,
-        args: &["test", "--workspace", "--features", "simnet/mutants"],
+        args: &[
+            "test",
+            "--workspace",
+            "--features",
+            "simnet/mutants,fairmesh-broker/mutants,fairmesh-quota/mutants",
+        ],
         ..CARGO
     },
     Step {
@@ -89,7 +94,7 @@ pub(crate) const STEPS: &[Step] = &[
             "test",
             "--workspace",
             "--features",
-            "simnet/mutants",
+            "simnet/mutants,fairmesh-broker/mutants,fairmesh-quota/mutants",
             "--test",
             "check",
             "--no-run",

@@ -9,22 +9,18 @@ use std::hint::black_box;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use fairmesh_fairshare::projection::RankProjection;
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, History, Order, Reach, Scope, TreeSpec, TreeWriter, UsageItem, WeightTable,
+    EntryId, EntrySpec, Order, Reach, TreeSpec, TreeWriter, UsageItem, WeightTable,
 };
-use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
+use fairmesh_model::{
+    AccountPath, Distance, HistoryRule, Scope, Share, Span, Window, WindowLength,
+};
 
 const REFERENCE: Window = Window(480_000);
 
 /// A VO at `/vo`, and below it groups of up to a hundred projects of a hundred users each.
 fn tree(leaves: u32) -> (TreeWriter, Vec<EntryId>) {
     let weights = WeightTable::new(HistoryRule::default(), WindowLength::HOUR);
-    let mut spec = TreeSpec::new(
-        vec![History {
-            weights,
-            distance: Distance::Absolute,
-        }],
-        0,
-    );
+    let mut spec = TreeSpec::new(vec![weights.clone(), weights], 0);
     let mut add = |text: &str, scope| {
         let path = AccountPath::parse(text).expect("a path");
         let share = Share::from_percent(1).expect("a percentage");
@@ -33,7 +29,8 @@ fn tree(leaves: u32) -> (TreeWriter, Vec<EntryId>) {
             share,
             at_most: Share::WHOLE,
             scope,
-            history: 0,
+            distance: Distance::Absolute,
+            history: 1,
         });
     };
     add("/vo", Scope::Local);
@@ -47,7 +44,7 @@ fn tree(leaves: u32) -> (TreeWriter, Vec<EntryId>) {
             }
         }
     }
-    let mut writer = spec.build(&[REFERENCE]).expect("a valid tree");
+    let mut writer = spec.build(&[REFERENCE; 2]).expect("a valid tree");
     let snapshot = writer.snapshot();
     let leaves: Vec<EntryId> = snapshot
         .ids()

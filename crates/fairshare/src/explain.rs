@@ -9,13 +9,13 @@
 
 use std::cmp::Ordering;
 
-use fairmesh_model::{AccountPath, CoreMillis, Share};
+use fairmesh_model::{AccountPath, CoreMillis, Distance, Scope, Share};
 use serde::Serialize;
 
 use crate::deviation::{Deviation, DeviationVector, Level};
 use crate::history::ONE;
 use crate::order::Order;
-use crate::tree::{EntryId, Scope, Snapshot};
+use crate::tree::{EntryId, Snapshot};
 
 /// One level of an entry.
 #[derive(Debug, Clone, Serialize)]
@@ -24,6 +24,8 @@ pub struct LevelExplanation {
     pub path: AccountPath,
     /// Whether usage of all sites counts at this level, or only of this one.
     pub global: bool,
+    /// How its distance from the target is measured.
+    pub distance: Distance,
     /// What it should have of its parent.
     pub target: Share,
     /// What it has, rounded down; 0 where the parent has no usage.
@@ -119,6 +121,7 @@ fn explain_level(snapshot: &Snapshot, entry: EntryId) -> LevelExplanation {
     LevelExplanation {
         path: snapshot.path(entry).clone(),
         global: snapshot.topology.node(entry).scope == Scope::Global,
+        distance: level.distance,
         target: level.target,
         actual: u32::try_from(actual)
             .ok()

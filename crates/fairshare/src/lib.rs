@@ -31,6 +31,6 @@ pub use history::{OLD_DAYS, WeightTable, horizon_windows};
 pub use order::{Order, RankedEntry, Ranking};
 pub use projection::{Context, JobPriority, Priority, Projection};
 pub use tree::{
-    BuildError, EntryId, EntrySpec, History, InFlight, Reach, Resolved, Scope, Snapshot, Sums,
-    TreeReader, TreeSpec, TreeWriter, UsageItem,
+    BuildError, EntryId, EntrySpec, InFlight, Reach, Resolved, Snapshot, Sums, TreeReader,
+    TreeSpec, TreeWriter, UsageItem,
 };

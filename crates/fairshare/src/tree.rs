@@ -20,7 +20,7 @@ mod topology;
 
 pub use reader::{Resolved, TreeReader};
 pub use snapshot::Snapshot;
-pub use spec::{BuildError, EntryId, EntrySpec, History, Scope, TreeSpec};
+pub use spec::{BuildError, EntryId, EntrySpec, TreeSpec};
 pub use sums::Sums;
 pub use writer::{InFlight, Reach, TreeWriter, UsageItem};
 

@@ -100,6 +100,11 @@ id32!(
     "key id"
 );
 id32!(
+    /// Credit that an authority has granted: the hash of the payload of its document's first version.
+    AllocationId,
+    "allocation id"
+);
+id32!(
     /// SHA-256 of some exact bytes.
     ContentHash,
     "content hash"
@@ -120,6 +125,12 @@ impl From<SiteId> for KeyId {
 }
 
 impl From<ContentHash> for VoId {
+    fn from(hash: ContentHash) -> Self {
+        Self(hash.0)
+    }
+}
+
+impl From<ContentHash> for AllocationId {
     fn from(hash: ContentHash) -> Self {
         Self(hash.0)
     }

@@ -25,11 +25,12 @@ pub mod record;
 pub mod signed;
 
 pub use documents::{
-    ChargingRule, Charter, Discounts, Distance, HistoryRule, MachineClass, MemberSite, PriceList,
-    Role, ShareEntry, SharePolicy, Terms, UsageMode,
+    Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance, DistanceError,
+    HistoryRule, MachineClass, MemberSite, PolicyMount, PriceList, QuotaMode, Role, Scope,
+    Settlement, ShareEntry, SharePolicy, Terms, UsageMode,
 };
 pub use factor::Factor;
-pub use ids::{ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
+pub use ids::{AllocationId, ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
 pub use importance::Importance;
 pub use path::AccountPath;
 pub use record::{Chunk, JobKey, Origin, Placement, RunningJob, UsageRecord};

@@ -4,6 +4,7 @@
 //! `/`; no name is empty, `.` or `..`, or holds a control character, and the whole is at most
 //! [`PATH_BYTES_MAX`] bytes of UTF-8. Two equal paths are equal byte for byte (no normalisation).
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -48,6 +49,12 @@ impl AccountPath {
 
     /// Checks and takes a path.
     pub fn parse(text: &str) -> Result<Self, PathError> {
+        Self::check(text)?;
+        Ok(Self(Arc::from(text)))
+    }
+
+    /// Whether `text` is a path; says what is wrong where it is not.
+    pub fn check(text: &str) -> Result<(), PathError> {
         if text.len() > PATH_BYTES_MAX {
             return Err(PathError::TooLong(text.len()));
         }
@@ -55,7 +62,7 @@ impl AccountPath {
             return Err(PathError::NotAbsolute(text.to_owned()));
         };
         if names.is_empty() {
-            return Ok(Self::root());
+            return Ok(());
         }
         let mut depth = 0;
         for name in names.split('/') {
@@ -68,7 +75,7 @@ impl AccountPath {
         if depth > PATH_DEPTH_MAX {
             return Err(PathError::TooDeep(text.to_owned()));
         }
-        Ok(Self(Arc::from(text)))
+        Ok(())
     }
 
     /// The text, with its leading slash.
@@ -161,6 +168,12 @@ impl AccountPath {
     /// This path and its ancestors, deepest first, the root last.
     pub fn ancestors(&self) -> impl Iterator<Item = Self> {
         std::iter::successors(Some(self.clone()), Self::parent)
+    }
+}
+
+impl Borrow<str> for AccountPath {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

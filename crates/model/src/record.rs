@@ -134,6 +134,17 @@ pub struct Chunk {
     pub machine: Option<String>,
 }
 
+impl Chunk {
+    /// What all of them come to: nodes, cores, GPUs, MiB of memory, MiB of disk.
+    pub fn totals(chunks: &[Self]) -> [u64; 5] {
+        chunks.iter().fold([0; 5], |totals: [u64; 5], of| {
+            let [nodes, cores, gpus] = [of.nodes, of.cores, of.gpus].map(u64::from);
+            let of = [nodes, cores, gpus, of.mem_mib, of.disk_mib];
+            std::array::from_fn(|at| totals[at].saturating_add(of[at]))
+        })
+    }
+}
+
 /// Why a report was refused. Nothing was counted; the feed is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
@@ -260,15 +271,14 @@ impl UsageRecord {
         if chunks.is_empty() {
             return None;
         }
-        let sum = |of: fn(&Chunk) -> u64| chunks.iter().map(of).fold(0, u64::saturating_add);
-        let totals = [
-            ("nodes", sum(|of| of.nodes.into()), u64::from(*nodes)),
-            ("cores", sum(|of| of.cores.into()), u64::from(self.cores)),
-            ("GPUs", sum(|of| of.gpus.into()), u64::from(self.gpus)),
-            ("MiB of memory", sum(|of| of.mem_mib), self.mem_mib),
-            ("MiB of disk", sum(|of| of.disk_mib), *disk_mib),
-        ];
-        let mut wrong = totals.into_iter().filter(|(_, sum, total)| sum != total);
+        let [cores, gpus] = [self.cores, self.gpus].map(u64::from);
+        let of_job = [(*nodes).into(), cores, gpus, self.mem_mib, *disk_mib];
+        let names = ["nodes", "cores", "GPUs", "MiB of memory", "MiB of disk"];
+        let totals = Chunk::totals(chunks).into_iter().zip(of_job);
+        let mut wrong = names
+            .into_iter()
+            .zip(totals)
+            .filter(|(_, (sum, of_job))| sum != of_job);
         let empty = chunks.iter().any(|chunk| chunk.nodes == 0);
         empty.then_some("nodes").or_else(|| Some(wrong.next()?.0))
     }

@@ -122,13 +122,13 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// A document as it was received: well-formed, of unknown truth.
+/// A document as it was received: well-formed, of unknown truth. Cheap to clone.
 #[derive(Clone)]
 pub struct Signed<T> {
     bytes: Arc<[u8]>,
     envelope: Arc<CoseSign>,
     hash: ContentHash,
-    claimed: T,
+    claimed: Arc<T>,
 }
 
 impl<T: Document> Signed<T> {
@@ -185,7 +185,7 @@ impl<T: Document> Signed<T> {
             bytes: bytes.into(),
             envelope: Arc::new(envelope),
             hash,
-            claimed,
+            claimed: Arc::new(claimed),
         })
     }
 
@@ -308,7 +308,7 @@ pub struct Verified<T> {
     bytes: Arc<[u8]>,
     hash: ContentHash,
     vo: VoId,
-    body: T,
+    body: Arc<T>,
 }
 
 impl<T> Verified<T> {

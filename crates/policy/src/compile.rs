@@ -9,20 +9,15 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Share, VoId, mutant};
+use fairmesh_model::{AccountPath, Distance, PolicyMount, Scope, Share, VoId, mutant};
 
-use crate::in_force::{DocumentRef, InForce};
+use crate::in_force::{DocumentRef, InForce, VoEntry};
+use crate::level::{LevelRule, Levels};
 use crate::site_policy::SitePolicy;
 
-/// In which scope an entry is compared with its siblings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scope {
-    /// By usage counted at this site: every entry of the site policy, mounts included.
-    Local,
-    /// By usage summed over the VO's member sites: every entry below a mount.
-    Global,
-}
+/// Most entries that mounts of other VOs' policies add to one VO's tree: one policy may be mounted in many
+/// places. Ten times what one policy may have.
+pub const MOUNTED_ENTRIES_MAX: usize = 1_000_000;
 
 /// Who says so.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -43,12 +38,17 @@ pub struct CompiledEntry {
     pub share: Share,
     /// The most that it may have before its siblings all go first; the whole is no limit.
     pub at_most: Share,
-    /// In which scope it is compared with its siblings.
+    /// By whose usage it is compared with its siblings: this site's, unless the owner says otherwise, at
+    /// his own levels, mounts included; that of the VO's members, unless the VO does, below a mount.
     pub scope: Scope,
+    /// How far they are from their targets.
+    pub distance: Distance,
     /// The VO that it belongs to, from the mount down.
     pub vo: Option<VoId>,
     /// Its path in the VO's tree; `/` for the mount itself.
     pub vo_path: Option<AccountPath>,
+    /// The other VO whose policy this is a part of, where the VO mounts that.
+    pub policy_of: Option<VoId>,
     /// Who says so.
     pub from: Origin,
 }
@@ -75,6 +75,16 @@ pub enum CompileWarning {
         /// The VO's alias.
         alias: String,
     },
+    /// An entry that another VO's policy divides stays undivided.
+    #[error("`{path}` mounts `{}` of VO {}: {why}; it stays undivided", .of.path, .of.vo.short())]
+    Undivided {
+        /// The entry.
+        path: AccountPath,
+        /// What it mounts.
+        of: PolicyMount,
+        /// Why.
+        why: &'static str,
+    },
     /// Under its mount an entry is too long or too deep; it is left out with what lies below it.
     #[error("`{vo_path}` does not fit below `{mount}` and is left out: {reason}")]
     DoesNotFit {
@@ -95,27 +105,38 @@ impl CompiledTree {
     }
 }
 
-/// Puts every VO in `mounts`, by alias, where `site` mounts it.
-pub fn compile(site: &SitePolicy, mounts: &BTreeMap<String, InForce>) -> CompiledTree {
+/// Puts every VO in `mounts`, by alias, where `site` mounts it, and of those in `read`, by id, what these mount.
+pub fn compile(
+    site: &SitePolicy,
+    mounts: &BTreeMap<String, InForce>,
+    read: &BTreeMap<VoId, InForce>,
+) -> CompiledTree {
     let mut tree = CompiledTree::default();
+    let mut levels = Levels::new(LevelRule::OWNERS);
+    for (path, entry) in site.entries() {
+        levels.say(|| path.clone(), entry.usage, entry.distance);
+    }
     for (path, entry) in site.entries().filter(|(_, entry)| !entry.is_dropped()) {
         let alias = entry.mount.as_ref().map(|mount| &mount.alias);
         let vo = alias.and_then(|alias| mounts.get(alias));
         if path.is_root() {
             tree.root_vo = vo.map(|vo| vo.vo);
         } else {
+            let level = levels.rule_of(path);
             tree.entries.push(CompiledEntry {
                 path: path.clone(),
                 share: entry.target(),
                 at_most: entry.at_most,
-                scope: Scope::Local,
+                scope: level.scope,
+                distance: level.distance,
                 vo: vo.map(|vo| vo.vo),
                 vo_path: vo.map(|_| AccountPath::root()),
+                policy_of: None,
                 from: Origin::Site,
             });
         }
         match (alias, vo) {
-            (_, Some(vo)) => tree.mount(path, vo),
+            (_, Some(vo)) => tree.mount(path, vo, read),
             (Some(alias), None) => tree.warnings.push(CompileWarning::UnknownMount {
                 path: path.clone(),
                 alias: alias.clone(),
@@ -128,25 +149,104 @@ pub fn compile(site: &SitePolicy, mounts: &BTreeMap<String, InForce>) -> Compile
 }
 
 impl CompiledTree {
-    fn mount(&mut self, mount: &AccountPath, vo: &InForce) {
+    fn mount(&mut self, mount: &AccountPath, vo: &InForce, read: &BTreeMap<VoId, InForce>) {
+        let mut room = MOUNTED_ENTRIES_MAX;
         for entry in &vo.entries {
             match mount.join(&entry.path) {
-                Ok(path) => self.entries.push(CompiledEntry {
-                    path,
-                    share: mutant!(MountedShareWhole, entry.share, Share::WHOLE),
-                    at_most: entry.at_most,
-                    scope: mutant!(MountedLocally, Scope::Global, Scope::Local),
-                    vo: Some(vo.vo),
-                    vo_path: Some(entry.path.clone()),
-                    from: Origin::Document(entry.from.clone()),
-                }),
-                Err(error) => self.warnings.push(CompileWarning::DoesNotFit {
-                    mount: mount.clone(),
-                    vo_path: entry.path.clone(),
-                    reason: error.to_string(),
-                }),
+                Ok(path) => {
+                    self.entries.push(CompiledEntry {
+                        path: path.clone(),
+                        share: mutant!(MountedShareWhole, entry.share, Share::WHOLE),
+                        at_most: entry.at_most,
+                        scope: mutant!(MountedLocally, entry.level.scope, Scope::Local),
+                        distance: entry.level.distance,
+                        vo: Some(vo.vo),
+                        vo_path: Some(entry.path.clone()),
+                        policy_of: None,
+                        from: Origin::Document(entry.from.clone()),
+                    });
+                    if let Some(of) = &entry.mount {
+                        self.divide(&path, (vo, entry), of, read.get(&of.vo), &mut room);
+                    }
+                }
+                Err(error) => self.does_not_fit(mount, &entry.path, error.to_string()),
             }
         }
+    }
+
+    /// Divides an entry of a VO as another VO's policy says. What that mounts in turn stays undivided, so circles
+    /// cannot arise. Only shares, limits and how levels are compared are taken: usage is that of the VO's own members.
+    fn divide(
+        &mut self,
+        at: &AccountPath,
+        (vo, entry): (&InForce, &VoEntry),
+        of: &PolicyMount,
+        inner: Option<&InForce>,
+        room: &mut usize,
+    ) {
+        let below = |inner: &VoEntry| {
+            let below = inner.path.relative_to(&of.path);
+            below.filter(|below| !below.is_root())
+        };
+        let parts = inner.into_iter().flat_map(|inner| &inner.entries);
+        let parts: Vec<_> = parts
+            .filter_map(|inner| Some((below(inner)?, inner)))
+            .collect();
+        let why = match inner.filter(|inner| inner.charter.is_some()) {
+            None => Some("nothing is known of it (yet)"),
+            Some(inner) if !inner.readers.contains(&vo.vo) => {
+                Some("its charter does not list this VO among its readers")
+            }
+            Some(_) if parts.is_empty() => Some("it has no such entry, or does not divide it"),
+            Some(_) if parts.len() > *room => Some("it has more entries than may be mounted"),
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            return self.undivided(at, of, why);
+        }
+        *room -= parts.len();
+        for (below, part) in parts {
+            let places = at
+                .join(&below)
+                .and_then(|path| Ok((path, entry.path.join(&below)?)));
+            let (path, vo_path) = match places {
+                Ok(places) => places,
+                Err(error) => {
+                    self.does_not_fit(at, &part.path, error.to_string());
+                    continue;
+                }
+            };
+            if let Some(of) = &part.mount {
+                self.undivided(&path, of, "what is mounted mounts nothing in turn");
+            }
+            self.entries.push(CompiledEntry {
+                path,
+                share: part.share,
+                at_most: part.at_most,
+                scope: part.level.scope,
+                distance: part.level.distance,
+                vo: Some(vo.vo),
+                vo_path: Some(vo_path),
+                policy_of: Some(of.vo),
+                from: Origin::Document(part.from.clone()),
+            });
+        }
+    }
+
+    fn undivided(&mut self, path: &AccountPath, of: &PolicyMount, why: &'static str) {
+        self.warnings.push(CompileWarning::Undivided {
+            path: path.clone(),
+            of: of.clone(),
+            why,
+        });
+    }
+
+    fn does_not_fit(&mut self, mount: &AccountPath, vo_path: &AccountPath, reason: String) {
+        self.warnings.push(CompileWarning::DoesNotFit {
+            mount: mount.clone(),
+            vo_path: vo_path.clone(),
+            reason,
+        });
     }
 }
 

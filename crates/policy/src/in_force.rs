@@ -4,9 +4,14 @@
 //! the future, stays in force; a cluster never stops because somebody forgot to sign
 //! (design: "expiry degrades").
 
-use fairmesh_model::{AccountPath, ContentHash, Millis, Share, VoId, WallTime, mutated};
+use std::collections::BTreeSet;
+
+use fairmesh_model::{
+    AccountPath, ContentHash, Millis, PolicyMount, Share, VoId, WallTime, mutated,
+};
 
 use crate::error::DocumentKind;
+use crate::level::LevelRule;
 
 /// How far ahead of this node's clock a document may have been issued before it is remarked on.
 /// Half a minute of drift is common, five minutes is what Kerberos allows.
@@ -46,6 +51,10 @@ pub struct VoEntry {
     pub share: Share,
     /// The most that it may have before its siblings all go first; the whole is no limit.
     pub at_most: Share,
+    /// How it is compared with its siblings.
+    pub level: LevelRule,
+    /// Whose policy divides it, if another VO's.
+    pub mount: Option<PolicyMount>,
     /// The policy that says so.
     pub from: DocumentRef,
 }
@@ -57,6 +66,8 @@ pub struct InForce {
     pub vo: VoId,
     /// The charter in force; `None` where not even the first one has arrived.
     pub charter: Option<DocumentRef>,
+    /// The VOs that may mount its policies, by that charter.
+    pub readers: BTreeSet<VoId>,
     /// All entries, ascending by path, parents before children; without the root.
     pub entries: Vec<VoEntry>,
     /// What an operator should know, the worst first.

@@ -20,20 +20,22 @@ pub mod highest_seen;
 pub mod in_force;
 pub mod vo_policies;
 
+pub mod level;
 pub mod site_policy;
 pub mod tree_file;
 
 pub mod compile;
 pub mod plan;
 
-pub use compile::{CompileWarning, CompiledEntry, CompiledTree, Origin, Scope, compile};
+pub use compile::{CompileWarning, CompiledEntry, CompiledTree, Origin, compile};
 pub use error::{DocumentKind, PolicyError};
 pub use highest_seen::{HighestSeen, SeenVersion};
 pub use in_force::{Alarm, DocumentRef, InForce, VoEntry, Warning};
+pub use level::LevelRule;
 pub use plan::{PlanKind, PlanLine, PlanShare, plan};
 pub use site_policy::{Mount, SiteEntry, SitePolicy, SitePolicyError};
 pub use tree_file::{TreeFile, TreeFileError, parse_tree, to_toml};
-pub use vo_policies::{Adopted, VoPolicies};
+pub use vo_policies::{Adopted, MOUNTED_MAX, VoPolicies};
 
 #[cfg(test)]
 mod testing;

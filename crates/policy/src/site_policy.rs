@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Share};
+use fairmesh_model::{AccountPath, Distance, Scope, Share};
 
 /// The owner's tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,6 +25,11 @@ pub struct SiteEntry {
     pub share: Share,
     /// The most that it may have of the parent before its siblings all go first; the whole is no limit.
     pub at_most: Share,
+    /// By whose usage the entries right below this one are compared, and those further down until one of
+    /// them says otherwise. All members' usage makes sense for mounts only.
+    pub usage: Option<Scope>,
+    /// How far those are from their targets, in the same way.
+    pub distance: Option<Distance>,
     /// The VO that divides it, if not the owner himself.
     pub mount: Option<Mount>,
 }
@@ -73,8 +78,30 @@ pub enum SitePolicyError {
         /// The first place.
         first: AccountPath,
     },
+    /// Whose usage counts below a mount is not the owner's to say.
+    #[error(
+        "below a mount the VO says by whose usage and how entries are compared: remove `{what}`"
+    )]
+    OfMount {
+        /// The mount.
+        path: AccountPath,
+        /// What it says.
+        what: &'static str,
+    },
+    /// A local entry beside others that are compared by usage of all members: nobody else could check that.
+    #[error(
+        "`{parent}` has `usage = \"global\"`, and this entry is no VO's: mount VOs right below, and nothing else"
+    )]
+    GlobalWithoutVo {
+        /// The entry.
+        path: AccountPath,
+        /// The entry above it.
+        parent: AccountPath,
+    },
     /// The root is the whole site: it can be given to one VO, and neither capped nor dropped nor limited.
-    #[error("`/` is the whole site: it is 100, and may have a plain `mount` and nothing else")]
+    #[error(
+        "`/` is the whole site: it is 100, and may have a plain `mount`, or `usage` and `distance`, and nothing else"
+    )]
     Root {
         /// The root.
         path: AccountPath,
@@ -88,13 +115,16 @@ impl SitePolicyError {
             Self::MissingParent { path, .. }
             | Self::BelowMount { path, .. }
             | Self::MountedTwice { path, .. }
+            | Self::OfMount { path, .. }
+            | Self::GlobalWithoutVo { path, .. }
             | Self::Root { path } => path,
         }
     }
 }
 
 impl SitePolicy {
-    /// Checks a tree. The root is implied; it is listed only to mount one VO on the whole site.
+    /// Checks a tree. The root is implied; it is listed only to mount one VO on the whole site, or to say how
+    /// the entries of the first level are compared.
     pub fn new(entries: BTreeMap<AccountPath, SiteEntry>) -> Result<Self, SitePolicyError> {
         let mut aliases: BTreeMap<&str, &AccountPath> = BTreeMap::new();
         for (path, entry) in &entries {
@@ -131,6 +161,8 @@ impl SiteEntry {
         Self {
             share,
             at_most: Share::WHOLE,
+            usage: None,
+            distance: None,
             mount: None,
         }
     }
@@ -144,10 +176,15 @@ impl SiteEntry {
             drop: false,
         };
         Self {
-            share,
-            at_most: Share::WHOLE,
             mount: Some(mount),
+            ..Self::local(share)
         }
+    }
+
+    /// Whether it says how the entries below it are compared, and what.
+    fn says(&self) -> Option<&'static str> {
+        let usage = self.usage.map(|_| "usage");
+        usage.or_else(|| self.distance.map(|_| "distance"))
     }
 
     /// Whether the entry counts as not written.
@@ -172,11 +209,14 @@ fn check_entry(
     path: &AccountPath,
     entry: &SiteEntry,
 ) -> Result<(), SitePolicyError> {
+    if let Some(what) = entry.says().filter(|_| entry.mount.is_some()) {
+        let path = path.clone();
+        return Err(SitePolicyError::OfMount { path, what });
+    }
     let Some(parent) = path.parent() else {
-        let plain = entry
-            .mount
-            .as_ref()
-            .is_some_and(|mount| mount.cap.is_none() && mount.weight.is_none() && !mount.drop);
+        let is_plain = |mount: &Mount| [mount.cap, mount.weight] == [None; 2] && !mount.drop;
+        let mount = entry.mount.as_ref();
+        let plain = mount.map_or(entry.says().is_some(), is_plain);
         let good = plain && [entry.share, entry.at_most] == [Share::WHOLE; 2];
         return if good {
             Ok(())
@@ -184,7 +224,12 @@ fn check_entry(
             Err(SitePolicyError::Root { path: path.clone() })
         };
     };
-    match entries.get(&parent) {
+    let above = entries.get(&parent);
+    if above.is_some_and(|above| above.usage == Some(Scope::Global)) && entry.mount.is_none() {
+        let path = path.clone();
+        return Err(SitePolicyError::GlobalWithoutVo { path, parent });
+    }
+    match above {
         Some(above) if above.mount.is_some() => Err(SitePolicyError::BelowMount {
             path: path.clone(),
             mount: parent,

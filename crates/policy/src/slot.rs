@@ -10,12 +10,14 @@
 //! what it outdoes. Deliberately not here: who the keys belong to (`vo_policies` walks the
 //! delegations).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crdts::ctx::AddCtx;
 use crdts::{CmRDT, Dot, MVReg, ResetRemove, VClock};
-use fairmesh_model::{AccountPath, ContentHash, Role, SharePolicy, Verified, mutant, mutated};
+use fairmesh_model::{
+    AccountPath, ContentHash, Role, SharePolicy, Verified, VoId, mutant, mutated,
+};
 
 use crate::error::DocumentKind;
 use crate::in_force::DocumentRef;
@@ -32,6 +34,8 @@ pub(crate) struct Held {
     pub(crate) signatures: u32,
     /// What it hands on to others: paths in the VO's tree.
     pub(crate) delegations: Vec<(AccountPath, Role)>,
+    /// Whose policies it mounts.
+    pub(crate) mounted: BTreeSet<VoId>,
 }
 
 impl Held {
@@ -43,10 +47,16 @@ impl Held {
             .filter_map(|(below, entry)| Some((below, entry.delegate.clone()?)))
             .map(|(below, role)| (full_path(policy, below), role))
             .collect();
+        let mounts = policy
+            .shares
+            .values()
+            .filter_map(|entry| entry.mount.as_ref());
+        let mounted = mounts.map(|mount| mount.vo).collect();
         Self {
             document,
             signatures,
             delegations,
+            mounted,
         }
     }
 

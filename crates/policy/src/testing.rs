@@ -52,6 +52,7 @@ pub(crate) fn first_charter(authority: Role, policy: Role) -> Charter {
         charging: ChargingRule::default(),
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::default(),
+        readers: Default::default(),
     }
 }
 
@@ -66,18 +67,13 @@ pub(crate) fn next_charter(last: &Signed<Charter>) -> Charter {
 }
 
 pub(crate) fn entry(share: u32) -> ShareEntry {
-    ShareEntry {
-        share: percent(share),
-        at_most: None,
-        delegate: None,
-    }
+    ShareEntry::of(percent(share))
 }
 
 pub(crate) fn delegated(share: u32, delegate: Role) -> ShareEntry {
     ShareEntry {
-        share: percent(share),
-        at_most: None,
         delegate: Some(delegate),
+        ..entry(share)
     }
 }
 
@@ -97,6 +93,8 @@ pub(crate) fn policy(
         previous: None,
         issued: ISSUED,
         expires: EXPIRES,
+        usage: None,
+        distance: None,
         shares: shares.collect::<BTreeMap<_, _>>(),
     }
 }

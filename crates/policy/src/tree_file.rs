@@ -5,11 +5,12 @@
 //! "/VO-A" = 30
 //! "/VO-A/P-A1" = 12.5
 //! "/VO-A/P-A2" = { share = 20, at_most = 30 }
+//! "/VO-A/P-A3" = { share = 50, usage = "local", distance = "relative" }
 //! "/VO-B" = { share = 70, delegate = { keys = ["5f…"], threshold = 1 } }
 //! ```
 //!
 //! Invariant: a share is the decimal that was written, read from the text itself and never through
-//! a float. Shares are percent of the parent and need not add up to 100; the order of lines means
+//! a float. `usage` and `distance` say how the entries right below theirs are compared. Shares are percent of the parent and need not add up to 100; the order of lines means
 //! nothing; what is not understood is refused, with its line and what to do about it.
 //! Deliberately not here: files (the caller has the text) and signatures.
 
@@ -19,12 +20,13 @@ mod read;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use fairmesh_model::{AccountPath, Role, Share, ShareEntry, SharePolicy};
+use fairmesh_model::{
+    AccountPath, Distance, PolicyMount, Role, Scope, Share, ShareEntry, SharePolicy,
+};
 
 pub use problem::{Problem, TreeFileError};
 pub use read::parse_tree;
 
-use crate::compile::Scope;
 use crate::site_policy::{Mount, SiteEntry, SitePolicy};
 
 /// A parsed share tree, which may yet become a share policy or a site policy.
@@ -53,8 +55,10 @@ struct FileEntry {
     cap: Located<Share>,
     weight: Located<Share>,
     drop: Located<bool>,
-    scope: Located<Scope>,
+    usage: Option<Scope>,
+    distance: Option<Distance>,
     delegate: Located<Role>,
+    policy: Located<PolicyMount>,
 }
 
 impl TreeFile {
@@ -66,7 +70,8 @@ impl TreeFile {
                 return Err(self.error(at, path, Problem::OnlyInSitePolicy { what }));
             }
             if path.is_root() {
-                if let Some((at, _)) = entry.delegate {
+                let delegate = entry.delegate.as_ref().map(|(at, _)| *at);
+                if let Some(at) = delegate.or(entry.policy.as_ref().map(|(at, _)| *at)) {
                     return Err(self.error(at, path, Problem::RootDelegate));
                 }
                 continue;
@@ -74,7 +79,7 @@ impl TreeFile {
             let above = path
                 .parent()
                 .and_then(|parent| self.entries.get_key_value(&parent));
-            if let Some((parent, _)) = above.filter(|(_, above)| above.delegate.is_some()) {
+            if let Some((parent, _)) = above.filter(|(_, above)| above.others_divide()) {
                 let above = parent.clone();
                 return Err(self.error(entry.at, path, Problem::BelowDelegate { above }));
             }
@@ -82,11 +87,20 @@ impl TreeFile {
             let share = ShareEntry {
                 share: entry.share,
                 at_most: entry.at_most.map(|(_, most)| most),
+                usage: entry.usage,
+                distance: entry.distance,
                 delegate,
+                mount: entry.policy.as_ref().map(|(_, mount)| mount.clone()),
             };
             shares.insert(path.clone(), share);
         }
         Ok(shares)
+    }
+
+    /// What a share policy says of the entries right below its path.
+    pub fn of_root(&self) -> (Option<Scope>, Option<Distance>) {
+        let root = self.entries.get(&AccountPath::root());
+        root.map_or((None, None), |entry| (entry.usage, entry.distance))
     }
 
     /// The site policy. Refuses what only a signed share policy can say.
@@ -100,7 +114,7 @@ impl TreeFile {
                 if let Some((at, what)) = entry.only_with_mount() {
                     return Err(self.error(at, path, Problem::OnlyWithMount { what }));
                 }
-                if path.is_root() {
+                if path.is_root() && self.of_root() == (None, None) {
                     continue;
                 }
             }
@@ -126,10 +140,12 @@ impl TreeFile {
 
 impl FileEntry {
     fn only_in_site_policy(&self) -> Option<(Position, &'static str)> {
-        let local = self.scope.filter(|(_, scope)| *scope == Scope::Local);
-        let local = local.map(|(at, _)| (at, "scope = \"local\""));
         let mount = self.mount.as_ref().map(|(at, _)| (*at, "mount"));
-        mount.or(self.only_with_mount()).or(local)
+        mount.or(self.only_with_mount())
+    }
+
+    fn others_divide(&self) -> bool {
+        self.delegate.is_some() || self.policy.is_some()
     }
 
     fn only_with_mount(&self) -> Option<(Position, &'static str)> {
@@ -140,10 +156,10 @@ impl FileEntry {
     }
 
     fn only_in_share_policy(&self) -> Option<(Position, &'static str)> {
-        let global = self.scope.filter(|(_, scope)| *scope == Scope::Global);
-        let global = global.map(|(at, _)| (at, "scope = \"global\""));
+        let policy = self.policy.as_ref();
+        let policy = policy.map(|(at, _)| (*at, "mount = { vo = …, path = … }"));
         let delegate = self.delegate.as_ref().map(|(at, _)| (*at, "delegate"));
-        delegate.or(global)
+        delegate.or(policy)
     }
 
     fn to_site_entry(&self) -> SiteEntry {
@@ -156,6 +172,8 @@ impl FileEntry {
         SiteEntry {
             share: self.share,
             at_most: self.at_most.map_or(Share::WHOLE, |(_, most)| most),
+            usage: self.usage,
+            distance: self.distance,
             mount,
         }
     }
@@ -164,26 +182,41 @@ impl FileEntry {
 /// A share policy in the form that [`parse_tree`] reads: one line an entry, sorted by path.
 pub fn to_toml(policy: &SharePolicy) -> String {
     let mut text = "[shares]\n".to_owned();
-    for (path, entry) in &policy.shares {
+    let root = ShareEntry {
+        usage: policy.usage,
+        distance: policy.distance,
+        ..ShareEntry::of(Share::WHOLE)
+    };
+    let at_root = AccountPath::root();
+    let root = Some((&at_root, &root)).filter(|(_, root)| !fields(root).is_empty());
+    for (path, entry) in root.into_iter().chain(&policy.shares) {
         let (key, share) = (quoted(path.as_str()), entry.share);
-        let limit = entry.at_most.map(|most| format!(", at_most = {most}"));
-        let limit = limit.unwrap_or_default();
-        let line = match &entry.delegate {
-            None if limit.is_empty() => writeln!(text, "{key} = {share}"),
-            None => writeln!(text, "{key} = {{ share = {share}{limit} }}"),
-            Some(Role { keys, threshold }) => {
-                let keys: Vec<_> = keys.iter().map(|key| format!("\"{key}\"")).collect();
-                let keys = keys.join(", ");
-                let role = format!("{{ keys = [{keys}], threshold = {threshold} }}");
-                writeln!(
-                    text,
-                    "{key} = {{ share = {share}{limit}, delegate = {role} }}"
-                )
-            }
+        let line = match fields(entry) {
+            fields if fields.is_empty() => writeln!(text, "{key} = {share}"),
+            fields => writeln!(text, "{key} = {{ share = {share}{fields} }}"),
         };
         line.expect("a string takes all text");
     }
     text
+}
+
+/// What an entry says beside its share, each field behind a comma.
+fn fields(entry: &ShareEntry) -> String {
+    let limit = entry.at_most.map(|most| format!(", at_most = {most}"));
+    let usage = entry.usage.map(|usage| format!(", usage = \"{usage}\""));
+    let distance = entry.distance;
+    let distance = distance.map(|distance| format!(", distance = \"{distance}\""));
+    let delegate = entry.delegate.as_ref().map(|Role { keys, threshold }| {
+        let keys: Vec<_> = keys.iter().map(|key| format!("\"{key}\"")).collect();
+        let keys = keys.join(", ");
+        format!(", delegate = {{ keys = [{keys}], threshold = {threshold} }}")
+    });
+    let mount = entry.mount.as_ref().map(|mount| {
+        let (vo, path) = (mount.vo, quoted(mount.path.as_str()));
+        format!(", mount = {{ vo = \"{vo}\", path = {path} }}")
+    });
+    let fields = [limit, usage, distance, delegate, mount];
+    fields.into_iter().flatten().collect()
 }
 
 /// A TOML basic string. Paths hold no control characters, so only two need an escape.

@@ -11,6 +11,7 @@
 //! Source: TUF specification 1.0, sections 5.3 and 5.6; FSGrid, abstract (delegated parts).
 
 mod answers;
+mod readers;
 mod resolve;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,10 @@ pub const HELD_BYTES_MAX: usize = 256 << 20;
 /// Most roles out of force whose documents and versions are remembered. Beyond it the ones with the
 /// highest paths are forgotten: their documents must be offered again if their delegation returns.
 pub const INACTIVE_MAX: usize = 1_024;
+
+/// Most VOs whose policies those of one VO mount and a node follows, the lowest ids first: each of them may
+/// have [`HELD_BYTES_MAX`] of documents.
+pub const MOUNTED_MAX: usize = 64;
 
 /// What became of an offered document.
 #[derive(Debug, Clone, PartialEq, Eq)]

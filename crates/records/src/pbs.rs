@@ -186,7 +186,13 @@ impl<'a> Attributes<'a> {
         let mut nodes: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
         for part in text.split(['(', ')', '+']).filter(|part| !part.is_empty()) {
             let mut words = part.split(':');
-            let held = nodes.entry(words.next().unwrap_or_default()).or_default();
+            // `node1[0]` is a part of the host `node1`, such as a socket.
+            let vnode = words.next().unwrap_or_default();
+            let host = vnode.split_once('[').map_or(vnode, |(host, _)| host);
+            if host.is_empty() {
+                return Vec::new();
+            }
+            let held = nodes.entry(host).or_default();
             for (resource, amount) in words.filter_map(|word| word.split_once('=')) {
                 let place = ["ncpus", "ngpus", "mem"]
                     .iter()
@@ -208,9 +214,17 @@ impl<'a> Attributes<'a> {
             })
         };
         let chunks: Option<Vec<Chunk>> = nodes.into_iter().map(chunk).collect();
+        let of_job = [
+            record.nodes.map(u64::from),
+            record.cpus.map(u64::from),
+            record.gpus.map(u64::from),
+            record.memory_mib,
+            record.disk_mib,
+        ];
+        let of_job = of_job.map(Option::unwrap_or_default);
         let chunks = chunks.filter(|chunks| (2..=CHUNKS_MAX).contains(&chunks.len()));
         chunks
-            .filter(|chunks| are_all_of(chunks, record))
+            .filter(|chunks| Chunk::totals(chunks) == of_job)
             .unwrap_or_default()
     }
 
@@ -247,26 +261,6 @@ impl<'a> Attributes<'a> {
         }
         total
     }
-}
-
-/// Whether chunks add up to what is known of the job.
-fn are_all_of(chunks: &[Chunk], record: &BatchRecord) -> bool {
-    let sum = |of: fn(&Chunk) -> u64| chunks.iter().map(of).sum::<u64>();
-    let of_job = [
-        record.nodes.map(u64::from),
-        record.cpus.map(u64::from),
-        record.gpus.map(u64::from),
-        record.memory_mib,
-        record.disk_mib,
-    ];
-    let of_chunks = [
-        sum(|of| of.nodes.into()),
-        sum(|of| of.cores.into()),
-        sum(|of| of.gpus.into()),
-        sum(|of| of.mem_mib),
-        sum(|of| of.disk_mib),
-    ];
-    of_job.map(Option::unwrap_or_default) == of_chunks
 }
 
 /// `host/slots` by `+`, the slots being `5`, `0-3,7` or `0*4`.

@@ -4,13 +4,15 @@
 //! Deliberately not here: which documents are in force (`fairmesh-policy`).
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_model::{Now, SiteId, Verified, VoId, cbor, mutant, mutated};
+use fairmesh_model::{ContentHash, Now, SiteId, Verified, VoId, cbor, mutant, mutated};
+use fairmesh_policy::VoPolicies;
 
 use crate::event::{Effect, Reply, Ticket, Verdict};
+use crate::mounts::vo_named;
 use crate::notice::Notice;
 use crate::site::Site;
 use crate::store::{Table, Write, vo_key};
-use crate::vo::DocumentRefused;
+use crate::vo::{DocumentRefused, adopt};
 
 impl Site {
     /// Takes a document that somebody hands in here, and pushes it to all members.
@@ -19,30 +21,45 @@ impl Site {
             let reply = Reply::Published(Ok("it is adopted".to_owned()));
             return self.effects.push(Effect::Reply { ticket, reply });
         }
+        let of = vo_named(bytes);
+        let mut vos = self.vo_ids();
+        // A VO's own document first; else one that mounts its policy may read it.
+        vos.sort_by_key(|vo| Some(*vo) != of);
         let mut result = Err(DocumentRefused::Foreign);
-        for vo in self.vo_ids() {
+        for vo in vos {
             match self.adopt(now, vo, bytes) {
                 Err(DocumentRefused::Foreign) => {}
                 other => {
-                    result = other.map(|what| (vo, what));
+                    result = other;
                     break;
                 }
             }
         }
         let result = match result {
-            Ok((vo, Some(what))) => {
-                let bytes = Push::Document(serde_bytes::ByteBuf::from(bytes.to_vec())).to_bytes();
-                // A longer one than others pass on at once goes to them in the next exchange.
-                if bytes.len() <= fairmesh_gossip::wire::PUSH_BYTES_MAX {
-                    self.effects.push(Effect::Push { vo, bytes });
-                }
+            Ok(Some((hash, what))) => {
+                self.push_document(of, hash, bytes);
                 Ok(format!("{what} is adopted"))
             }
-            Ok((_, None)) => Ok("it was known already".to_owned()),
+            Ok(None) => Ok("it was known already".to_owned()),
             Err(refusal) => Err(refusal.to_string()),
         };
         let reply = Reply::Published(result);
         self.effects.push(Effect::Reply { ticket, reply });
+    }
+
+    /// Pushes a document to all who may have it.
+    fn push_document(&mut self, of: Option<VoId>, hash: ContentHash, document: &[u8]) {
+        let bytes = Push::Document(serde_bytes::ByteBuf::from(document.to_vec())).to_bytes();
+        // A longer one than others pass on at once goes to them in the next exchange.
+        if bytes.len() > fairmesh_gossip::wire::PUSH_BYTES_MAX {
+            return;
+        }
+        for (vo, held) in &self.vos {
+            if Some(*vo) == of || held.shows(hash) {
+                let (vo, bytes) = (*vo, bytes.clone());
+                self.effects.push(Effect::Push { vo, bytes });
+            }
+        }
     }
 
     /// Takes a document that a peer has sent. Says whether a push of it is passed on.
@@ -61,42 +78,56 @@ impl Site {
         Verdict::Ignore
     }
 
-    /// Keeps a document that is adopted, and with it the memory against rollback.
+    /// Keeps a document that is adopted, and with it the memory against rollback. It is one of `vo`, or of a VO
+    /// whose policies that one mounts.
     fn adopt(
         &mut self,
         now: Now,
         vo: VoId,
         bytes: &[u8],
-    ) -> Result<Option<String>, DocumentRefused> {
-        let held = self.vos.get_mut(&vo).ok_or(DocumentRefused::Foreign)?;
-        let charter = held.policies.charter().map(Verified::hash);
-        let Some((hash, what)) = held.adopt(bytes)? else {
+    ) -> Result<Option<(ContentHash, String)>, DocumentRefused> {
+        let vo = self.vo_of_document(vo, bytes);
+        let charter_of = |site: &Self| {
+            let policies = site.policies_of(vo);
+            policies.and_then(VoPolicies::charter).map(Verified::hash)
+        };
+        let charter = charter_of(self);
+        let adopted = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
+            (Some(held), _) => held.adopt(bytes)?,
+            (None, Some(read)) => adopt(read, bytes)?,
+            (None, None) => return Err(DocumentRefused::Foreign),
+        };
+        let Some((hash, what)) = adopted else {
             return Ok(None);
         };
-        let is_charter = held.policies.charter().map(Verified::hash) != charter;
+        let is_charter = charter_of(self) != charter;
         let is_first = is_charter && charter.is_none();
+        let policies = self.policies_of(vo).expect("it has just adopted");
         let key = vo_key(vo, hash.as_bytes());
         let document = Write::set(Table::Documents, key, bytes.to_vec());
-        let seen = cbor::to_vec(&held.policies.highest_seen());
+        let seen = cbor::to_vec(&policies.highest_seen());
         let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);
-        let name = held
+        let name = policies
             .charter()
-            .map(|charter| charter.name.clone())
+            .map(|charter| charter.body().name.clone())
             .unwrap_or_default();
         let rows = mutant!(DocumentsUnwritten, vec![document, seen], Vec::new());
         self.persist(rows);
-        if is_charter {
-            // Members may have come back, with what was kept of them, or have gone.
-            self.read_members(now, vo);
+        if self.vos.contains_key(&vo) {
+            if is_charter {
+                // Members may have come back, with what was kept of them, or have gone.
+                self.read_members(now, vo);
+            }
+            self.describe(vo);
+            self.allow_is_stale = true;
         }
-        self.describe(vo);
+        self.follow_mounts();
         self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
-        self.allow_is_stale = true;
         let adopted = what.clone();
         self.notice(now.mono, Notice::Adopted { vo, what: adopted });
-        if is_first {
+        if is_first && self.vos.contains_key(&vo) {
             self.notice(now.mono, Notice::Founded { vo, name });
         }
-        Ok(Some(what))
+        Ok(Some((hash, what)))
     }
 }

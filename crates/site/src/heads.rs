@@ -372,7 +372,7 @@ impl Site {
 
     /// Names all sites that publish more than they can have run, and no others: what the charter lists and
     /// declares has changed.
-    fn name_all_excess(&mut self, now: Now, vo: VoId) {
+    pub(crate) fn name_all_excess(&mut self, now: Now, vo: VoId) {
         let sites = self.vos[&vo].published.sites();
         let is_of = |site: &SiteId| *site == self.id || sites.contains(site);
         self.notices.clear(
@@ -410,7 +410,6 @@ impl Site {
         {
             for bytes in held.replica.variants(self.id, key) {
                 let table = UsageTable::read(bytes.clone(), &mut paths);
-                let table = table.expect("it was checked before its head came into force");
                 cells.extend(table.cells().map(|(incarnation, id, counters)| {
                     (incarnation, slice.span, paths.path(id).clone(), counters)
                 }));
@@ -460,9 +459,7 @@ impl Site {
         for site in members.into_iter().filter(|site| *site != self.id) {
             let capacity = held.capacity(site);
             if !read.contains(&site) {
-                let parts: Vec<PartKey> = held.replica.part_keys(site).into_iter().collect();
-                let update = held.published.update(&held.replica, site, &parts, capacity);
-                held.published.finish(update);
+                held.published.read_new(&held.replica, site);
             }
             held.published.update_description(&held.replica, site);
             let counts = held.counts_expected(site, now.wall, self.config.timing.silence);
@@ -471,7 +468,6 @@ impl Site {
         }
         held.published.update_description(&held.replica, self.id);
         held.silence_weighed = None;
-        self.name_all_excess(now, vo);
     }
 
     pub(crate) fn refused(&mut self, now: MonoTime, vo: VoId, from: SiteId, why: &str) {

@@ -113,21 +113,7 @@ impl Published {
         let touched: BTreeSet<Span> = slices.iter().map(|(slice, _)| slice.span).collect();
         let spans = self.with_days(site, touched);
         let before = self.sums_in(site, &spans);
-        let mut retired = Vec::new();
-        let of = self.sites.entry(site).or_default();
-        for (slice, key) in slices {
-            let forms = replica.variants(site, key).into_iter();
-            let tables: Vec<Table> = forms
-                .map(|bytes| Table::read(bytes.clone(), &mut self.paths))
-                .map(|table| table.expect("it was checked before its head came into force"))
-                .collect();
-            let old = if tables.is_empty() {
-                of.tables.remove(&slice)
-            } else {
-                of.tables.insert(slice, tables)
-            };
-            retired.extend(old.unwrap_or_default());
-        }
+        let retired = self.read_tables(replica, site, slices);
         let after = self.sums_in(site, &spans);
         let gross = |sums: &Sums<PathId>| {
             sums.iter().fold(0u64, |sum, (_, counters)| {
@@ -142,6 +128,39 @@ impl Published {
             taken_back,
             retired,
         }
+    }
+
+    /// Takes all usage of a site of which nothing is held yet, for a tree that is not built yet.
+    pub(crate) fn read_new(&mut self, replica: &Replica, site: SiteId) {
+        let parts = replica.part_keys(site);
+        let slices = parts
+            .iter()
+            .filter_map(|key| Some((usage_slice(key)?, key)));
+        self.read_tables(replica, site, slices);
+    }
+
+    /// Takes tables in all forms that the site's heads have. Returns those in whose place they come.
+    fn read_tables<'a>(
+        &mut self,
+        replica: &Replica,
+        site: SiteId,
+        slices: impl IntoIterator<Item = (Slice, &'a PartKey)>,
+    ) -> Vec<Table> {
+        let mut retired = Vec::new();
+        let of = self.sites.entry(site).or_default();
+        for (slice, key) in slices {
+            let forms = replica.variants(site, key).into_iter();
+            let tables: Vec<Table> = forms
+                .map(|bytes| Table::read(bytes.clone(), &mut self.paths))
+                .collect();
+            let old = if tables.is_empty() {
+                of.tables.remove(&slice)
+            } else {
+                of.tables.insert(slice, tables)
+            };
+            retired.extend(old.unwrap_or_default());
+        }
+        retired
     }
 
     /// The changes of an update were applied.
@@ -221,7 +240,6 @@ impl Published {
         let mut sums: BTreeMap<AccountPath, CoreMillis> = BTreeMap::new();
         for (_, bytes) in replica.newest_parts(site, RUNNING) {
             let table = Table::read(bytes.clone(), &mut self.paths);
-            let table = table.expect("it was checked before its head came into force");
             for (_, id, counters) in table.cells() {
                 let sum = sums.entry(self.paths.path(id).clone()).or_default();
                 *sum = sum.plus(CoreMillis(counters.charge));

@@ -224,7 +224,7 @@ impl Site {
             .collect()
     }
 
-    /// Digest of the VO's view: its documents in force, and every weighted sum below its mount as
+    /// Digest of the VO's view: its documents in force and those that they mount, and every weighted sum below its mount as
     /// seen from the reference window. Two sites with equal vectors and documents have equal ones.
     /// O(entries); the cheap one that travels with the gossip is that of the counters.
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
@@ -238,7 +238,7 @@ impl Site {
             rows.push((path.to_owned(), ByteBuf::from(sum.to_be_bytes())))
         });
         Some(ContentHash::of(&cbor::to_vec(&(
-            held.policies.digest(),
+            held.documents_digest(),
             self.shares.tree.reference(vo),
             rows,
         ))))
@@ -373,8 +373,17 @@ impl Site {
 
     /// The signed documents held of a VO, as bytes.
     pub fn documents(&self, vo: VoId) -> Vec<Vec<u8>> {
-        let documents = self.vos.get(&vo).map(Shared::documents).unwrap_or_default();
-        documents.into_iter().map(|(_, bytes)| bytes).collect()
+        let held = self.vos.get(&vo).into_iter();
+        let documents = held.flat_map(|held| held.policies.documents());
+        documents.map(|(_, _, bytes)| bytes.to_vec()).collect()
+    }
+
+    /// The signed documents of VOs that the site takes no part in, and whose policies others mount.
+    pub fn read_documents(&self) -> impl Iterator<Item = (VoId, Vec<u8>)> {
+        self.read.iter().flat_map(|(vo, policies)| {
+            let documents = policies.documents();
+            documents.map(|(_, _, bytes)| (*vo, bytes.to_vec()))
+        })
     }
 
     /// The name of a site in any charter.
@@ -391,7 +400,7 @@ fn holding_of(vo: &Vo) -> Holding {
     let charter = vo.charter();
     Holding {
         charter_version: charter.map_or(0, |charter| charter.version),
-        documents: charter.map(|_| vo.policies.digest()),
+        documents: charter.map(|_| vo.documents_digest()),
         counters: charter.map(|_| published_digest(vo)),
         heads: heads_of(vo),
     }

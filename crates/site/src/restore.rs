@@ -64,6 +64,7 @@ impl Site {
         site.restore_refunds(now, take(Table::Audit));
         site.mend_own(now);
         site.set_left_aside();
+        site.follow_mounts();
         for vo in site.vo_ids() {
             site.read_members(now, vo);
         }

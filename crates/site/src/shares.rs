@@ -7,25 +7,22 @@
 
 mod loading;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_fairshare::{
-    EntryId, EntrySpec, History, Reach, Scope, Snapshot, TreeSpec, TreeWriter, WeightTable,
-};
+use fairmesh_fairshare::{EntryId, EntrySpec, Reach, Snapshot, TreeSpec, TreeWriter, WeightTable};
 use fairmesh_gossip::Shared;
 use fairmesh_model::{
-    AccountPath, Distance, HistoryRule, SiteId, Span, VoId, WallTime, Window, WindowLength, mutant,
-    mutated,
+    AccountPath, HistoryRule, SiteId, Span, VoId, WallTime, Window, WindowLength, mutant, mutated,
 };
-use fairmesh_policy::{CompiledTree, InForce, compile};
+use fairmesh_policy::{CompiledTree, InForce, VoPolicies, compile};
 use fairmesh_usage::PathId;
 
 use crate::config::SiteConfig;
 use crate::identity::Account;
 use crate::published::{Moved, Published};
 use crate::running::RunningMoved;
-use crate::view::View;
+use crate::view::{Divided, View};
 use crate::vo::{Vo, kept_windows};
 
 use loading::Source;
@@ -147,17 +144,25 @@ impl Shares {
 
 impl Tree {
     /// The tree of the documents in force, without usage.
-    pub(crate) fn build(config: &SiteConfig, vos: &BTreeMap<VoId, Vo>, now: WallTime) -> Self {
-        let compiled = compile(&config.policy, &mounted_policies(config, vos, now));
+    pub(crate) fn build(
+        config: &SiteConfig,
+        vos: &BTreeMap<VoId, Vo>,
+        read: &BTreeMap<VoId, VoPolicies>,
+        now: WallTime,
+    ) -> Self {
+        let mounted = mounted_policies(config, vos, now);
+        let inner = inner_policies(&mounted, vos, read, now);
+        let compiled = compile(&config.policy, &mounted, &inner);
         let (histories, tables): (Vec<_>, Vec<_>) = histories_of(config, vos).into_iter().unzip();
         // The site's own history is the first one.
-        let local: WeightTable = tables[0].weights.clone();
+        let local: WeightTable = tables[0].clone();
         let references = references_at(&histories, now);
         let writer = spec_of(&compiled, &histories, tables)
             .build(&references)
             .expect("a compiled tree has no gaps and no doubles");
         let (identity, places) = (config.identity.clone(), places_of(&compiled));
-        let view = Arc::new(View::new(identity, places, writer.reader()));
+        let divided = divided_by(&compiled, vos, read);
+        let view = Arc::new(View::new(identity, places, divided, writer.reader()));
         Self {
             view,
             compiled,
@@ -288,23 +293,66 @@ fn mounted_policies(
     known.collect()
 }
 
+/// The policies in force that those mount, as far as they are held.
+fn inner_policies(
+    mounted: &BTreeMap<String, InForce>,
+    vos: &BTreeMap<VoId, Vo>,
+    read: &BTreeMap<VoId, VoPolicies>,
+    now: WallTime,
+) -> BTreeMap<VoId, InForce> {
+    let entries = mounted.values().flat_map(|vo| &vo.entries);
+    let inner = entries.filter_map(|entry| entry.mount.as_ref());
+    let inner: BTreeSet<VoId> = inner.map(|mount| mount.vo).collect();
+    let known = inner.into_iter().filter_map(|vo| {
+        let policies = policies_of(vo, vos, read)?;
+        Some((vo, policies.in_force(now)))
+    });
+    known.collect()
+}
+
+fn policies_of<'a>(
+    vo: VoId,
+    vos: &'a BTreeMap<VoId, Vo>,
+    read: &'a BTreeMap<VoId, VoPolicies>,
+) -> Option<&'a VoPolicies> {
+    let member = vos.get(&vo).map(|vo| &vo.policies);
+    member.or_else(|| read.get(&vo))
+}
+
+/// The entries that another VO's policy divides, and whose.
+fn divided_by(
+    compiled: &CompiledTree,
+    vos: &BTreeMap<VoId, Vo>,
+    read: &BTreeMap<VoId, VoPolicies>,
+) -> BTreeMap<AccountPath, Divided> {
+    let parts = compiled.entries.iter();
+    let parts = parts.filter_map(|entry| Some((entry.path.parent()?, entry.policy_of?)));
+    let uppermost = parts.filter(|(above, _)| {
+        let above = compiled.get(above);
+        above.is_some_and(|above| above.policy_of.is_none())
+    });
+    let divided = uppermost.map(|(above, vo)| {
+        let charter = policies_of(vo, vos, read).and_then(VoPolicies::charter);
+        let name = charter.map(|charter| charter.body().name.clone());
+        let name = name.unwrap_or_else(|| vo.short());
+        (above, Divided { vo, name })
+    });
+    divided.collect()
+}
+
 /// By which rules the site itself weighs usage, and then the VOs that are known.
 fn histories_of(
     config: &SiteConfig,
     vos: &BTreeMap<VoId, Vo>,
-) -> Vec<((Option<VoId>, WindowLength), History)> {
-    let history = |of, rule, window, distance| {
-        let weights = WeightTable::new(rule, window);
-        ((of, window), History { weights, distance })
-    };
+) -> Vec<((Option<VoId>, WindowLength), WeightTable)> {
+    let history = |of, rule, window| ((of, window), WeightTable::new(rule, window));
     let (rule, window) = (config.local_history, config.local_window);
-    let own = history(None, rule, window, Distance::default());
+    let own = history(None, rule, window);
     let charters = vos.iter().filter_map(|(id, vo)| Some((*id, vo.charter()?)));
     let vos = charters.map(|(vo, charter)| {
         let unweighed = HistoryRule::None { horizon: u32::MAX };
         let rule = mutant!(HistoryIgnored, charter.history, unweighed);
-        let distance = mutant!(DistanceIgnored, charter.distance, Distance::default());
-        history(Some(vo), rule, charter.window, distance)
+        history(Some(vo), rule, charter.window)
     });
     [own].into_iter().chain(vos).collect()
 }
@@ -312,7 +360,7 @@ fn histories_of(
 fn spec_of(
     compiled: &CompiledTree,
     histories: &[(Option<VoId>, WindowLength)],
-    tables: Vec<History>,
+    tables: Vec<WeightTable>,
 ) -> TreeSpec {
     let owners = histories.iter().map(|(of, _)| *of);
     let places: BTreeMap<Option<VoId>, usize> = owners.zip(0..).collect();
@@ -323,10 +371,8 @@ fn spec_of(
         path: entry.path.clone(),
         share: entry.share,
         at_most: entry.at_most,
-        scope: match entry.scope {
-            fairmesh_policy::Scope::Local => Scope::Local,
-            fairmesh_policy::Scope::Global => Scope::Global,
-        },
+        scope: entry.scope,
+        distance: entry.distance,
         history: history(entry.vo),
     });
     spec.entries = entries.collect();

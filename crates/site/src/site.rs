@@ -10,7 +10,7 @@ use fairmesh_model::{
     Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId, WallTime, mutant,
     mutated,
 };
-use fairmesh_policy::HighestSeen;
+use fairmesh_policy::{HighestSeen, VoPolicies};
 
 use crate::config::SiteConfig;
 use crate::correct::Refund;
@@ -77,6 +77,8 @@ pub struct Site {
     pub(crate) vos: BTreeMap<VoId, Vo>,
     /// What is held of VOs that the configuration names no more: for when one is named again.
     pub(crate) left: BTreeMap<VoId, Vo>,
+    /// Charters and policies of VOs that it takes no part in, and whose policies others mount.
+    pub(crate) read: BTreeMap<VoId, VoPolicies>,
     pub(crate) gossip: Gossip,
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
@@ -113,7 +115,7 @@ impl Site {
         let vos: BTreeMap<VoId, Vo> = config.vos.values().map(vo).collect();
         let mut site = Self {
             gossip: Gossip::new(intervals(&config), seed),
-            shares: Shares::new(Tree::build(&config, &vos, now.wall)),
+            shares: Shares::new(Tree::build(&config, &vos, &BTreeMap::new(), now.wall)),
             config,
             key,
             id,
@@ -121,6 +123,7 @@ impl Site {
             running: Running::default(),
             vos,
             left: BTreeMap::new(),
+            read: BTreeMap::new(),
             unmapped: BTreeMap::new(),
             refunds: BTreeMap::new(),
             own_clock: now.wall,
@@ -263,7 +266,7 @@ impl Site {
     /// Begins to build the tree anew: documents or the configuration changed.
     fn begin_shares(&mut self, now: Now) {
         self.tree_is_stale = false;
-        let tree = Tree::build(&self.config, &self.vos, now.wall);
+        let tree = Tree::build(&self.config, &self.vos, &self.read, now.wall);
         let loading = Loading::begin(tree, &mut self.fed());
         self.shares.follow_by(loading);
         self.warn_of_documents(now);
@@ -278,6 +281,10 @@ impl Site {
         if next.step(&mut self.fed(), now.wall, entries_max) {
             self.shares = Shares::new(next.into_tree());
             self.effects.push(Effect::View(self.view()));
+            // Feeding it has clamped all usage by the charters that it is of.
+            for vo in self.vo_ids() {
+                self.name_all_excess(now, vo);
+            }
         } else {
             self.shares.next = Some(next);
         }
@@ -343,13 +350,15 @@ impl Site {
                 continue;
             }
             let held = self.left.remove(&vo);
-            let held = held.unwrap_or_else(|| Vo::new(vo, self.id, &HighestSeen::default()));
+            let mut held = held.unwrap_or_else(|| Vo::new(vo, self.id, &HighestSeen::default()));
+            self.join_read(vo, &mut held);
             self.vos.insert(vo, held);
             self.read_members(now, vo);
         }
         for held in self.vos.values_mut() {
             held.silence_weighed = None;
         }
+        self.follow_mounts();
         self.tree_is_stale = true;
         self.allow_is_stale = true;
         if !mutated!(NewPricesUnsaid) {

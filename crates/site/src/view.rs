@@ -15,18 +15,30 @@ use crate::identity::{Account, IdentityMap};
 pub struct View {
     identity: IdentityMap,
     mounts: BTreeMap<VoId, AccountPath>,
+    divided: BTreeMap<AccountPath, Divided>,
     reader: TreeReader,
+}
+
+/// Whose policy divides an entry of a VO that mounts it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Divided {
+    /// The other VO.
+    pub vo: VoId,
+    /// Its name.
+    pub name: String,
 }
 
 impl View {
     pub(crate) fn new(
         identity: IdentityMap,
         mounts: BTreeMap<VoId, AccountPath>,
+        divided: BTreeMap<AccountPath, Divided>,
         reader: TreeReader,
     ) -> Self {
         Self {
             identity,
             mounts,
+            divided,
             reader,
         }
     }
@@ -70,6 +82,14 @@ impl View {
     /// Where the VOs are mounted.
     pub fn mounts(&self) -> &BTreeMap<VoId, AccountPath> {
         &self.mounts
+    }
+
+    /// Whose policy divides the entry at `path`, or one above it, where a VO mounts another's.
+    pub fn divided_by(&self, path: &AccountPath) -> Option<&Divided> {
+        if self.divided.is_empty() {
+            return None;
+        }
+        path.ancestors().find_map(|above| self.divided.get(&above))
     }
 
     /// The tree.

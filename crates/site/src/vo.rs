@@ -4,6 +4,7 @@
 //! it declares there; and of this site itself, listed or not.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use fairmesh_fairshare::horizon_windows;
 use fairmesh_gossip::{Replica, Shared};
@@ -34,7 +35,6 @@ pub(crate) enum DocumentRefused {
 /// One VO.
 #[derive(Debug)]
 pub(crate) struct Vo {
-    pub(crate) id: VoId,
     own: SiteId,
     pub(crate) policies: VoPolicies,
     pub(crate) replica: Replica,
@@ -51,13 +51,16 @@ pub(crate) struct Vo {
     pub(crate) published_at: Option<MonoTime>,
     /// Whether a peer has sent all that it held at some moment since this start.
     pub(crate) caught_up: bool,
+    /// Documents of other VOs whose policies this one's mount, as far as its members may have them; and a
+    /// hash over them, where there are any.
+    shown: Vec<(ContentHash, Arc<[u8]>)>,
+    shown_digest: Option<ContentHash>,
 }
 
 impl Vo {
     /// Knows a VO by its id only, and which versions of its documents were seen before.
     pub(crate) fn new(id: VoId, own: SiteId, seen: &HighestSeen) -> Self {
         Self {
-            id,
             own,
             policies: VoPolicies::restore(id, seen, []).0,
             replica: Replica::new(id, own),
@@ -68,6 +71,8 @@ impl Vo {
             silence_weighed: None,
             published_at: None,
             caught_up: false,
+            shown: Vec::new(),
+            shown_digest: None,
         }
     }
 
@@ -158,26 +163,25 @@ impl Vo {
         &mut self,
         bytes: &[u8],
     ) -> Result<Option<(ContentHash, String)>, DocumentRefused> {
-        let founded = self.charter().is_none();
-        let charter = Signed::<Charter>::parse(bytes).ok();
-        if let Some(signed) = charter.filter(|signed| signed.vo() == self.id) {
-            let adoption = (
-                signed.hash(),
-                format!("charter {}", signed.claimed().version),
-            );
-            let adopted = self.policies.adopt_charter(signed)?;
-            self.follow_charter(founded);
-            return Ok((adopted != Adopted::Known).then_some(adoption));
+        let before = self.policies.charter().map(Verified::hash);
+        let adopted = adopt(&mut self.policies, bytes)?;
+        if self.policies.charter().map(Verified::hash) != before {
+            self.follow_charter(before.is_none());
         }
-        let policy = Signed::<SharePolicy>::parse(bytes).ok();
-        let signed = policy
-            .filter(|signed| signed.vo() == self.id)
-            .ok_or(DocumentRefused::Foreign)?;
-        let (version, path) = (signed.claimed().version, &signed.claimed().path);
-        let what = format!("share policy {version} of {path}");
-        let adoption = (signed.hash(), what);
-        let adopted = self.policies.adopt_policy(signed)?;
-        Ok((adopted != Adopted::Known).then_some(adoption))
+        Ok(adopted)
+    }
+
+    /// Shows its members these documents of other VOs, beside its own.
+    pub(crate) fn show(&mut self, shown: Vec<(ContentHash, Arc<[u8]>)>) {
+        let hashes: BTreeSet<ContentHash> = shown.iter().map(|(hash, _)| *hash).collect();
+        let hashes: Vec<u8> = hashes.iter().flat_map(|hash| *hash.as_bytes()).collect();
+        self.shown_digest = (!shown.is_empty()).then(|| ContentHash::of(&hashes));
+        self.shown = shown;
+    }
+
+    /// Whether its members may have a document of another VO.
+    pub(crate) fn shows(&self, document: ContentHash) -> bool {
+        self.shown.iter().any(|(hash, _)| *hash == document)
     }
 
     fn follow_charter(&mut self, founded: bool) {
@@ -205,20 +209,49 @@ impl Shared for Vo {
         &mut self.replica
     }
 
+    /// Of its own documents, and of those that they mount.
     fn documents_digest(&self) -> ContentHash {
-        self.policies.digest()
+        let own = self.policies.digest();
+        self.shown_digest.map_or(own, |shown| {
+            ContentHash::of(&[*own.as_bytes(), *shown.as_bytes()].concat())
+        })
     }
 
     fn documents(&self) -> Vec<(ContentHash, Vec<u8>)> {
-        let documents = self.policies.documents();
-        documents
-            .map(|(_, hash, bytes)| (hash, bytes.to_vec()))
-            .collect()
+        let own = self.policies.documents();
+        let own = own.map(|(_, hash, bytes)| (hash, bytes.to_vec()));
+        let shown = self.shown.iter().filter(|_| !mutated!(MountedNotBrought));
+        let shown = shown.map(|(hash, bytes)| (*hash, bytes.to_vec()));
+        own.chain(shown).collect()
     }
 
     fn is_founded(&self) -> bool {
         self.charter().is_some()
     }
+}
+
+/// Takes a charter or a share policy of a VO, as [`Vo::adopt`].
+pub(crate) fn adopt(
+    policies: &mut VoPolicies,
+    bytes: &[u8],
+) -> Result<Option<(ContentHash, String)>, DocumentRefused> {
+    let vo = policies.vo();
+    let charter = Signed::<Charter>::parse(bytes).ok();
+    if let Some(signed) = charter.filter(|signed| signed.vo() == vo) {
+        let what = format!("charter {}", signed.claimed().version);
+        let adoption = (signed.hash(), what);
+        let adopted = policies.adopt_charter(signed)?;
+        return Ok((adopted != Adopted::Known).then_some(adoption));
+    }
+    let policy = Signed::<SharePolicy>::parse(bytes).ok();
+    let signed = policy
+        .filter(|signed| signed.vo() == vo)
+        .ok_or(DocumentRefused::Foreign)?;
+    let (version, path) = (signed.claimed().version, &signed.claimed().path);
+    let what = format!("share policy {version} of {path}");
+    let adoption = (signed.hash(), what);
+    let adopted = policies.adopt_policy(signed)?;
+    Ok((adopted != Adopted::Known).then_some(adoption))
 }
 
 /// Cores that a site may charge: more than it has where the VO's rule says so.

@@ -86,15 +86,17 @@ pub(crate) fn encode_table(paths: &[&AccountPath], cells: &[Indexed]) -> Vec<u8>
     out
 }
 
-/// Decodes the paths; returns them and the bytes behind them.
-pub(crate) fn decode_paths(bytes: &[u8]) -> Result<(Vec<AccountPath>, &[u8]), TableError> {
+/// Hands each path to `each`, in order; returns how many there are, and the bytes behind them.
+pub(crate) fn read_paths(
+    bytes: &[u8],
+    mut each: impl FnMut(&str) -> Result<(), TableError>,
+) -> Result<(usize, &[u8]), TableError> {
     let mut rest = bytes;
     if take(&mut rest, "version")? != VERSION {
         return Err(TableError::Varint("version"));
     }
     let count = count(&mut rest, "paths")?;
-    let mut paths: Vec<AccountPath> = Vec::with_capacity(count);
-    let mut text = Vec::new();
+    let mut text: Vec<u8> = Vec::new();
     for _ in 0..count {
         let shared = count_of(take(&mut rest, "paths")?);
         let length = count_of(take(&mut rest, "paths")?);
@@ -102,22 +104,20 @@ pub(crate) fn decode_paths(bytes: &[u8]) -> Result<(Vec<AccountPath>, &[u8]), Ta
             .split_at_checked(length)
             .filter(|_| shared <= text.len());
         let (own, behind) = own.ok_or(TableError::Varint("paths"))?;
-        // A path that says less than it shares with the one before has another form.
-        let could_share = text
-            .get(shared)
-            .is_some_and(|next| own.first() == Some(next));
+        // Of two that share so much, and no more, the next byte says which comes first; one that is
+        // all of the other comes before it.
+        let ascends = own
+            .first()
+            .is_some_and(|first| text.get(shared).is_none_or(|before| before < first));
+        if !ascends {
+            return Err(TableError::Order);
+        }
         text.truncate(shared);
         text.extend_from_slice(own);
         rest = behind;
-        let name =
-            std::str::from_utf8(&text).map_err(|error| TableError::Path(error.to_string()))?;
-        let path = AccountPath::parse(name).map_err(|error| TableError::Path(error.to_string()))?;
-        if could_share || paths.last().is_some_and(|last| last >= &path) {
-            return Err(TableError::Order);
-        }
-        paths.push(path);
+        each(std::str::from_utf8(&text).map_err(|error| TableError::Path(error.to_string()))?)?;
     }
-    Ok((paths, rest))
+    Ok((count, rest))
 }
 
 /// Decodes the cells behind the paths.

@@ -40,12 +40,13 @@ impl Paths {
     /// The id of `path`, in use once more.
     ///
     /// # Panics
-    /// If there are 2^32 paths, which the limits on what is held rule out.
-    pub fn acquire(&mut self, path: &AccountPath) -> PathId {
+    /// If it is none, or there are 2^32, which the limits on what is held rule out.
+    pub fn acquire(&mut self, path: &str) -> PathId {
         if let Some(id) = self.ids.get(path) {
             self.entries[id.index()].uses += 1;
             return *id;
         }
+        let path = AccountPath::parse(path).expect("it was checked before");
         let entry = Entry {
             path: path.clone(),
             uses: 1,
@@ -62,7 +63,7 @@ impl Paths {
                 PathId(next)
             }
         };
-        self.ids.insert(path.clone(), id);
+        self.ids.insert(path, id);
         id
     }
 
@@ -114,15 +115,14 @@ mod tests {
 
     #[test]
     fn an_id_that_nobody_uses_stands_for_another_path_and_its_place_is_forgotten() {
-        let path = |text| AccountPath::parse(text).expect("valid");
         let mut paths = Paths::default();
-        let ann = paths.acquire(&path("/ann"));
-        assert_eq!(paths.acquire(&path("/ann")), ann);
+        let ann = paths.acquire("/ann");
+        assert_eq!(paths.acquire("/ann"), ann);
         paths.set_place(ann, 7);
         paths.release(ann);
         assert_eq!((paths.place(ann), paths.len()), (Some(7), 1));
         paths.release(ann);
-        let ben = paths.acquire(&path("/ben"));
+        let ben = paths.acquire("/ben");
         assert_eq!(
             (ben, paths.place(ben), paths.path(ben).as_str()),
             (ann, None, "/ben")

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{Counters, Incarnation};
+use fairmesh_model::{AccountPath, Counters, Incarnation};
 
-use crate::columns::{TableError, decode_cells, decode_paths, read_cells};
+use crate::columns::{TableError, decode_cells, read_cells, read_paths};
 use crate::paths::{PathId, Paths};
 
 /// How many cells a table has, if its bytes are one.
@@ -15,8 +15,10 @@ use crate::paths::{PathId, Paths};
 /// # Errors
 /// What is wrong with it.
 pub fn check(bytes: &[u8]) -> Result<u32, TableError> {
-    let (paths, cells) = decode_paths(bytes)?;
-    let cells = decode_cells(cells, paths.len())?;
+    let path =
+        |text: &str| AccountPath::check(text).map_err(|error| TableError::Path(error.to_string()));
+    let (paths, cells) = read_paths(bytes, path)?;
+    let cells = decode_cells(cells, paths)?;
     u32::try_from(cells.len()).map_err(|_| TableError::Varint("cells"))
 }
 
@@ -29,18 +31,23 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes the bytes of a table. Its accounts are in use until [`Table::release`].
+    /// Takes the bytes of a table, which [`check`] has taken. Its accounts are in use until
+    /// [`Table::release`].
     ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn read(bytes: Arc<[u8]>, paths: &mut Paths) -> Result<Self, TableError> {
-        let (own, cells) = decode_paths(&bytes)?;
-        decode_cells(cells, own.len())?;
-        Ok(Self {
+    /// # Panics
+    /// If they are none.
+    pub fn read(bytes: Arc<[u8]>, paths: &mut Paths) -> Self {
+        let mut ids = Vec::new();
+        let cells = read_paths(&bytes, |text| {
+            ids.push(paths.acquire(text));
+            Ok(())
+        });
+        let (_, cells) = cells.expect("it was checked before");
+        Self {
             cells_from: bytes.len() - cells.len(),
-            ids: own.iter().map(|path| paths.acquire(path)).collect(),
+            ids: ids.into(),
             bytes,
-        })
+        }
     }
 
     /// Lets go of the accounts.
@@ -51,10 +58,10 @@ impl Table {
     /// The cells.
     ///
     /// # Panics
-    /// Never: the bytes were decoded when they came.
+    /// Never: the bytes were checked before.
     pub fn cells(&self) -> impl Iterator<Item = (Incarnation, PathId, Counters)> {
         let cells = read_cells(&self.bytes[self.cells_from..], self.ids.len());
-        let (cells, _) = cells.expect("it was decoded before");
+        let (cells, _) = cells.expect("it was checked before");
         let cells = cells.into_iter();
         cells.map(|(incarnation, path, counters)| (incarnation, self.ids[path], counters))
     }

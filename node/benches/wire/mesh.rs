@@ -225,16 +225,13 @@ fn charter(sites: &[SiteId], now: fairmesh_model::WallTime) -> Charter {
         charging: ChargingRule::CpuTime,
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
+        readers: Default::default(),
     }
 }
 
 fn policy(vo: VoId, now: fairmesh_model::WallTime) -> anyhow::Result<SharePolicy> {
     let entry = |account: usize| -> anyhow::Result<(AccountPath, ShareEntry)> {
-        let share = ShareEntry {
-            share: Share::WHOLE,
-            at_most: None,
-            delegate: None,
-        };
+        let share = ShareEntry::of(Share::WHOLE);
         Ok((AccountPath::parse(&format!("/user{account:04}"))?, share))
     };
     Ok(SharePolicy {
@@ -244,6 +241,8 @@ fn policy(vo: VoId, now: fairmesh_model::WallTime) -> anyhow::Result<SharePolicy
         previous: None,
         issued: now,
         expires: now.after(Millis::from_secs(86_400 * 365)),
+        usage: None,
+        distance: None,
         shares: (0..ACCOUNTS).map(entry).collect::<Result<_, _>>()?,
     })
 }

@@ -253,8 +253,15 @@ fn level_words(level: &LevelBody) -> String {
         d if d <= -ON_TARGET => "above its target, so it waits",
         _ => "on target",
     };
+    let measured = match level.distance.as_str() {
+        "absolute" => String::new(),
+        other => format!(", measured by the distance `{}`", clean(other)),
+    };
+    let divided = level.by_policy_of.as_deref();
+    let divided = divided.map(|name| format!(" (as the policy of VO {} says)", clean(name)));
+    let divided = divided.unwrap_or_default();
     format!(
-        "{}: should have {} % of {}, has {} %{whose} ({} of {} core-hours): {standing}",
+        "{}: should have {} % of {}, has {} %{whose} ({} of {} core-hours): {standing}{measured}{divided}",
         clean(&level.path),
         level.target,
         parent,
@@ -360,6 +367,8 @@ mod tests {
         let level = |actual: &str, over| LevelBody {
             path: "/cms/ann".to_owned(),
             global: true,
+            distance: "absolute".to_owned(),
+            by_policy_of: None,
             target: "30".to_owned(),
             actual: actual.to_owned(),
             at_most: Some("45".to_owned()),

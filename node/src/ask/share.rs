@@ -3,6 +3,7 @@
 //! Shares and usage are those of the parent, as with Slurm's Fair Tree: NormShares is the target,
 //! EffectvUsage the actual share. RawShares are percents, RawUsage is in core-seconds, weighed by
 //! age. LevelFS is target/actual: above 1 means under-served. NormUsage is the share of the whole.
+//! Scope is whose usage counts at the entry's level, and DividedBy the VO whose policy its own VO mounts there.
 //! FairShare is the factor that schedulers get, and Rank the place that it stands for: 1 is served first.
 
 use std::io::Write;
@@ -15,7 +16,7 @@ use crate::control::clean;
 use crate::output::Exit;
 
 /// All fields, in the order of the long form.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "Account",
     "User",
     "RawShares",
@@ -28,6 +29,7 @@ const FIELDS: [&str; 12] = [
     "LevelFS",
     "Deviation",
     "Scope",
+    "DividedBy",
 ];
 
 /// The fields that are shown without `-l`.
@@ -120,6 +122,7 @@ fn row(entry: &ShareBody) -> Vec<String> {
         level_fs(entry),
         entry.deviation.clone(),
         if entry.global { "global" } else { "local" }.to_owned(),
+        clean(entry.divided_by.as_deref().unwrap_or_default()),
     ]
 }
 

@@ -42,9 +42,11 @@ pub(super) async fn get(
                     .map(|status| status.vo)
                     .collect()),
             };
+            let is_all = query.vo.is_none();
             let documents = |vos: Vec<VoId>| -> Vec<(VoId, Vec<u8>)> {
                 let of = |vo: VoId| site.documents(vo).into_iter().map(move |bytes| (vo, bytes));
-                vos.into_iter().flat_map(of).collect()
+                let read = site.read_documents().filter(|_| is_all);
+                vos.into_iter().flat_map(of).chain(read).collect()
             };
             (rests_on(site, now), vos.map(documents))
         })

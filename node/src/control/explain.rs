@@ -18,7 +18,7 @@ use super::error::ApiError;
 use super::extract::{Params, Wanted};
 use super::priority::{account_at, only, places};
 use super::rests_on::{answer, site_name};
-use super::shares::{Moment, level_body};
+use super::shares::Moment;
 use super::usage::counters_body;
 use super::{Shared, State};
 
@@ -64,7 +64,7 @@ async fn body(
     versus: Option<EntryId>,
 ) -> Result<ExplainBody, ApiError> {
     let explained = explain(&moment.order, entry, versus);
-    let levels: Vec<LevelBody> = explained.levels.into_iter().map(level_body).collect();
+    let levels = moment.level_bodies(explained.levels);
     let versus_levels = versus
         .map(|versus| moment.levels(versus))
         .unwrap_or_default();

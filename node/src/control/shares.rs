@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use fairmesh_fairshare::explain::levels;
+use fairmesh_fairshare::explain::{LevelExplanation, levels};
 use fairmesh_fairshare::{EntryId, Order, Snapshot};
 use fairmesh_model::{AccountPath, Share, VoId};
 use fairmesh_site::View;
@@ -79,7 +79,13 @@ impl Moment {
     /// The levels of an entry, from the root down.
     pub(super) fn levels(&self, entry: EntryId) -> Vec<LevelBody> {
         let levels = levels(self.snapshot(), entry);
-        levels.into_iter().map(level_body).collect()
+        self.level_bodies(levels)
+    }
+
+    /// Levels, for the wire.
+    pub(super) fn level_bodies(&self, levels: Vec<LevelExplanation>) -> Vec<LevelBody> {
+        let levels = levels.into_iter();
+        levels.map(|level| self.level_body(level)).collect()
     }
 
     fn entries(&self, below: &AccountPath) -> Result<Vec<ShareBody>, ApiError> {
@@ -113,7 +119,7 @@ impl Moment {
             Share::from_ratio(units / u64::from(Share::ONE), u64::from(Share::ONE))
         });
         // The last of an explanation's levels is the entry's own.
-        let level = level_body(levels.pop().expect("only the root has no level"));
+        let level = self.level_body(levels.pop().expect("only the root has no level"));
         let vo = path
             .ancestors()
             .find_map(|above| mounts.get(&above).copied());
@@ -122,6 +128,7 @@ impl Moment {
             leaf: self.snapshot().is_leaf(entry),
             global: level.global,
             vo: vo.map(|vo| vo.to_string()),
+            divided_by: self.view.divided_by(path).map(|by| by.name.clone()),
             target: level.target,
             actual: level.actual,
             actual_of_whole: of_whole.to_string(),
@@ -134,17 +141,22 @@ impl Moment {
     }
 }
 
-/// A level, for the wire.
-pub(super) fn level_body(level: fairmesh_fairshare::explain::LevelExplanation) -> LevelBody {
-    LevelBody {
-        path: level.path.to_string(),
-        global: level.global,
-        target: level.target.to_string(),
-        actual: level.actual.to_string(),
-        at_most: level.at_most.map(|most| most.to_string()),
-        over: level.over,
-        deviation: level.deviation.to_string(),
-        usage_core_ms: level.usage.to_string(),
-        parent_usage_core_ms: level.parent_usage.to_string(),
+impl Moment {
+    fn level_body(&self, level: LevelExplanation) -> LevelBody {
+        let above = level.path.parent();
+        let divided = above.and_then(|above| self.view.divided_by(&above).cloned());
+        LevelBody {
+            by_policy_of: divided.map(|divided| divided.name),
+            path: level.path.to_string(),
+            global: level.global,
+            distance: level.distance.to_string(),
+            target: level.target.to_string(),
+            actual: level.actual.to_string(),
+            at_most: level.at_most.map(|most| most.to_string()),
+            over: level.over,
+            deviation: level.deviation.to_string(),
+            usage_core_ms: level.usage.to_string(),
+            parent_usage_core_ms: level.parent_usage.to_string(),
+        }
     }
 }

@@ -339,6 +339,7 @@ fn charter(
         charging: ChargingRule::CpuTime,
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
+        readers: Default::default(),
     }
 }
 
@@ -350,19 +351,12 @@ fn share_policy(plan: &Plan, vo: &PlanVo, id: VoId) -> SharePolicy {
         previous: None,
         issued: plan.start,
         expires: far_future(plan.start),
+        usage: None,
+        distance: None,
         shares: vo
             .entries
             .iter()
-            .map(|(path, share)| {
-                (
-                    path.clone(),
-                    ShareEntry {
-                        share: *share,
-                        at_most: None,
-                        delegate: None,
-                    },
-                )
-            })
+            .map(|(path, share)| (path.clone(), ShareEntry::of(*share)))
             .collect(),
     }
 }

@@ -42,6 +42,7 @@ fn charter(now: WallTime) -> Signed<Charter> {
         charging: ChargingRule::CpuTime,
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
+        readers: Default::default(),
     };
     Signed::sign(charter, &[&authority]).expect("a valid charter")
 }

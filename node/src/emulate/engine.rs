@@ -10,10 +10,11 @@
 
 use ethnum::U256;
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, History, Level, Order, Reach, Scope, Snapshot, TreeReader, TreeSpec,
-    UsageItem, WeightTable,
+    EntryId, EntrySpec, Level, Order, Reach, Snapshot, TreeReader, TreeSpec, UsageItem, WeightTable,
 };
-use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
+use fairmesh_model::{
+    AccountPath, Distance, HistoryRule, Scope, Share, Span, Window, WindowLength,
+};
 
 use super::choice::ProjectionName;
 use super::decimal::decimal;
@@ -101,10 +102,7 @@ pub fn emulate_jobs(
         windows: 1,
         horizon: UNIT_AGE + 1,
     };
-    let history = History {
-        weights: WeightTable::new(history, WindowLength::HOUR),
-        distance,
-    };
+    let history = WeightTable::new(history, WindowLength::HOUR);
     let mut spec = TreeSpec::new(vec![history], 0);
     spec.entries
         .extend(tree.shares().map(|(path, share)| EntrySpec {
@@ -112,6 +110,7 @@ pub fn emulate_jobs(
             share,
             at_most: tree.at_most(path),
             scope: Scope::Local,
+            distance: tree.distance(path).unwrap_or(distance),
             history: 0,
         }));
     let mut writer = spec
@@ -232,16 +231,11 @@ mod tests {
         );
         let charges = Charges::parse(&charges, "u").expect("valid");
         for (path, charge) in &charges.charges {
-            let history = History {
-                weights: WeightTable::new(
-                    HistoryRule::HalfLife {
-                        windows: 1,
-                        horizon: UNIT_AGE + 1,
-                    },
-                    WindowLength::HOUR,
-                ),
-                distance: Distance::Absolute,
+            let rule = HistoryRule::HalfLife {
+                windows: 1,
+                horizon: UNIT_AGE + 1,
             };
+            let history = WeightTable::new(rule, WindowLength::HOUR);
             let mut writer = TreeSpec::new(vec![history], 0)
                 .build(&[NOW])
                 .expect("a tree");

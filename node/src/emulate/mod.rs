@@ -60,7 +60,7 @@ pub struct EmulateArgs {
     pub jobs: Option<PathBuf>,
     /// How a deviation is measured: absolute, relative, or mix:K, which is
     /// K x absolute + (1 - K) x relative with K from 0 to 1
-    #[arg(long, default_value = "absolute", value_parser = choice::parse_distance)]
+    #[arg(long, default_value = "absolute")]
     pub distance: Distance,
     /// How one number is made of the deviations
     #[arg(long, value_enum, default_value_t)]

@@ -5,11 +5,12 @@
 //! weight, at most its cap), a VO's (a delegation is an entry) and a whole Grid's, where entries
 //! stand below mounts.
 //!
-//! Invariant: parents of all entries are entries, or the root. Deliberately not here: scopes.
+//! Invariant: parents of all entries are entries, or the root. Deliberately not here: whose usage counts
+//! at a level; whoever emulates has one table of charges.
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Share, SharePolicy};
+use fairmesh_model::{AccountPath, Distance, Share, SharePolicy};
 use fairmesh_policy::{Mount, SiteEntry, TreeFileError, parse_tree};
 use toml_edit::{Document, Item, TableLike};
 
@@ -18,6 +19,8 @@ use toml_edit::{Document, Item, TableLike};
 pub struct ShareTree {
     shares: BTreeMap<AccountPath, Share>,
     limits: BTreeMap<AccountPath, Share>,
+    /// What entries say of the level below them, and the root.
+    distances: BTreeMap<AccountPath, Distance>,
     lists_root: bool,
 }
 
@@ -35,6 +38,8 @@ impl ShareTree {
         for (key, item) in shares.expect("it was checked just now").iter() {
             let path = AccountPath::parse(key).expect("it was checked just now");
             let entry = entry(text, item);
+            let said = entry.distance.map(|distance| (path.clone(), distance));
+            tree.distances.extend(said);
             if path.is_root() {
                 tree.lists_root = true;
             } else if entry.is_dropped() {
@@ -53,8 +58,13 @@ impl ShareTree {
     /// or deeper than a path can be.
     pub fn of_policy(policy: &SharePolicy) -> Option<Self> {
         let mut tree = Self::default();
+        let said = policy.distance;
+        let said = said.map(|distance| (policy.path.clone(), distance));
+        tree.distances.extend(said);
         for (below, entry) in &policy.shares {
             let path = policy.path.join(below).ok()?;
+            let said = entry.distance.map(|distance| (path.clone(), distance));
+            tree.distances.extend(said);
             let at_most = entry.at_most.unwrap_or(Share::WHOLE);
             tree.limits.insert(path.clone(), at_most);
             tree.shares.insert(path, entry.share);
@@ -72,6 +82,7 @@ impl ShareTree {
         for tree in trees {
             union.shares.extend(tree.shares);
             union.limits.extend(tree.limits);
+            union.distances.extend(tree.distances);
             union.lists_root |= tree.lists_root;
         }
         let orphan = union.shares.keys().find(|path| {
@@ -92,6 +103,13 @@ impl ShareTree {
     /// The most that an entry may have of its parent; the whole is no limit.
     pub fn at_most(&self, path: &AccountPath) -> Share {
         self.limits.get(path).copied().unwrap_or(Share::WHOLE)
+    }
+
+    /// How an entry's distance from its target is measured, if any entry above it says so.
+    pub fn distance(&self, path: &AccountPath) -> Option<Distance> {
+        let above = std::iter::successors(path.parent(), AccountPath::parent);
+        let mut said = above.map(|above| self.distances.get(&above).copied());
+        said.find_map(|said| said)
     }
 
     /// Whether the file has a line for the root.
@@ -119,10 +137,12 @@ fn entry(text: &str, item: &Item) -> SiteEntry {
         weight: field("weight"),
         drop: fields.get("drop").and_then(Item::as_bool).unwrap_or(false),
     });
+    let word = |name: &str| fields.get(name).and_then(Item::as_str);
     SiteEntry {
-        share: field("share").expect("it was checked just now"),
         at_most: field("at_most").unwrap_or(Share::WHOLE),
+        distance: word("distance").and_then(|word| word.parse().ok()),
         mount,
+        ..SiteEntry::local(field("share").unwrap_or(Share::WHOLE))
     }
 }
 

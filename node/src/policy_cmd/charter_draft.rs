@@ -6,7 +6,8 @@
 use std::fmt::Write;
 
 use fairmesh_model::{
-    Charter, Discounts, HistoryRule, MemberSite, Millis, SiteId, UsageMode, WindowLength,
+    Charter, Discounts, DistanceError, HistoryRule, MemberSite, Millis, SiteId, UsageMode,
+    WindowLength,
 };
 use serde::Deserialize;
 use toml::Spanned;
@@ -16,7 +17,6 @@ use crate::config::charging::{RawDiscounts, RawRule};
 use crate::config::history::RawHistory;
 use crate::config::quantity::{RawDuration, RawMoment, parse_mebibytes};
 use crate::config::{FileError, Source};
-use crate::emulate::choice::{distance_text, parse_distance};
 use crate::output::timestamp;
 
 // What a draft says above its lines.
@@ -41,6 +41,9 @@ const CHARGING: &str = "\
 ";
 const DISCOUNTS: &str = "# Percent of the full charge for use on other than the usual terms.\n";
 const DISTANCE: &str = "# absolute, relative, or mix:K with K from 0 to 1.\n";
+const READERS: &str = "\
+# VOs that may mount this one's policies: their members may have its charters and policies, and nothing else.
+";
 const AUTHORITY: &str = "
 # Who signs charters: ids from `fairmesh policy keygen`, and how many must.
 [authority]
@@ -77,6 +80,8 @@ struct RawCharter {
     charging: Option<RawRule>,
     discounts: Option<RawDiscounts>,
     distance: Option<Spanned<String>>,
+    #[serde(default)]
+    readers: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,6 +112,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
         source.window("charter.window", raw)
     })?;
     let id_help = "`fairmesh policy new charter --from OLD.cbor` fills it in";
+    let vo_help = "it is printed by `fairmesh policy show --id` of the other VO's charter";
     Ok(Charter {
         version: charter.version,
         vo: optional(&charter.vo, |id| source.parsed("charter.vo", id, id_help))?,
@@ -139,10 +145,21 @@ pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
         })?
         .unwrap_or_default(),
         distance: optional(&charter.distance, |text| {
-            parse_distance(text.get_ref())
-                .map_err(|help| source.error(Some(text.span()), Some("charter.distance"), help))
+            let distance = text.get_ref().parse();
+            distance.map_err(|help: DistanceError| {
+                source.error(
+                    Some(text.span()),
+                    Some("charter.distance"),
+                    help.to_string(),
+                )
+            })
         })?
         .unwrap_or_default(),
+        readers: charter
+            .readers
+            .iter()
+            .map(|id| source.parsed("charter.readers", id, vo_help))
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -231,7 +248,7 @@ fn write_rules(text: &mut String, charter: &Charter) -> std::fmt::Result {
         UsageMode::Predictive => "predictive",
     };
     let charging = RawRule::text(&charter.charging);
-    let distance = distance_text(charter.distance);
+    let distance = charter.distance;
     writeln!(text, "{USAGE_MODE}usage_mode = \"{mode}\"")?;
     writeln!(text, "{CHARGING}charging = {charging}")?;
     if charter.discounts != Discounts::NONE {
@@ -239,7 +256,16 @@ fn write_rules(text: &mut String, charter: &Charter) -> std::fmt::Result {
         let discounts = format!("preemptible = {preemptible}, idle = {idle}");
         writeln!(text, "{DISCOUNTS}discounts = {{ {discounts} }}")?;
     }
-    writeln!(text, "{DISTANCE}distance = \"{distance}\"")
+    writeln!(text, "{DISTANCE}distance = \"{distance}\"")?;
+    if charter.readers.is_empty() {
+        return Ok(());
+    }
+    let readers: Vec<String> = charter
+        .readers
+        .iter()
+        .map(|vo| format!("\"{vo}\""))
+        .collect();
+    writeln!(text, "{READERS}readers = [{}]", readers.join(", "))
 }
 
 fn write_history(text: &mut String, charter: &Charter) -> std::fmt::Result {

@@ -15,9 +15,7 @@ use serde::Serialize;
 
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
-use crate::emulate::{
-    Charges, ProjectionName, ShareTree, Unknown, choice::parse_distance, emulate, read,
-};
+use crate::emulate::{Charges, ProjectionName, ShareTree, Unknown, emulate, read};
 use crate::output::{Align, Exit, OutputArgs, Table, write_json};
 
 /// Options of `plan`.
@@ -33,7 +31,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "USAGE.csv")]
     pub usage: Option<PathBuf>,
     /// How a deviation is measured: absolute, relative, or mix:K
-    #[arg(long, default_value = "absolute", value_parser = parse_distance)]
+    #[arg(long, default_value = "absolute")]
     pub distance: Distance,
     /// The form of the answer.
     #[command(flatten)]
@@ -159,6 +157,7 @@ fn compiled(tree: &ShareTree) -> anyhow::Result<CompiledTree> {
     });
     Ok(compile(
         &SitePolicy::new(entries.collect())?,
+        &BTreeMap::new(),
         &BTreeMap::new(),
     ))
 }

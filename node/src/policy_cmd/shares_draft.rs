@@ -46,6 +46,8 @@ pub(super) fn parse(source: Source<'_>) -> anyhow::Result<SharePolicy> {
         .map(|path| source.parsed("policy.path", path, path_help));
     let previous = policy.previous.as_ref();
     let previous = previous.map(|id| source.parsed("policy.previous", id, previous_help));
+    let tree = parse_tree(&only_shares(source.text), source.file)?;
+    let (usage, distance) = tree.of_root();
     Ok(SharePolicy {
         vo: source.parsed("policy.vo", &policy.vo, vo_help)?,
         path: path.transpose()?.unwrap_or_else(AccountPath::root),
@@ -53,7 +55,9 @@ pub(super) fn parse(source: Source<'_>) -> anyhow::Result<SharePolicy> {
         previous: previous.transpose()?,
         issued: source.moment("policy.issued", &policy.issued)?,
         expires: source.moment("policy.expires", &policy.expires)?,
-        shares: parse_tree(&only_shares(source.text), source.file)?.to_shares()?,
+        usage,
+        distance,
+        shares: tree.to_shares()?,
     })
 }
 
@@ -92,6 +96,10 @@ fn write_header(text: &mut String, policy: &SharePolicy) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "# \"/P-B1\" = {{ share = 60, delegate = {{ keys = [\"<key id>\"], threshold = 1 }} }}"
+        "# \"/P-B1\" = {{ share = 60, delegate = {{ keys = [\"<key id>\"], threshold = 1 }} }}, or, as another"
+    )?;
+    writeln!(
+        text,
+        "# VO's policy says, {{ share = 40, mount = {{ vo = \"<VO id>\", path = \"/\" }} }}."
     )
 }

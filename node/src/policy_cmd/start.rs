@@ -153,6 +153,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         charging: Default::default(),
         discounts: fairmesh_model::Discounts::NONE,
         distance: Default::default(),
+        readers: Default::default(),
     };
     let sites = "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cores = 1024\n\
                  #   addresses = [\"/dns4/hpc1.example/tcp/7600\"]\n";
@@ -183,6 +184,8 @@ fn shares(args: &NewSharesArgs, now: WallTime) -> anyhow::Result<String> {
         previous: None,
         issued: now,
         expires,
+        usage: None,
+        distance: None,
         shares: Default::default(),
     };
     Ok(shares_toml(&first) + "# \"/P-B1\" = 60\n# \"/P-B1/U-B11\" = 50\n")

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use fairmesh_cluster::Stream;
-use fairmesh_model::{Charter, ContentHash, Incarnation, JobKey, Signed, SiteId, VoId};
+use fairmesh_model::{
+    Charter, ContentHash, Incarnation, JobKey, SharePolicy, Signed, SiteId, VoId,
+};
 use fairmesh_site::gossip::Head;
 use fairmesh_site::gossip::wire::{Probe, Push, Request, Response, Summary};
 use fairmesh_site::{Effect, Event, JobMark, Site, Table, Write};
@@ -51,7 +53,8 @@ pub struct ServedSeen {
     pub vo: VoId,
     /// Whom.
     pub to: SiteId,
-    /// Whether the newest charter that it held then lists whom it answered.
+    /// Whether the newest charter that it held then lists whom it answered, or the VO that he asked about as a
+    /// reader.
     pub is_member: bool,
 }
 
@@ -173,6 +176,32 @@ impl Watch {
             let last = vos.iter().find(|of| of.id == vo);
             let is_listed = last.is_some_and(|vo| vo.charter.claimed().member(to).is_some());
             let is_member = is_listed || lists(site, vo, to);
+            let served = ServedSeen {
+                node,
+                vo,
+                to,
+                is_member,
+            };
+            self.facts.borrow_mut().served.push(served);
+            if last.is_some_and(|vo| vo.spec.mounts.is_some()) {
+                self.note_read((node, vo, to), bytes, site);
+            }
+        }
+    }
+
+    /// Documents of another VO in an answer about one that mounts its policy.
+    fn note_read(&self, (node, reader, to): (usize, VoId, SiteId), bytes: &[u8], site: &Site) {
+        let Ok(Response::Pull(answer)) = Response::from_bytes(bytes) else {
+            return;
+        };
+        for document in &answer.documents {
+            let charter = Signed::<Charter>::parse(document).map(|signed| signed.vo());
+            let policy = Signed::<SharePolicy>::parse(document).map(|signed| signed.vo());
+            let Some(vo) = charter.or(policy).ok().filter(|vo| *vo != reader) else {
+                continue;
+            };
+            let is_member =
+                newest_charter(site, vo).is_some_and(|newest| newest.readers.contains(&reader));
             let served = ServedSeen {
                 node,
                 vo,
@@ -302,10 +331,19 @@ impl Tamper for Watch {
 
 /// Whether the newest charter that a site holds lists another.
 fn lists(site: &Site, vo: VoId, other: SiteId) -> bool {
-    let documents = site.documents(vo).into_iter();
+    newest_charter(site, vo).is_some_and(|charter| charter.member(other).is_some())
+}
+
+/// The newest charter of a VO that a site holds, as a member or a reader.
+fn newest_charter(site: &Site, vo: VoId) -> Option<Charter> {
+    let read = site.read_documents().filter(|(of, _)| *of == vo);
+    let documents = site
+        .documents(vo)
+        .into_iter()
+        .chain(read.map(|(_, bytes)| bytes));
     let charters = documents.filter_map(|bytes| Signed::<Charter>::parse(&bytes).ok());
-    let newest = charters.max_by_key(|charter| charter.claimed().version);
-    newest.is_some_and(|charter| charter.claimed().member(other).is_some())
+    let charters = charters.map(|charter| charter.claimed().clone());
+    charters.max_by_key(|charter| charter.version)
 }
 
 /// Who asks which node for something of which VO.

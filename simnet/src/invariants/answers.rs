@@ -35,6 +35,7 @@ struct Look<'a> {
     node: usize,
     site: &'a Site,
     held: HeldVos<'a>,
+    read: HeldVos<'a>,
     rows: Vec<Row>,
     expected: Vec<(VoId, SiteId, AccountPath, u64)>,
     running: Vec<Running>,
@@ -51,6 +52,7 @@ impl<'a> Look<'a> {
     fn at(seen: &'a Seen<'a>, node: usize, at_rest: bool) -> Option<Self> {
         let site = seen.world.site(node)?;
         let documents = seen.vos.iter().flat_map(|vo| site.documents(*vo));
+        let read = site.read_documents().map(|(_, bytes)| bytes);
         let rows = site.usage_cells().map(|cell| Row {
             site: cell.site,
             account: (cell.vo, cell.path),
@@ -67,6 +69,7 @@ impl<'a> Look<'a> {
             node,
             site,
             held: seen.oracle.documents.in_force(documents),
+            read: seen.oracle.documents.in_force(read),
             rows: rows.collect(),
             expected: expected.collect(),
             running: running.collect(),

@@ -1,12 +1,13 @@
 //! Priorities are identical for identical views.
 //!
 //! Invariant checked: the digest of a view decides the target, the usage and so the deviation of
-//! every entry below a VO's mount, at any two nodes and any two times.
+//! every entry below a VO's mount, at any two nodes and any two times; but for the usage in levels
+//! that count each site's own.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use fairmesh_model::{ContentHash, VoId};
+use fairmesh_model::{ContentHash, Scope, VoId};
 use fairmesh_site::Site;
 
 use super::lost::site_vos;
@@ -40,8 +41,13 @@ fn levels(site: &Site, vo: VoId) -> Option<ContentHash> {
     for entry in snapshot.ids() {
         let path = snapshot.path(entry);
         if let Some(below) = path.relative_to(mount).filter(|below| !below.is_root()) {
+            let mut level = snapshot.level(entry);
+            let compiled = site.compiled().get(path);
+            if compiled.is_some_and(|entry| entry.scope == Scope::Local) {
+                (level.usage, level.parent_usage) = (0, 0);
+            }
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{below} {:?}", snapshot.level(entry));
+            let _ = writeln!(text, "{below} {level:?}");
         }
     }
     Some(ContentHash::of(text.as_bytes()))

@@ -18,7 +18,7 @@ use num_rational::BigRational;
 
 use super::AccountKey;
 use super::cost::ratio;
-use super::tree::{Target, Tree};
+use super::tree::{Target, Tree, Whose};
 use super::weight::{age, weight};
 
 /// Usage of an account at a site in a span.
@@ -34,7 +34,7 @@ pub struct Row {
     pub counters: Counters,
 }
 
-/// How usage is weighed and deviations are measured, and from when it is looked back.
+/// How usage is weighed, and from when it is looked back.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// The weights.
@@ -43,8 +43,6 @@ pub struct Rules {
     pub window: WindowLength,
     /// The window that usage is seen from.
     pub reference: u32,
-    /// The distance.
-    pub distance: Distance,
 }
 
 /// What jobs that run at the site which answers count for at its own levels alone: what they have used in
@@ -171,16 +169,28 @@ fn levels<'a>(given: &Given<'a>) -> BTreeMap<&'a AccountPath, Level> {
     let sums = sums(given);
     let level_of = |(path, target): (&'a AccountPath, &Target)| {
         let parent = path.parent().expect("the root is no entry");
-        let of = |path: &AccountPath| {
-            let sum = sums.get(&(path.clone(), target.global));
+        let of = |path: &AccountPath, vo: Option<VoId>| {
+            let sum = sums.get(&(path.clone(), vo));
             sum.copied().unwrap_or(0)
         };
-        let rules = target.global.map_or(&given.local, |vo| &given.vos[&vo]);
+        let usage = match target.whose {
+            Whose::Here => (of(path, None), of(&parent, None)),
+            Whose::Members(vo) => (of(path, Some(vo)), of(&parent, Some(vo))),
+            Whose::Vos(vo) => {
+                let beside = given.tree.targets.iter();
+                let beside = beside.filter(|(other, _)| other.parent().as_ref() == Some(&parent));
+                let all = beside.map(|(other, target)| match target.whose {
+                    Whose::Vos(Some(vo)) => of(other, Some(vo)),
+                    _ => 0,
+                });
+                (vo.map_or(0, |vo| of(path, Some(vo))), all.sum())
+            }
+        };
         let level = Level {
             target: target.share,
             at_most: target.at_most,
-            distance: rules.distance,
-            usage: (of(path), of(&parent)),
+            distance: target.distance,
+            usage,
         };
         (path, level)
     };

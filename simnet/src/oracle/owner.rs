@@ -4,7 +4,8 @@
 //! a job is, and what share an entry gets, is worked out here, from the rules as they are written.
 
 use fairmesh_model::{
-    AccountPath, ChargingRule, Discounts, HistoryRule, Origin, PriceList, Share, VoId, WindowLength,
+    AccountPath, ChargingRule, Discounts, Distance, HistoryRule, Origin, PriceList, Scope, Share,
+    VoId, WindowLength,
 };
 use fairmesh_site::{Pattern, SiteConfig};
 
@@ -19,6 +20,10 @@ pub struct OwnerEntry {
     pub share: Share,
     /// The most that it may have.
     pub at_most: Share,
+    /// By whose usage those right below it are compared, if he says so here.
+    pub usage: Option<Scope>,
+    /// How far they are from their targets, if he says so here.
+    pub distance: Option<Distance>,
     /// The VO that divides it, if one does.
     pub vo: Option<VoId>,
 }
@@ -60,6 +65,8 @@ impl Owner {
                 path: path.clone(),
                 share: weighed.expect("a part of a share").min(cap),
                 at_most: entry.at_most,
+                usage: entry.usage,
+                distance: entry.distance,
                 vo: mount.and_then(|mount| config.vos.get(&mount.alias).copied()),
             })
         });

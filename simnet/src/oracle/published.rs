@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{AccountPath, Incarnation, SiteId, Span, StreamId, VoId, WindowLength};
 use fairmesh_site::gossip::Head;
 use fairmesh_site::{HeadId, Table};
-use fairmesh_usage::{Paths, Slice, Table as UsageTable};
+use fairmesh_usage::{Paths, Slice, Table as UsageTable, check};
 
 use super::Amounts;
 use crate::node::SimNode;
@@ -93,11 +93,12 @@ pub fn held_on_disk(world: &World, liars: &BTreeSet<usize>) -> HeldCells {
             let Some((id, [USAGE, slice @ ..])) = HeadId::of_key(&key) else {
                 continue;
             };
-            let mut paths = Paths::default();
-            let read = UsageTable::read(value.into(), &mut paths);
-            let Some((slice, cells)) = Slice::from_bytes(slice).zip(read.ok()) else {
+            let slice = Slice::from_bytes(slice).filter(|_| check(&value).is_ok());
+            let Some(slice) = slice else {
                 continue;
             };
+            let mut paths = Paths::default();
+            let cells = UsageTable::read(value.into(), &mut paths);
             for (incarnation, path, counters) in cells.cells() {
                 let incarnation = Incarnation(incarnation.0 & !PLACED);
                 let stream = StreamId {

@@ -2,12 +2,15 @@
 //!
 //! Invariant: the owner's entries stand as he wrote them, each VO's tree stands where he mounts it,
 //! and what a policy delegates is divided by the newest policy of that path. A VO of which no charter
-//! is held stays undivided, and is nobody's mount.
+//! is held stays undivided, and is nobody's mount. Each level is compared as the entry above it says, or else
+//! as that one is compared itself; a mount's as the charter says, unless the VO's own policy does.
 //! Source: FSGrid (Elmroth and Gardfjäll, 2005).
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Charter, Share, SharePolicy, VoId};
+use fairmesh_model::{
+    AccountPath, Charter, Distance, PolicyMount, Scope, Share, ShareEntry, SharePolicy, VoId,
+};
 
 use super::AccountKey;
 use super::owner::Owner;
@@ -21,6 +24,18 @@ pub struct Held<'a> {
     pub policies: BTreeMap<&'a AccountPath, &'a SharePolicy>,
 }
 
+/// By whose usage an entry is compared with its siblings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// This site's.
+    Here,
+    /// That of the members of the VO that it belongs to.
+    Members(VoId),
+    /// What the VO that is mounted on it, if one is, has used at all members, of what all those that are mounted
+    /// beside it have.
+    Vos(Option<VoId>),
+}
+
 /// One entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
@@ -28,8 +43,27 @@ pub struct Target {
     pub share: Share,
     /// The most that it may have of it before all others of its level go first.
     pub at_most: Share,
-    /// The VO over whose members it is compared with its siblings; `None` for usage of this site.
-    pub global: Option<VoId>,
+    /// By whose usage it is compared with its siblings.
+    pub whose: Whose,
+    /// How far it is from its target is measured so.
+    pub distance: Distance,
+}
+
+/// What an entry says of the levels below it, if anything.
+#[derive(Debug, Clone, Copy, Default)]
+struct Says {
+    usage: Option<Scope>,
+    distance: Option<Distance>,
+    /// The VO whose tree begins below it, and how that compares where its policy does not say.
+    mounts: Option<(VoId, Distance)>,
+}
+
+/// How a level is compared: for which VO, if it is in one's tree.
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    vo: Option<VoId>,
+    usage: Scope,
+    distance: Distance,
 }
 
 /// The tree.
@@ -42,46 +76,117 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree of an owner who holds these documents.
-    pub fn of(owner: &Owner, held: &BTreeMap<VoId, Held<'_>>) -> Self {
+    /// The tree of an owner who holds these documents, and `read` those of VOs that he takes no part in.
+    pub fn of(
+        owner: &Owner,
+        known: &BTreeMap<VoId, Held<'_>>,
+        read: &BTreeMap<VoId, Held<'_>>,
+    ) -> Self {
         let mut tree = Self::default();
+        let mut said = BTreeMap::new();
         for entry in &owner.entries {
-            let target = Target {
-                share: entry.share,
-                at_most: entry.at_most,
-                global: None,
-            };
             if !entry.path.is_root() {
+                let target = target(entry.share, entry.at_most);
                 tree.targets.insert(entry.path.clone(), target);
             }
-            let vo = entry.vo.and_then(|vo| Some((vo, held.get(&vo)?)));
+            let mut says = Says {
+                usage: entry.usage,
+                distance: entry.distance,
+                mounts: None,
+            };
+            let vo = entry.vo.and_then(|vo| Some((vo, known.get(&vo)?)));
             if let Some((vo, held)) = vo {
                 tree.mounts.insert(vo, entry.path.clone());
-                tree.divide(vo, held, &entry.path, &AccountPath::root());
+                for (at, entry_of) in held_entries(held) {
+                    let Ok(path) = entry.path.join(&at) else {
+                        continue;
+                    };
+                    let mut says = said_by(&entry_of);
+                    let share = target(entry_of.share, entry_of.at_most.unwrap_or(Share::WHOLE));
+                    if let Some(mount) = &entry_of.mount {
+                        let inner = known.get(&mount.vo).or_else(|| read.get(&mount.vo));
+                        let inner = inner.filter(|inner| inner.charter.readers.contains(&vo));
+                        if let Some(inner) = inner {
+                            says = tree.divide((vo, inner), mount, &path, &mut said);
+                        }
+                    }
+                    said.insert(path.clone(), says);
+                    tree.targets.insert(path, share);
+                }
+                let root = held.policies.get(&AccountPath::root());
+                says = Says {
+                    usage: root.and_then(|root| root.usage),
+                    distance: root.and_then(|root| root.distance),
+                    mounts: Some((vo, held.charter.distance)),
+                };
             }
+            said.insert(entry.path.clone(), says);
         }
+        tree.compare(&said);
         tree
     }
 
-    fn divide(&mut self, vo: VoId, held: &Held<'_>, mount: &AccountPath, above: &AccountPath) {
-        let Some(policy) = held.policies.get(above) else {
-            return;
-        };
-        for (below, entry) in &policy.shares {
-            let Some(in_vo) = above.join(below).ok() else {
+    /// Puts the parts of an entry of another VO's tree below an entry that mounts it. Says how the level below that
+    /// is compared: by usage of the VO that it is in, and else as it is in the other VO.
+    fn divide(
+        &mut self,
+        (vo, inner): (VoId, &Held<'_>),
+        mount: &PolicyMount,
+        at: &AccountPath,
+        said: &mut BTreeMap<AccountPath, Says>,
+    ) -> Says {
+        let entries = held_entries(inner);
+        for (path, entry) in &entries {
+            let below = path.relative_to(&mount.path);
+            let Some(below) = below.filter(|below| !below.is_root()) else {
                 continue;
             };
-            let target = Target {
-                share: entry.share,
-                at_most: entry.at_most.unwrap_or(Share::WHOLE),
-                global: Some(vo),
+            if let Ok(place) = at.join(&below) {
+                let share = target(entry.share, entry.at_most.unwrap_or(Share::WHOLE));
+                said.insert(place.clone(), said_by(entry));
+                self.targets.insert(place, share);
+            }
+        }
+        let root = inner.policies.get(&AccountPath::root());
+        let mut rule = Rule {
+            vo: Some(vo),
+            usage: root.and_then(|root| root.usage).unwrap_or(Scope::Global),
+            distance: root
+                .and_then(|root| root.distance)
+                .unwrap_or(inner.charter.distance),
+        };
+        for (path, entry) in &entries {
+            if mount.path.starts_with(path) {
+                rule = rule.below(Some(&said_by(entry)));
+            }
+        }
+        Says {
+            usage: Some(rule.usage),
+            distance: Some(rule.distance),
+            mounts: None,
+        }
+    }
+
+    /// From the root down, parents before children, as their paths are sorted.
+    fn compare(&mut self, said: &BTreeMap<AccountPath, Says>) {
+        let owners = Rule {
+            vo: None,
+            usage: Scope::Local,
+            distance: Distance::Absolute,
+        };
+        let root = AccountPath::root();
+        let mut below = BTreeMap::from([(root.clone(), owners.below(said.get(&root)))]);
+        for (path, target) in &mut self.targets {
+            let rule: Rule = below[&path.parent().expect("the root is no entry")];
+            let says = said.get(path);
+            let mounted = says.and_then(|says| says.mounts).map(|(vo, _)| vo);
+            target.distance = rule.distance;
+            target.whose = match (rule.usage, rule.vo) {
+                (Scope::Local, _) => Whose::Here,
+                (Scope::Global, Some(vo)) => Whose::Members(vo),
+                (Scope::Global, None) => Whose::Vos(mounted),
             };
-            if let Ok(path) = mount.join(&in_vo) {
-                self.targets.insert(path, target);
-            }
-            if entry.delegate.is_some() {
-                self.divide(vo, held, mount, &in_vo);
-            }
+            below.insert(path.clone(), rule.below(says));
         }
     }
 
@@ -101,4 +206,59 @@ impl Tree {
         }
         place.unwrap_or_else(AccountPath::root)
     }
+}
+
+impl Rule {
+    /// How the level below an entry of a level with this rule is compared.
+    fn below(self, says: Option<&Says>) -> Self {
+        let says = says.copied().unwrap_or_default();
+        let above = says.mounts.map_or(self, |(vo, distance)| Self {
+            vo: Some(vo),
+            usage: Scope::Global,
+            distance,
+        });
+        Self {
+            vo: above.vo,
+            usage: says.usage.unwrap_or(above.usage),
+            distance: says.distance.unwrap_or(above.distance),
+        }
+    }
+}
+
+/// An entry of which nobody has said yet how it is compared.
+const fn target(share: Share, at_most: Share) -> Target {
+    Target {
+        share,
+        at_most,
+        whose: Whose::Here,
+        distance: Distance::Absolute,
+    }
+}
+
+/// What an entry of a policy says.
+fn said_by(entry: &ShareEntry) -> Says {
+    Says {
+        usage: entry.usage,
+        distance: entry.distance,
+        mounts: None,
+    }
+}
+
+/// All entries of a VO's tree, parents before children, those of delegated parts too.
+fn held_entries(held: &Held<'_>) -> BTreeMap<AccountPath, ShareEntry> {
+    let mut entries = BTreeMap::new();
+    let mut divided = vec![AccountPath::root()];
+    while let Some(above) = divided.pop() {
+        let policy = held.policies.get(&above).into_iter();
+        for (below, entry) in policy.flat_map(|policy| &policy.shares) {
+            let Ok(path) = above.join(below) else {
+                continue;
+            };
+            if entry.delegate.is_some() {
+                divided.push(path.clone());
+            }
+            entries.insert(path, entry.clone());
+        }
+    }
+    entries
 }

@@ -10,11 +10,11 @@
 
 use fairmesh_model::UsageMode;
 
-use super::experiment::{AGES_S, Case, Experiment, IDLE_LEAF, Knowledge, MODE_NAMES, MODES};
+use super::experiment::{AGES_S, Case, Experiment, IDLE_LEAF, Knowledge, MODES, SERVED};
 use super::measure::{Entry, entries, rms_of_all};
 use super::outcome::{Outcome, Run};
 use crate::figures::{Bars, Figure, Series, Spread, Summary};
-use crate::grid::{Sample, Served, UsageSeries};
+use crate::grid::{Sample, UsageSeries};
 use crate::vo::{DAY, HOUR};
 
 /// Pictures have a point for so much simulated time.
@@ -23,13 +23,6 @@ const STEP: u64 = HOUR.0;
 /// What Figure 4 and the text leave open.
 const ASSUMED: &str = "Assumed, for the paper does not print it: 60/40 and 50/20 among the targets, how many days, \
      no decay, views 60 s old.";
-
-/// What schedulers go by, and its name.
-pub const SERVED: [(Served, &str); 3] = [
-    (Served::Exact, "exact rank"),
-    (Served::Slurm, "as Slurm gets it"),
-    (Served::Base200, "base 200, in Slurm"),
-];
 
 /// A figure of the paper.
 struct Plan {
@@ -136,6 +129,39 @@ impl Plan {
         }
     }
 
+    /// Shares at the end of each mode's runs, under each thing that schedulers are given.
+    fn ends(&self, outcome: &Outcome) -> Summary {
+        let shares: Vec<_> = (entries().into_iter().enumerate())
+            .filter(|(_, entry)| entry.is_child_of(self.parent))
+            .map(|(at, entry)| {
+                (entry.name, move |run: &Run| {
+                    entry.target + run.measures.entries[at].at_end
+                })
+            })
+            .collect();
+        let of_mode = |experiment: Experiment| {
+            shares.iter().map(move |(name, share)| {
+                let name = format!("{name}, {}", experiment.mode_name());
+                (name, experiment, share as OfRun)
+            })
+        };
+        let groups: Vec<_> = self.experiments().flat_map(of_mode).collect();
+        Summary {
+            name: format!("printed-served-{}", self.number),
+            title: format!(
+                "What schedulers are given: figure {} at its end",
+                self.number
+            ),
+            y_label: "cumulative share (percent)".to_owned(),
+            x_label: "entry and usage mode".to_owned(),
+            ..comparison(
+                outcome,
+                "Core time since the beginning in percent of the parent's.",
+                &groups,
+            )
+        }
+    }
+
     /// What an idle sibling leaves goes to the others in equal parts.
     fn target(&self, entry: &Entry) -> f64 {
         let is_sibling = self.case == Case::IdleEarly && self.parent == P_B1;
@@ -155,57 +181,68 @@ pub fn figures(outcome: &Outcome) -> Vec<Figure> {
     figures
 }
 
-/// Errors at the VOs and below, by usage mode and by what schedulers are given, with steady work.
+/// What schedulers are given, against each other: errors at the VOs and below with steady work, and the
+/// shares of figures 11 to 14 at the end.
 pub fn comparisons(outcome: &Outcome) -> Vec<Summary> {
-    let vos = |entry: &Entry| entry.level == 0;
-    let below = |entry: &Entry| entry.level > 0;
-    vec![
-        comparison(outcome, "vos", "the VOs", &vos),
-        comparison(outcome, "below", "projects and users", &below),
-    ]
+    let errors = |name: &str, whose: &str, is_shown: fn(&Entry) -> bool| {
+        let of_run = |run: &Run| {
+            let entries = entries();
+            let shown = entries.iter().zip(&run.measures.entries);
+            rms_of_all(shown.filter(|(entry, _)| is_shown(entry)).map(|(_, of)| of))
+        };
+        let of_mode = |mode| {
+            let experiment = Experiment::new(Case::Steady, mode, GOSSIP);
+            (
+                experiment.mode_name().to_owned(),
+                experiment,
+                &of_run as OfRun,
+            )
+        };
+        Summary {
+            name: format!("printed-served-{name}"),
+            title: format!("What schedulers are given: errors of {whose}"),
+            y_label: "RMS error (percentage points)".to_owned(),
+            x_label: "usage mode".to_owned(),
+            ..comparison(
+                outcome,
+                "RMS of cumulative share less target after day one, everybody has work.",
+                &MODES.map(of_mode),
+            )
+        }
+    };
+    let mut all = vec![
+        errors("vos", "the VOs", |entry| entry.level == 0),
+        errors("below", "projects and users", |entry| entry.level > 0),
+    ];
+    let unprinted = PLANS.iter().filter(|plan| plan.mode.is_none());
+    all.extend(unprinted.map(|plan| plan.ends(outcome)));
+    all
 }
 
-fn comparison(
-    outcome: &Outcome,
-    name: &str,
-    whose: &str,
-    is_shown: &dyn Fn(&Entry) -> bool,
-) -> Summary {
-    let of_run = |run: &Run| {
-        let entries = entries();
-        let shown = entries.iter().zip(&run.measures.entries);
-        rms_of_all(shown.filter(|(entry, _)| is_shown(entry)).map(|(_, of)| of))
-    };
+/// What a bar shows of a run.
+type OfRun<'a> = &'a dyn Fn(&Run) -> f64;
+
+/// One group of bars for each of `groups`, a bar for each thing that schedulers are given.
+fn comparison(outcome: &Outcome, what: &str, groups: &[(String, Experiment, OfRun)]) -> Summary {
     let bars = SERVED.map(|(served, name)| {
-        let spread = |mode| {
-            let experiment = Experiment::new(Case::Steady, mode, GOSSIP).as_served(served);
-            let runs = outcome.runs.get(&experiment)?;
+        let spread = |(_, experiment, of_run): &(String, Experiment, OfRun)| {
+            let runs = outcome.runs.get(&experiment.as_served(served))?;
             Spread::of(&runs.iter().map(of_run).collect::<Vec<_>>())
         };
         Bars {
             name: name.to_owned(),
-            spreads: MODES.into_iter().map(spread).collect(),
+            spreads: groups.iter().map(spread).collect(),
         }
     });
+    let (seeds, days) = (outcome.seeds.len(), outcome.extent.duration.0 / DAY.0);
     Summary {
-        name: format!("printed-served-{name}"),
-        title: format!("What schedulers are given: errors of {whose}"),
         caption: format!(
-            "RMS of cumulative share less target after day one, everybody has work. Exact rank: at each \
-             pass. Slurm: factors as fairmesh slurm sync sets them each 30 s. {} {}: mean and \
-             extremes. {ASSUMED}",
-            outcome.seeds.len(),
-            if outcome.seeds.len() == 1 {
-                "seed"
-            } else {
-                "seeds"
-            },
+            "{what} Exact rank: at each pass. Slurm: factors as fairmesh slurm sync sets them each 30 s. \
+             {seeds} {}, {days} days: mean and extremes. {ASSUMED}",
+            if seeds == 1 { "seed" } else { "seeds" },
         ),
-        x_label: "usage mode".to_owned(),
-        y_label: "RMS error (percentage points)".to_owned(),
-        y_range: None,
-        groups: MODE_NAMES.map(str::to_owned).to_vec(),
+        groups: groups.iter().map(|(name, ..)| name.clone()).collect(),
         bars: bars.to_vec(),
-        reference: None,
+        ..Summary::default()
     }
 }

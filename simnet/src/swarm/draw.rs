@@ -9,8 +9,8 @@ use fairmesh_cluster::{Seed, Stream};
 use crate::liar;
 
 use super::{
-    ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalOptions,
-    ModeOption, Options, TimingOptions, VoOptions, options::ALL_AT_ONCE,
+    ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalLevels,
+    LocalOptions, ModeOption, Options, TimingOptions, VoOptions, options::ALL_AT_ONCE,
 };
 
 /// Batches that all nodes together take in one run, about.
@@ -65,7 +65,9 @@ impl Options {
             step: None,
         };
         let drawn = drawn.with_running_only(&mut seed.stream("swarm running only"));
-        drawn.with_limits(&mut seed.stream("swarm limits"))
+        let drawn = drawn.with_limits(&mut seed.stream("swarm limits"));
+        let drawn = drawn.with_levels(&mut seed.stream("swarm levels"));
+        drawn.with_mounts(&mut seed.stream("swarm mounts"))
     }
 }
 
@@ -87,6 +89,34 @@ impl Options {
         let vos = self.vos.iter_mut().map(|vo| &mut vo.limits);
         for limits in vos.chain([&mut self.local.limits]) {
             *limits = random.below(3) == 0;
+        }
+        self
+    }
+
+    /// With VOs and owners who say by whose usage, and how, the entries of a level are compared.
+    fn with_levels(mut self, random: &mut Stream) -> Self {
+        const LOCAL: [LocalLevels; 6] = [
+            LocalLevels::Unsaid,
+            LocalLevels::Unsaid,
+            LocalLevels::Unsaid,
+            LocalLevels::All,
+            LocalLevels::OfFirstGroup,
+            LocalLevels::AllButOfFirstGroup,
+        ];
+        for vo in &mut self.vos {
+            vo.local_levels = LOCAL[random.index(LOCAL.len())];
+            vo.distances = random.below(3) == 0;
+        }
+        self.local.together = random.below(3) == 0;
+        self.local.mixes = random.below(3) == 0;
+        self
+    }
+
+    /// With VOs whose policies divide a part of another's, where they are let.
+    fn with_mounts(mut self, random: &mut Stream) -> Self {
+        for vo in &mut self.vos {
+            vo.mounts_next = random.below(2) == 0;
+            vo.may_be_read = random.below(3) > 0;
         }
         self
     }
@@ -173,7 +203,11 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
             ModeOption::Predictive,
         ][random.index(3)],
         delegates: false,
+        mounts_next: false,
+        may_be_read: false,
         limits: false,
+        local_levels: LocalLevels::Unsaid,
+        distances: false,
         charging: ChargingOption::CpuTime,
         expires_hours: 0,
         preemptible_percent: 100,
@@ -204,6 +238,8 @@ fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
         charging: RULES[random.index(3)],
         machine_classes: 1 + random.index(3),
         limits: false,
+        together: false,
+        mixes: false,
     }
 }
 

@@ -3,8 +3,11 @@
 //! Invariant: every number is a count, a thousandth, or a time with its unit in its name; there is
 //! no chance here. Deliberately not here: which numbers are drawn (`draw`).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use fairmesh_model::{
-    ChargingRule, Discounts, Factor, HistoryRule, Millis, Share, UsageMode, WindowLength,
+    AccountPath, ChargingRule, Discounts, Distance, Factor, HistoryRule, Millis, PolicyMount,
+    Scope, Share, UsageMode, WindowLength,
 };
 use fairmesh_site::{Charging, Timing};
 use serde::{Deserialize, Serialize};
@@ -116,6 +119,10 @@ pub struct LocalOptions {
     pub machine_classes: usize,
     /// Whether each VO may have a quarter more than its share at most.
     pub limits: bool,
+    /// Whether VOs are mounted below one entry, by which each is measured by what it used at all members.
+    pub together: bool,
+    /// Whether entries are measured by a mixed distance.
+    pub mixes: bool,
 }
 
 impl Default for LocalOptions {
@@ -125,6 +132,8 @@ impl Default for LocalOptions {
             charging: ChargingOption::CpuTime,
             machine_classes: 0,
             limits: false,
+            together: false,
+            mixes: false,
         }
     }
 }
@@ -217,9 +226,21 @@ pub struct VoOptions {
     /// Whether every other entry may have a quarter more than its share at most.
     #[serde(default)]
     pub limits: bool,
+    /// Which levels count usage of the site that answers alone.
+    #[serde(default)]
+    pub local_levels: LocalLevels,
+    /// Whether entries say how far those below them are from their targets.
+    #[serde(default)]
+    pub distances: bool,
     /// Whether somebody else divides the share of the first group.
     #[serde(default)]
     pub delegates: bool,
+    /// Whether the policy of the next VO divides the share of the last group.
+    #[serde(default)]
+    pub mounts_next: bool,
+    /// Whether the VO before may mount this one's policy.
+    #[serde(default)]
+    pub may_be_read: bool,
     /// What jobs are charged.
     #[serde(default)]
     pub charging: ChargingOption,
@@ -230,6 +251,18 @@ pub struct VoOptions {
     /// What preemptible jobs are charged, of a hundred.
     #[serde(default = "in_full")]
     pub preemptible_percent: u32,
+}
+
+/// Levels of a VO's tree that count usage of the site that answers alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum LocalLevels {
+    #[default]
+    Unsaid,
+    All,
+    OfFirstGroup,
+    AllButOfFirstGroup,
 }
 
 /// Kinds of charging rules.
@@ -279,6 +312,14 @@ fn one() -> u64 {
 /// Days that histories reach back unless they are short: no clock is wrong by more, so nothing is forgotten.
 const HISTORY_DAYS: u64 = 450;
 
+/// A distance between absolute and relative.
+const MIXED: Distance = Distance::Mix {
+    k: match Share::from_percent(25) {
+        Some(k) => k,
+        None => Share::ZERO,
+    },
+};
+
 /// Cores of each site in the charters: far more than the load can hold.
 const CORES: u32 = 1_000_000;
 
@@ -321,6 +362,8 @@ impl Options {
             },
             machine_classes: self.local.machine_classes,
             limits: self.local.limits,
+            together: self.local.together,
+            distance: self.local.mixes.then_some(MIXED),
             ..OwnerSpec::default()
         }
     }
@@ -334,9 +377,31 @@ impl Options {
                     *cores = LIAR_CORES;
                 }
             }
-            Vo::found(index, spec).expect("options make valid VOs")
+            spec
         };
-        self.vos.iter().enumerate().map(found).collect()
+        let mut specs: Vec<VoSpec> = self.vos.iter().enumerate().map(found).collect();
+        let founded =
+            |index, spec: &VoSpec| Vo::found(index, spec.clone()).expect("options make valid VOs");
+        // A charter names its readers and a policy what it mounts, so the one that is mounted comes last.
+        let mut before = None;
+        for ((index, spec), vo) in specs.iter_mut().enumerate().zip(&self.vos) {
+            if vo.may_be_read {
+                spec.readers = before.into_iter().collect::<BTreeSet<_>>();
+            }
+            before = Some(founded(index, spec).id);
+        }
+        for index in 1..specs.len() {
+            let of = &self.vos[index - 1];
+            if of.mounts_next && of.groups > 1 {
+                let mount = PolicyMount {
+                    vo: founded(index, &specs[index]).id,
+                    path: AccountPath::parse("/g0").expect("a path"),
+                };
+                specs[index - 1].mounts = Some((format!("/g{}", of.groups - 1), mount));
+            }
+        }
+        let all = specs.iter().enumerate();
+        all.map(|(index, spec)| founded(index, spec)).collect()
     }
 
     /// Windows of so many seconds that histories reach back.
@@ -404,6 +469,21 @@ impl VoOptions {
         shares
     }
 
+    /// What entries say of how those below them are compared.
+    fn says(&self) -> BTreeMap<String, (Option<Scope>, Option<Distance>)> {
+        let (local, global) = (Some(Scope::Local), Some(Scope::Global));
+        let (root, first) = match self.local_levels {
+            LocalLevels::Unsaid => (None, None),
+            LocalLevels::All => (local, None),
+            LocalLevels::OfFirstGroup => (None, local),
+            LocalLevels::AllButOfFirstGroup => (local, global),
+        };
+        let distance = |distance| self.distances.then_some(distance);
+        let root = (root, distance(Distance::Relative));
+        let first = (first, distance(MIXED));
+        BTreeMap::from([("/".to_owned(), root), ("/g0".to_owned(), first)])
+    }
+
     fn spec(&self, index: usize, windows: u32) -> VoSpec {
         let valid = match self.expires_hours {
             0 => VALIDITY,
@@ -417,6 +497,7 @@ impl VoOptions {
             history: self.history.rule(windows),
             usage_mode: self.mode.mode(),
             limits: self.limits,
+            says: self.says(),
             charging: self.charging.rule(),
             discounts: Discounts {
                 preemptible: percent(self.preemptible_percent),

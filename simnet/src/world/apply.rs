@@ -202,14 +202,12 @@ impl World {
                     let at = path(at);
                     let above = at.parent().and_then(|above| policy.shares.get(&above));
                     // Whoever divides the share of an entry goes on to.
-                    if above.is_some_and(|above| above.delegate.is_some()) {
+                    let others =
+                        |above: &ShareEntry| above.delegate.is_some() || above.mount.is_some();
+                    if above.is_some_and(others) {
                         continue;
                     }
-                    let entry = policy.shares.entry(at).or_insert(ShareEntry {
-                        share: share.0,
-                        at_most: None,
-                        delegate: None,
-                    });
+                    let entry = policy.shares.entry(at).or_insert(ShareEntry::of(share.0));
                     entry.share = share.0;
                     entry.at_most = entry.at_most.map(|most| most.max(share.0));
                 }

@@ -1,22 +1,21 @@
 //! Weights, sums, shares, order and factors of random trees, against the library's.
 
-use std::collections::BTreeMap;
-
 use fairmesh_fairshare::projection::{BitsProjection, RankProjection};
 use fairmesh_fairshare::{
-    Context, EntrySpec, History, InFlight, Order, Projection, Reach, Scope, TreeSpec, TreeWriter,
-    WeightTable,
+    Context, EntrySpec, InFlight, Order, Projection, Reach, TreeSpec, TreeWriter, WeightTable,
 };
 use fairmesh_model::{
-    AccountPath, Counters, Distance, HistoryRule, Share, SiteId, Span, VoId, Window, WindowLength,
+    AccountPath, Counters, Distance, HistoryRule, Scope, Share, SiteId, Span, VoId, Window,
+    WindowLength,
 };
 use proptest::prelude::*;
 use simnet::oracle::answers::{Given, Row, Rules, answers};
-use simnet::oracle::tree::{Target, Tree};
+use simnet::oracle::tree::{Target, Tree, Whose};
 use simnet::oracle::weight::{age, weight};
 use simnet::vo::{path, site_id};
 
-const VO: [u8; 32] = [7; 32];
+/// Where the VOs are mounted.
+const MOUNTS: [&str; 2] = ["/grid/vo", "/grid/too"];
 
 /// Days from the epoch to now.
 const TODAY: u64 = 20_000;
@@ -82,7 +81,9 @@ type Usage = (usize, (u64, bool), u64, bool);
 struct Case {
     shares: Vec<(Share, Share)>,
     local: (HistoryRule, WindowLength),
-    vo: (HistoryRule, WindowLength, Distance),
+    vos: Vec<(HistoryRule, WindowLength)>,
+    /// How each level is compared: whether by usage of this site alone, wherever that is a question.
+    levels: Vec<(bool, Distance)>,
     usage: Vec<Usage>,
     expected: Vec<(usize, u64, bool)>,
     time_of_day: u64,
@@ -90,32 +91,50 @@ struct Case {
     booked_ago: u64,
 }
 
-/// Entries of the tree, and whether they are below the mount.
-const ENTRIES: [(&str, bool); 11] = [
-    ("/local", false),
-    ("/local/a", false),
-    ("/local/b", false),
-    ("/vo", false),
-    ("/vo/x", true),
-    ("/vo/x/u", true),
-    ("/vo/x/v", true),
-    ("/vo/y", true),
-    ("/vo/y/u", true),
-    ("/vo/y/u/deep", true),
-    ("/vo/z", true),
+/// Entries of the tree, and the VO of each.
+const ENTRIES: [(&str, Option<usize>); 14] = [
+    ("/local", None),
+    ("/local/a", None),
+    ("/local/b", None),
+    ("/grid", None),
+    ("/grid/vo", Some(0)),
+    ("/grid/vo/x", Some(0)),
+    ("/grid/vo/x/u", Some(0)),
+    ("/grid/vo/x/v", Some(0)),
+    ("/grid/vo/y", Some(0)),
+    ("/grid/vo/y/u", Some(0)),
+    ("/grid/vo/y/u/deep", Some(0)),
+    ("/grid/vo/z", Some(0)),
+    ("/grid/too", Some(1)),
+    ("/grid/too/x", Some(1)),
+];
+
+/// Entries that others are right below.
+const LEVELS: [&str; 8] = [
+    "/",
+    "/local",
+    "/grid",
+    "/grid/vo",
+    "/grid/vo/x",
+    "/grid/vo/y",
+    "/grid/vo/y/u",
+    "/grid/too",
 ];
 
 /// Accounts that use something, by VO or local; not all have an entry of their own.
-const ACCOUNTS: [(&str, bool); 9] = [
-    ("/x/u", true),
-    ("/x/v", true),
-    ("/x/nobody", true),
-    ("/y/u/deep", true),
-    ("/z", true),
-    ("/", true),
-    ("/local/a", false),
-    ("/local/b/c", false),
-    ("/elsewhere", false),
+const ACCOUNTS: [(&str, Option<usize>); 12] = [
+    ("/x/u", Some(0)),
+    ("/x/v", Some(0)),
+    ("/x/nobody", Some(0)),
+    ("/y/u/deep", Some(0)),
+    ("/z", Some(0)),
+    ("/", Some(0)),
+    ("/x", Some(1)),
+    ("/nobody", Some(1)),
+    ("/local/a", None),
+    ("/local/b/c", None),
+    ("/grid/mine", None),
+    ("/elsewhere", None),
 ];
 
 fn limit() -> impl Strategy<Value = Share> {
@@ -124,21 +143,23 @@ fn limit() -> impl Strategy<Value = Share> {
 
 fn case() -> impl Strategy<Value = Case> {
     let usage = (0..ACCOUNTS.len(), used(), 0u64..1 << 50, any::<bool>());
-    let expected = (0..6usize, 0u64..1 << 50, any::<bool>());
+    let expected = (0..8usize, 0u64..1 << 50, any::<bool>());
     (
         prop::collection::vec((share(), limit()), ENTRIES.len()),
         (rule(), length()),
-        (rule(), length(), distance()),
+        prop::collection::vec((rule(), length()), MOUNTS.len()),
+        prop::collection::vec((any::<bool>(), distance()), LEVELS.len()),
         prop::collection::vec(usage, 0..40),
         prop::collection::vec(expected, 0..3),
         0..DAY_MS,
         0..6 * DAY_MS,
     )
         .prop_map(
-            |(shares, local, vo, usage, expected, time_of_day, booked_ago)| Case {
+            |(shares, local, vos, levels, usage, expected, time_of_day, booked_ago)| Case {
                 shares,
                 local,
-                vo,
+                vos,
+                levels,
                 usage,
                 expected,
                 time_of_day,
@@ -147,14 +168,18 @@ fn case() -> impl Strategy<Value = Case> {
         )
 }
 
-fn key((text, is_vo): (&str, bool)) -> (Option<VoId>, AccountPath) {
-    (is_vo.then_some(VoId::from_bytes(VO)), path(text))
+fn vo(index: usize) -> VoId {
+    VoId::from_bytes([u8::try_from(index).expect("few"); 32])
 }
 
-fn in_tree((text, is_vo): (&str, bool)) -> AccountPath {
-    match is_vo {
-        true => path("/vo").join(&path(text)).expect("short"),
-        false => path(text),
+fn key((text, of): (&str, Option<usize>)) -> (Option<VoId>, AccountPath) {
+    (of.map(vo), path(text))
+}
+
+fn in_tree((text, of): (&str, Option<usize>)) -> AccountPath {
+    match of {
+        Some(of) => path(MOUNTS[of]).join(&path(text)).expect("short"),
+        None => path(text),
     }
 }
 
@@ -163,46 +188,64 @@ impl Case {
         TODAY * DAY_MS + self.time_of_day
     }
 
+    fn length_of(&self, of: Option<usize>) -> WindowLength {
+        of.map_or(self.local.1, |of| self.vos[of].1)
+    }
+
+    /// How an entry is compared with its siblings.
+    fn level_of(&self, at: &str, of: Option<usize>) -> (Whose, Distance) {
+        let above = path(at).parent().expect("no root is listed");
+        let level = LEVELS.iter().position(|level| *level == above.as_str());
+        let (is_local, distance) = self.levels[level.expect("a level")];
+        let whose = match of.map(vo) {
+            Some(vo) if !is_local && MOUNTS.contains(&at) => Whose::Vos(Some(vo)),
+            Some(vo) if !is_local => Whose::Members(vo),
+            _ => Whose::Here,
+        };
+        (whose, distance)
+    }
+
     /// The library's tree, with the usage booked some time ago and the windows moved on since.
     fn writer(&self) -> TreeWriter {
-        let history = |rule, length, distance| History {
-            weights: WeightTable::new(rule, length),
-            distance,
-        };
-        let histories = vec![
-            history(self.local.0, self.local.1, Distance::Absolute),
-            history(self.vo.0, self.vo.1, self.vo.2),
-        ];
+        let rules = [&self.local].into_iter().chain(&self.vos);
+        let histories: Vec<_> = rules
+            .clone()
+            .map(|(rule, length)| WeightTable::new(*rule, *length))
+            .collect();
         let mut spec = TreeSpec::new(histories, 0);
-        spec.entries = ENTRIES
-            .iter()
-            .zip(&self.shares)
-            .map(|((at, is_global), (share, at_most))| EntrySpec {
+        let entry = |((at, of), (share, at_most)): (&(&str, Option<usize>), &(Share, Share))| {
+            let (whose, distance) = self.level_of(at, *of);
+            EntrySpec {
                 path: path(at),
                 share: *share,
                 at_most: *at_most,
-                scope: if *is_global {
-                    Scope::Global
-                } else {
-                    Scope::Local
+                scope: match whose {
+                    Whose::Here => Scope::Local,
+                    _ => Scope::Global,
                 },
-                history: usize::from(at.starts_with("/vo")),
-            })
-            .collect();
-        let references = |at| [window_at(at, self.local.1), window_at(at, self.vo.1)];
+                distance,
+                history: of.map_or(0, |of| of + 1),
+            }
+        };
+        spec.entries = ENTRIES.iter().zip(&self.shares).map(entry).collect();
+        let references = |at| -> Vec<Window> {
+            let windows = rules.clone().map(|(_, length)| window_at(at, *length));
+            windows.collect()
+        };
         let mut writer = spec
             .build(&references(self.now() - self.booked_ago))
             .expect("a tree");
         let reader = writer.reader();
         for (account, when, charge, own) in &self.usage {
             let account = ACCOUNTS[*account];
-            let length = if account.1 { self.vo.1 } else { self.local.1 };
             let entry = reader.resolve(&in_tree(account)).entry;
             let reach = if *own { Reach::Own } else { Reach::Remote };
-            writer.apply(entry, span(*when, length, self.now()), *charge, reach);
+            let span = span(*when, self.length_of(account.1), self.now());
+            writer.apply(entry, span, *charge, reach);
         }
         for (account, charge, own) in &self.expected {
-            let entry = reader.resolve(&in_tree(ACCOUNTS[*account])).entry;
+            let account = ACCOUNTS[*account];
+            let entry = reader.resolve(&in_tree(account)).entry;
             let before = writer.in_flight(entry);
             // What is expected counts nowhere locally, wherever the jobs run; what they have used does.
             let after = InFlight {
@@ -211,8 +254,8 @@ impl Case {
             };
             writer.set_in_flight(entry, after);
             if *own {
-                let now = Span::Window(window_at(self.now(), self.vo.1));
-                writer.add_running(entry, now, *charge / 3);
+                let now = window_at(self.now(), self.length_of(account.1));
+                writer.add_running(entry, Span::Window(now), *charge / 3);
             }
         }
         while !writer.advance(&references(self.now()), 3) {}
@@ -222,11 +265,10 @@ impl Case {
     fn rows(&self) -> Vec<Row> {
         let row = |(account, when, charge, own): &Usage| {
             let account = ACCOUNTS[*account];
-            let length = if account.1 { self.vo.1 } else { self.local.1 };
             Row {
                 site: site(*own),
                 account: key(account),
-                span: span(*when, length, self.now()),
+                span: span(*when, self.length_of(account.1), self.now()),
                 counters: Counters {
                     charge: *charge,
                     ..Counters::default()
@@ -248,37 +290,40 @@ proptest! {
     fn answers_are_those_of_the_library(case in case()) {
         let writer = case.writer();
         let snapshot = writer.snapshot();
-        let vo = VoId::from_bytes(VO);
         let mut tree = Tree::default();
-        tree.mounts.insert(vo, path("/vo"));
-        for ((at, is_global), (share, at_most)) in ENTRIES.iter().zip(&case.shares) {
-            let (share, at_most, global) = (*share, *at_most, is_global.then_some(vo));
-            tree.targets.insert(path(at), Target { share, at_most, global });
+        let mounts = MOUNTS.iter().enumerate();
+        tree.mounts.extend(mounts.map(|(of, at)| (vo(of), path(at))));
+        for ((at, of), (share, at_most)) in ENTRIES.iter().zip(&case.shares) {
+            let (share, at_most, (whose, distance)) = (*share, *at_most, case.level_of(at, *of));
+            tree.targets.insert(path(at), Target { share, at_most, whose, distance });
         }
-        let rules = |history, window, distance| Rules {
+        let rules = |(history, window): (HistoryRule, WindowLength)| Rules {
             history,
             window,
             reference: window_at(case.now(), window).0,
-            distance,
         };
+        let of = |at: usize| ACCOUNTS[at].1.expect("what is expected is of a VO");
         let expected: Vec<_> = case
             .expected
             .iter()
-            .map(|(at, charge, own)| (vo, site(*own), path(ACCOUNTS[*at].0), *charge))
+            .map(|(at, charge, own)| (vo(of(*at)), site(*own), path(ACCOUNTS[*at].0), *charge))
             .collect();
-        let now = Span::Window(window_at(case.now(), case.vo.1));
         let own = case.expected.iter().filter(|(_, _, own)| *own);
         let running: Vec<_> = own
-            .map(|(at, charge, _)| ((Some(vo), path(ACCOUNTS[*at].0)), Some(now), *charge / 3))
+            .map(|(at, charge, _)| {
+                let now = Span::Window(window_at(case.now(), case.vos[of(*at)].1));
+                (key(ACCOUNTS[*at]), Some(now), *charge / 3)
+            })
             .collect();
+        let vos = case.vos.iter().enumerate();
         let right = answers(&Given {
             site: site(true),
             tree: &tree,
             rows: &case.rows(),
             expected: &expected,
             running: &running,
-            local: rules(case.local.0, case.local.1, Distance::Absolute),
-            vos: &BTreeMap::from([(vo, rules(case.vo.0, case.vo.1, case.vo.2))]),
+            local: rules(case.local),
+            vos: &vos.map(|(of, rule)| (vo(of), rules(*rule))).collect(),
         });
         let ranks = RankProjection::prepare(&snapshot);
         let order = Order::of(snapshot.clone(), Box::new(ranks));

@@ -14,7 +14,7 @@ use fairmesh_model::{
 use serde_json::Value;
 use simnet::oracle::answers::{Given, Row, Rules, answers};
 use simnet::oracle::cost::Cost;
-use simnet::oracle::tree::{Target, Tree};
+use simnet::oracle::tree::{Target, Tree, Whose};
 use simnet::vo::{path, site_id};
 
 /// Vectors in the files; a file that lost some must not pass unnoticed.
@@ -124,7 +124,6 @@ fn order(vector: &Value) -> Option<Vec<Vec<String>>> {
             },
             window: WindowLength::HOUR,
             reference: REFERENCE,
-            distance: Distance::Absolute,
         },
         vos: &BTreeMap::new(),
     });
@@ -150,7 +149,8 @@ fn add(node: &Value, above: &AccountPath, tree: &mut Tree) -> Option<()> {
         let target = Target {
             share,
             at_most: Share::WHOLE,
-            global: None,
+            whose: Whose::Here,
+            distance: Distance::Absolute,
         };
         tree.targets.insert(at.clone(), target);
         add(child, &at, tree)?;

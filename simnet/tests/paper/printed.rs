@@ -48,4 +48,24 @@ fn every_figure_has_the_papers_entries_in_the_modes_that_it_names() {
             figure.name
         );
     }
+    // What schedulers are given is compared at the end of the same lines.
+    let comparisons = printed::comparisons(&outcome);
+    let ends = comparisons
+        .iter()
+        .filter(|of| of.name != "printed-served-vos");
+    let ends: Vec<_> = ends
+        .filter(|of| of.name != "printed-served-below")
+        .collect();
+    assert_eq!(ends.len(), 4);
+    for (comparison, lines) in ends.iter().zip(figures[6..].chunks(3)) {
+        let lines = lines.iter().flat_map(|figure| &figure.series);
+        let shown = comparison.bars[0].spreads.iter().zip(&comparison.groups);
+        assert_eq!(lines.clone().count(), shown.len(), "{}", comparison.name);
+        for ((spread, group), line) in shown.zip(lines) {
+            assert!(group.starts_with(&line.name), "{group}");
+            let end = spread.expect("a run").mean;
+            assert!((end - line.points[3].1).abs() < 1e-6, "{group}: {end}");
+        }
+        assert!(comparison.bars[1].spreads.iter().all(Option::is_none));
+    }
 }

@@ -139,6 +139,8 @@ fn policy() -> Vec<u8> {
         previous: None,
         issued: WallTime(0),
         expires: WallTime(1),
+        usage: None,
+        distance: None,
         shares: Default::default(),
     };
     let signed = Signed::sign(policy, &[&key()]).expect("signs");

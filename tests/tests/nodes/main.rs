@@ -4,6 +4,7 @@
 mod cli;
 mod correct;
 mod kill;
+mod mounts;
 mod order;
 mod prices;
 mod records;

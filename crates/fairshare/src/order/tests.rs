@@ -1,9 +1,9 @@
-use fairmesh_model::{AccountPath, HistoryRule, Share, Span, Window, WindowLength};
+use fairmesh_model::{AccountPath, HistoryRule, Scope, Share, Span, Window, WindowLength};
 use proptest::prelude::*;
 
 use super::*;
 use crate::history::WeightTable;
-use crate::tree::{EntrySpec, History, Reach, Scope, TreeSpec};
+use crate::tree::{EntrySpec, Reach, TreeSpec};
 
 /// A tree of `rows` (path, percent, usage), measured by `distance`.
 pub(crate) fn snapshot(rows: &[(&str, u32, u64)], distance: Distance) -> Snapshot {
@@ -15,7 +15,7 @@ pub(crate) fn limited(rows: &[(&str, u32, u64)], most: &[u32], distance: Distanc
     let limits = most.iter().copied().chain(std::iter::repeat(100));
     let limits = limits.map(|most| Share::from_percent(most).expect("a percentage"));
     let weights = WeightTable::new(HistoryRule::None { horizon: 9 }, WindowLength::HOUR);
-    let mut spec = TreeSpec::new(vec![History { weights, distance }], 0);
+    let mut spec = TreeSpec::new(vec![weights], 0);
     let path = |text: &str| AccountPath::parse(text).expect("a path");
     spec.entries = rows
         .iter()
@@ -25,6 +25,7 @@ pub(crate) fn limited(rows: &[(&str, u32, u64)], most: &[u32], distance: Distanc
             share: Share::from_percent(*percent).expect("a percentage"),
             at_most,
             scope: Scope::Local,
+            distance,
             history: 0,
         })
         .collect();

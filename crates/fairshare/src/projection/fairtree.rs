@@ -12,12 +12,12 @@
 use std::cmp::Ordering;
 
 use ethnum::U256;
-use fairmesh_model::Share;
+use fairmesh_model::{Scope, Share};
 
 use super::{Context, Priority, Projection, fraction, units_of};
 use crate::deviation::DeviationVector;
 use crate::ratio;
-use crate::tree::{EntryId, Scope, Snapshot};
+use crate::tree::{EntryId, Snapshot};
 
 /// The ranks of one snapshot by Fair Tree: the number of users, less those strictly ahead.
 #[derive(Debug, Clone)]

@@ -187,6 +187,27 @@ fn priorities_print_exactly() {
 }
 
 proptest! {
+    /// Where a level is compared by the relative distance it is sorted as Fair Tree sorts it, by share ÷ usage:
+    /// `(t − a) / t = 1 − a / t`. Fair Tree knows no share of zero that is on target when nothing is used.
+    #[test]
+    fn the_relative_distance_of_a_level_is_fair_trees_order(
+        siblings in prop::collection::vec((0u32..=100, prop_oneof![0u64..5, any::<u64>()]), 2..7),
+    ) {
+        let paths = ["/a", "/b", "/c", "/d", "/e", "/f"];
+        let used = |(percent, usage): (u32, u64)| (percent, usage.max(u64::from(percent == 0)));
+        let rows = paths.iter().zip(siblings.into_iter().map(used));
+        let rows: Vec<_> = rows.map(|(path, (percent, usage))| (*path, percent, usage)).collect();
+        let snapshot = snapshot(&rows, Distance::Relative);
+        let fairtree = FairTreeProjection::prepare(&snapshot);
+        for (a, ..) in &rows {
+            for (b, ..) in &rows {
+                let [a, b] = [a, b].map(|path| entry(&snapshot, path));
+                let by_distance = snapshot.level(a).deviation().cmp(&snapshot.level(b).deviation());
+                prop_assert_eq!(fairtree.rank(a).cmp(&fairtree.rank(b)), by_distance);
+            }
+        }
+    }
+
     /// Under each projection ranks, priorities and factors are one order: nobody whose rank is better has a
     /// lower factor, and under `rank` factors differ wherever vectors do.
     #[test]

@@ -90,28 +90,27 @@ impl Booked {
         history: usize,
         references: &[Window],
     ) -> Change {
-        self.cells
-            .iter()
-            .fold(self.in_flight.weighted(), |sum, cell| {
+        self.cells.iter().fold(
+            self.in_flight.weighted(tree.is_of_vo(history)),
+            |sum, cell| {
                 let weights = tree.weights(history, span_of(cell.code), references);
                 let change = weighted(cell.own, cell.remote, weights);
                 Change {
                     local: sum.local.wrapping_add(change.local),
                     global: sum.global.wrapping_add(change.global),
                 }
-            })
+            },
+        )
     }
 
     /// Merges the windows of old days, and drops what weighs nothing any more. `references` must
     /// never move back afterwards.
     pub(crate) fn compact(&mut self, tree: &Topology, history: usize, references: &[Window]) {
-        let length = tree.histories[history].weights.length();
+        let length = tree.histories[history].length();
         let is_old = |day| {
-            [history, tree.local].iter().all(|index| {
-                tree.histories[*index]
-                    .weights
-                    .is_old_day(day, references[*index])
-            })
+            [history, tree.local]
+                .iter()
+                .all(|index| tree.histories[*index].is_old_day(day, references[*index]))
         };
         let alive = |cell: &Cell| tree.weights(history, span_of(cell.code), references) != (0, 0);
         let merges = |cell: &Cell| {

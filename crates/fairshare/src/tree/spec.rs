@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{AccountPath, Distance, Share, Window};
+use fairmesh_model::{AccountPath, Distance, Scope, Share, Window};
 
 use super::topology::Topology;
 use super::writer::TreeWriter;
@@ -27,25 +27,6 @@ impl EntryId {
     }
 }
 
-/// In which scope an entry is compared with its siblings: whose usage makes `actual`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scope {
-    /// Usage counted at this site, weighed by the site's own history.
-    #[default]
-    Local,
-    /// Usage summed over the VO's member sites, weighed by the VO's history.
-    Global,
-}
-
-/// How usage is weighed and distances are measured, by a site or a VO.
-#[derive(Debug, Clone)]
-pub struct History {
-    /// Weights by age, and the length of the windows.
-    pub weights: WeightTable,
-    /// How far an entry is from its target.
-    pub distance: Distance,
-}
-
 /// One entry of the tree.
 #[derive(Debug, Clone)]
 pub struct EntrySpec {
@@ -55,19 +36,21 @@ pub struct EntrySpec {
     pub share: Share,
     /// The most that it may have of its parent before all others of its level go first; the whole is no limit.
     pub at_most: Share,
-    /// The scope of the level between this entry and its parent. A local level is measured by the
-    /// distance of the local history, a global one by that of the entry's history.
+    /// The scope of the level between this entry and its parent: whose usage makes `actual`. Siblings have
+    /// the same one.
     pub scope: Scope,
+    /// How far it is from its target is measured so; the same for siblings.
+    pub distance: Distance,
     /// Index into [`TreeSpec::histories`]: weighs the global sums of what is booked here, and says
-    /// how long its windows are.
+    /// how long its windows are. What has the local history is of no VO: it is in no global sum.
     pub history: usize,
 }
 
 /// A whole tree, in any order of entries.
 #[derive(Debug, Clone)]
 pub struct TreeSpec {
-    /// The site's history and those of the mounted VOs.
-    pub histories: Vec<History>,
+    /// How the site weighs usage by its age, and the mounted VOs.
+    pub histories: Vec<WeightTable>,
     /// Index of the history that weighs all local sums.
     pub local_history: usize,
     /// Index of the history of usage booked on the root. The same as `local_history`, unless a VO
@@ -94,11 +77,6 @@ pub enum BuildError {
         /// What is missing.
         missing: AccountPath,
     },
-    /// A global level compares sums that two different histories weigh.
-    #[error(
-        "`{0}` is compared globally with its siblings, but has another history than its parent"
-    )]
-    MixedHistory(AccountPath),
     /// An index beyond the list of histories.
     #[error("`{path}` has history {index}, but there are only {count}")]
     UnknownHistory {
@@ -124,7 +102,7 @@ pub enum BuildError {
 
 impl TreeSpec {
     /// A tree without entries, whose root and local sums use `histories[local_history]`.
-    pub const fn new(histories: Vec<History>, local_history: usize) -> Self {
+    pub const fn new(histories: Vec<WeightTable>, local_history: usize) -> Self {
         Self {
             histories,
             local_history,

@@ -5,22 +5,22 @@
 //! comes before `/a-b`.
 //! Deliberately not here: usage.
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
 use fairmesh_model::path::PATH_DEPTH_MAX;
-use fairmesh_model::{AccountPath, Distance, Share, Span, Window, mutated};
+use fairmesh_model::{AccountPath, Distance, Scope, Share, Span, Window, mutated};
 
-use super::spec::{BuildError, EntryId, EntrySpec, History, Scope, TreeSpec};
+use super::spec::{BuildError, EntryId, EntrySpec, TreeSpec};
 use super::sums::Sums;
 use crate::deviation::{DeviationVector, Level};
+use crate::history::WeightTable;
 
 /// Entries from a leaf to the root.
 pub(crate) const CHAIN_MAX: usize = PATH_DEPTH_MAX + 1;
 
-/// One entry, in 24 bytes: a look-up reads one a level.
+/// One entry, in 32 bytes: a look-up reads one a level.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
     pub(crate) parent: u32,
@@ -31,6 +31,7 @@ pub(crate) struct Node {
     pub(crate) history: u32,
     pub(crate) depth: u8,
     pub(crate) scope: Scope,
+    pub(crate) distance: Distance,
 }
 
 /// The entries from one up to the root.
@@ -43,28 +44,12 @@ pub(crate) struct Chain {
 pub(crate) struct Topology {
     pub(crate) nodes: Vec<Node>,
     pub(crate) paths: Vec<AccountPath>,
-    pub(crate) histories: Vec<History>,
+    pub(crate) histories: Vec<WeightTable>,
     pub(crate) local: usize,
     /// Levels below the root of the deepest entry.
     pub(crate) depth: usize,
     /// For look-ups only, never iterated; keyed without randomness.
-    index: HashMap<PathKey, u32, BuildHasherDefault<DefaultHasher>>,
-}
-
-/// A path that can be looked up by a part of another path, without making one.
-#[derive(Debug, PartialEq, Eq)]
-struct PathKey(AccountPath);
-
-impl Borrow<str> for PathKey {
-    fn borrow(&self) -> &str {
-        self.0.as_str()
-    }
-}
-
-impl Hash for PathKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_str().hash(state);
-    }
+    index: HashMap<AccountPath, u32, BuildHasherDefault<DefaultHasher>>,
 }
 
 impl Chain {
@@ -106,6 +91,7 @@ impl Topology {
             history,
             depth: 0,
             scope: Scope::Local,
+            distance: Distance::Absolute,
         };
         tree.push(root, AccountPath::root());
         let mut open = vec![0u32];
@@ -122,6 +108,7 @@ impl Topology {
             share,
             at_most,
             scope,
+            distance,
             history,
         } = entry;
         if path.is_root() {
@@ -141,9 +128,6 @@ impl Topology {
             return Err(BuildError::MissingParent { path, missing });
         }
         let history = self.check_history(&path, history)?;
-        if scope == Scope::Global && history != self.nodes[at(parent)].history {
-            return Err(BuildError::MixedHistory(path));
-        }
         let depth = self.nodes[at(parent)].depth + 1;
         self.depth = self.depth.max(usize::from(depth));
         open.push(self.push(
@@ -155,6 +139,7 @@ impl Topology {
                 history,
                 depth,
                 scope,
+                distance,
             },
             path,
         ));
@@ -163,7 +148,7 @@ impl Topology {
 
     fn push(&mut self, node: Node, path: AccountPath) -> u32 {
         let id = u32::try_from(self.nodes.len()).expect("counted before");
-        self.index.insert(PathKey(path.clone()), id);
+        self.index.insert(path.clone(), id);
         self.nodes.push(node);
         self.paths.push(path);
         id
@@ -234,24 +219,17 @@ impl Topology {
 
     /// The level between an entry and its parent.
     pub(crate) fn level(&self, node: &Node, own: Sums, parent: Sums) -> Level {
-        let (distance, usage, parent_usage) = match node.scope {
-            Scope::Local => (self.distance(self.local), own.local, parent.local),
-            Scope::Global if mutated!(GlobalLevelsLocal) => {
-                (self.distance(at(node.history)), own.local, parent.local)
-            }
-            Scope::Global => (self.distance(at(node.history)), own.global, parent.global),
+        let (usage, parent_usage) = match node.scope {
+            Scope::Global if !mutated!(GlobalLevelsLocal) => (own.global, parent.global),
+            _ => (own.local, parent.local),
         };
         Level {
             target: node.share,
             at_most: node.at_most,
-            distance,
+            distance: node.distance,
             usage,
             parent_usage,
         }
-    }
-
-    fn distance(&self, history: usize) -> Distance {
-        self.histories[history].distance
     }
 
     /// Fills in the vector of the entry whose chain this is; `sums[i]` belongs to `chain.ids()[i]`.
@@ -269,14 +247,20 @@ impl Topology {
         }
     }
 
+    /// Whether what is booked on entries of `history` is in the global sums of these and of all above: not
+    /// the usage of the owner's own entries, so that a level over VOs counts theirs and nothing else.
+    pub(crate) fn is_of_vo(&self, history: usize) -> bool {
+        history != self.local
+    }
+
     /// The weights of usage booked on an entry of `history` in `span`: local, then global.
     pub(crate) fn weights(&self, history: usize, span: Span, references: &[Window]) -> (u64, u64) {
-        let own = &self.histories[history].weights;
+        let own = &self.histories[history];
         let global = own.weight_of_span(span, references[history]);
-        if history == self.local {
-            return (global, global);
+        if !self.is_of_vo(history) {
+            return (global, 0);
         }
-        let site = &self.histories[self.local].weights;
+        let site = &self.histories[self.local];
         (
             site.weight_of_span(site.convert(span, own.length()), references[self.local]),
             global,

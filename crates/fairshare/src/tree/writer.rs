@@ -41,11 +41,12 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn weighted(self) -> Change {
+    /// On an entry that is a VO's, or is none's.
+    pub(super) fn weighted(self, is_of_vo: bool) -> Change {
         let weigh = |amount: u64| i128::from(amount) * i128::from(ONE);
         Change {
             local: weigh(self.local),
-            global: weigh(self.global),
+            global: if is_of_vo { weigh(self.global) } else { 0 },
         }
     }
 }
@@ -122,7 +123,7 @@ impl TreeWriter {
     /// weighs anything.
     pub fn take_back(&mut self, entry: EntryId, span: Span, charge: u64, reach: Reach) {
         let history = self.topology.history_of(entry);
-        let length = self.topology.histories[history].weights.length();
+        let length = self.topology.histories[history].length();
         let day = Span::Day(span.day(length));
         let taken = self.booked[entry.index()].take(span, day, charge, reach);
         self.weigh(entry, span, taken, reach, |change| Change {
@@ -157,7 +158,8 @@ impl TreeWriter {
     pub fn set_in_flight(&mut self, entry: EntryId, in_flight: InFlight) {
         let before = std::mem::replace(&mut self.booked[entry.index()].in_flight, in_flight);
         let before = mutant!(RunningNeverFalls, before, InFlight::default());
-        let (old, new) = (before.weighted(), in_flight.weighted());
+        let is_of_vo = self.topology.is_of_vo(self.topology.history_of(entry));
+        let (old, new) = (before.weighted(is_of_vo), in_flight.weighted(is_of_vo));
         let change = Change {
             local: new.local - old.local,
             global: new.global - old.global,

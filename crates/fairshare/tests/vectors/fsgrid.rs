@@ -7,10 +7,11 @@ use fairmesh_fairshare::projection::{
     BitsProjection, Context, PaperProjection, PaperRoundedProjection, Projection, RankProjection,
 };
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, History, Priority, Ranking, Reach, Scope, Snapshot, TreeReader, TreeSpec,
-    WeightTable,
+    EntryId, EntrySpec, Priority, Ranking, Reach, Snapshot, TreeReader, TreeSpec, WeightTable,
 };
-use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
+use fairmesh_model::{
+    AccountPath, Distance, HistoryRule, Scope, Share, Span, Window, WindowLength,
+};
 use serde_json::Value;
 
 /// The paper's number breaks or loses the order in these.
@@ -248,13 +249,7 @@ fn cases() -> Vec<Case> {
 fn case(vector: Value) -> Result<Case, String> {
     let id = vector["id"].as_str().expect("an id").to_owned();
     let weights = WeightTable::new(HistoryRule::None { horizon: 1_000 }, WindowLength::HOUR);
-    let mut spec = TreeSpec::new(
-        vec![History {
-            weights,
-            distance: Distance::Absolute,
-        }],
-        0,
-    );
+    let mut spec = TreeSpec::new(vec![weights], 0);
     add_entries(&vector["tree"], &AccountPath::root(), &mut spec.entries)
         .map_err(|_| id.clone())?;
     let reference = Window(500);
@@ -302,6 +297,7 @@ fn add_entries(
             share,
             at_most: Share::WHOLE,
             scope: Scope::Local,
+            distance: Distance::Absolute,
             history: 0,
         });
         add_entries(child, &path, entries)?;

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{ChargingRule, Discounts, Distance, HistoryRule, UsageMode};
+use super::level::Distance;
+use super::rules::{ChargingRule, Discounts, HistoryRule, UsageMode};
 use crate::ids::{ContentHash, KeyId, SiteId, VoId};
 use crate::record::NAME_BYTES_MAX;
 use crate::signed::{Document, SIGNATURES_MAX};
@@ -17,6 +18,9 @@ use crate::window::WindowLength;
 /// Most member sites of one VO: bounds version vectors and the charter itself. Ten times the
 /// sites of the largest Grid in production.
 pub const CHARTER_SITES_MAX: usize = 2_000;
+
+/// Most VOs that may read one VO's policies: far more than federations that host one project.
+pub const READERS_MAX: usize = 256;
 
 /// Longest history, in windows: bounds weight tables (8 bytes a window) and live state. Ten years
 /// of hours.
@@ -112,6 +116,9 @@ pub struct Charter {
     pub discounts: Discounts,
     /// How a deviation is measured below this VO's mount.
     pub distance: Distance,
+    /// VOs that may mount this VO's policy: their members may have its charters and policies, and nothing else.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub readers: BTreeSet<VoId>,
 }
 
 impl Charter {
@@ -187,6 +194,9 @@ impl Document for Charter {
         }
         if self.expires <= self.issued {
             return Err("expires before it is issued".to_owned());
+        }
+        if self.readers.len() > READERS_MAX {
+            return Err(format!("more than {READERS_MAX} readers"));
         }
         validate_name("VO", &self.name)?;
         self.authority.validate("authority")?;

@@ -3,12 +3,16 @@
 //! Invariant: a decoded document satisfies its own `validate`. Whether it is *in force* is for the
 //! `policy` crate to say. Deliberately not here: what sites sign (`gossip`'s heads).
 
+mod allocation;
 mod charter;
+mod level;
 mod prices;
 mod rules;
 mod share_policy;
 
-pub use charter::{CHARTER_SITES_MAX, Charter, MemberSite, Role};
+pub use allocation::{AMOUNT_MAX, Allocation, AllocationSlice, QuotaMode, SLICES_MAX, Settlement};
+pub use charter::{CHARTER_SITES_MAX, Charter, MemberSite, READERS_MAX, Role};
+pub use level::{Distance, DistanceError, Scope};
 pub use prices::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX};
-pub use rules::{ChargingRule, Discounts, Distance, HistoryRule, Terms, UsageMode};
-pub use share_policy::{POLICY_ENTRIES_MAX, ShareEntry, SharePolicy};
+pub use rules::{ChargingRule, Discounts, HistoryRule, Terms, UsageMode};
+pub use share_policy::{POLICY_ENTRIES_MAX, PolicyMount, ShareEntry, SharePolicy};

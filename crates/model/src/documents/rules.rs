@@ -1,5 +1,5 @@
 //! The rules that a charter fixes for all of a VO's sites: how old usage counts, which usage
-//! counts, what a job is charged, and how a deviation is measured.
+//! counts, and what a job is charged.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,23 +58,6 @@ pub enum UsageMode {
     Active,
     /// And what running jobs are still expected to use.
     Predictive,
-}
-
-/// How far an entry is from its target share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Distance {
-    /// `target − actual`, as in FSGrid: active siblings of an idle entry gain equally.
-    #[default]
-    Absolute,
-    /// `(target − actual) / target`: they gain in proportion to their targets (Rodrigo, Östberg and
-    /// Elmroth, "Priority Operators for Fairshare Scheduling", JSSPP 2014, pages 70–89).
-    Relative,
-    /// `k × absolute + (1 − k) × relative`.
-    Mix {
-        /// Weight of the absolute distance.
-        k: Share,
-    },
 }
 
 /// What a job is charged. Weights are in thousandths of a core.

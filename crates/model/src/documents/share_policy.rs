@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::charter::Role;
+use super::level::{Distance, Scope};
 use crate::ids::{ContentHash, VoId};
 use crate::path::AccountPath;
 use crate::signed::Document;
@@ -27,9 +28,28 @@ pub struct ShareEntry {
     /// nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Share>,
+    /// By whose usage the entries right below this one are compared, and those further down until one of
+    /// them says otherwise. Where nobody says it, all members' usage counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Scope>,
+    /// How far those are from their targets, in the same way. Where nobody says it, the charter does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distance: Option<Distance>,
     /// Who divides this entry further, if not this policy's own signers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegate: Option<Role>,
+    /// Whose policy divides it, if another VO's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<PolicyMount>,
+}
+
+/// A part of another VO's tree of shares.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PolicyMount {
+    /// The other VO. Its charter must list this one among its readers.
+    pub vo: VoId,
+    /// The path in its tree whose parts are taken; `/` for all of it.
+    pub path: AccountPath,
 }
 
 /// Target shares below one path of a VO's tree.
@@ -48,6 +68,13 @@ pub struct SharePolicy {
     pub issued: WallTime,
     /// When it should have been renewed. Expiry degrades answers, it does not stop them.
     pub expires: WallTime,
+    /// As [`ShareEntry::usage`], of the root of the VO's tree, which is no entry. Only the policy of `/` may
+    /// say it: of a delegated path its entry above does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Scope>,
+    /// As [`ShareEntry::distance`], of the root of the VO's tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distance: Option<Distance>,
     /// Entries by their path below `path`.
     pub shares: BTreeMap<AccountPath, ShareEntry>,
 }
@@ -72,10 +99,30 @@ impl Document for SharePolicy {
                 "more than {POLICY_ENTRIES_MAX} entries; delegate subtrees"
             ));
         }
+        if !self.path.is_root() && (self.usage.is_some() || self.distance.is_some()) {
+            return Err(format!(
+                "`usage` and `distance` of `{}` are for the policy that delegates it",
+                self.path
+            ));
+        }
         for (path, entry) in &self.shares {
             self.validate_entry(path, entry)?;
         }
         Ok(())
+    }
+}
+
+impl ShareEntry {
+    /// An entry of this share, which says nothing else.
+    pub const fn of(share: Share) -> Self {
+        Self {
+            share,
+            at_most: None,
+            usage: None,
+            distance: None,
+            delegate: None,
+            mount: None,
+        }
     }
 }
 
@@ -94,6 +141,16 @@ impl SharePolicy {
         if let Some(role) = &entry.delegate {
             role.validate(&format!("delegate of {path}"))?;
         }
+        if let Some(mount) = &entry.mount {
+            if mount.vo == self.vo {
+                return Err(format!("`{path}` mounts a policy of its own VO"));
+            }
+            if entry.delegate.is_some() || entry.usage.is_some() || entry.distance.is_some() {
+                return Err(format!(
+                    "`{path}` mounts another VO's policy: that says who divides it, and how it is compared"
+                ));
+            }
+        }
         if parent.is_root() {
             return Ok(());
         }
@@ -101,10 +158,67 @@ impl SharePolicy {
             None => Err(format!(
                 "`{path}` has a share but its parent `{parent}` has none"
             )),
-            Some(above) if above.delegate.is_some() => Err(format!(
-                "`{path}` lies below `{parent}`, which is delegated to others"
+            Some(above) if above.delegate.is_some() || above.mount.is_some() => Err(format!(
+                "`{path}` lies below `{parent}`, which others divide"
             )),
             Some(_) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cbor;
+
+    fn path(text: &str) -> AccountPath {
+        AccountPath::parse(text).expect("a valid path")
+    }
+
+    fn policy() -> SharePolicy {
+        let limited = ShareEntry {
+            at_most: Some(Share::WHOLE),
+            ..ShareEntry::of(Share::WHOLE)
+        };
+        let half = Share::from_percent(50).expect("at most 100");
+        SharePolicy {
+            vo: VoId::from_bytes([1; 32]),
+            path: AccountPath::root(),
+            version: 3,
+            previous: None,
+            issued: WallTime(5),
+            expires: WallTime(7),
+            usage: None,
+            distance: None,
+            shares: BTreeMap::from([(path("/a"), ShareEntry::of(half)), (path("/a/x"), limited)]),
+        }
+    }
+
+    /// Put together by hand from RFC 8949: what was signed before an entry could say more.
+    #[test]
+    fn a_policy_that_says_nothing_new_has_the_bytes_that_it_had() {
+        let bytes: String = cbor::to_vec(&policy())
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let expected = "a662766f58200101010101010101010101010101010101010101010101010101010101010101647061746861\
+         2f666973737565640566736861726573a2622f61a16573686172651a1dcd6500642f612f78a2657368617265\
+         1a3b9aca006761745f6d6f73741a3b9aca006765787069726573076776657273696f6e03";
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn what_an_entry_says_survives_the_journey_and_only_the_whole_speaks_of_its_root() {
+        let mut policy = policy();
+        let entry = policy.shares.get_mut(&path("/a")).expect("it is there");
+        (entry.usage, entry.distance) = (Some(Scope::Local), Some(Distance::Relative));
+        (policy.usage, policy.distance) = (Some(Scope::Global), Some(Distance::Absolute));
+        let bytes = cbor::to_vec(&policy);
+        let read: SharePolicy =
+            cbor::from_slice(&bytes, SharePolicy::BYTES_MAX).expect("it is canonical");
+        assert_eq!(read, policy);
+        assert_eq!(policy.validate(), Ok(()));
+        policy.path = path("/p");
+        assert!(policy.validate().is_err());
     }
 }

@@ -19,6 +19,8 @@ fn policy() -> SharePolicy {
         previous: None,
         issued: WallTime(0),
         expires: WallTime(1),
+        usage: None,
+        distance: None,
         shares: BTreeMap::new(),
     }
 }

@@ -4,6 +4,11 @@ use crate::site_policy::{SiteEntry, SitePolicy};
 use crate::testing::*;
 use crate::tree_file::parse_tree;
 
+/// Where no VO mounts another's policy.
+fn compile(site: &SitePolicy, mounts: &BTreeMap<String, InForce>) -> CompiledTree {
+    super::compile(site, mounts, &BTreeMap::new())
+}
+
 fn site(text: &str) -> SitePolicy {
     let file = parse_tree(text, "site.toml").expect("a tree");
     file.to_site_policy().expect("a site policy")
@@ -17,6 +22,8 @@ fn vo(entries: &[(&str, u32)]) -> InForce {
         path: path(at),
         share: percent(*share),
         at_most: fairmesh_model::Share::WHOLE,
+        level: LevelRule::of_vo(Distance::Absolute),
+        mount: None,
         from: from.clone(),
     };
     in_force.entries = entries.iter().map(entry).collect();
@@ -194,4 +201,144 @@ fn a_plan_shows_those_who_lose_without_being_touched() {
         lines[1].after.map(|share| share.absolute),
         Some(666_666_667)
     );
+}
+
+#[test]
+fn each_says_how_the_levels_below_his_entries_are_compared() {
+    let (mut policies, charter) = vo_with_delegates();
+    let says = |usage, distance| fairmesh_model::ShareEntry {
+        usage,
+        distance,
+        ..delegated(60, role(&[20], 1))
+    };
+    let mut root = policy(
+        charter.vo(),
+        "/",
+        2,
+        &[
+            ("/a", says(Some(Scope::Global), None)),
+            ("/b", entry(40)),
+            ("/b/x", entry(9)),
+        ],
+    );
+    root.usage = Some(Scope::Local);
+    root.distance = Some(Distance::Relative);
+    let mut below = policy(
+        charter.vo(),
+        "/a",
+        1,
+        &[("/x", entry(9)), ("/x/y", entry(9))],
+    );
+    below
+        .shares
+        .get_mut(&path("/x"))
+        .expect("it is there")
+        .distance = Some(Distance::Absolute);
+    for (policy, key) in [(root, 10), (below, 20)] {
+        policies
+            .adopt_policy(sign_policy(policy, &[key]))
+            .expect("it is in force");
+    }
+    let tree = |owners: &str| {
+        let text = format!("[shares]\n{owners}\n\"/g/VO\" = {{ share = 60, mount = \"vo-a\" }}");
+        let mounts = BTreeMap::from([("vo-a".to_owned(), policies.in_force(NOW))]);
+        let tree = compile(&site(&text), &mounts);
+        let line = |entry: &CompiledEntry| {
+            let (scope, distance) = (entry.scope, entry.distance);
+            format!("{} {scope} {distance}", entry.path)
+        };
+        tree.entries.iter().map(line).collect::<Vec<_>>()
+    };
+    let below_mount = [
+        "/g/VO/a local relative",
+        "/g/VO/a/x global relative",
+        "/g/VO/a/x/y global absolute",
+        "/g/VO/b local relative",
+        "/g/VO/b/x local relative",
+    ];
+    for (owners, at_mount) in [
+        ("\"/g\" = 40", ["/g local absolute", "/g/VO local absolute"]),
+        (
+            "\"/\" = { distance = \"mix:0.5\" }\n\"/g\" = { share = 40, usage = \"global\" }",
+            ["/g local mix:0.5", "/g/VO global mix:0.5"],
+        ),
+    ] {
+        let expected: Vec<_> = at_mount.into_iter().chain(below_mount).collect();
+        assert_eq!(tree(owners), expected, "{owners}");
+    }
+}
+
+#[test]
+fn an_entry_is_divided_as_another_vos_policy_says() {
+    let (mut policies, charter) = vo_with_delegates();
+    let [inner_id, third] = [9, 8].map(|byte| VoId::from_bytes([byte; 32]));
+    let mounting = |vo, at: &str| fairmesh_model::ShareEntry {
+        mount: Some(PolicyMount { vo, path: path(at) }),
+        ..entry(60)
+    };
+    let root = policy(
+        charter.vo(),
+        "/",
+        2,
+        &[
+            ("/a", mounting(inner_id, "/P")),
+            ("/b", mounting(third, "/")),
+        ],
+    );
+    policies
+        .adopt_policy(sign_policy(root, &[10]))
+        .expect("it is in force");
+    assert_eq!(policies.mounted(), [third, inner_id].into());
+    let mut inner = vo(&[("/P", 50), ("/P/x", 70), ("/P/x/u", 10), ("/Q", 50)]);
+    (inner.vo, inner.readers) = (inner_id, [charter.vo()].into());
+    inner.entries[1].mount = Some(PolicyMount {
+        vo: third,
+        path: path("/"),
+    });
+    inner.entries[1].level = LevelRule {
+        scope: Scope::Local,
+        distance: Distance::Relative,
+    };
+    let tree = |inner: &InForce| {
+        let site = site("[shares]\n\"/VO\" = { share = 60, mount = \"vo-a\" }");
+        let mounts = BTreeMap::from([("vo-a".to_owned(), policies.in_force(NOW))]);
+        super::compile(&site, &mounts, &BTreeMap::from([(inner_id, inner.clone())]))
+    };
+    let divided = tree(&inner);
+    assert_eq!(
+        lines(&divided),
+        [
+            "/VO 60 Local /",
+            "/VO/a 60 Global /a",
+            "/VO/a/x 70 Local /a/x",
+            "/VO/a/x/u 10 Global /a/x/u",
+            "/VO/b 60 Global /b",
+        ]
+    );
+    let whose: Vec<_> = divided
+        .entries
+        .iter()
+        .map(|entry| entry.policy_of)
+        .collect();
+    assert_eq!(whose, [None, None, Some(inner_id), Some(inner_id), None]);
+    assert_eq!(divided.entries[2].distance, Distance::Relative);
+    let said = |tree: &CompiledTree| -> Vec<String> {
+        tree.warnings.iter().map(ToString::to_string).collect()
+    };
+    let why = said(&divided);
+    assert!(
+        why[0].starts_with("`/VO/a/x` mounts") && why[0].contains("nothing in turn"),
+        "{why:?}"
+    );
+    assert!(
+        why[1].starts_with("`/VO/b` mounts") && why[1].contains("nothing is known"),
+        "{why:?}"
+    );
+    // Whoever is not a reader, and what is not there, divides nothing.
+    inner.readers.clear();
+    assert_eq!(lines(&tree(&inner)).len(), 3);
+    assert!(said(&tree(&inner))[0].contains("among its readers"));
+    inner.readers = [charter.vo()].into();
+    inner.entries.truncate(1);
+    assert!(said(&tree(&inner))[0].contains("does not divide it"));
 }

@@ -68,7 +68,7 @@ pub enum Problem {
     #[error("`/` is the whole: remove the line, or write 100")]
     RootShare,
     /// The policy of `/` cannot hand on `/`.
-    #[error("`/` cannot be delegated here: the charter names who signs for it")]
+    #[error("`/` cannot be given to others here: the charter names who signs for it")]
     RootDelegate,
     /// An entry without the one above it.
     #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <percent>`")]
@@ -77,25 +77,29 @@ pub enum Problem {
         parent: AccountPath,
     },
     /// An entry that others were asked to divide.
-    #[error("it lies below `{above}`, which is delegated: remove it, or the delegation")]
+    #[error(
+        "it lies below `{above}`, which others divide: remove it, or the delegation (or mount) above"
+    )]
     BelowDelegate {
         /// The delegated entry.
         above: AccountPath,
     },
-    /// A key id of a delegate.
+    /// A key id of a delegate, or the id of a VO.
     #[error("{0}")]
     Key(#[source] IdError),
     /// A role that nobody can fulfil.
     #[error("{0}: the threshold is at least 1 and at most the number of keys")]
     Role(String),
     /// The owner's means in a VO's policy.
-    #[error("`{what}` is for site policies: a share policy has `share`, `at_most` and `delegate`")]
+    #[error(
+        "`{what}` is for site policies: a share policy has `share`, `at_most`, `usage`, `distance`, `delegate` and `mount = {{ vo, path }}`"
+    )]
     OnlyInSitePolicy {
         /// Which.
         what: &'static str,
     },
     /// A VO's means in the owner's policy.
-    #[error("`{what}` is for signed share policies: entries of a site policy are local")]
+    #[error("`{what}` is for signed share policies")]
     OnlyInSharePolicy {
         /// Which.
         what: &'static str,

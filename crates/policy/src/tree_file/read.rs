@@ -6,14 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use fairmesh_model::{AccountPath, KeyId, Role, Share};
+use fairmesh_model::{AccountPath, KeyId, PolicyMount, Role, Scope, Share};
 use toml_edit::{Document, Item, TableLike, Value};
 
 use super::problem::{Problem, TreeFileError};
 use super::{FileEntry, Position, TreeFile};
-use crate::compile::Scope;
 
-const ENTRY_KEYS: &str = "share, at_most, mount, cap, weight, drop, scope, delegate";
+const ENTRY_KEYS: &str = "share, at_most, usage, distance, mount, cap, weight, drop, delegate";
 
 /// Reads a share tree. `file_name` is for error messages.
 pub fn parse_tree(text: &str, file_name: &str) -> Result<TreeFile, TreeFileError> {
@@ -68,11 +67,13 @@ impl Reader<'_> {
             cap: None,
             weight: None,
             drop: None,
-            scope: None,
+            usage: None,
+            distance: None,
             delegate: None,
+            policy: None,
         };
         if let Some(fields) = item.as_table_like() {
-            if !fields.contains_key("share") {
+            if !fields.contains_key("share") && key != "/" {
                 return Err(self.error(span, Some(key), Problem::NoShare));
             }
             for (field, item) in fields.iter() {
@@ -109,6 +110,9 @@ impl Reader<'_> {
             "at_most" => entry.at_most = Some((at, self.percent(&name, item)?)),
             "cap" => entry.cap = Some((at, self.percent(&name, item)?)),
             "weight" => entry.weight = Some((at, self.percent(&name, item)?)),
+            "mount" if item.is_table_like() => {
+                entry.policy = Some((at, self.policy_mount(&name, item)?));
+            }
             "mount" => {
                 let alias = item.as_str().filter(|alias| !alias.is_empty());
                 let alias = alias.ok_or_else(|| wrong("the alias of a VO, in quotes"))?;
@@ -118,13 +122,16 @@ impl Reader<'_> {
                 let drop = item.as_bool().ok_or_else(|| wrong("true or false"))?;
                 entry.drop = Some((at, drop));
             }
-            "scope" => {
-                let scope = match item.as_str() {
-                    Some("local") => Scope::Local,
-                    Some("global") => Scope::Global,
-                    _ => return Err(wrong("\"local\" or \"global\"")),
-                };
-                entry.scope = Some((at, scope));
+            "usage" => {
+                let word = |scope: &Scope| item.as_str() == Some(scope.word());
+                let scope = [Scope::Local, Scope::Global].into_iter().find(word);
+                let expected = "\"local\" (usage of this site) or \"global\" (of all members)";
+                entry.usage = Some(scope.ok_or_else(|| wrong(expected))?);
+            }
+            "distance" => {
+                let distance = item.as_str().and_then(|word| word.parse().ok());
+                let expected = "\"absolute\", \"relative\" or \"mix:K\" with K from 0 to 1";
+                entry.distance = Some(distance.ok_or_else(|| wrong(expected))?);
             }
             "delegate" => entry.delegate = Some((at, self.role(&name, item)?)),
             _ => {
@@ -133,6 +140,34 @@ impl Reader<'_> {
             }
         }
         Ok(())
+    }
+
+    fn policy_mount(&self, name: &str, item: &Item) -> Read<PolicyMount> {
+        const FORM: &str = "{ vo = \"<VO id>\", path = \"/P\" }";
+        let fields = self.table(item, name, FORM)?;
+        let (mut vo, mut path) = (None, AccountPath::root());
+        for (field, item) in fields.iter() {
+            let inner = format!("{name}.{field}");
+            let text = item.as_str().unwrap_or_default();
+            match field {
+                "vo" => {
+                    let id = text.parse().map_err(Problem::Key);
+                    vo =
+                        Some(id.map_err(|problem| self.error(item.span(), Some(&inner), problem))?);
+                }
+                "path" => {
+                    let parsed = AccountPath::parse(text).map_err(Problem::Path);
+                    path =
+                        parsed.map_err(|problem| self.error(item.span(), Some(&inner), problem))?;
+                }
+                _ => {
+                    let (span, known) = (span_of(fields, field), "vo, path");
+                    return Err(self.error(span, Some(&inner), Problem::UnknownKey { known }));
+                }
+            }
+        }
+        let vo = vo.ok_or_else(|| self.wrong_type(item, name, FORM))?;
+        Ok(PolicyMount { vo, path })
     }
 
     fn role(&self, name: &str, item: &Item) -> Read<Role> {

@@ -1,4 +1,4 @@
-use fairmesh_model::VoId;
+use fairmesh_model::{Distance, PolicyMount, Scope, VoId};
 use proptest::prelude::*;
 
 use super::*;
@@ -34,8 +34,8 @@ fn shares_are_the_decimals_that_were_written() {
 
 #[test]
 fn a_site_policy_says_what_the_owner_wants() {
-    let text = "[shares]\n\"/local\" = { share = 10, scope = \"local\" }\n\"/VO-A\" = { share = 30, \
-                at_most = 45, mount = \"vo-a\", cap = 20, weight = 50, drop = false, scope = \"local\" }\n";
+    let text = "[shares]\n\"/\" = { distance = \"mix:0.5\" }\n\"/local\" = { share = 10, usage = \"local\" }\n\
+                \"/VO-A\" = { share = 30, at_most = 45, mount = \"vo-a\", cap = 20, weight = 50, drop = false }\n";
     let site = site(text).expect("a site policy");
     let mount = Mount {
         alias: "vo-a".to_owned(),
@@ -44,11 +44,24 @@ fn a_site_policy_says_what_the_owner_wants() {
         drop: false,
     };
     let expected = SiteEntry {
-        share: percent(30),
         at_most: percent(45),
         mount: Some(mount),
+        ..SiteEntry::local(percent(30))
     };
-    assert_eq!(site.entries().next(), Some((&path("/VO-A"), &expected)));
+    let root = SiteEntry {
+        distance: Some(Distance::Mix { k: percent(50) }),
+        ..SiteEntry::local(Share::WHOLE)
+    };
+    let local = SiteEntry {
+        usage: Some(Scope::Local),
+        ..SiteEntry::local(percent(10))
+    };
+    let expected = [("/", root), ("/VO-A", expected), ("/local", local)];
+    let expected = expected.map(|(at, entry)| (path(at), entry));
+    assert!(
+        site.entries()
+            .eq(expected.iter().map(|(at, entry)| (at, entry)))
+    );
     assert_eq!(
         site.mounts().collect::<Vec<_>>(),
         [("vo-a", &path("/VO-A"))]
@@ -118,7 +131,7 @@ fn errors_say_where_and_what_to_do() {
         ),
         (
             "[shares]\n\"/ä\" = { share = 3, cop = 4 }",
-            "vo.toml:2:21: `/ä.cop`: unknown key; known here: share, at_most, mount",
+            "vo.toml:2:21: `/ä.cop`: unknown key; known here: share, at_most, usage",
         ),
         (
             "[shares]\n\"/a\" = { cap = 4 }",
@@ -129,8 +142,12 @@ fn errors_say_where_and_what_to_do() {
             "vo.toml:2:27: `/a`: `cap` is for site policies",
         ),
         (
-            "[shares]\n\"/a\" = { share = 3, scope = \"grid\" }",
-            "vo.toml:2:29: `/a.scope`: expected \"local\" or \"global\"",
+            "[shares]\n\"/a\" = { share = 3, usage = \"grid\" }",
+            "vo.toml:2:29: `/a.usage`: expected \"local\" (usage of this site) or \"global\"",
+        ),
+        (
+            "[shares]\n\"/a\" = { share = 3, distance = \"mix:2\" }",
+            "vo.toml:2:32: `/a.distance`: expected \"absolute\", \"relative\" or \"mix:K\"",
         ),
         (
             "[shares]\n\"/a\" = { share = 3, delegate = { keys = [\"5f\"] } }",
@@ -166,8 +183,12 @@ fn a_site_policy_that_contradicts_itself_is_refused_by_line() {
             "site.toml:2:28: `/n`: `drop` changes a mount",
         ),
         (
-            "\"/n\" = { share = 3, scope = \"global\" }".to_owned(),
-            "site.toml:2:29: `/n`: `scope = \"global\"` is for signed",
+            "\"/m\" = { share = 3, mount = \"vo\", distance = \"relative\" }".to_owned(),
+            "site.toml:2:1: `/m`: below a mount the VO says by whose usage",
+        ),
+        (
+            format!("\"/\" = {{ usage = \"global\" }}\n{mount}\n\"/n\" = 4"),
+            "site.toml:4:1: `/n`: `/` has `usage = \"global\"`, and this entry is no VO's",
         ),
         (
             "\"/\" = { share = 100, mount = \"vo\", cap = 4 }".to_owned(),
@@ -189,6 +210,20 @@ fn entries_below_a_delegation_are_refused_by_line() {
     let text = format!(
         "[shares]\n\"/a\" = {{ share = 3, delegate = {{ keys = [\"{id}\"] }} }}\n\"/a/x\" = 4"
     );
+    let mount =
+        format!("[shares]\n\"/a\" = {{ share = 3, mount = {{ vo = \"{id}\", path = \"/p\" }} }}");
+    let policy = shares(&mount).expect("a tree")[&path("/a")].mount.clone();
+    assert_eq!(policy.map(|mount| mount.path), Some(path("/p")));
+    for text in [
+        format!("{mount}\n\"/a/x\" = 4"),
+        format!("{mount}\n\"/\" = {{ mount = {{ vo = \"{id}\" }} }}"),
+    ] {
+        assert!(shares(&text).is_err(), "{text}");
+    }
+    let error = site(&mount)
+        .expect_err("the owner mounts by alias")
+        .to_string();
+    assert!(error.contains("is for signed share policies"), "{error}");
     let error = shares(&text).expect_err("below a delegation").to_string();
     assert!(
         error.starts_with("vo.toml:3:1: `/a/x`: it lies below `/a`, which"),
@@ -199,13 +234,20 @@ fn entries_below_a_delegation_are_refused_by_line() {
 fn any_entries() -> impl Strategy<Value = BTreeMap<AccountPath, ShareEntry>> {
     let name = "[a-zA-Z0-9 _.\"\\\\'#=é-]{1,8}"
         .prop_filter("no dots alone", |name| name != "." && name != "..");
-    let entry = (name, 0..=Share::ONE, prop::option::of((1..=3u8, 1..=2u32)));
+    let level = (
+        prop::option::of(prop::bool::ANY),
+        prop::option::of(0..=Share::ONE),
+    );
+    let delegate = prop::option::of((1..=3u8, 1..=2u32));
+    let entry = (name, 0..=Share::ONE, delegate, level);
     proptest::collection::vec(entry, 0..12).prop_map(|entries| {
         let mut shares: BTreeMap<AccountPath, ShareEntry> = BTreeMap::new();
-        for (name, units, delegate) in entries {
+        for (name, units, delegate, (usage, k)) in entries {
             let share = Share::from_units(units).expect("at most the whole");
             let delegate = delegate.map(|(seed, threshold)| role(&[seed, seed + 1], threshold));
-            let plain = |(_, entry): &(&AccountPath, &ShareEntry)| entry.delegate.is_none();
+            let plain = |(_, entry): &(&AccountPath, &ShareEntry)| {
+                entry.delegate.is_none() && entry.mount.is_none()
+            };
             let parent = shares
                 .iter()
                 .filter(plain)
@@ -218,14 +260,19 @@ fn any_entries() -> impl Strategy<Value = BTreeMap<AccountPath, ShareEntry>> {
             if !shares.keys().any(|path| path.starts_with(&at)) {
                 let at_most = Share::from_units(share.units().midpoint(Share::ONE));
                 let at_most = at_most.filter(|_| units % 3 == 0);
-                shares.insert(
-                    at,
-                    ShareEntry {
-                        share,
-                        at_most,
-                        delegate,
-                    },
-                );
+                let mounts = delegate.is_none() && units % 5 == 0;
+                let entry = ShareEntry {
+                    share,
+                    at_most,
+                    usage: usage.map(|local| if local { Scope::Local } else { Scope::Global }),
+                    distance: k.and_then(Share::from_units).map(|k| Distance::Mix { k }),
+                    mount: mounts.then(|| PolicyMount {
+                        vo: VoId::from_bytes([9; 32]),
+                        path: at.clone(),
+                    }),
+                    delegate,
+                };
+                shares.insert(at, entry);
             }
         }
         shares
@@ -234,12 +281,15 @@ fn any_entries() -> impl Strategy<Value = BTreeMap<AccountPath, ShareEntry>> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back_the_same(entries in any_entries()) {
+    fn what_is_written_reads_back_the_same(entries in any_entries(), says in any::<bool>()) {
         let mut policy = policy(VoId::from_bytes([1; 32]), "/", 1, &[]);
         policy.shares = entries;
+        policy.usage = says.then_some(Scope::Local);
         let text = to_toml(&policy);
-        prop_assert_eq!(text.lines().count(), policy.shares.len() + 1);
-        prop_assert_eq!(shares(&text), Ok(policy.shares), "{}", text);
+        prop_assert_eq!(text.lines().count(), policy.shares.len() + 1 + usize::from(says));
+        let read = parse_tree(&text, "vo.toml").expect("a tree");
+        prop_assert_eq!(read.of_root(), (policy.usage, policy.distance));
+        prop_assert_eq!(read.to_shares(), Ok(policy.shares), "{}", text);
     }
 
     #[test]

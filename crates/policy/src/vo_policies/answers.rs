@@ -3,37 +3,62 @@
 //! Invariant: reads only, and time only adds warnings: `now` never changes an entry.
 //! Deliberately not here: how a document came into force (`super`).
 
-use fairmesh_model::{AccountPath, Share, Verified, WallTime, mutated};
+use fairmesh_model::{AccountPath, Distance, Share, Verified, WallTime, mutant, mutated};
 
 use super::{Active, POLICIES_MAX, VoPolicies};
 use crate::chain;
 use crate::error::DocumentKind;
 use crate::in_force::{Alarm, InForce, VoEntry, Warning, validity};
+use crate::level::{LevelRule, Levels};
 use crate::slot::full_path;
 
 impl VoPolicies {
     /// The tree in force, with what is wrong with it at `now`.
     pub fn in_force(&self, now: WallTime) -> InForce {
+        let levels = self.levels();
         let mut entries = Vec::new();
         for held in self.active.values().filter_map(Active::in_force) {
             let (policy, from) = (held.document.body(), held.reference());
             if mutated!(ExpiredLapses) && now >= policy.expires {
                 continue;
             }
-            entries.extend(policy.shares.iter().map(|(below, entry)| VoEntry {
-                path: full_path(policy, below),
-                share: entry.share,
-                at_most: entry.at_most.unwrap_or(Share::WHOLE),
-                from: from.clone(),
+            entries.extend(policy.shares.iter().map(|(below, entry)| {
+                let path = full_path(policy, below);
+                VoEntry {
+                    share: entry.share,
+                    at_most: entry.at_most.unwrap_or(Share::WHOLE),
+                    level: levels.rule_of(&path),
+                    mount: entry.mount.clone(),
+                    from: from.clone(),
+                    path,
+                }
             }));
         }
         entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         InForce {
             vo: self.vo,
             charter: self.chain.head().map(chain::reference),
+            readers: self.readers(),
             entries,
             warnings: self.warnings(now),
         }
+    }
+
+    /// What all policies in force say of the levels below their entries.
+    fn levels(&self) -> Levels {
+        let charter = self.chain.head().map(Verified::body);
+        let distance = charter.map(|charter| charter.distance).unwrap_or_default();
+        let distance = mutant!(DistanceIgnored, distance, Distance::default());
+        let mut levels = Levels::new(LevelRule::of_vo(distance));
+        for held in self.active.values().filter_map(Active::in_force) {
+            let policy = held.document.body();
+            levels.say(|| policy.path.clone(), policy.usage, policy.distance);
+            for (below, entry) in &policy.shares {
+                let path = || full_path(policy, below);
+                levels.say(path, entry.usage, entry.distance);
+            }
+        }
+        levels
     }
 
     /// What is wrong with the documents in force at `now`, the worst first.

@@ -213,6 +213,17 @@ fn pbs_counts_what_was_assigned() {
         assert_eq!(chunks(&format!("{ab} unique_node_count=2 {more}")), []);
     }
     assert_eq!(
+        chunks("unique_node_count=2 exec_vnode=(a[0]:ncpus=4+a[1]:ncpus=4)+(b[0]:ncpus=2)"),
+        [("a".to_owned(), 8, 0, 0), ("b".to_owned(), 2, 0, 0)],
+        "a host of several vnodes"
+    );
+    for nameless in ["(:ncpus=4)+(b:ncpus=2)", "([0]:ncpus=4)+(b:ncpus=2)"] {
+        assert_eq!(
+            chunks(&format!("exec_vnode={nameless} unique_node_count=2")),
+            []
+        );
+    }
+    assert_eq!(
         counts("exec_host=a/0-3,6+b/1*4"),
         (Some(9), Some(2), None, None)
     );

@@ -69,6 +69,7 @@ pub(crate) fn charter(name: &str, members: usize) -> Charter {
         charging: ChargingRule::CpuTime,
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
+        readers: Default::default(),
     }
 }
 
@@ -89,16 +90,7 @@ pub(crate) fn next_charter(last: &Signed<Charter>) -> Charter {
 /// A policy that gives the first group `first` percent and the others 10 each.
 pub(crate) fn policy(vo: VoId, version: u64, first: u32) -> SharePolicy {
     let mut shares = BTreeMap::new();
-    let mut add = |text: String, share| {
-        shares.insert(
-            path(&text),
-            ShareEntry {
-                share: percent(share),
-                at_most: None,
-                delegate: None,
-            },
-        )
-    };
+    let mut add = |text: String, share| shares.insert(path(&text), ShareEntry::of(percent(share)));
     for group in 0..GROUPS {
         add(format!("/g{group}"), if group == 0 { first } else { 10 });
         for user in 0..USERS {
@@ -112,6 +104,8 @@ pub(crate) fn policy(vo: VoId, version: u64, first: u32) -> SharePolicy {
         previous: None,
         issued: START.before(DAY),
         expires: START.after(YEAR),
+        usage: None,
+        distance: None,
         shares,
     }
 }

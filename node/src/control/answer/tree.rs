@@ -20,6 +20,9 @@ pub struct ShareBody {
     pub global: bool,
     /// The VO that it belongs to.
     pub vo: Option<String>,
+    /// The other VO whose policy divides it, or is what it is a part of, where its own VO mounts that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divided_by: Option<String>,
     /// What it should have of its parent, percent.
     pub target: String,
     /// What it has of its parent, percent, rounded down.
@@ -70,6 +73,12 @@ pub struct LevelBody {
     pub path: String,
     /// Whether usage of all sites counts at this level.
     pub global: bool,
+    /// How its distance from the target is measured: `absolute`, `relative` or `mix:K`.
+    #[serde(default = "absolute")]
+    pub distance: String,
+    /// The other VO whose policy says the target, where the entry's own VO mounts that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_policy_of: Option<String>,
     /// What it should have of its parent, percent.
     pub target: String,
     /// What it has, percent.
@@ -86,6 +95,11 @@ pub struct LevelBody {
     pub usage_core_ms: String,
     /// Its parent's.
     pub parent_usage_core_ms: String,
+}
+
+/// What nodes measured by that did not say it.
+fn absolute() -> String {
+    fairmesh_model::Distance::Absolute.to_string()
 }
 
 /// `fairmesh.explain/1`.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_fairshare::projection::{BitsProjection, RankProjection};
 use fairmesh_fairshare::{Context, EntryId, Order, Projection, Snapshot};
-use fairmesh_model::{AccountPath, Distance, Millis, Share, VoId};
+use fairmesh_model::{AccountPath, Millis, Share, VoId};
 
 use super::{Look, name};
 use crate::invariants::Violation;
@@ -26,7 +26,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
         return Ok(0);
     }
     let owner = Owner::of(&look.seen.world.node(look.node).config);
-    let tree = Tree::of(&owner, &look.held);
+    let tree = Tree::of(&owner, &look.held, &look.read);
     let (local, vos) = rules(look, &owner);
     // While sums are worked out anew, step by step, all of them are still those of the windows before.
     if !look.site.is_sweeping() {
@@ -81,7 +81,6 @@ fn rules(look: &Look<'_>, owner: &Owner) -> (Rules, BTreeMap<VoId, Rules>) {
         history: owner.history,
         window: owner.window,
         reference: local.0,
-        distance: Distance::Absolute,
     };
     let of_vo = |(vo, newest): (&VoId, &crate::oracle::tree::Held<'_>)| {
         // The charter of a VO that it has left is kept, though it is not shown.
@@ -94,7 +93,6 @@ fn rules(look: &Look<'_>, owner: &Owner) -> (Rules, BTreeMap<VoId, Rules>) {
             history: charter.history,
             window: charter.window,
             reference: reference.map_or(0, |window| window.0),
-            distance: charter.distance,
         };
         (*vo, rules)
     };

@@ -208,7 +208,7 @@ fn cells_of_site(replica: &Replica, site: SiteId) -> Vec<Cell<AccountPath>> {
     for key in replica.part_keys(site) {
         let slice = usage_slice(&key).expect("only usage");
         for bytes in replica.variants(site, &key) {
-            let table = UsageTable::read(bytes.clone(), &mut paths).expect("well-formed");
+            let table = UsageTable::read(bytes.clone(), &mut paths);
             let of_table = table.cells().map(|(incarnation, id, counters)| {
                 (incarnation, slice.span, paths.path(id).clone(), counters)
             });

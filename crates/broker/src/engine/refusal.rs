@@ -1,0 +1,152 @@
+//! Why a site is left out, in words for whoever asked.
+//!
+//! Invariant: every refusal names the numbers that it was made of.
+
+use std::fmt;
+
+use fairmesh_model::{Millis, Share};
+
+use super::Request;
+use crate::view::SiteView;
+
+/// Why a site is left out. State is unchanged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// No SLA entry for the VO.
+    NoEntry,
+    /// The VO has had its share of the epoch.
+    Epoch {
+        /// EA, in units of 10⁻⁹.
+        used: u64,
+        /// EP.
+        share: Share,
+        /// Whether idle CPUs would have been given to it, had there been enough.
+        would_extend: bool,
+    },
+    /// The VO holds as many CPUs as it may.
+    Burst {
+        /// BA.
+        held: u64,
+        /// J.
+        asked: u64,
+        /// BP.
+        limit: u64,
+        /// Whether the last CPU of the limit is out of reach, as the published engine has it.
+        strict: bool,
+    },
+    /// Other VOs hold too much, in the published engine's sum.
+    Others {
+        /// CPUs held by other VOs.
+        held: u64,
+        /// J.
+        asked: u64,
+        /// TOTAL.
+        total: u64,
+    },
+    /// More CPUs are asked for than the site has.
+    TooLarge {
+        /// J.
+        asked: u64,
+        /// TOTAL.
+        total: u64,
+    },
+    /// No machine class has what one node of the job asks for.
+    FitsNowhere,
+    /// The files do not fit.
+    Disk {
+        /// MiB needed.
+        needed: u64,
+        /// MiB left.
+        left: u64,
+    },
+    /// The site has not been heard of for too long.
+    Silent {
+        /// How long.
+        age: Option<Millis>,
+    },
+}
+
+/// The refusal of a job whose files do not fit.
+pub(super) fn of_disk(site: &SiteView, request: &Request<'_>) -> Option<Refusal> {
+    let room = site.disk.as_ref()?;
+    let needed = request.staged_mib.saturating_add(request.job.held.disk_mib);
+    let left = room.left_mib()?;
+    (!room.has(needed)).then_some(Refusal::Disk { needed, left })
+}
+
+impl Refusal {
+    /// One word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoEntry => "no-entry",
+            Self::Epoch { .. } => "epoch",
+            Self::Burst { .. } => "burst",
+            Self::Others { .. } => "others",
+            Self::TooLarge { .. } => "too-large",
+            Self::FitsNowhere => "fits-nowhere",
+            Self::Disk { .. } => "disk",
+            Self::Silent { .. } => "silent",
+        }
+    }
+}
+
+/// Units of 10⁻⁹ as a percentage, with the decimals that it has.
+fn percent(units: u64) -> String {
+    let (whole, rest) = (units / 10_000_000, units % 10_000_000);
+    let text = format!("{whole}.{rest:07}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoEntry => write!(f, "the VO has no SLA there"),
+            Self::Epoch {
+                used,
+                share,
+                would_extend,
+            } => {
+                let used = percent(*used);
+                write!(f, "the VO has used {used} % of the epoch, of {share} %")?;
+                match would_extend {
+                    true => write!(f, ", and no CPUs are idle for it beyond that"),
+                    false => Ok(()),
+                }
+            }
+            Self::Burst {
+                held,
+                asked,
+                limit,
+                strict,
+            } => {
+                let than = if *strict { "not below" } else { "above" };
+                write!(
+                    f,
+                    "the VO holds {held} CPUs, and {asked} more are {than} its burst limit of {limit}"
+                )
+            }
+            Self::Others { held, asked, total } => write!(
+                f,
+                "other VOs hold {held} CPUs, and {asked} more are not below all {total}"
+            ),
+            Self::TooLarge { asked, total } => {
+                write!(f, "the job asks for {asked} CPUs, and the site has {total}")
+            }
+            Self::FitsNowhere => {
+                write!(f, "no machine class has what one node of the job asks for")
+            }
+            Self::Disk { needed, left } => {
+                write!(
+                    f,
+                    "the job's files need {needed} MiB, and {left} MiB are left"
+                )
+            }
+            Self::Silent { age: Some(age) } => {
+                write!(f, "what is known of the site is {} s old", age.0 / 1_000)
+            }
+            Self::Silent { age: None } => {
+                write!(f, "it is not known how old the view of the site is")
+            }
+        }
+    }
+}

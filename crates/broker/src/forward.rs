@@ -1,0 +1,460 @@
+//! Passing a job from site to site, towards the class of machines that is worth most to it.
+//!
+//! Events of one site go in, effects come out by value and are carried out in order: what is kept or forgotten
+//! is durable before what follows it.
+//!
+//! Invariants: of one job at most one copy is alive. Whoever forwards it keeps it until the receiver has
+//! acknowledged, which the receiver does behind its own [`Effect::Keep`]. A copy is told from its repeats by the
+//! hops that it has left, which fall with every forward: a message with as many as were seen, or more, is a
+//! repeat, which is answered again and otherwise ignored. So no job goes round for ever.
+//! Deliberately not here: what a class is worth (`utility`), messages, and the disk.
+//! Source: Vasques, algorithm 2; durability, consent and repeats are ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{Millis, MonoTime, mutant, mutated};
+
+/// Hops that a job may take, unless told otherwise.
+pub const TTL: u8 = 4;
+
+/// Most hops that any site lets a job take: bounds how many sites one job can busy.
+pub const TTL_MAX: u8 = 16;
+
+/// How long a sender waits for an answer before it repeats itself.
+pub const RESEND: Millis = Millis::from_secs(5);
+
+/// A job on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traveller {
+    /// Its key, which never means another job.
+    pub job: String,
+    /// Whose it is.
+    pub vo: String,
+    /// Hops left.
+    pub ttl: u8,
+    /// Sites that it has been to, in order.
+    pub tried: Vec<String>,
+}
+
+/// A class of machines that is worth something to a job.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The site.
+    pub site: String,
+    /// The class.
+    pub class: String,
+    /// What it is worth to the job, in millionths.
+    pub utility: u32,
+    /// How much of the site is held and waited for, in millionths.
+    pub load: u64,
+}
+
+/// What happens to a site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A user hands in a job. `places` is what the site knows: its own classes as they are now, others' as told.
+    FromUser {
+        /// The job.
+        job: Traveller,
+        /// Where it could go.
+        places: Vec<Place>,
+    },
+    /// Another site hands on a job.
+    FromSite {
+        /// The sender.
+        from: String,
+        /// The job, with the hops that it had when it was sent.
+        job: Traveller,
+        /// The class that the sender wanted for it, if that is still free.
+        wanted_free: Option<String>,
+        /// Where it could go.
+        places: Vec<Place>,
+    },
+    /// A receiver has durably taken a job.
+    Taken(Answer),
+    /// A receiver does not take jobs of its VO; where else it could go.
+    Declined(Answer, Vec<Place>),
+    /// Other jobs have taken the class that a job was assigned to; where it could go now.
+    Outrun(String, Vec<Place>),
+    /// What was to be done with a job here is done for good: it is with the batch system, or its user knows.
+    Settled(String),
+    /// Time has passed.
+    Tick,
+}
+
+/// Which message is answered, and by whom. A late answer is for none that still waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The receiver of the message.
+    pub from: String,
+    /// The job.
+    pub job: String,
+    /// The hops that it had when it was sent.
+    pub ttl: u8,
+}
+
+/// What a site must do, in order. Assigning and failing a job are asked for again after a start until they
+/// are [`Event::Settled`], so they must be safe to repeat; jobs have keys for that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Make durable what is remembered of a job.
+    Keep(String, Kept),
+    /// Start the job here on a class.
+    Assign {
+        /// The job.
+        job: String,
+        /// The class.
+        class: String,
+    },
+    /// Send the job to a site for a class.
+    Send(Sending),
+    /// Tell a site that its message was taken; `from` is this site.
+    Acknowledge {
+        /// The sender.
+        to: String,
+        /// What it sent.
+        answer: Answer,
+    },
+    /// Tell a site that jobs of this VO are not taken.
+    Decline {
+        /// The sender.
+        to: String,
+        /// What it sent.
+        answer: Answer,
+    },
+    /// Tell the user that the job runs nowhere, and what was tried.
+    Fail(Traveller, Failure),
+}
+
+/// Why a job runs nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Nothing that it asks for is anywhere.
+    #[error("no requirement of the job is met anywhere")]
+    Nowhere,
+    /// It has no hops left, and its best place is elsewhere.
+    #[error("the job has been forwarded as often as it may be")]
+    TooFar,
+}
+
+/// What a site remembers of a job: enough to recognise repeats, and to go on after a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The fewest hops that it was seen with.
+    pub ttl: u8,
+    /// Where it is.
+    pub state: State,
+    /// With how many hops it came and was declined. A repeat of such a message is declined again, of any other
+    /// acknowledged: a job that has fewer hops was taken with more by whoever was asked.
+    pub declined: BTreeSet<u8>,
+}
+
+/// Where a job is, as far as one site knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Assigned here, to a class.
+    Here(Traveller, String),
+    /// Sent on, and not yet acknowledged.
+    Sent(Sending),
+    /// To be told to its user as failed.
+    Failed(Traveller, Failure),
+    /// Done with here.
+    Gone,
+}
+
+/// A job on its way to a site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sending {
+    /// The job as it is sent.
+    pub job: Traveller,
+    /// To whom.
+    pub to: String,
+    /// For which class.
+    pub class: String,
+    /// Sites that have declined it, which are not asked again.
+    pub declined: BTreeSet<String>,
+}
+
+/// One site's part in forwarding.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Forwarder {
+    site: String,
+    accepts: BTreeSet<String>,
+    kept: BTreeMap<String, Kept>,
+    resend_at: BTreeMap<String, MonoTime>,
+}
+
+impl Forwarder {
+    /// A site that takes jobs of some VOs from others, with what it had kept before it was started, and what
+    /// is to be done of that now.
+    pub fn start(
+        site: &str,
+        accept_forwarded: BTreeSet<String>,
+        kept: BTreeMap<String, Kept>,
+    ) -> (Self, Vec<Effect>) {
+        let mut resend_at = BTreeMap::new();
+        let mut out = Vec::new();
+        for (job, kept) in &kept {
+            match &kept.state {
+                State::Here(_, class) => out.push(assign(job, class)),
+                State::Failed(job, why) => out.push(Effect::Fail(job.clone(), *why)),
+                State::Sent(_) => {
+                    resend_at.insert(job.clone(), MonoTime(0));
+                }
+                State::Gone => {}
+            }
+        }
+        let site = site.to_owned();
+        let accepts = accept_forwarded;
+        (
+            Self {
+                site,
+                accepts,
+                kept,
+                resend_at,
+            },
+            out,
+        )
+    }
+
+    /// What an event comes to.
+    pub fn handle(&mut self, now: MonoTime, event: Event) -> Vec<Effect> {
+        let mut out = Vec::new();
+        match event {
+            Event::FromUser { mut job, places } => {
+                job.ttl = job.ttl.min(TTL_MAX);
+                // A user who repeats himself has one job.
+                if !self.kept.contains_key(&job.job) {
+                    let seen = job.ttl.saturating_add(1);
+                    self.decide(now, (job, seen), &places, BTreeSet::new(), &mut out);
+                }
+            }
+            Event::FromSite {
+                from,
+                job,
+                wanted_free,
+                places,
+            } => {
+                self.receive(now, &from, job, (wanted_free, &places), &mut out);
+            }
+            Event::Taken(answer) => {
+                if self.answered(&answer).is_some() {
+                    self.settle(&answer.job, &mut out);
+                }
+            }
+            Event::Declined(answer, places) => {
+                if let Some((seen, sending)) = self.answered(&answer) {
+                    let mut declined = sending.declined;
+                    declined.insert(sending.to);
+                    self.decide(now, (sending.job, seen), &places, declined, &mut out);
+                }
+            }
+            Event::Outrun(job, places) => self.outrun(now, &job, places, &mut out),
+            Event::Settled(job) => {
+                let state = self.kept.get(&job).map(|kept| &kept.state);
+                if matches!(state, Some(State::Here(..) | State::Failed(..))) {
+                    self.settle(&job, &mut out);
+                }
+            }
+            Event::Tick => self.resend(now, &mut out),
+        }
+        out
+    }
+
+    /// When a [`Event::Tick`] is due next.
+    pub fn next_wakeup(&self) -> Option<MonoTime> {
+        self.resend_at.values().min().copied()
+    }
+
+    fn receive(
+        &mut self,
+        now: MonoTime,
+        from: &str,
+        mut job: Traveller,
+        (wanted_free, places): (Option<String>, &[Place]),
+        out: &mut Vec<Effect>,
+    ) {
+        let (to, key, ttl) = (from.to_owned(), job.job.clone(), job.ttl);
+        let answer = Answer {
+            from: self.site.clone(),
+            job: key.clone(),
+            ttl,
+        };
+        let kept = self
+            .kept
+            .get(&key)
+            .filter(|kept| ttl >= kept.ttl && !mutated!(RepeatTaken));
+        if let Some(kept) = kept {
+            out.push(match kept.declined.contains(&ttl) {
+                true => Effect::Decline { to, answer },
+                false => Effect::Acknowledge { to, answer },
+            });
+            return;
+        }
+        // A sound sender gives up a job without hops, and lets none have more than anybody may.
+        if !self.accepts.contains(&job.vo) || ttl == 0 || ttl > TTL_MAX {
+            // Durable too, or a message that comes twice could be taken after consent was given in between.
+            self.keep_declined(&key, ttl, out);
+            out.push(Effect::Decline { to, answer });
+            return;
+        }
+        job.ttl = mutant!(HopsUncounted, ttl - 1, ttl);
+        job.tried.push(from.to_owned());
+        match wanted_free {
+            Some(class) => self.take(job, ttl, class, out),
+            None => self.decide(now, (job, ttl), places, BTreeSet::new(), out),
+        }
+        // Right behind what was kept, and before the job goes anywhere.
+        let place = mutant!(AcknowledgedEarly, 1, 0);
+        out.insert(place, Effect::Acknowledge { to, answer });
+    }
+
+    /// Takes the job for a class here, sends it on, or gives it up. `seen` is what a repeat of it is known by.
+    fn decide(
+        &mut self,
+        now: MonoTime,
+        (job, seen): (Traveller, u8),
+        places: &[Place],
+        declined: BTreeSet<String>,
+        out: &mut Vec<Effect>,
+    ) {
+        let open = places
+            .iter()
+            .filter(|place| place.utility > 0 && !declined.contains(&place.site));
+        let best = open.min_by(|a, b| {
+            let elsewhere = |place: &Place| place.site != self.site;
+            let better = b
+                .utility
+                .cmp(&a.utility)
+                .then(elsewhere(a).cmp(&elsewhere(b)));
+            let better = better.then(a.load.cmp(&b.load));
+            better.then_with(|| (&a.site, &a.class).cmp(&(&b.site, &b.class)))
+        });
+        match best {
+            None => self.fail(job, seen, Failure::Nowhere, out),
+            Some(best) if best.site == self.site => self.take(job, seen, best.class.clone(), out),
+            Some(_) if job.ttl == 0 => self.fail(job, seen, Failure::TooFar, out),
+            Some(best) => {
+                let key = job.job.clone();
+                let (to, class) = (best.site.clone(), best.class.clone());
+                let sending = Sending {
+                    job,
+                    to,
+                    class,
+                    declined,
+                };
+                let state = mutant!(SentAndForgotten, State::Sent(sending.clone()), State::Gone);
+                self.keep(&key, seen, state, out);
+                self.resend_at.insert(key, now.after(RESEND));
+                out.push(Effect::Send(sending));
+            }
+        }
+    }
+
+    fn take(&mut self, job: Traveller, seen: u8, class: String, out: &mut Vec<Effect>) {
+        let effect = assign(&job.job, &class);
+        self.keep(&job.job.clone(), seen, State::Here(job, class), out);
+        out.push(effect);
+    }
+
+    fn fail(&mut self, job: Traveller, seen: u8, why: Failure, out: &mut Vec<Effect>) {
+        self.keep(&job.job, seen, State::Failed(job.clone(), why), out);
+        out.push(Effect::Fail(job, why));
+    }
+
+    /// A job whose class others have taken is decided about anew, and queued there only if it is worth
+    /// something nowhere else.
+    fn outrun(&mut self, now: MonoTime, job: &str, mut places: Vec<Place>, out: &mut Vec<Effect>) {
+        let Some(Kept {
+            ttl,
+            state: State::Here(traveller, class),
+            ..
+        }) = self.kept.get(job).cloned()
+        else {
+            return;
+        };
+        places.retain(|place| {
+            let is_here = place.site == self.site;
+            place.utility > 0
+                && (!is_here || place.class != class)
+                && (is_here || traveller.ttl > 0)
+        });
+        match places.is_empty() {
+            true => out.push(assign(job, &class)),
+            false => self.decide(now, (traveller, ttl), &places, BTreeSet::new(), out),
+        }
+    }
+
+    /// Makes durable that nothing is to be done for a job any more.
+    fn settle(&mut self, job: &str, out: &mut Vec<Effect>) {
+        if let Some(ttl) = self.kept.get(job).map(|kept| kept.ttl) {
+            self.keep(job, ttl, State::Gone, out);
+        }
+    }
+
+    fn keep(&mut self, job: &str, ttl: u8, state: State, out: &mut Vec<Effect>) {
+        let before = self.kept.get(job);
+        let declined = before.map(|kept| kept.declined.clone()).unwrap_or_default();
+        let kept = Kept {
+            ttl,
+            state,
+            declined,
+        };
+        self.put(job, kept, out);
+    }
+
+    fn keep_declined(&mut self, job: &str, ttl: u8, out: &mut Vec<Effect>) {
+        let before = self.kept.get(job);
+        let mut declined = before.map(|kept| kept.declined.clone()).unwrap_or_default();
+        declined.insert(ttl);
+        // What this site had sent of it is taken, or there would be none with fewer hops.
+        let ttl = before.map_or(ttl, |kept| kept.ttl.min(ttl));
+        let state = State::Gone;
+        self.put(
+            job,
+            Kept {
+                ttl,
+                state,
+                declined,
+            },
+            out,
+        );
+    }
+
+    fn put(&mut self, job: &str, kept: Kept, out: &mut Vec<Effect>) {
+        self.resend_at.remove(job);
+        self.kept.insert(job.to_owned(), kept.clone());
+        out.push(Effect::Keep(job.to_owned(), kept));
+    }
+
+    /// What an answer is to, if that was sent to whoever answers, and was sent last.
+    fn answered(&self, answer: &Answer) -> Option<(u8, Sending)> {
+        let kept = self.kept.get(&answer.job)?;
+        let State::Sent(sending) = &kept.state else {
+            return None;
+        };
+        let is_last = sending.job.ttl == answer.ttl
+            && (sending.to == answer.from || mutated!(AnyAnswerCounts));
+        is_last.then(|| (kept.ttl, sending.clone()))
+    }
+
+    fn resend(&mut self, now: MonoTime, out: &mut Vec<Effect>) {
+        for (job, at) in &mut self.resend_at {
+            let state = self.kept.get(job).map(|kept| &kept.state);
+            if let Some(State::Sent(sending)) = state.filter(|_| *at <= now) {
+                *at = now.after(RESEND);
+                out.push(Effect::Send(sending.clone()));
+            }
+        }
+    }
+}
+
+fn assign(job: &str, class: &str) -> Effect {
+    Effect::Assign {
+        job: job.to_owned(),
+        class: class.to_owned(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,160 @@
+//! Which job goes where next.
+//!
+//! Invariant: what is released fits what is free at the sites, by the views and what was sent since; each
+//! release keeps every limit.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{AccountPath, Millis, WallTime, mutated};
+
+use super::limits::Held;
+use super::{Effect, Entry, Manager, Phase, Record, SHUNNED};
+use crate::engine::{Engine, Request, judge};
+use crate::selector::{Candidate, Draw, Selector};
+use crate::view::SiteView;
+
+/// What a round of planning goes by.
+#[derive(Debug, Clone, Copy)]
+pub struct Planning<'a> {
+    /// The moment, by the same clock as that of the records.
+    pub now: WallTime,
+    /// Whose queue it is.
+    pub vo: &'a str,
+    /// Which engine decides what is available.
+    pub engine: Engine,
+    /// Views older than this are not used.
+    pub silence: Option<Millis>,
+    /// What is known of the sites.
+    pub sites: &'a [SiteView],
+}
+
+/// What is left of one round.
+struct Round {
+    held: Held,
+    /// Keys that wait, by account, the first of them last.
+    queues: BTreeMap<AccountPath, Vec<String>>,
+    /// Kinds of jobs that no site can have now: others like them need not be tried.
+    nowhere: BTreeSet<(u64, Millis)>,
+}
+
+impl Manager {
+    /// Releases all jobs that can be released now: in the order of groups, and in each in the order in which they came.
+    pub fn plan(&mut self, planning: Planning<'_>, draw: Draw<'_>) -> Vec<Effect> {
+        let mut out = Vec::new();
+        let mut round = Round {
+            held: Held::default(),
+            queues: self.queues(),
+            nowhere: BTreeSet::new(),
+        };
+        for entry in self.entries.values().filter(|entry| entry.is_in_flight()) {
+            round.held.add(&entry.job.account, entry.job.cpus);
+        }
+        while let Some((job, site)) = self.next(&planning, &mut round, draw) {
+            let entry = &self.entries[&job];
+            round.held.add(&entry.job.account, entry.job.cpus);
+            let (attempt, at) = (entry.attempt + 1, planning.now);
+            let record = Record::Assigned {
+                job: job.clone(),
+                attempt,
+                site,
+                at,
+            };
+            // The other way round a kill in between would leave a job at a site, and nobody who knows.
+            if mutated!(SubmittedFirst) {
+                self.apply(&record);
+                self.submit(&job, &mut out);
+                out.push(Effect::Write(record));
+            } else {
+                self.write(record, &mut out);
+                self.submit(&job, &mut out);
+            }
+        }
+        out
+    }
+
+    /// Keys that wait, by account, the first of them last.
+    fn queues(&self) -> BTreeMap<AccountPath, Vec<String>> {
+        let mut queues: BTreeMap<AccountPath, Vec<String>> = BTreeMap::new();
+        let waiting = self.entries().filter(|entry| entry.phase == Phase::Queued);
+        for entry in waiting {
+            let queue = queues.entry(entry.job.account.clone()).or_default();
+            queue.push(entry.job.key.clone());
+        }
+        queues.values_mut().for_each(|queue| queue.reverse());
+        queues
+    }
+
+    /// The next job that can be released, and where. What cannot be is taken from the queues of this round:
+    /// room at sites and below limits only shrinks while jobs are released.
+    fn next(
+        &self,
+        planning: &Planning<'_>,
+        round: &mut Round,
+        draw: Draw<'_>,
+    ) -> Option<(String, String)> {
+        let mut accounts: Vec<AccountPath> = round.queues.keys().cloned().collect();
+        accounts.sort_by(|a, b| round.held.compare(&self.limits, a, b));
+        for account in accounts {
+            let queue = round.queues.get_mut(&account).expect("a key of the map");
+            while let Some(key) = queue.pop() {
+                let entry = &self.entries[&key];
+                if !round.held.has_room(&self.limits, &account, entry.job.cpus) {
+                    queue.clear();
+                    break;
+                }
+                let kind = (entry.job.cpus, entry.job.wall);
+                let is_fresh = entry.failed.is_empty();
+                if is_fresh && round.nowhere.contains(&kind) {
+                    continue;
+                }
+                if let Some(site) = self.choose(planning, entry, draw) {
+                    return Some((key, site));
+                }
+                if is_fresh {
+                    round.nowhere.insert(kind);
+                }
+            }
+        }
+        None
+    }
+
+    /// The site that an attempt of a job goes to, if one can start it now. Sites where it would wait have no free
+    /// room, and are not flooded.
+    fn choose(&self, planning: &Planning<'_>, entry: &Entry, draw: Draw<'_>) -> Option<String> {
+        let mut request = Request::of_cpus(planning.vo, entry.job.cpus);
+        request.wall = entry.job.wall;
+        let naive = self.chooser.selector == Selector::Naive;
+        let shunned = |site: &str| {
+            let failed = entry.failed.get(site);
+            failed.is_some_and(|at| planning.now.since(*at) < SHUNNED) && !mutated!(FailedSiteAgain)
+        };
+        let mut candidates = Vec::new();
+        for site in planning
+            .sites
+            .iter()
+            .filter(|site| naive || !shunned(&site.name))
+        {
+            // Of a view whose age nobody knows all that was sent may be missing.
+            let known_at = site.age.map_or(WallTime(0), |age| planning.now.before(age));
+            let sent = self
+                .chooser
+                .sent(&site.name)
+                .map_or(0, |sent| sent.cpus_since(known_at));
+            let view = match sent {
+                0 => Cow::Borrowed(site),
+                sent => Cow::Owned(site.clone().with_sent(planning.vo, sent)),
+            };
+            let now = judge(planning.engine, &view, &request, planning.silence).is_now();
+            if now || naive {
+                candidates.push(Candidate {
+                    now,
+                    known_at,
+                    ..Candidate::of(site)
+                });
+            }
+        }
+        let order = self.chooser.rank(&candidates, entry.job.wall, draw);
+        Some(candidates[*order.first()?].site.to_owned())
+    }
+}

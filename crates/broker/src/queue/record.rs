@@ -1,0 +1,95 @@
+//! What a queue writes down, one record a line of JSON.
+
+use fairmesh_model::WallTime;
+use serde::{Deserialize, Serialize};
+
+use super::QueuedJob;
+
+/// A change of the queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "kebab-case")]
+pub enum Record {
+    /// A job was handed in.
+    Added(QueuedJob),
+    /// A site was chosen for an attempt, which may be submitted there from now on.
+    Assigned {
+        /// The job's key.
+        job: String,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// Where.
+        site: String,
+        /// When.
+        at: WallTime,
+    },
+    /// The site's batch system has it.
+    Submitted {
+        /// The job's key.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+        /// The batch system's name for it.
+        handle: Option<String>,
+    },
+    /// It runs.
+    Started {
+        /// The job's key.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// It is being taken back.
+    Withdrawing {
+        /// The job's key.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// The attempt is over, and the job waits again.
+    Failed {
+        /// The job's key.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+        /// When.
+        at: WallTime,
+        /// Why.
+        why: String,
+    },
+    /// The job has ended well.
+    Ended {
+        /// The job's key.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// The job has failed too often.
+    GivenUp {
+        /// The job's key.
+        job: String,
+        /// Why its last attempt failed.
+        why: String,
+    },
+}
+
+impl Record {
+    /// The key of the job that it is about.
+    pub fn job(&self) -> &str {
+        match self {
+            Self::Added(job) => &job.key,
+            Self::Assigned { job, .. }
+            | Self::Submitted { job, .. }
+            | Self::Started { job, .. }
+            | Self::Withdrawing { job, .. }
+            | Self::Failed { job, .. }
+            | Self::Ended { job, .. }
+            | Self::GivenUp { job, .. } => job,
+        }
+    }
+}
+
+/// The name under which an attempt is submitted: what the batch system is asked for after a start. An attempt
+/// that failed and one that follows have different names.
+pub fn attempt_name(job: &str, attempt: u32) -> String {
+    format!("{job}.{attempt}")
+}

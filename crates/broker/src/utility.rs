@@ -1,0 +1,253 @@
+//! Partial utility: how much of what a job wishes a class of machines has.
+//!
+//! A job states requirements, each with options that are worth different values to its user; a class is
+//! worth the sum of the best options that it satisfies, over the number of requirements (equation 1). A job
+//! is served where at least one requirement is met.
+//!
+//! Invariant: a utility is from 0 to 1, in millionths, rounded down; it does not depend on the order of
+//! options or requirements, and neither another option nor a higher value lowers it.
+//! Deliberately not here: whether the SLA lets the job have the machines (`engine`).
+//! Source: Vasques, "A Decentralized Utility-based Grid Scheduling Algorithm", equation 1; the division by
+//! the weights is ours.
+
+use std::collections::BTreeSet;
+
+use fairmesh_model::{Factor, Millis, mutant};
+
+/// Most requirements of a job: bounds the work of one placement.
+pub const REQUIREMENTS_MAX: usize = 32;
+
+/// Most options of a requirement: bounds the work of one placement.
+pub const OPTIONS_MAX: usize = 64;
+
+/// Most classes of a site that a broker looks at: bounds the work of one placement and what a site publishes.
+pub const CLASSES_MAX: usize = 64;
+
+/// Millionths in 1.
+pub const ONE: u32 = Factor::UNITS;
+
+/// Machines of one kind, with what a job can wish of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// Operating system.
+    pub os: String,
+    /// Architecture.
+    pub arch: String,
+    /// Whatever else it has by name.
+    pub tags: BTreeSet<String>,
+    /// CPUs of one machine.
+    pub cpus: u64,
+    /// Memory of one machine, MiB.
+    pub mem_mib: u64,
+    /// Disk of one machine, MiB.
+    pub disk_mib: u64,
+    /// Speed relative to the reference machine.
+    pub spec: Factor,
+    /// Machines.
+    pub count: u64,
+    /// Machines that are free.
+    pub free: u64,
+    /// Jobs that wait for one.
+    pub waiting: u64,
+}
+
+/// What an option asks for. Names are equal or not; amounts are at least there; time is at most taken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wish {
+    /// An operating system.
+    Os(String),
+    /// An architecture.
+    Arch(String),
+    /// Something else by name.
+    Tag(String),
+    /// CPUs of one machine.
+    Cpus(u64),
+    /// MiB of memory of one machine.
+    MemMib(u64),
+    /// MiB of disk of one machine.
+    DiskMib(u64),
+    /// A speed.
+    Spec(Factor),
+    /// The job's time on that machine.
+    Time(Millis),
+}
+
+/// One way to meet a requirement, and what it is worth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// What is asked for.
+    pub wish: Wish,
+    /// Its value (alpha), in millionths, at most [`ONE`].
+    pub value: u32,
+}
+
+/// One thing that a job asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    /// Ways to meet it, in any order.
+    pub options: Vec<Choice>,
+    /// How much it matters (beta), in millionths, at most [`ONE`].
+    pub weight: u32,
+}
+
+/// All that a job asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wishes {
+    requirements: Vec<Requirement>,
+    /// Its time on the reference machine.
+    pub work: Millis,
+}
+
+/// How utilities are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Matching {
+    /// PU: the best option that is satisfied, by its value.
+    #[default]
+    Partial,
+    /// BU: one option a requirement, the one worth most to the user, is satisfied (1) or not.
+    Binary,
+    /// MM: 1 where those options are all satisfied, and otherwise nothing.
+    All,
+}
+
+/// Why wishes were refused. State is unchanged; the job is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WishesError {
+    /// Nothing is asked for.
+    #[error("a job with wishes has at least one requirement")]
+    Empty,
+    /// More requirements or options than a job may have.
+    #[error("more than {most} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many it may have.
+        most: usize,
+    },
+    /// A requirement without options, or a value or weight above 1.
+    #[error("requirement {0}: it has no options, or a value or weight above 1")]
+    Requirement(usize),
+}
+
+/// What a class is worth to a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Utility {
+    /// In millionths.
+    pub millionths: u32,
+    /// Of each requirement, the index of the option that was taken.
+    pub taken: Vec<Option<usize>>,
+}
+
+impl Wishes {
+    /// Checks and takes what a job asks for.
+    ///
+    /// # Errors
+    /// The first limit that it passes. Requirements are counted from 1.
+    pub fn new(requirements: Vec<Requirement>, work: Millis) -> Result<Self, WishesError> {
+        let too_many = |what, most| WishesError::TooMany { what, most };
+        if requirements.is_empty() {
+            return Err(WishesError::Empty);
+        }
+        if requirements.len() > REQUIREMENTS_MAX {
+            return Err(too_many("requirements", REQUIREMENTS_MAX));
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            if requirement.options.len() > OPTIONS_MAX {
+                return Err(too_many("options of a requirement", OPTIONS_MAX));
+            }
+            let values = requirement.options.iter().map(|choice| choice.value);
+            let is_high = values.chain([requirement.weight]).any(|value| value > ONE);
+            if is_high || requirement.options.is_empty() {
+                return Err(WishesError::Requirement(index + 1));
+            }
+        }
+        Ok(Self { requirements, work })
+    }
+
+    /// What is asked for.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
+    }
+
+    /// What `class` is worth. With `normalised` the weights do not shrink it. `None` where the job cannot be
+    /// served there: no requirement is met, or by MM not all are.
+    pub fn utility(&self, class: &Class, matching: Matching, normalised: bool) -> Option<Utility> {
+        let taken: Vec<Option<usize>> = self
+            .requirements
+            .iter()
+            .map(|of| self.taken(of, class, matching))
+            .collect();
+        let met = taken.iter().flatten().count();
+        if met == 0 || (matching == Matching::All && met < taken.len()) {
+            return None;
+        }
+        let value = |(of, taken): (&Requirement, &Option<usize>)| match (taken, matching) {
+            (None, _) => 0,
+            (Some(_), Matching::Binary | Matching::All) => u64::from(ONE),
+            (Some(index), Matching::Partial) => u64::from(of.options[*index].value),
+        };
+        let weight = |of: &Requirement| match matching {
+            Matching::Partial => u64::from(mutant!(WeightIgnored, of.weight, ONE)),
+            // The baselines know no weights.
+            Matching::Binary | Matching::All => u64::from(ONE),
+        };
+        let pairs = self.requirements.iter().zip(&taken);
+        let sum: u64 = pairs.map(|pair| value(pair) * weight(pair.0)).sum();
+        let whole: u64 = match normalised {
+            true => self.requirements.iter().map(weight).sum(),
+            false => taken.len() as u64 * u64::from(ONE),
+        };
+        // A job whose requirements all weigh nothing wants nothing.
+        let millionths = sum.checked_div(whole).unwrap_or(0);
+        let millionths = u32::try_from(millionths).expect("a mean of values is not above 1");
+        // What is worth nothing is no reason to go there.
+        (millionths > 0).then_some(Utility { millionths, taken })
+    }
+
+    /// The option of a requirement that counts at `class`, if one does: of those satisfied the most valuable,
+    /// and of equal ones the least by what they ask, so that their order plays no part.
+    fn taken(&self, of: &Requirement, class: &Class, matching: Matching) -> Option<usize> {
+        let options = of.options.iter().enumerate();
+        let best = |a: &(usize, &Choice), b: &(usize, &Choice)| {
+            let order = a.1.value.cmp(&b.1.value);
+            order.then_with(|| b.1.wish.cmp(&a.1.wish))
+        };
+        let satisfies = |choice: &Choice| self.satisfies(class, &choice.wish);
+        match matching {
+            Matching::Partial => {
+                let mut met = options.filter(|(_, choice)| satisfies(choice));
+                Some(mutant!(
+                    BestOptionUnseen,
+                    met.max_by(best)?.0,
+                    met.next()?.0
+                ))
+            }
+            Matching::Binary | Matching::All => {
+                let (index, choice) = options.max_by(best)?;
+                satisfies(choice).then_some(index)
+            }
+        }
+    }
+
+    fn satisfies(&self, class: &Class, wish: &Wish) -> bool {
+        match wish {
+            Wish::Os(name) => class.os == *name,
+            Wish::Arch(name) => class.arch == *name,
+            Wish::Tag(name) => class.tags.contains(name),
+            Wish::Cpus(least) => class.cpus >= *least,
+            Wish::MemMib(least) => class.mem_mib >= *least,
+            Wish::DiskMib(least) => class.disk_mib >= *least,
+            Wish::Spec(least) => class.spec >= *least,
+            // work / SPEC ≤ most, without a division.
+            Wish::Time(most) => {
+                let work = u128::from(self.work.0) * u128::from(Factor::UNITS);
+                work <= u128::from(most.0) * u128::from(class.spec.millionths())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

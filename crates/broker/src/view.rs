@@ -1,0 +1,113 @@
+//! What a broker knows of a site: its size, who holds what of it, and how old that is.
+//!
+//! Invariant: a view is what somebody reported, and may be wrong or old; engines read it as it is. CPUs held
+//! by nobody in the view (local groups) are known by `free` alone.
+//! Deliberately not here: where a view comes from.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{Factor, Millis, PriceList, Share};
+
+use crate::disk::DiskRoom;
+use crate::sla::Sign;
+
+/// A site as a broker knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SiteView {
+    /// Its name, by which ties are broken.
+    pub name: String,
+    /// CPUs of all machines (TOTAL).
+    pub total: u64,
+    /// CPUs that are free by the site's own word; `None`: what the VOs below do not hold.
+    pub free: Option<u64>,
+    /// CPUs that waiting jobs ask for, of those ahead of the request's. Where a site tells jobs only, each counts as one.
+    pub waiting: u64,
+    /// What each VO may have there and has. A VO without an entry may have nothing.
+    pub vos: BTreeMap<String, Standing>,
+    /// Its machine classes and queues; `None`: not known, and every job up to `total` fits.
+    pub prices: Option<PriceList>,
+    /// Disk for the request's VO; `None`: not limited, or not known.
+    pub disk: Option<DiskRoom>,
+    /// How long its batch system estimates that the request would wait, if it cannot start now.
+    pub wait: Option<Millis>,
+    /// Speed relative to the VO's reference machine.
+    pub spec: Factor,
+    /// The submitter's fairshare factor there, in millionths of 1.
+    pub factor: Option<u32>,
+    /// How old all this is; `None`: not known.
+    pub age: Option<Millis>,
+}
+
+/// What one VO may have at a site, and has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// EA: its part of the site's CPU-time in the epoch, in units of 10⁻⁹. Above the whole where the site has shrunk.
+    pub epoch_used: u64,
+    /// EP: the part that the SLA grants.
+    pub epoch_share: Share,
+    /// What the epoch's share is: a target, an upper limit, or a guarantee.
+    pub sign: Sign,
+    /// BA: CPUs held now.
+    pub burst_used: u64,
+    /// BP: CPUs that may be held.
+    pub burst_limit: u64,
+    /// Whether BP does not bind where the site has no use for the CPUs.
+    pub extensible: bool,
+    /// CPUs that its waiting jobs ask for. Only guarantees look at it.
+    pub waiting: u64,
+}
+
+impl Standing {
+    /// Whether the VO has had more of the epoch than the SLA grants. A guarantee grants no end.
+    pub fn is_over(&self) -> bool {
+        self.sign != Sign::AtLeast && self.epoch_used > u64::from(self.epoch_share.units())
+    }
+
+    /// CPUs of a site of `total` that are kept for this VO: what it is guaranteed, waits for, and does not hold.
+    pub fn owed(&self, total: u64) -> u64 {
+        if self.sign != Sign::AtLeast {
+            return 0;
+        }
+        let guaranteed = part_of(total, self.epoch_share);
+        guaranteed.saturating_sub(self.burst_used).min(self.waiting)
+    }
+}
+
+impl SiteView {
+    /// CPUs that all VOs of the view hold.
+    pub fn held(&self) -> u64 {
+        let held = self.vos.values().map(|standing| standing.burst_used);
+        held.fold(0, u64::saturating_add)
+    }
+
+    /// CPUs that nobody holds: the site's own word, and never more than the VOs leave.
+    pub fn idle(&self) -> u64 {
+        let left = self.total.saturating_sub(self.held());
+        self.free.map_or(left, |free| free.min(left))
+    }
+
+    /// CPUs kept for guarantees of other VOs than `vo`, which wait for them.
+    pub fn reserved_for_others(&self, vo: &str) -> u64 {
+        let others = self.vos.iter().filter(|(name, _)| *name != vo);
+        others.fold(0, |sum, (_, standing)| {
+            sum.saturating_add(standing.owed(self.total))
+        })
+    }
+
+    /// This view with what a broker has sent there since it was made: `cpus` more of `vo` are held.
+    #[must_use]
+    pub fn with_sent(mut self, vo: &str, cpus: u64) -> Self {
+        // The site's own word goes down by as much, or the CPUs would be given twice.
+        self.free = Some(self.idle().saturating_sub(cpus));
+        if let Some(standing) = self.vos.get_mut(vo) {
+            standing.burst_used = standing.burst_used.saturating_add(cpus);
+        }
+        self
+    }
+}
+
+/// `share` of `whole`, rounded down.
+pub fn part_of(whole: u64, share: Share) -> u64 {
+    let part = u128::from(whole) * u128::from(share.units()) / u128::from(Share::ONE);
+    u64::try_from(part).expect("a part is not above its whole")
+}

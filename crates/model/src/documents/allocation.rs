@@ -1,0 +1,285 @@
+//! The allocation: credit that an authority grants a project, for a time, on all sites of a VO.
+//!
+//! Its slices say how much may be spent and when; its split says how much of each slice every site holds
+//! to begin with. Both are fixed for as long as the allocation exists, because sites spend by them without
+//! asking: a later version can end slices earlier (which takes back what is not used or held by then) and
+//! change the terms. More credit is another allocation for the same path.
+//!
+//! Invariant: the amounts are above 0 and fit the counters; every slice begins before it ends; somebody
+//! holds every slice. Deliberately not here: counters, holds and decisions (`fairmesh-quota`).
+//! Source: SGAS's allocations, in Gardfjäll's thesis (Umeå University), sections 3.2 and 3.4.3.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::charter::CHARTER_SITES_MAX;
+use crate::factor::Factor;
+use crate::ids::{AllocationId, SiteId, VoId};
+use crate::path::AccountPath;
+use crate::signed::Document;
+use crate::time::WallTime;
+use crate::units::CoreMillis;
+
+/// Most slices of one allocation: bounds what every member counts for it. More than a day each for a year.
+pub const SLICES_MAX: usize = 400;
+
+/// The most that one slice may grant: 20 billion core-hours. Counters of rights grow with every hold and
+/// transfer and are 64 bits wide; this leaves them room for a hundred times the largest grant.
+pub const AMOUNT_MAX: CoreMillis = CoreMillis(1 << 56);
+
+/// Most paths that an allocation names as its members: bounds the document. Larger groups have a path.
+const MEMBERS_MAX: usize = 4_096;
+
+/// What happens to a job that a quota does not cover.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum QuotaMode {
+    /// It is refused.
+    #[default]
+    Strict,
+    /// It runs while the overdraft has room.
+    Soft,
+    /// It runs; the overdraft is counted and nothing more. Not in SGAS.
+    Advisory,
+}
+
+/// Who settles an overdraft.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Settlement {
+    /// Rights that become free or begin to live, before anything else is spent of them.
+    #[default]
+    Next,
+    /// Nobody: it stays until the authority deals with it.
+    Manual,
+}
+
+/// An amount and when it may be spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocationSlice {
+    /// How much, above 0 and at most [`AMOUNT_MAX`].
+    pub amount: CoreMillis,
+    /// From when.
+    pub start: WallTime,
+    /// Before when. What is neither used nor held then has perished.
+    pub end: WallTime,
+}
+
+/// Credit of one project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// The VO.
+    pub vo: VoId,
+    /// Whose credit: accounts at this path and below spend it.
+    pub path: AccountPath,
+    /// 1, then rising with every change; gaps are allowed.
+    pub version: u64,
+    /// The allocation; absent in version 1, whose own hash it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<AllocationId>,
+    /// When it was signed, by the signer's clock.
+    pub issued: WallTime,
+    /// When it should have been renewed. Expiry degrades answers, it does not stop them; slices end by
+    /// themselves.
+    pub expires: WallTime,
+    /// The amounts, in an order that never changes.
+    pub slices: Vec<AllocationSlice>,
+    /// How every slice is divided among the sites to begin with, by weight.
+    pub split: BTreeMap<SiteId, u64>,
+    /// Who may spend, as paths at or below `path`; everybody there, where nobody is named.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub members: BTreeSet<AccountPath>,
+    /// What happens to jobs beyond it; the VO's rule (strict) where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<QuotaMode>,
+    /// The overdraft of all sites together beyond which the soft mode refuses.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub overdraft_max: CoreMillis,
+    /// Who settles an overdraft.
+    #[serde(default, skip_serializing_if = "is_next")]
+    pub settle: Settlement,
+    /// The most that one job may hold; no limit where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_max: Option<CoreMillis>,
+    /// What a job holds, of what it would cost if it ran as long as it asked to.
+    #[serde(default, skip_serializing_if = "is_one")]
+    pub hold_factor: Factor,
+    /// What the greatest importance costs beyond the price, and the least below it, of the price; 0 is no fee.
+    #[serde(default = "no_fee", skip_serializing_if = "is_no_fee")]
+    pub fee: Factor,
+}
+
+impl Document for Allocation {
+    const TYPE: &'static str = "allocation";
+    const BYTES_MAX: usize = 1 << 20;
+
+    fn vo(&self) -> Option<VoId> {
+        Some(self.vo)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if self.version == 0 || self.id.is_none() != (self.version == 1) {
+            let with = if self.id.is_some() { "" } else { "out" };
+            return Err(format!("version {} with{with} an id", self.version));
+        }
+        if self.expires <= self.issued {
+            return Err("expires before it is issued".to_owned());
+        }
+        self.validate_slices()?;
+        self.validate_split()?;
+        if self.members.len() > MEMBERS_MAX {
+            return Err(format!("more than {MEMBERS_MAX} members"));
+        }
+        let strangers = self.members.iter();
+        let mut strangers = strangers.filter(|member| !member.starts_with(&self.path));
+        match strangers.next() {
+            Some(member) => Err(format!("member `{member}` is not below `{}`", self.path)),
+            None if self.hold_factor.millionths() == 0 => Err("hold_factor is 0".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Allocation {
+    fn validate_slices(&self) -> Result<(), String> {
+        if self.slices.is_empty() || self.slices.len() > SLICES_MAX {
+            return Err(format!("none or more than {SLICES_MAX} slices"));
+        }
+        for (index, slice) in (1..).zip(&self.slices) {
+            if slice.amount.0 == 0 || slice.amount > AMOUNT_MAX {
+                return Err(format!(
+                    "slice {index}: nothing, or more than can be counted"
+                ));
+            }
+            if slice.end <= slice.start {
+                return Err(format!("slice {index} ends before it begins"));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_split(&self) -> Result<(), String> {
+        if self.split.len() > CHARTER_SITES_MAX {
+            return Err(format!("split among more than {CHARTER_SITES_MAX} sites"));
+        }
+        let mut weights = self.split.values().copied();
+        let sum = weights.try_fold(0_u64, u64::checked_add);
+        match sum {
+            Some(0) | None => Err("a split of no weight, or of too much".to_owned()),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+const fn no_fee() -> Factor {
+    Factor::from_millionths(0)
+}
+
+fn is_no_fee(fee: &Factor) -> bool {
+    *fee == no_fee()
+}
+
+fn is_one(factor: &Factor) -> bool {
+    *factor == Factor::ONE
+}
+
+fn is_nothing(amount: &CoreMillis) -> bool {
+    amount.0 == 0
+}
+
+fn is_next(settle: &Settlement) -> bool {
+    *settle == Settlement::Next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cbor;
+    use crate::documents::Role;
+    use crate::ids::ContentHash;
+    use crate::signed::{Signed, SigningKey};
+
+    fn valid() -> Allocation {
+        Allocation {
+            vo: VoId::from_bytes([7; 32]),
+            path: AccountPath::parse("/P-A1").expect("valid"),
+            version: 1,
+            id: None,
+            issued: WallTime(1),
+            expires: WallTime(9),
+            slices: vec![AllocationSlice {
+                amount: CoreMillis(1_000),
+                start: WallTime(2),
+                end: WallTime(5),
+            }],
+            split: BTreeMap::from([(SiteId::from_bytes([1; 32]), 3)]),
+            members: BTreeSet::new(),
+            mode: None,
+            overdraft_max: CoreMillis(0),
+            settle: Settlement::Next,
+            hold_max: None,
+            hold_factor: Factor::ONE,
+            fee: no_fee(),
+        }
+    }
+
+    #[test]
+    fn what_is_signed_is_read_back() {
+        let key = SigningKey::from_secret(&[5; 32]);
+        let role = Role::single(key.key_id());
+        let full = Allocation {
+            version: 2,
+            id: Some(ContentHash::of(b"1").into()),
+            members: BTreeSet::from([AccountPath::parse("/P-A1/U-A11").expect("valid")]),
+            mode: Some(QuotaMode::Soft),
+            overdraft_max: CoreMillis(5),
+            settle: Settlement::Manual,
+            hold_max: Some(CoreMillis(9)),
+            hold_factor: Factor::from_millionths(800_000),
+            fee: Factor::ONE,
+            ..valid()
+        };
+        for body in [valid(), full] {
+            let signed = Signed::sign(body.clone(), &[&key]).expect("valid");
+            let read = Signed::<Allocation>::parse(signed.bytes()).expect("our own");
+            assert_eq!(read.verify(&[&role]).expect("signed").body(), &body);
+        }
+        // What nobody says is not written: older nodes' documents keep their bytes.
+        assert!(cbor::to_vec(&valid()).len() < 160);
+    }
+
+    #[test]
+    fn what_no_site_could_count_is_refused() {
+        let with = |change: fn(&mut Allocation)| {
+            let mut changed = valid();
+            change(&mut changed);
+            changed.validate()
+        };
+        assert_eq!(with(|_| {}), Ok(()));
+        let bad: [fn(&mut Allocation); 12] = [
+            |a| a.version = 0,
+            |a| a.version = 2,
+            |a| a.id = Some(ContentHash::of(b"1").into()),
+            |a| a.expires = a.issued,
+            |a| a.slices.clear(),
+            |a| a.slices = vec![a.slices[0]; SLICES_MAX + 1],
+            |a| a.slices[0].amount = CoreMillis(0),
+            |a| a.slices[0].amount = AMOUNT_MAX.plus(CoreMillis(1)),
+            |a| a.slices[0].end = a.slices[0].start,
+            |a| a.split.values_mut().for_each(|weight| *weight = 0),
+            |a| a.members = BTreeSet::from([AccountPath::root()]),
+            |a| a.hold_factor = Factor::from_millionths(0),
+        ];
+        for (index, change) in bad.into_iter().enumerate() {
+            assert!(with(change).is_err(), "{index}");
+        }
+        let mut heavy = valid();
+        heavy.split.insert(SiteId::from_bytes([2; 32]), u64::MAX);
+        assert!(heavy.validate().is_err());
+    }
+}

@@ -1,0 +1,253 @@
+//! The allocations in force, and what each site holds of each slice to begin with.
+//!
+//! Invariant: what a slice grants, and to whom to begin with, never changes once it is here; a later version of
+//! an allocation may only end slices earlier and change terms. So rights that are spent by one version are
+//! rights by any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{
+    AccountPath, Allocation, AllocationId, AllocationSlice, ContentHash, SiteId, Verified,
+    WallTime, mutant, mutated,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::slices::divide;
+
+/// A slice of an allocation, by its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SliceId {
+    /// Which allocation.
+    pub allocation: AllocationId,
+    /// Its place in the document, from 0.
+    pub index: u32,
+}
+
+impl SliceId {
+    /// Bytes of a name.
+    pub const BYTES: usize = 36;
+
+    /// Its name, for the parts of heads and the rows of stores.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..32].copy_from_slice(self.allocation.as_bytes());
+        bytes[32..].copy_from_slice(&self.index.to_be_bytes());
+        bytes
+    }
+
+    /// The inverse of [`SliceId::to_bytes`].
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (allocation, index) = bytes.split_at_checked(32)?;
+        Some(Self {
+            allocation: AllocationId::from_bytes(allocation.try_into().ok()?),
+            index: u32::from_be_bytes(index.try_into().ok()?),
+        })
+    }
+}
+
+/// Why an allocation was not taken. State is unchanged; its signers are at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// It would change what sites may have spent already.
+    #[error("allocation {id} version {version}: {what} may not change; grant another allocation")]
+    Changed {
+        /// Which.
+        id: AllocationId,
+        /// Its version.
+        version: u64,
+        /// What differs.
+        what: &'static str,
+    },
+    /// It is older than the one in force.
+    #[error("allocation {id}: version {got} is older than {have}")]
+    Older {
+        /// Which.
+        id: AllocationId,
+        /// The version in force.
+        have: u64,
+        /// The version offered.
+        got: u64,
+    },
+}
+
+/// An allocation in force.
+#[derive(Debug, Clone)]
+struct Grant {
+    body: Allocation,
+    hash: ContentHash,
+    /// Of each slice.
+    initial: Vec<BTreeMap<SiteId, u64>>,
+}
+
+/// The allocations of one VO.
+#[derive(Debug, Clone, Default)]
+pub struct Grants {
+    grants: BTreeMap<AllocationId, Grant>,
+    paths: BTreeMap<AccountPath, BTreeSet<AllocationId>>,
+}
+
+impl Grants {
+    /// Takes a document whose signatures the caller has checked against the role of its path; false where it
+    /// is in force already. Of two of one version the one with the lower hash is in force.
+    ///
+    /// # Errors
+    /// That it is older, or would change what is granted.
+    pub fn adopt(&mut self, document: &Verified<Allocation>) -> Result<bool, GrantError> {
+        let (body, hash) = (document.body(), document.hash());
+        let id = body.id.unwrap_or_else(|| hash.into());
+        if let Some(have) = self.grants.get(&id) {
+            if have.body.version > body.version && !mutated!(OlderGrantTaken) {
+                return Err(GrantError::Older {
+                    id,
+                    have: have.body.version,
+                    got: body.version,
+                });
+            }
+            if let Some(what) = forbidden_change(&have.body, body) {
+                return Err(GrantError::Changed {
+                    id,
+                    version: body.version,
+                    what,
+                });
+            }
+            if have.body.version == body.version && have.hash <= hash {
+                return Ok(false);
+            }
+        }
+        let initial = body.slices.iter();
+        let initial = initial
+            .map(|slice| divide(slice.amount.0, &body.split))
+            .collect();
+        self.paths.entry(body.path.clone()).or_default().insert(id);
+        let body = body.clone();
+        self.grants.insert(
+            id,
+            Grant {
+                body,
+                hash,
+                initial,
+            },
+        );
+        Ok(true)
+    }
+
+    /// The allocation, if it is known.
+    pub fn get(&self, id: AllocationId) -> Option<&Allocation> {
+        self.grants.get(&id).map(|grant| &grant.body)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (AllocationId, &Allocation)> {
+        self.grants.iter().map(|(id, grant)| (*id, &grant.body))
+    }
+
+    /// The paths that have credit of their own.
+    pub fn paths(&self) -> impl Iterator<Item = &AccountPath> {
+        self.paths.keys()
+    }
+
+    /// The slice, if it is known.
+    pub fn slice(&self, id: SliceId) -> Option<&AllocationSlice> {
+        self.get(id.allocation)?.slices.get(id.index as usize)
+    }
+
+    /// What a site holds of a slice to begin with.
+    pub fn initial(&self, id: SliceId, site: SiteId) -> u64 {
+        let grant = self.grants.get(&id.allocation);
+        let of_slice = grant.and_then(|grant| grant.initial.get(id.index as usize));
+        of_slice
+            .and_then(|parts| parts.get(&site))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// The sites that hold something of a slice to begin with.
+    pub fn initial_sites(&self, id: SliceId) -> impl Iterator<Item = (SiteId, u64)> {
+        let grant = self.grants.get(&id.allocation);
+        let of_slice = grant.and_then(|grant| grant.initial.get(id.index as usize));
+        of_slice
+            .into_iter()
+            .flatten()
+            .map(|(site, amount)| (*site, *amount))
+    }
+
+    /// The slices of a path's own allocations, those that end first first.
+    pub fn slices_of(&self, path: &AccountPath) -> Vec<(SliceId, AllocationSlice)> {
+        let ids = self.paths.get(path).into_iter().flatten();
+        let mut slices: Vec<_> = ids
+            .flat_map(|id| {
+                let slices = (0..).zip(&self.grants[id].body.slices);
+                slices.map(|(index, slice)| {
+                    (
+                        SliceId {
+                            allocation: *id,
+                            index,
+                        },
+                        *slice,
+                    )
+                })
+            })
+            .collect();
+        slices.sort_by_key(|(id, slice)| {
+            (
+                mutant!(LastSliceFirst, slice.end.0, u64::MAX - slice.end.0),
+                *id,
+            )
+        });
+        slices
+    }
+
+    /// Those of them that can be spent at `now`, the one that ends first first.
+    pub fn live(&self, path: &AccountPath, now: WallTime) -> Vec<SliceId> {
+        let slices = self.slices_of(path).into_iter();
+        let live = slices.filter(|(_, slice)| {
+            slice.start <= now && (now < slice.end || mutated!(DeadSlicesSpent))
+        });
+        live.map(|(id, _)| id).collect()
+    }
+
+    /// The allocation of a path whose terms its holds are decided by: of those with something to come the one
+    /// issued last.
+    pub fn terms(&self, path: &AccountPath, now: WallTime) -> Option<(AllocationId, &Allocation)> {
+        let ids = self.paths.get(path)?.iter();
+        let all = ids.map(|id| (*id, &self.grants[id].body));
+        all.max_by_key(|(id, body)| {
+            let lives = body.slices.iter().any(|slice| now < slice.end);
+            (lives, body.issued, *id)
+        })
+    }
+
+    /// The paths with credit that a user at `user` may spend, the deepest first: his own and those above him.
+    pub fn accounts<'a>(&'a self, user: &'a AccountPath) -> impl Iterator<Item = AccountPath> + 'a {
+        let above = user
+            .ancestors()
+            .filter(|path| self.paths.contains_key(path));
+        above.filter(move |path| self.admits(path, user))
+    }
+
+    /// Whether some allocation of `path` lets `user` spend it.
+    fn admits(&self, path: &AccountPath, user: &AccountPath) -> bool {
+        let ids = self.paths.get(path).into_iter().flatten();
+        let mut members = ids.map(|id| &self.grants[id].body.members);
+        members.any(|members| {
+            members.is_empty() || members.iter().any(|member| user.starts_with(member))
+        })
+    }
+}
+
+/// What a later version says otherwise, and may not.
+fn forbidden_change(have: &Allocation, new: &Allocation) -> Option<&'static str> {
+    // Of two of one version it is not known which was first, so either may end sooner.
+    let is_later = new.version > have.version;
+    let keeps = |a: &AllocationSlice, b: &AllocationSlice| {
+        (a.amount, a.start) == (b.amount, b.start) && (b.end <= a.end || !is_later)
+    };
+    let mut slices = have.slices.iter().zip(&new.slices);
+    let keeps = have.slices.len() == new.slices.len() && slices.all(|(a, b)| keeps(a, b));
+    match () {
+        () if have.path != new.path => Some("the path"),
+        () if have.split != new.split => Some("the split"),
+        () if !keeps && !mutated!(GrantsRewritten) => Some("what its slices grant, or how long"),
+        () => None,
+    }
+}

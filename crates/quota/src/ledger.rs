@@ -1,0 +1,260 @@
+//! The rights of one site in one VO: its own rows and jobs, and the rows of others as they were received.
+//!
+//! Its owner makes durable what a call has changed ([`Ledger::take_changes`]) before anybody hears of it.
+//!
+//! Invariant: the site holds, sends and uses only what is left of its own rights, but for overdrafts, which are
+//! counted by themselves; it takes from another site only what that site's rows and those behind it account
+//! for. A site that may have lost counters counts nothing until everybody has told it what he holds of it.
+
+mod ask;
+mod commit;
+mod demand;
+mod hold;
+mod settle;
+mod trust;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{AccountPath, Incarnation, JobKey, SiteId, WallTime, mutated};
+
+use crate::grants::{Grants, SliceId};
+use crate::mark::{Mark, State};
+use crate::row::{Cell, Row};
+use demand::Demand;
+
+pub use ask::Want;
+pub use commit::Committed;
+pub use hold::HoldRequest;
+
+/// What is to be made durable: rows and marks as they are now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Rows of the site that have grown. They are published, too.
+    pub rows: BTreeSet<SliceId>,
+    /// Jobs whose marks are new or changed.
+    pub marks: BTreeSet<JobKey>,
+}
+
+/// The rights of one site in one VO.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    me: SiteId,
+    members: BTreeSet<SiteId>,
+    grants: Grants,
+    /// By slice, then by site, all that was ever received; this site's own among them.
+    rows: BTreeMap<SliceId, BTreeMap<SiteId, Row>>,
+    /// The newest incarnation of each other site.
+    newest: BTreeMap<SiteId, Incarnation>,
+    /// What each other site has sent this one of each slice, by the heads of its newest incarnation.
+    offers: BTreeMap<SiteId, BTreeMap<SliceId, u64>>,
+    marks: BTreeMap<JobKey, Mark>,
+    /// Jobs with open holds, by when these expire.
+    open: BTreeSet<(WallTime, JobKey)>,
+    /// What running jobs are promised beyond what they hold, by account.
+    promised: BTreeMap<AccountPath, u64>,
+    demand: BTreeMap<AccountPath, Demand>,
+    /// What is held for jobs that are not known any more: their marks were lost, their holds were published.
+    lost: BTreeMap<SliceId, u64>,
+    /// Sites that have contradicted themselves.
+    distrusted: BTreeSet<SiteId>,
+    /// Slices that ended before this are forgotten.
+    forgotten_before: WallTime,
+    /// Where counters may be lost: who has handed over what he holds of this site.
+    heard: Option<BTreeSet<SiteId>>,
+    changes: Changes,
+}
+
+/// How it begins, and what its owner tells it.
+impl Ledger {
+    /// A site that has never counted anything, with the members of the VO as its charter lists them.
+    pub fn new(me: SiteId, members: BTreeSet<SiteId>, grants: Grants) -> Self {
+        Self::restore(
+            me,
+            members,
+            grants,
+            (BTreeMap::new(), BTreeMap::new()),
+            true,
+        )
+    }
+
+    /// The site after a start, with what was durable of its own. Where that may be less than what it once
+    /// was, or its rights were frozen when it stopped ([`Ledger::is_frozen`], which is durable with the rest),
+    /// `is_intact` is false, and its rights are frozen until every other member has been heard
+    /// ([`Ledger::hear`]).
+    pub fn restore(
+        me: SiteId,
+        members: BTreeSet<SiteId>,
+        grants: Grants,
+        (rows, marks): (BTreeMap<SliceId, Row>, BTreeMap<JobKey, Mark>),
+        is_intact: bool,
+    ) -> Self {
+        let of_me = |(id, row)| (id, BTreeMap::from([(me, row)]));
+        let is_intact = is_intact || mutated!(LossIgnored);
+        let mut ledger = Self {
+            me,
+            members,
+            grants,
+            rows: rows.into_iter().map(of_me).collect(),
+            newest: BTreeMap::new(),
+            offers: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            open: BTreeSet::new(),
+            promised: BTreeMap::new(),
+            demand: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            distrusted: BTreeSet::new(),
+            forgotten_before: WallTime(0),
+            heard: (!is_intact).then(BTreeSet::new),
+            changes: Changes::default(),
+        };
+        for (job, mark) in marks {
+            ledger.put_mark(job, mark);
+        }
+        ledger.changes = Changes::default();
+        if !ledger.is_frozen() {
+            ledger.find_lost_holds();
+        }
+        ledger
+    }
+
+    /// The site.
+    pub fn me(&self) -> SiteId {
+        self.me
+    }
+
+    /// The allocations in force.
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    /// The allocations, to adopt more.
+    pub fn grants_mut(&mut self) -> &mut Grants {
+        &mut self.grants
+    }
+
+    /// The members, by a new charter.
+    pub fn set_members(&mut self, now: WallTime, members: BTreeSet<SiteId>) {
+        self.members = members;
+        self.thaw_if_heard(now);
+    }
+
+    /// What has changed since this was last asked.
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// A job's mark.
+    pub fn mark(&self, job: &JobKey) -> Option<&Mark> {
+        self.marks.get(job)
+    }
+
+    /// All marks.
+    pub fn marks(&self) -> impl Iterator<Item = (&JobKey, &Mark)> {
+        self.marks.iter()
+    }
+
+    /// This site's row for a slice.
+    pub fn own_row(&self, id: SliceId) -> Option<&Row> {
+        self.row_of(id, self.me)
+    }
+
+    /// This site's rows.
+    pub fn own_rows(&self) -> impl Iterator<Item = (SliceId, &Row)> {
+        let rows = self.rows.iter();
+        rows.filter_map(|(id, rows)| Some((*id, rows.get(&self.me)?)))
+    }
+
+    /// The row of any site for a slice, as it was received.
+    pub fn row_of(&self, id: SliceId, site: SiteId) -> Option<&Row> {
+        self.rows.get(&id)?.get(&site)
+    }
+
+    /// All rows of a slice.
+    pub fn rows(&self, id: SliceId) -> impl Iterator<Item = (SiteId, &Row)> {
+        let rows = self.rows.get(&id).into_iter().flatten();
+        rows.map(|(site, row)| (*site, row))
+    }
+
+    /// Whether the site's rights are frozen, because it may have lost counters.
+    pub fn is_frozen(&self) -> bool {
+        self.heard.is_some()
+    }
+
+    /// What the site could hold of a slice if it were live.
+    pub fn spendable(&self, id: SliceId) -> u64 {
+        match self.is_frozen() {
+            true => 0,
+            false => self.left(id),
+        }
+    }
+
+    /// What it could hold for an account now.
+    pub fn spendable_of(&self, account: &AccountPath, now: WallTime) -> u64 {
+        let live = self.grants.live(account, now).into_iter();
+        live.fold(0, |sum, id| sum.saturating_add(self.spendable(id)))
+    }
+
+    /// Forgets rows of slices that ended before `before` and hold nothing for anybody, and marks of jobs that
+    /// have ended and would have expired before it: what the site's history has passed over.
+    pub fn forget(&mut self, before: WallTime) {
+        self.forgotten_before = self.forgotten_before.max(before);
+        let known = self.rows.keys().copied();
+        let past: Vec<SliceId> = known.filter(|id| self.is_past(*id)).collect();
+        for id in past {
+            self.rows.remove(&id);
+            self.offers.values_mut().for_each(|of| _ = of.remove(&id));
+        }
+        self.marks.retain(|_, mark| {
+            let is_open = mark.state == State::Held || !mark.parts.is_empty() || mark.pending.0 > 0;
+            is_open || mark.until >= before
+        });
+    }
+}
+
+/// The parts.
+impl Ledger {
+    /// What is left of the site's rights by its own counters.
+    fn left(&self, id: SliceId) -> u64 {
+        let granted = self.grants.initial(id, self.me);
+        self.own_row(id)
+            .map_or(granted, |row| row.spendable(granted))
+    }
+
+    /// Whether a slice is forgotten: it ended long ago, and nothing of it is held or owed here.
+    fn is_past(&self, id: SliceId) -> bool {
+        let own = self.own_row(id);
+        let is_open = own.is_some_and(|own| own.held() > 0 || own.overdraft() > 0);
+        let slice = self.grants.slice(id);
+        !is_open && slice.is_some_and(|slice| slice.end < self.forgotten_before)
+    }
+
+    /// Lets a counter of the site's own grow.
+    fn add(&mut self, id: SliceId, cell: Cell, amount: u64) {
+        if amount > 0 {
+            let row = self.rows.entry(id).or_default().entry(self.me).or_default();
+            row.add(cell, amount);
+            self.changes.rows.insert(id);
+        }
+    }
+
+    fn get(&self, id: SliceId, cell: Cell) -> u64 {
+        self.own_row(id).map_or(0, |row| row.get(cell))
+    }
+
+    fn put_mark(&mut self, job: JobKey, mark: Mark) {
+        if let Some(before) = self.marks.get(&job) {
+            let promised = before.promised();
+            if let Some(all) = self.promised.get_mut(&before.account) {
+                *all = all.saturating_sub(promised);
+            }
+            self.open.remove(&(before.until, job.clone()));
+        }
+        if mark.state == State::Held {
+            self.open.insert((mark.until, job.clone()));
+        }
+        let all = self.promised.entry(mark.account.clone()).or_default();
+        *all = all.saturating_add(mark.promised());
+        self.changes.marks.insert(job.clone());
+        self.marks.insert(job, mark);
+    }
+}

@@ -1,0 +1,177 @@
+//! Rights move: a site that is about to run out asks, and one that has more than it needs sends.
+//!
+//! A request says how much the asker has taken from the asked so far. What was sent and not taken is on the way
+//! and counts as given, so a request that is repeated, or overtaken by its answer, moves nothing twice; no
+//! number has to be drawn or remembered.
+//!
+//! Invariant: a site sends only what is left of its rights; what it wants to have in hand itself, and a floor,
+//! stay, and crumbs are not sent.
+
+use std::cmp::Reverse;
+
+use fairmesh_model::{AccountPath, CoreMillis, SiteId, WallTime, mutant};
+use serde::{Deserialize, Serialize};
+
+use super::Ledger;
+use crate::grants::SliceId;
+use crate::row::{Cell, Row};
+use crate::slices::divide;
+
+/// Sites that are asked at once for one account.
+const ASKED_MAX: usize = 2;
+
+/// Of what a slice grants a site on average: what a site keeps for itself whatever others want.
+const FLOOR_PERCENT: u64 = 5;
+
+/// Of the same: the least that is sent, unless less is wanted.
+const STEP_PERCENT: u64 = 1;
+
+/// A request for rights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Want {
+    /// Of which slice.
+    pub slice: SliceId,
+    /// How much.
+    pub amount: CoreMillis,
+    /// What the asker has taken of that slice from the asked, ever.
+    pub taken: CoreMillis,
+}
+
+impl Ledger {
+    /// Whom to ask for what, of accounts of which the site has less in hand than half of what it wants to.
+    pub fn wants(&mut self, now: WallTime) -> Vec<(SiteId, Want)> {
+        let accounts: Vec<AccountPath> = self.demand.keys().cloned().collect();
+        let mut wants = Vec::new();
+        for account in accounts {
+            let target = self.target(&account, now);
+            let spendable = self.spendable_of(&account, now);
+            if spendable < target / 2 {
+                wants.extend(self.ask(now, &account, CoreMillis(target - spendable)));
+            }
+        }
+        wants
+    }
+
+    /// Whom to ask for so much of an account: of the slice that ends first those that have most left of it.
+    pub fn ask(
+        &self,
+        now: WallTime,
+        account: &AccountPath,
+        amount: CoreMillis,
+    ) -> Vec<(SiteId, Want)> {
+        let mut wants = Vec::new();
+        let mut left = amount.0;
+        if self.is_frozen() {
+            return wants;
+        }
+        for slice in self.grants.live(account, now) {
+            let mut others = self.others_with_rights(slice);
+            others.sort_by_key(|(site, surplus)| (Reverse(*surplus), *site));
+            for (site, surplus) in others {
+                if left == 0 || wants.len() == ASKED_MAX {
+                    return wants;
+                }
+                let taken = CoreMillis(self.get(slice, Cell::Taken(site)));
+                wants.push((
+                    site,
+                    Want {
+                        slice,
+                        amount: CoreMillis(left),
+                        taken,
+                    },
+                ));
+                left = left.saturating_sub(surplus);
+            }
+        }
+        wants
+    }
+
+    /// Sends a member rights that it asks for, if there are any to spare; how much.
+    pub fn give(&mut self, now: WallTime, to: SiteId, want: &Want) -> CoreMillis {
+        let Want {
+            slice: id,
+            amount,
+            taken,
+        } = *want;
+        let terms = self.grants.get(id.allocation).zip(self.grants.slice(id));
+        let Some((terms, slice)) = terms.filter(|_| self.may_send(id, to)) else {
+            return CoreMillis(0);
+        };
+        if now < slice.start || now >= slice.end {
+            return CoreMillis(0);
+        }
+        let per_site = slice.amount.0 / u64::try_from(terms.split.len()).unwrap_or(u64::MAX).max(1);
+        let (floor, step) = (
+            per_site / 100 * FLOOR_PERCENT,
+            per_site / 100 * STEP_PERCENT,
+        );
+        let account = terms.path.clone();
+        let keeps = self.target(&account, now).max(floor);
+        let spare = self.spendable_of(&account, now).saturating_sub(keeps);
+        let spare = mutant!(SentUnchecked, spare.min(self.spendable(id)), u64::MAX);
+        let on_the_way = self.get(id, Cell::Sent(to)).saturating_sub(taken.0);
+        let on_the_way = mutant!(RepeatsServed, on_the_way, 0);
+        let wanted = amount.0.saturating_sub(on_the_way);
+        let given = wanted.min(spare);
+        if given < step.min(wanted) {
+            return CoreMillis(0);
+        }
+        self.send(id, to, given);
+        CoreMillis(given)
+    }
+
+    /// Sends all that is left of slices that have not ended to the other sites, as these hold it to begin with:
+    /// before the site leaves the VO, or is drained. How much went.
+    pub fn drain(&mut self, now: WallTime) -> CoreMillis {
+        let paths = self
+            .grants
+            .paths()
+            .flat_map(|path| self.grants.slices_of(path));
+        let to_come = paths.filter(|(_, slice)| now < slice.end);
+        let slices: Vec<SliceId> = to_come.map(|(id, _)| id).collect();
+        let mut gone = CoreMillis(0);
+        for id in slices {
+            let others = self
+                .grants
+                .initial_sites(id)
+                .filter(|(site, _)| self.may_send(id, *site));
+            for (to, amount) in divide(self.spendable(id), &others.collect()) {
+                self.send(id, to, amount);
+                gone = gone.plus(CoreMillis(amount));
+            }
+        }
+        gone
+    }
+
+    fn send(&mut self, id: SliceId, to: SiteId, amount: u64) {
+        self.add(id, Cell::Sent(to), amount);
+    }
+
+    /// Whether rights of a slice may go to `to` at all. A counter that is full counts no more.
+    fn may_send(&self, id: SliceId, to: SiteId) -> bool {
+        let own = self.own_row(id);
+        let has_room = own.is_none_or(|own| {
+            own.has_room_for(Cell::Sent(to)) && own.get(Cell::Sent(to)) < u64::MAX / 2
+        });
+        to != self.me && self.members.contains(&to) && !self.is_frozen() && has_room
+    }
+
+    fn target(&mut self, account: &AccountPath, now: WallTime) -> u64 {
+        let demand = self.demand.get_mut(account);
+        demand.map_or(0, |demand| demand.target(now))
+    }
+
+    /// What other members have left of a slice, as far as is known.
+    fn others_with_rights(&self, id: SliceId) -> Vec<(SiteId, u64)> {
+        let others = self.members.iter().filter(|site| **site != self.me);
+        let left = |site: &SiteId| {
+            let granted = self.grants.initial(id, *site);
+            let row = self.row_of(id, *site);
+            (
+                *site,
+                row.map_or(granted, |row: &Row| row.spendable(granted)),
+            )
+        };
+        others.map(left).filter(|(_, left)| *left > 0).collect()
+    }
+}

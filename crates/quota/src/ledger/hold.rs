@@ -1,0 +1,337 @@
+//! Before a job runs: what it may cost is held, or what becomes of it is decided.
+//!
+//! Invariant: a hold consists of parts of slices that were live when they were taken and sums up to what the job
+//! may cost; a hold that cannot be replaced by a larger one stays as it is; what is refused leaves nothing.
+
+use fairmesh_model::{
+    AccountPath, Allocation, AllocationId, CoreMillis, Factor, JobKey, QuotaMode, WallTime, mutant,
+    mutated,
+};
+
+use super::Ledger;
+use crate::decision::{Case, decide};
+use crate::grants::SliceId;
+use crate::mark::{Answer, Decider, Mark, Part, State, Verdict, split, sum};
+use crate::message::{Shortage, core_hours};
+use crate::price;
+use crate::row::Cell;
+use crate::slices::divide;
+
+/// A job that wants to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldRequest {
+    /// Which.
+    pub job: JobKey,
+    /// Whose, as a path in the VO.
+    pub user: AccountPath,
+    /// The account that the user named.
+    pub account: Option<AccountPath>,
+    /// What it would be charged at the usual price if it ran as long as it asked to.
+    pub charge: CoreMillis,
+    /// Its price.
+    pub price: Factor,
+    /// When its hold expires unless somebody speaks of it.
+    pub until: WallTime,
+    /// The owner's own mode.
+    pub owner: Option<QuotaMode>,
+    /// The owner exempts the user, his group or the queue.
+    pub is_exempt: bool,
+    /// Rights could come, and the scheduler can hold the job until they do.
+    pub may_wait: bool,
+    /// The machines that it asks for would stand idle.
+    pub is_idle: bool,
+}
+
+impl Ledger {
+    /// Holds what a job may cost. Asked again it gives the same answer; asked for another amount while the hold
+    /// is open, it replaces the hold or leaves it.
+    pub fn hold(&mut self, now: WallTime, request: &HoldRequest) -> Answer {
+        let known = self.marks.get(&request.job);
+        if let Some(ended) = known.filter(|mark| mark.state != State::Held) {
+            return Answer::of(ended);
+        }
+        // Its counters are not to be trusted yet, so a hold that is open stays as it is.
+        if let Some(open) = known.filter(|mark| self.is_frozen() && !mark.parts.is_empty()) {
+            return Answer::of(open);
+        }
+        if request.is_exempt || self.grants.iter().next().is_none() {
+            return self.exempt(request);
+        }
+        let account = match self.account_of(now, request) {
+            Ok(account) => account,
+            Err(message) => return self.decide_without_credit(request, message),
+        };
+        let (id, terms) = self
+            .grants
+            .terms(&account, now)
+            .expect("an account has an allocation");
+        let terms = terms.clone();
+        let amount = price::hold(request.charge, terms.hold_factor, request.price);
+        if let Some(most) = terms
+            .hold_max
+            .filter(|most| amount > *most && !mutated!(HoldsUnbounded))
+        {
+            let message = format!(
+                "{account}: this job needs {} core-hours, and one job may hold {} at most",
+                core_hours(amount),
+                core_hours(most)
+            );
+            return refused(
+                request,
+                Some(account),
+                Decider::Allocation(id),
+                amount,
+                message,
+            );
+        }
+        self.demand
+            .entry(account.clone())
+            .or_default()
+            .note(now, amount.0);
+        self.hold_amount(now, request, (id, &terms), account, amount)
+    }
+
+    fn hold_amount(
+        &mut self,
+        now: WallTime,
+        request: &HoldRequest,
+        (id, terms): (AllocationId, &Allocation),
+        account: AccountPath,
+        amount: CoreMillis,
+    ) -> Answer {
+        let known = self
+            .marks
+            .get(&request.job)
+            .filter(|mark| mark.account == account);
+        if let Some(same) =
+            known.filter(|mark| (mark.amount, mark.price) == (amount, request.price))
+        {
+            let mark = Mark {
+                until: same.until.max(request.until),
+                ..same.clone()
+            };
+            let answer = Answer::of(&mark);
+            self.put_mark(request.job.clone(), mark);
+            return answer;
+        }
+        let (mut parts, _) =
+            known.map_or_else(Default::default, |mark| split(&mark.parts, amount.0));
+        let fresh = self.take(&account, amount.0 - sum(&parts).0, now);
+        parts.extend(fresh);
+        let short = amount.minus(sum(&parts));
+        let (verdict, by) = match short {
+            CoreMillis(0) => (Verdict::Granted, Decider::Allocation(id)),
+            short => decide(&self.case(request, (id, terms), &account, short)),
+        };
+        if !verdict.runs() {
+            return Answer {
+                verdict,
+                by: Some(by),
+                parts: Vec::new(),
+                short,
+                price: request.price,
+                message: Some(self.shortage(now, &account, amount)),
+                account: Some(account),
+            };
+        }
+        if verdict == Verdict::Idle {
+            parts.clear();
+        }
+        self.put_hold(request, account, (verdict, by), amount, parts)
+    }
+
+    /// Puts a hold in place of the one that is there, if any: rights of the old one that the new one lacks are
+    /// freed, and those that it has beyond are held.
+    fn put_hold(
+        &mut self,
+        request: &HoldRequest,
+        account: AccountPath,
+        (verdict, by): (Verdict, Decider),
+        amount: CoreMillis,
+        parts: Vec<Part>,
+    ) -> Answer {
+        let old = self.marks.get(&request.job).map(|mark| mark.parts.clone());
+        let of = |parts: &[Part], id: SliceId| -> u64 {
+            parts
+                .iter()
+                .filter(|part| part.slice == id)
+                .map(|part| part.amount.0)
+                .sum()
+        };
+        let old = old.unwrap_or_default();
+        let mut slices: Vec<SliceId> = parts.iter().chain(&old).map(|part| part.slice).collect();
+        slices.sort_unstable();
+        slices.dedup();
+        for id in slices {
+            let (before, after) = (of(&old, id), of(&parts, id));
+            self.add(id, Cell::Held, after.saturating_sub(before));
+            let back = mutant!(ReplacedHoldKept, before.saturating_sub(after), 0);
+            self.free(Part {
+                slice: id,
+                amount: CoreMillis(back),
+            });
+        }
+        let mark = Mark {
+            state: State::Held,
+            account,
+            verdict,
+            by: Some(by),
+            amount,
+            parts,
+            price: request.price,
+            until: request.until,
+            used: Vec::new(),
+            overdraft: None,
+            pending: CoreMillis(0),
+        };
+        let answer = Answer::of(&mark);
+        if !mutated!(HoldUnmarked) {
+            self.put_mark(request.job.clone(), mark);
+        }
+        answer
+    }
+
+    /// Parts of live slices, the one that ends first first, that make up `need`, or all there is.
+    fn take(&self, account: &AccountPath, need: u64, now: WallTime) -> Vec<Part> {
+        let mut left = need;
+        let mut parts = Vec::new();
+        for slice in self.grants.live(account, now) {
+            // A counter that is full holds no more.
+            let room = u64::MAX - self.get(slice, Cell::Held);
+            let amount = left.min(self.spendable(slice)).min(room);
+            let amount = mutant!(HeldUnchecked, amount, left);
+            if amount > 0 {
+                left -= amount;
+                parts.push(Part {
+                    slice,
+                    amount: CoreMillis(amount),
+                });
+            }
+        }
+        parts
+    }
+
+    /// Gives back what is held, as far as the counters say that it is: a mark that an old store brought back may
+    /// stand for a hold that has ended since.
+    pub(super) fn free(&mut self, part: Part) {
+        let held = self.own_row(part.slice).map_or(0, |row| row.held());
+        self.add(part.slice, Cell::Freed, part.amount.0.min(held));
+    }
+
+    /// The account that a job spends: the one named, or the deepest above its user with anything left here.
+    fn account_of(&self, now: WallTime, request: &HoldRequest) -> Result<AccountPath, String> {
+        let user = &request.user;
+        let mut accounts = self.grants.accounts(user);
+        if let Some(named) = &request.account {
+            let found = accounts.find(|account| account == named);
+            return found.ok_or_else(|| format!("{named}: no allocation that {user} may spend"));
+        }
+        let accounts: Vec<AccountPath> = accounts.collect();
+        // One that was exempt, or that no allocation covered, has none of these.
+        let known = self.marks.get(&request.job);
+        if let Some(mark) = known.filter(|mark| accounts.contains(&mark.account)) {
+            return Ok(mark.account.clone());
+        }
+        let mut with_rights = accounts
+            .iter()
+            .filter(|account| self.spendable_of(account, now) > 0);
+        let account = with_rights.next().or(accounts.first()).cloned();
+        account.ok_or_else(|| format!("{user}: no allocation covers it"))
+    }
+
+    fn case(
+        &self,
+        request: &HoldRequest,
+        (id, terms): (AllocationId, &Allocation),
+        account: &AccountPath,
+        short: CoreMillis,
+    ) -> Case {
+        // Each site may owe its part of what all may, so no site has to ask the others.
+        let most = divide(terms.overdraft_max.0, &terms.split);
+        let of_old = self.marks.get(&request.job).map_or(0, Mark::promised);
+        let promised = self
+            .promised
+            .get(account)
+            .copied()
+            .unwrap_or(0)
+            .saturating_sub(of_old);
+        Case {
+            is_exempt: request.is_exempt,
+            owner: request.owner,
+            allocation: Some((id, terms.mode)),
+            may_wait: request.may_wait,
+            is_idle: request.is_idle,
+            short,
+            overdraft: CoreMillis(promised.saturating_add(self.owed(account))),
+            overdraft_max: CoreMillis(most.get(&self.me).copied().unwrap_or(0)),
+        }
+    }
+
+    fn exempt(&mut self, request: &HoldRequest) -> Answer {
+        let by = if request.is_exempt {
+            Decider::Owner
+        } else {
+            Decider::Vo
+        };
+        let account = request
+            .account
+            .clone()
+            .unwrap_or_else(|| request.user.clone());
+        self.put_hold(
+            request,
+            account,
+            (Verdict::Exempt, by),
+            CoreMillis(0),
+            Vec::new(),
+        )
+    }
+
+    fn decide_without_credit(&mut self, request: &HoldRequest, message: String) -> Answer {
+        let case = Case {
+            owner: request.owner,
+            is_idle: request.is_idle,
+            ..Case::default()
+        };
+        let (verdict, by) = decide(&case);
+        if !verdict.runs() {
+            return refused(request, None, by, request.charge, message);
+        }
+        let account = request.user.clone();
+        self.put_hold(request, account, (verdict, by), CoreMillis(0), Vec::new())
+    }
+
+    /// What a user reads.
+    fn shortage(&self, now: WallTime, account: &AccountPath, needs: CoreMillis) -> String {
+        let totals = self.account_totals(account, now);
+        let slices = self.grants.slices_of(account).into_iter();
+        let to_come = slices.filter(|(_, slice)| now < slice.start);
+        let next = to_come.min_by_key(|(id, slice)| (slice.start, *id));
+        Shortage {
+            account,
+            here: if self.is_frozen() { 0 } else { totals.here },
+            in_vo: totals.spendable + totals.on_the_way,
+            on_the_way: totals.on_the_way,
+            needs,
+            next: next.map(|(_, slice)| (slice.amount, slice.start.since(now))),
+        }
+        .text()
+    }
+}
+
+fn refused(
+    request: &HoldRequest,
+    account: Option<AccountPath>,
+    by: Decider,
+    short: CoreMillis,
+    message: String,
+) -> Answer {
+    Answer {
+        verdict: Verdict::Refused,
+        by: Some(by),
+        account,
+        parts: Vec::new(),
+        short,
+        price: request.price,
+        message: Some(message),
+    }
+}

@@ -1,0 +1,144 @@
+//! What time brings: holds expire, overdrafts are settled, and frozen rights thaw.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{
+    AccountPath, CoreMillis, JobKey, Settlement, SiteId, WallTime, mutant, mutated,
+};
+
+use super::Ledger;
+use crate::grants::SliceId;
+use crate::mark::State;
+use crate::row::{Cell, Row};
+
+impl Ledger {
+    /// What is due: holds that nobody has spoken of are freed, and rights that are there again settle what is
+    /// owed.
+    pub fn tick(&mut self, now: WallTime) {
+        self.thaw_if_heard(now);
+        if self.is_frozen() {
+            return;
+        }
+        while let Some((until, job)) = self.open.first().cloned() {
+            if mutant!(HoldsNeverExpire, until > now, true) {
+                break;
+            }
+            self.end(&job, State::Expired);
+        }
+        let accounts: Vec<AccountPath> = self.grants.paths().cloned().collect();
+        for account in accounts {
+            self.settle(now, &account);
+        }
+    }
+
+    /// What the site's jobs of an account owe.
+    pub(super) fn owed(&self, account: &AccountPath) -> u64 {
+        let slices = self.grants.slices_of(account).into_iter();
+        let owed = slices.filter_map(|(id, _)| Some(self.own_row(id)?.overdraft()));
+        owed.fold(0, u64::saturating_add)
+    }
+
+    fn settle(&mut self, now: WallTime, account: &AccountPath) {
+        let terms = self.grants.terms(account, now);
+        if self.owed(account) == 0
+            || terms.is_none_or(|(_, terms)| terms.settle == Settlement::Manual)
+        {
+            return;
+        }
+        let slices = self.grants.slices_of(account);
+        for live in self.grants.live(account, now) {
+            for (owing, _) in &slices {
+                let owed = self.own_row(*owing).map_or(0, |row| row.overdraft());
+                let paid = owed.min(self.spendable(live));
+                self.add(live, Cell::Used, mutant!(SettledForNothing, paid, 0));
+                self.add(*owing, Cell::Settled, paid);
+            }
+        }
+    }
+
+    /// A member holds a head of this incarnation of this site, and this site has received every head that the
+    /// member holds, its own earlier ones among them. From then on the member takes nothing of what these had
+    /// sent ([`Ledger::receive`]).
+    pub fn hear(&mut self, now: WallTime, from: SiteId) {
+        if let Some(heard) = &mut self.heard {
+            heard.insert(from);
+            self.thaw_if_heard(now);
+        }
+    }
+
+    /// Everything that was published is back once every other member has been heard: what none of them holds
+    /// can have been spent by none of them.
+    pub(super) fn thaw_if_heard(&mut self, now: WallTime) {
+        let Some(heard) = &self.heard else {
+            return;
+        };
+        let mut others = self.members.iter().filter(|site| **site != self.me);
+        let is_enough = mutant!(
+            ThawedByOne,
+            others.all(|site| heard.contains(site)),
+            !heard.is_empty()
+        );
+        if !is_enough {
+            return;
+        }
+        self.heard = None;
+        self.recall_sent();
+        let is_due = |job: &JobKey| {
+            let mark = &self.marks[job];
+            mark.state != State::Held && (mark.pending.0 > 0 || !mark.parts.is_empty())
+        };
+        let due: Vec<JobKey> = self
+            .marks
+            .keys()
+            .filter(|job| is_due(job))
+            .cloned()
+            .collect();
+        for job in due {
+            let mut mark = self.marks[&job].clone();
+            if mutated!(PendingForgotten) {
+                mark.pending = CoreMillis(0);
+            }
+            self.close(now, &mut mark);
+            self.put_mark(job, mark);
+        }
+        self.find_lost_holds();
+        self.take_sent();
+    }
+
+    /// What another site says it has taken was sent, as far as there is something left: the head that said so may
+    /// have been lost by both. Whoever lies here takes from one that has lost its store, and gains nothing.
+    fn recall_sent(&mut self) {
+        let me = self.me;
+        let of_slice = |(id, rows): (&SliceId, &BTreeMap<SiteId, Row>)| -> Vec<_> {
+            let taken = rows
+                .iter()
+                .map(|(site, row)| (*id, *site, row.get(Cell::Taken(me))));
+            taken.filter(|(_, _, taken)| *taken > 0).collect()
+        };
+        let taken: Vec<_> = self.rows.iter().flat_map(of_slice).collect();
+        for (id, site, taken) in taken {
+            let unknown = taken.saturating_sub(self.get(id, Cell::Sent(site)));
+            let own = self.own_row(id);
+            let has_room = own.is_none_or(|own| own.has_room_for(Cell::Sent(site)));
+            let sent = if has_room {
+                unknown.min(self.left(id))
+            } else {
+                0
+            };
+            self.add(id, Cell::Sent(site), mutant!(TakenUnrecalled, sent, 0));
+        }
+    }
+
+    pub(super) fn find_lost_holds(&mut self) {
+        let mut known: BTreeMap<_, u64> = BTreeMap::new();
+        for part in self.marks.values().flat_map(|mark| &mark.parts) {
+            let sum = known.entry(part.slice).or_default();
+            *sum = sum.saturating_add(part.amount.0);
+        }
+        let lost = self.own_rows().map(|(id, row)| {
+            let known = known.get(&id).copied().unwrap_or(0);
+            (id, row.held().saturating_sub(known))
+        });
+        self.lost = lost.filter(|(_, lost)| *lost > 0).collect();
+    }
+}

@@ -1,0 +1,141 @@
+//! What other sites say, and how much of it counts.
+//!
+//! A right that was sent is taken once: the receiver counts, in its own row, how much of what a site has sent it
+//! has taken. It takes no more than the sender's row accounts for, by the sender's initial rights and by what
+//! others have sent it; and these must account for that in turn. So sites that invent rights for each other
+//! invent them for themselves only: what a coalition has sent to others is at most what it was granted and what
+//! others have sent to it.
+//!
+//! A site that has lost its store cannot know what it had sent by heads that nobody had received. So what counts
+//! as sent is what the heads of its newest incarnation say, and an older head that comes late says nothing.
+//!
+//! Invariant: rows never shrink; what was taken stays taken. What one that contradicts itself has sent before
+//! can be spent where it is, and is not taken from there by others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{Incarnation, SiteId, mutant, mutated};
+
+use super::Ledger;
+use crate::grants::SliceId;
+use crate::row::{Cell, Row};
+
+impl Ledger {
+    /// Rows of one head, checked and whole: all of them where it is the first of its incarnation, otherwise
+    /// those that differ from the head before. Of an incarnation before the newest one nothing counts any more.
+    /// A site's own come back after a loss, of any incarnation, until it thaws.
+    pub fn receive(
+        &mut self,
+        site: SiteId,
+        incarnation: Incarnation,
+        rows: impl IntoIterator<Item = (SliceId, Row)>,
+    ) {
+        if site == self.me && !self.is_frozen() {
+            return;
+        }
+        let newest = self.newest.entry(site).or_default();
+        if *newest < incarnation {
+            *newest = incarnation;
+            self.offers.remove(&site);
+        }
+        let is_late = *newest > incarnation && site != self.me;
+        if is_late && !mutated!(LateHeadsOffer) {
+            return;
+        }
+        for (id, row) in rows {
+            // Others forget in their own time.
+            if self.is_past(id) {
+                continue;
+            }
+            let sent = row.get(Cell::Sent(self.me));
+            if sent > 0 {
+                let offer = self.offers.entry(site).or_default().entry(id).or_default();
+                *offer = sent.max(*offer);
+            }
+            self.rows
+                .entry(id)
+                .or_default()
+                .entry(site)
+                .or_default()
+                .join(row);
+            if site == self.me {
+                self.changes.rows.insert(id);
+            }
+        }
+        self.take_sent();
+    }
+
+    /// A site has signed two heads that contradict each other: nothing that it sends is taken any more.
+    pub fn distrust(&mut self, site: SiteId) {
+        self.distrusted.insert(site);
+    }
+
+    /// Takes what others have sent and account for.
+    pub(super) fn take_sent(&mut self) {
+        if self.is_frozen() {
+            return;
+        }
+        let offers = self.offers.iter();
+        let offers = offers.flat_map(|(site, of)| of.iter().map(|(id, sent)| (*id, *site, *sent)));
+        let more = |(id, site, sent): (SliceId, SiteId, u64)| {
+            let more = sent.saturating_sub(self.get(id, Cell::Taken(site)));
+            let more = mutant!(TakenAgain, more, sent);
+            (more > 0 && self.grants.slice(id).is_some()).then_some((id, site, more))
+        };
+        let offers: Vec<_> = offers.filter_map(more).collect();
+        let mut sound: BTreeMap<SliceId, BTreeSet<SiteId>> = BTreeMap::new();
+        for (id, site, more) in offers {
+            let sound = sound.entry(id).or_insert_with(|| self.sound_sites(id));
+            let has_room = self
+                .own_row(id)
+                .is_none_or(|own| own.has_room_for(Cell::Taken(site)));
+            if has_room && (sound.contains(&site) || mutated!(LiarsBelieved)) {
+                self.add(id, Cell::Taken(site), more);
+            }
+        }
+    }
+
+    /// The sites whose rows for a slice account for what they have sent: the largest set in which everybody
+    /// does so by what those in the set have sent him.
+    fn sound_sites(&self, id: SliceId) -> BTreeSet<SiteId> {
+        let rows: BTreeMap<SiteId, &Row> = self.rows(id).collect();
+        let trusted = rows.keys().filter(|site| !self.distrusted.contains(site));
+        let mut sound: BTreeSet<SiteId> = trusted.copied().collect();
+        loop {
+            let incoming = |site: SiteId, row: &Row| -> u128 {
+                let taken = row.cells().filter_map(|(cell, amount)| match cell {
+                    Cell::Taken(from) if sound.contains(&from) => {
+                        let sent = rows[&from].get(Cell::Sent(site));
+                        Some(u128::from(mutant!(
+                            SendersUnasked,
+                            amount.min(sent),
+                            amount
+                        )))
+                    }
+                    _ => None,
+                });
+                taken.sum()
+            };
+            let accounts = |site: &SiteId| {
+                let row = rows[site];
+                let granted = self.grants.initial(id, *site);
+                let has = u128::from(granted)
+                    + incoming(*site, row)
+                    + u128::from(row.get(Cell::Returned));
+                let gone = row.sent() + u128::from(row.get(Cell::Used)) + u128::from(row.held());
+                gone <= has
+            };
+            let unsound: Vec<SiteId> = sound
+                .iter()
+                .filter(|site| !accounts(site))
+                .copied()
+                .collect();
+            if unsound.is_empty() {
+                return sound;
+            }
+            unsound.iter().for_each(|site| {
+                sound.remove(site);
+            });
+        }
+    }
+}

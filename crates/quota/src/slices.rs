@@ -1,0 +1,163 @@
+//! What an authority writes into an allocation: its amount cut into slices, and its split among sites.
+//!
+//! Invariant: the parts of an amount are within one unit of each other (or of their weights) and sum up to it.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{
+    AllocationSlice, Charter, CoreMillis, Millis, Share, SiteId, WallTime, mutant,
+};
+
+/// From when to when an amount is granted, in how many slices, and how long what is left of one lives on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Period {
+    /// The first moment.
+    pub from: WallTime,
+    /// The first moment after it.
+    pub until: WallTime,
+    /// Slices, at least 1.
+    pub slices: u32,
+    /// How long after its end a slice can still be spent.
+    pub grace: Millis,
+}
+
+/// Slice k can be spent in the k-th part of the period: use it or lose it.
+pub fn windows(amount: CoreMillis, period: Period) -> Vec<AllocationSlice> {
+    cut(amount, period, |k| border(period, k - 1))
+}
+
+/// Slice k can be spent from the beginning to the end of the k-th part: all may be spent early, and what is
+/// not spent in time goes.
+pub fn expiring(amount: CoreMillis, period: Period) -> Vec<AllocationSlice> {
+    cut(amount, period, |_| period.from)
+}
+
+/// Weights of a split by capacity: the cores of each member.
+pub fn by_capacity(charter: &Charter) -> BTreeMap<SiteId, u64> {
+    let members = charter.sites.iter();
+    members
+        .map(|member| (member.site, u64::from(member.cores)))
+        .collect()
+}
+
+/// Weights by which `site` keeps the part `kept` and the others share the rest as `weights` say.
+///
+/// # Panics
+/// Where `weights` sum up to more than 2^32: they are numbers of cores, or of sites.
+pub fn with_reserve(
+    weights: &BTreeMap<SiteId, u64>,
+    site: SiteId,
+    kept: Share,
+) -> BTreeMap<SiteId, u64> {
+    let others = || weights.iter().filter(|(other, _)| **other != site);
+    let sum: u64 = others().map(|(_, weight)| *weight).sum();
+    assert!(sum <= 1 << 32, "weights are numbers of cores");
+    // kept : (1 − kept) = reserve : sum × (1 − kept), in units of 10^-9 of a weight.
+    let (kept, rest) = (
+        u64::from(kept.units()),
+        u64::from(Share::ONE - kept.units()),
+    );
+    let mut split: BTreeMap<SiteId, u64> = others()
+        .map(|(other, weight)| (*other, weight * rest))
+        .collect();
+    split.insert(site, if sum == 0 { 1 } else { sum * kept });
+    split
+}
+
+/// An amount divided by weights: whole units first, then one each to the largest remainders (of equal ones, to
+/// the lowest site). All of it goes to somebody where any weight is above 0.
+pub fn divide(amount: u64, weights: &BTreeMap<SiteId, u64>) -> BTreeMap<SiteId, u64> {
+    let sum: u128 = weights.values().map(|weight| u128::from(*weight)).sum();
+    if sum == 0 {
+        return BTreeMap::new();
+    }
+    let product = |weight: u64| u128::from(amount) * u128::from(weight);
+    let whole = |weight| u64::try_from(product(weight) / sum).expect("a part of the amount");
+    let mut parts: BTreeMap<SiteId, u64> = weights
+        .iter()
+        .map(|(site, weight)| (*site, whole(*weight)))
+        .collect();
+    let left = amount - parts.values().sum::<u64>();
+    let mut sites: Vec<SiteId> = weights.keys().copied().collect();
+    sites.sort_by_key(|site| (std::cmp::Reverse(product(weights[site]) % sum), *site));
+    for (_, site) in (0..mutant!(RemaindersTwice, left, 2 * left)).zip(sites) {
+        *parts.entry(site).or_default() += 1;
+    }
+    parts
+}
+
+fn cut(
+    amount: CoreMillis,
+    period: Period,
+    start: impl Fn(u64) -> WallTime,
+) -> Vec<AllocationSlice> {
+    let n = u64::from(period.slices.max(1));
+    let up_to = |k: u64| u128::from(amount.0) * u128::from(k) / u128::from(n);
+    let slice = |k: u64| AllocationSlice {
+        amount: CoreMillis(u64::try_from(up_to(k) - up_to(k - 1)).expect("a part of the amount")),
+        start: start(k),
+        end: border(period, k).after(period.grace),
+    };
+    (1..=n).map(slice).collect()
+}
+
+/// The end of the k-th part of the period.
+fn border(period: Period, k: u64) -> WallTime {
+    let length = u128::from(period.until.since(period.from).0);
+    let part = length * u128::from(k) / u128::from(period.slices.max(1));
+    period
+        .from
+        .after(Millis(u64::try_from(part).expect("a part of the period")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(number: u8) -> SiteId {
+        SiteId::from_bytes([number; 32])
+    }
+
+    #[test]
+    fn slices_sum_up_and_lie_as_their_kind_says() {
+        let period = Period {
+            from: WallTime(100),
+            until: WallTime(400),
+            slices: 3,
+            grace: Millis(10),
+        };
+        let shape = |slices: Vec<AllocationSlice>| {
+            let shape = |slice: &AllocationSlice| (slice.amount.0, slice.start.0, slice.end.0);
+            slices.iter().map(shape).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            shape(windows(CoreMillis(1_000), period)),
+            [(333, 100, 210), (333, 200, 310), (334, 300, 410)]
+        );
+        assert_eq!(
+            shape(expiring(CoreMillis(1_000), period)),
+            [(333, 100, 210), (333, 100, 310), (334, 100, 410)]
+        );
+    }
+
+    #[test]
+    fn a_split_gives_all_away_by_largest_remainders() {
+        let weights = |parts: &[u64]| (1..).map(site).zip(parts.iter().copied()).collect();
+        for (amount, split, expected) in [
+            (100, vec![1, 1, 1], vec![34, 33, 33]),
+            (10, vec![6, 3, 1], vec![6, 3, 1]),
+            (7, vec![5, 3, 0], vec![4, 3, 0]),
+            (u64::MAX, vec![1, 0], vec![u64::MAX, 0]),
+        ] {
+            let parts = divide(amount, &weights(&split));
+            assert_eq!(parts.into_values().collect::<Vec<_>>(), expected);
+        }
+        let reserve = with_reserve(
+            &weights(&[10, 20, 30]),
+            site(1),
+            Share::from_percent(50).expect("at most 100"),
+        );
+        let parts = divide(1_000, &reserve);
+        assert_eq!(parts.into_values().collect::<Vec<_>>(), [500, 200, 300]);
+    }
+}

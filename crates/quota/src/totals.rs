@@ -1,0 +1,105 @@
+//! What became of a slice, as one site knows it.
+//!
+//! Invariant: where all rows are known, granted = used + held + spendable + perished + on the way. What is on
+//! the way here may have been taken there already, so a view that lags says too little or too much of it; what
+//! a site may spend never depends on that.
+
+use fairmesh_model::{AccountPath, WallTime};
+
+use crate::grants::SliceId;
+use crate::ledger::Ledger;
+use crate::row::{Cell, Row};
+
+/// Core-milliseconds of a slice, or of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// What the authority granted.
+    pub granted: u128,
+    /// Charged, and not given back.
+    pub used: u128,
+    /// Held for jobs.
+    pub held: u128,
+    /// Left, at all sites; of slices that have begun and not ended.
+    pub spendable: u128,
+    /// Of that, at this site.
+    pub here: u128,
+    /// Left, of slices that have not begun.
+    pub to_come: u128,
+    /// Left when its slice ended.
+    pub perished: u128,
+    /// Sent, and not taken yet.
+    pub on_the_way: u128,
+    /// Charged beyond all this, and not settled.
+    pub overdraft: u128,
+}
+
+impl Totals {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            granted: self.granted + other.granted,
+            used: self.used + other.used,
+            held: self.held + other.held,
+            spendable: self.spendable + other.spendable,
+            here: self.here + other.here,
+            to_come: self.to_come + other.to_come,
+            perished: self.perished + other.perished,
+            on_the_way: self.on_the_way + other.on_the_way,
+            overdraft: self.overdraft + other.overdraft,
+        }
+    }
+}
+
+impl Ledger {
+    /// What became of one slice.
+    pub fn slice_totals(&self, id: SliceId, now: WallTime) -> Totals {
+        let Some(slice) = self.grants().slice(id) else {
+            return Totals::default();
+        };
+        let mut totals = Totals {
+            granted: u128::from(slice.amount.0),
+            ..Totals::default()
+        };
+        let empty = Row::default();
+        let initial = self.grants().initial_sites(id).map(|(site, _)| site);
+        let mut sites: Vec<_> = self.rows(id).map(|(site, _)| site).chain(initial).collect();
+        sites.sort_unstable();
+        sites.dedup();
+        let row = |site| self.row_of(id, site).unwrap_or(&empty);
+        let mut left = 0;
+        for site in sites {
+            let own = row(site);
+            let spendable = u128::from(own.spendable(self.grants().initial(id, site)));
+            totals.used += u128::from(own.used());
+            totals.held += u128::from(own.held());
+            totals.overdraft += u128::from(own.overdraft());
+            left += spendable;
+            if site == self.me() {
+                totals.here = spendable;
+            }
+            totals.on_the_way += own.cells().fold(0, |sum, (cell, amount)| match cell {
+                Cell::Sent(to) => {
+                    let taken = row(to).get(Cell::Taken(site));
+                    sum + u128::from(amount.saturating_sub(taken))
+                }
+                _ => sum,
+            });
+        }
+        let of_time = match (now < slice.start, now < slice.end) {
+            (true, _) => &mut totals.to_come,
+            (_, true) => &mut totals.spendable,
+            (_, false) => &mut totals.perished,
+        };
+        *of_time = left;
+        if now < slice.start || now >= slice.end {
+            totals.here = 0;
+        }
+        totals
+    }
+
+    /// What became of all slices of a path.
+    pub fn account_totals(&self, path: &AccountPath, now: WallTime) -> Totals {
+        let slices = self.grants().slices_of(path).into_iter();
+        let totals = slices.map(|(id, _)| self.slice_totals(id, now));
+        totals.fold(Totals::default(), Totals::plus)
+    }
+}

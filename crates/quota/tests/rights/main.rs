@@ -1,0 +1,106 @@
+//! Rights, alone and in a Grid whose messages are lost, repeated and late, and whose disks are torn, restored
+//! and wiped.
+
+mod grid;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod play;
+mod properties;
+mod worked;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{
+    AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, JobKey, QuotaMode, Role,
+    Settlement, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
+};
+use fairmesh_quota::{Grants, HoldRequest, SliceId};
+
+fn site(number: u8) -> SiteId {
+    SiteId::from_bytes([number; 32])
+}
+
+fn path(text: &str) -> AccountPath {
+    AccountPath::parse(text).expect("valid")
+}
+
+/// Credit of `/P-A1` for everybody below it.
+fn allocation(slices: Vec<AllocationSlice>, split: &[u64]) -> Allocation {
+    Allocation {
+        vo: VoId::from_bytes([7; 32]),
+        path: path("/P-A1"),
+        version: 1,
+        id: None,
+        issued: WallTime(1),
+        expires: WallTime(u64::MAX),
+        slices,
+        split: (0..).map(site).zip(split.iter().copied()).collect(),
+        members: BTreeSet::new(),
+        mode: Some(QuotaMode::Strict),
+        overdraft_max: CoreMillis(0),
+        settle: Settlement::Next,
+        hold_max: None,
+        hold_factor: Factor::ONE,
+        fee: Factor::from_millionths(0),
+    }
+}
+
+fn slice(amount: u64, start: u64, end: u64) -> AllocationSlice {
+    AllocationSlice {
+        amount: CoreMillis(amount),
+        start: WallTime(start),
+        end: WallTime(end),
+    }
+}
+
+fn verified(body: Allocation) -> Verified<Allocation> {
+    let key = SigningKey::from_secret(&[9; 32]);
+    let role = Role::single(key.key_id());
+    let signed = Signed::sign(body, &[&key]).expect("a valid allocation");
+    signed.verify(&[&role]).expect("signed by its role")
+}
+
+/// The allocations in force, and the slices of the first.
+fn grants(bodies: Vec<Allocation>) -> (Grants, Vec<SliceId>) {
+    let mut grants = Grants::default();
+    let documents: Vec<_> = bodies.into_iter().map(verified).collect();
+    for document in &documents {
+        grants.adopt(document).expect("nothing else is in force");
+    }
+    let allocation = documents[0].hash().into();
+    let slices = (0..).zip(&documents[0].body().slices);
+    let slices = slices
+        .map(|(index, _)| SliceId { allocation, index })
+        .collect();
+    (grants, slices)
+}
+
+fn job(number: u8) -> JobKey {
+    JobKey {
+        cluster: "c".to_owned(),
+        job: number.to_string(),
+        instance: 0,
+    }
+}
+
+/// A job of a member of `/P-A1` that may cost `charge`.
+fn request(number: u8, charge: u64) -> HoldRequest {
+    HoldRequest {
+        job: job(number),
+        user: path("/P-A1/U-A11"),
+        account: None,
+        charge: CoreMillis(charge),
+        price: Factor::ONE,
+        until: WallTime(u64::MAX),
+        owner: None,
+        is_exempt: false,
+        may_wait: false,
+        is_idle: false,
+    }
+}
+
+fn members(count: u8) -> BTreeSet<SiteId> {
+    (0..count).map(site).collect()
+}
+
+type Rows = BTreeMap<SliceId, fairmesh_quota::Row>;

@@ -1,0 +1,78 @@
+//! Other VOs' policies that those of ours mount.
+//!
+//! A member of a VO that mounts another's policy holds that one's charters and policies: from `vos` where the
+//! site takes part in it, too, else from here. They travel with the documents of the VO that mounts them, among
+//! its members, and only as far as the other VO lets them (`VoPolicies::shown_to`). Nobody is asked for anything
+//! else of the other VO, and whoever is no member of the VO that mounts it is not answered at all.
+//!
+//! Invariant: what is shown is a function of the documents held; it is worked out anew when these, or the VOs
+//! that the site takes part in, change.
+//! Deliberately not here: where the entries go (`fairmesh_policy::compile`).
+
+use std::collections::BTreeSet;
+
+use fairmesh_model::{Charter, SharePolicy, Signed, VoId};
+use fairmesh_policy::{HighestSeen, VoPolicies};
+
+use crate::site::Site;
+use crate::vo::Vo;
+
+/// Most VOs that are read at a time and mounted no more: they are kept for when they are mounted again.
+const IDLE_MAX: usize = 64;
+
+impl Site {
+    /// Sees whose policies are mounted now, and what their readers may have.
+    pub(crate) fn follow_mounts(&mut self) {
+        let of = |vo: &Vo| vo.policies.mounted();
+        let mounted: BTreeSet<VoId> = self.vos.values().flat_map(of).collect();
+        for inner in &mounted {
+            if !self.vos.contains_key(inner) && !self.read.contains_key(inner) {
+                let left = self.left.get(inner).map(|vo| vo.policies.clone());
+                let unknown = || VoPolicies::restore(*inner, &HighestSeen::default(), []).0;
+                self.read.insert(*inner, left.unwrap_or_else(unknown));
+            }
+        }
+        let vos = &self.vos;
+        self.read.retain(|inner, _| !vos.contains_key(inner));
+        if self.read.len() > mounted.len() + IDLE_MAX {
+            self.read.retain(|inner, _| mounted.contains(inner));
+        }
+        for vo in self.vo_ids() {
+            let mounted = self.vos[&vo].policies.mounted();
+            let inner = mounted.iter().filter_map(|inner| self.policies_of(*inner));
+            let shown = inner.flat_map(|inner| inner.shown_to(vo)).collect();
+            let held = self.vos.get_mut(&vo).expect("it was listed");
+            held.show(shown);
+        }
+    }
+
+    /// The charters and policies of a VO, whether the site takes part in it or reads them alone.
+    pub(crate) fn policies_of(&self, vo: VoId) -> Option<&VoPolicies> {
+        let member = self.vos.get(&vo).map(|vo| &vo.policies);
+        member.or_else(|| self.read.get(&vo))
+    }
+
+    /// Which VO a document is of, if it is one whose policies `vo` mounts; that one itself, else.
+    pub(crate) fn vo_of_document(&self, vo: VoId, bytes: &[u8]) -> VoId {
+        let mounted = self.vos.get(&vo).map(|held| held.policies.mounted());
+        let mounted = mounted.filter(|mounted| !mounted.is_empty());
+        let of = mounted.and_then(|mounted| vo_named(bytes).filter(|of| mounted.contains(of)));
+        of.unwrap_or(vo)
+    }
+
+    /// Takes part from now on in a VO whose policies were only read: they are known already.
+    pub(crate) fn join_read(&mut self, vo: VoId, held: &mut Vo) {
+        let read = self.read.remove(&vo);
+        for (_, _, bytes) in read.iter().flat_map(VoPolicies::documents) {
+            // What is refused here its members bring.
+            let _ = held.adopt(bytes);
+        }
+    }
+}
+
+/// The VO that a document names.
+pub(crate) fn vo_named(bytes: &[u8]) -> Option<VoId> {
+    let charter = Signed::<Charter>::parse(bytes).map(|signed| signed.vo());
+    let vo = charter.or_else(|_| Signed::<SharePolicy>::parse(bytes).map(|signed| signed.vo()));
+    vo.ok()
+}

@@ -1,0 +1,168 @@
+//! Placed sites as a table, as `-P` and as JSON.
+
+use std::io::Write;
+
+use fairmesh_broker::{Selector, SiteView, Verdict};
+use serde::Serialize;
+
+use super::{PlaceArgs, Placed};
+use crate::control::clean;
+use crate::output::{Align, Table, write_json};
+
+/// Name and version of the JSON.
+pub(super) const SCHEMA: &str = "fairmesh.place/1";
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    vo: &'a str,
+    cpus: u64,
+    engine: String,
+    selector: String,
+    seed: u64,
+    /// Those that may have the job, the best first.
+    sites: Vec<Taken<'a>>,
+    refused: Vec<Refused<'a>>,
+}
+
+#[derive(Serialize)]
+struct Taken<'a> {
+    name: &'a str,
+    verdict: &'static str,
+    /// Whether it lies beyond the VO's share of the epoch.
+    beyond: bool,
+    free: u64,
+    used: u64,
+    total: u64,
+    wait_s: Option<u64>,
+    age_s: Option<u64>,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct Refused<'a> {
+    name: &'a str,
+    code: &'static str,
+    age_s: Option<u64>,
+    reason: String,
+}
+
+pub(super) fn write(
+    placed: &Placed<'_>,
+    args: &PlaceArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    if args.output.json {
+        return write_json(out, SCHEMA, &answer(placed, args));
+    }
+    let (vo, cpus) = (clean(&args.vo), args.cpus);
+    let heading = match placed.taken.is_empty() {
+        true => format!(
+            "No site may have {cpus} CPUs for {vo} (engine {})",
+            args.engine
+        ),
+        false => format!(
+            "{cpus} CPUs for {vo}, the best site first (engine {}, selector {})",
+            args.engine, args.selector
+        ),
+    };
+    let mut table = Table::new(&[
+        ("Site", Align::Left),
+        ("Verdict", Align::Left),
+        ("Free", Align::Right),
+        ("Total", Align::Right),
+        ("Wait s", Align::Right),
+        ("Age s", Align::Right),
+        ("Why", Align::Left),
+    ])
+    .with_heading(heading);
+    for (site, verdict) in placed.taken.iter().chain(&placed.refused) {
+        table.row([
+            clean(&site.name),
+            word(verdict).to_owned(),
+            site.idle().to_string(),
+            site.total.to_string(),
+            seconds(wait(verdict)),
+            seconds(age(site)),
+            reason(site, verdict, args),
+        ]);
+    }
+    Ok(table.write(out, &args.output)?)
+}
+
+fn answer<'a>(placed: &Placed<'a>, args: &'a PlaceArgs) -> Answer<'a> {
+    let taken = |(site, verdict): &(&'a SiteView, Verdict)| Taken {
+        name: &site.name,
+        verdict: word(verdict),
+        beyond: *verdict == Verdict::Now { beyond: true },
+        free: site.idle(),
+        used: site.total.saturating_sub(site.idle()),
+        total: site.total,
+        wait_s: wait(verdict),
+        age_s: age(site),
+        reason: reason(site, verdict, args),
+    };
+    let refused = |(site, verdict): &(&'a SiteView, Verdict)| Refused {
+        name: &site.name,
+        code: code(verdict),
+        age_s: age(site),
+        reason: reason(site, verdict, args),
+    };
+    Answer {
+        vo: &args.vo,
+        cpus: args.cpus,
+        engine: args.engine.to_string(),
+        selector: args.selector.to_string(),
+        seed: args.seed,
+        sites: placed.taken.iter().map(taken).collect(),
+        refused: placed.refused.iter().map(refused).collect(),
+    }
+}
+
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Now { .. } => "now",
+        Verdict::Wait { .. } => "wait",
+        Verdict::No(_) => "no",
+    }
+}
+
+fn code(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::No(refusal) => refusal.code(),
+        _ => word(verdict),
+    }
+}
+
+fn reason(site: &SiteView, verdict: &Verdict, args: &PlaceArgs) -> String {
+    let idle = site.idle();
+    match verdict {
+        _ if args.selector == Selector::Naive => "not asked: s-ra takes any site".to_owned(),
+        Verdict::Now { beyond: false } => format!("within its limits; {idle} CPUs are free"),
+        Verdict::Now { beyond: true } => {
+            format!(
+                "beyond its share of the epoch; {idle} CPUs are free, and nobody waits for them"
+            )
+        }
+        Verdict::Wait { .. } => format!(
+            "within its limits; {idle} CPUs are free, {} of them waited for",
+            site.waiting
+        ),
+        Verdict::No(refusal) => refusal.to_string(),
+    }
+}
+
+fn wait(verdict: &Verdict) -> Option<u64> {
+    match verdict {
+        Verdict::Now { .. } => Some(0),
+        Verdict::Wait { estimate } => estimate.map(|wait| wait.0.div_ceil(1_000)),
+        Verdict::No(_) => None,
+    }
+}
+
+fn age(site: &SiteView) -> Option<u64> {
+    site.age.map(|age| age.0 / 1_000)
+}
+
+fn seconds(seconds: Option<u64>) -> String {
+    seconds.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string())
+}

@@ -1,0 +1,339 @@
+//! The loop: what to release, what has come of it, again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use fairmesh_broker::queue::{
+    Effect, Limits, Manager, Phase, Planning, QueuedJob, Status, attempt_name,
+};
+use fairmesh_broker::{SiteView, Sla};
+use fairmesh_cluster::{Seed, Stream};
+use fairmesh_model::{Millis, WallTime};
+
+use super::attempt::{Attempt, Came, answer};
+use super::journal::Journal;
+use super::{Life, RunArgs, folder, jobs};
+use crate::emulate::read;
+use crate::output::Exit;
+use crate::place::Grid;
+
+/// A queue and all that it holds open.
+pub(super) struct Runner<'a> {
+    args: &'a RunArgs,
+    life: Life,
+    lines: BTreeMap<String, String>,
+    manager: Manager,
+    journal: Journal,
+    attempts: PathBuf,
+    children: Vec<Child>,
+    stream: Stream,
+    grid: Grid,
+    grid_at: Option<SystemTime>,
+}
+
+/// Runs a queue until nothing is left of it.
+pub(super) fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut runner = Runner::start(args, Life::default())?;
+    let mut told = String::new();
+    while !runner.round()? {
+        let now = runner.summary();
+        if now != told {
+            writeln!(out, "{now}")?;
+            told = now;
+        }
+        std::thread::sleep(Duration::from_millis(args.poll_ms));
+    }
+    writeln!(out, "{}", runner.summary())?;
+    let mut given_up = false;
+    for entry in runner.manager.entries() {
+        if let Phase::GivenUp(why) = &entry.phase {
+            given_up = true;
+            writeln!(
+                out,
+                "{}: given up after {} attempts: {why}",
+                entry.job.key, entry.attempt
+            )?;
+        }
+    }
+    Ok(if given_up {
+        Exit::Failure
+    } else {
+        Exit::Success
+    })
+}
+
+impl<'a> Runner<'a> {
+    /// Opens the journal and takes the jobs of the file that are not in it yet.
+    pub(super) fn start(args: &'a RunArgs, life: Life) -> anyhow::Result<Self> {
+        let file = args.jobs.display().to_string();
+        let jobs = jobs::parse(&read(&args.jobs)?, &file)?;
+        let grid = Grid::parse(&read(&args.grid)?, &args.grid.display().to_string())?;
+        let limits = limits(args, &grid)?;
+        let folder = folder(&args.jobs);
+        let attempts = folder.join("attempts");
+        fs::create_dir_all(&attempts)
+            .with_context(|| format!("cannot make {}", attempts.display()))?;
+        let (journal, records) = Journal::open(&folder.join("journal"), &args.vo)?;
+        let (manager, effects) = Manager::restore(limits, args.selector, records);
+        let mut runner = Self {
+            args,
+            life,
+            lines: jobs
+                .iter()
+                .map(|of| (of.job.key.clone(), of.line.clone()))
+                .collect(),
+            manager,
+            journal,
+            attempts,
+            children: Vec::new(),
+            stream: Seed(args.seed).stream("queue"),
+            grid,
+            grid_at: None,
+        };
+        let lost = runner
+            .manager
+            .entries()
+            .find(|entry| !runner.lines.contains_key(&entry.job.key));
+        if let Some(lost) = lost {
+            anyhow::bail!(
+                "{file}: job `{}` is in the queue, and not in the file any more",
+                lost.job.key
+            );
+        }
+        for job in jobs {
+            let effects = runner.manager.add(job.job).with_context(|| file.clone())?;
+            runner.carry_out(effects)?;
+        }
+        runner.carry_out(effects)?;
+        Ok(runner)
+    }
+
+    /// One round; whether nothing is left to do.
+    pub(super) fn round(&mut self) -> anyhow::Result<bool> {
+        self.children
+            .retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        let asks = self.manager.asks();
+        self.carry_out(asks)?;
+        // Without a way to take jobs back, those that start late are waited for.
+        if self.args.withdraw.is_some() {
+            let late = self.manager.tick(now());
+            self.carry_out(late)?;
+        }
+        let sites = self.sites()?;
+        let planning = Planning {
+            now: now(),
+            vo: &self.args.vo,
+            engine: self.args.engine,
+            silence: self.args.silence.map(Millis::from_secs),
+            sites: &sites,
+        };
+        let stream = &mut self.stream;
+        let effects = self
+            .manager
+            .plan(planning, &mut |bound| stream.below(bound));
+        self.carry_out(effects)?;
+        Ok(self.manager.is_done())
+    }
+
+    /// Carries effects out in order, and what comes of them.
+    fn carry_out(&mut self, effects: Vec<Effect>) -> anyhow::Result<()> {
+        for effect in effects {
+            match effect {
+                Effect::Write(record) => self.journal.write(&record, &mut self.life)?,
+                Effect::Submit { job, attempt, site } => self.submit(&job, attempt, &site)?,
+                Effect::Ask { job, attempt, site } => {
+                    if let Some(status) = self.ask(&job, attempt, &site)? {
+                        self.tell(&job, attempt, status)?;
+                    }
+                }
+                Effect::Withdraw { job, attempt, site } => {
+                    if let Some(command) = &self.args.withdraw {
+                        answer(command, &self.env(&job, attempt, &site))?;
+                    }
+                    if let Some(status) = self.ask(&job, attempt, &site)? {
+                        self.tell(&job, attempt, status)?;
+                    }
+                }
+            }
+        }
+        self.journal.sync()
+    }
+
+    fn tell(&mut self, job: &str, attempt: u32, status: Status) -> anyhow::Result<()> {
+        let effects = self.manager.told(now(), job, attempt, status);
+        self.carry_out(effects)
+    }
+
+    fn submit(&mut self, job: &QueuedJob, attempt: u32, site: &str) -> anyhow::Result<()> {
+        self.journal.sync()?;
+        let env = self.env(&job.key, attempt, site);
+        let files = self.files(&job.key, attempt);
+        let line = &self.lines[&job.key];
+        self.children
+            .push(files.start(&self.args.submit, line, &env, &mut self.life)?);
+        Ok(())
+    }
+
+    /// What is known of an attempt; `None` where that is not known at the moment.
+    fn ask(&self, job: &str, attempt: u32, site: &str) -> anyhow::Result<Option<Status>> {
+        let came = self.files(job, attempt).came()?;
+        let is_new = self
+            .manager
+            .entry(job)
+            .is_some_and(|entry| entry.phase == Phase::Assigned);
+        match came {
+            Came::Nothing if is_new => return Ok(Some(Status::Nowhere)),
+            Came::Begins => return Ok(None),
+            _ => {}
+        }
+        let failed = match &came {
+            Came::Nothing => "the files of this attempt are gone".to_owned(),
+            Came::Killed => "its command was killed".to_owned(),
+            Came::Ended(code, _) => format!("its command has ended with {code}"),
+            Came::Runs | Came::Begins => String::new(),
+        };
+        let Some(command) = &self.args.ask else {
+            return Ok(Some(match came {
+                Came::Runs => Status::Running,
+                Came::Ended(0, _) => Status::Ended,
+                _ => Status::Failed(failed),
+            }));
+        };
+        let id = match came {
+            // It may be submitted in this very moment, and the batch system not know it yet.
+            Came::Runs => return Ok(None),
+            Came::Ended(0, id) if is_new => return Ok(Some(Status::Waiting(Some(id)))),
+            Came::Ended(0, id) => id,
+            _ => String::new(),
+        };
+        let mut env = self.env(job, attempt, site);
+        env.push(("FAIRMESH_ID", id));
+        let told = answer(command, &env)?.and_then(|words| status(&words));
+        Ok(told.map(|told| match told {
+            // A command that failed may have submitted the job all the same; here it has not.
+            Status::Nowhere if is_new => Status::Failed(failed),
+            told => told,
+        }))
+    }
+
+    fn files(&self, job: &str, attempt: u32) -> Attempt {
+        Attempt::new(&self.attempts, &attempt_name(job, attempt))
+    }
+
+    fn env(&self, job: &str, attempt: u32, site: &str) -> Vec<(&'static str, String)> {
+        let asked = self
+            .manager
+            .entry(job)
+            .map(|entry| (entry.job.cpus, entry.job.wall));
+        let (cpus, wall) = asked.unwrap_or_default();
+        vec![
+            ("FAIRMESH_NAME", attempt_name(job, attempt)),
+            ("FAIRMESH_JOB", job.to_owned()),
+            ("FAIRMESH_ATTEMPT", attempt.to_string()),
+            ("FAIRMESH_SITE", site.to_owned()),
+            ("FAIRMESH_VO", self.args.vo.clone()),
+            ("FAIRMESH_CPUS", cpus.to_string()),
+            ("FAIRMESH_WALL_S", (wall.0 / 1_000).to_string()),
+        ]
+    }
+
+    /// The sites as the file says now, as old as it says and as the file itself is. A file that cannot be read is
+    /// told of, and what it said before is used.
+    fn sites(&mut self) -> anyhow::Result<Vec<SiteView>> {
+        let written = fs::metadata(&self.args.grid)
+            .and_then(|meta| meta.modified())
+            .ok();
+        if written.is_some() && written != self.grid_at {
+            let text = read(&self.args.grid)?;
+            match Grid::parse(&text, &self.args.grid.display().to_string()) {
+                Ok(grid) => self.grid = grid,
+                Err(error) => eprintln!("fairmesh: {error}; what it said before is used"),
+            }
+            self.grid_at = written;
+        }
+        let since = self
+            .grid_at
+            .and_then(|at| SystemTime::now().duration_since(at).ok())
+            .unwrap_or_default();
+        let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let aged = |site: &SiteView| SiteView {
+            age: site.age.map(|age| Millis(age.0.saturating_add(since))),
+            ..site.clone()
+        };
+        Ok(self.grid.sites.iter().map(aged).collect())
+    }
+
+    fn summary(&self) -> String {
+        let mut counts = [0_usize; 4];
+        for entry in self.manager.entries() {
+            let kind = match entry.phase {
+                Phase::Queued => 0,
+                Phase::Ended => 2,
+                Phase::GivenUp(_) => 3,
+                _ => 1,
+            };
+            counts[kind] += 1;
+        }
+        let [waiting, in_flight, ended, given_up] = counts;
+        format!(
+            "{waiting} jobs wait, {in_flight} are at sites, {ended} have ended, {given_up} were given up"
+        )
+    }
+}
+
+/// The limits of the VO and its groups: those of its document, of what the sites of the Grid let it have.
+fn limits(args: &RunArgs, grid: &Grid) -> anyhow::Result<Limits> {
+    let Some(file) = &args.sla else {
+        return Ok(Limits::default());
+    };
+    let sla = Sla::parse(&read(file)?, &file.display().to_string())?;
+    let may_have = |site: &SiteView| {
+        let standing = site.vos.get(&args.vo)?;
+        Some(if standing.extensible {
+            site.total
+        } else {
+            standing.burst_limit.min(site.total)
+        })
+    };
+    let contributed = grid
+        .sites
+        .iter()
+        .filter_map(may_have)
+        .fold(0, u64::saturating_add);
+    Ok(Limits::of(&sla, contributed))
+}
+
+/// What ASK has printed; `None` where that is none of its words.
+fn status(words: &str) -> Option<Status> {
+    let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
+    let status = match word {
+        "nowhere" => Status::Nowhere,
+        "waiting" => Status::Waiting(None),
+        "running" => Status::Running,
+        "ended" => Status::Ended,
+        "failed" => Status::Failed(
+            format!("the batch system says: failed {rest}")
+                .trim_end()
+                .to_owned(),
+        ),
+        _ => {
+            eprintln!(
+                "fairmesh: --ask has printed `{word}`; its words are nowhere, waiting, running, ended, failed"
+            );
+            return None;
+        }
+    };
+    Some(status)
+}
+
+fn now() -> WallTime {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,158 @@
+//! Whether sites keep what was agreed.
+
+use std::io::Write;
+
+use fairmesh_broker::sla::{Had, SlaEntry};
+use fairmesh_broker::{Sign, SiteView, Standing};
+use serde::Serialize;
+
+use super::{CheckArgs, parsed, percent};
+use crate::control::clean;
+use crate::output::{Align, Exit, Table, write_json};
+use crate::place::Grid;
+
+/// Name and version of the JSON.
+const SCHEMA: &str = "fairmesh.sla-check/1";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    /// A limit is passed.
+    Passed,
+    /// A guarantee is broken.
+    Broken,
+    /// The site goes by something else than the SLA.
+    Differs,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    findings: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    path: String,
+    site: String,
+    kind: Kind,
+    age_s: Option<u64>,
+    what: String,
+}
+
+pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let sla = parsed(&args.sla)?;
+    let grid = Grid::parse(
+        &crate::emulate::read(&args.grid)?,
+        &args.grid.display().to_string(),
+    )?;
+    let is_asked = |site: &&SiteView| args.site.as_ref().is_none_or(|name| site.name == *name);
+    if let Some(name) = args
+        .site
+        .as_ref()
+        .filter(|_| !grid.sites.iter().any(|site| is_asked(&site)))
+    {
+        anyhow::bail!("{}: there is no site `{name}`", args.grid.display());
+    }
+    let mut findings = Vec::new();
+    for site in grid.sites.iter().filter(is_asked) {
+        for (path, entry) in sla.entries.iter().filter(|(path, _)| path.depth() == 1) {
+            let vo = path.name().expect("a path of one name");
+            let Some(said) = site.vos.get(vo) else {
+                continue;
+            };
+            let found = of_entry(site, entry, said);
+            findings.extend(found.into_iter().map(|(kind, what)| Finding {
+                path: path.to_string(),
+                site: site.name.clone(),
+                kind,
+                age_s: site.age.map(|age| age.0 / 1_000),
+                what,
+            }));
+        }
+    }
+    let bad = findings.iter().any(|finding| finding.kind != Kind::Differs);
+    write(&Answer { findings }, args, out)?;
+    Ok(if bad { Exit::Failure } else { Exit::Success })
+}
+
+/// What is wrong with one VO at one site.
+fn of_entry(site: &SiteView, entry: &SlaEntry, said: &Standing) -> Vec<(Kind, String)> {
+    let had = Had {
+        epoch: said.epoch_used,
+        burst: said.burst_used,
+        waiting: said.waiting,
+    };
+    let agreed = entry.standing(site.total, had);
+    let mut found = Vec::new();
+    if agreed.sign == Sign::AtMost && agreed.is_over() {
+        let (used, share) = (percent(agreed.epoch_used), agreed.epoch_share);
+        found.push((
+            Kind::Passed,
+            format!("{used} % of the epoch are used, of {share} %"),
+        ));
+    }
+    let lifted = agreed.extensible && site.waiting == 0;
+    if agreed.burst_used > agreed.burst_limit && !lifted {
+        let (held, limit) = (agreed.burst_used, agreed.burst_limit);
+        found.push((Kind::Passed, format!("{held} CPUs are held, of {limit}")));
+    }
+    let owed = agreed.owed(site.total);
+    if owed > site.idle() {
+        let idle = site.idle();
+        found.push((
+            Kind::Broken,
+            format!("its jobs wait for {owed} CPUs of its guarantee, and {idle} are idle"),
+        ));
+    }
+    let by_cpu = entry.cpu.is_some_and(|cpu| cpu.share.is_some());
+    if by_cpu && agreed.epoch_share != said.epoch_share {
+        let (site, sla) = (said.epoch_share, agreed.epoch_share);
+        found.push((
+            Kind::Differs,
+            format!("the site goes by {site} % of the epoch, the SLA says {sla} %"),
+        ));
+    }
+    let by_burst = entry.cpu.is_some_and(|cpu| cpu.burst.is_some()) || entry.at_most.is_some();
+    if by_burst && agreed.burst_limit != said.burst_limit {
+        let (site, sla) = (said.burst_limit, agreed.burst_limit);
+        found.push((
+            Kind::Differs,
+            format!("the site goes by {site} CPUs at once, the SLA says {sla}"),
+        ));
+    }
+    found
+}
+
+fn write(answer: &Answer, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.output.json {
+        return write_json(out, SCHEMA, answer);
+    }
+    if answer.findings.is_empty() && !args.output.parsable {
+        writeln!(out, "Every limit and every guarantee is kept.")?;
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        ("Entry", Align::Left),
+        ("Site", Align::Left),
+        ("Finding", Align::Left),
+        ("Age s", Align::Right),
+        ("What", Align::Left),
+    ]);
+    for finding in &answer.findings {
+        let kind = match finding.kind {
+            Kind::Passed => "passed",
+            Kind::Broken => "broken",
+            Kind::Differs => "differs",
+        };
+        table.row([
+            finding.path.clone(),
+            clean(&finding.site),
+            kind.to_owned(),
+            finding
+                .age_s
+                .map_or_else(|| "?".to_owned(), |age| age.to_string()),
+            finding.what.clone(),
+        ]);
+    }
+    Ok(table.write(out, &args.output)?)
+}

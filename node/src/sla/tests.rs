@@ -1,0 +1,109 @@
+//! The two commands on files.
+
+use serde_json::Value;
+
+use super::*;
+
+const SLA: &str = r#"[sla]
+"/a" = { cpu = "20%+, burst 50%" }
+"/a/g" = { cpu = "50%" }
+"/b" = { cpu = "90%-" }
+"/c" = { cpu = "40%", extensible = true, at_most = "30cpus" }
+"#;
+
+/// A site of 100 CPUs that is full.
+const GRID: &str = r#"{"sites": [{"name": "s", "total": 100, "waiting": 5, "age_s": 7, "vos": {
+    "a": {"epoch_used": 20.5, "epoch_share": 20, "burst_used": 51, "burst_limit": 50},
+    "b": {"epoch_used": 0, "epoch_share": 90, "burst_used": 10, "burst_limit": 100, "waiting": 5},
+    "c": {"epoch_used": 50, "epoch_share": 40, "burst_used": 39, "burst_limit": 25, "extensible": true},
+    "d": {"epoch_used": 50, "epoch_share": 0, "burst_used": 0, "burst_limit": 0}
+}}]}"#;
+
+fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (sla, grid) = (
+        folder.path().join("sla.toml"),
+        folder.path().join("grid.json"),
+    );
+    std::fs::write(&sla, SLA).expect("writes");
+    std::fs::write(&grid, GRID).expect("writes");
+    (folder, sla, grid)
+}
+
+fn parsable() -> OutputArgs {
+    OutputArgs {
+        parsable: true,
+        noheader: true,
+        ..OutputArgs::default()
+    }
+}
+
+#[test]
+fn entries_are_shown_with_what_they_come_to() {
+    let (_folder, sla, _) = files();
+    let mut args = ShowArgs {
+        sla,
+        total: 100,
+        output: parsable(),
+    };
+    let shown = |args: &ShowArgs| {
+        let mut out = Vec::new();
+        assert_eq!(show::show(args, &mut out).expect("valid"), Exit::Success);
+        String::from_utf8(out).expect("UTF-8")
+    };
+    // 20 + 90 + 40 are 150: two thirds of each.
+    let expected = "/a|20%+, burst 50%|||no|13.3333333|20\n/a/g|50%|||no|6.6666666|\n/b|90%-|||no|60|\n/c|40%|||yes|26.6666666|30\n";
+    assert_eq!(shown(&args), expected);
+    args.output = OutputArgs::default();
+    let text = shown(&args);
+    assert!(
+        text.ends_with(
+            "Below / 150 % are promised: each counts as its share of that; limits stay.\n"
+        ),
+        "{text}"
+    );
+    args.output.json = true;
+    let json: Value = serde_json::from_str(&shown(&args)).expect("JSON");
+    assert_eq!(
+        (&json["schema"], &json["entries"][0]["limit"]),
+        (&"fairmesh.sla/1".into(), &20.into())
+    );
+}
+
+#[test]
+fn what_is_passed_broken_and_different_is_named() {
+    let (_folder, sla, grid) = files();
+    let mut args = CheckArgs {
+        sla,
+        grid,
+        site: None,
+        output: parsable(),
+    };
+    let checked = |args: &CheckArgs| {
+        let mut out = Vec::new();
+        let exit = check::check(args, &mut out).expect("valid");
+        (exit, String::from_utf8(out).expect("UTF-8"))
+    };
+    let (exit, text) = checked(&args);
+    assert_eq!(exit, Exit::Failure);
+    let expected = "/a|s|passed|7|20.5 % of the epoch are used, of 20 %
+/a|s|passed|7|51 CPUs are held, of 50
+/b|s|broken|7|its jobs wait for 5 CPUs of its guarantee, and 0 are idle
+/c|s|passed|7|39 CPUs are held, of 30
+/c|s|differs|7|the site goes by 25 CPUs at once, the SLA says 30
+";
+    assert_eq!(text, expected);
+    // Nobody waits: what is extensible may be passed, and no guarantee is asked for.
+    let calm = GRID
+        .replace("\"waiting\": 5", "\"waiting\": 0")
+        .replace("20.5", "20")
+        .replace("51", "50");
+    std::fs::write(&args.grid, calm).expect("writes");
+    let (exit, text) = checked(&args);
+    assert_eq!((exit, text.lines().count()), (Exit::Success, 1), "{text}");
+    args.site = Some("x".to_owned());
+    let error = check::check(&args, &mut Vec::new())
+        .expect_err("no site")
+        .to_string();
+    assert!(error.ends_with("there is no site `x`"), "{error}");
+}
