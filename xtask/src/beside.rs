@@ -1,10 +1,10 @@
 //! Tests that mostly wait run beside the others: real Slurms go by their own seconds, and need no core.
 //!
 //! Cargo starts every test program by `xtask beside PROGRAM ARGUMENTS` (its *runner*). That starts one of
-//! [`WAITING`] and returns at once; any other it runs to its end. What the first prints goes to a file, which
+//! [`WAITING`], once, and returns; any other it runs to its end. What the first prints goes to a file, which
 //! is locked as long as it runs, and is printed when it has ended.
 //!
-//! Invariant: a step does not end before all that was started in it has.
+//! Invariant: the steps do not end before all that was started in one of them has.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 /// The test programs, as cargo names them but for the hash.
-const WAITING: &[&str] = &["slurm"];
+pub(crate) const WAITING: &[&str] = &["slurm"];
 
 /// The last line of a program that went well.
 const GOOD: &str = "beside: exit status 0\n";
@@ -37,7 +37,13 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<ExitCode, String>
             ExitCode::FAILURE
         });
     };
-    let log = File::create(file_of(name).map_err(of)?).map_err(of)?;
+    let log = match File::create_new(file_of(name).map_err(of)?) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            println!("{name} has been started already");
+            return Ok(ExitCode::SUCCESS);
+        }
+        log => log.map_err(of)?,
+    };
     log.lock().map_err(of)?;
     let output = || log.try_clone().map(Stdio::from).map_err(of);
     Command::new("sh")

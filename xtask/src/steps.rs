@@ -161,15 +161,21 @@ impl Step {
         }
         let mut commands = vec![cargo()];
         if self.needs_slurm {
-            beside::clear();
             commands[0].args(["--config", &beside::runner()?]);
         }
         commands[0].args(self.args);
+        for waiting in beside::WAITING.iter().filter(|_| self.needs_slurm) {
+            // First, so that it waits while the others are compiled.
+            let mut first = cargo();
+            first.args(["--config", &beside::runner()?]);
+            first.args(self.args).args(["--test", waiting]);
+            commands.insert(0, first);
+        }
         if let [name, arguments @ ..] = self.then {
             commands.push(Command::new(program(name)));
             commands[1].args(arguments);
         }
-        let outcome = commands.iter_mut().try_for_each(|command| {
+        commands.iter_mut().try_for_each(|command| {
             command.envs(self.env.iter().copied());
             command.env("FAIRMESH_NOT_RUN", not_run.file());
             command.current_dir(root());
@@ -179,13 +185,8 @@ impl Step {
                 true => Ok(()),
                 false => Err(format!("`{}` failed ({status})", self.command())),
             }
-        });
-        let beside = if self.needs_slurm {
-            beside::wait()
-        } else {
-            Ok(())
-        };
-        outcome.and(beside).map(|()| Verdict::Good)
+        })?;
+        Ok(Verdict::Good)
     }
 }
 
@@ -208,10 +209,12 @@ fn install(name: &str) -> Result<(), String> {
     }
 }
 
-/// Runs the steps in order up to the first that fails, then prints what each took.
+/// Runs the steps in order up to the first that fails, waits for what they have started, and prints what each
+/// took.
 pub(crate) fn run(steps: &[&Step], not_run: &List) -> Result<(), String> {
     let mut done = Vec::new();
     let mut outcome = Ok(());
+    beside::clear();
     for step in steps {
         println!("\n==> {}: {}", step.name, step.command());
         let start = Instant::now();
@@ -229,11 +232,13 @@ pub(crate) fn run(steps: &[&Step], not_run: &List) -> Result<(), String> {
             break;
         }
     }
-    summarise(steps, &done);
-    outcome
+    let start = Instant::now();
+    let beside = beside::wait();
+    summarise(steps, &done, start.elapsed());
+    outcome.and(beside)
 }
 
-fn summarise(steps: &[&Step], done: &[(&str, &str, Duration)]) {
+fn summarise(steps: &[&Step], done: &[(&str, &str, Duration)], waited: Duration) {
     println!("\n{:8}  {:8}  {:>10}", "step", "result", "time");
     for (name, verdict, elapsed) in done {
         println!("{name:8}  {verdict:8}  {:>10}", seconds(*elapsed));
@@ -241,7 +246,12 @@ fn summarise(steps: &[&Step], done: &[(&str, &str, Duration)]) {
     for step in &steps[done.len()..] {
         println!("{:8}  not run", step.name);
     }
-    let total = done.iter().map(|(_, _, elapsed)| *elapsed).sum();
+    let total = waited
+        + done
+            .iter()
+            .map(|(_, _, elapsed)| *elapsed)
+            .sum::<Duration>();
+    println!("{:8}  {:8}  {:>10}", "waiting", "", seconds(waited));
     println!("{:8}  {:8}  {:>10}", "total", "", seconds(total));
 }
 

@@ -24,10 +24,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use fairmesh_model::{AccountPath, Share, mutant};
+use serde::Deserialize;
 
 pub use entitlement::Oversubscribed;
 pub use grant::{Amount, BURST, Bound, EPOCH, Grant, GrantError, Resource, Sign};
-pub use read::{SlaError, SlaProblem};
+pub use read::SlaError;
 
 use crate::view::{Standing, part_of};
 
@@ -42,15 +43,24 @@ pub struct Sla {
 }
 
 /// What is agreed for one consumer. All of it may be left out.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a table such as { cpu = \"10%\" }"
+)]
 pub struct SlaEntry {
     /// CPUs.
+    #[serde(deserialize_with = "read::cpu")]
     pub cpu: Option<Grant>,
     /// Disk.
+    #[serde(deserialize_with = "read::disk")]
     pub disk: Option<Grant>,
     /// Network.
+    #[serde(deserialize_with = "read::net")]
     pub net: Option<Grant>,
     /// CPUs that may never be passed, whatever the shares come to.
+    #[serde(deserialize_with = "read::at_most")]
     pub at_most: Option<u64>,
     /// Whether the burst share does not bind where the site has no use for the CPUs.
     pub extensible: bool,

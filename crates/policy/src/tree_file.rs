@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Invariant: a share is the decimal that was written, read from the text itself and never through
-//! a float. `usage` and `distance` say how the entries right below theirs are compared. Shares are percent of the parent and need not add up to 100; the order of lines means
-//! nothing; what is not understood is refused, with its line and what to do about it.
+//! a float. `usage` and `distance` say how the entries right below theirs are compared. Shares are percent of
+//! the parent and need not add up to 100; the order of lines means nothing; what is not understood is refused,
+//! with its line and what to do about it.
 //! Deliberately not here: files (the caller has the text) and signatures.
 
 mod problem;
@@ -95,6 +96,16 @@ impl TreeFile {
             shares.insert(path.clone(), share);
         }
         Ok(shares)
+    }
+
+    /// Every entry as the owner's tree would have it, and the policy of another VO that divides it, whoever the
+    /// file is for. Ascending by path.
+    pub fn entries(&self) -> impl Iterator<Item = (&AccountPath, SiteEntry, Option<&PolicyMount>)> {
+        let entries = self.entries.iter();
+        entries.map(|(path, entry)| {
+            let policy = entry.policy.as_ref().map(|(_, mount)| mount);
+            (path, entry.to_site_entry(), policy)
+        })
     }
 
     /// What a share policy says of the entries right below its path.

@@ -23,8 +23,7 @@ const IDLE_MAX: usize = 64;
 impl Site {
     /// Sees whose policies are mounted now, and what their readers may have.
     pub(crate) fn follow_mounts(&mut self) {
-        let of = |vo: &Vo| vo.policies.mounted();
-        let mounted: BTreeSet<VoId> = self.vos.values().flat_map(of).collect();
+        let mounted = self.mounted();
         for inner in &mounted {
             if !self.vos.contains_key(inner) && !self.read.contains_key(inner) {
                 let left = self.left.get(inner).map(|vo| vo.policies.clone());
@@ -44,6 +43,18 @@ impl Site {
             let held = self.vos.get_mut(&vo).expect("it was listed");
             held.show(shown);
         }
+    }
+
+    fn mounted(&self) -> BTreeSet<VoId> {
+        let of = |vo: &Vo| vo.policies.mounted();
+        self.vos.values().flat_map(of).collect()
+    }
+
+    /// What is in force of VOs that the site takes no part in, and whose policies others mount.
+    pub(crate) fn read_policies(&self) -> impl Iterator<Item = (VoId, &VoPolicies)> {
+        let mounted = self.mounted();
+        let read = self.read.iter().map(|(vo, policies)| (*vo, policies));
+        read.filter(move |(vo, policies)| mounted.contains(vo) && policies.charter().is_some())
     }
 
     /// The charters and policies of a VO, whether the site takes part in it or reads them alone.

@@ -101,11 +101,13 @@ impl Site {
     pub fn health(&self, now: Now) -> Health {
         let mut health = Health::default();
         let mut others = false;
+        let own = self.vos.values().map(|vo| &vo.policies);
+        let policies = own.chain(self.read_policies().map(|(_, policies)| policies));
+        for warning in policies.flat_map(|policies| policies.warnings(now.wall)) {
+            health.expired |= matches!(warning, Warning::Expired { .. });
+            health.conflicting |= matches!(warning, Warning::Alarm(_));
+        }
         for vo in self.vos.values() {
-            for warning in vo.policies.warnings(now.wall) {
-                health.expired |= matches!(warning, Warning::Expired { .. });
-                health.conflicting |= matches!(warning, Warning::Alarm(_));
-            }
             health.forked |= vo.replica.forked().next().is_some();
             others |= vo.charter().is_some_and(|charter| charter.sites.len() > 1);
         }

@@ -9,44 +9,55 @@
 //! at a level; whoever emulates has one table of charges.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use fairmesh_model::{AccountPath, Distance, Share, SharePolicy};
-use fairmesh_policy::{Mount, SiteEntry, TreeFileError, parse_tree};
-use toml_edit::{Document, Item, TableLike};
+use fairmesh_model::{AccountPath, Distance, PolicyMount, Scope, Share, SharePolicy};
+use fairmesh_policy::{TreeFileError, parse_tree};
 
 /// Entries and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShareTree {
     shares: BTreeMap<AccountPath, Share>,
     limits: BTreeMap<AccountPath, Share>,
-    /// What entries say of the level below them, and the root.
-    distances: BTreeMap<AccountPath, Distance>,
+    /// What entries say of the level below them, and the root; those that say nothing are left out.
+    terms: BTreeMap<AccountPath, Terms>,
     lists_root: bool,
+}
+
+/// What an entry says of the level below it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Terms {
+    usage: Option<Scope>,
+    distance: Option<Distance>,
+    policy: Option<PolicyMount>,
+}
+
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let usage = self.usage.map(|scope| format!("usage {scope}"));
+        let distance = self.distance.map(|distance| format!("distance {distance}"));
+        let policy = self.policy.as_ref();
+        let policy = policy.map(|mount| format!("mounts {} of {}", mount.path, mount.vo));
+        let said: Vec<String> = [usage, distance, policy].into_iter().flatten().collect();
+        f.write_str(&said.join(", "))
+    }
 }
 
 impl ShareTree {
     /// Reads a tree file. `file_name` is for error messages.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, TreeFileError> {
-        parse_tree(text, file_name)?;
-        let document = Document::parse(text).expect("it was parsed just now");
-        let shares = document
-            .as_table()
-            .get("shares")
-            .and_then(Item::as_table_like);
+        let file = parse_tree(text, file_name)?;
         let mut tree = Self::default();
         let mut dropped = Vec::new();
-        for (key, item) in shares.expect("it was checked just now").iter() {
-            let path = AccountPath::parse(key).expect("it was checked just now");
-            let entry = entry(text, item);
-            let said = entry.distance.map(|distance| (path.clone(), distance));
-            tree.distances.extend(said);
+        for (path, entry, policy) in file.entries() {
+            tree.say(path, (entry.usage, entry.distance, policy));
             if path.is_root() {
                 tree.lists_root = true;
             } else if entry.is_dropped() {
                 dropped.push(path);
             } else {
                 tree.limits.insert(path.clone(), entry.at_most);
-                tree.shares.insert(path, entry.target());
+                tree.shares.insert(path.clone(), entry.target());
             }
         }
         tree.shares
@@ -58,13 +69,10 @@ impl ShareTree {
     /// or deeper than a path can be.
     pub fn of_policy(policy: &SharePolicy) -> Option<Self> {
         let mut tree = Self::default();
-        let said = policy.distance;
-        let said = said.map(|distance| (policy.path.clone(), distance));
-        tree.distances.extend(said);
+        tree.say(&policy.path, (policy.usage, policy.distance, None));
         for (below, entry) in &policy.shares {
             let path = policy.path.join(below).ok()?;
-            let said = entry.distance.map(|distance| (path.clone(), distance));
-            tree.distances.extend(said);
+            tree.say(&path, (entry.usage, entry.distance, entry.mount.as_ref()));
             let at_most = entry.at_most.unwrap_or(Share::WHOLE);
             tree.limits.insert(path.clone(), at_most);
             tree.shares.insert(path, entry.share);
@@ -82,7 +90,7 @@ impl ShareTree {
         for tree in trees {
             union.shares.extend(tree.shares);
             union.limits.extend(tree.limits);
-            union.distances.extend(tree.distances);
+            union.terms.extend(tree.terms);
             union.lists_root |= tree.lists_root;
         }
         let orphan = union.shares.keys().find(|path| {
@@ -108,46 +116,34 @@ impl ShareTree {
     /// How an entry's distance from its target is measured, if any entry above it says so.
     pub fn distance(&self, path: &AccountPath) -> Option<Distance> {
         let above = std::iter::successors(path.parent(), AccountPath::parent);
-        let mut said = above.map(|above| self.distances.get(&above).copied());
+        let mut said = above.map(|above| self.terms.get(&above)?.distance);
         said.find_map(|said| said)
+    }
+
+    /// What entries say of the level below them, ascending by path; those that say nothing are left out.
+    pub fn terms(&self) -> impl Iterator<Item = (&AccountPath, &Terms)> {
+        self.terms.iter()
+    }
+
+    fn say(
+        &mut self,
+        path: &AccountPath,
+        (usage, distance, policy): (Option<Scope>, Option<Distance>, Option<&PolicyMount>),
+    ) {
+        let terms = Terms {
+            usage,
+            distance,
+            policy: policy.cloned(),
+        };
+        if terms != Terms::default() {
+            self.terms.insert(path.clone(), terms);
+        }
     }
 
     /// Whether the file has a line for the root.
     pub fn lists_root(&self) -> bool {
         self.lists_root
     }
-}
-
-/// An entry that `parse_tree` has found good.
-fn entry(text: &str, item: &Item) -> SiteEntry {
-    let share = |item: &Item| {
-        let written = item
-            .span()
-            .and_then(|span| text.get(span))
-            .unwrap_or_default();
-        Share::parse_percent(written).expect("it was checked just now")
-    };
-    let Some(fields) = item.as_table_like() else {
-        return SiteEntry::local(share(item));
-    };
-    let field = |name: &str| fields.get(name).map(share);
-    let mount = is_mount(fields).then(|| Mount {
-        alias: String::new(),
-        cap: field("cap"),
-        weight: field("weight"),
-        drop: fields.get("drop").and_then(Item::as_bool).unwrap_or(false),
-    });
-    let word = |name: &str| fields.get(name).and_then(Item::as_str);
-    SiteEntry {
-        at_most: field("at_most").unwrap_or(Share::WHOLE),
-        distance: word("distance").and_then(|word| word.parse().ok()),
-        mount,
-        ..SiteEntry::local(field("share").unwrap_or(Share::WHOLE))
-    }
-}
-
-fn is_mount(fields: &dyn TableLike) -> bool {
-    fields.contains_key("mount")
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! `fairmesh policy plan`: who gains and who loses, before anything is published.
 //!
 //! Invariant: shares of the whole are those of `fairmesh_policy::plan`, ranks those of
-//! `fairmesh emulate`; entries are listed that either changes for. Deliberately not here: whether
+//! `fairmesh emulate`; entries are listed that either changes for, and those that say another thing of how the
+//! level below them is compared or divided. Deliberately not here: whether
 //! documents are properly signed (`verify`); a draft can be planned with.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,12 +53,35 @@ pub(super) struct Line {
     pub(super) old_at_most: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) new_at_most: Option<String>,
+    /// What the entry says of the level below it, where that changes: empty where it says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) old_terms: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) new_terms: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) old_rank: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) new_rank: Option<u32>,
     #[serde(skip)]
     change_units: i64,
+}
+
+impl Line {
+    fn unchanged(path: AccountPath) -> Self {
+        Self {
+            path,
+            old_share: None,
+            new_share: None,
+            change: "0".to_owned(),
+            old_at_most: None,
+            new_at_most: None,
+            old_terms: None,
+            new_terms: None,
+            old_rank: None,
+            new_rank: None,
+            change_units: 0,
+        }
+    }
 }
 
 pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -122,18 +146,17 @@ pub(super) fn compare(
                 false => limits.map(|limit| Some(limit.to_string())),
             };
             Line {
-                path: line.path,
                 old_at_most,
                 new_at_most,
                 old_share: line.before.map(|share| percent(share.absolute)),
                 new_share: line.after.map(|share| percent(share.absolute)),
                 change: signed_percent(change_units),
-                old_rank: None,
-                new_rank: None,
                 change_units,
+                ..Line::unchanged(line.path)
             }
         })
         .collect();
+    add_terms(&mut lines, old, new);
     if let Some(usage) = usage {
         add_ranks(
             &mut lines,
@@ -181,27 +204,40 @@ fn ranks(
         .collect())
 }
 
+/// Adds what entries say of the level below them where that changes, and lines for entries of which only that does.
+fn add_terms(lines: &mut Vec<Line>, old: &ShareTree, new: &ShareTree) {
+    let of = |tree: &ShareTree| -> BTreeMap<AccountPath, String> {
+        let terms = tree.terms();
+        terms
+            .map(|(path, terms)| (path.clone(), terms.to_string()))
+            .collect()
+    };
+    let (old, new) = (of(old), of(new));
+    let differs = |path: &&AccountPath| old.get(*path) != new.get(*path);
+    add_lines(lines, old.keys().chain(new.keys()).filter(differs));
+    for line in lines.iter_mut().filter(|line| differs(&&line.path)) {
+        let said = |terms: &BTreeMap<_, String>| terms.get(&line.path).cloned().unwrap_or_default();
+        (line.old_terms, line.new_terms) = (Some(said(&old)), Some(said(&new)));
+    }
+}
+
+/// Adds lines for those entries that have none yet.
+fn add_lines<'a>(lines: &mut Vec<Line>, paths: impl Iterator<Item = &'a AccountPath>) {
+    let listed: BTreeSet<AccountPath> = lines.iter().map(|line| line.path.clone()).collect();
+    let more: BTreeSet<&AccountPath> = paths.filter(|path| !listed.contains(*path)).collect();
+    lines.extend(more.into_iter().cloned().map(Line::unchanged));
+}
+
 /// Adds the ranks, and lines for entries of which only the rank changes.
 fn add_ranks(
     lines: &mut Vec<Line>,
     old: &BTreeMap<AccountPath, u32>,
     new: &BTreeMap<AccountPath, u32>,
 ) {
-    let listed: BTreeSet<AccountPath> = lines.iter().map(|line| line.path.clone()).collect();
-    let moved = new.iter().filter(|(path, rank)| {
-        !listed.contains(*path) && !path.is_root() && old.get(*path) != Some(*rank)
-    });
-    lines.extend(moved.map(|(path, _)| Line {
-        path: path.clone(),
-        old_share: None,
-        new_share: None,
-        change: "0".to_owned(),
-        old_at_most: None,
-        new_at_most: None,
-        old_rank: None,
-        new_rank: None,
-        change_units: 0,
-    }));
+    let moved = new
+        .iter()
+        .filter(|(path, rank)| !path.is_root() && old.get(*path) != Some(*rank));
+    add_lines(lines, moved.map(|(path, _)| path));
     for line in lines {
         (line.old_rank, line.new_rank) =
             (old.get(&line.path).copied(), new.get(&line.path).copied());
@@ -256,6 +292,10 @@ fn write(lines: &[Line], args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result
     if has_limits {
         columns.extend([("OldAtMost%", right), ("NewAtMost%", right)]);
     }
+    let has_terms = lines.iter().any(|line| line.new_terms.is_some());
+    if has_terms {
+        columns.extend([("OldTerms", left), ("NewTerms", left)]);
+    }
     let mut table = Table::new(&columns).with_heading("Shares of the whole with everybody busy");
     for line in lines {
         let mut row = vec![line.path.to_string()];
@@ -266,6 +306,10 @@ fn write(lines: &[Line], args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result
         }
         if has_limits {
             row.extend([&line.old_at_most, &line.new_at_most].map(|limit| dash(limit.clone())));
+        }
+        if has_terms {
+            let said = |terms: &Option<String>| dash(terms.clone().filter(|said| !said.is_empty()));
+            row.extend([&line.old_terms, &line.new_terms].map(said));
         }
         table.row(row);
     }

@@ -298,6 +298,14 @@ fn a_plan_says_who_gains_and_who_loses() {
         desk.run("plan --old @old.toml --new @less.toml -P"),
         "Entry|Old%|New%|Change%|OldAtMost%|NewAtMost%\n/a|50|50|0|100|60"
     );
+    desk.write(
+        "local.toml",
+        "[shares]\n\"/a\" = { share = 50, usage = \"local\", distance = \"relative\" }\n\"/b\" = 50\n",
+    );
+    assert_eq!(
+        desk.run("plan --old @old.toml --new @local.toml -P"),
+        "Entry|Old%|New%|Change%|OldTerms|NewTerms\n/a|-|-|0|-|usage local, distance relative"
+    );
     assert_eq!(
         desk.run("plan --old @old.toml --new @old.toml"),
         "nobody gains or loses"

@@ -122,15 +122,23 @@ impl Attempt {
     }
 }
 
-/// Runs a command to its end, and gives its first line of output; `None` where it fails.
-pub(super) fn answer(command: &str, env: &[(&str, String)]) -> anyhow::Result<Option<String>> {
-    let mut shell = Command::new("sh");
+/// Runs a command to its end, and gives its first line of output; `None` where it fails or takes too long:
+/// one batch system that does not answer must not keep the others' jobs waiting.
+pub(super) fn answer(
+    command: &str,
+    env: &[(&str, String)],
+    seconds_max: u64,
+) -> anyhow::Result<Option<String>> {
+    let mut shell = Command::new("timeout");
     shell
-        .args(["-c", command])
+        .args(["--kill-after=5", &seconds_max.to_string()])
+        .args(["sh", "-c", command])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
     shell.envs(env.iter().map(|(name, value)| (name, value)));
-    let output = shell.output().context("cannot run sh")?;
+    let output = shell
+        .output()
+        .context("cannot run timeout (of coreutils)")?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(output.status.success().then(|| first_line(&text)))
 }

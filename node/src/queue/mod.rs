@@ -73,6 +73,9 @@ pub struct RunArgs {
     /// Takes a submitted job back; without it jobs that start late are waited for
     #[arg(long, value_name = "CMD", requires = "ask")]
     pub withdraw: Option<String>,
+    /// How long ASK and the command that takes back may take; one that is killed then is run again later
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub ask_max: u64,
     /// Who decides what is available: published, prose or sound
     #[arg(long, default_value = "sound")]
     pub engine: Engine,

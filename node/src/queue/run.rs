@@ -153,7 +153,7 @@ impl<'a> Runner<'a> {
                 }
                 Effect::Withdraw { job, attempt, site } => {
                     if let Some(command) = &self.args.withdraw {
-                        answer(command, &self.env(&job, attempt, &site))?;
+                        answer(command, &self.env(&job, attempt, &site), self.args.ask_max)?;
                     }
                     if let Some(status) = self.ask(&job, attempt, &site)? {
                         self.tell(&job, attempt, status)?;
@@ -213,7 +213,7 @@ impl<'a> Runner<'a> {
         };
         let mut env = self.env(job, attempt, site);
         env.push(("FAIRMESH_ID", id));
-        let told = answer(command, &env)?.and_then(|words| status(&words));
+        let told = answer(command, &env, self.args.ask_max)?.and_then(|words| status(&words));
         Ok(told.map(|told| match told {
             // A command that failed may have submitted the job all the same; here it has not.
             Status::Nowhere if is_new => Status::Failed(failed),

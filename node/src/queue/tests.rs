@@ -41,6 +41,7 @@ impl Place {
             submit: here(submit),
             ask: ask.map(here),
             withdraw: None,
+            ask_max: 60,
             engine: Engine::Sound,
             selector: Selector::LeastUsed,
             seed: 0,
@@ -196,6 +197,14 @@ fn limits_are_kept_and_what_fails_for_ever_is_given_up() {
             .all(|count| ["1", "2"].contains(&count.trim())),
         "{beside:?}"
     );
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_no_answer_and_keeps_nobody_waiting() {
+    let hangs = super::attempt::answer("sleep 1000", &[], 1).expect("runs");
+    assert_eq!(hangs, None);
+    let in_time = super::attempt::answer("echo running", &[], 60).expect("runs");
+    assert_eq!(in_time.as_deref(), Some("running"));
 }
 
 #[test]

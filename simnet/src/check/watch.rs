@@ -197,11 +197,16 @@ impl Watch {
         for document in &answer.documents {
             let charter = Signed::<Charter>::parse(document).map(|signed| signed.vo());
             let policy = Signed::<SharePolicy>::parse(document).map(|signed| signed.vo());
+            let is_charter = charter.is_ok();
             let Some(vo) = charter.or(policy).ok().filter(|vo| *vo != reader) else {
                 continue;
             };
-            let is_member =
-                newest_charter(site, vo).is_some_and(|newest| newest.readers.contains(&reader));
+            let lists = |charter: &Charter| charter.readers.contains(&reader);
+            // A reader that is one no more has to learn it from the charter that says so.
+            let is_member = match is_charter {
+                true => charters(site, vo).any(|charter| lists(&charter)),
+                false => newest_charter(site, vo).is_some_and(|newest| lists(&newest)),
+            };
             let served = ServedSeen {
                 node,
                 vo,
@@ -334,16 +339,19 @@ fn lists(site: &Site, vo: VoId, other: SiteId) -> bool {
     newest_charter(site, vo).is_some_and(|charter| charter.member(other).is_some())
 }
 
-/// The newest charter of a VO that a site holds, as a member or a reader.
-fn newest_charter(site: &Site, vo: VoId) -> Option<Charter> {
-    let read = site.read_documents().filter(|(of, _)| *of == vo);
+/// The charters of a VO that a site holds, as a member or a reader.
+fn charters(site: &Site, vo: VoId) -> impl Iterator<Item = Charter> {
+    let read = site.read_documents().filter(move |(of, _)| *of == vo);
     let documents = site
         .documents(vo)
         .into_iter()
         .chain(read.map(|(_, bytes)| bytes));
     let charters = documents.filter_map(|bytes| Signed::<Charter>::parse(&bytes).ok());
-    let charters = charters.map(|charter| charter.claimed().clone());
-    charters.max_by_key(|charter| charter.version)
+    charters.map(|charter| charter.claimed().clone())
+}
+
+fn newest_charter(site: &Site, vo: VoId) -> Option<Charter> {
+    charters(site, vo).max_by_key(|charter| charter.version)
 }
 
 /// Who asks which node for something of which VO.

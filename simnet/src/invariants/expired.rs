@@ -4,8 +4,13 @@
 //! clock, says that it does; one whose documents are all valid does not. That it goes by them still is
 //! checked at rest, when all must hold what was signed last (`liveness`).
 
+use std::collections::BTreeSet;
+
+use fairmesh_model::VoId;
+
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
+use crate::vo::Vo;
 
 /// Deep checks between two of these.
 const DEEP_BETWEEN: u64 = 8;
@@ -38,8 +43,17 @@ impl Invariant for Expired {
             let mounted = site_vos(seen, node);
             let held = site.held().filter(|(_, held)| held.charter_version > 0);
             let held: Vec<_> = held.map(|(vo, _)| vo).collect();
-            let vos = seen.world.founded_vos().iter();
-            let mut held = vos.filter(|vo| mounted.contains(&vo.id) && held.contains(&vo.id));
+            let goes_by = |vo: &&Vo| mounted.contains(&vo.id) && held.contains(&vo.id);
+            let vos = seen.world.founded_vos();
+            // Whoever has read documents of a VO holds the policy that mounts it.
+            let mounts = vos
+                .iter()
+                .filter(goes_by)
+                .filter_map(|vo| vo.spec.mounts.as_ref());
+            let mounts: Vec<VoId> = mounts.map(|(_, mount)| mount.vo).collect();
+            let read: BTreeSet<VoId> = site.read_documents().map(|(vo, _)| vo).collect();
+            let reads = |vo: &&Vo| mounts.contains(&vo.id) && read.contains(&vo.id);
+            let mut held = vos.iter().filter(|vo| goes_by(vo) || reads(vo));
             // All documents of a VO expire at one time.
             let has_expired = held.any(|vo| vo.charter.claimed().expires <= now.wall);
             let says = site.health(now).expired;

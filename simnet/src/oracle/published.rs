@@ -58,14 +58,17 @@ impl Published {
             let mut days: BTreeMap<(&AccountPath, u32), (u64, u64)> = BTreeMap::new();
             for ((path, span), charge) in cells {
                 let (whole, windows) = days.entry((path, span.day(*window))).or_default();
-                match span {
-                    Span::Day(_) => *whole += charge,
-                    Span::Window(_) => *windows += charge,
-                }
+                let said = match span {
+                    Span::Day(_) => whole,
+                    Span::Window(_) => windows,
+                };
+                // A member that lies may claim as much as can be written, in every window.
+                *said = said.saturating_add(*charge);
             }
             let sum = sums.entry(*vo).or_default();
             for ((path, _), (whole, windows)) in days {
-                *sum.entry(path.clone()).or_default() += whole.max(windows);
+                let sum = sum.entry(path.clone()).or_default();
+                *sum = sum.saturating_add(whole.max(windows));
             }
         }
         sums

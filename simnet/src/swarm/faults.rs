@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_cluster::{Seed, Stream};
-use fairmesh_model::{Distance, Millis};
+use fairmesh_model::{Distance, Millis, Scope};
 
 use super::{Options, VoOptions};
 use crate::length::Length;
@@ -273,14 +273,26 @@ impl Drawn<'_> {
         let shares = moved.map(|((path, _), (_, share))| (path.clone(), Percent(*share)));
         let shares: BTreeMap<String, Percent> = shares.collect();
         let vo = VoOptions::name(vo);
-        self.once(Action::Policy { node, vo, shares });
+        let usage = [None, Some(Scope::Local), Some(Scope::Global)][self.random.index(3)];
+        self.once(Action::Policy {
+            node,
+            vo,
+            shares,
+            usage,
+        });
     }
 
     fn charter(&mut self) {
         let (vo, node) = self.member();
         let vo = VoOptions::name(vo);
         let distance = [Distance::Absolute, Distance::Relative][self.random.index(2)];
-        self.once(Action::Charter { node, vo, distance });
+        let unread = self.random.index(3) == 0;
+        self.once(Action::Charter {
+            node,
+            vo,
+            distance,
+            unread,
+        });
     }
 
     fn removal(&mut self) {

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Distance, Millis, Share, UsageRecord, WallTime};
+use fairmesh_model::{Distance, Millis, Scope, Share, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
@@ -167,13 +167,18 @@ pub enum Action {
         #[serde(default = "usual_vo")]
         vo: String,
         shares: BTreeMap<String, Percent>,
+        /// By whose usage the entries right below the root are compared from now on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Scope>,
     },
-    /// A VO signs a charter that compares siblings differently.
+    /// A VO signs a charter that compares siblings differently, and lists its readers or none.
     Charter {
         node: usize,
         #[serde(default = "usual_vo")]
         vo: String,
         distance: Distance,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unread: bool,
     },
     /// A VO signs a charter without these sites.
     Remove {
@@ -478,6 +483,7 @@ mod tests {
                 node: 0,
                 vo: "vo-0".to_owned(),
                 shares: BTreeMap::from([("/g0".to_owned(), third)]),
+                usage: Some(Scope::Local),
             },
         );
         assert!(text.contains("\"33.3333333\""), "{text}");

@@ -6,6 +6,7 @@
 //! Deliberately not here: feeds of load. A world has none; who drives it takes `pause_load` and
 //! `resume_load` for himself, and asks again what a node did not acknowledge.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fairmesh_model::{Charter, DocumentError, Factor, PriceList, RunningJob, ShareEntry, WallTime};
@@ -180,6 +181,7 @@ impl World {
         let issued = self.true_wall();
         let first = &self.vos[vo].spec.members;
         let cores = first.first().map_or(1, |(_, cores)| *cores);
+        let readers = self.vos[vo].spec.readers.clone();
         let mut charter = |change: &dyn Fn(&mut Charter)| {
             self.vos[vo].next_charter(|charter| {
                 charter.issued = issued;
@@ -187,7 +189,15 @@ impl World {
             })
         };
         let signed = match action {
-            Action::Charter { distance, .. } => charter(&|charter| charter.distance = *distance),
+            Action::Charter {
+                distance, unread, ..
+            } => charter(&|charter| {
+                charter.distance = *distance;
+                charter.readers = match unread {
+                    true => BTreeSet::new(),
+                    false => readers.clone(),
+                };
+            }),
             Action::Remove { sites, .. } => charter(&|charter| {
                 let is_gone = |site| sites.iter().any(|gone| site_id(*gone) == site);
                 charter.sites.retain(|member| !is_gone(member.site));
@@ -196,8 +206,9 @@ impl World {
                 let admitted = sites.iter().map(|site| Vo::member(*site, cores));
                 charter.sites.extend(admitted);
             }),
-            Action::Policy { shares, .. } => self.vos[vo].next_policy(|policy| {
+            Action::Policy { shares, usage, .. } => self.vos[vo].next_policy(|policy| {
                 policy.issued = issued;
+                policy.usage = usage.or(policy.usage);
                 for (at, share) in shares {
                     let at = path(at);
                     let above = at.parent().and_then(|above| policy.shares.get(&above));

@@ -137,10 +137,13 @@ fn documents_are_refused_where_they_are_wrong() {
     let rows = [
         (
             "\"/a\" = 1\n",
-            "s.toml:1:1: `/a`: unknown key; known here: [sla]",
+            "s.toml:1:1: unknown field `/a`, expected `sla`",
         ),
         ("", "s.toml:1:1: there is no table [sla]"),
-        ("[sla]\n\"/a\" = 5\n", "s.toml:2:8: `/a`: expected { cpu"),
+        (
+            "[sla]\n\"/a\" = 5\n",
+            "s.toml:2:8: `/a`: invalid type: integer `5`, expected a table such as { cpu",
+        ),
         (
             "[sla]\n\"/a\" = { cpu = 5 }\n",
             "s.toml:2:16: `/a.cpu`: expected a share in quotes",
@@ -151,7 +154,7 @@ fn documents_are_refused_where_they_are_wrong() {
         ),
         (
             "[sla]\n\"/a\" = { cup = \"5%\" }\n",
-            "s.toml:2:10: `/a.cup`: unknown key; known here: cpu, disk",
+            "s.toml:2:10: `/a.cup`: unknown field `cup`, expected one of `cpu`, `disk`",
         ),
         (
             "[sla]\n\"/a\" = { at_most = \"5%\" }\n",
@@ -159,7 +162,7 @@ fn documents_are_refused_where_they_are_wrong() {
         ),
         (
             "[sla]\n\"/a\" = { extensible = 1 }\n",
-            "s.toml:2:23: `/a.extensible`: expected true or false",
+            "s.toml:2:23: `/a.extensible`: invalid type: integer `1`, expected a boolean",
         ),
         ("[sla]\n\"a\" = {}\n", "s.toml:2:1: `a`: account path"),
         (

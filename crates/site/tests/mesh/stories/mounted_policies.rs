@@ -1,7 +1,7 @@
 //! A VO mounts another VO's policy: its members hold that one's charters and policies, and nothing else of it.
 
 use fairmesh_model::{Charter, HistoryRule, Millis, PolicyMount, Signed, VoId};
-use fairmesh_site::Event;
+use fairmesh_site::{Event, Notice};
 
 use crate::mesh::Mesh;
 use crate::vo::{self, HOUR, job, next_charter, path, policy, sign_charter, sign_policy, timing};
@@ -138,4 +138,33 @@ fn whoever_is_no_reader_is_shown_nothing_until_it_is_and_lets_go_when_it_is_no_m
         assert!(read.all(|(_, bytes)| bytes != secret), "{node}");
     }
     assert_eq!(views(&mesh), 1);
+}
+
+#[test]
+fn a_reader_says_that_what_it_reads_has_expired_and_keeps_it_in_force() {
+    let (mut mesh, charter) = found(true);
+    let inner = charter.vo();
+    let mut short = policy(inner, 2, 50);
+    short.expires = mesh.now(0).wall.after(HOUR);
+    assert!(mesh.publish(0, &sign_policy(short)).is_ok());
+    mesh.run(Millis::from_secs(30));
+    let says = |mesh: &Mesh, node: usize| {
+        let site = &mesh.nodes[node].site;
+        let of_inner = |notice: &Notice| match notice {
+            Notice::Policy { vo, what } => *vo == inner && what.contains("expired"),
+            _ => false,
+        };
+        let named = site.notices().any(of_inner);
+        (named, site.health(mesh.now(node)).expired)
+    };
+    (0..3).for_each(|node| assert_eq!(says(&mesh, node), (false, false), "{node}"));
+    mesh.run(HOUR);
+    // Documents are looked after once a day, and whenever one of them changes.
+    let charter = sign_charter(next_charter(&charter));
+    assert!(mesh.publish(0, charter.bytes()).is_ok());
+    mesh.run(Millis::from_secs(30));
+    for node in 0..3 {
+        assert_eq!(says(&mesh, node), (true, true), "{node}");
+        assert_eq!(divided(&mesh, node), Some(inner), "{node}");
+    }
 }
