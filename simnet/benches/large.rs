@@ -1,20 +1,28 @@
-//! What a large VO costs one node, without a network: bytes and round trips of a newcomer, its CPU,
-//! a start from the store, and how long the longest step is when a policy or a charter changes.
+//! What a large VO costs one node, without a network: bytes and round trips of a newcomer, its CPU, a start
+//! from the store and the memory behind it, what an idle hour makes durable, and how long the longest step
+//! is when a policy or a charter changes.
 //!
 //! `cargo bench -p simnet --bench large`: 200 sites × 90 days × 50 accounts for the newcomer, and 20,000
 //! accounts with 880,000 cells for the changes. Steps are measured in CPU time of the thread that takes
 //! them, so that a busy machine does not lengthen them. Goals: 6 bytes a cell, 40 round trips one after
-//! the other and half a second for a newcomer; no step above 10 ms.
+//! the other and half a second for a newcomer; no step above 10 ms; nothing durable in an idle hour. The
+//! start is another process's, so that its memory is of nothing else.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
-use fairmesh_model::{HistoryRule, Incarnation, Millis, MonoTime, Now, Share};
-use fairmesh_site::{Effect, Event, Row, Site, SiteConfig, Table, Timing};
+use fairmesh_model::{HistoryRule, Incarnation, Millis, MonoTime, Now, Share, cbor};
+use fairmesh_site::{Effect, Event, Row, Site, SiteConfig, Table, Timing, Write};
 use rustix::time::{ClockId, clock_gettime};
+use serde_bytes::{ByteBuf, Bytes};
 use simnet::vo::{DAY, HOUR, OwnerSpec, START, Vo, VoSpec, job, site_config, site_id, site_key};
 
 /// Rows of a store.
 type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
+/// Names the file of rows that a process is to start from.
+const ROWS_IN: &str = "FAIRMESH_BENCH_ROWS";
 
 /// The node that holds everything, and the one that comes new. Members that publish follow.
 const HOLDER: usize = 0;
@@ -22,13 +30,16 @@ const NEWCOMER: usize = 1;
 const FIRST_MEMBER: usize = 2;
 
 fn main() {
+    if let Some(file) = std::env::var_os(ROWS_IN) {
+        return Grid::newcomers().start(Path::new(&file));
+    }
     let grid = Grid::new(200, 20_000, 100, 44);
     let (holder, _) = grid.filled_holder();
     grid.changes(holder);
-    let grid = Grid::new(200, 10_000, 50, 90);
+    let grid = Grid::newcomers();
     let (holder, rows) = grid.filled_holder();
     grid.newcomer(holder);
-    grid.start(rows);
+    grid.start_elsewhere(&rows);
 }
 
 /// A VO whose members each have used all their accounts on every day.
@@ -48,6 +59,10 @@ struct Node {
     /// The longest step so far, and all of them, microseconds of CPU.
     longest_us: u64,
     all_us: u64,
+    /// What it handed out to be done on another thread.
+    beside_us: u64,
+    /// Changes that had to be durable.
+    durable: u64,
     rows: Rows,
 }
 
@@ -59,17 +74,39 @@ impl Node {
         let took = cpu_us() - before;
         self.longest_us = self.longest_us.max(took);
         self.all_us += took;
-        for effect in &effects {
-            let Effect::Persist(writes) = effect else {
-                continue;
-            };
-            for write in writes {
-                let key = (write.table, write.key.clone());
-                match &write.value {
-                    Some(value) => self.rows.insert(key, value.clone()),
-                    None => self.rows.remove(&key),
-                };
+        let mut said = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Persist(writes) => {
+                    self.durable += 1;
+                    self.keep(writes);
+                }
+                Effect::Work(work) => {
+                    let before = cpu_us();
+                    let done = work.run();
+                    self.beside_us += cpu_us() - before;
+                    said.extend(self.handle(Event::Done(done)));
+                }
+                effect => said.push(effect),
             }
+        }
+        said
+    }
+
+    fn keep(&mut self, writes: Vec<Write>) {
+        for Write { table, key, value } in writes {
+            match value {
+                Some(value) => self.rows.insert((table, key), value),
+                None => self.rows.remove(&(table, key)),
+            };
+        }
+    }
+
+    /// Lets it take in what has come.
+    fn take_in(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while self.site.is_taking_in() {
+            effects.extend(self.handle(Event::Tick));
         }
         effects
     }
@@ -91,7 +128,7 @@ impl Node {
     }
 
     fn forget_times(&mut self) {
-        (self.longest_us, self.all_us) = (0, 0);
+        (self.longest_us, self.all_us, self.beside_us) = (0, 0, 0);
     }
 }
 
@@ -175,10 +212,15 @@ fn take(from: usize, to: &mut Node, answers: Vec<(u64, Vec<u8>)>) -> Vec<Effect>
             bytes: Some(bytes),
         }));
     }
+    effects.extend(to.take_in());
     effects
 }
 
 impl Grid {
+    fn newcomers() -> Self {
+        Self::new(200, 10_000, 50, 90)
+    }
+
     fn new(members: usize, accounts: usize, of_each: usize, days: u64) -> Self {
         let spec = VoSpec {
             members: (0..members + FIRST_MEMBER)
@@ -232,6 +274,8 @@ impl Grid {
             mono: 0,
             longest_us: 0,
             all_us: 0,
+            beside_us: 0,
+            durable: 0,
             rows: BTreeMap::new(),
         };
         if is_founded {
@@ -322,25 +366,64 @@ impl Grid {
             holder.all_us / 1_000,
             holder.longest_us as f64 / 1_000.0,
         );
+        let (from_a, from_b) = (newcomer.tick_for(HOUR), holder.tick_for(HOUR));
+        talk(&mut newcomer, &mut holder, from_a, from_b);
+        self.idle(newcomer, holder);
     }
 
-    fn start(&self, rows: Rows) {
-        let bytes: usize = rows
+    /// Has another process start from these rows.
+    fn start_elsewhere(&self, rows: &Rows) {
+        let file = std::env::temp_dir().join(format!("fairmesh-rows-{}", std::process::id()));
+        let rows: Vec<_> = rows
             .iter()
-            .map(|((_, key), value)| key.len() + value.len())
-            .sum();
+            .map(|((table, key), value)| (*table as u8, Bytes::new(key), Bytes::new(value)))
+            .collect();
+        std::fs::write(&file, cbor::to_vec(&rows)).expect("there is room");
+        let mut other = Command::new(std::env::current_exe().expect("it runs"));
+        let ended = other.env(ROWS_IN, &file).status().expect("it starts");
+        std::fs::remove_file(&file).expect("it was just written");
+        assert!(ended.success());
+    }
+
+    fn start(&self, file: &Path) {
+        let rows = std::fs::read(file).expect("it was just written");
+        let rows: Vec<(u8, ByteBuf, ByteBuf)> =
+            cbor::from_slice(&rows, usize::MAX).expect("as it was written");
+        let bytes: usize = rows.iter().map(|(_, key, value)| key.len() + value.len()).sum();
+        let table_of = |number| Table::ALL.into_iter().find(|table| *table as u8 == number);
         let rows: Vec<Row> = rows
             .into_iter()
-            .map(|((table, key), value)| (table, key, value))
+            .map(|(table, key, value)| {
+                let table = table_of(table).expect("a table");
+                (table, key.into_vec(), value.into_vec())
+            })
             .collect();
         let (count, before) = (rows.len(), cpu_us());
         let config = self.config(HOLDER);
         let site = Site::restore(config, site_key(HOLDER), Incarnation(2), 7, now(0), rows);
         println!(
-            "start from {count} rows, {:.1} bytes a cell: CPU {} ms; {} heads",
+            "start from {count} rows, {:.1} bytes a cell: CPU {} ms; {} heads; the process has {:.0} bytes of \
+             memory a cell, {:.0} at its peak",
             bytes as f64 / self.cells() as f64,
             (cpu_us() - before) / 1_000,
             site.vectors().values().map(BTreeMap::len).sum::<usize>(),
+            memory("VmRSS") / self.cells() as f64,
+            memory("VmHWM") / self.cells() as f64,
+        );
+    }
+
+    /// Two nodes for an hour in which nothing happens.
+    fn idle(&self, mut a: Node, mut b: Node) {
+        (a.durable, b.durable) = (0, 0);
+        let mut talked = 0;
+        for _ in 0..360 {
+            let (from_a, from_b) = (a.tick_for(Millis(10_000)), b.tick_for(Millis(10_000)));
+            let talk = talk(&mut a, &mut b, from_a, from_b);
+            talked += talk.asked_bytes + talk.answered_bytes;
+        }
+        println!(
+            "an idle hour: {} and {} durable changes; {talked} bytes of probes",
+            a.durable, b.durable
         );
     }
 
@@ -357,10 +440,12 @@ impl Grid {
             let first = holder.longest_us;
             holder.tick_for(Millis(1_000));
             println!(
-                "{what} changes: the step that takes it {:.1} ms; the longest {:.1} ms, all {} ms",
+                "{what} changes: the steps that take it {:.1} ms; the longest {:.1} ms, all {} ms; beside \
+                 the site {} ms",
                 first as f64 / 1_000.0,
                 holder.longest_us as f64 / 1_000.0,
                 holder.all_us / 1_000,
+                holder.beside_us / 1_000,
             );
         }
     }
@@ -388,6 +473,14 @@ fn now(mono: u64) -> Now {
         mono: MonoTime(mono),
         wall: START.after(Millis(mono)),
     }
+}
+
+/// A figure of this process that Linux tells, bytes.
+fn memory(of: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells it");
+    let line = status.lines().find_map(|line| line.strip_prefix(of));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.and_then(|kib| kib.parse::<f64>().ok()).expect("it is there") * 1_024.0
 }
 
 /// CPU time of this thread, microseconds.

@@ -78,6 +78,8 @@ pub struct World {
     crashes: Stream,
     flips: Stream,
     is_busy: bool,
+    /// How long work takes.
+    works: Stream,
     /// Whether something has to wait, and how long.
     rounds: Stream,
     /// The longest that a node is busy with one round.
@@ -127,6 +129,7 @@ impl World {
                 false => JOURNAL_BYTES_MAX,
             },
             rounds,
+            works: seed.stream("world works"),
             is_busy: spec.is_busy,
             nodes,
         };

@@ -13,6 +13,7 @@ mod clocks;
 mod peers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated};
 use rand_chacha::ChaCha8Rng;
@@ -79,7 +80,7 @@ pub trait Shared {
     /// One hash over the documents.
     fn documents_digest(&self) -> ContentHash;
     /// The documents, in an order in which they can be adopted.
-    fn documents(&self) -> Vec<(ContentHash, Vec<u8>)>;
+    fn documents(&self) -> Vec<(ContentHash, Arc<[u8]>)>;
     /// Whether a charter is here.
     fn is_founded(&self) -> bool;
 

@@ -167,6 +167,13 @@ impl VoPolicies {
         in_force.map(|held| &held.document)
     }
 
+    /// How many entries the share policies in force have together.
+    pub fn entries(&self) -> usize {
+        self.policies()
+            .map(|policy| policy.body().shares.len())
+            .sum()
+    }
+
     /// Who signs for `path`: the role of its own policy, if it has one of its own.
     pub fn role(&self, path: &AccountPath) -> Option<&Role> {
         self.active.get(path).map(|active| &active.role)

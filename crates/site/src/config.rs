@@ -81,6 +81,9 @@ pub struct Timing {
     /// Entries of the share tree that are recomputed in one step when windows move on: bounds how
     /// long one event can take.
     pub sweep_entries: usize,
+    /// Entries of a share tree that is built at once when documents change; a larger one is built beside the
+    /// site, and the tree before it answers meanwhile. Bounds how long one event can take, too.
+    pub build_entries: usize,
 }
 
 impl Default for Timing {
@@ -93,6 +96,8 @@ impl Default for Timing {
             clock_tolerance: Millis::from_secs(300),
             silence: Millis::from_secs(600),
             sweep_entries: 8_192,
+            // A microsecond each: less than it takes to begin with something else.
+            build_entries: 1_024,
         }
     }
 }

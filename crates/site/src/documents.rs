@@ -3,59 +3,67 @@
 //! Invariant: a document and the memory against rollback are durable before anybody else is told of it.
 //! Deliberately not here: which documents are in force (`fairmesh-policy`).
 
-use fairmesh_gossip::wire::Push;
-use fairmesh_model::{ContentHash, Now, SiteId, Verified, VoId, cbor, mutant, mutated};
+use std::sync::Arc;
+
+use fairmesh_gossip::wire::{PUSH_BYTES_MAX, Push};
+use fairmesh_model::{Now, SiteId, Verified, VoId, cbor, mutant, mutated};
 use fairmesh_policy::VoPolicies;
 
+use crate::document::{Document, DocumentRefused};
 use crate::event::{Effect, Reply, Ticket, Verdict};
-use crate::mounts::vo_named;
+use crate::inbox::Bringer;
 use crate::notice::Notice;
 use crate::site::Site;
 use crate::store::{Table, Write, vo_key};
-use crate::vo::{DocumentRefused, adopt};
 
 impl Site {
+    /// Takes a document that was read.
+    pub(crate) fn take_document(&mut self, now: Now, from: Bringer, document: Option<Document>) {
+        match from {
+            Bringer::Owner(ticket) => self.take_handed_in(now, ticket, document),
+            Bringer::Peer(peer, vo) => drop(self.absorb_document(now, peer, vo, document)),
+        }
+    }
+
     /// Takes a document that somebody hands in here, and pushes it to all members.
-    pub(crate) fn take_document(&mut self, now: Now, ticket: Ticket, bytes: &[u8]) {
+    fn take_handed_in(&mut self, now: Now, ticket: Ticket, document: Option<Document>) {
+        let reply = |result| Effect::Reply {
+            ticket,
+            reply: Reply::Published(result),
+        };
         if mutated!(DocumentDropped) {
-            let reply = Reply::Published(Ok("it is adopted".to_owned()));
-            return self.effects.push(Effect::Reply { ticket, reply });
+            return self.effects.push(reply(Ok("it is adopted".to_owned())));
         }
-        let of = vo_named(bytes);
-        let mut vos = self.vo_ids();
-        // A VO's own document first; else one that mounts its policy may read it.
-        vos.sort_by_key(|vo| Some(*vo) != of);
-        let mut result = Err(DocumentRefused::Foreign);
-        for vo in vos {
-            match self.adopt(now, vo, bytes) {
-                Err(DocumentRefused::Foreign) => {}
-                other => {
-                    result = other;
-                    break;
-                }
+        let brings = |vo: &VoId, document: &Document| self.brings(*vo, document.vo());
+        let document = document.filter(|document| self.vos.keys().any(|vo| brings(vo, document)));
+        let adopted = document.map(|document| {
+            let is_new = self.adopt(now, &document)?;
+            Ok((is_new, document))
+        });
+        let result = match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
+            Ok((true, document)) => {
+                self.push_document(&document);
+                Ok(format!("{document} is adopted"))
             }
-        }
-        let result = match result {
-            Ok(Some((hash, what))) => {
-                self.push_document(of, hash, bytes);
-                Ok(format!("{what} is adopted"))
-            }
-            Ok(None) => Ok("it was known already".to_owned()),
+            Ok((false, _)) => Ok("it was known already".to_owned()),
             Err(refusal) => Err(refusal.to_string()),
         };
-        let reply = Reply::Published(result);
-        self.effects.push(Effect::Reply { ticket, reply });
+        self.effects.push(reply(result));
     }
 
     /// Pushes a document to all who may have it.
-    fn push_document(&mut self, of: Option<VoId>, hash: ContentHash, document: &[u8]) {
-        let bytes = Push::Document(serde_bytes::ByteBuf::from(document.to_vec())).to_bytes();
+    fn push_document(&mut self, document: &Document) {
         // A longer one than others pass on at once goes to them in the next exchange.
-        if bytes.len() > fairmesh_gossip::wire::PUSH_BYTES_MAX {
+        if document.bytes().len() > PUSH_BYTES_MAX {
+            return;
+        }
+        let bytes = serde_bytes::ByteBuf::from(document.bytes().to_vec());
+        let bytes = Push::Document(bytes).to_bytes();
+        if bytes.len() > PUSH_BYTES_MAX {
             return;
         }
         for (vo, held) in &self.vos {
-            if Some(*vo) == of || held.shows(hash) {
+            if *vo == document.vo() || held.shows(document.hash()) {
                 let (vo, bytes) = (*vo, bytes.clone());
                 self.effects.push(Effect::Push { vo, bytes });
             }
@@ -68,50 +76,47 @@ impl Site {
         now: Now,
         from: SiteId,
         vo: VoId,
-        bytes: &[u8],
+        document: Option<Document>,
     ) -> Verdict {
-        match self.adopt(now, vo, bytes) {
-            Ok(Some(_)) => return Verdict::Accept,
-            Ok(None) => {}
+        let document = document.filter(|document| self.brings(vo, document.vo()));
+        let adopted = document.map(|document| self.adopt(now, &document));
+        match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
+            Ok(true) => return Verdict::Accept,
+            Ok(false) => {}
             Err(refusal) => self.refused(now.mono, vo, from, &refusal.to_string()),
         }
         Verdict::Ignore
     }
 
-    /// Keeps a document that is adopted, and with it the memory against rollback. It is one of `vo`, or of a VO
-    /// whose policies that one mounts.
-    fn adopt(
-        &mut self,
-        now: Now,
-        vo: VoId,
-        bytes: &[u8],
-    ) -> Result<Option<(ContentHash, String)>, DocumentRefused> {
-        let vo = self.vo_of_document(vo, bytes);
+    /// Keeps a document that is adopted, and with it the memory against rollback. False where it was held
+    /// already.
+    fn adopt(&mut self, now: Now, document: &Document) -> Result<bool, DocumentRefused> {
+        let vo = document.vo();
         let charter_of = |site: &Self| {
             let policies = site.policies_of(vo);
             policies.and_then(VoPolicies::charter).map(Verified::hash)
         };
         let charter = charter_of(self);
-        let adopted = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
-            (Some(held), _) => held.adopt(bytes)?,
-            (None, Some(read)) => adopt(read, bytes)?,
+        let is_new = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
+            (Some(held), _) => held.adopt(document.clone())?,
+            (None, Some(read)) => document.clone().adopt(Arc::make_mut(read))?,
             (None, None) => return Err(DocumentRefused::Foreign),
         };
-        let Some((hash, what)) = adopted else {
-            return Ok(None);
-        };
+        if !is_new {
+            return Ok(false);
+        }
         let is_charter = charter_of(self) != charter;
         let is_first = is_charter && charter.is_none();
         let policies = self.policies_of(vo).expect("it has just adopted");
-        let key = vo_key(vo, hash.as_bytes());
-        let document = Write::set(Table::Documents, key, bytes.to_vec());
+        let key = vo_key(vo, document.hash().as_bytes());
+        let row = Write::set(Table::Documents, key, document.bytes().to_vec());
         let seen = cbor::to_vec(&policies.highest_seen());
         let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);
         let name = policies
             .charter()
             .map(|charter| charter.body().name.clone())
             .unwrap_or_default();
-        let rows = mutant!(DocumentsUnwritten, vec![document, seen], Vec::new());
+        let rows = mutant!(DocumentsUnwritten, vec![row, seen], Vec::new());
         self.persist(rows);
         if self.vos.contains_key(&vo) {
             if is_charter {
@@ -123,11 +128,11 @@ impl Site {
         }
         self.follow_mounts();
         self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
-        let adopted = what.clone();
-        self.notice(now.mono, Notice::Adopted { vo, what: adopted });
+        let what = document.to_string();
+        self.notice(now.mono, Notice::Adopted { vo, what });
         if is_first && self.vos.contains_key(&vo) {
             self.notice(now.mono, Notice::Founded { vo, name });
         }
-        Ok(Some((hash, what)))
+        Ok(true)
     }
 }

@@ -12,6 +12,7 @@ use crate::config::SiteConfig;
 use crate::notice::Notice;
 use crate::store::{JobMark, Write};
 use crate::view::View;
+use crate::work::{Done, Work};
 
 /// Names a caller that waits for a reply.
 pub type Ticket = u64;
@@ -81,13 +82,15 @@ pub enum Event {
         /// Which, by whom, and why.
         correction: Box<Correction>,
     },
-    /// Somebody hands in a charter or a share policy.
+    /// Somebody hands in a charter or a share policy. A large one is answered once it was read.
     Publish {
         /// Who waits.
         ticket: Ticket,
         /// The signed document.
         bytes: Vec<u8>,
     },
+    /// Some [`Effect::Work`] is done: each once, in any order.
+    Done(Done),
     /// The configuration was read again.
     Reconfigured(Box<SiteConfig>),
     /// Publish what is pending: the node is about to stop.
@@ -172,6 +175,8 @@ pub enum Effect {
         /// The VO.
         vo: VoId,
     },
+    /// Run this beside the site, and hand in what comes of it.
+    Work(Work),
     /// Look-ups go to this view from now on.
     View(Arc<View>),
     /// Something an operator may want to know.

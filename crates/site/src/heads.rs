@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_gossip::{Absorbed, Arrival, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen, Shared};
+use fairmesh_gossip::{Absorbed, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen, Shared};
 use fairmesh_model::{AccountPath, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor, mutated};
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
 use crate::audit::{self, AuditEntry};
 use crate::config::Timing;
+use crate::document::Document;
 use crate::event::{Effect, PushToken, Verdict};
 use crate::kinds::{AUDIT, DESCRIPTION, RUNNING, usage_slice};
 use crate::notice::Notice;
@@ -165,7 +166,9 @@ impl Site {
                 self.refused(now.mono, vo, from, &error.to_string());
                 Verdict::Reject
             }
-            Ok(Push::Document(bytes)) => self.absorb_document(now, from, vo, &bytes),
+            Ok(Push::Document(bytes)) => {
+                self.absorb_document(now, from, vo, Document::read(&bytes))
+            }
             Ok(Push::Head(head, delta)) => self.absorb_push(now, from, vo, |held, seen| {
                 let delta = delta.as_ref().map(|delta| delta.as_slice());
                 let kinds = held.kinds();
@@ -202,36 +205,8 @@ impl Site {
     /// Takes the answer to one of our requests. What does not fit to what is held is asked for again in
     /// the next exchange, not at once.
     pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        for (vo, arrival) in self.gossip.answered(now, from, id, bytes, &mut self.vos) {
-            let seen = self.seen(now);
-            let held = self.vos.get_mut(&vo).filter(|held| held.is_founded());
-            let taken = match (arrival, held) {
-                (Arrival::Document(bytes), _) => {
-                    self.absorb_document(now, from, vo, &bytes);
-                    continue;
-                }
-                // Only the charter says who is a member, and how long a window is. A head that is judged
-                // without it, even one of this site's own, is refused for good; so nothing is taken, and a
-                // later exchange brings all of it.
-                (_, None) => continue,
-                (Arrival::Told, Some(held)) => {
-                    held.caught_up = true;
-                    continue;
-                }
-                (Arrival::Proof(a, b), Some(held)) => vec![held.replica.take_proof(&a, &b)],
-                (Arrival::Head(item), Some(held)) => {
-                    let kinds = held.kinds();
-                    vec![held.replica.take_item(&kinds, seen, from, item)]
-                }
-                (Arrival::Parts(id, parts), Some(held)) => {
-                    let kinds = held.kinds();
-                    held.replica.take_parts(&kinds, now.mono, from, id, parts)
-                }
-            };
-            for taken in taken {
-                self.absorbed(now, from, vo, taken);
-            }
-        }
+        let arrivals = self.gossip.answered(now, from, id, bytes, &mut self.vos);
+        self.inbox.bring(from, arrivals);
         self.watch_peer(now, from);
         if self.gossip.agreed_at(from) == Some(now.mono) {
             let agreed = self
@@ -242,7 +217,7 @@ impl Site {
         }
     }
 
-    fn seen(&self, now: Now) -> Seen {
+    pub(crate) fn seen(&self, now: Now) -> Seen {
         Seen {
             now,
             tolerance: self.config.timing.clock_tolerance,
@@ -251,7 +226,7 @@ impl Site {
 
     /// Keeps what was absorbed and lets everything that depends on it know. Says whether a push of it is
     /// passed on.
-    fn absorbed(
+    pub(crate) fn absorbed(
         &mut self,
         now: Now,
         from: SiteId,

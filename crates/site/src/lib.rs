@@ -32,15 +32,18 @@ mod shares;
 
 mod audit;
 mod correct;
+mod document;
 mod documents;
 mod estimate;
 mod heads;
+mod inbox;
 mod mounts;
 mod query;
 mod report;
 mod restore;
 mod running;
 mod site;
+mod work;
 
 pub use audit::AuditEntry;
 pub use config::{Charging, SiteConfig, Timing};
@@ -56,3 +59,4 @@ pub use restore::Row;
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};
 pub use view::{Coverage, Divided, View};
+pub use work::{Done, Work};

@@ -10,10 +10,12 @@
 //! Deliberately not here: where the entries go (`fairmesh_policy::compile`).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use fairmesh_model::{Charter, SharePolicy, Signed, VoId};
-use fairmesh_policy::{HighestSeen, VoPolicies};
+use fairmesh_model::VoId;
+use fairmesh_policy::VoPolicies;
 
+use crate::document::Document;
 use crate::site::Site;
 use crate::vo::Vo;
 
@@ -26,8 +28,8 @@ impl Site {
         let mounted = self.mounted();
         for inner in &mounted {
             if !self.vos.contains_key(inner) && !self.read.contains_key(inner) {
-                let left = self.left.get(inner).map(|vo| vo.policies.clone());
-                let unknown = || VoPolicies::restore(*inner, &HighestSeen::default(), []).0;
+                let left = self.left.get(inner).map(|vo| Arc::clone(&vo.policies));
+                let unknown = || Arc::new(VoPolicies::new(*inner));
                 self.read.insert(*inner, left.unwrap_or_else(unknown));
             }
         }
@@ -60,30 +62,23 @@ impl Site {
     /// The charters and policies of a VO, whether the site takes part in it or reads them alone.
     pub(crate) fn policies_of(&self, vo: VoId) -> Option<&VoPolicies> {
         let member = self.vos.get(&vo).map(|vo| &vo.policies);
-        member.or_else(|| self.read.get(&vo))
+        member.or_else(|| self.read.get(&vo)).map(|held| &**held)
     }
 
-    /// Which VO a document is of, if it is one whose policies `vo` mounts; that one itself, else.
-    pub(crate) fn vo_of_document(&self, vo: VoId, bytes: &[u8]) -> VoId {
-        let mounted = self.vos.get(&vo).map(|held| held.policies.mounted());
-        let mounted = mounted.filter(|mounted| !mounted.is_empty());
-        let of = mounted.and_then(|mounted| vo_named(bytes).filter(|of| mounted.contains(of)));
-        of.unwrap_or(vo)
+    /// Whether a document of `of` may come with those of `vo`: its own do, and those of VOs whose policies it
+    /// mounts.
+    pub(crate) fn brings(&self, vo: VoId, of: VoId) -> bool {
+        let held = self.vos.get(&vo);
+        vo == of || held.is_some_and(|held| held.policies.mounted().contains(&of))
     }
 
     /// Takes part from now on in a VO whose policies were only read: they are known already.
     pub(crate) fn join_read(&mut self, vo: VoId, held: &mut Vo) {
         let read = self.read.remove(&vo);
-        for (_, _, bytes) in read.iter().flat_map(VoPolicies::documents) {
+        let documents = read.iter().flat_map(|read| read.documents());
+        for document in documents.filter_map(|(_, _, bytes)| Document::read(bytes)) {
             // What is refused here its members bring.
-            let _ = held.adopt(bytes);
+            let _ = held.adopt(document);
         }
     }
-}
-
-/// The VO that a document names.
-pub(crate) fn vo_named(bytes: &[u8]) -> Option<VoId> {
-    let charter = Signed::<Charter>::parse(bytes).map(|signed| signed.vo());
-    let vo = charter.or_else(|_| Signed::<SharePolicy>::parse(bytes).map(|signed| signed.vo()));
-    vo.ok()
 }

@@ -358,9 +358,14 @@ impl Site {
     }
 
     /// Whether the tree in force is that of earlier documents or an earlier configuration, while the next
-    /// one is fed.
+    /// one is built and fed.
     pub fn is_feeding(&self) -> bool {
-        self.shares.next.is_some()
+        self.shares.next.is_some() || self.tree_is_stale
+    }
+
+    /// Whether something has come that is not taken in yet: a large answer, or a document that is read.
+    pub fn is_taking_in(&self) -> bool {
+        !self.inbox.is_empty()
     }
 
     /// Whether all is still seen from the windows before, while sums are worked out for the next.

@@ -10,18 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::PartKey;
 use fairmesh_model::{
-    Charter, ContentHash, Incarnation, Now, Origin, SharePolicy, Signed, SigningKey, Span, VoId,
-    WallTime, cbor, mutant,
+    ContentHash, Incarnation, Now, Origin, SigningKey, Span, VoId, WallTime, cbor, mutant,
 };
 use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::config::SiteConfig;
 use crate::correct::Refund;
+use crate::document::{Document, DocumentRefused};
 use crate::notice::Notice;
 use crate::own::Own;
 use crate::site::{Site, Unmapped};
 use crate::store::{HeadId, Table, Write, head_row, parse_ledger_row};
-use crate::vo::{DocumentRefused, Vo};
+use crate::vo::Vo;
 
 /// A row as the store has it: table, key, value.
 pub type Row = (Table, Vec<u8>, Vec<u8>);
@@ -85,16 +85,23 @@ impl Site {
         }
     }
 
-    fn restore_documents(&mut self, now: Now, mut rows: Vec<KeyValue>) {
-        // In any order: what needs a predecessor is tried again until nothing moves.
+    fn restore_documents(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let parse = |key: Vec<u8>, bytes: Vec<u8>| {
+            let document = Document::read(&bytes);
+            let document = document.filter(|document| Some(document.hash()) == hash_of(&key));
+            Some((key, document?))
+        };
+        let mut rows = self.read_rows(now, "document", rows, parse);
+        // In any order: what needs a predecessor is tried again until nothing moves. What is not in force
+        // then may come into force again; a VO that the site has left, too.
         loop {
             let before = rows.len();
             let mut superseded = Vec::new();
-            rows.retain(|(key, bytes)| {
+            rows.retain(|(key, document)| {
                 let Some(vo) = vo_of(key).and_then(|vo| self.vos.get_mut(&vo)) else {
                     return true;
                 };
-                match vo.adopt(bytes) {
+                match vo.adopt(document.clone()) {
                     Ok(_) => false,
                     Err(DocumentRefused::Policy(PolicyError::Rollback { .. })) => {
                         superseded.push(Write::delete(Table::Documents, key.clone()));
@@ -106,16 +113,6 @@ impl Site {
             self.persist(superseded);
             if rows.is_empty() || rows.len() == before {
                 break;
-            }
-        }
-        // What is whole and not in force may come into force again; a VO that the site has left, too.
-        for (key, bytes) in rows {
-            let charter = Signed::<Charter>::parse(&bytes).map(|signed| signed.hash());
-            let hash = charter
-                .or_else(|_| Signed::<SharePolicy>::parse(&bytes).map(|signed| signed.hash()));
-            let is_whole = hash.is_ok_and(|hash| Some(hash) == hash_of(&key));
-            if !is_whole {
-                self.bad_row(now, "document");
             }
         }
     }

@@ -5,26 +5,24 @@
 //! clamped to its site's capacity, whatever the order in which they came; a rebuild gives the same sums
 //! as the changes did.
 
+mod building;
 mod loading;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_fairshare::{EntryId, EntrySpec, Reach, Snapshot, TreeSpec, TreeWriter, WeightTable};
-use fairmesh_gossip::Shared;
+use fairmesh_fairshare::{EntryId, Reach, Snapshot, TreeWriter, WeightTable};
 use fairmesh_model::{
-    AccountPath, HistoryRule, SiteId, Span, VoId, WallTime, Window, WindowLength, mutant, mutated,
+    AccountPath, SiteId, Span, VoId, WallTime, Window, WindowLength, mutant, mutated,
 };
-use fairmesh_policy::{CompiledTree, InForce, VoPolicies, compile};
+use fairmesh_policy::CompiledTree;
 use fairmesh_usage::PathId;
 
-use crate::config::SiteConfig;
 use crate::identity::Account;
 use crate::published::{Moved, Published};
 use crate::running::RunningMoved;
-use crate::view::{Divided, View};
-use crate::vo::{Vo, kept_windows};
+use crate::view::View;
 
+pub(crate) use building::Blueprint;
 use loading::Source;
 pub(crate) use loading::{Fed, Loading};
 
@@ -32,9 +30,20 @@ pub(crate) use loading::{Fed, Loading};
 #[derive(Debug)]
 pub(crate) struct Shares {
     pub(crate) tree: Tree,
-    /// While it is fed.
-    pub(crate) next: Option<Loading>,
+    pub(crate) next: Option<Next>,
 }
+
+/// A tree that is to be in force.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// It is built beside the site.
+    Building,
+    /// It is fed.
+    Loading(Box<Loading>),
+}
+
+/// Whose history it is, and of which windows.
+type History = (Option<VoId>, WindowLength);
 
 /// A tree, its view, and what is needed to feed it.
 #[derive(Debug)]
@@ -42,8 +51,8 @@ pub(crate) struct Tree {
     pub(crate) view: Arc<View>,
     pub(crate) compiled: CompiledTree,
     writer: TreeWriter,
-    /// Whose history each one is, and of which windows: the site's own first, then those of the VOs.
-    histories: Vec<(Option<VoId>, WindowLength)>,
+    /// The site's own first, then those of the VOs.
+    histories: Vec<History>,
     /// How the owner weighs.
     local: WeightTable,
     /// Windows after which usage of the site's own accounts is not kept.
@@ -64,13 +73,15 @@ impl Shares {
     /// Another tree is to take this one's place once it is fed.
     pub(crate) fn follow_by(&mut self, next: Loading) {
         self.tree.is_newest = false;
-        self.next = Some(next);
+        self.next = Some(Next::Loading(Box::new(next)));
     }
 
     /// The trees that hold what came from `source` in `span`, or all of it.
     fn trees(&mut self, source: Source, span: Option<Span>) -> impl Iterator<Item = &mut Tree> {
-        let next = self.next.as_mut();
-        let next = next.and_then(|next| next.tree_that_holds(source, span));
+        let next = match &mut self.next {
+            Some(Next::Loading(next)) => next.tree_that_holds(source, span),
+            Some(Next::Building) | None => None,
+        };
         next.into_iter().chain([&mut self.tree])
     }
 
@@ -143,39 +154,6 @@ impl Shares {
 }
 
 impl Tree {
-    /// The tree of the documents in force, without usage.
-    pub(crate) fn build(
-        config: &SiteConfig,
-        vos: &BTreeMap<VoId, Vo>,
-        read: &BTreeMap<VoId, VoPolicies>,
-        now: WallTime,
-    ) -> Self {
-        let mounted = mounted_policies(config, vos, now);
-        let inner = inner_policies(&mounted, vos, read, now);
-        let compiled = compile(&config.policy, &mounted, &inner);
-        let (histories, tables): (Vec<_>, Vec<_>) = histories_of(config, vos).into_iter().unzip();
-        // The site's own history is the first one.
-        let local: WeightTable = tables[0].clone();
-        let references = references_at(&histories, now);
-        let writer = spec_of(&compiled, &histories, tables)
-            .build(&references)
-            .expect("a compiled tree has no gaps and no doubles");
-        let (identity, places) = (config.identity.clone(), places_of(&compiled));
-        let divided = divided_by(&compiled, vos, read);
-        let view = Arc::new(View::new(identity, places, divided, writer.reader()));
-        Self {
-            view,
-            compiled,
-            writer,
-            histories,
-            local_horizon_windows: kept_windows(local.rule(), local.length()),
-            local,
-            references,
-            is_sweeping: false,
-            is_newest: true,
-        }
-    }
-
     fn change<P>(&mut self, entry: EntryId, span: Span, moved: &Moved<P>, reach: Reach) {
         let (before, after) = (moved.before, moved.after);
         if after >= before {
@@ -273,119 +251,9 @@ fn clamped(change: i128) -> i64 {
 }
 
 /// The windows that the sums of each history are seen from.
-fn references_at(histories: &[(Option<VoId>, WindowLength)], now: WallTime) -> Vec<Window> {
+fn references_at(histories: &[History], now: WallTime) -> Vec<Window> {
     let windows = histories.iter().map(|(_, length)| length.window_at(now));
     windows
         .map(|window| mutant!(ReferenceOneLate, window, Window(window.0.saturating_sub(1))))
         .collect()
-}
-
-/// The policies in force of the VOs that are known, by the owner's alias.
-fn mounted_policies(
-    config: &SiteConfig,
-    vos: &BTreeMap<VoId, Vo>,
-    now: WallTime,
-) -> BTreeMap<String, InForce> {
-    let known = config.vos.iter().filter_map(|(alias, vo)| {
-        let vo = vos.get(vo).filter(|vo| vo.is_founded())?;
-        Some((alias.clone(), vo.policies.in_force(now)))
-    });
-    known.collect()
-}
-
-/// The policies in force that those mount, as far as they are held.
-fn inner_policies(
-    mounted: &BTreeMap<String, InForce>,
-    vos: &BTreeMap<VoId, Vo>,
-    read: &BTreeMap<VoId, VoPolicies>,
-    now: WallTime,
-) -> BTreeMap<VoId, InForce> {
-    let entries = mounted.values().flat_map(|vo| &vo.entries);
-    let inner = entries.filter_map(|entry| entry.mount.as_ref());
-    let inner: BTreeSet<VoId> = inner.map(|mount| mount.vo).collect();
-    let known = inner.into_iter().filter_map(|vo| {
-        let policies = policies_of(vo, vos, read)?;
-        Some((vo, policies.in_force(now)))
-    });
-    known.collect()
-}
-
-fn policies_of<'a>(
-    vo: VoId,
-    vos: &'a BTreeMap<VoId, Vo>,
-    read: &'a BTreeMap<VoId, VoPolicies>,
-) -> Option<&'a VoPolicies> {
-    let member = vos.get(&vo).map(|vo| &vo.policies);
-    member.or_else(|| read.get(&vo))
-}
-
-/// The entries that another VO's policy divides, and whose.
-fn divided_by(
-    compiled: &CompiledTree,
-    vos: &BTreeMap<VoId, Vo>,
-    read: &BTreeMap<VoId, VoPolicies>,
-) -> BTreeMap<AccountPath, Divided> {
-    let parts = compiled.entries.iter();
-    let parts = parts.filter_map(|entry| Some((entry.path.parent()?, entry.policy_of?)));
-    let uppermost = parts.filter(|(above, _)| {
-        let above = compiled.get(above);
-        above.is_some_and(|above| above.policy_of.is_none())
-    });
-    let divided = uppermost.map(|(above, vo)| {
-        let charter = policies_of(vo, vos, read).and_then(VoPolicies::charter);
-        let name = charter.map(|charter| charter.body().name.clone());
-        let name = name.unwrap_or_else(|| vo.short());
-        (above, Divided { vo, name })
-    });
-    divided.collect()
-}
-
-/// By which rules the site itself weighs usage, and then the VOs that are known.
-fn histories_of(
-    config: &SiteConfig,
-    vos: &BTreeMap<VoId, Vo>,
-) -> Vec<((Option<VoId>, WindowLength), WeightTable)> {
-    let history = |of, rule, window| ((of, window), WeightTable::new(rule, window));
-    let (rule, window) = (config.local_history, config.local_window);
-    let own = history(None, rule, window);
-    let charters = vos.iter().filter_map(|(id, vo)| Some((*id, vo.charter()?)));
-    let vos = charters.map(|(vo, charter)| {
-        let unweighed = HistoryRule::None { horizon: u32::MAX };
-        let rule = mutant!(HistoryIgnored, charter.history, unweighed);
-        history(Some(vo), rule, charter.window)
-    });
-    [own].into_iter().chain(vos).collect()
-}
-
-fn spec_of(
-    compiled: &CompiledTree,
-    histories: &[(Option<VoId>, WindowLength)],
-    tables: Vec<WeightTable>,
-) -> TreeSpec {
-    let owners = histories.iter().map(|(of, _)| *of);
-    let places: BTreeMap<Option<VoId>, usize> = owners.zip(0..).collect();
-    let history = |vo: Option<VoId>| places.get(&vo).copied().unwrap_or(0);
-    let mut spec = TreeSpec::new(tables, 0);
-    spec.root_history = history(compiled.root_vo);
-    let entries = compiled.entries.iter().map(|entry| EntrySpec {
-        path: entry.path.clone(),
-        share: entry.share,
-        at_most: entry.at_most,
-        scope: entry.scope,
-        distance: entry.distance,
-        history: history(entry.vo),
-    });
-    spec.entries = entries.collect();
-    spec
-}
-
-/// Where each VO is mounted.
-fn places_of(compiled: &CompiledTree) -> BTreeMap<VoId, AccountPath> {
-    let at_root = compiled.root_vo.map(|vo| (vo, AccountPath::root()));
-    let mounts = compiled
-        .entries
-        .iter()
-        .filter(|entry| entry.vo_path.as_ref().is_some_and(AccountPath::is_root));
-    let mounted = mounts.filter_map(|entry| Some((entry.vo?, entry.path.clone())));
-    mounted.chain(at_root).collect()
 }

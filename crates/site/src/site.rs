@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_fairshare::OLD_DAYS;
-use fairmesh_gossip::{Gossip, GossipStats, Intervals, Shared};
+use fairmesh_gossip::{Gossip, GossipStats, Intervals, Outgoing, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
     Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId, WallTime, mutant,
@@ -16,15 +16,17 @@ use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::event::{Effect, Event};
 use crate::heads::due;
+use crate::inbox::Inbox;
 use crate::kinds::{DESCRIPTION, Description, description_parts};
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
 use crate::running::Running;
-use crate::shares::{Fed, Loading, Shares, Tree};
+use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
 use crate::time::{Standing, standing};
 use crate::view::View;
 use crate::vo::Vo;
+use crate::work::{Done, Outcome, Work};
 
 /// Longest time between two ticks while anything is connected or counted. Windows move on by the
 /// wall clock, which may jump, so no timer can be set for it.
@@ -68,7 +70,8 @@ pub(crate) struct Unmapped {
 /// One site.
 #[derive(Debug)]
 pub struct Site {
-    pub(crate) config: SiteConfig,
+    /// Shared with a tree that is built of it beside the site.
+    pub(crate) config: Arc<SiteConfig>,
     pub(crate) key: SigningKey,
     pub(crate) id: SiteId,
     pub(crate) own: Own,
@@ -78,7 +81,8 @@ pub struct Site {
     /// What is held of VOs that the configuration names no more: for when one is named again.
     pub(crate) left: BTreeMap<VoId, Vo>,
     /// Charters and policies of VOs that it takes no part in, and whose policies others mount.
-    pub(crate) read: BTreeMap<VoId, VoPolicies>,
+    pub(crate) read: BTreeMap<VoId, Arc<VoPolicies>>,
+    pub(crate) inbox: Inbox,
     pub(crate) gossip: Gossip,
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
@@ -113,9 +117,17 @@ impl Site {
         let id = key.site_id();
         let vo = |vo: &VoId| (*vo, Vo::new(*vo, id, &HighestSeen::default()));
         let vos: BTreeMap<VoId, Vo> = config.vos.values().map(vo).collect();
+        let config = Arc::new(config);
+        // Nothing is known of any VO: a moment later the documents make another tree.
+        let nothing = Blueprint {
+            config: Arc::clone(&config),
+            vos: BTreeMap::new(),
+            read: BTreeMap::new(),
+            now: now.wall,
+        };
         let mut site = Self {
             gossip: Gossip::new(intervals(&config), seed),
-            shares: Shares::new(Tree::build(&config, &vos, &BTreeMap::new(), now.wall)),
+            shares: Shares::new(Tree::build(&nothing)),
             config,
             key,
             id,
@@ -124,6 +136,7 @@ impl Site {
             vos,
             left: BTreeMap::new(),
             read: BTreeMap::new(),
+            inbox: Inbox::default(),
             unmapped: BTreeMap::new(),
             refunds: BTreeMap::new(),
             own_clock: now.wall,
@@ -188,7 +201,9 @@ impl Site {
             Event::Correct { ticket, correction } => {
                 self.take_correction(now, ticket, &correction);
             }
-            Event::Publish { ticket, bytes } => self.take_document(now, ticket, &bytes),
+            Event::Publish { ticket, bytes } => self.inbox.hand_in(ticket, bytes),
+            Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
+            Event::Done(Done(Outcome::Built(tree))) => self.take_tree(*tree),
             Event::Reconfigured(config) => self.reconfigure(now, *config),
             Event::Stopping => self.publish_all(now),
         }
@@ -198,15 +213,19 @@ impl Site {
 
     /// When the site has something to do although nothing happens.
     pub fn next_wakeup(&self, now: MonoTime) -> MonoTime {
-        if self.shares.tree.is_sweeping || self.shares.next.is_some() {
+        let is_loading = matches!(self.shares.next, Some(Next::Loading(_)));
+        if self.shares.tree.is_sweeping || is_loading || self.inbox.is_ready() {
             return now;
         }
+        // While a document is read nobody is asked for anything.
+        let gossip = self.gossip.next_wakeup();
+        let gossip = gossip.filter(|_| self.inbox.is_empty());
         let publish = self.publishing_vos().into_iter().map(|vo| {
             let last = self.vos[&vo].published_at;
             due(last, self.own.has_unpublished(vo), &self.config.timing)
         });
         publish
-            .chain(self.gossip.next_wakeup())
+            .chain(gossip)
             .chain([now.after(TICK_MAX)])
             .min()
             .expect("not empty")
@@ -239,20 +258,21 @@ impl Site {
 
     /// Whatever is due by now: rebuild what documents changed, publish, ask, move on in time.
     fn advance(&mut self, now: Now) {
-        if self.tree_is_stale {
-            self.begin_shares(now);
-        }
+        self.take_in(now);
         self.feed_shares(now);
+        if self.tree_is_stale && self.shares.next.is_none() {
+            self.begin_shares(now);
+            self.feed_shares(now);
+        }
         if self.allow_is_stale {
             self.announce_peers();
         }
         self.publish_due(now);
-        for out in self.gossip.tick(now, &mut self.vos) {
-            self.effects.push(Effect::Ask {
-                to: out.to,
-                id: out.id,
-                bytes: out.bytes,
-            });
+        // What has come and waits is not asked for once more.
+        if self.inbox.is_empty() {
+            for Outgoing { to, id, bytes } in self.gossip.tick(now, &mut self.vos) {
+                self.effects.push(Effect::Ask { to, id, bytes });
+            }
         }
         self.weigh_silence(now);
         self.keep_house(now);
@@ -263,19 +283,46 @@ impl Site {
         }
     }
 
-    /// Begins to build the tree anew: documents or the configuration changed.
+    /// Begins to build the tree anew: documents or the configuration changed. What changes while it is built
+    /// and fed is for the one behind it, so that each comes into force however often they change.
     fn begin_shares(&mut self, now: Now) {
         self.tree_is_stale = false;
-        let tree = Tree::build(&self.config, &self.vos, &self.read, now.wall);
+        self.warn_of_documents(now);
+        let blueprint = self.blueprint(now);
+        if blueprint.entries_max() <= self.config.timing.build_entries {
+            return self.load_shares(Tree::build(&blueprint));
+        }
+        self.shares.next = Some(Next::Building);
+        self.effects.push(Effect::Work(Work::build(blueprint)));
+    }
+
+    fn blueprint(&self, now: Now) -> Blueprint {
+        let policies = |(id, vo): (&VoId, &Vo)| (*id, Arc::clone(&vo.policies));
+        Blueprint {
+            config: Arc::clone(&self.config),
+            vos: self.vos.iter().map(policies).collect(),
+            read: self.read.clone(),
+            now: now.wall,
+        }
+    }
+
+    /// A tree was built beside the site.
+    fn take_tree(&mut self, tree: Tree) {
+        if matches!(self.shares.next, Some(Next::Building)) {
+            self.load_shares(tree);
+        }
+    }
+
+    fn load_shares(&mut self, tree: Tree) {
         let loading = Loading::begin(tree, &mut self.fed());
         self.shares.follow_by(loading);
-        self.warn_of_documents(now);
     }
 
     /// Feeds the tree that is built anew, if there is one; once it holds everything it is in force.
     fn feed_shares(&mut self, now: Now) {
-        let Some(mut next) = self.shares.next.take() else {
-            return;
+        let mut next = match self.shares.next.take() {
+            Some(Next::Loading(next)) => next,
+            other => return self.shares.next = other,
         };
         let entries_max = self.config.timing.sweep_entries;
         if next.step(&mut self.fed(), now.wall, entries_max) {
@@ -286,13 +333,15 @@ impl Site {
                 self.name_all_excess(now, vo);
             }
         } else {
-            self.shares.next = Some(next);
+            self.shares.next = Some(Next::Loading(next));
         }
     }
 
     /// Builds the tree anew, whatever time that takes.
     pub(crate) fn rebuild_shares(&mut self, now: Now) {
-        self.begin_shares(now);
+        self.tree_is_stale = false;
+        self.warn_of_documents(now);
+        self.load_shares(Tree::build(&self.blueprint(now)));
         while self.shares.next.is_some() {
             self.feed_shares(now);
         }
@@ -345,7 +394,7 @@ impl Site {
         }
         // Counters are kept by the window, so its length stays until the next start.
         config.local_window = self.config.local_window;
-        self.config = config;
+        self.config = Arc::new(config);
         self.gossip.set_intervals(intervals(&self.config));
         for vo in named {
             if self.vos.contains_key(&vo) {

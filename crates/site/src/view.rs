@@ -4,16 +4,18 @@
 //! readers without ever making them wait (see `fairmesh-fairshare`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairmesh_fairshare::{EntryId, Resolved, TreeReader};
 use fairmesh_model::{AccountPath, Origin, SiteId, VoId, WallTime};
 
-use crate::identity::{Account, IdentityMap};
+use crate::config::SiteConfig;
+use crate::identity::Account;
 
 /// A site's answers to look-ups, for any thread.
 #[derive(Debug)]
 pub struct View {
-    identity: IdentityMap,
+    config: Arc<SiteConfig>,
     mounts: BTreeMap<VoId, AccountPath>,
     divided: BTreeMap<AccountPath, Divided>,
     reader: TreeReader,
@@ -30,13 +32,13 @@ pub struct Divided {
 
 impl View {
     pub(crate) fn new(
-        identity: IdentityMap,
+        config: Arc<SiteConfig>,
         mounts: BTreeMap<VoId, AccountPath>,
         divided: BTreeMap<AccountPath, Divided>,
         reader: TreeReader,
     ) -> Self {
         Self {
-            identity,
+            config,
             mounts,
             divided,
             reader,
@@ -45,12 +47,12 @@ impl View {
 
     /// The account that `origin` is charged to; `None` where it maps nowhere.
     pub fn account(&self, origin: &Origin) -> Option<Account> {
-        self.identity.resolve(origin)
+        self.config.identity.resolve(origin)
     }
 
     /// Whether jobs of `user` are charged to `account` under some batch account, group or Grid identity.
     pub fn may_charge(&self, user: &str, account: &Account) -> bool {
-        self.identity.may_charge(user, account)
+        self.config.identity.may_charge(user, account)
     }
 
     /// The entry that usage of `origin` counts against; `None` where it maps nowhere.

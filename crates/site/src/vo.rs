@@ -10,33 +10,24 @@ use fairmesh_fairshare::horizon_windows;
 use fairmesh_gossip::{Replica, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    ChargingRule, Charter, ContentHash, Factor, HistoryRule, MemberSite, Millis, MonoTime,
-    SharePolicy, Signed, SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
+    ChargingRule, Charter, ContentHash, Factor, HistoryRule, MemberSite, Millis, MonoTime, SiteId,
+    Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
 };
-use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
+use fairmesh_policy::{HighestSeen, VoPolicies};
 use fairmesh_usage::Capacity;
 
 use crate::audit::Audit;
+use crate::document::{Document, DocumentRefused};
 use crate::kinds::SiteKinds;
 use crate::own::Bounds;
 use crate::published::Published;
-
-/// Why a document is not adopted.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DocumentRefused {
-    /// It is no document of this VO.
-    #[error("it belongs to no VO that this site takes part in")]
-    Foreign,
-    /// Not in force, or not yet. The message says whose fault it is.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-}
 
 /// One VO.
 #[derive(Debug)]
 pub(crate) struct Vo {
     own: SiteId,
-    pub(crate) policies: VoPolicies,
+    /// Shared with a tree that is built of them beside the site.
+    pub(crate) policies: Arc<VoPolicies>,
     pub(crate) replica: Replica,
     pub(crate) published: Published,
     /// How long usage weighs or is kept, and a day: windows of an old day are weighed from the day's middle.
@@ -62,7 +53,7 @@ impl Vo {
     pub(crate) fn new(id: VoId, own: SiteId, seen: &HighestSeen) -> Self {
         Self {
             own,
-            policies: VoPolicies::restore(id, seen, []).0,
+            policies: Arc::new(VoPolicies::restore(id, seen, []).0),
             replica: Replica::new(id, own),
             published: Published::new(WindowLength::HOUR),
             history: Millis(DAY_MS),
@@ -157,18 +148,14 @@ impl Vo {
         WallTime(now.before(self.history).0 / DAY_MS * DAY_MS)
     }
 
-    /// Takes a charter or a share policy. Returns its hash and which it is; `None` where it was held
-    /// already.
-    pub(crate) fn adopt(
-        &mut self,
-        bytes: &[u8],
-    ) -> Result<Option<(ContentHash, String)>, DocumentRefused> {
+    /// Takes a charter or a share policy. False where it was held already.
+    pub(crate) fn adopt(&mut self, document: Document) -> Result<bool, DocumentRefused> {
         let before = self.policies.charter().map(Verified::hash);
-        let adopted = adopt(&mut self.policies, bytes)?;
+        let is_new = document.adopt(Arc::make_mut(&mut self.policies))?;
         if self.policies.charter().map(Verified::hash) != before {
             self.follow_charter(before.is_none());
         }
-        Ok(adopted)
+        Ok(is_new)
     }
 
     /// Shows its members these documents of other VOs, beside its own.
@@ -217,41 +204,16 @@ impl Shared for Vo {
         })
     }
 
-    fn documents(&self) -> Vec<(ContentHash, Vec<u8>)> {
+    fn documents(&self) -> Vec<(ContentHash, Arc<[u8]>)> {
         let own = self.policies.documents();
-        let own = own.map(|(_, hash, bytes)| (hash, bytes.to_vec()));
+        let own = own.map(|(_, hash, bytes)| (hash, Arc::clone(bytes)));
         let shown = self.shown.iter().filter(|_| !mutated!(MountedNotBrought));
-        let shown = shown.map(|(hash, bytes)| (*hash, bytes.to_vec()));
-        own.chain(shown).collect()
+        own.chain(shown.cloned()).collect()
     }
 
     fn is_founded(&self) -> bool {
         self.charter().is_some()
     }
-}
-
-/// Takes a charter or a share policy of a VO, as [`Vo::adopt`].
-pub(crate) fn adopt(
-    policies: &mut VoPolicies,
-    bytes: &[u8],
-) -> Result<Option<(ContentHash, String)>, DocumentRefused> {
-    let vo = policies.vo();
-    let charter = Signed::<Charter>::parse(bytes).ok();
-    if let Some(signed) = charter.filter(|signed| signed.vo() == vo) {
-        let what = format!("charter {}", signed.claimed().version);
-        let adoption = (signed.hash(), what);
-        let adopted = policies.adopt_charter(signed)?;
-        return Ok((adopted != Adopted::Known).then_some(adoption));
-    }
-    let policy = Signed::<SharePolicy>::parse(bytes).ok();
-    let signed = policy
-        .filter(|signed| signed.vo() == vo)
-        .ok_or(DocumentRefused::Foreign)?;
-    let (version, path) = (signed.claimed().version, &signed.claimed().path);
-    let what = format!("share policy {version} of {path}");
-    let adoption = (signed.hash(), what);
-    let adopted = policies.adopt_policy(signed)?;
-    Ok((adopted != Adopted::Known).then_some(adoption))
 }
 
 /// Cores that a site may charge: more than it has where the VO's rule says so.

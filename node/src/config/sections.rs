@@ -265,6 +265,7 @@ pub(super) fn timing(source: Source<'_>, raw: &RawTiming) -> Checked<Timing> {
         silence: length("silence", &raw.silence, default.silence)?,
         sweep_entries: usize::try_from(count("sweep_entries", &raw.sweep_entries, sweep)?)
             .unwrap_or(usize::MAX),
+        ..default
     };
     let at = |given: &Option<RawDuration>| given.as_ref().map(RawDuration::span);
     if timing.heartbeat < timing.publish {

@@ -97,6 +97,9 @@ impl Driver {
                     .await
             }
             Effect::Unsubscribe { vo } => self.send(NetworkCommand::Unsubscribe(vo)).await,
+            Effect::Work(work) => {
+                self.works.spawn_blocking(move || work.run());
+            }
             Effect::View(view) => {
                 self.view.send_replace(view);
             }

@@ -25,8 +25,9 @@ use std::time::{Duration, Instant};
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_round::{Input, Round, Unreadable};
-use fairmesh_site::{Estimate, Event, HeadId, JobMark, Reply, Site, Table, View};
+use fairmesh_site::{Done, Estimate, Event, HeadId, JobMark, Reply, Site, Table, View};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 
 use crate::network::{MessageName, NetworkEvent, NetworkHandle};
 use crate::store::{DataDir, StoreError};
@@ -81,11 +82,14 @@ pub(crate) struct Driver {
     observer: Option<mpsc::UnboundedSender<Observation>>,
     /// Marks that may go, and how far they have been gone through.
     marks: Option<marks::MarkSweep>,
+    /// What the site has handed out, on other threads.
+    works: JoinSet<Done>,
 }
 
 enum Arrived {
     Command(Command),
     Network(NetworkEvent),
+    Done(Done),
     Timer,
 }
 
@@ -104,6 +108,9 @@ impl Driver {
             let arrived = tokio::select! {
                 command = commands.recv() => command.map(Arrived::Command),
                 event = network.recv() => event.map(Arrived::Network),
+                Some(done) = self.works.join_next() => {
+                    Some(Arrived::Done(done.expect("work is pure and does not end otherwise")))
+                }
                 () = tokio::time::sleep(wait) => Some(Arrived::Timer),
             };
             let Some(arrived) = arrived else {
@@ -154,6 +161,7 @@ impl Driver {
     fn take(&mut self, arrived: Arrived) -> bool {
         let input = match arrived {
             Arrived::Timer => Some(Input::Event(Event::Tick)),
+            Arrived::Done(done) => Some(Input::Event(Event::Done(done))),
             Arrived::Network(event) => self.network_event(event).map(Input::Event),
             Arrived::Command(command) => self.command_input(command),
         };

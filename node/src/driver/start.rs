@@ -9,7 +9,7 @@ use fairmesh_model::{Incarnation, SigningKey};
 use fairmesh_round::{FileRead, JOURNAL_BYTES_MAX, Opening, SIDE, take_incarnation};
 use fairmesh_site::{Event, Row, Site, SiteConfig, Table};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::{Clock, Driver, NodeHandle, Observation};
 use crate::network::{self, Multiaddr, NetworkConfig, NetworkEvent};
@@ -80,6 +80,7 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
         channels: HashMap::new(),
         observer: options.observer,
         marks: None,
+        works: JoinSet::new(),
     };
     let driver = tokio::spawn(driver.run(command_receiver, events, first));
     Ok(Running {

@@ -55,6 +55,7 @@ impl Options {
             local_window_s: pick(&mut random, &[900, 3_600, 21_600]),
             local,
             sweep_entries: ALL_AT_ONCE,
+            build_entries: [0, ALL_AT_ONCE][seed.stream("swarm works").index(2)],
             degree: 0,
             timing,
             load: draw_load(&mut seed.stream("swarm load")),

@@ -58,6 +58,9 @@ pub struct Options {
     /// Entries of the share tree that a site recomputes in one step.
     #[serde(default = "all_at_once")]
     pub sweep_entries: usize,
+    /// Entries of a share tree that a site builds at once.
+    #[serde(default = "all_at_once")]
+    pub build_entries: usize,
     /// Connections that a site holds at most; 0 for the network's default.
     pub degree: usize,
     /// Intervals.
@@ -345,6 +348,7 @@ impl Options {
             silence: slow(SILENCE_S),
             request_timeout: Millis::from_secs(timing.request_timeout_s),
             sweep_entries: self.sweep_entries,
+            build_entries: self.build_entries,
             ..Timing::default()
         }
     }

@@ -6,13 +6,16 @@
 use std::collections::BTreeSet;
 
 use fairmesh_model::{SiteId, VoId};
-use fairmesh_site::{Effect, PushToken, Verdict};
+use fairmesh_site::{Effect, PushToken, Verdict, Work};
 
 use super::round::number;
 use super::{Queued, StepKind, World};
 use crate::event_log::{Entry, NOBODY};
 use crate::network::{Content, PUSH_BYTES_MAX, Parcel, Payload, wire_length};
 use crate::node::{Flow, Traffic};
+
+/// The longest that work takes: longer than a tick and shorter than anybody waits for.
+const WORK_MS_MAX: u64 = 2_000;
 
 impl World {
     pub(super) fn carry_out(&mut self, node: usize, effect: Effect) {
@@ -44,6 +47,7 @@ impl World {
                 self.network.meshes.subscribe(node, vo, members);
             }
             Effect::Unsubscribe { vo } => self.network.meshes.unsubscribe(node, vo),
+            Effect::Work(work) => self.work(node, work),
             Effect::View(view) => self.nodes[node].view = Some(view),
             Effect::Notice(notice) => self.nodes[node].say(notice),
         }
@@ -84,6 +88,17 @@ impl World {
             0
         };
         self.queue.push(self.now_ms + wait_ms, failed);
+    }
+
+    /// Runs what a site has handed out, and hands it back at once or later.
+    fn work(&mut self, node: usize, work: Work) {
+        let takes_ms = match self.works.below(2) {
+            0 => 0,
+            _ => self.works.between(1, WORK_MS_MAX),
+        };
+        let (life, done) = (self.nodes[node].life, Box::new(work.run()));
+        let done = Queued::Done { node, life, done };
+        self.queue.push(self.now_ms + takes_ms, done);
     }
 
     /// Puts a message on its way; false where there is no session with its receiver.

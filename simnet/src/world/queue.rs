@@ -9,6 +9,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+use fairmesh_site::Done;
+
 use super::Action;
 use crate::network::Parcel;
 
@@ -25,6 +27,12 @@ pub(crate) enum Queued {
     Session { node: usize, peer: usize },
     /// A request has found no answer.
     Failed { node: usize, id: u64, life: u32 },
+    /// Work that a node has handed out in this life is done.
+    Done {
+        node: usize,
+        life: u32,
+        done: Box<Done>,
+    },
     /// Somebody planned this.
     Action(Box<Action>),
 }

@@ -7,7 +7,7 @@
 //! Deliberately not here: the checkers.
 
 use fairmesh_model::{Millis, MonoTime};
-use fairmesh_site::Event;
+use fairmesh_site::{Done, Event};
 
 use super::effects::flow_of;
 use super::{Action, Queued, World};
@@ -40,6 +40,8 @@ pub enum StepKind {
     Running,
     /// Somebody handed a document in.
     Publish,
+    /// Work that a site had handed out was done.
+    Done,
     /// A configuration was read again.
     Reconfigured,
     /// A node was told to stop.
@@ -68,6 +70,7 @@ impl StepKind {
             Self::Report => "report",
             Self::Running => "running jobs",
             Self::Publish => "document",
+            Self::Done => "work done",
             Self::Reconfigured => "reconfigured",
             Self::Stopping => "told to stop",
             Self::Started => "started",
@@ -158,6 +161,7 @@ impl World {
             Queued::Deliver(parcel) => self.deliver(*parcel),
             Queued::Session { node, peer } => self.look_at_session(node, peer),
             Queued::Failed { node, id, life } => self.fail(node, id, life),
+            Queued::Done { node, life, done } => self.hand_back(node, life, *done),
             Queued::Action(action) => Some(self.act(*action)),
         }
     }
@@ -187,6 +191,20 @@ impl World {
             return None;
         }
         let kind = self.arrive(node, Event::Tick, None)?;
+        Some((Some(node), kind))
+    }
+
+    fn hand_back(
+        &mut self,
+        node: usize,
+        life: u32,
+        done: Done,
+    ) -> Option<(Option<usize>, StepKind)> {
+        let place = &self.nodes[node];
+        if !place.is_up() || place.life != life {
+            return None;
+        }
+        let kind = self.arrive(node, Event::Done(done), None)?;
         Some((Some(node), kind))
     }
 

@@ -132,7 +132,7 @@ impl Booked {
         self.cells.shrink_to_fit();
     }
 
-    #[cfg(test)]
+    /// How many cells there are.
     pub(crate) fn len(&self) -> usize {
         self.cells.len()
     }

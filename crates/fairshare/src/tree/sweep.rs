@@ -14,6 +14,9 @@ use super::sums::Sums;
 use super::topology::Topology;
 use super::writer::TreeWriter;
 
+/// Cells that are weighed in the time that an entry takes beside them.
+const CELLS_PER_ENTRY: usize = 8;
+
 /// How far the next generation is.
 #[derive(Debug)]
 pub(super) struct Sweep {
@@ -40,7 +43,8 @@ impl Sweep {
 
 impl TreeWriter {
     /// Works towards sums seen from `references` (one window per history), on at most `entries_max`
-    /// entries (at least one), and says whether readers see them. Call again until it does.
+    /// entries (at least one; fewer where much is booked on them), and says whether readers see them. Call
+    /// again until it does.
     ///
     /// References never move back: raw amounts that weigh nothing are dropped, so an earlier window
     /// is read as the present one. After a clock ran ahead, build the tree anew. A sweep under way
@@ -101,8 +105,9 @@ impl TreeWriter {
             if budget > 1 || !mutated!(SliceEndSkipped) {
                 self.sum_entry(sweep.summed, next, &sweep.references);
             }
+            let cells = self.booked[sweep.summed].len();
+            budget = budget.saturating_sub(1 + cells / CELLS_PER_ENTRY);
             sweep.summed += 1;
-            budget -= 1;
         }
         if sweep.summed == entries {
             self.store.swap(&sweep.references);

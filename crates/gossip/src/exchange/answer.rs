@@ -171,7 +171,7 @@ fn answer_documents(
             continue;
         }
         *room = room.saturating_sub(bytes.len());
-        answer.documents.push(ByteBuf::from(bytes));
+        answer.documents.push(ByteBuf::from(bytes.to_vec()));
     }
     hashes.iter().any(|hash| !mine.contains(hash))
 }

@@ -152,7 +152,7 @@ impl Shared for Node {
         ContentHash::from_bytes([0; 32])
     }
 
-    fn documents(&self) -> Vec<(ContentHash, Vec<u8>)> {
+    fn documents(&self) -> Vec<(ContentHash, Arc<[u8]>)> {
         Vec::new()
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::wire::Response;
 use fairmesh_model::{Charter, Millis, MonoTime, Now, Signed, SiteId, UsageRecord, VoId};
-use fairmesh_site::{Effect, Event, Notice, Reply, Reported, SiteConfig, Timing};
+use fairmesh_site::{Done, Effect, Event, Notice, Reply, Reported, SiteConfig, Timing};
 
 use crate::liar::Liar;
 use crate::node::{Node, Rows};
@@ -56,6 +56,8 @@ pub(crate) struct Mesh {
     wire: BTreeMap<(u64, u64), (usize, usize, Parcel)>,
     asked: BTreeMap<u64, (usize, u64)>,
     numbers: u64,
+    /// How long work takes that a site hands out.
+    pub(crate) work_ms: u64,
     /// Whether answers come without the documents in them.
     pub(crate) loses_documents: bool,
 }
@@ -89,6 +91,7 @@ impl Mesh {
             wire: BTreeMap::new(),
             asked: BTreeMap::new(),
             numbers: 0,
+            work_ms: 0,
             loses_documents: false,
         };
         for index in 0..sites {
@@ -195,7 +198,12 @@ impl Mesh {
             }
             Effect::Notice(notice) => place.notices.push(notice),
             Effect::ForgetMarks { before } => place.forget_before = before,
-            Effect::Allow { .. } | Effect::View(_) => {}
+            Effect::Work(work) => {
+                let at = self.elapsed_ms + self.work_ms;
+                place.works.push_back((at, work.run()));
+            }
+            Effect::View(_) => place.views += 1,
+            Effect::Allow { .. } => {}
         }
     }
 
@@ -264,17 +272,32 @@ impl Mesh {
         }
     }
 
+    /// Hands back what is worked out by now at nodes that run.
+    fn hand_back(&mut self) {
+        for node in 0..self.nodes.len() {
+            let now = self.elapsed_ms;
+            let is_done = |(at, _): &(u64, Done)| *at <= now;
+            while self.nodes[node].works.front().is_some_and(is_done) {
+                let (_, done) = self.nodes[node].works.pop_front().expect("it is there");
+                self.handle(node, Event::Done(done));
+            }
+        }
+    }
+
     /// Lets `time` pass: messages arrive, timers fire.
     pub(crate) fn run(&mut self, time: Millis) {
         let end = self.elapsed_ms + time.0;
         loop {
+            self.hand_back();
             let message = self.wire.keys().next().copied();
             let timer = (0..self.nodes.len())
                 .filter(|node| self.nodes[*node].up)
                 .map(|node| (self.wakeup_of(node), node))
                 .min();
             let next = message.map(|(at, _)| at).into_iter();
-            let next = next.chain(timer.map(|(at, _)| at)).min();
+            let next = next.chain(timer.map(|(at, _)| at));
+            let works = self.nodes.iter().flat_map(|node| &node.works);
+            let next = next.chain(works.map(|(at, _)| *at)).min();
             let Some(next) = next.filter(|next| *next <= end) else {
                 self.elapsed_ms = end;
                 return;
@@ -283,7 +306,7 @@ impl Mesh {
             if let Some(key) = message.filter(|(at, _)| *at == next) {
                 let (from, to, parcel) = self.wire.remove(&key).expect("it was just seen");
                 self.deliver(from, to, parcel);
-            } else if let Some((_, node)) = timer {
+            } else if let Some((_, node)) = timer.filter(|(at, _)| *at <= next) {
                 self.nodes[node].ticked_at = self.elapsed_ms;
                 self.handle(node, Event::Tick);
             }
@@ -292,6 +315,9 @@ impl Mesh {
 
     /// Lets everybody look at the clock, and all that is under way arrive.
     pub(crate) fn drain(&mut self) {
+        let all_done = self.nodes.iter_mut().flat_map(|node| &mut node.works);
+        all_done.for_each(|(at, _)| *at = 0);
+        self.hand_back();
         for node in 0..self.nodes.len() {
             (0..8).for_each(|_| self.handle(node, Event::Tick));
         }
@@ -353,6 +379,7 @@ impl Mesh {
     /// The process of a node is gone.
     pub(crate) fn stop(&mut self, node: usize) {
         self.nodes[node].up = false;
+        self.nodes[node].works.clear();
         self.nodes[node].crash_after = None;
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             self.handle(other, Event::Disconnected(vo::site_id(node)));

@@ -1,10 +1,10 @@
 //! One site with what a driver gives it: a store, and a record of all that left it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairmesh_model::{Incarnation, Now, VoId};
 use fairmesh_site::{
-    JobMark, Notice, Reply, Row, Site, SiteConfig, Table, Verdict, Write, job_key,
+    Done, JobMark, Notice, Reply, Row, Site, SiteConfig, Table, Verdict, Write, job_key,
 };
 
 /// Rows by table and key.
@@ -28,6 +28,10 @@ pub(crate) struct Node {
     /// Everything that left the site for others.
     pub(crate) sent: Vec<Vec<u8>>,
     pub(crate) ticked_at: u64,
+    /// What it handed out, and when that is done.
+    pub(crate) works: VecDeque<(u64, Done)>,
+    /// How often a tree has come into force.
+    pub(crate) views: usize,
     /// Marks of jobs that ended before this may be deleted.
     pub(crate) forget_before: fairmesh_model::WallTime,
 }
@@ -51,6 +55,8 @@ impl Node {
             replies: Vec::new(),
             sent: Vec::new(),
             ticked_at: 0,
+            works: VecDeque::new(),
+            views: 0,
             forget_before: fairmesh_model::WallTime(0),
         }
     }

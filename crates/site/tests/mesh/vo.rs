@@ -124,6 +124,7 @@ pub(crate) fn timing() -> Timing {
         clock_tolerance: Millis::from_secs(300),
         silence: Millis::from_secs(120),
         sweep_entries: 64,
+        ..Timing::default()
     }
 }
 

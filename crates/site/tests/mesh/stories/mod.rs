@@ -11,6 +11,7 @@ mod faults;
 mod fork;
 mod hostile;
 mod incarnations;
+mod large_trees;
 mod membership;
 mod mounted_policies;
 mod newcomer;

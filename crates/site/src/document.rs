@@ -1,0 +1,91 @@
+//! A charter or a share policy, read once.
+//!
+//! Reading a large one takes milliseconds, so it is done in one place and the value is passed on: who hands
+//! it in, whose it is and whether it is adopted are asked of the value, never of the bytes again.
+//!
+//! Invariant: the bytes that were read are those that are kept and passed on.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fairmesh_model::{Charter, ContentHash, SharePolicy, Signed, VoId};
+use fairmesh_policy::{Adopted, PolicyError, VoPolicies};
+
+/// Bytes of a document that is read at once, on the task that answers everybody: 2,000 entries or 200 sites,
+/// some two milliseconds. A larger one is read beside it, as [`crate::Work`].
+pub(crate) const READ_AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
+/// Why a document is not adopted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DocumentRefused {
+    /// It is no document of this VO.
+    #[error("it belongs to no VO that this site takes part in")]
+    Foreign,
+    /// Not in force, or not yet. The message says whose fault it is.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+/// A signed document of a VO, as it came. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) enum Document {
+    Charter(Signed<Charter>),
+    Policy(Signed<SharePolicy>),
+}
+
+impl Document {
+    /// Reads one; `None` for bytes that are neither.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let charter = Signed::parse(bytes).map(Self::Charter);
+        let read = charter.or_else(|_| Signed::parse(bytes).map(Self::Policy));
+        read.ok()
+    }
+
+    /// The VO that it names.
+    pub(crate) fn vo(&self) -> VoId {
+        match self {
+            Self::Charter(signed) => signed.vo(),
+            Self::Policy(signed) => signed.vo(),
+        }
+    }
+
+    /// Hash of its payload.
+    pub(crate) fn hash(&self) -> ContentHash {
+        match self {
+            Self::Charter(signed) => signed.hash(),
+            Self::Policy(signed) => signed.hash(),
+        }
+    }
+
+    /// The bytes that were read.
+    pub(crate) fn bytes(&self) -> &Arc<[u8]> {
+        match self {
+            Self::Charter(signed) => signed.bytes(),
+            Self::Policy(signed) => signed.bytes(),
+        }
+    }
+
+    /// Hands it to the policies of its VO. False where they held it already.
+    pub(crate) fn adopt(self, policies: &mut VoPolicies) -> Result<bool, DocumentRefused> {
+        if self.vo() != policies.vo() {
+            return Err(DocumentRefused::Foreign);
+        }
+        let adopted = match self {
+            Self::Charter(signed) => policies.adopt_charter(signed)?,
+            Self::Policy(signed) => policies.adopt_policy(signed)?,
+        };
+        Ok(adopted != Adopted::Known)
+    }
+}
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Charter(signed) => write!(f, "charter {}", signed.claimed().version),
+            Self::Policy(signed) => {
+                let (version, path) = (signed.claimed().version, &signed.claimed().path);
+                write!(f, "share policy {version} of {path}")
+            }
+        }
+    }
+}

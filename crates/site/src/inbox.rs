@@ -1,0 +1,145 @@
+//! What has come and is taken in bit by bit: documents from owners, and what peers' answers bring.
+//!
+//! A newcomer's answers are a megabyte of heads each, and a large policy takes longer to read than anybody
+//! should wait for a look-up or an acknowledgement; so of answers some are taken in at a time, between
+//! events, and large documents are read beside the site.
+//!
+//! Invariant: what peers bring is taken in in the order in which it came, and what owners hand in, too;
+//! nothing more is asked for while anything waits, so what waits is bounded by the requests under way.
+
+use std::collections::VecDeque;
+
+use fairmesh_gossip::wire::Told;
+use fairmesh_gossip::{Absorbed, Arrival, Refusal, Shared};
+use fairmesh_model::{Now, SiteId, VoId};
+
+use crate::document::{Document, READ_AT_ONCE_BYTES_MAX};
+use crate::event::{Effect, Ticket};
+use crate::site::Site;
+use crate::work::Work;
+
+/// Bytes of an answer that are taken in in one step: some 4,000 cells, a few milliseconds.
+const STEP_BYTES: usize = 48 << 10;
+
+/// Who brings a document.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bringer {
+    /// Somebody here, who waits for a reply.
+    Owner(Ticket),
+    /// A peer, with those of a VO.
+    Peer(SiteId, VoId),
+}
+
+/// What waits.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    handed_in: VecDeque<(Ticket, Vec<u8>)>,
+    brought: VecDeque<(SiteId, VoId, Arrival)>,
+    /// Who brought the document that is being read: nothing behind it is looked at before it is.
+    reading: Option<Bringer>,
+}
+
+impl Inbox {
+    /// Somebody here hands a document in.
+    pub(crate) fn hand_in(&mut self, ticket: Ticket, bytes: Vec<u8>) {
+        self.handed_in.push_back((ticket, bytes));
+    }
+
+    /// An answer of `from` has brought this.
+    pub(crate) fn bring(&mut self, from: SiteId, arrivals: Vec<(VoId, Arrival)>) {
+        let arrivals = arrivals.into_iter();
+        let arrivals = arrivals.map(|(vo, arrival)| (from, vo, arrival));
+        self.brought.extend(arrivals);
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handed_in.is_empty() && self.brought.is_empty() && self.reading.is_none()
+    }
+
+    /// Whether something could be taken in now.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.reading.is_none() && !self.is_empty()
+    }
+}
+
+impl Site {
+    /// Takes in some of what waits.
+    pub(crate) fn take_in(&mut self, now: Now) {
+        while self.inbox.reading.is_none()
+            && let Some((ticket, bytes)) = self.inbox.handed_in.pop_front()
+        {
+            self.read(now, Bringer::Owner(ticket), bytes);
+        }
+        let mut room = STEP_BYTES;
+        while room > 0
+            && self.inbox.reading.is_none()
+            && let Some((from, vo, arrival)) = self.inbox.brought.pop_front()
+        {
+            room = room.saturating_sub(bytes_of(&arrival).max(1));
+            self.take_arrival(now, from, vo, arrival);
+        }
+    }
+
+    /// A document was read beside the site.
+    pub(crate) fn take_read(&mut self, now: Now, document: Option<Document>) {
+        if let Some(from) = self.inbox.reading.take() {
+            self.take_document(now, from, document);
+        }
+    }
+
+    fn read(&mut self, now: Now, from: Bringer, bytes: Vec<u8>) {
+        if bytes.len() <= READ_AT_ONCE_BYTES_MAX {
+            return self.take_document(now, from, Document::read(&bytes));
+        }
+        self.inbox.reading = Some(from);
+        self.effects.push(Effect::Work(Work::read(bytes)));
+    }
+
+    fn take_arrival(&mut self, now: Now, from: SiteId, vo: VoId, arrival: Arrival) {
+        let seen = self.seen(now);
+        let held = self.vos.get_mut(&vo).filter(|held| held.is_founded());
+        let taken: Vec<Result<Absorbed, Refusal>> = match (arrival, held) {
+            (Arrival::Document(bytes), _) => {
+                return self.read(now, Bringer::Peer(from, vo), bytes.into_vec());
+            }
+            // Only the charter says who is a member, and how long a window is. A head that is judged
+            // without it, even one of this site's own, is refused for good; so nothing is taken, and a
+            // later exchange brings all of it.
+            (_, None) => return,
+            (Arrival::Told, Some(held)) => {
+                held.caught_up = true;
+                return;
+            }
+            (Arrival::Proof(a, b), Some(held)) => vec![held.replica.take_proof(&a, &b)],
+            (Arrival::Head(item), Some(held)) => {
+                let kinds = held.kinds();
+                vec![held.replica.take_item(&kinds, seen, from, item)]
+            }
+            (Arrival::Parts(id, parts), Some(held)) => {
+                let kinds = held.kinds();
+                held.replica.take_parts(&kinds, now.mono, from, id, parts)
+            }
+        };
+        for taken in taken {
+            self.absorbed(now, from, vo, taken);
+        }
+    }
+}
+
+/// About as many bytes as taking it in goes through.
+fn bytes_of(arrival: &Arrival) -> usize {
+    match arrival {
+        Arrival::Document(bytes) => bytes.len(),
+        Arrival::Head(item) => match &item.told {
+            Told::Deltas(deltas) => deltas.iter().map(|delta| delta.len()).sum(),
+            Told::Whole(parts) => parts.iter().map(|(_, bytes)| bytes.len()).sum(),
+            Told::Since(rows, _) | Told::Manifest(rows) => rows.len() * MANIFEST_ROW_BYTES,
+        },
+        Arrival::Parts(_, parts) => parts.iter().map(Vec::len).sum(),
+        Arrival::Proof(..) | Arrival::Told => 0,
+    }
+}
+
+/// What a row of a manifest stands for here: a hash that is compared, and a few tree look-ups.
+const MANIFEST_ROW_BYTES: usize = 64;
