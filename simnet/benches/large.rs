@@ -143,7 +143,7 @@ struct Talk {
 }
 
 /// Carries what `a` and `b` ask each other until neither has anything to ask; what `a` asks is counted.
-fn talk(a: &mut Node, b: &mut Node, mut from_a: Vec<Effect>, mut from_b: Vec<Effect>) -> Talk {
+fn converse(a: &mut Node, b: &mut Node, mut from_a: Vec<Effect>, mut from_b: Vec<Effect>) -> Talk {
     let mut talk = Talk::default();
     loop {
         let asked = asks(&from_a);
@@ -367,7 +367,7 @@ impl Grid {
             holder.longest_us as f64 / 1_000.0,
         );
         let (from_a, from_b) = (newcomer.tick_for(HOUR), holder.tick_for(HOUR));
-        talk(&mut newcomer, &mut holder, from_a, from_b);
+        converse(&mut newcomer, &mut holder, from_a, from_b);
         self.idle(newcomer, holder);
     }
 
@@ -389,7 +389,10 @@ impl Grid {
         let rows = std::fs::read(file).expect("it was just written");
         let rows: Vec<(u8, ByteBuf, ByteBuf)> =
             cbor::from_slice(&rows, usize::MAX).expect("as it was written");
-        let bytes: usize = rows.iter().map(|(_, key, value)| key.len() + value.len()).sum();
+        let bytes: usize = rows
+            .iter()
+            .map(|(_, key, value)| key.len() + value.len())
+            .sum();
         let table_of = |number| Table::ALL.into_iter().find(|table| *table as u8 == number);
         let rows: Vec<Row> = rows
             .into_iter()
@@ -418,7 +421,7 @@ impl Grid {
         let mut talked = 0;
         for _ in 0..360 {
             let (from_a, from_b) = (a.tick_for(Millis(10_000)), b.tick_for(Millis(10_000)));
-            let talk = talk(&mut a, &mut b, from_a, from_b);
+            let talk = converse(&mut a, &mut b, from_a, from_b);
             talked += talk.asked_bytes + talk.answered_bytes;
         }
         println!(
@@ -456,7 +459,7 @@ fn connect(a: &mut Node, b: &mut Node) -> Talk {
     a.mono = b.mono;
     let from_a = a.handle(Event::Connected(site_id(b.index)));
     let from_b = b.handle(Event::Connected(site_id(a.index)));
-    talk(a, b, from_a, from_b)
+    converse(a, b, from_a, from_b)
 }
 
 fn disconnect(a: &mut Node, b: &mut Node) {
@@ -480,7 +483,9 @@ fn memory(of: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells it");
     let line = status.lines().find_map(|line| line.strip_prefix(of));
     let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    kib.and_then(|kib| kib.parse::<f64>().ok()).expect("it is there") * 1_024.0
+    kib.and_then(|kib| kib.parse::<f64>().ok())
+        .expect("it is there")
+        * 1_024.0
 }
 
 /// CPU time of this thread, microseconds.

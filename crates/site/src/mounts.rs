@@ -55,7 +55,7 @@ impl Site {
     /// What is in force of VOs that the site takes no part in, and whose policies others mount.
     pub(crate) fn read_policies(&self) -> impl Iterator<Item = (VoId, &VoPolicies)> {
         let mounted = self.mounted();
-        let read = self.read.iter().map(|(vo, policies)| (*vo, policies));
+        let read = self.read.iter().map(|(vo, policies)| (*vo, &**policies));
         read.filter(move |(vo, policies)| mounted.contains(vo) && policies.charter().is_some())
     }
 

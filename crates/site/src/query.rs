@@ -101,7 +101,7 @@ impl Site {
     pub fn health(&self, now: Now) -> Health {
         let mut health = Health::default();
         let mut others = false;
-        let own = self.vos.values().map(|vo| &vo.policies);
+        let own = self.vos.values().map(|vo| &*vo.policies);
         let policies = own.chain(self.read_policies().map(|(_, policies)| policies));
         for warning in policies.flat_map(|policies| policies.warnings(now.wall)) {
             health.expired |= matches!(warning, Warning::Expired { .. });

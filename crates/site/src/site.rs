@@ -359,7 +359,7 @@ impl Site {
     /// Says what is not as it should be with the documents in force, while it is: expired ones, say.
     fn warn_of_documents(&mut self, now: Now) {
         let founded = self.vos.iter().filter(|(_, vo)| vo.is_founded());
-        let policies = founded.map(|(vo, held)| (*vo, &held.policies));
+        let policies = founded.map(|(vo, held)| (*vo, &*held.policies));
         let warnings = policies.chain(self.read_policies());
         let warnings = warnings.flat_map(|(vo, policies)| {
             let warnings = policies.warnings(now.wall).into_iter();
