@@ -29,7 +29,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fairshare", &["model"]),
     ("gossip", &["model"]),
     ("quota", &["model"]),
-    ("site", &["gossip", "usage", "policy", "fairshare", "model"]),
+    (
+        "site",
+        &["quota", "gossip", "usage", "policy", "fairshare", "model"],
+    ),
     ("round", &["site", "model"]),
     ("client", &["model"]),
     ("client-ffi", &["client", "model"]),

@@ -164,6 +164,17 @@ impl Gossip {
         peer.is_some_and(|peer| peer.agreed_on.contains(&vo))
     }
 
+    /// Whether an exchange with `peer` that ended just `now` found that it holds what we hold of `vo`.
+    pub fn agreed_just_now(&self, peer: SiteId, vo: VoId, now: MonoTime) -> bool {
+        let peer = self.peers.get(peer);
+        peer.is_some_and(|peer| peer.agreements.get(&vo) == Some(&now))
+    }
+
+    /// Probes a peer, if it is connected, as soon as nothing else is under way with it.
+    pub fn probe(&mut self, peer: SiteId) {
+        self.peers.enqueue(peer, Asked::Probe);
+    }
+
     /// The median of the clocks of the connected peers that `counts`; `None` before any of them has said.
     pub fn median_clock(&self, now: Now, counts: impl Fn(SiteId) -> bool) -> Option<WallTime> {
         self.clocks.median(now.mono, now.wall, counts)
@@ -412,8 +423,10 @@ impl Gossip {
             if let Some(peer) = self.peers.get_mut(from) {
                 if agreed_here {
                     peer.agreed_on.insert(*vo);
+                    peer.agreements.insert(*vo, now);
                 } else {
                     peer.agreed_on.remove(vo);
+                    peer.agreements.remove(vo);
                 }
             }
             if !agreed_here {

@@ -242,6 +242,31 @@ impl Replica {
         forms.take(mutant!(OneFormCounts, usize::MAX, 1)).collect()
     }
 
+    /// A part of the head that a site has signed in one incarnation, if that head is held.
+    pub fn part(
+        &self,
+        site: SiteId,
+        incarnation: Incarnation,
+        key: &PartKey,
+    ) -> Option<&Arc<[u8]>> {
+        let content = self.sites.get(&site)?.contents.get(&incarnation)?;
+        content.parts.get(key).map(|part| &part.bytes)
+    }
+
+    /// All its parts of a kind.
+    pub fn parts_of(
+        &self,
+        site: SiteId,
+        incarnation: Incarnation,
+        kind: u8,
+    ) -> impl Iterator<Item = (&PartKey, &Arc<[u8]>)> {
+        let held = self.sites.get(&site);
+        let content = held.and_then(|held| held.contents.get(&incarnation));
+        let parts = content.into_iter().flat_map(|content| &content.parts);
+        let parts = parts.filter(move |(key, _)| key.kind() == kind);
+        parts.map(|(key, part)| (key, &part.bytes))
+    }
+
     /// The parts of a kind in the head that the site signed last, by its own clock: what is not added up
     /// but replaced.
     pub fn newest_parts(

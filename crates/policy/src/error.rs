@@ -7,7 +7,7 @@
 use std::fmt;
 
 use fairmesh_model::signed::DocumentError;
-use fairmesh_model::{AccountPath, ContentHash, VoId};
+use fairmesh_model::{AccountPath, AllocationId, ContentHash, VoId};
 
 /// The kinds of document that this crate keeps.
 #[derive(
@@ -19,6 +19,8 @@ pub enum DocumentKind {
     Charter,
     /// Target shares of a VO or of a delegated subtree.
     SharePolicy,
+    /// Credit of a path.
+    Allocation,
 }
 
 impl fmt::Display for DocumentKind {
@@ -26,6 +28,7 @@ impl fmt::Display for DocumentKind {
         f.write_str(match self {
             Self::Charter => "charter",
             Self::SharePolicy => "share policy",
+            Self::Allocation => "allocation",
         })
     }
 }
@@ -101,6 +104,41 @@ pub enum PolicyError {
         /// What it changes.
         what: &'static str,
     },
+    /// A later version of an allocation whose first is not here. Nobody is at fault: it is on its way.
+    #[error("version {version} of allocation {id}: the first version is not known (yet)")]
+    NoFirst {
+        /// Which.
+        id: AllocationId,
+        /// Its version.
+        version: u64,
+    },
+    /// A later version of an allocation changes what sites may have spent already. Its signers are at fault.
+    #[error(
+        "version {version} of allocation {id}: {what} may not change; grant another allocation"
+    )]
+    Regrant {
+        /// Which.
+        id: AllocationId,
+        /// Its version.
+        version: u64,
+        /// What it changes.
+        what: &'static str,
+    },
+    /// Another form of the same version is in force. Its signers are at fault.
+    #[error("another version {version} of allocation {id} is in force: sign a higher one")]
+    Rival {
+        /// Which.
+        id: AllocationId,
+        /// The version of both.
+        version: u64,
+    },
+    /// The VO has granted more allocations than
+    /// [`ALLOCATIONS_MAX`](crate::vo_policies::ALLOCATIONS_MAX). Its signers are at fault.
+    #[error("the VO has {limit} allocations already, as many as a node follows")]
+    TooMany {
+        /// How many are followed.
+        limit: usize,
+    },
     /// The documents of this VO would take more than
     /// [`HELD_BYTES_MAX`](crate::vo_policies::HELD_BYTES_MAX). Its signers are at fault.
     #[error("the VO's share policies would take {bytes} bytes, more than {limit}")]
@@ -120,6 +158,8 @@ impl PolicyError {
             Self::Missing { .. }
                 | Self::NotYet { .. }
                 | Self::UnknownPredecessor { .. }
+                | Self::NoFirst { .. }
+                | Self::TooMany { .. }
                 | Self::Full { .. }
                 | Self::Document(DocumentError::Threshold { .. })
         )

@@ -35,7 +35,7 @@ impl std::fmt::Display for DocumentRef {
         let (kind, hash) = (self.kind, self.hash.short());
         match kind {
             DocumentKind::Charter => write!(f, "{kind} {} ({hash})", self.version),
-            DocumentKind::SharePolicy => {
+            DocumentKind::SharePolicy | DocumentKind::Allocation => {
                 write!(f, "{kind} {} of `{}` ({hash})", self.version, self.path)
             }
         }

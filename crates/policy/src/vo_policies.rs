@@ -7,9 +7,10 @@
 //! Invariant: only documents whose signatures were checked against a role in force are kept; a
 //! policy is looked up by its path *and* the role that is in force for it now, so one that was
 //! signed under an older delegation stops counting the moment the delegation changes, and counts
-//! again if the delegation comes back. Deliberately not here: sending, storing, clocks.
+//! again if the delegation comes back. So do allocations (`allocations`). Deliberately not here: sending, storing, clocks.
 //! Source: TUF specification 1.0, sections 5.3 and 5.6; FSGrid, abstract (delegated parts).
 
+mod allocations;
 mod answers;
 mod readers;
 mod resolve;
@@ -18,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, Charter, ContentHash, Role, SharePolicy, Signed, Verified, VoId, mutated,
+    AccountPath, AllocationId, Charter, ContentHash, Role, SharePolicy, Signed, Verified, VoId,
+    mutated,
 };
 
 use crate::chain::CharterChain;
@@ -43,6 +45,9 @@ pub const INACTIVE_MAX: usize = 1_024;
 /// Most VOs whose policies those of one VO mount and a node follows, the lowest ids first: each of them may
 /// have [`HELD_BYTES_MAX`] of documents.
 pub const MOUNTED_MAX: usize = 64;
+
+pub use allocations::ALLOCATIONS_MAX;
+use allocations::Credit;
 
 /// What became of an offered document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +81,9 @@ pub struct VoPolicies {
     charter_seen: u64,
     slots: BTreeMap<SlotId, Slot>,
     active: BTreeMap<AccountPath, Active>,
+    allocations: BTreeMap<AllocationId, Credit>,
     ignored: usize,
-    /// Of `chain` and `active`: asked for by every probe, and worked out when these change.
+    /// Of `chain`, `active` and `allocations`: asked for by every probe, and worked out when these change.
     digest: ContentHash,
 }
 
@@ -90,6 +96,7 @@ impl VoPolicies {
             charter_seen: 0,
             slots: BTreeMap::new(),
             active: BTreeMap::new(),
+            allocations: BTreeMap::new(),
             ignored: 0,
             digest: digest_of(&BTreeSet::new()),
         }
@@ -179,9 +186,10 @@ impl VoPolicies {
         self.active.get(path).map(|active| &active.role)
     }
 
-    /// Every document that a member must have: the whole chain of charters, the policies in force,
-    /// and the rivals of either. Charters come first, then policies from the top down, so that a
-    /// newcomer can adopt them as they come.
+    /// Every document that a member must have: the whole chain of charters, the policies in force, the
+    /// rivals of either, and the allocations in force. Charters come first, then policies from the top
+    /// down, then allocations, the first version of each before the later one, so that a newcomer can
+    /// adopt them as they come.
     pub fn documents(&self) -> impl Iterator<Item = (DocumentKind, ContentHash, &Arc<[u8]>)> {
         let charters = self
             .chain
@@ -198,7 +206,10 @@ impl VoPolicies {
                     held.document.bytes(),
                 )
             });
-        charters.chain(policies)
+        let allocations = self
+            .allocations()
+            .map(|held| (DocumentKind::Allocation, held.hash(), held.bytes()));
+        charters.chain(policies).chain(allocations)
     }
 
     /// The hashes of [`VoPolicies::documents`].
@@ -246,6 +257,7 @@ impl VoPolicies {
         match kind {
             DocumentKind::Charter => self.offer_charter(Signed::parse(bytes)?),
             DocumentKind::SharePolicy => self.offer_policy(Signed::parse(bytes)?),
+            DocumentKind::Allocation => self.offer_allocation(Signed::parse(bytes)?),
         }
     }
 

@@ -103,7 +103,8 @@ impl Grants {
                     got: body.version,
                 });
             }
-            if let Some(what) = forbidden_change(&have.body, body) {
+            let changed = have.body.forbidden_change(body);
+            if let Some(what) = changed.filter(|_| !mutated!(GrantsRewritten)) {
                 return Err(GrantError::Changed {
                     id,
                     version: body.version,
@@ -134,6 +135,11 @@ impl Grants {
     /// The allocation, if it is known.
     pub fn get(&self, id: AllocationId) -> Option<&Allocation> {
         self.grants.get(&id).map(|grant| &grant.body)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.grants.is_empty()
     }
 
     /// All of them.
@@ -232,22 +238,5 @@ impl Grants {
         members.any(|members| {
             members.is_empty() || members.iter().any(|member| user.starts_with(member))
         })
-    }
-}
-
-/// What a later version says otherwise, and may not.
-fn forbidden_change(have: &Allocation, new: &Allocation) -> Option<&'static str> {
-    // Of two of one version it is not known which was first, so either may end sooner.
-    let is_later = new.version > have.version;
-    let keeps = |a: &AllocationSlice, b: &AllocationSlice| {
-        (a.amount, a.start) == (b.amount, b.start) && (b.end <= a.end || !is_later)
-    };
-    let mut slices = have.slices.iter().zip(&new.slices);
-    let keeps = have.slices.len() == new.slices.len() && slices.all(|(a, b)| keeps(a, b));
-    match () {
-        () if have.path != new.path => Some("the path"),
-        () if have.split != new.split => Some("the split"),
-        () if !keeps && !mutated!(GrantsRewritten) => Some("what its slices grant, or how long"),
-        () => None,
     }
 }

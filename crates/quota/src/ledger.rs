@@ -132,10 +132,26 @@ impl Ledger {
         &mut self.grants
     }
 
-    /// The members, by a new charter.
-    pub fn set_members(&mut self, now: WallTime, members: BTreeSet<SiteId>) {
+    /// The allocations that are in force from now on. What was received of slices that were not known is
+    /// taken; counters of slices that are not known any more stay.
+    pub fn set_grants(&mut self, grants: Grants) {
+        self.grants = grants;
+        self.take_sent();
+    }
+
+    /// The members, by a new charter. Frozen rights thaw at the next [`Ledger::tick`]: charters may come one
+    /// after the other, and an old one may list nobody else.
+    pub fn set_members(&mut self, members: BTreeSet<SiteId>) {
         self.members = members;
-        self.thaw_if_heard(now);
+    }
+
+    /// The other members that are still to be heard before frozen rights thaw.
+    pub fn unheard(&self) -> impl Iterator<Item = SiteId> + '_ {
+        let heard = self.heard.iter();
+        heard.flat_map(|heard| {
+            let others = self.members.iter().filter(|site| **site != self.me);
+            others.filter(|site| !heard.contains(site)).copied()
+        })
     }
 
     /// What has changed since this was last asked.
@@ -151,6 +167,11 @@ impl Ledger {
     /// All marks.
     pub fn marks(&self) -> impl Iterator<Item = (&JobKey, &Mark)> {
         self.marks.iter()
+    }
+
+    /// The newest incarnation of another site of which anything was received; 0 where nothing was.
+    pub fn newest_of(&self, site: SiteId) -> Incarnation {
+        self.newest.get(&site).copied().unwrap_or_default()
     }
 
     /// This site's row for a slice.
@@ -204,10 +225,8 @@ impl Ledger {
             self.rows.remove(&id);
             self.offers.values_mut().for_each(|of| _ = of.remove(&id));
         }
-        self.marks.retain(|_, mark| {
-            let is_open = mark.state == State::Held || !mark.parts.is_empty() || mark.pending.0 > 0;
-            is_open || mark.until >= before
-        });
+        self.marks
+            .retain(|_, mark| mark.is_open() || mark.until >= before);
     }
 }
 

@@ -107,6 +107,11 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// Whether something is held for it, or still to be counted.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Held || !self.parts.is_empty() || self.pending.0 > 0
+    }
+
     /// What it was promised beyond what it holds.
     pub fn promised(&self) -> u64 {
         match (self.state, self.verdict) {

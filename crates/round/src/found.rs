@@ -106,7 +106,7 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
         if old.end != End::Whole {
             found.damage = Some(damage_at(&JOURNAL_OLD, old.good_bytes));
             // Without what follows it, a counter that moved on would stand here once more.
-            let is_mark = |write: &Write| write.table != Table::Ledger;
+            let is_mark = |write: &Write| !is_counter(write.table);
             let rounds = &mut old.rounds;
             rounds
                 .iter_mut()
@@ -125,6 +125,11 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
         found.good_bytes = current.good_bytes as u64;
     }
     found
+}
+
+/// Whether a row of the table is a counter, which moves on.
+pub(crate) fn is_counter(table: Table) -> bool {
+    matches!(table, Table::Ledger | Table::Rights)
 }
 
 fn damage_at(file: &FileName, offset: usize) -> String {

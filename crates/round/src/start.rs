@@ -16,7 +16,7 @@ use fairmesh_site::{Table, Write};
 
 use crate::Round;
 use crate::STORE_FORMAT;
-use crate::found::{FileRead, Found, Rows};
+use crate::found::{FileRead, Found, Rows, is_counter};
 use crate::frame::End;
 use crate::journal::Journal;
 use crate::op::{FileName, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, Op, aside};
@@ -165,7 +165,8 @@ impl Opening {
                     ops.extend([JOURNAL, JOURNAL_OLD].map(copy));
                 }
                 let mut journal = journal(0);
-                ops.extend(journal.replace(number, &[rows(), marks].concat()));
+                // What the site says comes last: it knows best.
+                ops.extend(journal.replace(number, &[marks, rows()].concat()));
                 (journal, ops)
             }
         };
@@ -194,7 +195,7 @@ fn plan(found: &Found, is_same: bool) -> Plan {
             marks: found
                 .lacking(None)
                 .into_iter()
-                .filter(|((table, _), value)| *table != Table::Ledger && value.is_some())
+                .filter(|((table, _), value)| !is_counter(*table) && value.is_some())
                 .map(|((table, key), value)| Write { table, key, value })
                 .collect(),
         },

@@ -122,6 +122,7 @@ impl Site {
             .writes
             .push(Write::set(Table::Audit, key.clone(), row));
         self.tell(&refund);
+        self.correct_quota(now, &refund.job, charge, report);
         self.refunds.insert(key, refund);
         Ok(charge)
     }

@@ -1,4 +1,4 @@
-//! A charter or a share policy, read once.
+//! A charter, a share policy or an allocation, read once.
 //!
 //! Reading a large one takes milliseconds, so it is done in one place and the value is passed on: who hands
 //! it in, whose it is and whether it is adopted are asked of the value, never of the bytes again.
@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fairmesh_model::{Charter, ContentHash, SharePolicy, Signed, VoId};
+use fairmesh_model::{Allocation, Charter, ContentHash, SharePolicy, Signed, VoId};
 use fairmesh_policy::{Adopted, PolicyError, VoPolicies};
 
 /// Bytes of a document that is read at once, on the task that answers everybody: 2,000 entries or 200 sites,
@@ -31,13 +31,15 @@ pub(crate) enum DocumentRefused {
 pub(crate) enum Document {
     Charter(Signed<Charter>),
     Policy(Signed<SharePolicy>),
+    Allocation(Signed<Allocation>),
 }
 
 impl Document {
-    /// Reads one; `None` for bytes that are neither.
+    /// Reads one; `None` for bytes that are none.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let charter = Signed::parse(bytes).map(Self::Charter);
         let read = charter.or_else(|_| Signed::parse(bytes).map(Self::Policy));
+        let read = read.or_else(|_| Signed::parse(bytes).map(Self::Allocation));
         read.ok()
     }
 
@@ -46,6 +48,7 @@ impl Document {
         match self {
             Self::Charter(signed) => signed.vo(),
             Self::Policy(signed) => signed.vo(),
+            Self::Allocation(signed) => signed.vo(),
         }
     }
 
@@ -54,6 +57,7 @@ impl Document {
         match self {
             Self::Charter(signed) => signed.hash(),
             Self::Policy(signed) => signed.hash(),
+            Self::Allocation(signed) => signed.hash(),
         }
     }
 
@@ -62,6 +66,7 @@ impl Document {
         match self {
             Self::Charter(signed) => signed.bytes(),
             Self::Policy(signed) => signed.bytes(),
+            Self::Allocation(signed) => signed.bytes(),
         }
     }
 
@@ -73,6 +78,7 @@ impl Document {
         let adopted = match self {
             Self::Charter(signed) => policies.adopt_charter(signed)?,
             Self::Policy(signed) => policies.adopt_policy(signed)?,
+            Self::Allocation(signed) => policies.adopt_allocation(signed)?,
         };
         Ok(adopted != Adopted::Known)
     }
@@ -85,6 +91,10 @@ impl fmt::Display for Document {
             Self::Policy(signed) => {
                 let (version, path) = (signed.claimed().version, &signed.claimed().path);
                 write!(f, "share policy {version} of {path}")
+            }
+            Self::Allocation(signed) => {
+                let (version, path) = (signed.claimed().version, &signed.claimed().path);
+                write!(f, "allocation {version} of {path}")
             }
         }
     }

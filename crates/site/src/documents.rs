@@ -99,6 +99,10 @@ impl Site {
         let charter = charter_of(self);
         let is_new = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
             (Some(held), _) => held.adopt(document.clone())?,
+            // Whoever mounts a VO's policies is told nothing of its credit.
+            (None, Some(_)) if matches!(document, Document::Allocation(_)) => {
+                return Err(DocumentRefused::Foreign);
+            }
             (None, Some(read)) => document.clone().adopt(Arc::make_mut(read))?,
             (None, None) => return Err(DocumentRefused::Foreign),
         };
@@ -123,6 +127,7 @@ impl Site {
                 // Members may have come back, with what was kept of them, or have gone.
                 self.read_members(now, vo);
             }
+            self.follow_grants(vo);
             self.describe(vo);
             self.allow_is_stale = true;
         }

@@ -10,6 +10,7 @@ use fairmesh_model::{RunningJob, SiteId, UsageRecord, VoId, WallTime};
 
 use crate::config::SiteConfig;
 use crate::notice::Notice;
+use crate::quota::{QuotaCall, QuotaReply};
 use crate::store::{JobMark, Write};
 use crate::view::View;
 use crate::work::{Done, Work};
@@ -82,7 +83,14 @@ pub enum Event {
         /// Which, by whom, and why.
         correction: Box<Correction>,
     },
-    /// Somebody hands in a charter or a share policy. A large one is answered once it was read.
+    /// A batch system asks about a job's quota, or tells of it.
+    Quota {
+        /// Who waits.
+        ticket: Ticket,
+        /// What.
+        call: QuotaCall,
+    },
+    /// Somebody hands in a charter, a share policy or an allocation. A large one is answered once it was read.
     Publish {
         /// Who waits.
         ticket: Ticket,
@@ -199,6 +207,8 @@ pub enum Verdict {
 pub enum Reply {
     /// To a report, a list of running jobs or a correction.
     Reported(Reported),
+    /// To a call about a quota.
+    Quota(Box<QuotaReply>),
     /// To a document.
     Published(Result<String, String>),
 }

@@ -41,8 +41,7 @@ impl Site {
     /// Signs for every VO whose next head is due.
     pub(crate) fn publish_due(&mut self, now: Now) {
         for vo in self.publishing_vos() {
-            let last = self.vos[&vo].published_at;
-            if now.mono >= due(last, self.own.has_unpublished(vo), &self.config.timing) {
+            if now.mono >= self.publish_due_at(vo) {
                 self.publish(now, vo);
             }
         }
@@ -91,6 +90,7 @@ impl Site {
                 .publish(&held.kinds(), &self.key, incarnation, now.wall, changes);
         held.published.update_description(&held.replica, self.id);
         held.published_at = Some(now.mono);
+        held.quota.published();
         self.last_head_at = self.last_head_at.max(now.wall);
         self.stats.heads_published += 1;
         self.keep_rows(vo, &change);
@@ -208,6 +208,11 @@ impl Site {
         let arrivals = self.gossip.answered(now, from, id, bytes, &mut self.vos);
         self.inbox.bring(from, arrivals);
         self.watch_peer(now, from);
+        for vo in self.vo_ids() {
+            if self.gossip.agreed_just_now(from, vo, now.mono) {
+                self.hear(now, from, vo);
+            }
+        }
         if self.gossip.agreed_at(from) == Some(now.mono) {
             let agreed = self
                 .vos
@@ -268,6 +273,7 @@ impl Site {
 
     fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {
         self.notice(now.mono, Notice::Forked { vo, site });
+        self.distrust_rights(vo, site);
         if let Some(heads) = self.vos[&vo].replica.proof_of(site) {
             let [a, b] = heads.map(|head| serde_bytes::ByteBuf::from(head.bytes().to_vec()));
             let row = cbor::to_vec(&(&a, &b));
@@ -293,6 +299,7 @@ impl Site {
             }
             return;
         }
+        self.take_rights(vo, change.head.body(), &change.parts);
         self.follow_member(now, vo, site, &change.parts);
         let held = self.vos.get_mut(&vo).expect("its head was taken");
         let capacity = held.capacity(site);
@@ -394,6 +401,7 @@ impl Site {
             self.notice(now.mono, Notice::Recovered { vo });
         }
         self.change_audit(vo, |audit| audit.join(audits));
+        self.absorb_own_rights(vo, parts);
         // It is covered soon, so that peers need not keep it.
         self.vos.get_mut(&vo).expect("it was listed").published_at = None;
     }

@@ -6,6 +6,7 @@
 //! | running | slice | a table of what running jobs are still expected to be charged, or are in all | `own` | `published` |
 //! | description | position | a piece of CBOR: machines and prices | `own` | `published` |
 //! | audit | day and position | a piece of CBOR: what was taken back, by whom and why | `correct` | `audit` |
+//! | rights | slice of an allocation | a row of counters of rights | `quota` | `quota` |
 //!
 //! A kind that is not known here is kept and passed on as it is.
 //!
@@ -30,6 +31,9 @@ pub(crate) const RUNNING: u8 = 2;
 pub(crate) const DESCRIPTION: u8 = 3;
 /// What the site has taken back.
 pub(crate) const AUDIT: u8 = 4;
+
+/// What the site has, had and sent of its rights to spend.
+pub(crate) const RIGHTS: u8 = 5;
 
 /// How far behind its head's time of signing a span may begin: more than any tolerance of clocks.
 const AHEAD_MAX: Millis = Millis::from_secs(3_600);
@@ -64,6 +68,7 @@ impl Kinds for SiteKinds {
             }
             DESCRIPTION => Err("bad piece of a description".to_owned()),
             AUDIT => crate::audit::check(key.key(), bytes),
+            RIGHTS => crate::quota::check(key.key(), bytes),
             // A later version's: kept and passed on, as bytes.
             _ => Ok(u32::try_from(bytes.len() / 64 + 1).unwrap_or(u32::MAX)),
         }

@@ -25,6 +25,7 @@ mod view;
 
 mod own;
 mod published;
+mod quota;
 mod vo;
 
 mod event;
@@ -51,10 +52,12 @@ pub use correct::Refund;
 pub use estimate::Estimate;
 pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
 pub use fairmesh_gossip as gossip;
+pub use fairmesh_quota as rights;
 pub use identity::{Account, IdentityMap, Pattern, Rule};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, VoStatus};
+pub use quota::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats};
 pub use restore::Row;
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};

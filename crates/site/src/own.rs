@@ -216,6 +216,20 @@ impl Own {
         *held = parts;
     }
 
+    /// Takes one part of a kind other than usage, or lets go of it.
+    pub(crate) fn set_part(&mut self, vo: VoId, key: PartKey, bytes: Option<Vec<u8>>) {
+        let cells = self.cells.entry(Some(vo)).or_default();
+        let held = cells.others.entry(key.kind()).or_default();
+        if held.get(&key) == bytes.as_ref() {
+            return;
+        }
+        match &bytes {
+            Some(bytes) => held.insert(key.clone(), bytes.clone()),
+            None => held.remove(&key),
+        };
+        cells.pending.insert(key, bytes);
+    }
+
     /// Whether anything of the VO differs from what the last head named.
     pub(crate) fn has_unpublished(&self, vo: VoId) -> bool {
         let cells = self.cells.get(&Some(vo));

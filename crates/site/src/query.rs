@@ -251,11 +251,12 @@ impl Site {
         self.shares.tree.reference(vo)
     }
 
-    /// The rows of the store (of [`Table::Ledger`](crate::Table::Ledger)) of all own counters that
-    /// nobody but this site is known to hold, as of the last event: what must survive the loss of
-    /// the store. O(such rows).
+    /// The rows of the store of all own counters that nobody but this site is known to hold, of its rights
+    /// and of open holds, as of the last event: what must survive the loss of the store. O(such rows).
     pub fn rows_held_alone(&self) -> Vec<Write> {
-        self.own.rows_held_alone()
+        let mut rows = self.own.rows_held_alone();
+        rows.extend(self.quota_rows_held_alone());
+        rows
     }
 
     /// Every raw cell that answers are made of: usage of an account at a site in a span, of this

@@ -18,6 +18,7 @@ use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
 use crate::own::{Bounds, Own};
 use crate::published::{Sums, moved};
+use crate::quota::Ended;
 use crate::site::{Site, Unmapped};
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
 use crate::time::Standing;
@@ -53,6 +54,7 @@ impl Site {
             self.take_record(index, record, mark, payer, &mut report);
         }
         self.count(&payers, &mut report);
+        self.commit_ended(now, &mut report);
         self.finish_report(ticket, report);
     }
 
@@ -134,6 +136,13 @@ impl Site {
             ..charge.mark
         };
         report.marks.insert(key, mark);
+        if mark.ended && self.has_quota(vo) {
+            report.ended.push(Ended {
+                account: payer.account.clone(),
+                job: record.key.clone(),
+                charge: mark.charge,
+            });
+        }
         if !payer.is_mapped {
             self.note_unmapped(record, total, report);
         }
@@ -382,4 +391,6 @@ pub(crate) struct Reporting {
     pub(crate) writes: Vec<Write>,
     pub(crate) marks: BTreeMap<Vec<u8>, JobMark>,
     pub(crate) reported: Reported,
+    /// Jobs that have ended, where quotas are charged for them.
+    pub(crate) ended: Vec<Ended>,
 }

@@ -19,6 +19,7 @@ use crate::correct::Refund;
 use crate::document::{Document, DocumentRefused};
 use crate::notice::Notice;
 use crate::own::Own;
+use crate::quota::{parse_hold, parse_rights};
 use crate::site::{Site, Unmapped};
 use crate::store::{HeadId, Table, Write, head_row, parse_ledger_row};
 use crate::vo::Vo;
@@ -62,6 +63,7 @@ impl Site {
         site.restore_unmapped(now, take(Table::Unmapped));
         site.restore_ledger(now, incarnation, seed, take(Table::Ledger));
         site.restore_refunds(now, take(Table::Audit));
+        site.restore_rights(now, take(Table::Rights), take(Table::Holds));
         site.mend_own(now);
         site.set_left_aside();
         site.follow_mounts();
@@ -235,6 +237,14 @@ impl Site {
             };
             self.unmapped.insert(origin, seen);
         }
+    }
+
+    fn restore_rights(&mut self, now: Now, rights: Vec<KeyValue>, holds: Vec<KeyValue>) {
+        let parse = |key: Vec<u8>, value: Vec<u8>| parse_rights(&key, &value);
+        let rights = self.read_rows(now, "rights", rights, parse);
+        let parse = |key: Vec<u8>, value: Vec<u8>| parse_hold(&key, &value);
+        let holds = self.read_rows(now, "hold", holds, parse);
+        self.restore_quotas(rights, holds);
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {

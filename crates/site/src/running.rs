@@ -146,6 +146,8 @@ impl Site {
             }
             self.expect(vo, expected);
         }
+        jobs.iter()
+            .for_each(|(job, _)| self.renew_hold(now, &job.record.key));
         self.finish_report(ticket, report);
     }
 

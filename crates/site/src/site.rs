@@ -15,11 +15,11 @@ use fairmesh_policy::{HighestSeen, VoPolicies};
 use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::event::{Effect, Event};
-use crate::heads::due;
 use crate::inbox::Inbox;
 use crate::kinds::{DESCRIPTION, Description, description_parts};
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
+use crate::quota::{QuotaStats, is_want};
 use crate::running::Running;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
@@ -97,6 +97,9 @@ pub struct Site {
     pub(crate) last_head_at: WallTime,
     pub(crate) notices: Notices,
     pub(crate) stats: SiteStats,
+    pub(crate) quota_stats: QuotaStats,
+    /// Number of the last request for rights.
+    pub(crate) next_want: u64,
     pub(crate) effects: Vec<Effect>,
     pub(crate) tree_is_stale: bool,
     pub(crate) allow_is_stale: bool,
@@ -145,6 +148,8 @@ impl Site {
             last_head_at: WallTime(0),
             notices: Notices::default(),
             stats: SiteStats::default(),
+            quota_stats: QuotaStats::default(),
+            next_want: 0,
             effects: Vec::new(),
             tree_is_stale: true,
             allow_is_stale: true,
@@ -187,11 +192,19 @@ impl Site {
                 from,
                 bytes,
                 channel,
+            } if is_want(&bytes) => self.answer_want(now, from, channel, &bytes),
+            Event::Asked {
+                from,
+                bytes,
+                channel,
             } => {
                 let response = self.gossip.answer(now, from, &bytes, &self.vos);
                 self.watch_peer(now, from);
                 let bytes = response.to_bytes();
                 self.effects.push(Effect::Answer { channel, bytes });
+            }
+            Event::Answered { id, bytes, .. } if Self::asked_for_rights(id) => {
+                self.take_given(bytes.as_deref());
             }
             Event::Answered { from, id, bytes } => {
                 self.take_answer(now, from, id, bytes.as_deref());
@@ -201,6 +214,7 @@ impl Site {
             Event::Correct { ticket, correction } => {
                 self.take_correction(now, ticket, &correction);
             }
+            Event::Quota { ticket, call } => self.take_quota(now, ticket, call),
             Event::Publish { ticket, bytes } => self.inbox.hand_in(ticket, bytes),
             Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
             Event::Done(Done(Outcome::Built(tree))) => self.take_tree(*tree),
@@ -220,12 +234,11 @@ impl Site {
         // While a document is read nobody is asked for anything.
         let gossip = self.gossip.next_wakeup();
         let gossip = gossip.filter(|_| self.inbox.is_empty());
-        let publish = self.publishing_vos().into_iter().map(|vo| {
-            let last = self.vos[&vo].published_at;
-            due(last, self.own.has_unpublished(vo), &self.config.timing)
-        });
+        let publishing = self.publishing_vos().into_iter();
+        let publish = publishing.map(|vo| self.publish_due_at(vo));
         publish
             .chain(gossip)
+            .chain(self.quota_wakeup())
             .chain([now.after(TICK_MAX)])
             .min()
             .expect("not empty")
@@ -267,6 +280,7 @@ impl Site {
         if self.allow_is_stale {
             self.announce_peers();
         }
+        self.advance_quotas(now);
         self.publish_due(now);
         // What has come and waits is not asked for once more.
         if self.inbox.is_empty() {
@@ -498,6 +512,7 @@ impl Site {
             let past = mutant!(ForgottenEarly, past, now.wall);
             self.change_own(Some(vo), |own| own.forget(Some(vo), past, window));
             self.change_audit(vo, |audit| audit.forget(past));
+            self.forget_quota(vo, past);
             self.name_left_out(now, vo, left_out);
         }
         self.warn_of_documents(now);

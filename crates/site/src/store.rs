@@ -38,11 +38,15 @@ pub enum Table {
     Proofs = 15,
     /// Corrections: what was taken back, by job, with who did it and why.
     Audit = 16,
+    /// The site's own rights, by VO and slice.
+    Rights = 17,
+    /// What is held for jobs, and what became of them, by VO and job.
+    Holds = 18,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Meta,
         Self::Documents,
         Self::Ledger,
@@ -53,6 +57,8 @@ impl Table {
         Self::Parts,
         Self::Proofs,
         Self::Audit,
+        Self::Rights,
+        Self::Holds,
     ];
 }
 

@@ -21,6 +21,7 @@ use crate::document::{Document, DocumentRefused};
 use crate::kinds::SiteKinds;
 use crate::own::Bounds;
 use crate::published::Published;
+use crate::quota::Quota;
 
 /// One VO.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Vo {
     history: Millis,
     /// What this site has taken back.
     pub(crate) audit: Audit,
+    /// Its rights to spend.
+    pub(crate) quota: Quota,
     /// Spans of own usage that are not published, as they are more than one head may hold.
     pub(crate) left_out: BTreeSet<Span>,
     /// When silent members were looked for, and until when nothing can have changed since.
@@ -58,6 +61,7 @@ impl Vo {
             published: Published::new(WindowLength::HOUR),
             history: Millis(DAY_MS),
             audit: Audit::default(),
+            quota: Quota::new(own),
             left_out: BTreeSet::new(),
             silence_weighed: None,
             published_at: None,
@@ -70,6 +74,14 @@ impl Vo {
     /// The charter in force.
     pub(crate) fn charter(&self) -> Option<&Charter> {
         self.policies.charter().map(Verified::body)
+    }
+
+    /// Its members.
+    pub(crate) fn members(&self) -> BTreeSet<SiteId> {
+        let charter = self.charter().into_iter();
+        charter
+            .flat_map(|charter| charter.sites.iter().map(|member| member.site))
+            .collect()
     }
 
     /// Length of its windows.
@@ -148,7 +160,7 @@ impl Vo {
         WallTime(now.before(self.history).0 / DAY_MS * DAY_MS)
     }
 
-    /// Takes a charter or a share policy. False where it was held already.
+    /// Takes a charter, a share policy or an allocation. False where it was held already.
     pub(crate) fn adopt(&mut self, document: Document) -> Result<bool, DocumentRefused> {
         let before = self.policies.charter().map(Verified::hash);
         let is_new = document.adopt(Arc::make_mut(&mut self.policies))?;
@@ -172,10 +184,10 @@ impl Vo {
     }
 
     fn follow_charter(&mut self, founded: bool) {
+        let members = self.members();
         let Some(charter) = self.charter() else {
             return;
         };
-        let members: BTreeSet<SiteId> = charter.sites.iter().map(|member| member.site).collect();
         let window = charter.window;
         let windows = kept_windows(charter.history, window);
         if founded {

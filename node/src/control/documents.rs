@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use fairmesh_model::{Charter, SharePolicy, Signed, VoId};
+use fairmesh_model::{Allocation, Charter, SharePolicy, Signed, VoId};
 use serde::Deserialize;
 
 use super::State;
@@ -86,6 +86,10 @@ fn document_body(vo: VoId, bytes: &[u8]) -> DocumentBody {
     } else if let Ok(policy) = Signed::<SharePolicy>::parse(bytes) {
         let (path, version) = (policy.claimed().path.to_string(), policy.claimed().version);
         ("share-policy", path, version, policy.hash().to_string())
+    } else if let Ok(allocation) = Signed::<Allocation>::parse(bytes) {
+        let body = allocation.claimed();
+        let hash = allocation.hash().to_string();
+        ("allocation", body.path.to_string(), body.version, hash)
     } else {
         ("unknown", String::new(), 0, String::new())
     };

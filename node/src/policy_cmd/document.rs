@@ -1,4 +1,4 @@
-//! A signed document of either kind, read from a file.
+//! A signed document of any kind, read from a file.
 //!
 //! Invariant: its form was checked and its bytes are those of the file; its signatures are as good
 //! as [`PolicyDocument::count_valid`] says. Deliberately not here: drafts.
@@ -10,25 +10,28 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use fairmesh_model::signed::DocumentError;
 use fairmesh_model::{
-    Charter, ContentHash, Document, KeyId, Role, SharePolicy, Signed, SigningKey, VoId,
+    Allocation, Charter, ContentHash, Document, KeyId, Role, SharePolicy, Signed, SigningKey, VoId,
 };
 use fairmesh_policy::{Adopted, DocumentKind, PolicyError, VoPolicies};
 
-/// A charter or a share policy.
+/// A charter, a share policy or an allocation.
 #[derive(Debug, Clone)]
 pub enum PolicyDocument {
     /// A charter.
     Charter(Signed<Charter>),
     /// A share policy.
     Shares(Signed<SharePolicy>),
+    /// An allocation.
+    Allocation(Signed<Allocation>),
 }
 
-/// Calls the same method of either kind.
+/// Calls the same method of any kind.
 macro_rules! either {
     ($self:expr, $document:ident => $body:expr) => {
         match $self {
             PolicyDocument::Charter($document) => $body,
             PolicyDocument::Shares($document) => $body,
+            PolicyDocument::Allocation($document) => $body,
         }
     };
 }
@@ -56,11 +59,16 @@ impl PolicyDocument {
             Ok(shares) => return Ok(Self::Shares(shares)),
             Err(error) => error,
         };
+        let as_allocation = match Signed::parse(bytes) {
+            Ok(allocation) => return Ok(Self::Allocation(allocation)),
+            Err(error) => error,
+        };
         // A document that is of one kind and contradicts itself says so only as that kind.
-        match (&as_charter, &as_shares) {
-            (DocumentError::Invalid { .. }, _) => Err(as_charter.into()),
-            (_, DocumentError::Invalid { .. }) => Err(as_shares.into()),
-            _ => bail!("{as_charter}; and {as_shares}"),
+        let errors = [as_charter, as_shares, as_allocation];
+        let is_invalid = |error: &&DocumentError| matches!(error, DocumentError::Invalid { .. });
+        match errors.iter().find(is_invalid) {
+            Some(invalid) => Err(invalid.clone().into()),
+            None => bail!("{}; and {}", errors[0], errors[1]),
         }
     }
 
@@ -69,6 +77,7 @@ impl PolicyDocument {
         match self {
             Self::Charter(_) => DocumentKind::Charter,
             Self::Shares(_) => DocumentKind::SharePolicy,
+            Self::Allocation(_) => DocumentKind::Allocation,
         }
     }
 
@@ -77,16 +86,21 @@ impl PolicyDocument {
         match self {
             Self::Charter(charter) => charter.claimed().version,
             Self::Shares(shares) => shares.claimed().version,
+            Self::Allocation(allocation) => allocation.claimed().version,
         }
     }
 
-    /// Kind, version and, of a share policy, the path that it divides.
+    /// Kind, version and, but for a charter, the path that it is about.
     pub fn name(&self) -> String {
         match self {
             Self::Charter(charter) => format!("charter {}", charter.claimed().version),
             Self::Shares(shares) => {
                 let policy = shares.claimed();
                 format!("share policy {} of `{}`", policy.version, policy.path)
+            }
+            Self::Allocation(allocation) => {
+                let body = allocation.claimed();
+                format!("allocation {} of `{}`", body.version, body.path)
             }
         }
     }
@@ -126,7 +140,7 @@ impl PolicyDocument {
     pub fn own_role(&self) -> Option<&Role> {
         match self {
             Self::Charter(charter) => Some(&charter.claimed().authority),
-            Self::Shares(_) => None,
+            Self::Shares(_) | Self::Allocation(_) => None,
         }
     }
 

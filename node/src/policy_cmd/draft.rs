@@ -5,23 +5,25 @@
 
 use std::fmt::Write;
 
-use fairmesh_model::{Charter, Document, KeyId, Role, SharePolicy, Signed};
+use fairmesh_model::{Allocation, Charter, Document, KeyId, Role, SharePolicy, Signed};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
-use super::charter_draft;
 use super::document::PolicyDocument;
 use super::shares_draft;
+use super::{allocation_draft, charter_draft};
 use crate::config::{FileError, Source};
 
-/// A charter or a share policy that nobody has signed.
+/// A charter, a share policy or an allocation that nobody has signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Draft {
     /// A charter.
     Charter(Box<Charter>),
     /// A share policy.
     Shares(Box<SharePolicy>),
+    /// An allocation.
+    Allocation(Box<Allocation>),
 }
 
 /// Keys of which a number must sign, as it is written.
@@ -33,12 +35,14 @@ pub(super) struct RawRole {
 }
 
 impl Draft {
-    /// Reads the text of a draft: a charter has a table `[charter]`, a share policy `[shares]`.
+    /// Reads the text of a draft: a charter has a table `[charter]`, a share policy `[shares]`, an
+    /// allocation `[allocation]`.
     pub fn parse(text: &str, file: &str) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Kind {
             charter: Option<IgnoredAny>,
             shares: Option<IgnoredAny>,
+            allocation: Option<IgnoredAny>,
         }
         let source = Source { file, text };
         let kind: Kind = source.parse()?;
@@ -57,11 +61,19 @@ impl Draft {
                 validate(source, &shares)?;
                 Ok(Self::Shares(Box::new(shares)))
             }
+            Kind {
+                allocation: Some(_),
+                ..
+            } => {
+                let allocation = allocation_draft::parse(source)?;
+                validate(source, &allocation)?;
+                Ok(Self::Allocation(Box::new(allocation)))
+            }
             _ => {
-                let problem =
-                    "neither a charter ([charter]) nor a share policy ([policy], [shares])";
-                let help =
-                    "begin with `fairmesh policy new charter` or `fairmesh policy new shares`";
+                let problem = "neither a charter ([charter]) nor a share policy ([policy], [shares]) nor an \
+                               allocation ([allocation])";
+                let help = "begin with `fairmesh policy new charter`, `fairmesh policy new shares` or \
+                            `fairmesh policy new allocation`";
                 Err(source.error(None, None, problem).with_help(help).into())
             }
         }
@@ -72,6 +84,7 @@ impl Draft {
         Ok(match self {
             Self::Charter(charter) => PolicyDocument::Charter(Signed::sign(*charter, &[])?),
             Self::Shares(shares) => PolicyDocument::Shares(Signed::sign(*shares, &[])?),
+            Self::Allocation(body) => PolicyDocument::Allocation(Signed::sign(*body, &[])?),
         })
     }
 }

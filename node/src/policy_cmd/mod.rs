@@ -8,6 +8,7 @@
 //! Files that are there are not overwritten, except to add a signature to a document.
 //! Deliberately not here: which documents a node has (`fairmesh status` and `peers`).
 
+mod allocation_draft;
 mod charter_draft;
 mod clock;
 mod document;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+pub use allocation_draft::allocation_toml;
 pub use charter_draft::charter_toml;
 pub use document::PolicyDocument;
 pub use draft::Draft;
@@ -33,7 +35,7 @@ use crate::ask;
 use crate::init::generate_key;
 use crate::output::Exit;
 
-/// Make, sign, check, compare and publish a VO's charters and share policies
+/// Make, sign, check, compare and publish a VO's charters, share policies and allocations
 #[derive(Debug, Clone, clap::Args)]
 pub struct PolicyArgs {
     /// What to do.

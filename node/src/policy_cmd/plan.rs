@@ -113,10 +113,12 @@ fn load_one(file: &Path) -> anyhow::Result<ShareTree> {
         Some(text) => match Draft::parse(text, &name)? {
             Draft::Shares(policy) => *policy,
             Draft::Charter(_) => bail!("{name} is a charter, which has no shares"),
+            Draft::Allocation(_) => bail!("{name} is an allocation, which has no shares"),
         },
         None => match PolicyDocument::read(file)? {
             PolicyDocument::Shares(signed) => signed.claimed().clone(),
             PolicyDocument::Charter(_) => bail!("{name} is a charter, which has no shares"),
+            PolicyDocument::Allocation(_) => bail!("{name} is an allocation, which has no shares"),
         },
     };
     ShareTree::of_policy(&policy).with_context(|| format!("{name}: a path is too long or too deep"))
@@ -125,7 +127,8 @@ fn load_one(file: &Path) -> anyhow::Result<ShareTree> {
 /// Whether a text is a draft and not a bare share tree.
 fn has_header(text: &str) -> bool {
     let table: Option<toml::Table> = text.parse().ok();
-    table.is_some_and(|table| table.contains_key("policy") || table.contains_key("charter"))
+    let kinds = ["policy", "charter", "allocation"];
+    table.is_some_and(|table| kinds.iter().any(|kind| table.contains_key(*kind)))
 }
 
 /// The entries that a change touches: the winners first, by how much.

@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use super::allocation_draft::allocation_toml;
 use super::charter_draft::charter_toml;
 use super::document::PolicyDocument;
 use super::shares_draft::shares_toml;
@@ -54,6 +55,11 @@ pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
             let (policies, _) = chain_of(&args.charter)?;
             policies.role(&shares.claimed().path).cloned()
         }
+        PolicyDocument::Allocation(_) if args.charter.is_empty() => None,
+        PolicyDocument::Allocation(allocation) => {
+            let (policies, _) = chain_of(&args.charter)?;
+            policies.role_above(&allocation.claimed().path).cloned()
+        }
     };
     match role {
         Some(role) => {
@@ -71,6 +77,7 @@ pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     match &document {
         PolicyDocument::Charter(charter) => write!(out, "\n{}", charter_toml(charter.claimed()))?,
         PolicyDocument::Shares(shares) => write!(out, "\n{}", shares_toml(shares.claimed()))?,
+        PolicyDocument::Allocation(body) => write!(out, "\n{}", allocation_toml(body.claimed()))?,
     }
     Ok(Exit::Success)
 }

@@ -8,13 +8,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{
-    AccountPath, Charter, KeyId, Millis, Role, SharePolicy, VoId, WallTime, WindowLength,
+    AccountPath, Allocation, Charter, CoreMillis, Factor, KeyId, Millis, QuotaMode, Role,
+    SharePolicy, VoId, WallTime, WindowLength,
 };
+use fairmesh_site::rights::slices::{Period, by_capacity, expiring, windows};
 
+use super::allocation_draft::{allocation_toml, parse_core_hours};
 use super::charter_draft::charter_toml;
 use super::clock;
 use super::document::PolicyDocument;
 use super::shares_draft::shares_toml;
+use crate::config::quantity::parse_moment;
 use crate::init::write_new;
 use crate::output::Exit;
 
@@ -27,9 +31,11 @@ pub enum NewCommand {
     Charter(NewCharterArgs),
     /// A share policy: target shares of a VO, or of a subtree that was delegated
     Shares(NewSharesArgs),
+    /// An allocation: credit of an account, in slices, split among the sites
+    Allocation(NewAllocationArgs),
 }
 
-/// Options of both kinds.
+/// Options of all kinds.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DraftArgs {
     /// The version before, signed: everything is taken from it
@@ -58,7 +64,7 @@ pub struct NewCharterArgs {
     /// Id of a key that signs the share policy [default: as for charters]
     #[arg(long = "policy", value_name = "KEY-ID", conflicts_with = "from")]
     pub policy: Vec<KeyId>,
-    /// Options of both kinds.
+    /// Options of all kinds.
     #[command(flatten)]
     pub draft: DraftArgs,
 }
@@ -75,7 +81,40 @@ pub struct NewSharesArgs {
     /// What is divided: `/`, or a path that was delegated
     #[arg(long, default_value = "/", conflicts_with = "from")]
     pub path: AccountPath,
-    /// Options of both kinds.
+    /// Options of all kinds.
+    #[command(flatten)]
+    pub draft: DraftArgs,
+}
+
+/// Options of a new allocation.
+#[derive(Debug, Clone, clap::Args)]
+pub struct NewAllocationArgs {
+    /// The VO's charter: whose members the credit is split among
+    #[arg(long, value_name = "CHARTER.cbor", conflicts_with = "from")]
+    pub charter: Option<PathBuf>,
+    /// Whose credit: an account, and all below it
+    #[arg(long, conflicts_with = "from")]
+    pub path: Option<AccountPath>,
+    /// How much, core-hours
+    #[arg(long, value_name = "CORE-HOURS", conflicts_with = "from")]
+    pub amount: Option<String>,
+    /// In how many slices; the period is --days long
+    #[arg(long, default_value_t = 1, conflicts_with = "from",
+          value_parser = clap::value_parser!(u32).range(1..=400))]
+    pub slices: u32,
+    /// From when [default: now]
+    #[arg(long, value_name = "TIME", conflicts_with = "from", value_parser = moment)]
+    pub start: Option<WallTime>,
+    /// All slices can be spent from the beginning, each until its own end
+    #[arg(long, conflicts_with = "from")]
+    pub expiring: bool,
+    /// Days for which what is left of a slice can still be spent after its end
+    #[arg(long, default_value_t = 0, conflicts_with = "from")]
+    pub grace_days: u32,
+    /// The same for every site, and not by its cores
+    #[arg(long, conflicts_with = "from")]
+    pub equal: bool,
+    /// Options of all kinds.
     #[command(flatten)]
     pub draft: DraftArgs,
 }
@@ -94,6 +133,13 @@ pub(super) fn run(command: &NewCommand, out: &mut dyn Write) -> anyhow::Result<E
             let text = format!(
                 "# A share policy: edit it, then `fairmesh policy sign`.\n\n{}",
                 shares(args, now)?
+            );
+            finish(&text, args.draft.out.as_deref(), out)
+        }
+        NewCommand::Allocation(args) => {
+            let text = format!(
+                "# An allocation: edit it, then `fairmesh quota grant FILE --key KEY`.\n\n{}",
+                allocation(args, now)?
             );
             finish(&text, args.draft.out.as_deref(), out)
         }
@@ -189,6 +235,69 @@ fn shares(args: &NewSharesArgs, now: WallTime) -> anyhow::Result<String> {
         shares: Default::default(),
     };
     Ok(shares_toml(&first) + "# \"/P-B1\" = 60\n# \"/P-B1/U-B11\" = 50\n")
+}
+
+fn allocation(args: &NewAllocationArgs, now: WallTime) -> anyhow::Result<String> {
+    let expires = expiry(&args.draft, now);
+    if let Some(from) = &args.draft.from {
+        let PolicyDocument::Allocation(old) = PolicyDocument::read(from)? else {
+            bail!("{} is no allocation", from.display());
+        };
+        let mut next = old.claimed().clone();
+        next.version = next_version(next.version)?;
+        next.id = next.id.or_else(|| Some(old.hash().into()));
+        (next.issued, next.expires) = (now, expires);
+        return Ok(allocation_toml(&next));
+    }
+    let (Some(charter), Some(path), Some(amount)) = (&args.charter, &args.path, &args.amount)
+    else {
+        bail!("give --charter, --path and --amount; or --from an allocation that is to be changed");
+    };
+    let PolicyDocument::Charter(charter) = PolicyDocument::read(charter)? else {
+        bail!("{} is no charter", charter.display());
+    };
+    let amount = parse_core_hours(amount)
+        .with_context(|| format!("--amount {amount}: write core-hours, such as 1200 or 0.5"))?;
+    let start = args.start.unwrap_or(now);
+    let period = Period {
+        from: start,
+        until: start.after(Millis(DAY_MS).times(u64::from(args.draft.days))),
+        slices: args.slices,
+        grace: Millis(DAY_MS).times(u64::from(args.grace_days)),
+    };
+    let slices = match args.expiring {
+        true => expiring(amount, period),
+        false => windows(amount, period),
+    };
+    let split = match args.equal {
+        true => (charter.claimed().sites.iter())
+            .map(|member| (member.site, 1))
+            .collect(),
+        false => by_capacity(charter.claimed()),
+    };
+    let first = Allocation {
+        vo: charter.vo(),
+        path: path.clone(),
+        version: 1,
+        id: None,
+        issued: now,
+        expires: period.until.after(period.grace),
+        slices,
+        split,
+        members: Default::default(),
+        mode: Some(QuotaMode::Strict),
+        overdraft_max: CoreMillis(0),
+        settle: Default::default(),
+        hold_max: None,
+        hold_factor: Factor::ONE,
+        fee: Factor::from_millionths(0),
+    };
+    Ok(allocation_toml(&first))
+}
+
+fn moment(text: &str) -> Result<WallTime, String> {
+    let problem = "write a date, 2027-11-21, or a moment with its zone, 2027-11-21T12:00:00Z";
+    parse_moment(text).ok_or_else(|| problem.to_owned())
 }
 
 fn next_version(version: u64) -> anyhow::Result<u64> {

@@ -322,7 +322,67 @@ fn the_example_charter_is_valid() {
         let again = match &draft {
             Draft::Charter(charter) => charter_toml(charter),
             Draft::Shares(shares) => shares_toml(shares),
+            Draft::Allocation(body) => allocation_toml(body),
         };
         assert_eq!(Draft::parse(&again, name).expect("what we write"), draft);
     }
+}
+
+#[test]
+fn credit_is_drafted_signed_shown_and_changed() {
+    let desk = Desk::new();
+    let key = desk.run("keygen @a.key");
+    desk.run(&format!(
+        "new charter --name vo --authority {key} --out @c.toml"
+    ));
+    let sites = [("a", "11".repeat(32), 30), ("b", "22".repeat(32), 10)];
+    let mut charter = desk.read("c.toml");
+    for (name, id, cores) in &sites {
+        charter += &format!("[[site]]\nname = \"{name}\"\nid = \"{id}\"\ncores = {cores}\n");
+    }
+    desk.write("c.toml", &charter);
+    desk.run("sign @c.toml --key @a.key");
+    desk.run(
+        "new allocation --charter @c.cbor --path /P-A1 --amount 1000 --slices 3 --days 30 --out @q.toml",
+    );
+    let draft = desk.read("q.toml");
+    let said = "core_hours = \"333.333333333\"";
+    assert!(draft.contains(said), "{draft}");
+    let weight = format!("\"{}\" = 30", sites[0].1);
+    assert!(draft.contains(&weight), "{draft}");
+    let signed = desk.run("sign @q.toml --key @a.key");
+    assert!(signed.contains("allocation 1 of `/P-A1`"), "{signed}");
+    desk.run("verify @q.cbor --charter @c.cbor");
+    let shown = desk.run("show @q.cbor --charter @c.cbor");
+    assert!(shown.contains("1 of 1 needed signatures"), "{shown}");
+    desk.write("again.toml", &shown);
+    let same = |line: &str| line.starts_with("hash").then(|| line.to_owned());
+    let hash = |said: &str| said.lines().find_map(same);
+    assert_eq!(
+        hash(&desk.run("sign @again.toml --key @a.key")),
+        hash(&signed)
+    );
+
+    desk.run("new allocation --from @q.cbor --out @q2.toml");
+    let next = desk.read("q2.toml");
+    assert!(
+        next.contains("version = 2") && next.contains("\nid = \""),
+        "{next}"
+    );
+    desk.run("sign @q2.toml --key @a.key");
+    desk.run("verify @q.cbor @q2.cbor --charter @c.cbor");
+    desk.write("q3.toml", &next.replace("333.333333333", "400"));
+    desk.run("sign @q3.toml --key @a.key");
+    let (exit, said) = desk
+        .try_run("verify @q.cbor @q3.cbor --charter @c.cbor")
+        .expect("runs");
+    assert_eq!(exit, Exit::Failure);
+    assert!(said.contains("may not change"), "{said}");
+    let bad = desk.read("q.toml").replace("333.333333333", "a lot");
+    desk.write("bad.toml", &bad);
+    let refused = desk.refused("sign @bad.toml --key @a.key");
+    assert!(
+        refused.contains("bad.toml:") && refused.contains("slice.core_hours"),
+        "{refused}"
+    );
 }

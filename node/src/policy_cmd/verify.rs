@@ -1,7 +1,7 @@
 //! `fairmesh policy verify`: would a node take these documents?
 //!
 //! It offers them to the code that a node runs: charters in order of version, then share policies
-//! from the top down. Invariant: exit 0 only where every one was adopted or known already.
+//! from the top down, then allocations. Invariant: exit 0 only where every one was adopted or known already.
 //! Deliberately not here: what a certain node has; a node may know a higher version.
 
 use std::io::Write;
@@ -66,6 +66,7 @@ pub(super) fn chain_of(files: &[PathBuf]) -> anyhow::Result<(VoPolicies, Vec<Ver
     let order = |document: &PolicyDocument| match document {
         PolicyDocument::Charter(_) => (0, 0, document.version()),
         PolicyDocument::Shares(shares) => (1, shares.claimed().path.depth(), document.version()),
+        PolicyDocument::Allocation(_) => (2, 0, document.version()),
     };
     documents.sort_by_key(|(_, document)| order(document));
     let vo = documents.first().context("no document was given")?.1.vo();

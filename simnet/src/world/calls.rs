@@ -7,7 +7,7 @@
 
 use fairmesh_model::{RunningJob, UsageRecord};
 use fairmesh_round::Input;
-use fairmesh_site::{Event, Reply, Reported, SiteConfig, Ticket};
+use fairmesh_site::{Event, QuotaCall, QuotaReply, Reply, Reported, SiteConfig, Ticket};
 
 use super::World;
 
@@ -28,6 +28,29 @@ impl World {
     pub fn correct(&mut self, node: usize, records: Vec<UsageRecord>) -> Option<Reported> {
         let ticket = self.send_correction(node, records)?;
         self.reported(node, ticket)
+    }
+
+    /// Asks about a job's quota, or tells of it. `None` where the node was down or ended, or where the call waits
+    /// for rights.
+    pub fn quota(&mut self, node: usize, call: QuotaCall) -> Option<QuotaReply> {
+        let ticket = self.send_quota(node, call)?;
+        self.quota_reply(node, ticket)
+    }
+
+    /// Hands in a call about a quota; its answer may come later ([`World::quota_reply`]).
+    pub fn send_quota(&mut self, node: usize, call: QuotaCall) -> Option<Ticket> {
+        self.nodes[node].site()?;
+        let ticket = self.number();
+        self.handle(node, Input::Event(Event::Quota { ticket, call }));
+        Some(ticket)
+    }
+
+    /// The answer to a call about a quota, if it has come.
+    pub fn quota_reply(&mut self, node: usize, ticket: Ticket) -> Option<QuotaReply> {
+        match self.nodes[node].take_reply(ticket)? {
+            Reply::Quota(reply) => Some(*reply),
+            Reply::Reported(_) | Reply::Published(_) => None,
+        }
     }
 
     /// Hands in a signed document.
@@ -103,7 +126,7 @@ impl World {
     fn reported(&mut self, node: usize, ticket: Ticket) -> Option<Reported> {
         match self.nodes[node].take_reply(ticket)? {
             Reply::Reported(reported) => Some(reported),
-            Reply::Published(_) => None,
+            Reply::Published(_) | Reply::Quota(_) => None,
         }
     }
 }

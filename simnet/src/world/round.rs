@@ -187,6 +187,7 @@ impl World {
             Event::Report { records, .. } => (StepKind::Report, records.len()),
             Event::Running { jobs, .. } => (StepKind::Running, jobs.len()),
             Event::Correct { correction, .. } => (StepKind::Report, correction.records.len()),
+            Event::Quota { .. } => (StepKind::Quota, 0),
             Event::Publish { bytes, .. } => (StepKind::Publish, bytes.len()),
             Event::Done(_) => (StepKind::Done, 0),
             Event::Reconfigured(_) => (StepKind::Reconfigured, 0),
@@ -207,7 +208,7 @@ impl World {
 /// Whether a round's steps let the store take what is in no journal yet: a store that is lost then takes
 /// it along, though nobody else has it.
 fn is_ahead_of_journal(steps: &[Step]) -> bool {
-    let is_own = |write: &Write| matches!(write.table, Table::Ledger | Table::Jobs | Table::Audit);
+    let is_own = |write: &Write| is_of_journal(write.table);
     let mut is_logged = false;
     for step in steps {
         match step {
@@ -219,6 +220,12 @@ fn is_ahead_of_journal(steps: &[Step]) -> bool {
         }
     }
     false
+}
+
+/// Whether the journal has rows of the table.
+fn is_of_journal(table: Table) -> bool {
+    use Table::{Audit, Holds, Jobs, Ledger, Rights};
+    matches!(table, Ledger | Jobs | Audit | Rights | Holds)
 }
 
 pub(super) fn number(index: usize) -> u32 {

@@ -54,6 +54,8 @@ pub enum StepKind {
     SetAside,
     /// A planned action was done.
     Action,
+    /// A batch system asked about a quota.
+    Quota,
 }
 
 impl StepKind {
@@ -77,6 +79,7 @@ impl StepKind {
             Self::Ended => "ended",
             Self::SetAside => "store set aside",
             Self::Action => "action",
+            Self::Quota => "quota",
         }
     }
 }

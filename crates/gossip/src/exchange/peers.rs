@@ -70,6 +70,8 @@ pub(super) struct Peer {
     pub(super) received: BTreeMap<VoId, Vector>,
     pub(super) agreed_at: Option<MonoTime>,
     pub(super) agreed_on: BTreeSet<VoId>,
+    /// When exchanges last ended with nothing to pull of a VO.
+    pub(super) agreements: BTreeMap<VoId, MonoTime>,
     /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
     pub(super) pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,
 }

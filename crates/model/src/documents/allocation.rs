@@ -146,6 +146,24 @@ impl Document for Allocation {
 }
 
 impl Allocation {
+    /// What `new`, another version of this allocation, says otherwise and may not: sites may have spent by
+    /// this one already. `None` where it may take its place.
+    pub fn forbidden_change(&self, new: &Self) -> Option<&'static str> {
+        // Of two of one version it is not known which was first, so either may end sooner.
+        let is_later = new.version > self.version;
+        let keeps = |a: &AllocationSlice, b: &AllocationSlice| {
+            (a.amount, a.start) == (b.amount, b.start) && (b.end <= a.end || !is_later)
+        };
+        let mut slices = self.slices.iter().zip(&new.slices);
+        let keeps = self.slices.len() == new.slices.len() && slices.all(|(a, b)| keeps(a, b));
+        match () {
+            () if self.path != new.path => Some("the path"),
+            () if self.split != new.split => Some("the split"),
+            () if !keeps => Some("what its slices grant, or how long"),
+            () => None,
+        }
+    }
+
     fn validate_slices(&self) -> Result<(), String> {
         if self.slices.is_empty() || self.slices.len() > SLICES_MAX {
             return Err(format!("none or more than {SLICES_MAX} slices"));

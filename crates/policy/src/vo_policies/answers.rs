@@ -85,6 +85,7 @@ impl VoPolicies {
                 now,
             ));
         }
+        warnings.extend(self.allocation_warnings(now));
         if self.ignored > 0 {
             warnings.push(Warning::TooManyPolicies {
                 ignored: self.ignored,

@@ -48,6 +48,7 @@ impl VoPolicies {
             };
             self.active.insert(path, active);
         }
+        self.review_allocations();
         self.digest = digest_of(&self.hashes());
     }
 
@@ -105,6 +106,7 @@ impl VoPolicies {
 
     fn held_bytes(&self) -> usize {
         let documents = self.slots.values().flat_map(Slot::documents);
-        documents.map(|held| held.document.bytes().len()).sum()
+        let policies: usize = documents.map(|held| held.document.bytes().len()).sum();
+        policies + self.allocation_bytes()
     }
 }

@@ -39,25 +39,33 @@ pub struct Want {
 
 impl Ledger {
     /// Whom to ask for what, of accounts of which the site has less in hand than half of what it wants to.
-    pub fn wants(&mut self, now: WallTime) -> Vec<(SiteId, Want)> {
+    /// Only those who `can_hear` are asked.
+    pub fn wants(
+        &mut self,
+        now: WallTime,
+        can_hear: impl Fn(SiteId, SliceId) -> bool,
+    ) -> Vec<(SiteId, Want)> {
         let accounts: Vec<AccountPath> = self.demand.keys().cloned().collect();
         let mut wants = Vec::new();
         for account in accounts {
             let target = self.target(&account, now);
             let spendable = self.spendable_of(&account, now);
             if spendable < target / 2 {
-                wants.extend(self.ask(now, &account, CoreMillis(target - spendable)));
+                let lacking = CoreMillis(target - spendable);
+                wants.extend(self.ask(now, &account, lacking, &can_hear));
             }
         }
         wants
     }
 
-    /// Whom to ask for so much of an account: of the slice that ends first those that have most left of it.
+    /// Whom to ask for so much of an account: of the slice that ends first those that have most left of it,
+    /// of all who `can_hear`.
     pub fn ask(
         &self,
         now: WallTime,
         account: &AccountPath,
         amount: CoreMillis,
+        can_hear: impl Fn(SiteId, SliceId) -> bool,
     ) -> Vec<(SiteId, Want)> {
         let mut wants = Vec::new();
         let mut left = amount.0;
@@ -66,6 +74,7 @@ impl Ledger {
         }
         for slice in self.grants.live(account, now) {
             let mut others = self.others_with_rights(slice);
+            others.retain(|(site, _)| can_hear(*site, slice));
             others.sort_by_key(|(site, surplus)| (Reverse(*surplus), *site));
             for (site, surplus) in others {
                 if left == 0 || wants.len() == ASKED_MAX {
@@ -121,8 +130,9 @@ impl Ledger {
     }
 
     /// Sends all that is left of slices that have not ended to the other sites, as these hold it to begin with:
-    /// before the site leaves the VO, or is drained. How much went.
+    /// before the site leaves the VO, or is drained. How much went. It asks for none until a job does.
     pub fn drain(&mut self, now: WallTime) -> CoreMillis {
+        self.demand.clear();
         let paths = self
             .grants
             .paths()

@@ -54,7 +54,7 @@ impl Ledger {
         if let Some(open) = known.filter(|mark| self.is_frozen() && !mark.parts.is_empty()) {
             return Answer::of(open);
         }
-        if request.is_exempt || self.grants.iter().next().is_none() {
+        if request.is_exempt || self.grants.is_empty() {
             return self.exempt(request);
         }
         let account = match self.account_of(now, request) {

@@ -485,8 +485,8 @@ impl<'a> Grid<'a> {
         let account = path("/P-A1");
         let ledger = &mut self.node(at).ledger;
         let wants = match amount {
-            Some(amount) => ledger.ask(now, &account, CoreMillis(amount)),
-            None => ledger.wants(now),
+            Some(amount) => ledger.ask(now, &account, CoreMillis(amount), |_, _| true),
+            None => ledger.wants(now, |_, _| true),
         };
         let number = |to: SiteId| to.as_bytes()[0];
         let messages = wants

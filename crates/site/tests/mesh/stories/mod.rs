@@ -20,6 +20,7 @@ mod partition;
 mod policy_change;
 mod predictive;
 mod privacy;
+mod quotas;
 mod running;
 mod same_heads;
 mod scopes;

@@ -1,0 +1,219 @@
+//! Allocations: the credit of a VO's paths, and which of it is in force.
+//!
+//! An allocation is signed by the role in force for its path: of the delegated paths that it is or lies below
+//! the deepest one's. Its first version says what is granted and is its name; of the later ones, which may end
+//! slices sooner and change terms, the highest is in force beside it (of two of one version the lower hash).
+//!
+//! Invariant: limits aside, what is in force is a function of the documents that were offered and of the roles
+//! in force; each later version in force grants what the first does. What a change of roles puts out of force
+//! is kept, and counts again if its role comes back.
+//! Deliberately not here: what sites spend by them (`fairmesh-quota`).
+
+use fairmesh_model::{AccountPath, Allocation, AllocationId, Role, Signed, Verified, WallTime};
+
+use super::{Adopted, VoPolicies, digest_of};
+use crate::error::{DocumentKind, PolicyError};
+use crate::in_force::{DocumentRef, Warning, validity};
+
+/// Most allocations of one VO that a node follows: every member counts rows for the slices of each. One a
+/// year for each project of the largest VOs, for ten years.
+pub const ALLOCATIONS_MAX: usize = 4_096;
+
+/// An allocation: its first version, and the later one that is in force beside it.
+#[derive(Debug, Clone)]
+pub(super) struct Credit {
+    first: Kept,
+    later: Option<Kept>,
+}
+
+/// A document, and the role that has signed it.
+#[derive(Debug, Clone)]
+struct Kept {
+    document: Verified<Allocation>,
+    role: Role,
+    /// Whether that role is in force for its path.
+    counts: bool,
+}
+
+impl Kept {
+    /// Whether it goes before another later version of the same allocation.
+    fn precedes(&self, other: &Self) -> bool {
+        let (a, b) = (self.document.body().version, other.document.body().version);
+        a > b || a == b && self.document.hash() < other.document.hash()
+    }
+
+    fn reference(&self) -> DocumentRef {
+        let body = self.document.body();
+        DocumentRef {
+            kind: DocumentKind::Allocation,
+            path: body.path.clone(),
+            version: body.version,
+            hash: self.document.hash(),
+        }
+    }
+}
+
+impl Credit {
+    /// What counts: the first version, and behind it the later one.
+    fn counting(&self) -> impl Iterator<Item = &Kept> {
+        let all = [Some(&self.first), self.later.as_ref()];
+        let all = all.into_iter().flatten();
+        all.filter(|kept| self.first.counts && kept.counts)
+    }
+}
+
+impl VoPolicies {
+    /// Takes an allocation that the threshold of its path's role has signed. A later version needs the first
+    /// one, and grants the same.
+    pub fn adopt_allocation(&mut self, signed: Signed<Allocation>) -> Result<Adopted, PolicyError> {
+        let adopted = self.offer_allocation(signed)?;
+        self.forget();
+        Ok(adopted)
+    }
+
+    /// The allocations in force: of each the first version, and behind it the later one, if any.
+    pub fn allocations(&self) -> impl Iterator<Item = &Verified<Allocation>> {
+        let counting = self.allocations.values().flat_map(Credit::counting);
+        counting.map(|kept| &kept.document)
+    }
+
+    /// Who signs for what lies at `path`: the role of the deepest delegated path that it is or lies below.
+    pub fn role_above(&self, path: &AccountPath) -> Option<&Role> {
+        path.ancestors().find_map(|above| self.role(&above))
+    }
+
+    pub(super) fn offer_allocation(
+        &mut self,
+        signed: Signed<Allocation>,
+    ) -> Result<Adopted, PolicyError> {
+        if signed.vo() != self.vo {
+            return Err(PolicyError::WrongVo {
+                kind: DocumentKind::Allocation,
+                expected: self.vo,
+                got: signed.vo(),
+            });
+        }
+        let path = &signed.claimed().path;
+        let Some(role) = self.role_above(path).cloned() else {
+            return Err(PolicyError::NotYet { path: path.clone() });
+        };
+        let hash = signed.hash();
+        let id = signed.claimed().id.unwrap_or_else(|| hash.into());
+        let is_same = |credit: &Credit| credit.counting().any(|kept| kept.document.hash() == hash);
+        if self.allocations.get(&id).is_some_and(is_same) {
+            return Ok(Adopted::Known);
+        }
+        let document = signed.verify(&[&role])?;
+        let counts = true;
+        let kept = Kept {
+            document,
+            role,
+            counts,
+        };
+        self.make_room(kept.document.bytes().len())?;
+        match kept.document.body().id {
+            None => self.put_first(id, kept)?,
+            Some(_) => self.put_later(id, kept)?,
+        }
+        self.digest = digest_of(&self.hashes());
+        Ok(Adopted::InForce)
+    }
+
+    fn put_first(&mut self, id: AllocationId, first: Kept) -> Result<(), PolicyError> {
+        if let Some(credit) = self.allocations.get_mut(&id) {
+            credit.first = first;
+            return Ok(());
+        }
+        if self.allocations.len() >= ALLOCATIONS_MAX {
+            self.allocations.retain(|_, credit| credit.first.counts);
+        }
+        if self.allocations.len() >= ALLOCATIONS_MAX {
+            let limit = ALLOCATIONS_MAX;
+            return Err(PolicyError::TooMany { limit });
+        }
+        self.allocations.insert(id, Credit { first, later: None });
+        Ok(())
+    }
+
+    fn put_later(&mut self, id: AllocationId, later: Kept) -> Result<(), PolicyError> {
+        let body = later.document.body();
+        let version = body.version;
+        let credit = self.allocations.get_mut(&id);
+        let Some(credit) = credit.filter(|credit| credit.first.counts) else {
+            return Err(PolicyError::NoFirst { id, version });
+        };
+        // Always against the first: nobody need know which versions lie between.
+        if let Some(what) = credit.first.document.body().forbidden_change(body) {
+            return Err(PolicyError::Regrant { id, version, what });
+        }
+        let rival = credit.later.as_ref().filter(|rival| rival.counts);
+        match rival.filter(|rival| rival.precedes(&later)) {
+            Some(rival) if rival.document.body().version == version => {
+                Err(PolicyError::Rival { id, version })
+            }
+            Some(rival) => Err(PolicyError::Rollback {
+                kind: DocumentKind::Allocation,
+                path: body.path.clone(),
+                have: rival.document.body().version,
+                got: version,
+            }),
+            _ => {
+                credit.later = Some(later);
+                Ok(())
+            }
+        }
+    }
+
+    /// Roles have changed: which allocations their paths' roles have signed.
+    pub(super) fn review_allocations(&mut self) {
+        let mut allocations = std::mem::take(&mut self.allocations);
+        for credit in allocations.values_mut() {
+            for kept in [Some(&mut credit.first), credit.later.as_mut()]
+                .into_iter()
+                .flatten()
+            {
+                let role = self.role_above(&kept.document.body().path);
+                kept.counts = role == Some(&kept.role);
+                let Some(role) = role.filter(|_| !kept.counts) else {
+                    continue;
+                };
+                let signed = Signed::parse(kept.document.bytes()).expect("it was parsed before");
+                if let Ok(document) = signed.verify(&[role]) {
+                    let (role, counts) = (role.clone(), true);
+                    *kept = Kept {
+                        document,
+                        role,
+                        counts,
+                    };
+                }
+            }
+        }
+        self.allocations = allocations;
+    }
+
+    /// What is wrong with allocations that can still be spent.
+    pub(super) fn allocation_warnings(&self, now: WallTime) -> Vec<Warning> {
+        let newest = self
+            .allocations
+            .values()
+            .filter_map(|credit| credit.counting().last());
+        let lives = |kept: &&Kept| {
+            let mut slices = kept.document.body().slices.iter();
+            slices.any(|slice| now < slice.end)
+        };
+        let warnings = newest.filter(lives).filter_map(|kept| {
+            let body = kept.document.body();
+            validity(&kept.reference(), body.issued, body.expires, now)
+        });
+        warnings.collect()
+    }
+
+    pub(super) fn allocation_bytes(&self) -> usize {
+        let all = self.allocations.values();
+        let all = all.flat_map(|credit| [Some(&credit.first), credit.later.as_ref()]);
+        all.flatten().map(|kept| kept.document.bytes().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Who may grant what, and what a later version may say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{AllocationSlice, CoreMillis, Factor, QuotaMode, Settlement, SiteId, VoId};
+
+use super::*;
+use crate::testing::*;
+
+fn allocation(vo: VoId, at: &str) -> Allocation {
+    let slice = |start, end| AllocationSlice {
+        amount: CoreMillis(1_000),
+        start: WallTime(start),
+        end: WallTime(end),
+    };
+    Allocation {
+        vo,
+        path: path(at),
+        version: 1,
+        id: None,
+        issued: ISSUED,
+        expires: EXPIRES,
+        slices: vec![slice(100, 20_000_000), slice(200, 30_000_000)],
+        split: BTreeMap::from([(SiteId::from_bytes([1; 32]), 1)]),
+        members: BTreeSet::new(),
+        mode: Some(QuotaMode::Strict),
+        overdraft_max: CoreMillis(0),
+        settle: Settlement::Next,
+        hold_max: None,
+        hold_factor: Factor::ONE,
+        fee: Factor::from_millionths(0),
+    }
+}
+
+fn signed(body: Allocation, seeds: &[u8]) -> Signed<Allocation> {
+    let keys: Vec<_> = seeds.iter().map(|seed| key(*seed)).collect();
+    Signed::sign(body, &keys.iter().collect::<Vec<_>>()).expect("a valid allocation")
+}
+
+/// Version `version`, which ends the first slice at `end`.
+fn later(first: &Signed<Allocation>, version: u64, end: u64) -> Allocation {
+    let mut body = first.claimed().clone();
+    (body.version, body.id) = (version, Some(first.hash().into()));
+    body.slices[0].end = WallTime(end);
+    body
+}
+
+fn in_force(vo: &VoPolicies) -> Vec<u64> {
+    vo.allocations().map(|held| held.body().version).collect()
+}
+
+#[test]
+fn credit_is_granted_by_whoever_signs_for_its_path() {
+    let (mut vo, _) = vo_with_delegates();
+    let id = vo.vo();
+    let before = vo.digest();
+    let rows = [
+        ("/c", 10, true),
+        ("/c", 20, false),
+        ("/a", 20, true),
+        ("/a", 10, false),
+        ("/a/u", 20, true),
+        ("/a/u", 30, false),
+        ("/", 10, true),
+    ];
+    for (expires, (at, seed, is_taken)) in (EXPIRES.0..).zip(rows) {
+        let expires = WallTime(expires);
+        let body = Allocation {
+            expires,
+            ..allocation(id, at)
+        };
+        let adopted = vo.adopt_allocation(signed(body, &[seed]));
+        assert_eq!(
+            adopted == Ok(Adopted::InForce),
+            is_taken,
+            "{at} {seed} {adopted:?}"
+        );
+        assert_eq!(adopted.is_err(), !is_taken);
+    }
+    assert_eq!(vo.allocations().count(), 4);
+    assert_ne!(vo.digest(), before);
+    let again = vo.adopt_allocation(signed(allocation(id, "/c"), &[10]));
+    assert_eq!(again, Ok(Adopted::Known));
+    let foreign = allocation(VoId::from_bytes([9; 32]), "/c");
+    let foreign = vo.adopt_allocation(signed(foreign, &[10]));
+    assert!(matches!(foreign, Err(PolicyError::WrongVo { .. })));
+    let early = VoPolicies::new(id).adopt_allocation(signed(allocation(id, "/c"), &[10]));
+    assert!(matches!(early, Err(PolicyError::NotYet { .. })));
+}
+
+#[test]
+fn later_versions_end_slices_sooner_and_grant_the_same() {
+    let (mut vo, _) = vo_with_delegates();
+    let first = signed(allocation(vo.vo(), "/c"), &[10]);
+    let offer = |vo: &mut VoPolicies, body| vo.adopt_allocation(signed(body, &[10]));
+    let early = offer(&mut vo, later(&first, 2, 150));
+    assert!(matches!(
+        early,
+        Err(PolicyError::NoFirst { version: 2, .. })
+    ));
+    vo.adopt_allocation(first.clone()).expect("the first");
+    assert_eq!(
+        offer(&mut vo, later(&first, 3, 5_000)),
+        Ok(Adopted::InForce)
+    );
+    assert_eq!(in_force(&vo), [1, 3]);
+    let older = offer(&mut vo, later(&first, 2, 150));
+    assert!(matches!(
+        older,
+        Err(PolicyError::Rollback {
+            have: 3,
+            got: 2,
+            ..
+        })
+    ));
+    let longer = offer(&mut vo, later(&first, 4, 20_000_001));
+    assert!(matches!(
+        longer,
+        Err(PolicyError::Regrant { version: 4, .. })
+    ));
+    let mut more = later(&first, 4, 150);
+    more.slices[1].amount = CoreMillis(1_001);
+    assert!(matches!(
+        offer(&mut vo, more),
+        Err(PolicyError::Regrant { .. })
+    ));
+    // Always against the first, so that who skipped a version takes what others take.
+    assert_eq!(
+        offer(&mut vo, later(&first, 4, 6_000)),
+        Ok(Adopted::InForce)
+    );
+    assert_eq!(in_force(&vo), [1, 4]);
+}
+
+#[test]
+fn of_two_forms_of_one_version_all_take_the_same() {
+    let (empty, _) = vo_with_delegates();
+    let first = signed(allocation(empty.vo(), "/c"), &[10]);
+    let forms = [5_000, 6_000].map(|end| signed(later(&first, 2, end), &[10]));
+    let both = |order: [usize; 2]| {
+        let mut vo = empty.clone();
+        vo.adopt_allocation(first.clone()).expect("the first");
+        let taken = order.map(|form| vo.adopt_allocation(forms[form].clone()).is_ok());
+        assert!(taken[0]);
+        vo.digest()
+    };
+    assert_eq!(both([0, 1]), both([1, 0]));
+}
+
+#[test]
+fn what_a_role_out_of_force_has_granted_does_not_count_until_it_is_back() {
+    let (mut vo, _) = vo_with_delegates();
+    let id = vo.vo();
+    let credit = signed(allocation(id, "/a"), &[20]);
+    vo.adopt_allocation(credit.clone())
+        .expect("signed by its role");
+    let with_it = vo.digest();
+    let delegate = |vo: &mut VoPolicies, version, seed| {
+        let shares = [
+            ("/a", delegated(60, role(&[seed], 1))),
+            ("/b", delegated(40, role(&[30], 1))),
+        ];
+        let root = sign_policy(policy(id, "/", version, &shares), &[10]);
+        vo.adopt_policy(root).expect("the root policy");
+    };
+    delegate(&mut vo, 2, 21);
+    assert!(in_force(&vo).is_empty());
+    assert!(
+        vo.documents()
+            .all(|(kind, ..)| kind != DocumentKind::Allocation)
+    );
+    // Signed again by who is in charge now, it is the same allocation.
+    let both = signed(credit.claimed().clone(), &[20, 21]);
+    assert_eq!(both.hash(), credit.hash());
+    assert_eq!(vo.adopt_allocation(both), Ok(Adopted::InForce));
+    assert_eq!(in_force(&vo), [1]);
+    delegate(&mut vo, 3, 20);
+    assert_eq!(in_force(&vo), [1]);
+    assert_ne!(vo.digest(), with_it, "the policy is another");
+}
+
+#[test]
+fn credit_that_should_have_been_renewed_is_named_and_counts() {
+    let (mut vo, _) = vo_with_delegates();
+    let credit = signed(allocation(vo.vo(), "/c"), &[10]);
+    vo.adopt_allocation(credit).expect("signed by its role");
+    let says = |vo: &VoPolicies, at| {
+        let warnings = vo.warnings(at).into_iter();
+        warnings
+            .filter(|warning| warning.to_string().starts_with("allocation"))
+            .count()
+    };
+    assert_eq!(says(&vo, NOW), 0);
+    assert_eq!(says(&vo, EXPIRES), 1);
+    assert_eq!(
+        says(&vo, WallTime(30_000_000)),
+        0,
+        "there is nothing left to renew"
+    );
+    assert_eq!(in_force(&vo), [1]);
+}
+
+#[test]
+fn who_mounts_a_policy_learns_nothing_of_credit() {
+    let (mut vo, charter) = vo_with_delegates();
+    let credit = signed(allocation(vo.vo(), "/c"), &[10]);
+    let reader = VoId::from_bytes([7; 32]);
+    let mut next = next_charter(&charter);
+    next.readers = [reader].into();
+    vo.adopt_charter(sign_charter(next, &[1]))
+        .expect("it follows");
+    let shown = vo.shown_to(reader);
+    vo.adopt_allocation(credit).expect("signed by its role");
+    assert!(!shown.is_empty());
+    assert_eq!(vo.shown_to(reader), shown);
+}

@@ -1,0 +1,423 @@
+//! What a batch system asks: may this job run, it has ended, it did not run.
+//!
+//! A hold that lacks rights which other members have waits for them, for a moment, if whoever asks can wait.
+//!
+//! Invariant: what is answered is durable; a call that is repeated gets the same answer.
+
+use fairmesh_model::{
+    AccountPath, CoreMillis, Factor, JobKey, Millis, MonoTime, Now, QuotaMode, UsageRecord, VoId,
+};
+use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, Verdict, price};
+
+use crate::charge::rate;
+use crate::event::{Effect, Reply, Ticket};
+use crate::identity::Account;
+use crate::report::Reporting;
+use crate::site::Site;
+
+/// How long a call waits for rights that other members have.
+const WAIT_MAX: Millis = Millis::from_secs(2);
+
+/// Calls that wait in one VO, at most; more are decided at once.
+const WAITING_MAX: usize = 1_024;
+
+/// How long a job may wait in its queue until its hold expires, beside the time that it may run.
+const QUEUE_MAX: Millis = Millis::from_secs(30 * 86_400);
+
+/// What is added to that.
+const MARGIN: Millis = Millis::from_secs(600);
+
+/// A job that is listed as running keeps its hold for so long at least, and is looked at again at half of it.
+const RENEWED_FOR: Millis = Millis::from_secs(86_400);
+
+/// A job that wants to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldCall {
+    /// What it asks for; from its start to its end is how long it may run.
+    pub record: UsageRecord,
+    /// The account that the user named.
+    pub account: Option<AccountPath>,
+    /// The owner's own mode.
+    pub owner: Option<QuotaMode>,
+    /// The owner exempts the user, his group or the queue.
+    pub is_exempt: bool,
+    /// Whoever asks can wait a moment for rights.
+    pub may_wait: bool,
+}
+
+/// A call about a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QuotaCall {
+    /// May it run?
+    Hold(Box<HoldCall>),
+    /// It has ended, and is charged so much at the usual price. What a feed reports needs no such call.
+    Commit {
+        /// Which.
+        job: JobKey,
+        /// How much.
+        charge: CoreMillis,
+    },
+    /// It did not run.
+    Release {
+        /// Which.
+        job: JobKey,
+    },
+    /// Send all that is left to the other members, in every VO: the site is to leave.
+    Drain,
+}
+
+/// What it comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QuotaAnswer {
+    /// May it run?
+    Held {
+        /// Whose rights; `None` of an account of the site's own, which has no quota.
+        vo: Option<VoId>,
+        /// What was decided.
+        answer: Box<Answer>,
+    },
+    /// It is charged.
+    Committed(Committed),
+    /// Nothing is held for it any more.
+    Released,
+    /// So much went to other members.
+    Drained(CoreMillis),
+}
+
+/// The answer to a call; an error says what is wrong with the call, and that nothing was done.
+pub type QuotaReply = Result<QuotaAnswer, String>;
+
+/// A call that waits for rights.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    ticket: Ticket,
+    request: HoldRequest,
+    pub(super) until: MonoTime,
+}
+
+/// A job that a report says has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) account: Account,
+    pub(crate) job: JobKey,
+    pub(crate) charge: u64,
+}
+
+impl Site {
+    pub(crate) fn take_quota(&mut self, now: Now, ticket: Ticket, call: QuotaCall) {
+        let reply = match (self.refuses_all(), call) {
+            (Some(why), _) => Err(why),
+            (None, QuotaCall::Hold(call)) => match self.take_hold(now, ticket, *call) {
+                Some(reply) => reply,
+                None => return,
+            },
+            (None, QuotaCall::Commit { job, charge }) => self.take_commit(now, &job, charge),
+            (None, QuotaCall::Release { job }) => self.take_release(&job),
+            (None, QuotaCall::Drain) => Ok(QuotaAnswer::Drained(self.drain_rights(now))),
+        };
+        self.reply_quota(ticket, reply);
+    }
+
+    fn reply_quota(&mut self, ticket: Ticket, reply: QuotaReply) {
+        let reply = Reply::Quota(Box::new(reply));
+        self.effects.push(Effect::Reply { ticket, reply });
+    }
+
+    /// `None` where the call waits.
+    fn take_hold(&mut self, now: Now, ticket: Ticket, call: HoldCall) -> Option<QuotaReply> {
+        let (vo, request) = match self.hold_request(now, call) {
+            Ok(found) => found,
+            Err(reply) => return Some(reply),
+        };
+        let quota = &self.vos[&vo].quota;
+        let may_wait = request.may_wait && quota.waiting.len() < WAITING_MAX;
+        let request = HoldRequest {
+            may_wait,
+            ..request
+        };
+        let answer = self.hold(now, vo, &request);
+        if answer.verdict != Verdict::Waiting {
+            self.count_hold(&answer, false);
+            return Some(held(vo, answer));
+        }
+        let until = now.mono.after(WAIT_MAX);
+        let quota = &mut self.vos.get_mut(&vo).expect("it has just answered").quota;
+        quota.waiting.push(Waiting {
+            ticket,
+            request,
+            until,
+        });
+        None
+    }
+
+    /// What is asked of the ledger, and of which VO's.
+    fn hold_request(&self, now: Now, call: HoldCall) -> Result<(VoId, HoldRequest), QuotaReply> {
+        let record = &call.record;
+        if let Err(error) = record.validate() {
+            return Err(Err(error.to_string()));
+        }
+        let Some(account) = self.config.identity.resolve(&record.origin) else {
+            let why = "no identity rule says who it belongs to";
+            return Err(Err(format!("job `{}`: {why}", record.key.job)));
+        };
+        let on = account.vo.filter(|vo| {
+            let held = self.vos.get(vo);
+            held.is_some_and(|held| held.quota.is_on())
+        });
+        let Some(vo) = on else {
+            return Err(Ok(without_quota(account)));
+        };
+        if let Err(why) = self.check_capacity(Some(vo), record) {
+            return Err(Err(why));
+        }
+        let wall = record.end.since(record.start);
+        let rules = self.rules(Some(vo), now.wall);
+        let rate = rate(record, &rules, &self.config.charging);
+        let rate = rate.map_err(|error| Err(format!("job `{}`: {error}", record.key.job)))?;
+        let request = HoldRequest {
+            charge: CoreMillis(rate.counters(wall).charge),
+            job: call.record.key,
+            user: account.path,
+            account: call.account,
+            price: Factor::ONE,
+            until: now.wall.after(QUEUE_MAX).after(wall).after(MARGIN),
+            owner: call.owner,
+            is_exempt: call.is_exempt,
+            may_wait: call.may_wait,
+            is_idle: false,
+        };
+        Ok((vo, request))
+    }
+
+    /// Asks the ledger, and other members where the job had better wait.
+    fn hold(&mut self, now: Now, vo: VoId, request: &HoldRequest) -> Answer {
+        let connected: Vec<_> = self.gossip.peers().collect();
+        let quota = &mut self.vos.get_mut(&vo).expect("its quota is on").quota;
+        let mut answer = quota.ledger.hold(now.wall, request);
+        let mut wants = Vec::new();
+        if answer.verdict == Verdict::Waiting {
+            let account = answer.account.clone().unwrap_or_else(AccountPath::root);
+            let can_hear =
+                |site, slice| connected.contains(&site) && quota.may_ask(now.mono, site, slice);
+            wants = quota.ledger.ask(now.wall, &account, answer.short, can_hear);
+            // Nobody who could be asked, and nothing under way: it is decided now.
+            if wants.is_empty() && quota.asked.is_empty() && !quota.ledger.is_frozen() {
+                let request = HoldRequest {
+                    may_wait: false,
+                    ..request.clone()
+                };
+                answer = quota.ledger.hold(now.wall, &request);
+            }
+        }
+        if let Some(message) = answer.message.as_mut().filter(|_| quota.ledger.is_frozen()) {
+            let unheard = quota.ledger.unheard().count();
+            *message += &format!(
+                " (this site has just started, and spends nothing until {unheard} more sites have been heard)"
+            );
+        }
+        self.ask_for_rights(now, vo, wants);
+        self.keep_quota(vo);
+        answer
+    }
+
+    /// Answers calls whose rights have come, or that have waited for long enough.
+    pub(super) fn answer_waiting(&mut self, now: Now, vo: VoId) {
+        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let has_news = std::mem::take(&mut quota.has_news);
+        let is_due = |call: &Waiting| now.mono >= call.until;
+        if !has_news && !quota.waiting.iter().any(is_due) {
+            return;
+        }
+        for call in std::mem::take(&mut quota.waiting) {
+            let is_over = is_due(&call);
+            if !is_over && !has_news {
+                self.wait_again(vo, call);
+                continue;
+            }
+            let request = HoldRequest {
+                may_wait: !is_over,
+                ..call.request.clone()
+            };
+            let answer = self.hold(now, vo, &request);
+            if answer.verdict == Verdict::Waiting {
+                self.wait_again(vo, call);
+                continue;
+            }
+            self.count_hold(&answer, true);
+            self.reply_quota(call.ticket, held(vo, answer));
+        }
+    }
+
+    fn wait_again(&mut self, vo: VoId, call: Waiting) {
+        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        quota.waiting.push(call);
+    }
+
+    fn count_hold(&mut self, answer: &Answer, has_waited: bool) {
+        let stats = &mut self.quota_stats;
+        match answer.verdict {
+            Verdict::Granted if has_waited => stats.granted_after_transfer += 1,
+            Verdict::Granted => stats.granted_locally += 1,
+            Verdict::OverQuota | Verdict::Idle => stats.over_quota += 1,
+            Verdict::Refused => stats.refused += 1,
+            Verdict::Exempt | Verdict::Waiting | Verdict::Ended => {}
+        }
+    }
+
+    fn take_commit(&mut self, now: Now, job: &JobKey, charge: CoreMillis) -> QuotaReply {
+        let vo = self.vo_of_hold(job).ok_or_else(|| unknown(job))?;
+        let ledger = &self.vos[&vo].quota.ledger;
+        let account = ledger.mark(job).map(|mark| mark.account.clone());
+        let account = account.ok_or_else(|| unknown(job))?;
+        let committed = self.commit(now, vo, job, charge, &account);
+        self.keep_quota(vo);
+        let committed = committed.ok_or_else(|| unknown(job))?;
+        Ok(QuotaAnswer::Committed(committed))
+    }
+
+    fn take_release(&mut self, job: &JobKey) -> QuotaReply {
+        let vo = self.vo_of_hold(job).ok_or_else(|| unknown(job))?;
+        let quota = &mut self.vos.get_mut(&vo).expect("it knows the job").quota;
+        quota.ledger.release(job);
+        quota.has_news = true;
+        self.keep_quota(vo);
+        Ok(QuotaAnswer::Released)
+    }
+
+    fn drain_rights(&mut self, now: Now) -> CoreMillis {
+        let mut gone = CoreMillis(0);
+        for vo in self.vo_ids() {
+            let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+            gone = gone.plus(quota.ledger.drain(now.wall));
+            quota.is_urgent = true;
+            self.keep_quota(vo);
+        }
+        gone
+    }
+
+    /// Charges a job at the price of its hold.
+    fn commit(
+        &mut self,
+        now: Now,
+        vo: VoId,
+        job: &JobKey,
+        charge: CoreMillis,
+        user: &AccountPath,
+    ) -> Option<Committed> {
+        let quota = &mut self.vos.get_mut(&vo)?.quota;
+        let at = quota
+            .ledger
+            .mark(job)
+            .map_or(Factor::ONE, |mark| mark.price);
+        let cost = price::charge(charge, at);
+        let committed = quota.ledger.commit(now.wall, job, cost, user)?;
+        quota.has_news = true;
+        self.quota_stats.committed += 1;
+        Some(committed)
+    }
+
+    /// Charges the quotas of jobs that a report says have ended, in the same change of the store.
+    pub(crate) fn commit_ended(&mut self, now: Now, report: &mut Reporting) {
+        for ended in std::mem::take(&mut report.ended) {
+            let vo = self.vo_of_hold(&ended.job).or(ended.account.vo);
+            let Some(vo) = vo else {
+                continue;
+            };
+            let charge = CoreMillis(ended.charge);
+            self.commit(now, vo, &ended.job, charge, &ended.account.path);
+            let writes = self.quota_writes(vo);
+            report.writes.extend(writes);
+        }
+    }
+
+    /// Gives back what a job was charged that is taken back.
+    pub(crate) fn correct_quota(
+        &mut self,
+        now: Now,
+        job: &JobKey,
+        charge: u64,
+        report: &mut Reporting,
+    ) {
+        let Some(vo) = self.vo_of_hold(job) else {
+            return;
+        };
+        let ledger = &mut self
+            .vos
+            .get_mut(&vo)
+            .expect("it knows the job")
+            .quota
+            .ledger;
+        let at = ledger.mark(job).map_or(Factor::ONE, |mark| mark.price);
+        // While its counters are not to be trusted the charge stays: too much is charged then, never too little.
+        ledger.correct(now.wall, job, price::charge(CoreMillis(charge), at));
+        report.writes.extend(self.quota_writes(vo));
+    }
+
+    /// A job is listed as running: its hold does not expire.
+    pub(crate) fn renew_hold(&mut self, now: Now, job: &JobKey) {
+        let Some(vo) = self.vo_of_hold(job) else {
+            return;
+        };
+        let ledger = &mut self
+            .vos
+            .get_mut(&vo)
+            .expect("it knows the job")
+            .quota
+            .ledger;
+        let soon = now.wall.after(Millis(RENEWED_FOR.0 / 2));
+        if ledger.mark(job).is_some_and(|mark| mark.until < soon) {
+            ledger.renew(job, now.wall.after(RENEWED_FOR));
+            self.keep_quota(vo);
+        }
+    }
+
+    /// Whether jobs of a VO are charged to quotas.
+    pub(crate) fn has_quota(&self, vo: Option<VoId>) -> bool {
+        let held = vo.and_then(|vo| self.vos.get(&vo));
+        held.is_some_and(|held| held.quota.is_on())
+    }
+
+    /// The VO whose rights a job holds, or was charged to.
+    fn vo_of_hold(&self, job: &JobKey) -> Option<VoId> {
+        let knows = |vo: &crate::vo::Vo| vo.quota.ledger.mark(job).is_some();
+        let held = self.vos.iter().find(|(_, vo)| knows(vo));
+        held.map(|(vo, _)| *vo)
+    }
+}
+
+fn held(vo: VoId, answer: Answer) -> QuotaReply {
+    let (vo, answer) = (Some(vo), Box::new(answer));
+    Ok(QuotaAnswer::Held { vo, answer })
+}
+
+fn unknown(job: &JobKey) -> String {
+    let JobKey {
+        cluster,
+        job,
+        instance,
+    } = job;
+    format!(
+        "job `{job}` of cluster `{cluster}` (instance {instance}): nothing was held for it here"
+    )
+}
+
+/// Where no quota says anything: it runs, and nothing is remembered.
+fn without_quota(account: Account) -> QuotaAnswer {
+    let answer = Answer {
+        verdict: Verdict::Exempt,
+        by: Some(if account.vo.is_some() {
+            Decider::Vo
+        } else {
+            Decider::Owner
+        }),
+        account: None,
+        parts: Vec::new(),
+        short: CoreMillis(0),
+        price: Factor::ONE,
+        message: None,
+    };
+    QuotaAnswer::Held {
+        vo: account.vo,
+        answer: Box::new(answer),
+    }
+}

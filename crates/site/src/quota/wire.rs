@@ -1,0 +1,82 @@
+//! What members say to each other of rights: who lacks some asks, and is told how much was sent to him. The
+//! rights themselves are in the sender's next head, so an answer that is lost loses nothing.
+//!
+//! Frames begin with a byte that no frame of the anti-entropy begins with: a node of an earlier release refuses
+//! them as what it cannot read.
+
+use fairmesh_model::cbor;
+use fairmesh_model::{CoreMillis, VoId};
+use fairmesh_quota::Want;
+
+/// First byte of every frame.
+const FIRST: u8 = 2;
+
+/// Longest request, and longest answer: a few hashes and numbers.
+const BYTES_MAX: usize = 512;
+
+/// Marks the number of a request for rights; the anti-entropy counts its own from 1.
+pub(crate) const ASKED_FOR_RIGHTS: u64 = 1 << 63;
+
+/// Whether a request is one for rights.
+pub(crate) fn is_want(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&FIRST)
+}
+
+/// A request for rights in a VO.
+pub(crate) fn want(vo: VoId, want: &Want) -> Vec<u8> {
+    framed(cbor::to_vec(&(vo, want)))
+}
+
+/// Reads what [`want`] has written.
+pub(crate) fn read_want(bytes: &[u8]) -> Option<(VoId, Want)> {
+    cbor::from_slice(unframed(bytes)?, BYTES_MAX).ok()
+}
+
+/// How much was sent.
+pub(crate) fn given(amount: CoreMillis) -> Vec<u8> {
+    framed(cbor::to_vec(&amount.0))
+}
+
+/// Reads what [`given`] has written.
+pub(crate) fn read_given(bytes: &[u8]) -> Option<CoreMillis> {
+    cbor::from_slice(unframed(bytes)?, BYTES_MAX)
+        .ok()
+        .map(CoreMillis)
+}
+
+fn framed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.insert(0, FIRST);
+    bytes
+}
+
+fn unframed(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.strip_prefix(&[FIRST])
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::AllocationId;
+    use fairmesh_quota::SliceId;
+
+    use super::*;
+
+    #[test]
+    fn frames_are_read_back_and_are_none_of_the_anti_entropys() {
+        let of = Want {
+            slice: SliceId {
+                allocation: AllocationId::from_bytes([3; 32]),
+                index: 1,
+            },
+            amount: CoreMillis(u64::MAX),
+            taken: CoreMillis(5),
+        };
+        let vo = VoId::from_bytes([4; 32]);
+        let bytes = want(vo, &of);
+        assert!(is_want(&bytes) && bytes.len() < BYTES_MAX);
+        assert_eq!(read_want(&bytes), Some((vo, of)));
+        assert_eq!(read_want(&bytes[..40]), None);
+        assert_eq!(read_given(&given(CoreMillis(9))), Some(CoreMillis(9)));
+        assert!(fairmesh_gossip::wire::Request::from_bytes(&bytes).is_err());
+        assert!(fairmesh_gossip::wire::Response::from_bytes(&given(CoreMillis(0))).is_err());
+    }
+}

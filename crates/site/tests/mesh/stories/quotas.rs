@@ -1,0 +1,383 @@
+//! Quotas in a mesh: rights move, nobody overspends, and what was granted survives.
+
+use std::collections::BTreeSet;
+
+use fairmesh_model::{
+    Allocation, AllocationSlice, CoreMillis, Factor, JobKey, Millis, QuotaMode, Settlement, Signed,
+    UsageRecord, WallTime,
+};
+use fairmesh_site::rights::{Answer, State, Totals, Verdict};
+use fairmesh_site::{Event, HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Reply, Table};
+
+use crate::mesh::{Mesh, ROUGH};
+use crate::node::Rows;
+use crate::vo::{self, HOUR, job, next_charter, path, sign_charter, site_id};
+
+const MINUTE: Millis = Millis::from_secs(60);
+
+/// Credit of `/g0` in core-hours, for ten hours, equally split.
+fn allocation(mesh: &Mesh, core_hours: u64, sites: usize) -> Allocation {
+    let start = mesh.now(0).wall;
+    Allocation {
+        vo: mesh.vo,
+        path: path("/g0"),
+        version: 1,
+        id: None,
+        issued: start,
+        expires: start.after(vo::DAY),
+        slices: vec![AllocationSlice {
+            amount: CoreMillis(core_hours * HOUR.0),
+            start,
+            end: start.after(Millis(10 * HOUR.0)),
+        }],
+        split: (0..sites).map(|site| (site_id(site), 1)).collect(),
+        members: BTreeSet::new(),
+        mode: Some(QuotaMode::Strict),
+        overdraft_max: CoreMillis(0),
+        settle: Settlement::Next,
+        hold_max: None,
+        hold_factor: Factor::ONE,
+        fee: Factor::from_millionths(0),
+    }
+}
+
+fn grant(mesh: &mut Mesh, node: usize, body: Allocation) -> Signed<Allocation> {
+    let signed = Signed::sign(body, &[&vo::authority()]).expect("valid");
+    mesh.publish(node, signed.bytes()).expect("it is adopted");
+    signed
+}
+
+/// A Grid of `sites` with one allocation, whose rights have thawed.
+fn found(seed: u64, sites: usize, core_hours: u64) -> Mesh {
+    let mut mesh = Mesh::found(seed, sites);
+    let body = allocation(&mesh, core_hours, sites);
+    grant(&mut mesh, 0, body);
+    mesh.run(MINUTE);
+    for node in 0..sites {
+        let ledger = mesh.nodes[node].site.ledger(mesh.vo).expect("a member");
+        assert!(!ledger.is_frozen(), "{node} has heard all");
+    }
+    mesh
+}
+
+/// A job of `/g0/u0` of so many cores that asks for an hour.
+fn asking(mesh: &Mesh, name: &str, cores: u32) -> UsageRecord {
+    let end = mesh.now(0).wall;
+    job(name, "grid", "g0", "u0", (end.before(HOUR), end), cores)
+}
+
+fn call(mesh: &mut Mesh, node: usize, call: QuotaCall) -> Option<QuotaReply> {
+    mesh.nodes[node].replies.clear();
+    mesh.handle(node, Event::Quota { ticket: 1, call });
+    reply(mesh, node)
+}
+
+fn reply(mesh: &mut Mesh, node: usize) -> Option<QuotaReply> {
+    match mesh.nodes[node].replies.pop()? {
+        Reply::Quota(reply) => Some(*reply),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn answer(reply: Option<QuotaReply>) -> Answer {
+    match reply.expect("an answer").expect("a good call") {
+        QuotaAnswer::Held { answer, .. } => *answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hold_call(record: UsageRecord, may_wait: bool) -> QuotaCall {
+    QuotaCall::Hold(Box::new(HoldCall {
+        record,
+        account: None,
+        owner: None,
+        is_exempt: false,
+        may_wait,
+    }))
+}
+
+/// Asks without waiting.
+fn hold(mesh: &mut Mesh, node: usize, name: &str, cores: u32) -> Answer {
+    let record = asking(mesh, name, cores);
+    answer(call(mesh, node, hold_call(record, false)))
+}
+
+fn totals(mesh: &Mesh, node: usize) -> Totals {
+    let ledger = mesh.nodes[node].site.ledger(mesh.vo).expect("a member");
+    ledger.account_totals(&path("/g0"), mesh.now(node).wall)
+}
+
+/// In core-hours: used, held, spendable, on the way.
+fn hours(totals: Totals) -> [u128; 4] {
+    let all = [
+        totals.used,
+        totals.held,
+        totals.spendable,
+        totals.on_the_way,
+    ];
+    all.map(|amount| amount / u128::from(HOUR.0))
+}
+
+#[test]
+fn a_hold_is_granted_refused_with_a_reason_and_ended_by_the_feed() {
+    let mut mesh = found(1, 3, 30);
+    let granted = hold(&mut mesh, 1, "a", 8);
+    assert_eq!(granted.verdict, Verdict::Granted);
+    assert_eq!(hold(&mut mesh, 1, "a", 8), granted, "asked again");
+    let refused = hold(&mut mesh, 1, "b", 3);
+    assert_eq!(refused.verdict, Verdict::Refused);
+    let message = refused.message.expect("a reason");
+    assert_eq!(
+        message,
+        "g0: 2.0 core-hours left here, 22.0 in the VO (0.0 on the way); this job needs 3.0: \
+         fairmesh quota show g0"
+    );
+    // It ran for half an hour.
+    let mut record = asking(&mesh, "a", 8);
+    record.start = record.end.before(Millis(HOUR.0 / 2));
+    let reported = mesh.report(1, &[record.clone()]).expect("it is counted");
+    assert_eq!(hours(totals(&mesh, 1)), [4, 0, 26, 0]);
+    let used = totals(&mesh, 1).used;
+    assert_eq!(used, u128::from(reported.charge), "as much as is counted");
+    mesh.report(1, &[record]).expect("it is known");
+    assert_eq!(totals(&mesh, 1).used, used);
+    mesh.run(MINUTE);
+    assert_eq!(hours(totals(&mesh, 2)), [4, 0, 26, 0], "the others know");
+}
+
+#[test]
+fn rights_move_to_where_they_are_needed() {
+    let mut mesh = found(2, 3, 30);
+    let record = asking(&mesh, "large", 18);
+    assert!(
+        call(&mut mesh, 2, hold_call(record, true)).is_none(),
+        "it waits"
+    );
+    mesh.run(Millis::from_secs(2));
+    assert_eq!(answer(reply(&mut mesh, 2)).verdict, Verdict::Granted);
+    assert_eq!(mesh.nodes[2].site.quota_stats().granted_after_transfer, 1);
+    mesh.run(MINUTE);
+    for node in 0..3 {
+        assert_eq!(hours(totals(&mesh, node)), [0, 18, 12, 0], "{node}");
+    }
+    // More than all have: it is decided when nobody has anything more.
+    let record = asking(&mesh, "larger", 20);
+    let waits = call(&mut mesh, 2, hold_call(record, true));
+    mesh.run(Millis::from_secs(3));
+    let refused = answer(waits.or_else(|| reply(&mut mesh, 2)));
+    assert_eq!(refused.verdict, Verdict::Refused);
+}
+
+#[test]
+fn cut_off_sites_spend_what_they_have_and_nobody_more() {
+    for seed in 0..6 {
+        let mut mesh = found(seed, 4, 40);
+        mesh.faults = ROUGH;
+        let mut granted = 0_u64;
+        for round in 0..40 {
+            if round == 10 {
+                mesh.cut(2);
+            }
+            if round == 30 {
+                mesh.heal();
+            }
+            let node = mesh.dice.below(4) as usize;
+            let record = asking(&mesh, &format!("{round}"), 3);
+            let now = call(&mut mesh, node, hold_call(record, true));
+            mesh.run(Millis::from_secs(3));
+            let reply = now.or_else(|| reply(&mut mesh, node));
+            granted += 3 * u64::from(answer(reply).verdict == Verdict::Granted);
+            assert!(granted <= 40, "seed {seed}");
+        }
+        mesh.run(Millis(5 * MINUTE.0));
+        // Nobody kept more than one job less than he could have.
+        assert!(granted >= 30, "seed {seed}: {granted}");
+        for node in 0..4 {
+            let totals = totals(&mesh, node);
+            assert_eq!(totals.held, u128::from(granted * HOUR.0), "seed {seed}");
+            let sum = totals.used + totals.held + totals.spendable + totals.on_the_way;
+            assert_eq!(sum, totals.granted, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn whatever_crash_comes_a_hold_that_was_granted_stays_and_a_charge_comes_with_its_usage() {
+    for crash_after in 0..6 {
+        let mut mesh = found(3, 2, 20);
+        mesh.nodes[1].crash_after = Some(crash_after);
+        let record = asking(&mesh, "a", 4);
+        let reply = call(&mut mesh, 1, hold_call(record.clone(), false));
+        mesh.restart(1);
+        mesh.run(MINUTE);
+        let ledger = mesh.nodes[1].site.ledger(mesh.vo).expect("a member");
+        let is_held = ledger.mark(&record.key).is_some();
+        assert!(is_held || reply.is_none(), "{crash_after}");
+        assert_eq!(hours(totals(&mesh, 1))[1], u128::from(is_held) * 4);
+
+        hold(&mut mesh, 1, "a", 4);
+        mesh.nodes[1].crash_after = Some(crash_after);
+        mesh.report(1, std::slice::from_ref(&record));
+        let mark = mesh.nodes[1].mark(&record.key);
+        mesh.restart(1);
+        mesh.run(MINUTE);
+        let ledger = mesh.nodes[1].site.ledger(mesh.vo).expect("a member");
+        let state = ledger.mark(&record.key).expect("it was held").state;
+        let is_counted = mark.is_some_and(|mark| mark.ended);
+        assert_eq!(state == State::Committed, is_counted, "{crash_after}");
+        mesh.report(1, &[record]).expect("it is counted now");
+        assert_eq!(hours(totals(&mesh, 1))[..2], [4, 0], "{crash_after}");
+    }
+}
+
+#[test]
+fn a_site_on_an_old_store_spends_nothing_until_all_have_been_heard() {
+    for is_wiped in [false, true] {
+        let mut mesh = found(4, 3, 30);
+        let old = mesh.nodes[1].rows.clone();
+        let old = if is_wiped { Rows::new() } else { old };
+        assert_eq!(hold(&mut mesh, 1, "a", 9).verdict, Verdict::Granted);
+        let record = asking(&mesh, "b", 14);
+        assert!(call(&mut mesh, 2, hold_call(record, true)).is_none());
+        mesh.run(MINUTE);
+        let before = hours(totals(&mesh, 0));
+        mesh.cut(2);
+        mesh.restart_on(1, old);
+        mesh.run(MINUTE);
+        let refused = hold(&mut mesh, 1, "c", 1);
+        if !is_wiped {
+            assert_eq!(refused.verdict, Verdict::Refused);
+            let message = refused.message.expect("a reason");
+            assert!(message.contains("1 more sites"), "{message}");
+        }
+        mesh.heal();
+        mesh.run(MINUTE);
+        let ledger = mesh.nodes[1].site.ledger(mesh.vo).expect("a member");
+        assert!(!ledger.is_frozen());
+        assert_eq!(hours(totals(&mesh, 1)), before, "wiped: {is_wiped}");
+        assert_eq!(hours(totals(&mesh, 0)), before, "wiped: {is_wiped}");
+    }
+}
+
+#[test]
+fn what_is_revoked_is_gone_for_who_comes_later_too() {
+    let mut mesh = Mesh::found(5, 3);
+    mesh.stop(2);
+    let body = allocation(&mesh, 30, 3);
+    let first = grant(&mut mesh, 0, body.clone());
+    mesh.run(Millis::from_secs(20));
+    let mut second = body;
+    (second.version, second.id) = (2, Some(first.hash().into()));
+    second.slices[0].end = mesh.now(0).wall.after(MINUTE);
+    grant(&mut mesh, 1, second);
+    mesh.run(MINUTE);
+    mesh.run(MINUTE);
+    assert_eq!(hold(&mut mesh, 1, "a", 1).verdict, Verdict::Refused);
+    mesh.restart(2);
+    mesh.run(MINUTE);
+    let documents = |node: usize| mesh.nodes[node].site.documents(mesh.vo);
+    assert_eq!(documents(2), documents(0));
+    assert_eq!(hours(totals(&mesh, 2)), hours(totals(&mesh, 0)));
+    assert_eq!(totals(&mesh, 2).perished, u128::from(30 * HOUR.0));
+    // Over a start, too.
+    mesh.restart(1);
+    assert_eq!(totals(&mesh, 1).perished, u128::from(30 * HOUR.0));
+}
+
+#[test]
+fn credit_that_nobody_in_charge_has_signed_is_refused() {
+    let mut mesh = Mesh::found(6, 2);
+    let body = allocation(&mesh, 30, 2);
+    let signed = Signed::sign(body, &[&vo::site_key(1)]).expect("valid");
+    let refused = mesh.publish(1, signed.bytes());
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(hold(&mut mesh, 1, "a", 1).verdict, Verdict::Exempt);
+}
+
+#[test]
+fn who_is_no_member_is_given_nothing() {
+    let mut mesh = found(7, 3, 30);
+    let ledger = mesh.nodes[2].site.ledger(mesh.vo).expect("a member");
+    let wants = ledger.ask(
+        mesh.now(2).wall,
+        &path("/g0"),
+        CoreMillis(HOUR.0),
+        |_, _| true,
+    );
+    assert!(!wants.is_empty());
+    let mut charter = next_charter(&mesh.charter);
+    charter.sites.pop();
+    let charter = sign_charter(charter);
+    mesh.publish(0, charter.bytes()).expect("adopted");
+    mesh.run(MINUTE);
+    // It does not know yet, say, and asks.
+    let record = asking(&mesh, "large", 18);
+    call(&mut mesh, 2, hold_call(record, true));
+    mesh.run(MINUTE);
+    let sent = |node: usize| mesh.nodes[node].site.quota_stats().transfers;
+    assert_eq!((sent(0), sent(1)), (0, 0));
+}
+
+#[test]
+fn who_leaves_sends_what_is_left_away() {
+    let mut mesh = found(8, 3, 30);
+    hold(&mut mesh, 2, "a", 4);
+    let drained = call(&mut mesh, 2, QuotaCall::Drain).expect("an answer");
+    assert_eq!(drained, Ok(QuotaAnswer::Drained(CoreMillis(6 * HOUR.0))));
+    mesh.run(MINUTE);
+    assert_eq!(hours(totals(&mesh, 0)), [0, 4, 26, 0]);
+    assert_eq!(totals(&mesh, 2).here, 0);
+    let release = QuotaCall::Release {
+        job: JobKey {
+            job: "a".to_owned(),
+            ..asking(&mesh, "a", 1).key
+        },
+    };
+    assert_eq!(
+        call(&mut mesh, 2, release.clone()),
+        Some(Ok(QuotaAnswer::Released))
+    );
+    assert_eq!(call(&mut mesh, 2, release), Some(Ok(QuotaAnswer::Released)));
+    assert_eq!(hours(totals(&mesh, 2))[1], 0);
+}
+
+#[test]
+fn without_an_allocation_nothing_is_kept_or_said_and_with_one_priorities_are_the_same() {
+    let tree = |mesh: &Mesh, node: usize| {
+        let view = mesh.nodes[node].site.view();
+        let reader = view.reader();
+        let paths = ["/grid/g0", "/grid/g0/u0", "/grid/g1", "/grid/g1/u2"];
+        let entry = |at: &&str| {
+            let entry = reader.entry(&path(at)).expect("an entry");
+            (reader.sums(entry).global, reader.sums(entry).local)
+        };
+        paths.iter().map(entry).collect::<Vec<_>>()
+    };
+    let play = |has_quota: bool| {
+        let mut mesh = Mesh::found(9, 3);
+        if has_quota {
+            let body = allocation(&mesh, 30, 3);
+            grant(&mut mesh, 0, body);
+        }
+        mesh.run(MINUTE);
+        for (number, node) in [0, 1, 2, 1].into_iter().enumerate() {
+            let verdict = hold(&mut mesh, node, &number.to_string(), 2).verdict;
+            assert_eq!(verdict == Verdict::Granted, has_quota);
+            let ended = WallTime(vo::START.0 + 20_000);
+            let span = (ended.before(HOUR), ended);
+            let ran = job(number.to_string(), "grid", "g0", "u0", span, 2);
+            mesh.report(node, &[ran]).expect("it is counted");
+        }
+        mesh.run(MINUTE);
+        mesh
+    };
+    let (off, on) = (play(false), play(true));
+    for node in 0..3 {
+        assert_eq!(tree(&off, node), tree(&on, node));
+        for table in [Table::Rights, Table::Holds] {
+            assert_eq!(off.nodes[node].count_rows(table), 0);
+            assert!(on.nodes[node].count_rows(table) > 0);
+        }
+        assert_eq!(off.nodes[node].site.quota_stats().asked, 0);
+    }
+}

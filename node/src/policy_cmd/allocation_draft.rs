@@ -1,0 +1,275 @@
+//! Allocations as TOML, both ways: a header `[allocation]`, its slices, and how these are split among sites.
+//!
+//! Invariant: the text of an allocation reads back as that allocation. Deliberately not here: cutting an amount
+//! into slices (`start`), and whether the allocation makes sense (`Document::validate`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use fairmesh_model::{
+    AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, QuotaMode, Settlement, SiteId,
+};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::draft::quoted;
+use crate::config::quantity::{RawFactor, RawMoment};
+use crate::config::{FileError, Source};
+use crate::output::timestamp;
+
+/// Core-milliseconds of a core-hour.
+pub(crate) const CORE_HOUR_MS: u64 = 3_600_000;
+
+const AMOUNT_HELP: &str = "write core-hours with at most six decimals, such as \"1200\" or \"0.5\"";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDraft {
+    allocation: RawAllocation,
+    slice: Vec<RawSlice>,
+    split: BTreeMap<Spanned<String>, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAllocation {
+    vo: Spanned<String>,
+    path: Spanned<String>,
+    version: u64,
+    id: Option<Spanned<String>>,
+    issued: RawMoment,
+    expires: RawMoment,
+    #[serde(default)]
+    members: Vec<Spanned<String>>,
+    mode: Option<QuotaMode>,
+    overdraft: Option<Spanned<String>>,
+    #[serde(default)]
+    settle: Settlement,
+    hold_max: Option<Spanned<String>>,
+    hold_factor: Option<RawFactor>,
+    fee: Option<RawFactor>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSlice {
+    core_hours: Spanned<String>,
+    start: RawMoment,
+    end: RawMoment,
+}
+
+pub(super) fn parse(source: Source<'_>) -> Result<Allocation, FileError> {
+    let raw: RawDraft = source.parse()?;
+    let head = &raw.allocation;
+    let vo_help = "it is printed by `fairmesh policy show` of the VO's charter";
+    let id_help = "`fairmesh policy new allocation --from OLD.cbor` fills it in";
+    let path_help = "write the account whose credit it is, such as \"/P-A1\"";
+    let id = head.id.as_ref();
+    let id = id.map(|id| source.parsed("allocation.id", id, id_help));
+    let path = |key: &str, raw| source.parsed::<AccountPath>(key, raw, path_help);
+    let members = head.members.iter();
+    let members = members.map(|member| path("allocation.members", member));
+    let factor = |key: &str, raw: &Option<RawFactor>, usual| {
+        let raw = raw.as_ref();
+        raw.map_or(Ok(usual), |raw| source.factor(key, raw))
+    };
+    let amount = |key: &str, raw: &Option<Spanned<String>>| {
+        let raw = raw.as_ref();
+        raw.map(|raw| amount(source, key, raw)).transpose()
+    };
+    Ok(Allocation {
+        vo: source.parsed("allocation.vo", &head.vo, vo_help)?,
+        path: path("allocation.path", &head.path)?,
+        version: head.version,
+        id: id.transpose()?,
+        issued: source.moment("allocation.issued", &head.issued)?,
+        expires: source.moment("allocation.expires", &head.expires)?,
+        slices: slices(source, &raw.slice)?,
+        split: split(source, &raw.split)?,
+        members: members.collect::<Result<BTreeSet<_>, _>>()?,
+        mode: head.mode,
+        overdraft_max: amount("allocation.overdraft", &head.overdraft)?.unwrap_or_default(),
+        settle: head.settle,
+        hold_max: amount("allocation.hold_max", &head.hold_max)?,
+        hold_factor: factor("allocation.hold_factor", &head.hold_factor, Factor::ONE)?,
+        fee: factor("allocation.fee", &head.fee, Factor::from_millionths(0))?,
+    })
+}
+
+fn slices(source: Source<'_>, raw: &[RawSlice]) -> Result<Vec<AllocationSlice>, FileError> {
+    let slice = |raw: &RawSlice| {
+        Ok(AllocationSlice {
+            amount: amount(source, "slice.core_hours", &raw.core_hours)?,
+            start: source.moment("slice.start", &raw.start)?,
+            end: source.moment("slice.end", &raw.end)?,
+        })
+    };
+    raw.iter().map(slice).collect()
+}
+
+fn split(
+    source: Source<'_>,
+    raw: &BTreeMap<Spanned<String>, u64>,
+) -> Result<BTreeMap<SiteId, u64>, FileError> {
+    let help = "write the ids of sites, as in the charter, and their weights";
+    let weight = |(site, weight): (&Spanned<String>, &u64)| {
+        Ok((source.parsed("split", site, help)?, *weight))
+    };
+    raw.iter().map(weight).collect()
+}
+
+fn amount(source: Source<'_>, key: &str, raw: &Spanned<String>) -> Result<CoreMillis, FileError> {
+    parse_core_hours(raw.get_ref()).ok_or_else(|| {
+        let problem = format!("`{}` is no amount of core-hours", raw.get_ref());
+        source
+            .error(Some(raw.span()), Some(key), problem)
+            .with_help(AMOUNT_HELP)
+    })
+}
+
+/// Core-hours as a decimal number that is a whole number of core-milliseconds, such as `1200` or `0.5`.
+pub(crate) fn parse_core_hours(text: &str) -> Option<CoreMillis> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_number(whole) || !is_number(part) || part.len() > 9 {
+        return None;
+    }
+    let whole = whole.parse::<u64>().ok()?.checked_mul(CORE_HOUR_MS)?;
+    let part: u64 = format!("{part:0<9}").parse().ok()?;
+    // Up to the next whole core-millisecond: what was written by `exact_core_hours` was cut.
+    let part = (u128::from(part) * u128::from(CORE_HOUR_MS)).div_ceil(1_000_000_000);
+    whole.checked_add(u64::try_from(part).ok()?).map(CoreMillis)
+}
+
+/// The inverse of [`parse_core_hours`].
+pub(crate) fn exact_core_hours(amount: CoreMillis) -> String {
+    let (whole, rest) = (amount.0 / CORE_HOUR_MS, amount.0 % CORE_HOUR_MS);
+    let part = u128::from(rest) * 1_000_000_000 / u128::from(CORE_HOUR_MS);
+    let part = format!("{part:09}");
+    match part.trim_end_matches('0') {
+        "" => whole.to_string(),
+        part => format!("{whole}.{part}"),
+    }
+}
+
+/// An allocation as a draft, with comments.
+pub fn allocation_toml(allocation: &Allocation) -> String {
+    let mut text = String::new();
+    write_header(&mut text, allocation).expect("a string takes all text");
+    write_grants(&mut text, allocation).expect("a string takes all text");
+    text
+}
+
+fn write_header(text: &mut String, of: &Allocation) -> std::fmt::Result {
+    let path = quoted(of.path.as_str());
+    writeln!(text, "[allocation]\nvo = \"{}\"", of.vo)?;
+    writeln!(text, "# Whose credit: jobs of this account and below.")?;
+    writeln!(text, "path = {path}\nversion = {}", of.version)?;
+    if let Some(id) = of.id {
+        writeln!(
+            text,
+            "# A later version may end slices sooner, and change the terms."
+        )?;
+        writeln!(text, "id = \"{id}\"")?;
+    }
+    writeln!(text, "issued = {}", timestamp(of.issued))?;
+    writeln!(
+        text,
+        "# Expiry degrades answers, it does not stop them; slices end by themselves."
+    )?;
+    writeln!(text, "expires = {}", timestamp(of.expires))?;
+    writeln!(
+        text,
+        "# Only these accounts below `path`; everybody there, if none is named."
+    )?;
+    let members = of.members.iter().map(|member| quoted(member.as_str()));
+    let members: Vec<String> = members.collect();
+    writeln!(text, "members = [{}]", members.join(", "))?;
+    let mode = match of.mode {
+        None | Some(QuotaMode::Strict) => "strict",
+        Some(QuotaMode::Soft) => "soft",
+        Some(QuotaMode::Advisory) => "advisory",
+    };
+    let said = if of.mode.is_some() { "" } else { "# " };
+    writeln!(
+        text,
+        "# Beyond it: strict refuses, soft lets jobs run up to `overdraft` core-hours, advisory counts."
+    )?;
+    writeln!(text, "{said}mode = \"{mode}\"")?;
+    writeln!(
+        text,
+        "overdraft = \"{}\"",
+        exact_core_hours(of.overdraft_max)
+    )?;
+    let settle = match of.settle {
+        Settlement::Next => "next",
+        Settlement::Manual => "manual",
+    };
+    writeln!(
+        text,
+        "# next: the next slice pays what is owed; manual: nothing does.\nsettle = \"{settle}\""
+    )?;
+    if let Some(most) = of.hold_max {
+        writeln!(text, "# The most that one job may hold, core-hours.")?;
+        writeln!(text, "hold_max = \"{}\"", exact_core_hours(most))?;
+    }
+    writeln!(
+        text,
+        "# What a job holds, of what it costs if it runs as long as it asks to."
+    )?;
+    writeln!(text, "hold_factor = {}", of.hold_factor)?;
+    writeln!(
+        text,
+        "# What the greatest importance costs beyond the price, of the price.\nfee = {}\n",
+        of.fee
+    )
+}
+
+fn write_grants(text: &mut String, of: &Allocation) -> std::fmt::Result {
+    for slice in &of.slices {
+        writeln!(
+            text,
+            "[[slice]]\ncore_hours = \"{}\"",
+            exact_core_hours(slice.amount)
+        )?;
+        writeln!(
+            text,
+            "start = {}\nend = {}\n",
+            timestamp(slice.start),
+            timestamp(slice.end)
+        )?;
+    }
+    writeln!(
+        text,
+        "# How every slice is divided among the sites to begin with, by weight.\n[split]"
+    )?;
+    for (site, weight) in &of.split {
+        writeln!(text, "\"{site}\" = {weight}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_back_to_the_millisecond() {
+        for amount in [0, 1, 7, 333, 3_599_999, 3_600_000, 1_198_800_001, 1 << 56] {
+            let amount = CoreMillis(amount);
+            let text = exact_core_hours(amount);
+            assert_eq!(parse_core_hours(&text), Some(amount), "{text}");
+        }
+        assert_eq!(parse_core_hours("0.5"), Some(CoreMillis(1_800_000)));
+        for bad in [
+            "",
+            ".5",
+            "1e3",
+            "-1",
+            "1.0000000001",
+            "18446744073709551615",
+        ] {
+            assert_eq!(parse_core_hours(bad), None, "{bad}");
+        }
+    }
+}
