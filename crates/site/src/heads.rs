@@ -15,10 +15,11 @@ use crate::audit::{self, AuditEntry};
 use crate::config::Timing;
 use crate::document::Document;
 use crate::event::{Effect, PushToken, Verdict};
-use crate::kinds::{AUDIT, DESCRIPTION, RUNNING, usage_slice};
+use crate::kinds::{AUDIT, usage_slice};
+use crate::moved::moved;
 use crate::notice::Notice;
 use crate::own::{Counted, Own};
-use crate::published::moved;
+use crate::published::net;
 use crate::site::Site;
 use crate::store::{Table, Write, head_row, vo_key};
 use crate::vo::Vo;
@@ -117,7 +118,8 @@ impl Site {
         let before = counted.sums_before(bounds);
         let after = self.own.sums_in(vo, &spans, bounds);
         if !mutated!(RecoveredUncounted) {
-            self.shares.move_own(vo, &moved(&before, &after), window);
+            self.shares
+                .move_own(vo, &moved(net(&before), net(&after)), window);
         }
         self.persist(counted.writes);
         !spans.is_empty()
@@ -301,26 +303,16 @@ impl Site {
         }
         self.take_rights(vo, change.head.body(), &change.parts);
         self.follow_member(now, vo, site, &change.parts);
+        let silence = self.config.timing.silence;
         let held = self.vos.get_mut(&vo).expect("its head was taken");
-        let capacity = held.capacity(site);
         // Of several heads the one that was signed last says it, and which that is may have changed.
         let several = held.replica.heads_of(site).count() > 1;
         let touches = |kind| several || change.parts.iter().any(|key| key.kind() == kind);
-        if touches(DESCRIPTION) && !mutated!(PricesUnread) {
-            held.published.update_description(&held.replica, site);
-        }
-        let silence = self.config.timing.silence;
         // Of the others nothing has changed: they are not looked at after each head.
         if let Some((_, due)) = &mut held.silence_weighed {
             *due = (*due).min(change.head.body().at.after(silence));
         }
-        let counts = held.counts_expected(site, now.wall, silence);
-        let changes = if touches(RUNNING) {
-            held.published
-                .update_expected(&held.replica, site, capacity, counts)
-        } else {
-            held.published.count_expected(site, counts)
-        };
+        let changes = held.read_newest(site, touches, now.wall, silence);
         self.shares.change_in_flight((vo, site), &changes);
     }
 
@@ -440,14 +432,10 @@ impl Site {
         }
         let read: BTreeSet<SiteId> = held.published.sites().into_iter().collect();
         for site in members.into_iter().filter(|site| *site != self.id) {
-            let capacity = held.capacity(site);
             if !read.contains(&site) {
                 held.published.read_new(&held.replica, site);
             }
-            held.published.update_description(&held.replica, site);
-            let counts = held.counts_expected(site, now.wall, self.config.timing.silence);
-            held.published
-                .update_expected(&held.replica, site, capacity, counts);
+            held.read_newest(site, |_| true, now.wall, self.config.timing.silence);
         }
         held.published.update_description(&held.replica, self.id);
         held.silence_weighed = None;

@@ -18,6 +18,7 @@ mod charge;
 mod config;
 mod identity;
 mod kinds;
+mod moved;
 mod notice;
 mod store;
 mod time;

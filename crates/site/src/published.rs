@@ -14,6 +14,7 @@ use fairmesh_model::{AccountPath, CoreMillis, Counters, SiteId, Span, WindowLeng
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, join};
 
 use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_slice};
+use crate::moved::{Moved, moved};
 
 /// The longest, in days, that running jobs of a site are expected to go on using all of it: bounds what a list of
 /// them can add to an account.
@@ -22,20 +23,10 @@ const RUN_EXPECTED_DAYS_MAX: u64 = 30;
 /// Sums by span and account, in that order.
 pub(crate) type Sums<P> = Vec<((Span, P), Counters)>;
 
-/// A change of what counts of an account in a span.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Moved<P> {
-    pub(crate) path: P,
-    pub(crate) span: Span,
-    /// By how much the net charge changed, core-milliseconds.
-    pub(crate) before: u64,
-    pub(crate) after: u64,
-}
-
 /// What a head changed.
 #[derive(Debug, Default)]
 pub(crate) struct Update {
-    pub(crate) moved: Vec<Moved<PathId>>,
+    pub(crate) moved: Vec<Moved<(Span, PathId)>>,
     /// Charge that the site claims less than before.
     pub(crate) taken_back: u64,
     /// Tables that nobody uses any more: their accounts are released once the moves are applied.
@@ -63,25 +54,10 @@ pub(crate) struct Published {
     sites: BTreeMap<SiteId, Member>,
 }
 
-/// The differences between two sums.
-pub(crate) fn moved<P: Ord + Clone>(before: &Sums<P>, after: &Sums<P>) -> Vec<Moved<P>> {
-    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
-    let net = |row: Option<&((Span, P), Counters)>| row.map_or(0, |(_, counters)| counters.net());
-    let all = std::iter::from_fn(|| {
-        let (old, new) = (
-            before.peek().map(|row| &row.0),
-            after.peek().map(|row| &row.0),
-        );
-        let key = [old, new].into_iter().flatten().min()?;
-        let (span, path) = key.clone();
-        Some(Moved {
-            span,
-            before: net(before.next_if(|row| row.0 == *key)),
-            after: net(after.next_if(|row| row.0 == *key)),
-            path,
-        })
-    });
-    all.filter(|moved| moved.before != moved.after).collect()
+/// The net charge of sums.
+pub(crate) fn net<P: Clone>(sums: &Sums<P>) -> impl Iterator<Item = ((Span, P), u64)> {
+    let rows = sums.iter();
+    rows.map(|(cell, counters)| (cell.clone(), counters.net()))
 }
 
 impl Published {
@@ -124,7 +100,7 @@ impl Published {
         let before = self.clamp(site, &spans, before, capacity);
         let after = self.clamp(site, &spans, after, capacity);
         Update {
-            moved: moved(&before, &after),
+            moved: moved(net(&before), net(&after)),
             taken_back,
             retired,
         }
@@ -236,7 +212,7 @@ impl Published {
         site: SiteId,
         capacity: Capacity,
         counts: bool,
-    ) -> Vec<(AccountPath, i128)> {
+    ) -> Vec<Moved<AccountPath>> {
         let mut sums: BTreeMap<AccountPath, CoreMillis> = BTreeMap::new();
         for (_, bytes) in replica.newest_parts(site, RUNNING) {
             let table = Table::read(bytes.clone(), &mut self.paths);
@@ -256,17 +232,13 @@ impl Published {
         sums: BTreeMap<AccountPath, CoreMillis>,
         capacity: Capacity,
         counts: bool,
-    ) -> Vec<(AccountPath, i128)> {
+    ) -> Vec<Moved<AccountPath>> {
         let expected = clamp_expected(sums, capacity, self.length);
         self.set_expected(site, expected, counts)
     }
 
     /// Says whether the running jobs of a site count. Returns by how much its expected charge changed.
-    pub(crate) fn count_expected(
-        &mut self,
-        site: SiteId,
-        counts: bool,
-    ) -> Vec<(AccountPath, i128)> {
+    pub(crate) fn count_expected(&mut self, site: SiteId, counts: bool) -> Vec<Moved<AccountPath>> {
         let of = self.sites.entry(site).or_default();
         if of.counts == counts {
             return Vec::new();
@@ -280,11 +252,11 @@ impl Published {
         site: SiteId,
         expected: Vec<(AccountPath, u64)>,
         counts: bool,
-    ) -> Vec<(AccountPath, i128)> {
+    ) -> Vec<Moved<AccountPath>> {
         let before = self.expected_of(site).to_vec();
         let of = self.sites.entry(site).or_default();
         (of.expected, of.counts) = (expected, counts);
-        differences(&before, self.expected_of(site))
+        moved(before, self.expected_of(site).iter().cloned())
     }
 
     /// What counts of the running jobs of a site.
@@ -397,20 +369,5 @@ fn clamp_expected(
     };
     sums.into_iter()
         .map(|(path, amount)| (path, scaled(amount.0)))
-        .collect()
-}
-
-/// Account by account, new minus old, without zeros.
-fn differences(old: &[(AccountPath, u64)], new: &[(AccountPath, u64)]) -> Vec<(AccountPath, i128)> {
-    let mut changes: BTreeMap<&AccountPath, i128> = BTreeMap::new();
-    for (path, amount) in new {
-        *changes.entry(path).or_default() += i128::from(*amount);
-    }
-    for (path, amount) in old {
-        *changes.entry(path).or_default() -= i128::from(*amount);
-    }
-    let changes = changes.into_iter().filter(|(_, change)| *change != 0);
-    changes
-        .map(|(path, change)| (path.clone(), change))
         .collect()
 }

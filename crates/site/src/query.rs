@@ -26,21 +26,15 @@ pub struct VoStatus {
     pub vo: VoId,
     /// Its name, once its charter has come.
     pub name: Option<String>,
-    /// Version of the charter in force; 0 where there is none.
-    pub charter_version: u64,
-    /// Hash over all documents in force.
-    pub documents: Option<ContentHash>,
-    /// One hash over everything that the members have published, whenever they signed it last.
-    pub counters: Option<ContentHash>,
-    /// Uncovered heads: of each site and incarnation its seq.
-    pub heads: BTreeMap<StreamId, Seq>,
+    /// What is held of it.
+    pub held: Holding,
     /// Who contributes, and how old that is.
     pub coverage: Coverage,
     /// What is not as it should be.
     pub warnings: Vec<String>,
 }
 
-/// What a site holds of a VO: of [`VoStatus`] what tells whether two sites hold the same.
+/// What a site holds of a VO: what tells whether two sites hold the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     /// Version of the charter in force; 0 where there is none.
@@ -141,14 +135,10 @@ impl Site {
             let warnings = charter
                 .map(|_| vo.policies.warnings(now.wall))
                 .unwrap_or_default();
-            let held = holding_of(vo);
             VoStatus {
                 vo: *id,
                 name: charter.map(|charter| charter.name.clone()),
-                charter_version: held.charter_version,
-                documents: held.documents,
-                counters: held.counters,
-                heads: held.heads,
+                held: holding_of(vo),
                 coverage: self.coverage_of(*id),
                 warnings: warnings.iter().map(ToString::to_string).collect(),
             }

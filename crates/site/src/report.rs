@@ -16,8 +16,9 @@ use crate::charge::{Charge, Rules, charge};
 use crate::config::Charging;
 use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
+use crate::moved::moved;
 use crate::own::{Bounds, Own};
-use crate::published::{Sums, moved};
+use crate::published::{Sums, net};
 use crate::quota::Ended;
 use crate::site::{Site, Unmapped};
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
@@ -207,7 +208,8 @@ impl Site {
         let before = sums(&self.own);
         let write = self.own.add(account, place, counters);
         let after = sums(&self.own);
-        self.shares.move_own(vo, &moved(&before, &after), window);
+        self.shares
+            .move_own(vo, &moved(net(&before), net(&after)), window);
         write
     }
 

@@ -20,6 +20,7 @@ use crate::charge::{Rules, charge, rate};
 use crate::event::Ticket;
 use crate::identity::Account;
 use crate::kinds::{RUNNING, running_parts};
+use crate::moved::{Moved, moved};
 use crate::report::{Payer, Payers, Reporting};
 use crate::site::Site;
 use crate::store::{JobMark, job_key};
@@ -34,14 +35,6 @@ pub(crate) struct Place {
     pub(crate) span: Option<Span>,
 }
 
-/// A change of what counts: before and after, core-milliseconds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RunningMoved {
-    pub(crate) place: Place,
-    pub(crate) before: u64,
-    pub(crate) after: u64,
-}
-
 /// What a job that runs has used, where no counter has it; all of it, where that is what counts.
 type Run = Vec<(Place, u64)>;
 
@@ -54,27 +47,22 @@ pub(crate) struct Running {
 
 impl Running {
     /// A list came: it replaces the one before.
-    pub(crate) fn replace(&mut self, jobs: BTreeMap<Vec<u8>, Run>) -> Vec<RunningMoved> {
+    pub(crate) fn replace(&mut self, jobs: BTreeMap<Vec<u8>, Run>) -> Vec<Moved<Place>> {
         let mut sums: BTreeMap<Place, u64> = BTreeMap::new();
         for (place, charge) in jobs.values().flatten() {
             let sum = sums.entry(place.clone()).or_default();
             *sum = sum.saturating_add(*charge);
         }
-        let before = std::mem::replace(&mut self.sums, sums);
         self.jobs = jobs;
-        let gone = before.keys().filter(|place| !self.sums.contains_key(place));
-        let places = self.sums.keys().chain(gone);
-        let of = |sums: &BTreeMap<Place, u64>, place| sums.get(place).copied().unwrap_or(0);
-        let moved = places.map(|place| RunningMoved {
-            place: place.clone(),
-            before: of(&before, place),
-            after: of(&self.sums, place),
-        });
-        moved.filter(|moved| moved.before != moved.after).collect()
+        let before = std::mem::replace(&mut self.sums, sums);
+        moved(
+            before,
+            self.rows().map(|(place, charge)| (place.clone(), charge)),
+        )
     }
 
     /// A job has ended: the counters have it.
-    pub(crate) fn end(&mut self, job: &[u8]) -> Vec<RunningMoved> {
+    pub(crate) fn end(&mut self, job: &[u8]) -> Vec<Moved<Place>> {
         let mut changes = Vec::new();
         for (place, charge) in self.jobs.remove(job).unwrap_or_default() {
             let before = self.sums.remove(&place).unwrap_or(0);
@@ -82,8 +70,8 @@ impl Running {
             if after > 0 {
                 self.sums.insert(place.clone(), after);
             }
-            changes.push(RunningMoved {
-                place,
+            changes.push(Moved {
+                key: place,
                 before,
                 after,
             });
@@ -92,13 +80,11 @@ impl Running {
     }
 
     /// All of it, for a tree that has nothing.
-    pub(crate) fn all(&self) -> impl Iterator<Item = RunningMoved> {
-        let sums = self.sums.iter();
-        sums.map(|(place, charge)| RunningMoved {
-            place: place.clone(),
-            before: 0,
-            after: *charge,
-        })
+    pub(crate) fn all(&self) -> Vec<Moved<Place>> {
+        moved(
+            [],
+            self.rows().map(|(place, charge)| (place.clone(), charge)),
+        )
     }
 
     /// What counts.
@@ -247,11 +233,11 @@ mod tests {
         (0u8..).map(|name| vec![name]).zip(jobs).collect()
     }
 
-    fn changes(moved: &[RunningMoved]) -> Vec<(&str, u64, u64)> {
-        let path = |moved: &'_ RunningMoved| (moved.before, moved.after);
+    fn changes(moved: &[Moved<Place>]) -> Vec<(&str, u64, u64)> {
+        let path = |moved: &'_ Moved<Place>| (moved.before, moved.after);
         let all = moved
             .iter()
-            .map(|of| (of.place.account.path.as_str(), path(of)));
+            .map(|of| (of.key.account.path.as_str(), path(of)));
         all.map(|(path, (before, after))| (path, before, after))
             .collect()
     }

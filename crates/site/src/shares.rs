@@ -18,8 +18,9 @@ use fairmesh_policy::CompiledTree;
 use fairmesh_usage::PathId;
 
 use crate::identity::Account;
-use crate::published::{Moved, Published};
-use crate::running::RunningMoved;
+use crate::moved::Moved;
+use crate::published::Published;
+use crate::running::Place;
 use crate::view::View;
 
 pub(crate) use building::Blueprint;
@@ -104,14 +105,15 @@ impl Shares {
     pub(crate) fn move_own(
         &mut self,
         vo: Option<VoId>,
-        moved: &[Moved<AccountPath>],
+        moved: &[Moved<(Span, AccountPath)>],
         window: WindowLength,
     ) {
         for moved in moved {
-            for tree in self.trees(Source::Own(vo), Some(moved.span)) {
-                let path = moved.path.clone();
+            let (span, path) = &moved.key;
+            for tree in self.trees(Source::Own(vo), Some(*span)) {
+                let path = path.clone();
                 let entry = tree.view.locate(&Account { vo, path }).entry;
-                let span = tree.span_of(vo, moved.span, window);
+                let span = tree.span_of(vo, *span, window);
                 tree.change(entry, span, moved, Reach::Own);
             }
         }
@@ -122,14 +124,15 @@ impl Shares {
         &mut self,
         (vo, site): (VoId, SiteId),
         published: &mut Published,
-        moved: &[Moved<PathId>],
+        moved: &[Moved<(Span, PathId)>],
     ) {
         let reach = mutant!(ReceivedAsOwn, Reach::Remote, Reach::Own);
         for moved in moved {
-            let day = published.day_of(moved.span);
+            let (span, path) = moved.key;
+            let day = published.day_of(span);
             for tree in self.trees(Source::Member(vo, site), Some(day)) {
-                let entry = tree.entry_of(vo, published, moved.path);
-                tree.change(entry, moved.span, moved, reach);
+                let entry = tree.entry_of(vo, published, path);
+                tree.change(entry, span, moved, reach);
             }
         }
     }
@@ -138,7 +141,7 @@ impl Shares {
     pub(crate) fn change_in_flight(
         &mut self,
         (vo, site): (VoId, SiteId),
-        changes: &[(AccountPath, i128)],
+        changes: &[Moved<AccountPath>],
     ) {
         for tree in self.trees(Source::Member(vo, site), None) {
             tree.change_in_flight(vo, changes);
@@ -146,7 +149,7 @@ impl Shares {
     }
 
     /// What running jobs of this site count for at the owner's levels changed.
-    pub(crate) fn change_running(&mut self, moved: &[RunningMoved]) {
+    pub(crate) fn change_running(&mut self, moved: &[Moved<Place>]) {
         for tree in self.trees(Source::Running, None) {
             moved.iter().for_each(|moved| tree.change_running(moved));
         }
@@ -154,7 +157,7 @@ impl Shares {
 }
 
 impl Tree {
-    fn change<P>(&mut self, entry: EntryId, span: Span, moved: &Moved<P>, reach: Reach) {
+    fn change<K>(&mut self, entry: EntryId, span: Span, moved: &Moved<K>, reach: Reach) {
         let (before, after) = (moved.before, moved.after);
         if after >= before {
             self.writer.apply(entry, span, after - before, reach);
@@ -163,22 +166,21 @@ impl Tree {
         }
     }
 
-    fn change_in_flight(&mut self, vo: VoId, changes: &[(AccountPath, i128)]) {
-        for (path, change) in changes {
-            let (vo, path) = (Some(vo), path.clone());
+    fn change_in_flight(&mut self, vo: VoId, changes: &[Moved<AccountPath>]) {
+        for moved in changes {
+            let (vo, path) = (Some(vo), moved.key.clone());
             let entry = self.view.locate(&Account { vo, path }).entry;
-            let change = clamped(*change);
+            let change = difference(moved);
             let locally = mutant!(ExpectedLocally, 0, change);
             self.writer.change_in_flight(entry, locally, change);
         }
     }
 
-    fn change_running(&mut self, moved: &RunningMoved) {
-        let (place, before, after) = (&moved.place, moved.before, moved.after);
+    fn change_running(&mut self, moved: &Moved<Place>) {
+        let (place, before, after) = (&moved.key, moved.before, moved.after);
         let entry = self.view.locate(&place.account).entry;
         let Some(span) = place.span else {
-            let change = clamped(i128::from(after) - i128::from(before));
-            return self.writer.change_in_flight(entry, change, 0);
+            return self.writer.change_in_flight(entry, difference(moved), 0);
         };
         let span = self.span_of(place.account.vo, span, place.window);
         if after >= before {
@@ -246,7 +248,8 @@ impl Tree {
     }
 }
 
-fn clamped(change: i128) -> i64 {
+fn difference<K>(moved: &Moved<K>) -> i64 {
+    let change = i128::from(moved.after) - i128::from(moved.before);
     i64::try_from(change).unwrap_or(if change < 0 { i64::MIN } else { i64::MAX })
 }
 

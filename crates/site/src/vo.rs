@@ -10,15 +10,16 @@ use fairmesh_fairshare::horizon_windows;
 use fairmesh_gossip::{Replica, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    ChargingRule, Charter, ContentHash, Factor, HistoryRule, MemberSite, Millis, MonoTime, SiteId,
-    Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
+    AccountPath, ChargingRule, Charter, ContentHash, Factor, HistoryRule, MemberSite, Millis,
+    MonoTime, SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
 };
 use fairmesh_policy::{HighestSeen, VoPolicies};
 use fairmesh_usage::Capacity;
 
 use crate::audit::Audit;
 use crate::document::{Document, DocumentRefused};
-use crate::kinds::SiteKinds;
+use crate::kinds::{DESCRIPTION, RUNNING, SiteKinds};
+use crate::moved::Moved;
 use crate::own::Bounds;
 use crate::published::Published;
 use crate::quota::Quota;
@@ -153,6 +154,28 @@ impl Vo {
     pub(crate) fn counts_expected(&self, site: SiteId, now: WallTime, silence: Millis) -> bool {
         let is_fresh = |at| at >= now.before(silence) || mutated!(SilentRunForEver);
         self.counts_running() && (site == self.own || self.signed_at(site).is_some_and(is_fresh))
+    }
+
+    /// Reads what of a site's newest head is replaced and not added up, of the kinds that it touches. Returns
+    /// by how much the expected charge of each account changed.
+    pub(crate) fn read_newest(
+        &mut self,
+        site: SiteId,
+        touches: impl Fn(u8) -> bool,
+        now: WallTime,
+        silence: Millis,
+    ) -> Vec<Moved<AccountPath>> {
+        let counts = self.counts_expected(site, now, silence);
+        let capacity = self.capacity(site);
+        if touches(DESCRIPTION) && !mutated!(PricesUnread) {
+            self.published.update_description(&self.replica, site);
+        }
+        if touches(RUNNING) {
+            self.published
+                .update_expected(&self.replica, site, capacity, counts)
+        } else {
+            self.published.count_expected(site, counts)
+        }
     }
 
     /// What ended by this moment weighs nothing any more at `now`; whole days.

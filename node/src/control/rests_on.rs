@@ -22,9 +22,9 @@ pub(super) fn rests_on(site: &Site, now: Now) -> RestsOn {
     let views = site.vo_status(now).into_iter().map(|status| ViewBody {
         vo: status.vo.to_string(),
         name: status.name.as_deref().map(clean),
-        charter_version: status.charter_version,
-        documents: status.documents.map(|hash| hash.to_string()),
-        counters: status.counters.map(|hash| hash.to_string()),
+        charter_version: status.held.charter_version,
+        documents: status.held.documents.map(|hash| hash.to_string()),
+        counters: status.held.counters.map(|hash| hash.to_string()),
     });
     RestsOn {
         as_of: timestamp(now.wall),

@@ -78,10 +78,11 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
             .mounts()
             .get(&status.vo)
             .map(ToString::to_string),
-        charter_version: status.charter_version,
+        charter_version: status.held.charter_version,
         sites_known: status.coverage.sites_known,
         sites_total: status.coverage.sites_total,
         heads: status
+            .held
             .heads
             .iter()
             .map(|(of, seq)| HeadBody {

@@ -83,7 +83,7 @@ fn take(site: &Site, now: fairmesh_model::Now) -> Sample {
             .oldest()
             .map_or(0.0, |(_, at)| now.wall.since(at).0 as f64 / 1_000.0),
         name: status.name.unwrap_or_else(|| status.vo.short()),
-        charter_version: status.charter_version,
+        charter_version: status.held.charter_version,
         warnings: u64::try_from(status.warnings.len()).unwrap_or(u64::MAX),
         coverage: status.coverage,
     };

@@ -50,6 +50,7 @@ fn vos(world: &World, site: &Site, now: fairmesh_model::Now) -> Vec<Value> {
     let state = |status: &VoStatus| {
         let vo = status.vo;
         let streams: serde_json::Map<String, Value> = status
+            .held
             .heads
             .iter()
             .map(|(stream, seq)| {
@@ -66,9 +67,9 @@ fn vos(world: &World, site: &Site, now: fairmesh_model::Now) -> Vec<Value> {
         json!({
             "vo": vo.to_string(),
             "name": status.name,
-            "charter_version": status.charter_version,
-            "documents": status.documents.map(|hash| hash.to_string()),
-            "counters": status.counters.map(|hash| hash.to_string()),
+            "charter_version": status.held.charter_version,
+            "documents": status.held.documents.map(|hash| hash.to_string()),
+            "counters": status.held.counters.map(|hash| hash.to_string()),
             "view": site.view_digest(vo).map(|hash| hash.to_string()),
             "vector": streams,
             "signed_ms_ago": signed,

@@ -125,7 +125,7 @@ impl World {
         let version = |node: usize| {
             let status = self.site(node)?.vo_status(self.now_at(node));
             let of = status.into_iter().find(|status| status.vo == id)?;
-            Some((of.charter_version, std::cmp::Reverse(node)))
+            Some((of.held.charter_version, std::cmp::Reverse(node)))
         };
         let honest = (0..self.nodes.len()).filter(|node| !self.liars.contains(node));
         let newest = honest.filter_map(version).max();

@@ -23,7 +23,6 @@ pub(super) struct Cells {
     pub(super) by_span: BTreeMap<Span, OfSpan>,
     /// What spans that were looked at say in all, while nothing but plain counting changes them.
     totals: BTreeMap<Span, Total>,
-    full: Full,
     /// Spans that changed since the last head.
     pub(super) dirty: BTreeSet<Span>,
     /// Cells that changed and that no peer is known to hold as they are.
@@ -42,16 +41,6 @@ pub(crate) struct Bounds {
     pub(crate) window: WindowLength,
 }
 
-/// Which spans say more than the site can have run, as far as they were judged.
-#[derive(Debug, Default)]
-struct Full {
-    /// By which bounds.
-    bounds: Option<Bounds>,
-    over: BTreeSet<Span>,
-    /// Spans that changed since.
-    unjudged: BTreeSet<Span>,
-}
-
 impl Cells {
     /// Adds to a cell. Returns it as it stands.
     pub(super) fn add(&mut self, span: Span, of: Of, amount: Counters) -> Counters {
@@ -67,7 +56,6 @@ impl Cells {
                 self.totals.remove(&span);
             }
         }
-        self.full.unjudged.insert(span);
         if cell == amount || !mutated!(GrowthUnpublished) {
             self.dirty.insert(span);
             self.alone.insert((span, of));
@@ -97,7 +85,6 @@ impl Cells {
             self.by_span.remove(&span);
         }
         self.totals.remove(&span);
-        self.full.unjudged.insert(span);
         self.dirty.insert(span);
     }
 
@@ -114,21 +101,14 @@ impl Cells {
         *self.totals.entry(span).or_insert_with(sum)
     }
 
-    /// Whether any span says more than the site can have run. Looks at those that changed.
+    /// Whether any span says more than the site can have run. Adds up those that changed.
     pub(super) fn is_over(&mut self, bounds: Bounds) -> bool {
-        if self.full.bounds.replace(bounds) != Some(bounds) {
-            self.full.unjudged.extend(self.by_span.keys().copied());
-            self.full.over.clear();
-        }
-        for span in std::mem::take(&mut self.full.unjudged) {
+        let spans: Vec<Span> = self.by_span.keys().copied().collect();
+        let is_over = |span| {
             let total = self.total(span);
-            if bounds.capacity.is_within(span, total, bounds.window) {
-                self.full.over.remove(&span);
-            } else {
-                self.full.over.insert(span);
-            }
-        }
-        !self.full.over.is_empty()
+            !bounds.capacity.is_within(span, total, bounds.window)
+        };
+        spans.into_iter().any(is_over)
     }
 
     /// The spans of a day in which anything is counted.

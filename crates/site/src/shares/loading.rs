@@ -13,10 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_fairshare::{EntryId, Reach, UsageItem};
 use fairmesh_gossip::Shared as _;
-use fairmesh_model::{AccountPath, SiteId, Span, VoId, WallTime, mutant, mutated};
+use fairmesh_model::{SiteId, Span, VoId, WallTime, mutant, mutated};
 
 use super::Tree;
 use crate::identity::Account;
+use crate::moved::moved;
 use crate::own::Own;
 use crate::published::Published;
 use crate::running::Running;
@@ -132,16 +133,13 @@ impl Loading {
     fn feed_expected(&mut self, fed: &Fed<'_>, of: Source) {
         if of == Source::Running && !mutated!(RebuildLosesLocal) {
             let all = fed.running.all();
-            all.for_each(|moved| self.tree.change_running(&moved));
+            all.iter().for_each(|moved| self.tree.change_running(moved));
         }
         let Source::Member(vo, site) = of else { return };
         let published = fed.vos.get(&vo).map(|held| &held.published);
         let rows = published.map_or(&[][..], |published| published.expected_of(site));
-        let changes = rows
-            .iter()
-            .map(|(path, amount)| (path.clone(), i128::from(*amount)));
-        let changes: Vec<(AccountPath, i128)> = changes.collect();
         if !mutated!(RebuildLosesRunning) {
+            let changes = moved([], rows.iter().cloned());
             self.tree.change_in_flight(vo, &changes);
         }
     }

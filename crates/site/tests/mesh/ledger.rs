@@ -76,8 +76,8 @@ pub(crate) fn state(mesh: &Mesh, node: usize) -> State {
     let status = site.vo_status(mesh.now(node)).swap_remove(0);
     State {
         view: site.view_digest(mesh.vo).expect("mounted and founded"),
-        documents: status.documents,
-        heads: status.heads,
+        documents: status.held.documents,
+        heads: status.held.heads,
         sums: sums(mesh, node),
     }
 }

@@ -147,8 +147,8 @@ fn a_vo_that_was_left_is_remembered_over_a_restart() {
         mesh.nodes[1].config = with.clone();
         mesh.handle(1, Event::Reconfigured(Box::new(with)));
         let status = mesh.nodes[1].site.vo_status(mesh.now(1)).swap_remove(0);
-        assert_eq!(status.charter_version, 1);
-        assert!(!status.heads.is_empty());
+        assert_eq!(status.held.charter_version, 1);
+        assert!(!status.held.heads.is_empty());
         mesh.restart(0);
         mesh.heal();
         mesh.run(SETTLE);

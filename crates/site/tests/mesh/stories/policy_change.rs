@@ -40,7 +40,7 @@ fn a_new_policy_and_a_new_charter_reach_everybody_and_change_priorities() {
         mesh.run(Millis::from_secs(30));
         for node in 0..4 {
             let status = mesh.nodes[node].site.vo_status(mesh.now(node));
-            assert_eq!(status[0].charter_version, 2);
+            assert_eq!(status[0].held.charter_version, 2);
         }
         assert_converged(&mut mesh, &ledger);
     });
