@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::policy_cmd::PolicyDocument;
-use crate::{ask, demo, emulate, init, place, policy_cmd, queue, run, sla, slurm};
+use crate::{ask, demo, emulate, init, place, policy_cmd, queue, quota_cmd, run, sla, slurm};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Grid-wide fairshare without a server in the middle.
@@ -40,6 +40,7 @@ enum Command {
     Place(place::PlaceArgs),
     Queue(queue::QueueArgs),
     Sla(sla::SlaArgs),
+    Quota(quota_cmd::QuotaArgs),
     Policy(policy_cmd::PolicyArgs),
     Slurm(slurm::SlurmArgs),
     /// Print completions for a shell.
@@ -97,6 +98,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Place(args) => place::run(&args, &mut out),
         Command::Queue(args) => tokio::task::block_in_place(|| queue::run(&args, &mut out)),
         Command::Sla(args) => sla::run(&args, &mut out),
+        Command::Quota(args) => quota_cmd::run(&args, &mut out).await,
         Command::Policy(args) => {
             tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish))
         }

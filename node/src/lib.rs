@@ -27,6 +27,7 @@ pub mod output;
 pub mod place;
 pub mod policy_cmd;
 pub mod queue;
+pub mod quota_cmd;
 pub mod run;
 pub mod sla;
 pub mod slurm;

@@ -67,7 +67,7 @@ impl Site {
     }
 
     /// What jobs cost at `site`, as the VO's members know it.
-    fn charging_at(&self, vo: VoId, site: SiteId) -> Option<Charging> {
+    pub(crate) fn charging_at(&self, vo: VoId, site: SiteId) -> Option<Charging> {
         let described = self.vos.get(&vo)?.published.description(site)?;
         let hosts = described.hosts.iter();
         Some(Charging {

@@ -34,6 +34,7 @@ mod shares;
 
 mod audit;
 mod correct;
+mod describe;
 mod document;
 mod documents;
 mod estimate;

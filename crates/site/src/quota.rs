@@ -19,7 +19,9 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::PartKey;
-use fairmesh_model::{CoreMillis, JobKey, Millis, MonoTime, Now, SiteId, VoId, WallTime};
+use fairmesh_model::{
+    CoreMillis, JobKey, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated,
+};
 use fairmesh_quota::{Changes, Grants, Ledger, Mark, Row, SliceId, Want};
 
 use crate::event::{Channel, Effect};
@@ -155,7 +157,7 @@ impl Site {
         for (vo, held) in &mut self.vos {
             let of_vo = of_vos.remove(vo).unwrap_or_default();
             let (members, grants) = (held.members(), grants_of(held));
-            let ledger = Ledger::restore(self.id, members, grants, of_vo, false);
+            let ledger = Ledger::restore(self.id, members, grants, of_vo, mutated!(StoreTrusted));
             held.quota = Quota::of(ledger);
             for (id, row) in held.quota.ledger.own_rows() {
                 let bytes = rows::part(id, row);
@@ -215,7 +217,8 @@ impl Site {
         let (site, incarnation) = (head.site, head.incarnation);
         let is_first = held.quota.ledger.newest_of(site) < incarnation;
         let is_rights = |key: &&PartKey| key.kind() == RIGHTS;
-        if !is_first && !parts.iter().any(|key| is_rights(&key)) {
+        let has_rights = parts.iter().any(|key| is_rights(&key));
+        if !is_first && !has_rights || mutated!(RightsUnheard) {
             return;
         }
         let replica = &held.replica;
@@ -239,7 +242,7 @@ impl Site {
         let own = parts.iter().filter(|key| key.kind() == RIGHTS);
         let forms = own.flat_map(|key| held.replica.variants(self.id, key));
         let rows: Vec<_> = forms.filter_map(|bytes| rows::read_part(bytes)).collect();
-        if rows.is_empty() {
+        if rows.is_empty() || mutated!(OwnRightsUnread) {
             return;
         }
         let incarnation = self.own.incarnation();
@@ -286,14 +289,14 @@ impl Site {
         let ledger = &mut held.quota.ledger;
         let Changes { rows, marks } = ledger.take_changes();
         let mut writes = Vec::with_capacity(rows.len() + marks.len());
-        for id in &rows {
+        for id in rows.iter().filter(|_| !mutated!(RightsUnwritten)) {
             writes.push(rows::rights_row(vo, *id, ledger.own_row(*id)));
         }
-        for id in rows {
+        for id in mutant!(RightsUnpublished, rows, BTreeSet::new()) {
             let part = ledger.own_row(id).map(|row| rows::part(id, row));
             self.own.set_part(vo, rows::part_key(id), part);
         }
-        for job in marks {
+        for job in mutant!(HoldsUnwritten, marks, BTreeSet::new()) {
             writes.push(rows::hold_row(vo, &job, ledger.mark(&job)));
         }
         writes

@@ -16,7 +16,6 @@ use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::event::{Effect, Event};
 use crate::inbox::Inbox;
-use crate::kinds::{DESCRIPTION, Description, description_parts};
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
 use crate::quota::{QuotaStats, is_want};
@@ -429,25 +428,6 @@ impl Site {
         if !mutated!(NewPricesUnsaid) {
             self.describe_all();
         }
-    }
-
-    /// Says in every VO's next head what the site's machines cost.
-    pub(crate) fn describe_all(&mut self) {
-        let vos = self.vo_ids().into_iter();
-        vos.for_each(|vo| self.describe(vo));
-    }
-
-    pub(crate) fn describe(&mut self, vo: VoId) {
-        let charging = &self.config.charging;
-        let hosts = charging.hosts.iter();
-        let description = Description {
-            prices: (*charging.prices).clone(),
-            hosts: hosts
-                .map(|(hosts, class)| (hosts.text(), class.clone()))
-                .collect(),
-        };
-        let parts = description_parts(&description);
-        self.own.set_parts(vo, DESCRIPTION, parts);
     }
 
     /// Says who may speak: members of our VOs, and those whom the owner trusts to introduce us.

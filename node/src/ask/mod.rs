@@ -36,6 +36,7 @@ use fairmesh_model::{Millis, WallTime};
 use serde::de::DeserializeOwned;
 
 pub use client::{AskError, Control};
+pub(crate) use number::core_hours;
 
 use crate::control::answer::{Answer, RestsOn};
 use crate::output::{AsOf, OutputArgs};
@@ -61,7 +62,7 @@ impl AskArgs {
     }
 
     /// Asks; with `--json` writes the answer as it came and gives `None`.
-    async fn get<T: DeserializeOwned>(
+    pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         parameters: &[(&str, Option<&str>)],
@@ -108,7 +109,7 @@ pub fn unless_refused<T>(asked: anyhow::Result<T>) -> anyhow::Result<Option<T>> 
 }
 
 /// The line above a table.
-fn heading(rests_on: &RestsOn) -> AsOf {
+pub(crate) fn heading(rests_on: &RestsOn) -> AsOf {
     let count = |sites: u32| usize::try_from(sites).unwrap_or(usize::MAX);
     AsOf {
         at: WallTime(rests_on.as_of_ms),
@@ -129,6 +130,6 @@ fn count(number: u64, thing: &str) -> String {
 }
 
 /// A name, or else the beginning of an id.
-fn name_or_id(name: Option<&str>, id: &str) -> String {
+pub(crate) fn name_or_id(name: Option<&str>, id: &str) -> String {
     name.map_or_else(|| id.chars().take(8).collect(), crate::control::clean)
 }

@@ -3,7 +3,7 @@
 use fairmesh_model::Share;
 
 /// Core-milliseconds (a decimal string) in core-hours with two decimals.
-pub(super) fn core_hours(core_ms: &str) -> String {
+pub(crate) fn core_hours(core_ms: &str) -> String {
     format!("{:.2}", number(core_ms) / 3_600_000.0)
 }
 

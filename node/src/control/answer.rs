@@ -10,6 +10,7 @@ mod accounting;
 mod corrections;
 mod mesh;
 mod prices;
+mod quota;
 mod slurm;
 mod tree;
 
@@ -20,6 +21,10 @@ pub use mesh::{
     PublishedBody, StatusBody, VoBody,
 };
 pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
+pub use quota::{
+    HoldBody, QuotaAccountBody, QuotaBody, QuotaPartBody, QuotaSliceBody, QuotaTotalsBody,
+    QuoteBody, QuotesBody, SettledBody,
+};
 pub use slurm::{FeedReport, RoundsReport, SlurmHeard, SlurmReport, SyncReport};
 pub use tree::{
     CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,

@@ -30,6 +30,7 @@ mod health;
 mod peers;
 mod prices;
 mod priority;
+mod quota;
 mod records;
 mod shares;
 mod slurm;
@@ -171,6 +172,10 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/audit", get(corrections::get_audit))
         .route("/v1/documents", post(documents::post))
         .route("/v1/slurm", post(slurm::post))
+        .route("/v1/quota/hold", post(quota::hold))
+        .route("/v1/quota/commit", post(quota::commit))
+        .route("/v1/quota/release", post(quota::release))
+        .route("/v1/quota/drain", post(quota::drain))
         .route_layer(axum::middleware::from_fn_with_state(
             Arc::clone(&shared),
             access::require_writer,
@@ -183,6 +188,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/priority", get(priority::get))
         .route("/v1/explain", get(explain::get))
         .route("/v1/usage", get(usage::get))
+        .route("/v1/quota", get(quota::get))
+        .route("/v1/quota/quote", post(quota::quote))
         .route("/v1/unmapped", get(usage::get_unmapped))
         .route("/v1/documents", get(documents::get))
         .route("/v1/metrics", get(crate::metrics::get))
@@ -201,8 +208,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .fallback(async || {
             ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
                 "/v1/status, peers, shares, prices, priority, explain, usage, unmapped, accounting, \
-                 audit, documents, metrics; POST /v1/accounting, records, running, corrections, \
-                 documents, slurm",
+                 audit, documents, quota, metrics; POST /v1/accounting, records, running, corrections, \
+                 documents, slurm, quota/hold, quota/commit, quota/release, quota/drain, quota/quote",
             )
         })
         .method_not_allowed_fallback(async || {
@@ -212,7 +219,7 @@ fn router(shared: Arc<Shared>) -> Router {
             )
             .hint(
                 "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, \
-                 /v1/corrections, /v1/documents and /v1/slurm",
+                 /v1/corrections, /v1/documents, /v1/slurm and below /v1/quota",
             )
         })
         .with_state(shared)

@@ -189,6 +189,10 @@ async fn who_may_only_read_changes_nothing_and_sees_no_single_job() {
         ("/v1/running", ""),
         ("/v1/documents", "x"),
         ("/v1/slurm", "{}"),
+        ("/v1/quota/hold", "{}"),
+        ("/v1/quota/commit", "{}"),
+        ("/v1/quota/release", "{}"),
+        ("/v1/quota/drain", ""),
     ] {
         let (status, said) = world.as_a_stranger("POST", path, body).await;
         assert_eq!(status, 403, "{path}: {said}");
@@ -301,5 +305,51 @@ async fn broken_http_costs_the_client_its_connection_and_nothing_else() {
         .await
         .expect("answers");
     assert_eq!((answer.body.read, answer.body.refused), (1, 1));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_quota_is_a_job_runs_and_nothing_is_held() {
+    let world = World::start().await;
+    let asking = |account: &str, wall: u64| {
+        serde_json::json!({
+            "cluster": "c", "job": "1", "user": "ann", "account": account, "cores": 2, "wall_s": wall,
+        })
+    };
+    let call = async |what: &str, body: &serde_json::Value| {
+        let path = format!("/v1/quota/{what}");
+        let body = serde_json::to_vec(body).expect("plain");
+        world.control.post::<serde_json::Value>(&path, body).await
+    };
+    let held = call("hold", &asking("bio", 60)).await.expect("it runs");
+    assert_eq!(held["schema"], "fairmesh.hold/1");
+    assert_eq!(
+        (&held["verdict"], &held["runs"]),
+        (&"exempt".into(), &true.into())
+    );
+    assert_eq!(held["held_core_ms"], "0");
+    let quotes = call("quote", &asking("bio", 60)).await.expect("a price");
+    assert_eq!(quotes["quotes"][0]["charge_core_ms"], "120000");
+    for (what, body, status) in [
+        ("hold", asking("nobody", 60), 422),
+        ("hold", asking("bio", 0), 400),
+        ("hold", serde_json::json!({"job": "1"}), 400),
+        ("release", asking("bio", 60), 422),
+        (
+            "commit",
+            serde_json::json!({"cluster": "c", "job": "1", "charge_core_ms": 1}),
+            422,
+        ),
+    ] {
+        let refused = call(what, &body).await.expect_err(what);
+        let is_it = matches!(&refused, AskError::Refused { status: is, .. } if *is == status);
+        assert!(is_it, "{what}: {refused}");
+    }
+    let (quota, _): (serde_json::Value, _) = world
+        .control
+        .get("/v1/quota", &[])
+        .await
+        .expect("an answer");
+    assert_eq!(quota["accounts"], serde_json::json!([]));
     world.end().await;
 }

@@ -49,6 +49,10 @@ pub(super) struct DemoNode {
 pub(super) struct Grid {
     pub(super) nodes: Vec<DemoNode>,
     pub(super) vos: Vec<VoId>,
+    /// Name of the first of them, and the batch account of its jobs.
+    pub(super) vo_name: String,
+    /// Who signs for all of them.
+    pub(super) authority: SigningKey,
     pub(super) clock: Arc<FastClock>,
     pub(super) observations: mpsc::UnboundedReceiver<Observation>,
     stop_lookups: watch::Sender<bool>,
@@ -108,6 +112,8 @@ impl Grid {
         let mut grid = Self {
             nodes,
             vos: Vec::new(),
+            vo_name: plan.vos[0].name.clone(),
+            authority: SigningKey::from_secret(&secret()?),
             clock,
             observations,
             stop_lookups,
@@ -126,7 +132,7 @@ impl Grid {
         ids: &BTreeSet<SiteId>,
         timing: Timing,
     ) -> anyhow::Result<()> {
-        let authority = SigningKey::from_secret(&secret()?);
+        let authority = SigningKey::from_secret(&self.authority.to_secret());
         let mut documents = Vec::new();
         for vo in &plan.vos {
             let charter = Signed::sign(

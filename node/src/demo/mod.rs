@@ -11,6 +11,7 @@ mod grid;
 mod load;
 mod measure;
 mod plan;
+mod quota;
 mod report;
 mod screen;
 
@@ -30,6 +31,7 @@ use self::measure::{
     Propagation, await_held, await_identical, distinct, join_of_vectors, share_lines, states, usage,
 };
 use self::plan::Plan;
+use self::quota::Quota;
 use self::report::{Quantiles, Report, ShareOut};
 use self::screen::{Progress, Screen};
 
@@ -82,6 +84,12 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
+    /// Beside the load, give one project credit for all sites together, in three slices, and let its users submit
+    /// mostly at one site: rights move, what is not spent in time perishes, and nobody spends more than was
+    /// granted, cut off or not.
+    #[arg(long, conflicts_with = "trace")]
+    quota: bool,
+
     /// Print one line of JSON (schema fairmesh.demo/1) at the end, and nothing else on standard
     /// output.
     #[arg(long)]
@@ -125,6 +133,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
     let sites = usize::from(args.sites);
     let plan = match &args.trace {
         Some(file) => Plan::trace(file, sites, args.reschedule, args.shares.as_deref())?,
+        None if args.quota => Plan::paper(sites).with_project(quota::PROJECT)?,
         None => Plan::paper(sites),
     };
     let factor_permille = match plan.length() {
@@ -146,6 +155,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
         grid,
         screen,
         start_ms,
+        quota: None,
     }
     .run()
     .await?;
@@ -163,14 +173,21 @@ struct Show<'a> {
     grid: Grid,
     screen: Screen,
     start_ms: u64,
+    quota: Option<Quota>,
 }
 
 impl Show<'_> {
     async fn run(mut self) -> anyhow::Result<bool> {
         let mut propagation = Propagation::default();
         let clusters = Clusters::start(self.plan, &self.grid, self.args.seed)?;
+        if self.args.quota {
+            self.quota = Some(Quota::grant(&self.grid, self.args.length).await?);
+        }
         self.grid.clock.go();
         let heal = self.play(&clusters, &mut propagation).await?;
+        if let Some(quota) = &mut self.quota {
+            quota.finish(&self.grid).await?;
+        }
         let now = crate::driver::Clock::now(&*self.grid.clock).wall;
         self.grid
             .clock
@@ -178,6 +195,10 @@ impl Show<'_> {
         let jobs = tokio::task::block_in_place(|| clusters.finish())?;
         let digests = await_identical(&self.grid, SETTLE_MAX).await?;
         propagation.take(&mut self.grid.observations, self.grid.nodes.len(), false);
+        let quota = match &self.quota {
+            Some(quota) => Some(quota.outcome(&self.grid).await?),
+            None => None,
+        };
         let usage = usage(&self.grid, self.plan).await?;
         let shares = share_lines(self.plan, &usage);
         let views_identical = digests.iter().all(|digest| *digest == digests[0]);
@@ -202,13 +223,15 @@ impl Show<'_> {
             bytes_per_node: self.bytes_per_node(),
             heads: propagation.count(),
             start_ms: self.start_ms,
+            quota,
         };
         self.screen.finish(&report, &shares);
         if self.args.json {
             println!("{}", report.json());
         }
         self.grid.stop().await?;
-        Ok(views_identical)
+        let is_kept = quota.is_none_or(|quota| quota.overspent == 0);
+        Ok(views_identical && is_kept)
     }
 
     /// Lets the load run, cuts and heals, and draws. Returns what the heal was like.
@@ -234,6 +257,9 @@ impl Show<'_> {
                     heal = Some(self.heal().await?);
                     cut = false;
                 }
+            }
+            if let Some(quota) = &mut self.quota {
+                quota.step(&self.grid).await?;
             }
             if drawn.is_none_or(|drawn| drawn.elapsed() >= Duration::from_secs(1)) {
                 drawn = Some(Instant::now());

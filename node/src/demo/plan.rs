@@ -78,6 +78,13 @@ impl Plan {
         }
     }
 
+    /// With one more project of the first VO, to which no share is promised.
+    pub(super) fn with_project(mut self, name: &str) -> anyhow::Result<Self> {
+        let path = AccountPath::root().child(name)?;
+        self.vos[0].entries.insert(path, Share::ZERO);
+        Ok(self)
+    }
+
     /// A trace, dealt to `sites` nodes.
     pub(super) fn trace(
         file: &Path,

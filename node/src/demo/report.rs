@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::measure::ShareLine;
+use super::quota::QuotaReport;
 
 /// The result. Field by field the schema `fairmesh.demo/1`; fields are only ever added.
 #[derive(Debug, Serialize)]
@@ -34,6 +35,9 @@ pub(super) struct Report {
     pub(super) heads: usize,
     /// From the start of the command to a mesh that holds all documents.
     pub(super) start_ms: u64,
+    /// What became of a project's credit, with `--quota`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) quota: Option<QuotaReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -84,8 +88,11 @@ impl Report {
             ),
             _ => String::new(),
         };
+        let quota = self
+            .quota
+            .map_or_else(String::new, |quota| quota.words() + "\n");
         format!(
-            "{views}\n{heal}{} jobs ended. A change reached all nodes in {} ms (median), {} ms (99 %), {} ms (worst), over {} heads.\n\
+            "{views}\n{heal}{quota}{} jobs ended. A change reached all nodes in {} ms (median), {} ms (99 %), {} ms (worst), over {} heads.\n\
              A node received {} kB. No server took part.",
             self.jobs,
             self.propagation_ms.p50,

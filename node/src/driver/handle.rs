@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
-use fairmesh_site::{Estimate, Reply, Reported, Site, SiteConfig, View};
+use fairmesh_site::{Estimate, QuotaCall, QuotaReply, Reply, Reported, Site, SiteConfig, View};
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -65,6 +65,16 @@ impl NodeHandle {
             unreachable!("a correction is answered by a report")
         };
         Ok(reported)
+    }
+
+    /// Asks about a job's quota, or tells of it. What the answer says is durable; a hold may wait a moment for
+    /// rights of other members.
+    pub async fn quota(&self, call: QuotaCall) -> Result<QuotaReply, Gone> {
+        let reply = self.call(|reply| Command::Quota(call, reply)).await?;
+        let Reply::Quota(reply) = reply else {
+            unreachable!("a call about a quota is answered by one")
+        };
+        Ok(*reply)
     }
 
     /// Hands in a signed document, for all members of its VO.

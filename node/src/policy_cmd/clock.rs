@@ -5,7 +5,7 @@
 use fairmesh_model::WallTime;
 
 /// Now, in whole seconds, which read better in drafts.
-pub(super) fn now() -> WallTime {
+pub(crate) fn now() -> WallTime {
     let seconds = jiff::Timestamp::now().as_second();
     WallTime::from_unix_secs(u64::try_from(seconds).unwrap_or(0))
 }

@@ -26,10 +26,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 pub use allocation_draft::allocation_toml;
+pub(crate) use allocation_draft::parse_core_hours;
 pub use charter_draft::charter_toml;
+pub(crate) use clock::now;
 pub use document::PolicyDocument;
 pub use draft::Draft;
 pub use shares_draft::shares_toml;
+pub(crate) use sign::sign_draft;
 
 use crate::ask;
 use crate::init::generate_key;

@@ -28,6 +28,33 @@ pub struct SignArgs {
     pub out: Option<PathBuf>,
 }
 
+/// Signs a draft beside it, or adds signatures to a document; a document without keys stays as it is. Where the
+/// document is.
+pub(crate) fn sign_draft(
+    file: &Path,
+    keys: &[PathBuf],
+    out: &mut dyn Write,
+) -> anyhow::Result<PathBuf> {
+    let is_draft = as_text(&read_bytes(file)?).is_some();
+    ensure!(
+        !keys.is_empty() || !is_draft,
+        "{} is a draft: name the keys that sign it with --key",
+        file.display()
+    );
+    if !keys.is_empty() {
+        let args = SignArgs {
+            file: file.to_owned(),
+            keys: keys.to_vec(),
+            out: None,
+        };
+        run(&args, out)?;
+    }
+    Ok(match is_draft {
+        true => file.with_extension("cbor"),
+        false => file.to_owned(),
+    })
+}
+
 pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let keys = args
         .keys

@@ -11,8 +11,14 @@ use crate::liar;
 /// Where the macros themselves are.
 const SWITCH: &str = "mutant.rs";
 
-/// Crates that no simulated site runs: they have tables of their own, beside their tests.
-const OWN_TABLES: [&str; 2] = ["broker", "quota"];
+/// What has a table of its own, beside its tests: crates that no simulated site runs, and a site's quotas, which
+/// have a play of their own (`tests/world/quotas.rs`).
+const OWN_TABLES: [&str; 4] = [
+    "crates/broker",
+    "crates/quota",
+    "site/src/quota",
+    "site/src/quota.rs",
+];
 
 /// Names of the hooks below a folder.
 fn hooks(dir: &Path, names: &mut BTreeSet<String>) {
@@ -20,7 +26,7 @@ fn hooks(dir: &Path, names: &mut BTreeSet<String>) {
         let path = entry.expect("it is listed").path();
         if OWN_TABLES
             .iter()
-            .any(|name| path.ends_with(Path::new("crates").join(name)))
+            .any(|name| path.ends_with(Path::new(name)))
         {
             continue;
         }

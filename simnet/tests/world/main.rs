@@ -9,4 +9,5 @@ mod life;
 mod members;
 mod networks;
 mod pushes;
+mod quotas;
 mod support;

@@ -5,7 +5,8 @@
 //! Invariant: what is answered is durable; a call that is repeated gets the same answer.
 
 use fairmesh_model::{
-    AccountPath, CoreMillis, Factor, JobKey, Millis, MonoTime, Now, QuotaMode, UsageRecord, VoId,
+    AccountPath, CoreMillis, Factor, JobKey, Millis, MonoTime, Now, QuotaMode, SiteId, UsageRecord,
+    VoId, mutant, mutated,
 };
 use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, Verdict, price};
 
@@ -320,12 +321,13 @@ impl Site {
     pub(crate) fn commit_ended(&mut self, now: Now, report: &mut Reporting) {
         for ended in std::mem::take(&mut report.ended) {
             let vo = self.vo_of_hold(&ended.job).or(ended.account.vo);
-            let Some(vo) = vo else {
+            let Some(vo) = vo.filter(|_| !mutated!(EndedUncommitted)) else {
                 continue;
             };
             let charge = CoreMillis(ended.charge);
             self.commit(now, vo, &ended.job, charge, &ended.account.path);
             let writes = self.quota_writes(vo);
+            let writes = mutant!(CommitUnwritten, writes, Vec::new());
             report.writes.extend(writes);
         }
     }
@@ -369,6 +371,34 @@ impl Site {
             ledger.renew(job, now.wall.after(RENEWED_FOR));
             self.keep_quota(vo);
         }
+    }
+
+    /// What `site` would charge for a job that runs as long as its record says, at the usual price.
+    ///
+    /// # Errors
+    /// Why nobody can say, or why it could not run there.
+    pub fn quote(
+        &self,
+        now: Now,
+        record: &UsageRecord,
+        site: SiteId,
+    ) -> Result<CoreMillis, String> {
+        record.validate().map_err(|error| error.to_string())?;
+        let account = self.config.identity.resolve(&record.origin);
+        let vo = account.ok_or("no identity rule says who it belongs to")?.vo;
+        let rules = self.rules(vo, now.wall);
+        let told;
+        let charging = if site == self.id {
+            self.check_capacity(vo, record)?;
+            &self.config.charging
+        } else {
+            told = vo.and_then(|vo| self.charging_at(vo, site));
+            told.as_ref()
+                .ok_or("the site has told the VO nothing about its machines")?
+        };
+        let rate = rate(record, &rules, charging).map_err(|error| error.to_string())?;
+        let wall = record.end.since(record.start);
+        Ok(CoreMillis(rate.counters(wall).charge))
     }
 
     /// Whether jobs of a VO are charged to quotas.

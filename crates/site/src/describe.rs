@@ -1,0 +1,29 @@
+//! What a site says of its machines and queues, in the heads of all its VOs.
+//!
+//! Invariant: it is what the configuration in force says. Deliberately not here: its form (`kinds`).
+
+use fairmesh_model::VoId;
+
+use crate::kinds::{DESCRIPTION, Description, description_parts};
+use crate::site::Site;
+
+impl Site {
+    /// Says in every VO's next head what the site's machines cost.
+    pub(crate) fn describe_all(&mut self) {
+        let vos = self.vo_ids().into_iter();
+        vos.for_each(|vo| self.describe(vo));
+    }
+
+    pub(crate) fn describe(&mut self, vo: VoId) {
+        let charging = &self.config.charging;
+        let hosts = charging.hosts.iter();
+        let description = Description {
+            prices: (*charging.prices).clone(),
+            hosts: hosts
+                .map(|(hosts, class)| (hosts.text(), class.clone()))
+                .collect(),
+        };
+        let parts = description_parts(&description);
+        self.own.set_parts(vo, DESCRIPTION, parts);
+    }
+}

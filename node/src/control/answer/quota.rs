@@ -1,0 +1,142 @@
+//! Answers about quotas.
+
+use serde::{Deserialize, Serialize};
+
+/// `fairmesh.hold/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HoldBody {
+    /// `granted`, `over_quota`, `idle`, `exempt`, `refused`, or `ended` of a job that has.
+    pub verdict: String,
+    /// Whether it may run.
+    pub runs: bool,
+    /// Whose rule said so: `owner`, `vo`, or an allocation's.
+    pub by: Option<String>,
+    /// Whose rights; none of an account of the site's own.
+    pub vo: Option<String>,
+    /// Whose credit.
+    pub account: Option<String>,
+    /// What is held for it, in all.
+    pub held_core_ms: String,
+    /// By slice.
+    pub parts: Vec<QuotaPartBody>,
+    /// What it is short of.
+    pub short_core_ms: String,
+    /// Its price.
+    pub price: String,
+    /// For its user, where it does not run.
+    pub message: Option<String>,
+}
+
+/// An amount of one slice.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaPartBody {
+    /// Of which allocation.
+    pub allocation: String,
+    /// Its place in it, from 0.
+    pub slice: u32,
+    /// How much.
+    pub core_ms: String,
+}
+
+/// `fairmesh.settled/1`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SettledBody {
+    /// Charged out of rights.
+    pub used_core_ms: String,
+    /// Charged beyond them.
+    pub overdraft_core_ms: String,
+    /// Charged once every other member has been heard since the node's start.
+    pub pending_core_ms: String,
+    /// The job had run without asking, or after its hold had ended.
+    pub unasked: bool,
+    /// Sent to other members.
+    pub sent_core_ms: String,
+}
+
+/// `fairmesh.quotes/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotesBody {
+    /// The cheapest first; those that could not run it last.
+    pub quotes: Vec<QuoteBody>,
+}
+
+/// What a job would cost at one site.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuoteBody {
+    /// The site.
+    pub site: String,
+    /// Its name in a charter.
+    pub name: Option<String>,
+    /// At the usual price, if it runs as long as it asks to.
+    pub charge_core_ms: Option<String>,
+    /// The site's price.
+    pub price: String,
+    /// Why there is no charge.
+    pub why_not: Option<String>,
+}
+
+/// `fairmesh.quota/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaBody {
+    /// The accounts with credit of their own.
+    pub accounts: Vec<QuotaAccountBody>,
+}
+
+/// The credit of one account.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaAccountBody {
+    /// The VO.
+    pub vo: String,
+    /// Its name.
+    pub vo_name: Option<String>,
+    /// The account.
+    pub path: String,
+    /// What happens to jobs beyond it: `strict`, `soft` or `advisory`.
+    pub mode: String,
+    /// What became of it, as this site knows it.
+    #[serde(flatten)]
+    pub totals: QuotaTotalsBody,
+    /// Members that are to be heard before this site spends anything after its start.
+    pub unheard: Vec<String>,
+    /// By slice, those that end first first.
+    pub slices: Vec<QuotaSliceBody>,
+}
+
+/// What became of one slice.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaSliceBody {
+    /// Of which allocation.
+    pub allocation: String,
+    /// Its place in it, from 0.
+    pub slice: u32,
+    /// From when it can be spent.
+    pub start_ms: u64,
+    /// Before when.
+    pub end_ms: u64,
+    /// What became of it.
+    #[serde(flatten)]
+    pub totals: QuotaTotalsBody,
+}
+
+/// Core-milliseconds: granted = used + held + spendable (to come, perished) + on the way.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct QuotaTotalsBody {
+    /// By the authority.
+    pub granted_core_ms: String,
+    /// Charged.
+    pub used_core_ms: String,
+    /// For jobs.
+    pub held_core_ms: String,
+    /// Left at all sites, of slices that live.
+    pub spendable_core_ms: String,
+    /// Of that, at this site.
+    pub here_core_ms: String,
+    /// Of slices that have not begun.
+    pub to_come_core_ms: String,
+    /// Left when its slice ended.
+    pub perished_core_ms: String,
+    /// Sent from site to site, and not taken yet.
+    pub on_the_way_core_ms: String,
+    /// Charged beyond all this.
+    pub overdraft_core_ms: String,
+}

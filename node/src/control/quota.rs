@@ -1,0 +1,348 @@
+//! `POST /v1/quota/hold`, `commit`, `release` and `drain`; `POST /v1/quota/quote`; and `GET /v1/quota[?vo=][&path=]`: what a
+//! batch system asks about a job's quota, what a job would cost, and what is left of an account's credit.
+//!
+//! Invariant: what the answer says is held, charged or free is durable; a call that is repeated gets the same
+//! answer. Only writers hold and charge: whoever reads sees sums, and no single job.
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use fairmesh_model::{
+    AccountPath, CoreMillis, JobKey, Now, Origin, Placement, SiteId, UsageRecord, VoId, WallTime,
+};
+use fairmesh_site::rights::{Decider, Part, Totals};
+use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, Site};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::State;
+use super::answer::{
+    HoldBody, QuotaAccountBody, QuotaBody, QuotaPartBody, QuotaSliceBody, QuoteBody, QuotesBody,
+    SettledBody,
+};
+use super::error::ApiError;
+use super::extract::{Params, parse_path, whole};
+use super::rests_on::{answer, rests_on, site_name};
+use super::text::clean;
+use super::usage::find_vos;
+
+/// Largest call: one job.
+const CALL_BYTES_MAX: usize = 64 << 10;
+
+/// Longest run that can be asked for: as of a record.
+const WALL_S_MAX: u64 = 10 * 366 * 86_400;
+
+/// A job that asks.
+#[derive(Debug, Deserialize)]
+struct Asking {
+    #[serde(flatten)]
+    key: JobKey,
+    #[serde(flatten)]
+    origin: Origin,
+    cores: u32,
+    #[serde(default)]
+    gpus: u32,
+    #[serde(default)]
+    mem_mib: u64,
+    #[serde(flatten)]
+    placement: Placement,
+    /// How long it may run.
+    wall_s: u64,
+    /// The account whose credit it is to spend.
+    credit: Option<AccountPath>,
+    /// Whether the caller can wait a moment for rights of other members.
+    #[serde(default = "yes")]
+    wait: bool,
+    /// Whether the owner exempts it.
+    #[serde(default)]
+    exempt: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Asking {
+    /// As a record of the job, had it run as long as it may up to now.
+    fn record(&self, now: WallTime) -> Result<UsageRecord, ApiError> {
+        if self.wall_s == 0 || self.wall_s > WALL_S_MAX {
+            let error = format!(
+                "wall_s is {}, and a job runs for 1 s to ten years",
+                self.wall_s
+            );
+            return Err(ApiError::bad_request(error));
+        }
+        Ok(UsageRecord {
+            key: self.key.clone(),
+            origin: self.origin.clone(),
+            start: WallTime(now.0.saturating_sub(self.wall_s * 1_000)),
+            end: now,
+            cores: self.cores,
+            gpus: self.gpus,
+            mem_mib: self.mem_mib,
+            placement: self.placement.clone(),
+            running: false,
+        })
+    }
+}
+
+/// A job that has ended, by hand.
+#[derive(Debug, Deserialize)]
+struct Committing {
+    #[serde(flatten)]
+    key: JobKey,
+    /// What it is charged, core-milliseconds.
+    charge_core_ms: u64,
+}
+
+pub(super) async fn hold(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let asking: Asking = read(&shared, body).await?;
+    let now = shared.node().ask(|_, now| now.wall).await?;
+    let call = HoldCall {
+        record: asking.record(now)?,
+        account: asking.credit,
+        owner: None,
+        is_exempt: asking.exempt,
+        may_wait: asking.wait,
+    };
+    let held = called(&shared, QuotaCall::Hold(Box::new(call))).await?;
+    let QuotaAnswer::Held { vo, answer: held } = held else {
+        unreachable!("a hold is answered by a hold")
+    };
+    let body = HoldBody {
+        verdict: word(&held.verdict),
+        runs: held.verdict.runs(),
+        by: held.by.map(decider),
+        vo: vo.map(|vo| vo.to_string()),
+        account: held.account.map(|account| clean(account.as_str())),
+        held_core_ms: total(&held.parts).0.to_string(),
+        parts: held.parts.iter().map(part_body).collect(),
+        short_core_ms: held.short.0.to_string(),
+        price: held.price.to_string(),
+        message: held.message.as_deref().map(clean),
+    };
+    Ok(answer("hold", shared.node().ask(rests_on).await?, body))
+}
+
+pub(super) async fn commit(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let Committing {
+        key,
+        charge_core_ms,
+    } = read(&shared, body).await?;
+    let charge = CoreMillis(charge_core_ms);
+    settled(&shared, QuotaCall::Commit { job: key, charge }).await
+}
+
+pub(super) async fn release(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let job: JobKey = read(&shared, body).await?;
+    settled(&shared, QuotaCall::Release { job }).await
+}
+
+pub(super) async fn drain(
+    axum::extract::State(shared): State,
+) -> Result<impl IntoResponse, ApiError> {
+    settled(&shared, QuotaCall::Drain).await
+}
+
+async fn settled(
+    shared: &super::Shared,
+    call: QuotaCall,
+) -> Result<impl IntoResponse + use<>, ApiError> {
+    let mut body = SettledBody::default();
+    match called(shared, call).await? {
+        QuotaAnswer::Committed(committed) => {
+            body.used_core_ms = total(&committed.used).0.to_string();
+            body.overdraft_core_ms = committed.overdraft.0.to_string();
+            body.pending_core_ms = committed.pending.0.to_string();
+            body.unasked = committed.is_unasked;
+        }
+        QuotaAnswer::Drained(gone) => body.sent_core_ms = gone.0.to_string(),
+        QuotaAnswer::Released | QuotaAnswer::Held { .. } => {}
+    }
+    Ok(answer("settled", shared.node().ask(rests_on).await?, body))
+}
+
+async fn called(shared: &super::Shared, call: QuotaCall) -> Result<QuotaAnswer, ApiError> {
+    let reply = shared.node().quota(call).await?;
+    reply.map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why))
+}
+
+async fn read<T: DeserializeOwned>(shared: &super::Shared, body: Body) -> Result<T, ApiError> {
+    let bytes = whole(body, CALL_BYTES_MAX, shared.options.limits.body_idle_max).await?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        ApiError::bad_request(format!("no call: {error}")).hint(
+            "one JSON object: cluster, job, instance; of a hold user, account, cores, wall_s, too",
+        )
+    })
+}
+
+pub(super) async fn quote(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let asking: Asking = read(&shared, body).await?;
+    let (rests_on, quotes) = shared
+        .node()
+        .ask(move |site, now| {
+            let record = asking.record(now.wall);
+            let quotes = record.map(|record| quotes(site, now, &record));
+            (rests_on(site, now), quotes)
+        })
+        .await?;
+    Ok(answer("quotes", rests_on, QuotesBody { quotes: quotes? }))
+}
+
+/// What the job would cost at each site that says what its machines cost, the cheapest first; those that
+/// could not run it last.
+fn quotes(site: &Site, now: Now, record: &UsageRecord) -> Vec<QuoteBody> {
+    let vo = site.view().account(&record.origin).and_then(|of| of.vo);
+    let others = vo.into_iter().flat_map(|vo| site.descriptions(vo));
+    let others: Vec<SiteId> = others
+        .map(|(id, _)| id)
+        .filter(|id| *id != site.id())
+        .collect();
+    let mut quotes: Vec<(u64, QuoteBody)> = [site.id()]
+        .into_iter()
+        .chain(others)
+        .map(|id| {
+            let charge = site.quote(now, record, id);
+            let body = QuoteBody {
+                site: id.to_string(),
+                name: site_name(site, id),
+                charge_core_ms: charge.as_ref().ok().map(|charge| charge.0.to_string()),
+                price: "1".to_owned(),
+                why_not: charge.as_ref().err().map(|why| clean(why)),
+            };
+            (charge.map_or(u64::MAX, |charge| charge.0), body)
+        })
+        .collect();
+    quotes.sort_by(|(a, of_a), (b, of_b)| (a, &of_a.site).cmp(&(b, &of_b.site)));
+    quotes.into_iter().map(|(_, body)| body).collect()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    vo: Option<String>,
+    path: Option<String>,
+}
+
+pub(super) async fn get(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let (rests_on, accounts) = shared
+        .node()
+        .ask(move |site, now| (rests_on(site, now), accounts(site, now, &query)))
+        .await?;
+    let accounts = accounts?;
+    Ok(answer("quota", rests_on, QuotaBody { accounts }))
+}
+
+/// The accounts with credit of their own; those at, above and below a path if one is given.
+fn accounts(site: &Site, now: Now, query: &Query) -> Result<Vec<QuotaAccountBody>, ApiError> {
+    let status = site.vo_status(now);
+    let vos: Vec<VoId> = match &query.vo {
+        Some(wanted) => find_vos(site, now, wanted)?,
+        None => status.iter().map(|of| of.vo).collect(),
+    };
+    // As the message to a user names it, too.
+    let wanted = query
+        .path
+        .as_deref()
+        .map(|path| match path.strip_prefix('/') {
+            Some(_) => parse_path(path),
+            None => parse_path(&format!("/{path}")),
+        });
+    let wanted = wanted.transpose()?;
+    let is_wanted = |path: &AccountPath| {
+        wanted
+            .as_ref()
+            .is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))
+    };
+    let mut found = Vec::new();
+    for vo in vos {
+        let name = status.iter().find(|of| of.vo == vo);
+        let name = name.and_then(|of| of.name.as_deref()).map(clean);
+        let Some(ledger) = site.ledger(vo) else {
+            continue;
+        };
+        for path in ledger.grants().paths().filter(|path| is_wanted(path)) {
+            let unheard = ledger
+                .unheard()
+                .map(|id| site_name(site, id).unwrap_or_else(|| id.to_string()));
+            let slices = ledger.grants().slices_of(path).into_iter();
+            let slices = slices.map(|(id, slice)| QuotaSliceBody {
+                allocation: id.allocation.to_string(),
+                slice: id.index,
+                start_ms: slice.start.0,
+                end_ms: slice.end.0,
+                totals: totals_body(&ledger.slice_totals(id, now.wall)),
+            });
+            found.push(QuotaAccountBody {
+                vo: vo.to_string(),
+                vo_name: name.clone(),
+                path: clean(path.as_str()),
+                mode: ledger
+                    .grants()
+                    .terms(path, now.wall)
+                    .map_or_else(String::new, |(_, terms)| {
+                        word(&terms.mode.unwrap_or_default())
+                    }),
+                totals: totals_body(&ledger.account_totals(path, now.wall)),
+                unheard: unheard.collect(),
+                slices: slices.collect(),
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn totals_body(totals: &Totals) -> super::answer::QuotaTotalsBody {
+    super::answer::QuotaTotalsBody {
+        granted_core_ms: totals.granted.to_string(),
+        used_core_ms: totals.used.to_string(),
+        held_core_ms: totals.held.to_string(),
+        spendable_core_ms: totals.spendable.to_string(),
+        here_core_ms: totals.here.to_string(),
+        to_come_core_ms: totals.to_come.to_string(),
+        perished_core_ms: totals.perished.to_string(),
+        on_the_way_core_ms: totals.on_the_way.to_string(),
+        overdraft_core_ms: totals.overdraft.to_string(),
+    }
+}
+
+fn part_body(part: &Part) -> QuotaPartBody {
+    QuotaPartBody {
+        allocation: part.slice.allocation.to_string(),
+        slice: part.slice.index,
+        core_ms: part.amount.0.to_string(),
+    }
+}
+
+fn total(parts: &[Part]) -> CoreMillis {
+    parts.iter().map(|part| part.amount).sum()
+}
+
+fn decider(by: Decider) -> String {
+    match by {
+        Decider::Owner => "owner".to_owned(),
+        Decider::Allocation(id) => format!("allocation {id}"),
+        Decider::Vo => "vo".to_owned(),
+    }
+}
+
+/// The word of a value that is written as one.
+fn word(value: &impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}

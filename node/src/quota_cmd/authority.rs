@@ -1,0 +1,248 @@
+//! `fairmesh quota grant`, `revoke` and `plan`: an authority's side.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed};
+use fairmesh_site::rights::fit::{Capacity, imbalance};
+
+use crate::ask::{self, AskArgs, unless_refused};
+use crate::control::answer::{Answer, DocumentsBody};
+use crate::init::load_key;
+use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
+use crate::policy_cmd::{Draft, PolicyDocument, now, sign_draft};
+
+const WEEK: Millis = Millis(7 * 86_400_000);
+
+/// Weeks that a plan looks ahead at most: two years.
+const WEEKS_MAX: u64 = 105;
+
+/// Options of `grant`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct GrantArgs {
+    /// A draft of an allocation (TOML), which is signed beside it, or a signed one
+    #[arg(value_name = "DRAFT.toml|DOC.cbor")]
+    pub file: PathBuf,
+    /// A file with a secret key; repeat it for several
+    #[arg(long = "key", value_name = "FILE")]
+    pub keys: Vec<PathBuf>,
+    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+/// Options of `revoke`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RevokeArgs {
+    /// Its id or the beginning of it, or its account where that has one allocation
+    #[arg(value_name = "ALLOCATION|PATH")]
+    pub which: String,
+    /// A file with a secret key; repeat it for several
+    #[arg(long = "key", value_name = "FILE", required = true)]
+    pub keys: Vec<PathBuf>,
+    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+/// Options of `plan`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PlanArgs {
+    /// Drafts of allocations, or signed ones: all that is to be spent in the VO
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// The VO's charter: how many cores its members have
+    #[arg(long, value_name = "CHARTER.cbor")]
+    pub charter: PathBuf,
+    /// The part of the cores that jobs can keep busy, percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 90,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub utilisation: u32,
+    /// The form of the answer.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+pub(super) async fn grant(args: &GrantArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let signed = sign_draft(&args.file, &args.keys, out)?;
+    let document = PolicyDocument::read(&signed)?;
+    let PolicyDocument::Allocation(allocation) = &document else {
+        bail!(
+            "{} is no allocation: {}",
+            args.file.display(),
+            document.name()
+        );
+    };
+    publish(args.socket.as_ref(), allocation, out).await
+}
+
+pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let ask = AskArgs {
+        socket: args.socket.clone(),
+        ..AskArgs::default()
+    };
+    let control = ask.control();
+    let asked = control.get::<Answer<DocumentsBody>>("/v1/documents", &[]);
+    let Some((answer, _)) = unless_refused(asked.await.map_err(Into::into))? else {
+        return Ok(Exit::Failure);
+    };
+    let documents = answer.body.documents.iter();
+    let bytes = documents.filter_map(|of| unhex(&of.bytes));
+    let all: Vec<Signed<Allocation>> = bytes.filter_map(|of| Signed::parse(&of).ok()).collect();
+    let last = match find(&all, &args.which)? {
+        Some(found) => found,
+        None => {
+            eprintln!("the node knows no allocation {}", args.which);
+            return Ok(Exit::Failure);
+        }
+    };
+    let mut next = last.claimed().clone();
+    let now = now();
+    next.id = next.id.or_else(|| Some(last.hash().into()));
+    next.version = next
+        .version
+        .checked_add(1)
+        .context("there is no higher version")?;
+    next.issued = now;
+    next.expires = next.expires.max(now.after(Millis(1)));
+    for slice in &mut next.slices {
+        // One that has not begun ends as it begins.
+        slice.end = slice.end.min(now.max(slice.start.after(Millis(1))));
+    }
+    let keys = args.keys.iter().map(|file| load_key(file));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let signed = Signed::sign(next, &keys.iter().collect::<Vec<_>>())?;
+    publish(args.socket.as_ref(), &signed, out).await
+}
+
+async fn publish(
+    socket: Option<&PathBuf>,
+    allocation: &Signed<Allocation>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let control = ask::control(socket);
+    let published = ask::documents::publish(&control, allocation.bytes().to_vec());
+    let Some(said) = unless_refused(published.await)? else {
+        return Ok(Exit::Failure);
+    };
+    let body = allocation.claimed();
+    let id = body.id.unwrap_or_else(|| allocation.hash().into());
+    writeln!(out, "{said}\nallocation {id} of {}", body.path)?;
+    Ok(Exit::Success)
+}
+
+/// The newest version of the allocation that is meant.
+fn find<'a>(
+    all: &'a [Signed<Allocation>],
+    which: &str,
+) -> anyhow::Result<Option<&'a Signed<Allocation>>> {
+    let id = |of: &Signed<Allocation>| of.claimed().id.unwrap_or_else(|| of.hash().into());
+    let path = AccountPath::parse(which).ok();
+    let is_meant = |of: &&Signed<Allocation>| {
+        Some(&of.claimed().path) == path.as_ref() || id(of).to_string().starts_with(which)
+    };
+    let mut found: Vec<_> = all.iter().filter(is_meant).collect();
+    found.sort_by_key(|of| (id(of), of.claimed().version));
+    if found.first().map(|of| id(of)) != found.last().map(|of| id(of)) {
+        let mut ids: Vec<String> = found.iter().map(|of| id(of).to_string()).collect();
+        ids.dedup();
+        bail!(
+            "several allocations are meant, name one by its id: {}",
+            ids.join(", ")
+        );
+    }
+    Ok(found.pop())
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(digit).collect()
+}
+
+pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let PolicyDocument::Charter(charter) = PolicyDocument::read(&args.charter)? else {
+        bail!("{} is no charter", args.charter.display());
+    };
+    let allocations = args.files.iter().map(|file| read(file));
+    let allocations = allocations.collect::<anyhow::Result<Vec<_>>>()?;
+    let capacity = capacity(charter.claimed(), args.utilisation);
+    let slices = allocations.iter().flat_map(|of| &of.slices);
+    let slices: Vec<_> = slices.map(|slice| (slice.amount.0, *slice)).collect();
+    let from = slices.iter().map(|(_, slice)| slice.start).min();
+    let until = slices.iter().map(|(_, slice)| slice.end).max();
+    let (from, until) = from.zip(until).context("there is no slice")?;
+    let mut table = Table::new(&[("From", Align::Left), ("Imbalance", Align::Right)]);
+    let mut worst = 0;
+    for week in 0..WEEKS_MAX {
+        let at = from.after(Millis(WEEK.0 * week));
+        if at >= until {
+            break;
+        }
+        // As if nothing were spent before: what has perished by then is gone.
+        let value = imbalance(slices.iter().copied(), capacity, at, until);
+        worst = worst.max(value);
+        table.row([timestamp(at), decimal(value)]);
+    }
+    table.write(out, &args.output)?;
+    if worst > 1_000_000 {
+        eprintln!(
+            "note: above 1 not everybody can have what he was granted, if nobody spends anything before; more \
+             slices take back sooner what can no longer be run"
+        );
+    }
+    Ok(
+        match imbalance(slices.iter().copied(), capacity, from, until) > 1_000_000 {
+            true => Exit::Failure,
+            false => Exit::Success,
+        },
+    )
+}
+
+fn read(file: &Path) -> anyhow::Result<Allocation> {
+    let name = file.display().to_string();
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
+    if let Ok(text) = std::str::from_utf8(&bytes) {
+        return match Draft::parse(text, &name)? {
+            Draft::Allocation(allocation) => Ok(*allocation),
+            _ => bail!("{name} is no allocation"),
+        };
+    }
+    match PolicyDocument::read(file)? {
+        PolicyDocument::Allocation(allocation) => Ok(allocation.claimed().clone()),
+        other => bail!("{name} is no allocation: {}", other.name()),
+    }
+}
+
+fn capacity(charter: &Charter, utilisation: u32) -> Capacity {
+    Capacity {
+        cores: charter
+            .sites
+            .iter()
+            .map(|member| u64::from(member.cores))
+            .sum(),
+        utilisation: Share::from_percent(utilisation).unwrap_or(Share::WHOLE),
+    }
+}
+
+fn decimal(millionths: u64) -> String {
+    // Rounded up, so that what is above 1 is not shown as 1.
+    let cents = millionths.div_ceil(10_000);
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imbalances_are_rounded_up() {
+        assert_eq!(
+            [0, 1_000_000, 1_000_001, 2_345_000].map(decimal),
+            ["0.00", "1.00", "1.01", "2.35"]
+        );
+        assert_eq!(unhex("00ff"), Some(vec![0, 255]));
+        assert_eq!(unhex("0g"), None);
+        assert_eq!(unhex("000"), None);
+    }
+}

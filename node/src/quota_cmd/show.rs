@@ -1,0 +1,121 @@
+//! `fairmesh quota show`: what is left of accounts' credit.
+
+use std::io::Write;
+
+use fairmesh_model::WallTime;
+
+use crate::ask::{AskArgs, core_hours, heading, name_or_id, unless_refused};
+use crate::control::answer::{QuotaAccountBody, QuotaBody, QuotaTotalsBody};
+use crate::control::clean;
+use crate::output::{Align, Exit, Table, timestamp};
+
+/// Options of `show`.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ShowArgs {
+    /// Whom to ask, and how.
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Only accounts at, above or below this one
+    pub path: Option<String>,
+    /// Only of this VO: its name or id
+    #[arg(long)]
+    pub vo: Option<String>,
+    /// Each slice by itself
+    #[arg(long)]
+    pub slices: bool,
+}
+
+pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let parameters = [("vo", args.vo.as_deref()), ("path", args.path.as_deref())];
+    let asked = args.ask.get::<QuotaBody>("/v1/quota", &parameters, out);
+    let Some((answer, done)) = unless_refused(asked.await)? else {
+        return Ok(Exit::Failure);
+    };
+    let found = match answer.body.accounts.is_empty() {
+        true => Exit::Failure,
+        false => Exit::Success,
+    };
+    if done {
+        return Ok(found);
+    }
+    if answer.body.accounts.is_empty() {
+        eprintln!("no allocation: nobody's use is bounded");
+        return Ok(found);
+    }
+    let mut columns = vec![
+        ("VO", Align::Left),
+        ("Account", Align::Left),
+        ("Mode", Align::Left),
+    ];
+    if args.slices {
+        columns.extend([("From", Align::Left), ("Until", Align::Left)]);
+    }
+    columns.extend(
+        [
+            "Granted",
+            "Used",
+            "Held",
+            "Left",
+            "Here",
+            "OnTheWay",
+            "ToCome",
+            "Perished",
+            "Overdraft",
+        ]
+        .map(|name| (name, Align::Right)),
+    );
+    let mut table = Table::new(&columns).with_heading(heading(&answer.rests_on));
+    for account in &answer.body.accounts {
+        rows(account, args.slices)
+            .into_iter()
+            .for_each(|row| table.row(row));
+    }
+    table.write(out, &args.ask.output)?;
+    for account in answer
+        .body
+        .accounts
+        .iter()
+        .filter(|of| !of.unheard.is_empty())
+    {
+        let unheard: Vec<String> = account.unheard.iter().map(|name| clean(name)).collect();
+        eprintln!(
+            "{}: this site has just started, and spends nothing until these have been heard: {}",
+            clean(&account.path),
+            unheard.join(", ")
+        );
+    }
+    Ok(found)
+}
+
+fn rows(account: &QuotaAccountBody, by_slice: bool) -> Vec<Vec<String>> {
+    let named = || {
+        vec![
+            name_or_id(account.vo_name.as_deref(), &account.vo),
+            clean(&account.path),
+            clean(&account.mode),
+        ]
+    };
+    if !by_slice {
+        return vec![[named(), amounts(&account.totals)].concat()];
+    }
+    let slices = account.slices.iter().map(|slice| {
+        let times = [slice.start_ms, slice.end_ms].map(|at| timestamp(WallTime(at)));
+        [named(), times.into(), amounts(&slice.totals)].concat()
+    });
+    slices.collect()
+}
+
+fn amounts(totals: &QuotaTotalsBody) -> Vec<String> {
+    let amounts = [
+        &totals.granted_core_ms,
+        &totals.used_core_ms,
+        &totals.held_core_ms,
+        &totals.spendable_core_ms,
+        &totals.here_core_ms,
+        &totals.on_the_way_core_ms,
+        &totals.to_come_core_ms,
+        &totals.perished_core_ms,
+        &totals.overdraft_core_ms,
+    ];
+    amounts.map(|amount| core_hours(amount)).to_vec()
+}
