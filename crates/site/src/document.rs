@@ -21,6 +21,12 @@ pub(crate) enum DocumentRefused {
     /// It is no document of this VO.
     #[error("it belongs to no VO that this site takes part in")]
     Foreign,
+    /// Nobody would get it from here.
+    #[error(
+        "this site only reads that VO's policies, and its charter lists none of the site's VOs among its readers: \
+         hand it in at a member of that VO"
+    )]
+    Unread,
     /// Not in force, or not yet. The message says whose fault it is.
     #[error(transparent)]
     Policy(#[from] PolicyError),

@@ -37,6 +37,9 @@ impl Site {
         let brings = |vo: &VoId, document: &Document| self.brings(*vo, document.vo());
         let document = document.filter(|document| self.vos.keys().any(|vo| brings(vo, document)));
         let adopted = document.map(|document| {
+            if self.keeps_to_itself(&document) {
+                return Err(DocumentRefused::Unread);
+            }
             let is_new = self.adopt(now, &document)?;
             Ok((is_new, document))
         });

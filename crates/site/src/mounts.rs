@@ -72,6 +72,21 @@ impl Site {
         vo == of || held.is_some_and(|held| held.policies.mounted().contains(&of))
     }
 
+    /// Whether a document that is handed in here would go nowhere: the site only reads the policies of its VO, whose
+    /// charter lets none of those that mount them have it.
+    pub(crate) fn keeps_to_itself(&self, document: &Document) -> bool {
+        let Some(read) = self.read.get(&document.vo()) else {
+            return false;
+        };
+        let said = match document {
+            Document::Charter(charter) => Some(&charter.claimed().readers),
+            Document::Policy(_) | Document::Allocation(_) => None,
+        };
+        let held = read.charter().map(|charter| &charter.body().readers);
+        let mut readers = said.into_iter().chain(held).flatten();
+        !readers.any(|reader| self.brings(*reader, document.vo()))
+    }
+
     /// Takes part from now on in a VO whose policies were only read: they are known already.
     pub(crate) fn join_read(&mut self, vo: VoId, held: &mut Vo) {
         let read = self.read.remove(&vo);

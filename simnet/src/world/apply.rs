@@ -6,7 +6,7 @@
 //! Deliberately not here: feeds of load. A world has none; who drives it takes `pause_load` and
 //! `resume_load` for himself, and asks again what a node did not acknowledge.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{Charter, DocumentError, Factor, PriceList, RunningJob, ShareEntry, WallTime};
@@ -179,8 +179,7 @@ impl World {
     fn sign(&mut self, action: &Action) -> Result<(), String> {
         let vo = self.vo_named(action.vo().expect("documents are of a VO"))?;
         let issued = self.true_wall();
-        let first = &self.vos[vo].spec.members;
-        let cores = first.first().map_or(1, |(_, cores)| *cores);
+        let first: BTreeMap<usize, u32> = self.vos[vo].spec.members.iter().copied().collect();
         let readers = self.vos[vo].spec.readers.clone();
         let mut charter = |change: &dyn Fn(&mut Charter)| {
             self.vos[vo].next_charter(|charter| {
@@ -203,7 +202,10 @@ impl World {
                 charter.sites.retain(|member| !is_gone(member.site));
             }),
             Action::Admit { sites, .. } => charter(&|charter| {
-                let admitted = sites.iter().map(|site| Vo::member(*site, cores));
+                // A member that lies is not declared more than it was.
+                let cores = |site| first.get(site).or(first.values().next()).copied();
+                let admitted = sites.iter();
+                let admitted = admitted.map(|site| Vo::member(*site, cores(site).unwrap_or(1)));
                 charter.sites.extend(admitted);
             }),
             Action::Policy { shares, usage, .. } => self.vos[vo].next_policy(|policy| {

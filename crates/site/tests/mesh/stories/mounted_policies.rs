@@ -107,6 +107,7 @@ fn readers_hold_the_policy_and_nothing_else_through_restarts() {
     assert_eq!(divided(&mesh, 1), Some(inner));
 }
 
+/// The end of it was found by seed 2001526: a reader-only site acknowledged a charter that nobody could get from it.
 #[test]
 fn whoever_is_no_reader_is_shown_nothing_until_it_is_and_lets_go_when_it_is_no_more() {
     let (mut mesh, mut charter) = found(false);
@@ -138,6 +139,11 @@ fn whoever_is_no_reader_is_shown_nothing_until_it_is_and_lets_go_when_it_is_no_m
         assert!(read.all(|(_, bytes)| bytes != secret), "{node}");
     }
     assert_eq!(views(&mesh), 1);
+    // Nobody would get it from a site that is no reader any more.
+    let next = sign_charter(next_charter(&charter));
+    let refused = mesh.publish(1, next.bytes());
+    assert!(refused.is_err_and(|why| why.contains("at a member of that VO")));
+    assert!(mesh.publish(0, next.bytes()).is_ok());
 }
 
 #[test]
