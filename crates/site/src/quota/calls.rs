@@ -13,6 +13,7 @@ use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, Verdict, price};
 use crate::charge::rate;
 use crate::event::{Effect, Reply, Ticket};
 use crate::identity::Account;
+use crate::quota::Quota;
 use crate::report::Reporting;
 use crate::site::Site;
 
@@ -266,9 +267,8 @@ impl Site {
     }
 
     fn take_commit(&mut self, now: Now, job: &JobKey, charge: CoreMillis) -> QuotaReply {
-        let vo = self.vo_of_hold(job).ok_or_else(|| unknown(job))?;
-        let ledger = &self.vos[&vo].quota.ledger;
-        let account = ledger.mark(job).map(|mark| mark.account.clone());
+        let (vo, quota) = self.quota_of_hold(job).ok_or_else(|| unknown(job))?;
+        let account = quota.ledger.mark(job).map(|mark| mark.account.clone());
         let account = account.ok_or_else(|| unknown(job))?;
         let committed = self.commit(now, vo, job, charge, &account);
         self.keep_quota(vo);
@@ -277,8 +277,7 @@ impl Site {
     }
 
     fn take_release(&mut self, job: &JobKey) -> QuotaReply {
-        let vo = self.vo_of_hold(job).ok_or_else(|| unknown(job))?;
-        let quota = &mut self.vos.get_mut(&vo).expect("it knows the job").quota;
+        let (vo, quota) = self.quota_of_hold(job).ok_or_else(|| unknown(job))?;
         quota.ledger.release(job);
         quota.has_news = true;
         self.keep_quota(vo);
@@ -320,7 +319,8 @@ impl Site {
     /// Charges the quotas of jobs that a report says have ended, in the same change of the store.
     pub(crate) fn commit_ended(&mut self, now: Now, report: &mut Reporting) {
         for ended in std::mem::take(&mut report.ended) {
-            let vo = self.vo_of_hold(&ended.job).or(ended.account.vo);
+            let held = self.quota_of_hold(&ended.job).map(|(vo, _)| vo);
+            let vo = held.or(ended.account.vo);
             let Some(vo) = vo.filter(|_| !mutated!(EndedUncommitted)) else {
                 continue;
             };
@@ -340,15 +340,10 @@ impl Site {
         charge: u64,
         report: &mut Reporting,
     ) {
-        let Some(vo) = self.vo_of_hold(job) else {
+        let Some((vo, quota)) = self.quota_of_hold(job) else {
             return;
         };
-        let ledger = &mut self
-            .vos
-            .get_mut(&vo)
-            .expect("it knows the job")
-            .quota
-            .ledger;
+        let ledger = &mut quota.ledger;
         let at = ledger.mark(job).map_or(Factor::ONE, |mark| mark.price);
         // While its counters are not to be trusted the charge stays: too much is charged then, never too little.
         ledger.correct(now.wall, job, price::charge(CoreMillis(charge), at));
@@ -357,15 +352,10 @@ impl Site {
 
     /// A job is listed as running: its hold does not expire.
     pub(crate) fn renew_hold(&mut self, now: Now, job: &JobKey) {
-        let Some(vo) = self.vo_of_hold(job) else {
+        let Some((vo, quota)) = self.quota_of_hold(job) else {
             return;
         };
-        let ledger = &mut self
-            .vos
-            .get_mut(&vo)
-            .expect("it knows the job")
-            .quota
-            .ledger;
+        let ledger = &mut quota.ledger;
         let soon = now.wall.after(Millis(RENEWED_FOR.0 / 2));
         if ledger.mark(job).is_some_and(|mark| mark.until < soon) {
             ledger.renew(job, now.wall.after(RENEWED_FOR));
@@ -407,11 +397,10 @@ impl Site {
         held.is_some_and(|held| held.quota.is_on())
     }
 
-    /// The VO whose rights a job holds, or was charged to.
-    fn vo_of_hold(&self, job: &JobKey) -> Option<VoId> {
-        let knows = |vo: &crate::vo::Vo| vo.quota.ledger.mark(job).is_some();
-        let held = self.vos.iter().find(|(_, vo)| knows(vo));
-        held.map(|(vo, _)| *vo)
+    /// The VO whose rights a job holds, or was charged to, and its quotas.
+    fn quota_of_hold(&mut self, job: &JobKey) -> Option<(VoId, &mut Quota)> {
+        let mut quotas = self.vos.iter_mut().map(|(vo, held)| (*vo, &mut held.quota));
+        quotas.find(|(_, quota)| quota.ledger.mark(job).is_some())
     }
 }
 
