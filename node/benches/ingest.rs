@@ -126,6 +126,7 @@ async fn node(folder: &tempfile::TempDir, clock: Arc<SystemClock>) -> NodeHandle
             vos: BTreeMap::new(),
             identity: IdentityMap::new(vec![rule]),
             introducers: BTreeSet::new(),
+            advert: None,
             local_history: HistoryRule::default(),
             local_window: WindowLength::HOUR,
             charging: fairmesh_site::Charging::default(),

@@ -95,7 +95,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Audit(args) => ask::correct::audit(&args, &mut out).await,
         Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
         Command::Emulate(args) => emulate::run(&args, &mut out),
-        Command::Place(args) => place::run(&args, &mut out),
+        Command::Place(args) => place::run(&args, &mut out).await,
         Command::Queue(args) => tokio::task::block_in_place(|| queue::run(&args, &mut out)),
         Command::Sla(args) => sla::run(&args, &mut out),
         Command::Quota(args) => quota_cmd::run(&args, &mut out).await,

@@ -496,6 +496,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
         identity: IdentityMap::new(rules),
         introducers,
+        advert: None,
         local_history: owner.local_history,
         local_window: owner.local_window,
         charging: owner.charging.clone(),

@@ -17,7 +17,7 @@ use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options,
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 40] = [
+pub const DECODERS: [(&str, Decoder); 41] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
@@ -34,6 +34,7 @@ pub const DECODERS: [(&str, Decoder); 40] = [
     ("description", |bytes| {
         fairmesh_site::Description::from_bytes(bytes).is_some()
     }),
+    ("advert", |bytes| fairmesh_site::read_advert(bytes).is_ok()),
     ("gossip_push", |bytes| Push::from_bytes(bytes).is_ok()),
     ("gossip_delta", heads::delta),
     ("gossip_request", |bytes| Request::from_bytes(bytes).is_ok()),

@@ -31,7 +31,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quota", &["model"]),
     (
         "site",
-        &["quota", "gossip", "usage", "policy", "fairshare", "model"],
+        &[
+            "quota",
+            "broker",
+            "gossip",
+            "usage",
+            "policy",
+            "fairshare",
+            "model",
+        ],
     ),
     ("round", &["site", "model"]),
     ("client", &["model"]),

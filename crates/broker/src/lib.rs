@@ -19,12 +19,14 @@ pub mod disk;
 pub mod engine;
 pub mod forward;
 pub mod queue;
+pub mod rank;
 pub mod selector;
 pub mod sla;
 pub mod utility;
 pub mod view;
 
 pub use engine::{Engine, Refusal, Request, Verdict, judge};
+pub use rank::{Known, Ranked, Ranking, rank};
 pub use selector::{Candidate, Chooser, Draw, Selector};
 pub use sla::{Sign, Sla, SlaEntry, SlaError};
 pub use view::{SiteView, Standing};

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::{Factor, Millis, mutant};
+use fairmesh_model::{Factor, MachineClass, Millis, mutant};
 
 /// Most requirements of a job: bounds the work of one placement.
 pub const REQUIREMENTS_MAX: usize = 32;
@@ -51,6 +51,33 @@ pub struct Class {
     pub free: u64,
     /// Jobs that wait for one.
     pub waiting: u64,
+}
+
+impl Class {
+    /// A class of an owner's price list; the properties `os=…` and `arch=…` name its operating system and its
+    /// architecture, and all others are tags.
+    pub fn of(name: &str, class: &MachineClass, free: u64) -> Self {
+        let named = |key: &str| {
+            let mut values = class
+                .properties
+                .iter()
+                .filter_map(|of| of.strip_prefix(key));
+            values.next().unwrap_or_default().to_owned()
+        };
+        Self {
+            name: name.to_owned(),
+            os: named("os="),
+            arch: named("arch="),
+            tags: class.properties.clone(),
+            cpus: class.cpus.into(),
+            mem_mib: class.mem_mib,
+            disk_mib: class.disk_mib,
+            spec: class.spec,
+            count: class.count.into(),
+            free,
+            waiting: 0,
+        }
+    }
 }
 
 /// What an option asks for. Names are equal or not; amounts are at least there; time is at most taken.

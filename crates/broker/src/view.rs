@@ -5,8 +5,10 @@
 //! Deliberately not here: where a view comes from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairmesh_model::{Factor, Millis, PriceList, Share};
+use serde::{Deserialize, Serialize};
 
 use crate::disk::DiskRoom;
 use crate::sla::Sign;
@@ -25,7 +27,7 @@ pub struct SiteView {
     /// What each VO may have there and has. A VO without an entry may have nothing.
     pub vos: BTreeMap<String, Standing>,
     /// Its machine classes and queues; `None`: not known, and every job up to `total` fits.
-    pub prices: Option<PriceList>,
+    pub prices: Option<Arc<PriceList>>,
     /// Disk for the request's VO; `None`: not limited, or not known.
     pub disk: Option<DiskRoom>,
     /// How long its batch system estimates that the request would wait, if it cannot start now.
@@ -38,22 +40,29 @@ pub struct SiteView {
     pub age: Option<Millis>,
 }
 
-/// What one VO may have at a site, and has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What one VO may have at a site, and has. Sites write it in what they say of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Standing {
     /// EA: its part of the site's CPU-time in the epoch, in units of 10⁻⁹. Above the whole where the site has shrunk.
+    #[serde(rename = "u")]
     pub epoch_used: u64,
     /// EP: the part that the SLA grants.
+    #[serde(rename = "e")]
     pub epoch_share: Share,
     /// What the epoch's share is: a target, an upper limit, or a guarantee.
+    #[serde(rename = "g")]
     pub sign: Sign,
     /// BA: CPUs held now.
+    #[serde(rename = "h")]
     pub burst_used: u64,
     /// BP: CPUs that may be held.
+    #[serde(rename = "b")]
     pub burst_limit: u64,
     /// Whether BP does not bind where the site has no use for the CPUs.
+    #[serde(rename = "x")]
     pub extensible: bool,
     /// CPUs that its waiting jobs ask for. Only guarantees look at it.
+    #[serde(rename = "w")]
     pub waiting: u64,
 }
 

@@ -8,6 +8,7 @@ use fairmesh_model::{
 };
 use fairmesh_policy::SitePolicy;
 
+use crate::advert::AdvertRules;
 use crate::identity::{IdentityMap, Pattern};
 
 /// A site's configuration.
@@ -28,6 +29,8 @@ pub struct SiteConfig {
     pub local_window: WindowLength,
     /// What jobs cost here.
     pub charging: Charging,
+    /// What VOs are told of free CPUs; `None` for nothing.
+    pub advert: Option<AdvertRules>,
     /// How often.
     pub timing: Timing,
 }

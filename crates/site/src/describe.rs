@@ -18,7 +18,7 @@ impl Site {
         let charging = &self.config.charging;
         let hosts = charging.hosts.iter();
         let description = Description {
-            prices: (*charging.prices).clone(),
+            prices: charging.prices.clone(),
             hosts: hosts
                 .map(|(hosts, class)| (hosts.text(), class.clone()))
                 .collect(),

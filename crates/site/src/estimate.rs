@@ -71,7 +71,7 @@ impl Site {
         let described = self.vos.get(&vo)?.published.description(site)?;
         let hosts = described.hosts.iter();
         Some(Charging {
-            prices: described.prices.clone().into(),
+            prices: described.prices.clone(),
             hosts: hosts
                 .map(|(hosts, class)| (Pattern::parse(hosts), class.clone()))
                 .collect(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fairmesh_model::{RunningJob, SiteId, UsageRecord, VoId, WallTime};
 
+use crate::advert::{AdvertAnswer, AdvertCall};
 use crate::config::SiteConfig;
 use crate::notice::Notice;
 use crate::quota::{QuotaCall, QuotaReply};
@@ -89,6 +90,13 @@ pub enum Event {
         ticket: Ticket,
         /// What.
         call: QuotaCall,
+    },
+    /// A scheduler says what is free, or a broker wants to know it of others.
+    Advert {
+        /// Who waits.
+        ticket: Ticket,
+        /// What.
+        call: AdvertCall,
     },
     /// Somebody hands in a charter, a share policy or an allocation. A large one is answered once it was read.
     Publish {
@@ -209,6 +217,8 @@ pub enum Reply {
     Reported(Reported),
     /// To a call about a quota.
     Quota(Box<QuotaReply>),
+    /// To a call about adverts.
+    Advert(Box<AdvertAnswer>),
     /// To a document.
     Published(Result<String, String>),
 }

@@ -74,6 +74,7 @@ impl Site {
             let all = self.knows_own_past(vo);
             self.change_own(Some(vo), |own| own.settle_future(vo, latest, window, all));
         }
+        self.bring_advert(now, vo);
         let incarnation = self.own.incarnation();
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let is_first = !held

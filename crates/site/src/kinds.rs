@@ -7,6 +7,7 @@
 //! | description | position | a piece of CBOR: machines and prices | `own` | `published` |
 //! | audit | day and position | a piece of CBOR: what was taken back, by whom and why | `correct` | `audit` |
 //! | rights | slice of an allocation | a row of counters of rights | `quota` | `quota` |
+//! | advert | 0 | a piece of CBOR: CPUs that are free, and what the VO may have of them | `advert` | `published` |
 //!
 //! A kind that is not known here is kept and passed on as it is.
 //!
@@ -14,6 +15,7 @@
 //! answer depends on the part, its head and the VO's window length, which never changes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairmesh_gossip::{Head, Kinds, PART_BYTES_MAX, PartKey};
 use fairmesh_model::{
@@ -21,7 +23,7 @@ use fairmesh_model::{
     mutated,
 };
 use fairmesh_usage::{Slice, check, cut};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Counters of usage.
 pub(crate) const USAGE: u8 = 1;
@@ -34,6 +36,9 @@ pub(crate) const AUDIT: u8 = 4;
 
 /// What the site has, had and sent of its rights to spend.
 pub(crate) const RIGHTS: u8 = 5;
+
+/// What the site says of its free CPUs.
+pub(crate) const ADVERT: u8 = 6;
 
 /// How far behind its head's time of signing a span may begin: more than any tolerance of clocks.
 const AHEAD_MAX: Millis = Millis::from_secs(3_600);
@@ -69,6 +74,7 @@ impl Kinds for SiteKinds {
             DESCRIPTION => Err("bad piece of a description".to_owned()),
             AUDIT => crate::audit::check(key.key(), bytes),
             RIGHTS => crate::quota::check(key.key(), bytes),
+            ADVERT => crate::advert::check(head, key.key(), bytes),
             // A later version's: kept and passed on, as bytes.
             _ => Ok(u32::try_from(bytes.len() / 64 + 1).unwrap_or(u32::MAX)),
         }
@@ -110,11 +116,23 @@ pub(crate) fn running_parts(
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Description {
     /// Machine classes and queue costs.
-    #[serde(rename = "p")]
-    pub prices: PriceList,
+    #[serde(
+        rename = "p",
+        serialize_with = "write_shared",
+        deserialize_with = "read_shared"
+    )]
+    pub prices: Arc<PriceList>,
     /// Which class a machine is of, by its name: the first pattern that holds.
     #[serde(rename = "h", default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<(String, String)>,
+}
+
+fn write_shared<S: Serializer>(prices: &Arc<PriceList>, to: S) -> Result<S::Ok, S::Error> {
+    prices.serialize(to)
+}
+
+fn read_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<PriceList>, D::Error> {
+    PriceList::deserialize(from).map(Arc::new)
 }
 
 impl Description {
@@ -179,14 +197,14 @@ mod tests {
             ..CLASS
         };
         let full = Description {
-            prices: PriceList {
+            prices: Arc::new(PriceList {
                 machines: (0..MACHINE_CLASSES_MAX)
                     .map(|index| (named(index), class()))
                     .collect(),
                 queues: (0..QUEUES_MAX)
                     .map(|index| (named(index), Factor::MAX))
                     .collect(),
-            },
+            }),
             hosts: (0..HOSTS_MAX)
                 .map(|index| (named(index), named(0)))
                 .collect(),
@@ -197,10 +215,10 @@ mod tests {
     #[test]
     fn a_description_that_no_owner_may_declare_is_none() {
         let of = |name: &str, class, hosts: &str| Description {
-            prices: PriceList {
+            prices: Arc::new(PriceList {
                 machines: BTreeMap::from([(name.to_owned(), class)]),
                 queues: BTreeMap::new(),
-            },
+            }),
             hosts: vec![("n*".to_owned(), hosts.to_owned())],
         };
         assert!(read(&of("fat", CLASS, "fat")).is_some());

@@ -14,6 +14,7 @@
 //! handed in) and everything about people (tables, configuration files).
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
+mod advert;
 mod charge;
 mod config;
 mod identity;
@@ -43,16 +44,21 @@ mod inbox;
 mod mounts;
 mod query;
 mod report;
+mod requests;
 mod restore;
 mod running;
 mod site;
 mod work;
 
+pub use advert::{
+    Advert, AdvertAnswer, AdvertCall, AdvertRules, Occupancy, WAITING_MAX, read_advert,
+};
 pub use audit::AuditEntry;
 pub use config::{Charging, SiteConfig, Timing};
 pub use correct::Refund;
 pub use estimate::Estimate;
 pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
+pub use fairmesh_broker as broker;
 pub use fairmesh_gossip as gossip;
 pub use fairmesh_quota as rights;
 pub use identity::{Account, IdentityMap, Pattern, Rule};

@@ -327,6 +327,19 @@ impl Own {
         })
     }
 
+    /// CPU time that is counted for a VO in the spans that begin at `since` or later, core-milliseconds.
+    pub(crate) fn cpu_ms_since(&mut self, vo: VoId, since: WallTime, window: WindowLength) -> u128 {
+        let Some(cells) = self.cells.get_mut(&Some(vo)) else {
+            return 0;
+        };
+        let spans = cells.by_span.keys().copied();
+        let spans: Vec<Span> = spans.filter(|span| span.start(window) >= since).collect();
+        spans
+            .into_iter()
+            .map(|span| cells.total(span).cpu_ms())
+            .sum()
+    }
+
     /// Whether what is added to a span just adds to what counts of its account: nothing of the span is
     /// taken back, and all of it stays within what bounds it.
     pub(crate) fn just_adds(

@@ -13,7 +13,8 @@ use fairmesh_gossip::{PartKey, Replica};
 use fairmesh_model::{AccountPath, CoreMillis, Counters, SiteId, Span, WindowLength, mutated};
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, join};
 
-use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_slice};
+use crate::advert::{Advert, read_advert};
+use crate::kinds::{ADVERT, DESCRIPTION, Description, RUNNING, usage_slice};
 use crate::moved::{Moved, moved};
 
 /// The longest, in days, that running jobs of a site are expected to go on using all of it: bounds what a list of
@@ -42,6 +43,7 @@ struct Member {
     /// Whether what is expected counts: not when it is old.
     counts: bool,
     described: Option<Description>,
+    advert: Option<Advert>,
     /// Spans of which it claims more than its capacity.
     over: BTreeSet<Span>,
 }
@@ -202,6 +204,18 @@ impl Published {
         let pieces = replica.newest_parts(site, DESCRIPTION);
         let pieces: Vec<&[u8]> = pieces.map(|(_, bytes)| &bytes[..]).collect();
         self.sites.entry(site).or_default().described = Description::from_bytes(&pieces.concat());
+    }
+
+    /// Takes what a site's newest head says of its free CPUs.
+    pub(crate) fn update_advert(&mut self, replica: &Replica, site: SiteId) {
+        let part = replica.newest_parts(site, ADVERT).next();
+        let advert = part.and_then(|(_, bytes)| read_advert(bytes).ok());
+        self.sites.entry(site).or_default().advert = advert;
+    }
+
+    /// What a site says of its free CPUs.
+    pub(crate) fn advert(&self, site: SiteId) -> Option<&Advert> {
+        self.sites.get(&site)?.advert.as_ref()
     }
 
     /// Takes what a site's newest head says of running jobs. Returns by how much the expected charge of

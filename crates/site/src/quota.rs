@@ -445,7 +445,10 @@ impl Site {
     pub(crate) fn publish_due_at(&self, vo: VoId) -> MonoTime {
         let held = &self.vos[&vo];
         let last = held.published_at;
-        let usual = due(last, self.own.has_unpublished(vo), &self.config.timing);
+        let timing = &self.config.timing;
+        let usual = due(last, self.own.has_unpublished(vo), timing);
+        let advert = self.advert_due_at(vo, due(last, true, timing));
+        let usual = advert.map_or(usual, |advert| advert.min(usual));
         held.quota.due(usual, last)
     }
 

@@ -16,6 +16,7 @@ use fairmesh_model::{
     mutant, mutated,
 };
 
+use crate::advert::Listed;
 use crate::charge::{Rules, charge, rate};
 use crate::event::Ticket;
 use crate::identity::Account;
@@ -104,11 +105,16 @@ impl Site {
         let mut report = Reporting::default();
         let mut payers = Payers::new();
         let mut running = BTreeMap::new();
+        let mut listed = Listed::new(now.wall);
         for (job, _) in &mut jobs {
             job.record.running = true;
         }
         for (index, (job, mark)) in jobs.iter().enumerate() {
             let payer = self.payer_of(&job.record, now.wall, &mut payers);
+            // What cannot be charged holds CPUs all the same.
+            if !mark.is_some_and(|mark| mark.ended) {
+                listed.add(payer.account.vo, &job.record, &self.config.charging);
+            }
             if !self.take_record(index, &job.record, *mark, payer, &mut report) {
                 continue;
             }
@@ -134,6 +140,7 @@ impl Site {
         }
         jobs.iter()
             .for_each(|(job, _)| self.renew_hold(now, &job.record.key));
+        self.take_listed(now, listed);
         self.finish_report(ticket, report);
     }
 

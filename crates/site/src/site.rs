@@ -12,13 +12,14 @@ use fairmesh_model::{
 };
 use fairmesh_policy::{HighestSeen, VoPolicies};
 
+use crate::advert::{Confirms, Sources};
 use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::event::{Effect, Event};
 use crate::inbox::Inbox;
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
-use crate::quota::{QuotaStats, is_want};
+use crate::quota::QuotaStats;
 use crate::running::Running;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
@@ -76,6 +77,9 @@ pub struct Site {
     pub(crate) own: Own,
     /// What runs here, as the owner's levels count it.
     pub(crate) running: Running,
+    /// What is known of free CPUs here, and who waits for what others say of theirs.
+    pub(crate) sources: Sources,
+    pub(crate) confirms: Confirms,
     pub(crate) vos: BTreeMap<VoId, Vo>,
     /// What is held of VOs that the configuration names no more: for when one is named again.
     pub(crate) left: BTreeMap<VoId, Vo>,
@@ -135,6 +139,8 @@ impl Site {
             id,
             own: Own::new(incarnation),
             running: Running::default(),
+            sources: Sources::default(),
+            confirms: Confirms::default(),
             vos,
             left: BTreeMap::new(),
             read: BTreeMap::new(),
@@ -191,29 +197,15 @@ impl Site {
                 from,
                 bytes,
                 channel,
-            } if is_want(&bytes) => self.answer_want(now, from, channel, &bytes),
-            Event::Asked {
-                from,
-                bytes,
-                channel,
-            } => {
-                let response = self.gossip.answer(now, from, &bytes, &self.vos);
-                self.watch_peer(now, from);
-                let bytes = response.to_bytes();
-                self.effects.push(Effect::Answer { channel, bytes });
-            }
-            Event::Answered { id, bytes, .. } if Self::asked_for_rights(id) => {
-                self.take_given(bytes.as_deref());
-            }
-            Event::Answered { from, id, bytes } => {
-                self.take_answer(now, from, id, bytes.as_deref());
-            }
+            } => self.answer(now, from, channel, &bytes),
+            Event::Answered { from, id, bytes } => self.answered(now, from, id, bytes.as_deref()),
             Event::Report { ticket, records } => self.take_report(now, ticket, &records),
             Event::Running { ticket, jobs } => self.take_running(now, ticket, jobs),
             Event::Correct { ticket, correction } => {
                 self.take_correction(now, ticket, &correction);
             }
             Event::Quota { ticket, call } => self.take_quota(now, ticket, call),
+            Event::Advert { ticket, call } => self.take_advert(now, ticket, call),
             Event::Publish { ticket, bytes } => self.inbox.hand_in(ticket, bytes),
             Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
             Event::Done(Done(Outcome::Built(tree))) => self.take_tree(*tree),
@@ -238,6 +230,7 @@ impl Site {
         publish
             .chain(gossip)
             .chain(self.quota_wakeup())
+            .chain(self.confirm_wakeup())
             .chain([now.after(TICK_MAX)])
             .min()
             .expect("not empty")
@@ -280,6 +273,7 @@ impl Site {
             self.announce_peers();
         }
         self.advance_quotas(now);
+        self.advance_confirms(now);
         self.publish_due(now);
         // What has come and waits is not asked for once more.
         if self.inbox.is_empty() {
@@ -428,6 +422,7 @@ impl Site {
         if !mutated!(NewPricesUnsaid) {
             self.describe_all();
         }
+        self.follow_sources(now);
     }
 
     /// Says who may speak: members of our VOs, and those whom the owner trusts to introduce us.

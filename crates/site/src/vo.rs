@@ -16,9 +16,10 @@ use fairmesh_model::{
 use fairmesh_policy::{HighestSeen, VoPolicies};
 use fairmesh_usage::Capacity;
 
+use crate::advert::OwnAdvert;
 use crate::audit::Audit;
 use crate::document::{Document, DocumentRefused};
-use crate::kinds::{DESCRIPTION, RUNNING, SiteKinds};
+use crate::kinds::{ADVERT, DESCRIPTION, RUNNING, SiteKinds};
 use crate::moved::Moved;
 use crate::own::Bounds;
 use crate::published::Published;
@@ -38,6 +39,8 @@ pub(crate) struct Vo {
     pub(crate) audit: Audit,
     /// Its rights to spend.
     pub(crate) quota: Quota,
+    /// What its members are told of free CPUs here.
+    pub(crate) advert: OwnAdvert,
     /// Spans of own usage that are not published, as they are more than one head may hold.
     pub(crate) left_out: BTreeSet<Span>,
     /// When silent members were looked for, and until when nothing can have changed since.
@@ -63,6 +66,7 @@ impl Vo {
             history: Millis(DAY_MS),
             audit: Audit::default(),
             quota: Quota::new(own),
+            advert: OwnAdvert::default(),
             left_out: BTreeSet::new(),
             silence_weighed: None,
             published_at: None,
@@ -169,6 +173,9 @@ impl Vo {
         let capacity = self.capacity(site);
         if touches(DESCRIPTION) && !mutated!(PricesUnread) {
             self.published.update_description(&self.replica, site);
+        }
+        if touches(ADVERT) {
+            self.published.update_advert(&self.replica, site);
         }
         if touches(RUNNING) {
             self.published

@@ -50,6 +50,11 @@ impl Total {
             *sum += u128::from(value);
         }
     }
+
+    /// CPU time, core-milliseconds.
+    pub fn cpu_ms(&self) -> u128 {
+        self.0[1]
+    }
 }
 
 impl Capacity {

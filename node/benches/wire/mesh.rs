@@ -261,6 +261,7 @@ fn config(vo: VoId, introducers: BTreeSet<SiteId>, timing: Timing) -> anyhow::Re
         vos: BTreeMap::from([("grid".to_owned(), vo)]),
         identity: IdentityMap::new(vec![rule]),
         introducers,
+        advert: None,
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,
         charging: fairmesh_site::Charging::default(),

@@ -133,7 +133,7 @@ impl Question {
 }
 
 /// Who asks, as the shell knows him.
-fn me() -> Option<String> {
+pub(crate) fn me() -> Option<String> {
     let name = |variable| std::env::var(variable).ok();
     name("LOGNAME").or_else(|| name("USER"))
 }

@@ -14,6 +14,7 @@ pub mod quantity;
 pub mod site;
 pub mod text;
 
+mod advert;
 mod raw;
 mod records;
 mod reload;
@@ -28,7 +29,7 @@ use anyhow::Context as _;
 use fairmesh_model::{HistoryRule, SiteId, VoId, WindowLength};
 use fairmesh_policy::SitePolicy;
 use fairmesh_records::ChargeRule;
-use fairmesh_site::Charging;
+use fairmesh_site::{AdvertRules, Charging};
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
@@ -79,6 +80,8 @@ pub struct Config {
     pub charge_rule: ChargeRule,
     /// The order in which entries are served.
     pub projection: ProjectionName,
+    /// What VOs are told of free CPUs, if anything.
+    pub advert: Option<AdvertRules>,
     /// How often.
     pub timing: Timing,
     /// How much of the jobs' own records is kept; `None` for nothing.
@@ -169,6 +172,7 @@ impl Config {
             identity: sections::identity(source, &raw.identity, &vos)?,
             history: raw.history.rule(source, window)?,
             charging: charging::charging(source, &raw.charging, &raw.machine)?,
+            advert: advert::checked(source, &raw, &vos)?,
             timing: sections::timing(source, &raw.timing)?,
             records: records::checked(source, &raw.records)?,
             slurm: raw

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
+use super::advert::RawAdvert;
 use super::charging::{RawCharging, RawMachine};
 use super::history::RawHistory;
 use super::quantity::RawDuration;
@@ -43,6 +44,10 @@ pub(super) struct RawConfig {
     /// Machine classes.
     #[serde(default)]
     pub(super) machine: Vec<RawMachine>,
+    /// What VOs are told of free CPUs.
+    pub(super) advert: Option<RawAdvert>,
+    /// What is promised to VOs; read by `fairmesh_broker::Sla::parse`.
+    pub(super) sla: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
     pub(super) timing: RawTiming,
     /// In what order entries are served.

@@ -59,6 +59,7 @@ impl Config {
         note(live, old.charging != new.charging, "charging");
         // The Slurm feed holds a copy for jobs that run, and is told of below.
         note(live, old.charge_rule != new.charge_rule, "charging.states");
+        note(live, old.advert != new.advert, "advert");
         note(live, old.timing != new.timing, "timing");
         let is_other = old.projection != new.projection;
         note(live, is_other, "order.projection");

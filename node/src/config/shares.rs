@@ -97,6 +97,11 @@ fn default_policy(vos: &BTreeMap<String, VoId>) -> SitePolicy {
 /// `text`, which is TOML, with everything but its table `[shares]` blanked out: what is left has
 /// its old lines and columns.
 pub fn only_shares(text: &str) -> String {
+    only_table(text, "shares")
+}
+
+/// The same for another table.
+pub(super) fn only_table(text: &str, table: &str) -> String {
     let values = Document::parse(text).map_or_else(
         |_| Vec::new(),
         |document| {
@@ -106,7 +111,7 @@ pub fn only_shares(text: &str) -> String {
         },
     );
     let mut kept = String::with_capacity(text.len());
-    let (mut in_shares, mut seen_header, mut at) = (false, false, 0);
+    let (mut is_wanted, mut seen_header, mut at) = (false, false, 0);
     for line in text.split_inclusive('\n') {
         let start = at + (line.len() - line.trim_start().len());
         at += line.len();
@@ -116,11 +121,11 @@ pub fn only_shares(text: &str) -> String {
         let words = line.trim_start();
         if !inside_value && words.starts_with('[') {
             seen_header = true;
-            in_shares = names_shares(words.trim_start_matches('['));
+            is_wanted = names(words.trim_start_matches('['), table);
         } else if !inside_value && !seen_header && !words.starts_with(['#', '\n']) {
-            in_shares = names_shares(words);
+            is_wanted = names(words, table);
         }
-        if in_shares {
+        if is_wanted {
             kept.push_str(line);
         } else {
             kept.extend(line.chars().filter(|c| matches!(c, '\n' | '\r')));
@@ -129,12 +134,13 @@ pub fn only_shares(text: &str) -> String {
     kept
 }
 
-/// Whether a key begins with the bare or quoted name `shares`.
-fn names_shares(key: &str) -> bool {
+/// Whether a key begins with a name, bare or quoted.
+fn names(key: &str, name: &str) -> bool {
     let key = key.trim_start();
-    let rest = ["shares", "\"shares\"", "'shares'"]
+    let written = [name.to_owned(), format!("\"{name}\""), format!("'{name}'")];
+    let rest = written
         .iter()
-        .find_map(|name| key.strip_prefix(name));
+        .find_map(|name| key.strip_prefix(name.as_str()));
     rest.is_some_and(|rest| rest.trim_start().starts_with([']', '.', '=']))
 }
 

@@ -23,6 +23,7 @@ impl Config {
             local_history: self.history,
             local_window: self.window,
             charging: self.charging.clone(),
+            advert: self.advert.clone(),
             timing: self.timing,
         }
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 mod accounting;
 mod corrections;
 mod mesh;
+mod place;
 mod prices;
 mod quota;
 mod slurm;
@@ -19,6 +20,10 @@ pub use corrections::{AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
 pub use mesh::{
     DocumentBody, DocumentsBody, HeadBody, NodeBody, NoticeBody, PeerBody, PeersBody,
     PublishedBody, StatusBody, VoBody,
+};
+pub use place::{
+    MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, RequireAsk,
+    SlaBody, StandingBody, WaitingAsk,
 };
 pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
 pub use quota::{

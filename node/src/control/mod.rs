@@ -28,6 +28,7 @@ mod documents;
 mod explain;
 mod health;
 mod peers;
+mod place;
 mod prices;
 mod priority;
 mod quota;
@@ -172,6 +173,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/audit", get(corrections::get_audit))
         .route("/v1/documents", post(documents::post))
         .route("/v1/slurm", post(slurm::post))
+        .route("/v1/occupancy", post(place::post_occupancy))
         .route("/v1/quota/hold", post(quota::hold))
         .route("/v1/quota/commit", post(quota::commit))
         .route("/v1/quota/release", post(quota::release))
@@ -190,6 +192,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/usage", get(usage::get))
         .route("/v1/quota", get(quota::get))
         .route("/v1/quota/quote", post(quota::quote))
+        .route("/v1/place", post(place::post))
         .route("/v1/unmapped", get(usage::get_unmapped))
         .route("/v1/documents", get(documents::get))
         .route("/v1/metrics", get(crate::metrics::get))
@@ -209,7 +212,8 @@ fn router(shared: Arc<Shared>) -> Router {
             ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
                 "/v1/status, peers, shares, prices, priority, explain, usage, unmapped, accounting, \
                  audit, documents, quota, metrics; POST /v1/accounting, records, running, corrections, \
-                 documents, slurm, quota/hold, quota/commit, quota/release, quota/drain, quota/quote",
+                 documents, slurm, occupancy, place, quota/hold, quota/commit, quota/release, quota/drain, \
+                 quota/quote",
             )
         })
         .method_not_allowed_fallback(async || {
@@ -219,7 +223,7 @@ fn router(shared: Arc<Shared>) -> Router {
             )
             .hint(
                 "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, \
-                 /v1/corrections, /v1/documents, /v1/slurm and below /v1/quota",
+                 /v1/corrections, /v1/documents, /v1/slurm, /v1/occupancy, /v1/place and below /v1/quota",
             )
         })
         .with_state(shared)

@@ -134,6 +134,7 @@ fn site_config() -> SiteConfig {
         vos: std::collections::BTreeMap::new(),
         identity: IdentityMap::new(vec![rule]),
         introducers: BTreeSet::new(),
+        advert: None,
         local_history: HistoryRule::None {
             horizon: 24 * 365 * 100,
         },

@@ -285,6 +285,7 @@ fn site_config(
         vos: founded.map(|(vo, id)| (vo.name.clone(), *id)).collect(),
         identity: IdentityMap::new(rules),
         introducers,
+        advert: None,
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,
         charging: fairmesh_site::Charging::default(),

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
-use fairmesh_site::{Estimate, QuotaCall, QuotaReply, Reply, Reported, Site, SiteConfig, View};
+use fairmesh_site::{
+    AdvertAnswer, AdvertCall, Estimate, QuotaCall, QuotaReply, Reply, Reported, Site, SiteConfig,
+    View,
+};
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -75,6 +78,15 @@ impl NodeHandle {
             unreachable!("a call about a quota is answered by one")
         };
         Ok(*reply)
+    }
+
+    /// Tells what the scheduler says of itself, or asks sites what they would say now. These may take a moment.
+    pub async fn advert(&self, call: AdvertCall) -> Result<AdvertAnswer, Gone> {
+        let reply = self.call(|reply| Command::Advert(call, reply)).await?;
+        let Reply::Advert(answer) = reply else {
+            unreachable!("a call about adverts is answered by one")
+        };
+        Ok(*answer)
     }
 
     /// Hands in a signed document, for all members of its VO.

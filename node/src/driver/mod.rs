@@ -25,7 +25,9 @@ use std::time::{Duration, Instant};
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_round::{Input, Round, Unreadable};
-use fairmesh_site::{Done, Estimate, Event, HeadId, JobMark, QuotaCall, Reply, Site, Table, View};
+use fairmesh_site::{
+    AdvertCall, Done, Estimate, Event, HeadId, JobMark, QuotaCall, Reply, Site, Table, View,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -42,6 +44,7 @@ pub(crate) enum Command {
     Correct(Correcting, oneshot::Sender<Reply>),
     Publish(Vec<u8>, oneshot::Sender<Reply>),
     Quota(QuotaCall, oneshot::Sender<Reply>),
+    Advert(AdvertCall, oneshot::Sender<Reply>),
     Estimate(Vec<UsageRecord>, oneshot::Sender<Vec<Estimate>>),
     Ask(Question),
     Reconfigure(Box<fairmesh_site::SiteConfig>),
@@ -243,6 +246,10 @@ impl Driver {
             Command::Quota(call, reply) => {
                 let ticket = self.expect_reply(reply);
                 Some(Input::Event(Event::Quota { ticket, call }))
+            }
+            Command::Advert(call, reply) => {
+                let ticket = self.expect_reply(reply);
+                Some(Input::Event(Event::Advert { ticket, call }))
             }
             Command::Publish(bytes, reply) => {
                 let ticket = self.expect_reply(reply);

@@ -70,6 +70,7 @@ fn site_config(vo: VoId) -> SiteConfig {
             rule("local", None, "/local/{user}"),
         ]),
         introducers: BTreeSet::new(),
+        advert: None,
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,
         charging: fairmesh_site::Charging::default(),

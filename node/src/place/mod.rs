@@ -1,32 +1,58 @@
-//! `fairmesh place`: where a job should go, from a file that says how sites stand, offline.
+//! `fairmesh place`: where a job should go, by what a node knows of the sites of its VO, or offline, by a file that
+//! says how sites stand.
 //!
-//! It asks the broker that nodes ask, so that an SLA can be tried before anyone signs it.
+//! Both ask the same broker, so that an SLA can be tried before anyone signs it.
 //!
-//! Invariant: the same file, request and seed give the same answer; every site of the file is in it, with a
-//! reason. Deliberately not here: the mesh (a node does not know other sites' free CPUs yet), prices, and what
-//! a broker has sent before: each answer is that of a broker that has sent nothing.
+//! Invariant: the same file, request and seed give the same answer; every site is in it, with a reason.
+//! Deliberately not here: what a broker has sent before; each answer is that of a broker that has sent nothing.
 //! Source: GRUBER (Dumitrescu and Foster, Euro-Par 2005).
 
 pub mod grid;
 
+mod job;
+mod node;
 mod report;
+mod wish;
 
 use std::io::Write;
 use std::path::PathBuf;
 
-use fairmesh_broker::{Candidate, Chooser, Engine, Request, Selector, SiteView, Verdict, judge};
+use fairmesh_broker::{
+    Chooser, Engine, Known, Ranking, Request, Selector, SiteView, Verdict, rank,
+};
 use fairmesh_cluster::Seed;
 use fairmesh_model::Millis;
 
 pub use grid::Grid;
+pub(crate) use report::{reason, wait_s, word};
+pub(crate) use wish::wishes;
 
+use crate::ask::AskArgs;
 use crate::emulate::read;
-use crate::output::{Exit, OutputArgs};
+use crate::output::Exit;
 
-/// Say which sites may have a job, the best first, without any mesh
+/// Say which sites may have a job, the best first
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_long_help = "\
-GRID.json says how sites stand. Shares are percent, bursts are CPUs:
+JOB.toml says what the job asks for; but for `cpus` all of it may be left out:
+    vo = \"physics\"
+    user = \"ann\"
+    account = \"cms\"
+    cpus = 8
+    nodes = 1
+    gpus = 0
+    memory = \"16GiB\"
+    disk = \"100GiB\"
+    time = \"2h\"
+    queue = \"long\"
+    properties = [\"ib\"]
+    [[require]]
+    kind = \"os\"
+    options = { macos = 1.0, linux = 0.5 }
+    weight = 1.0
+Kinds of wishes are os, arch, tag, cpus, memory, disk, speed and time; an option is worth from 0 to 1.
+
+GRID.json says how the sites stand, instead of a node. Shares are percent, bursts are CPUs:
     {\"sites\": [{\"name\": \"s\", \"total\": 100, \"free\": 40, \"waiting\": 0,
       \"vos\": {\"physics\": {\"epoch_used\": 12.5, \"epoch_share\": 50,
         \"burst_used\": 10, \"burst_limit\": 50, \"extensible\": false}}}]}
@@ -36,15 +62,24 @@ is); a VO may have `sign` (limit, target or guarantee) and `waiting`.
 
 It ends with 0 whenever it has an answer, though that may be that no site may have the job.")]
 pub struct PlaceArgs {
-    /// How the sites stand
-    #[arg(long, value_name = "GRID.json")]
-    pub grid: PathBuf,
-    /// Whose job it is
+    /// The job; without it --cpus says how large it is
+    #[arg(value_name = "JOB.toml", conflicts_with_all = ["grid", "vo", "cpus", "wall", "user", "account"])]
+    pub job: Option<PathBuf>,
+    /// How the sites stand, instead of asking a node
+    #[arg(long, value_name = "GRID.json", requires = "vo")]
+    pub grid: Option<PathBuf>,
+    /// Whose job it is: the VO [default: that which the user and account belong to]
     #[arg(long, value_name = "NAME")]
-    pub vo: String,
+    pub vo: Option<String>,
+    /// The user [default: you]
+    #[arg(short = 'u', long, value_name = "NAME", conflicts_with = "grid")]
+    pub user: Option<String>,
+    /// The batch account
+    #[arg(short = 'A', long, value_name = "NAME", conflicts_with = "grid")]
+    pub account: Option<String>,
     /// CPUs that it asks for
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub cpus: u64,
+    #[arg(long, value_name = "N", required_unless_present = "job", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cpus: Option<u32>,
     /// Seconds that it asks for, on the reference machine
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub wall: u64,
@@ -52,18 +87,31 @@ pub struct PlaceArgs {
     /// says) or sound
     #[arg(long, default_value = "sound")]
     pub engine: Engine,
-    /// How sites are ordered: ra, rr, lru, lu, lu-own, obs, s-ra, fair or eta
-    #[arg(long, default_value = "lu", value_parser = parse_selector)]
-    pub selector: Selector,
+    /// How sites are ordered: ra, rr, lru, lu, lu-own, obs, s-ra, fair, eta or utility [default: utility for a
+    /// job with wishes, lu for others]
+    #[arg(long)]
+    pub selector: Option<Selector>,
     /// What chance goes by
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Leave out sites of which nothing was heard for so long (by `sound`)
-    #[arg(long, value_name = "SECONDS")]
+    /// List at most so many sites that may have the job
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true,
+        conflicts_with = "grid"
+    )]
+    pub top: usize,
+    /// Ask the best site itself how it is now, and the next one where that says no
+    #[arg(long, conflicts_with = "grid")]
+    pub confirm: bool,
+    /// Leave out sites of which nothing was heard for so long (by `sound`); a node has its own [timing]
+    #[arg(long, value_name = "SECONDS", requires = "grid")]
     pub silence: Option<u64>,
-    /// The form of the answer.
+    /// Whom to ask, and how.
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub ask: AskArgs,
 }
 
 /// What is said of each site.
@@ -76,39 +124,53 @@ pub struct Placed<'a> {
 }
 
 /// Runs the command.
-pub fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let grid = Grid::parse(&read(&args.grid)?, &args.grid.display().to_string())?;
+pub async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    match &args.grid {
+        Some(_) => offline(args, out),
+        None => node::run(args, out).await,
+    }
+}
+
+/// Says it from a file, without any mesh.
+fn offline(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let file = args.grid.as_deref().unwrap_or(std::path::Path::new(""));
+    if let Some(name) = args.selector {
+        parse_selector(&name.to_string()).map_err(anyhow::Error::msg)?;
+    }
+    let grid = Grid::parse(&read(file)?, &file.display().to_string())?;
     report::write(&place(&grid, args), args, out)?;
     Ok(Exit::Success)
 }
 
+impl PlaceArgs {
+    /// How sites are ordered where no job wishes anything.
+    fn selector(&self) -> Selector {
+        self.selector.unwrap_or_default()
+    }
+}
+
 /// Judges and orders the sites of a Grid.
-pub fn place<'a>(grid: &'a Grid, args: &PlaceArgs) -> Placed<'a> {
-    let mut request = Request::of_cpus(&args.vo, args.cpus);
+fn place<'a>(grid: &'a Grid, args: &PlaceArgs) -> Placed<'a> {
+    let vo = args.vo.as_deref().unwrap_or_default();
+    let mut request = Request::of_cpus(vo, args.cpus.unwrap_or_default().into());
     request.wall = Millis::from_secs(args.wall);
-    let silence = args.silence.map(Millis::from_secs);
-    let untested = args.selector == Selector::Naive;
-    let judged = grid.sites.iter().map(|site| match untested {
-        // The baseline asks nobody.
-        true => (site, Verdict::Now { beyond: false }),
-        false => (site, judge(args.engine, site, &request, silence)),
+    let known = grid.sites.iter().map(|view| Known {
+        view: view.clone(),
+        ..Known::default()
     });
-    let (mut refused, taken): (Vec<_>, Vec<_>) =
-        judged.partition(|(_, verdict)| matches!(verdict, Verdict::No(_)));
-    refused.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    let candidate = |(site, verdict): &(&'a SiteView, Verdict)| Candidate {
-        now: verdict.is_now(),
-        ..Candidate::of(site)
+    let known: Vec<Known> = known.collect();
+    let by = Ranking {
+        engine: args.engine,
+        silence: args.silence.map(Millis::from_secs),
+        chooser: &Chooser::new(args.selector()),
     };
-    let candidates: Vec<_> = taken.iter().map(candidate).collect();
     let mut stream = Seed(args.seed).stream("place");
-    let order = Chooser::new(args.selector)
-        .rank(&candidates, request.wall, &mut |bound| stream.below(bound));
-    let taken = order
-        .into_iter()
-        .map(|index| taken[index].clone())
-        .collect();
-    Placed { taken, refused }
+    let ranked = rank(&known, &request, by, &mut |bound| stream.below(bound));
+    let site = |(index, verdict): (usize, Verdict)| (&grid.sites[index], verdict);
+    Placed {
+        taken: ranked.taken.into_iter().map(site).collect(),
+        refused: ranked.refused.into_iter().map(site).collect(),
+    }
 }
 
 /// All but utility: a file of sites says nothing of machines.

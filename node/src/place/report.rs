@@ -51,10 +51,10 @@ pub(super) fn write(
     args: &PlaceArgs,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    if args.output.json {
+    if args.ask.output.json {
         return write_json(out, SCHEMA, &answer(placed, args));
     }
-    let (vo, cpus) = (clean(&args.vo), args.cpus);
+    let (vo, cpus) = (clean(vo(args)), cpus(args));
     let heading = match placed.taken.is_empty() {
         true => format!(
             "No site may have {cpus} CPUs for {vo} (engine {})",
@@ -62,7 +62,8 @@ pub(super) fn write(
         ),
         false => format!(
             "{cpus} CPUs for {vo}, the best site first (engine {}, selector {})",
-            args.engine, args.selector
+            args.engine,
+            args.selector()
         ),
     };
     let mut table = Table::new(&[
@@ -81,12 +82,12 @@ pub(super) fn write(
             word(verdict).to_owned(),
             site.idle().to_string(),
             site.total.to_string(),
-            seconds(wait(verdict)),
+            seconds(wait_s(verdict)),
             seconds(age(site)),
-            reason(site, verdict, args),
+            reason(site, verdict, args.selector()),
         ]);
     }
-    Ok(table.write(out, &args.output)?)
+    Ok(table.write(out, &args.ask.output)?)
 }
 
 fn answer<'a>(placed: &Placed<'a>, args: &'a PlaceArgs) -> Answer<'a> {
@@ -97,28 +98,37 @@ fn answer<'a>(placed: &Placed<'a>, args: &'a PlaceArgs) -> Answer<'a> {
         free: site.idle(),
         used: site.total.saturating_sub(site.idle()),
         total: site.total,
-        wait_s: wait(verdict),
+        wait_s: wait_s(verdict),
         age_s: age(site),
-        reason: reason(site, verdict, args),
+        reason: reason(site, verdict, args.selector()),
     };
     let refused = |(site, verdict): &(&'a SiteView, Verdict)| Refused {
         name: &site.name,
         code: code(verdict),
         age_s: age(site),
-        reason: reason(site, verdict, args),
+        reason: reason(site, verdict, args.selector()),
     };
     Answer {
-        vo: &args.vo,
-        cpus: args.cpus,
+        vo: vo(args),
+        cpus: cpus(args),
         engine: args.engine.to_string(),
-        selector: args.selector.to_string(),
+        selector: args.selector().to_string(),
         seed: args.seed,
         sites: placed.taken.iter().map(taken).collect(),
         refused: placed.refused.iter().map(refused).collect(),
     }
 }
 
-fn word(verdict: &Verdict) -> &'static str {
+fn vo(args: &PlaceArgs) -> &str {
+    args.vo.as_deref().unwrap_or_default()
+}
+
+fn cpus(args: &PlaceArgs) -> u64 {
+    args.cpus.unwrap_or_default().into()
+}
+
+/// One word for a verdict.
+pub(crate) fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Now { .. } => "now",
         Verdict::Wait { .. } => "wait",
@@ -133,10 +143,11 @@ fn code(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn reason(site: &SiteView, verdict: &Verdict, args: &PlaceArgs) -> String {
+/// Why a site may have a job, or not.
+pub(crate) fn reason(site: &SiteView, verdict: &Verdict, selector: Selector) -> String {
     let idle = site.idle();
     match verdict {
-        _ if args.selector == Selector::Naive => "not asked: s-ra takes any site".to_owned(),
+        _ if selector == Selector::Naive => "not asked: s-ra takes any site".to_owned(),
         Verdict::Now { beyond: false } => format!("within its limits; {idle} CPUs are free"),
         Verdict::Now { beyond: true } => {
             format!(
@@ -151,7 +162,8 @@ fn reason(site: &SiteView, verdict: &Verdict, args: &PlaceArgs) -> String {
     }
 }
 
-fn wait(verdict: &Verdict) -> Option<u64> {
+/// Seconds that a job would wait, if that is known.
+pub(crate) fn wait_s(verdict: &Verdict) -> Option<u64> {
     match verdict {
         Verdict::Now { .. } => Some(0),
         Verdict::Wait { estimate } => estimate.map(|wait| wait.0.div_ceil(1_000)),

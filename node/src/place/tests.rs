@@ -38,7 +38,7 @@ fn placed(grid: &Value, words: &[&str]) -> String {
     line.extend(words);
     let args = parsed(&line).expect("a command line");
     let mut out = Vec::new();
-    assert_eq!(run(&args, &mut out).expect("valid"), Exit::Success);
+    assert_eq!(offline(&args, &mut out).expect("valid"), Exit::Success);
     String::from_utf8(out).expect("UTF-8")
 }
 
@@ -173,5 +173,22 @@ fn words_that_mean_nothing_are_refused() {
     assert!(line(&["--cpus", "0"]).contains("0 is not in 1.."));
     assert!(line(&["--cpus", "1", "--engine", "x"]).contains("published, prose or sound"));
     assert!(line(&["--cpus", "1", "--selector", "x"]).contains("`x` is no selector: ra, rr"));
-    assert!(line(&["--cpus", "1", "--selector", "utility"]).contains("names no machines"));
+    assert!(line(&["--cpus", "1", "--confirm"]).contains("cannot be used with"));
+    assert!(line(&["JOB.toml"]).contains("cannot be used with"));
+    let utility = [
+        "place",
+        "--grid",
+        "g",
+        "--vo",
+        "v",
+        "--cpus",
+        "1",
+        "--selector",
+        "utility",
+    ];
+    let refused = offline(&parsed(&utility).expect("words"), &mut Vec::new());
+    let words = refused.expect_err("a file").to_string();
+    assert!(words.contains("names no machines"), "{words}");
+    let nothing = parsed(&["place"]).expect_err("nothing").to_string();
+    assert!(nothing.contains("--cpus"), "{nothing}");
 }

@@ -212,6 +212,7 @@ fn site_config(vos: &[Vo], spec: &GridSpec) -> SiteConfig {
         vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
         identity: IdentityMap::new(rules.collect()),
         introducers,
+        advert: None,
         local_history: HISTORY,
         local_window: WINDOW,
         charging: fairmesh_site::Charging::default(),

@@ -41,7 +41,7 @@ impl Prices {
         let mut checks = 0;
         for vo in seen.vos {
             let held = site.descriptions(*vo);
-            let held: BTreeMap<_, _> = held.map(|(of, told)| (of, &told.prices)).collect();
+            let held: BTreeMap<_, _> = held.map(|(of, told)| (of, &*told.prices)).collect();
             let said = self.said.iter().enumerate();
             for (owner, said) in said.filter(|(owner, _)| !seen.is_liar(*owner)) {
                 let config = &seen.world.node(owner).config;

@@ -56,6 +56,8 @@ pub enum StepKind {
     Action,
     /// A batch system asked about a quota.
     Quota,
+    /// A scheduler said what is free, or a broker asked.
+    Advert,
 }
 
 impl StepKind {
@@ -80,6 +82,7 @@ impl StepKind {
             Self::SetAside => "store set aside",
             Self::Action => "action",
             Self::Quota => "quota",
+            Self::Advert => "advert",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! (The fuzz targets in `tests/fuzz` run the same table for as long as one likes.)
 
 use std::path::Path;
+use std::sync::Arc;
 
 use fairmesh_gossip::wire::Response;
 use fairmesh_model::{
@@ -91,13 +92,19 @@ fn what_sites_say_to_each_other_is_liked() {
     assert!(decode("part_name", &of_a_day));
     assert!(!decode("part_name", &of_a_day[..5]));
     let description = Description {
-        prices: PriceList {
+        prices: Arc::new(PriceList {
             queues: [("long".to_owned(), Factor::ONE)].into(),
             ..PriceList::default()
-        },
+        }),
         ..Description::default()
     };
     assert!(decode("description", &cbor::to_vec(&description)));
+    let advert = fairmesh_site::Advert {
+        total: 8,
+        free: 3,
+        ..Default::default()
+    };
+    assert!(decode("advert", &cbor::to_vec(&advert)));
 }
 
 proptest! {

@@ -6,6 +6,7 @@ mod correct;
 mod kill;
 mod mounts;
 mod order;
+mod place;
 mod prices;
 mod records;
 mod restarts;

@@ -52,6 +52,8 @@ pub enum Refusal {
     },
     /// No machine class has what one node of the job asks for.
     FitsNowhere,
+    /// No machine class meets any of the job's wishes.
+    NothingMet,
     /// The files do not fit.
     Disk {
         /// MiB needed.
@@ -84,6 +86,7 @@ impl Refusal {
             Self::Others { .. } => "others",
             Self::TooLarge { .. } => "too-large",
             Self::FitsNowhere => "fits-nowhere",
+            Self::NothingMet => "nothing-met",
             Self::Disk { .. } => "disk",
             Self::Silent { .. } => "silent",
         }
@@ -135,6 +138,7 @@ impl fmt::Display for Refusal {
             Self::FitsNowhere => {
                 write!(f, "no machine class has what one node of the job asks for")
             }
+            Self::NothingMet => write!(f, "no requirement of the job is met there"),
             Self::Disk { needed, left } => {
                 write!(
                     f,

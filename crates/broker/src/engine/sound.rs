@@ -36,7 +36,7 @@ fn misfit(site: &SiteView, request: &Request<'_>) -> Option<Refusal> {
     if asked > total {
         return Some(Refusal::TooLarge { asked, total });
     }
-    let prices = site.prices.as_ref()?;
+    let prices = site.prices.as_deref()?;
     let counted = Counted {
         gpu: true,
         disk: true,

@@ -1,6 +1,7 @@
 //! What the readings say, as rows; and that the sound one breaks no limit.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairmesh_model::{Factor, MachineClass, PriceList, Share};
 use proptest::prelude::*;
@@ -185,10 +186,11 @@ pub(crate) fn what_does_not_fit_and_what_is_silent_is_refused() {
         queues: Default::default(),
     };
     let mut known = site(Some(standing(0, 40, 0, false)), 0);
-    known.prices = Some(PriceList {
+    let prices = PriceList {
         machines: BTreeMap::from([("thin".to_owned(), class)]),
         queues: BTreeMap::new(),
-    });
+    };
+    known.prices = Some(Arc::new(prices));
     known.age = Some(Millis(60_000));
     let mut request = Request::of_cpus("me", 16);
     let said = |site: &SiteView, request: &Request<'_>, silence| {

@@ -4,6 +4,7 @@
 //! Source: the form of GRUBER (Euro-Par 2005), section 2, with Maui's signs.
 
 use fairmesh_model::{Millis, Share};
+use serde::{Deserialize, Serialize};
 
 /// The long interval, where none is written.
 pub const EPOCH: Millis = Millis::from_secs(30 * 86_400);
@@ -26,7 +27,10 @@ pub enum Resource {
 }
 
 /// What a share means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Sign {
     /// None: may be passed where nobody else waits; over it, last in order.
     #[default]

@@ -167,6 +167,7 @@ pub(crate) fn config(
             .collect(),
         identity: IdentityMap::new(rules),
         introducers,
+        advert: None,
         local_history: HistoryRule::None { horizon: 30 * 24 },
         local_window: WindowLength::HOUR,
         charging: fairmesh_site::Charging::default(),

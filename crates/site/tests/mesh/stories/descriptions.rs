@@ -57,7 +57,7 @@ type Told = (PriceList, Vec<(String, String)>);
 fn known(mesh: &Mesh, node: usize, of: usize) -> Option<Told> {
     let mut held = mesh.nodes[node].site.descriptions(mesh.vo);
     let (_, described) = held.find(|(site, _)| *site == site_id(of))?;
-    Some((described.prices.clone(), described.hosts.clone()))
+    Some(((*described.prices).clone(), described.hosts.clone()))
 }
 
 fn assert_all_know(mesh: &Mesh, of: usize, list: &PriceList) {

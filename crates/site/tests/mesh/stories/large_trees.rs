@@ -128,7 +128,9 @@ fn a_document_that_is_read_beside_the_site_keeps_its_place() {
         mesh.run(Millis::from_secs(1));
         let published = |reply: &Reply| match reply {
             Reply::Published(result) => result.clone().expect("adopted"),
-            Reply::Reported(_) | Reply::Quota(_) => panic!("nothing was reported"),
+            Reply::Reported(_) | Reply::Quota(_) | Reply::Advert(_) => {
+                panic!("nothing was reported")
+            }
         };
         let replies: Vec<String> = mesh.nodes[0].replies.iter().map(published).collect();
         let adopted = |version| format!("share policy {version} of / is adopted");

@@ -1,5 +1,6 @@
 //! The stories, one file each.
 
+mod adverts;
 mod agreement;
 mod charging;
 mod clocks;

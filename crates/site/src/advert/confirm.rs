@@ -1,0 +1,226 @@
+//! Asking sites themselves how things stand with them now, for whoever is about to send a job.
+//!
+//! Frames begin with a byte that no frame of the anti-entropy or of rights begins with: a node of an earlier
+//! release refuses them as what it cannot read, and that is told as it is.
+//!
+//! Invariant: every question is answered, by the site or when the time for requests has passed; only members of
+//! the VO are told anything, and nothing that is not in heads sooner or later.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{MonoTime, Now, SiteId, VoId, cbor};
+use serde_bytes::ByteBuf;
+
+use super::{Advert, AdvertAnswer, part};
+use crate::event::{Channel, Effect, Ticket};
+use crate::site::Site;
+
+/// First byte of every frame.
+const FIRST: u8 = 3;
+
+/// Longest frame: an advert and what stands around it.
+const BYTES_MAX: usize = 9 << 10;
+
+/// Marks the number of a question; the anti-entropy counts its own from 1, and rights have another bit.
+const QUESTION: u64 = 1 << 62;
+
+/// Most sites that are asked at once: bounds what one call makes others do.
+const SITES_MAX: usize = 64;
+
+/// Most calls that wait; more are answered at once with what is known.
+const CALLS_MAX: usize = 64;
+
+/// What a site answers: its advert, or why there is none.
+type Said = Result<ByteBuf, String>;
+
+/// Calls that wait for answers.
+#[derive(Debug, Default)]
+pub(crate) struct Confirms {
+    calls: BTreeMap<Ticket, Call>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Call {
+    until: MonoTime,
+    asked: BTreeMap<u64, SiteId>,
+    said: Vec<(SiteId, Result<Advert, String>)>,
+}
+
+/// Whether a request is a question about free CPUs.
+pub(crate) fn is_question(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&FIRST)
+}
+
+impl Site {
+    /// Whether the answer to a request is one to a question about free CPUs.
+    pub(crate) fn asked_to_confirm(id: u64) -> bool {
+        id & QUESTION != 0
+    }
+
+    pub(super) fn ask_to_confirm(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        vo: VoId,
+        sites: Vec<SiteId>,
+    ) {
+        let connected: Vec<SiteId> = self.gossip.peers().collect();
+        let mut call = Call {
+            until: now.mono.after(self.config.timing.request_timeout),
+            asked: BTreeMap::new(),
+            said: Vec::new(),
+        };
+        for site in sites {
+            if site == self.id {
+                let own = self.advert_now(now, vo);
+                call.said.push((site, own));
+            } else if !connected.contains(&site) {
+                let why = "it cannot be reached now".to_owned();
+                call.said.push((site, Err(why)));
+            } else if call.asked.len() >= SITES_MAX || self.confirms.calls.len() >= CALLS_MAX {
+                let why = "too many sites are asked at once".to_owned();
+                call.said.push((site, Err(why)));
+            } else {
+                self.confirms.last += 1;
+                let id = self.confirms.last | QUESTION;
+                call.asked.insert(id, site);
+                let bytes = framed(cbor::to_vec(&vo));
+                self.effects.push(Effect::Ask {
+                    to: site,
+                    id,
+                    bytes,
+                });
+            }
+        }
+        if call.asked.is_empty() {
+            return self.reply_advert(ticket, AdvertAnswer::Confirmed(call.said));
+        }
+        self.confirms.calls.insert(ticket, call);
+    }
+
+    /// A member asks how things stand here.
+    pub(crate) fn answer_question(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        channel: Channel,
+        bytes: &[u8],
+    ) {
+        let vo = unframed(bytes).and_then(|bytes| cbor::from_slice::<VoId>(bytes, BYTES_MAX).ok());
+        let is_member = |vo: &VoId| {
+            let held = self.vos.get(vo);
+            held.is_some_and(|held| held.replica.is_member(from))
+        };
+        let said: Said = match vo.filter(is_member) {
+            Some(vo) => self
+                .advert_now(now, vo)
+                .map(|of| ByteBuf::from(cbor::to_vec(&of))),
+            None => Err("it tells members of its VOs only".to_owned()),
+        };
+        let bytes = framed(cbor::to_vec(&said));
+        self.effects.push(Effect::Answer { channel, bytes });
+    }
+
+    fn advert_now(&mut self, now: Now, vo: VoId) -> Result<Advert, String> {
+        if self.vos.contains_key(&vo) {
+            self.work_out_advert(now, vo);
+        }
+        let held = self.vos.get(&vo).and_then(|held| held.advert.live.clone());
+        held.ok_or_else(|| match self.config.advert {
+            Some(_) => "nothing has told it lately what runs there".to_owned(),
+            None => "its owner does not tell what is free".to_owned(),
+        })
+    }
+
+    /// A site has answered a question, or has not.
+    pub(crate) fn take_confirmed(&mut self, from: SiteId, id: u64, bytes: Option<&[u8]>) {
+        let mut calls = self.confirms.calls.iter_mut();
+        let Some((ticket, call)) = calls.find(|(_, call)| call.asked.get(&id) == Some(&from))
+        else {
+            return;
+        };
+        call.asked.remove(&id);
+        call.said.push((from, read(bytes)));
+        let ticket = *ticket;
+        if call.asked.is_empty() {
+            self.end_call(ticket);
+        }
+    }
+
+    /// Calls whose time has passed are answered with what has come.
+    pub(crate) fn advance_confirms(&mut self, now: Now) {
+        let calls = self.confirms.calls.iter();
+        let over = calls.filter(|(_, call)| now.mono >= call.until);
+        let over: Vec<Ticket> = over.map(|(ticket, _)| *ticket).collect();
+        over.into_iter().for_each(|ticket| self.end_call(ticket));
+    }
+
+    /// When a call has waited for long enough.
+    pub(crate) fn confirm_wakeup(&self) -> Option<MonoTime> {
+        self.confirms.calls.values().map(|call| call.until).min()
+    }
+
+    fn end_call(&mut self, ticket: Ticket) {
+        let Some(mut call) = self.confirms.calls.remove(&ticket) else {
+            return;
+        };
+        let silent = call.asked.into_values();
+        let silent = silent.map(|site| (site, Err("it did not answer in time".to_owned())));
+        call.said.extend(silent);
+        self.reply_advert(ticket, AdvertAnswer::Confirmed(call.said));
+    }
+}
+
+fn read(bytes: Option<&[u8]>) -> Result<Advert, String> {
+    let bytes = bytes.ok_or_else(|| "it did not answer".to_owned())?;
+    let said = unframed(bytes).and_then(|bytes| cbor::from_slice::<Said>(bytes, BYTES_MAX).ok());
+    let said =
+        said.ok_or_else(|| "it does not answer such questions (an older release?)".to_owned());
+    part::read(&said??)
+}
+
+fn framed(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.insert(0, FIRST);
+    bytes
+}
+
+fn unframed(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.strip_prefix(&[FIRST])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_back_and_are_none_of_the_others() {
+        let advert = Advert {
+            total: 8,
+            free: 3,
+            ..Advert::default()
+        };
+        let said: Said = Ok(ByteBuf::from(cbor::to_vec(&advert)));
+        let answer = framed(cbor::to_vec(&said));
+        assert_eq!(read(Some(&answer)), Ok(advert));
+        let refusal: Said = Err("no".to_owned());
+        assert_eq!(
+            read(Some(&framed(cbor::to_vec(&refusal)))),
+            Err("no".to_owned())
+        );
+        for odd in [&b""[..], &[3], &[1, 2, 3], &answer[..answer.len() - 1]] {
+            assert!(read(Some(odd)).expect_err("odd").contains("older release"));
+        }
+        let nonsense = Advert {
+            total: 1,
+            free: 2,
+            ..Advert::default()
+        };
+        let said: Said = Ok(ByteBuf::from(cbor::to_vec(&nonsense)));
+        assert!(read(Some(&framed(cbor::to_vec(&said)))).is_err());
+        let question = framed(cbor::to_vec(&VoId::from_bytes([4; 32])));
+        assert!(is_question(&question));
+        assert!(fairmesh_gossip::wire::Request::from_bytes(&question).is_err());
+        assert!(fairmesh_gossip::wire::Response::from_bytes(&answer).is_err());
+    }
+}

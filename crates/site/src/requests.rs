@@ -1,0 +1,37 @@
+//! Requests between members: of the anti-entropy, for rights, and about free CPUs.
+//!
+//! Invariant: a request goes to one of the three by its first byte, and its answer by its number.
+
+use fairmesh_model::{Now, SiteId};
+
+use crate::advert::is_question;
+use crate::event::{Channel, Effect};
+use crate::quota::is_want;
+use crate::site::Site;
+
+impl Site {
+    /// A peer asks.
+    pub(crate) fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
+        if is_want(bytes) {
+            return self.answer_want(now, from, channel, bytes);
+        }
+        if is_question(bytes) {
+            return self.answer_question(now, from, channel, bytes);
+        }
+        let response = self.gossip.answer(now, from, bytes, &self.vos);
+        self.watch_peer(now, from);
+        let bytes = response.to_bytes();
+        self.effects.push(Effect::Answer { channel, bytes });
+    }
+
+    /// A peer has answered, or has not.
+    pub(crate) fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
+        if Self::asked_for_rights(id) {
+            self.take_given(bytes);
+        } else if Self::asked_to_confirm(id) {
+            self.take_confirmed(from, id, bytes);
+        } else {
+            self.take_answer(now, from, id, bytes);
+        }
+    }
+}

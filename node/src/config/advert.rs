@@ -1,0 +1,144 @@
+//! `[advert]` and `[sla]`: what VOs are told of free CPUs, and what is promised to them.
+//!
+//! Invariant: every entry of `[sla]` is of a VO of `[vos]`, and what is above a VO's is none of the site's.
+//! Deliberately not here: the form of an SLA (`fairmesh_broker`), and where free CPUs come from (`fairmesh_site`).
+
+use std::collections::BTreeMap;
+
+use fairmesh_broker::Sla;
+use fairmesh_model::VoId;
+use fairmesh_site::AdvertRules;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::quantity::{RawDuration, RawPercent};
+use super::raw::RawConfig;
+use super::shares::only_table;
+use super::text::{FileError, Source};
+
+/// `[advert]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAdvert {
+    cpus: Option<Spanned<u64>>,
+    interval: Option<RawDuration>,
+    change: Option<RawPercent>,
+}
+
+/// What is told, if anything is.
+pub(super) fn checked(
+    source: Source<'_>,
+    raw: &RawConfig,
+    vos: &BTreeMap<String, VoId>,
+) -> anyhow::Result<Option<AdvertRules>> {
+    let Some(advert) = &raw.advert else {
+        return match &raw.sla {
+            None => Ok(None),
+            Some(sla) => {
+                let problem = "what is promised to VOs is told to nobody, and nothing goes by it";
+                let error = source.error(Some(sla.span()), Some("sla"), problem);
+                Err(error
+                    .with_help("add a table [advert], which may be empty")
+                    .into())
+            }
+        };
+    };
+    let default = AdvertRules::default();
+    let cpus = advert.cpus.as_ref();
+    if let Some(cpus) = cpus.filter(|cpus| !(1..=u64::from(u32::MAX)).contains(cpus.get_ref())) {
+        let problem = "a site has from 1 to 4294967295 CPUs";
+        let error = source.error(Some(cpus.span()), Some("advert.cpus"), problem);
+        return Err(error.into());
+    }
+    let interval = advert.interval.as_ref();
+    let change = advert.change.as_ref();
+    Ok(Some(AdvertRules {
+        total: cpus.map(|cpus| *cpus.get_ref()),
+        sla: raw.sla.as_ref().map(|_| sla(source, vos)).transpose()?,
+        interval: interval.map_or(Ok(default.interval), |of| {
+            source.duration("advert.interval", of)
+        })?,
+        change: change.map_or(Ok(default.change), |of| source.percent("advert.change", of))?,
+    }))
+}
+
+fn sla(source: Source<'_>, vos: &BTreeMap<String, VoId>) -> anyhow::Result<Sla> {
+    let sla = Sla::parse(&only_table(source.text, "sla"), source.file)?;
+    for path in sla.entries.keys() {
+        let alias = path.names().next().unwrap_or_default();
+        if vos.contains_key(alias) {
+            continue;
+        }
+        let quoted = format!("\"{path}\"");
+        let place = source.text.find(&quoted).map(|at| at..at + quoted.len());
+        let known: Vec<&str> = vos.keys().map(String::as_str).collect();
+        let problem = format!("no VO has the alias `{alias}`");
+        let error: FileError = source.error(place, Some(&format!("sla.{path}")), problem);
+        let help = format!(
+            "an entry is `/<alias of [vos]>`; known there: {}",
+            known.join(", ")
+        );
+        return Err(error.with_help(help).into());
+    }
+    Ok(sla)
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::Millis;
+
+    use super::super::Config;
+
+    const HEAD: &str = "[site]\nname = \"s\"\n[vos]\nphysics = \"0101010101010101010101010101010101010101010101010101010101010101\"\n";
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let no_files = |_: &std::path::Path| Err(anyhow::anyhow!("there are no files here"));
+        let text = format!("{HEAD}{text}");
+        Config::parse(&text, std::path::Path::new("f.toml"), &no_files)
+            .map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn nothing_is_told_unless_the_owner_says_so() {
+        let rules = |text: &str| parse(text).expect(text).advert;
+        assert_eq!(rules(""), None);
+        let rules = rules("[advert]\n[sla]\n\"/physics\" = { cpu = \"10%+\" }\n").expect("said");
+        assert_eq!((rules.total, rules.interval), (None, Millis(30_000)));
+        assert_eq!(rules.sla.expect("promised").entries.len(), 1);
+    }
+
+    #[test]
+    fn mistakes_are_shown_where_they_are() {
+        let rows = [
+            (
+                "[sla]\n",
+                "f.toml:5:1: `sla`: what is promised to VOs is told to nobody",
+            ),
+            (
+                "[advert]\ncpus = 0\n",
+                "f.toml:6:8: `advert.cpus`: a site has from 1",
+            ),
+            (
+                "[advert]\ninterval = \"0s\"\n",
+                "f.toml:6:12: `advert.interval`: `0s` is not",
+            ),
+            (
+                "[advert]\nchange = 101\n",
+                "f.toml:6:10: `advert.change`: a share of 101 %",
+            ),
+            ("[advert]\nfree = 1\n", "f.toml:6:1: unknown field `free`"),
+            (
+                "[advert]\n[sla]\n\"/chemistry\" = {}\n",
+                "f.toml:7:1: `sla./chemistry`: no VO has the alias `chemistry`",
+            ),
+            (
+                "[advert]\n[sla]\n\"/physics\" = { cpu = \"10\" }\n",
+                "f.toml:7:22: `/physics.cpu`: `10` is no amount",
+            ),
+        ];
+        for (text, expected) in rows {
+            let error = parse(text).expect_err(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+    }
+}

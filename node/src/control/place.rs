@@ -1,0 +1,529 @@
+//! `POST /v1/place`: where a job should run, by what this node knows; and `POST /v1/occupancy`: what the site's own
+//! scheduler says of itself.
+//!
+//! Invariant: every member site is in the answer, with its verdict, a reason and the age of what is known of it.
+//! What is told is advice: with `confirm` the best site has said so itself a moment ago.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::body::Body;
+use axum::response::IntoResponse;
+use fairmesh_broker::utility::{Class, Matching, Utility, Wishes};
+use fairmesh_broker::{Chooser, Engine, Known, Ranked, Ranking, Request, Selector, Verdict, rank};
+use fairmesh_cluster::{Seed, Stream};
+use fairmesh_fairshare::Job;
+use fairmesh_fairshare::charging::{Counted, Resources, suitable};
+use fairmesh_model::{
+    JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId, WallTime,
+};
+use fairmesh_site::{Account, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX};
+
+use super::answer::{
+    MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, RestsOn,
+    SlaBody, StandingBody,
+};
+use super::error::ApiError;
+use super::extract::whole;
+use super::priority::fraction;
+use super::rests_on::{answer, rests_on};
+use super::text::clean;
+use super::usage::find_vos;
+use super::{Shared, State};
+use crate::place::{reason, wait_s, wishes, word};
+
+/// Largest question: a job with all its wishes.
+const ASK_BYTES_MAX: usize = 512 << 10;
+
+/// Largest word of a scheduler: what the accounts that it names take.
+const OCCUPANCY_BYTES_MAX: usize = 8 << 20;
+
+/// Rounds of asking the best sites themselves; and how many of them at once.
+const CONFIRM_ROUNDS: usize = 4;
+const CONFIRM_AT_ONCE: usize = 4;
+
+/// Longest run that can be asked for: as of a record.
+const WALL_S_MAX: u64 = 10 * 366 * 86_400;
+
+/// A question that makes sense.
+struct Question {
+    ask: PlaceAsk,
+    origin: Origin,
+    wishes: Option<Wishes>,
+    engine: Engine,
+    selector: Selector,
+}
+
+/// What the node knows.
+struct Gathered {
+    vo: VoId,
+    vo_name: Option<String>,
+    account: Option<Account>,
+    silence: Millis,
+    sites: Vec<(SiteId, String, Option<Candidate>)>,
+}
+
+/// A site that says what is free there.
+struct Candidate {
+    known: Known,
+    /// The class that is worth most to the job, where it wishes anything.
+    best: Option<(String, Utility)>,
+    confirmed: bool,
+    /// Why it could not say so itself.
+    unconfirmed: Option<String>,
+}
+
+impl Question {
+    fn of(ask: PlaceAsk) -> Result<Self, ApiError> {
+        if ask.cpus == 0 || ask.wall_s > WALL_S_MAX {
+            let error = "a job asks for one CPU or more, and for ten years at most";
+            return Err(ApiError::bad_request(error));
+        }
+        let wishes = wishes(&ask.require, Millis::from_secs(ask.wall_s));
+        let wishes = wishes.map_err(ApiError::bad_request)?;
+        let engine = ask
+            .engine
+            .as_deref()
+            .map_or(Ok(Engine::default()), str::parse);
+        let usual = match wishes {
+            Some(_) => Selector::Utility,
+            None => Selector::default(),
+        };
+        let selector = ask.selector.as_deref().map_or(Ok(usual), str::parse);
+        Ok(Self {
+            origin: Origin {
+                user: ask.user.clone(),
+                account: ask.account.clone(),
+                group: ask.group.clone(),
+                subject: ask.subject.clone(),
+            },
+            wishes,
+            engine: engine.map_err(ApiError::bad_request)?,
+            selector: selector.map_err(ApiError::bad_request)?,
+            ask,
+        })
+    }
+
+    fn request<'a>(&'a self, vo: &'a str) -> Request<'a> {
+        let ask = &self.ask;
+        Request {
+            vo,
+            job: Job {
+                held: Resources {
+                    cores: ask.cpus.into(),
+                    gpus: ask.gpus.into(),
+                    mem_mib: ask.mem_mib,
+                    disk_mib: ask.disk_mib,
+                    nodes: ask.nodes,
+                },
+                queue: ask.queue.as_deref(),
+                properties: &ask.properties,
+                ..Job::default()
+            },
+            wall: Millis::from_secs(ask.wall_s),
+            staged_mib: 0,
+        }
+    }
+
+    /// As a record of the job, had it run as long as it may up to now.
+    fn record(&self, now: WallTime) -> UsageRecord {
+        let ask = &self.ask;
+        UsageRecord {
+            key: JobKey {
+                cluster: "place".to_owned(),
+                job: "place".to_owned(),
+                instance: 0,
+            },
+            origin: self.origin.clone(),
+            start: WallTime(now.0.saturating_sub(ask.wall_s * 1_000)),
+            end: now,
+            cores: ask.cpus,
+            gpus: ask.gpus,
+            mem_mib: ask.mem_mib,
+            placement: Placement {
+                nodes: ask.nodes,
+                disk_mib: ask.disk_mib,
+                queue: ask.queue.clone(),
+                properties: ask.properties.clone(),
+                ..Placement::default()
+            },
+            running: false,
+        }
+    }
+
+    fn gather(&self, site: &Site, now: Now) -> Result<Gathered, ApiError> {
+        let account = match self.origin == Origin::default() {
+            true => None,
+            false => site.view().account(&self.origin),
+        };
+        let vo = match &self.ask.vo {
+            Some(wanted) => find_vos(site, now, wanted)?[0],
+            None => account
+                .as_ref()
+                .and_then(|account| account.vo)
+                .ok_or_else(|| {
+                    ApiError::bad_request("it is not known in which VO the job is").hint(
+                        "name the VO, or a user and account that an identity rule maps into one",
+                    )
+                })?,
+        };
+        let status = site.vo_status(now).into_iter().find(|of| of.vo == vo);
+        let adverts: BTreeMap<SiteId, BTreeMap<String, u64>> = site
+            .adverts(vo)
+            .filter_map(|(site, advert)| Some((site, advert?.classes.clone())))
+            .collect();
+        let known = site.known_sites(now, vo).into_iter();
+        let sites = known.map(|(id, known)| {
+            let name = site.site_name(id).map_or_else(|| id.to_string(), clean);
+            let classes = adverts.get(&id).cloned().unwrap_or_default();
+            (
+                id,
+                name,
+                known.map(|known| self.candidate(&vo, known, classes)),
+            )
+        });
+        Ok(Gathered {
+            vo,
+            vo_name: status.and_then(|of| of.name).as_deref().map(clean),
+            account: account.filter(|account| account.vo == Some(vo)),
+            silence: site.silence(),
+            sites: sites.collect(),
+        })
+    }
+
+    /// What a site is to this job: what is free of the machines that suit it, and what they are worth to it.
+    fn candidate(&self, vo: &VoId, mut known: Known, classes: BTreeMap<String, u64>) -> Candidate {
+        let vo = vo.to_string();
+        let request = self.request(&vo);
+        let counted = Counted {
+            gpu: true,
+            disk: true,
+        };
+        let mut best: Option<(String, Utility)> = None;
+        if let Some(prices) = known.view.prices.clone() {
+            let fitting: Vec<_> = suitable(&prices, &request.job, counted).collect();
+            if !classes.is_empty() {
+                let free = fitting.iter().filter_map(|(name, _)| classes.get(*name));
+                let free = free.fold(0, |sum: u64, free| sum.saturating_add(*free));
+                known.view.free = known.view.free.map(|all| all.min(free));
+            }
+            let slowest = fitting.iter().map(|(_, class)| class.spec).min();
+            known.view.spec = slowest.unwrap_or(known.view.spec);
+            for (name, class) in fitting.iter().filter(|_| self.wishes.is_some()) {
+                let free = classes.get(*name).copied().unwrap_or(0);
+                let class = Class::of(name, class, free / u64::from(class.cpus));
+                let wishes = self.wishes.as_ref().expect("it was just looked at");
+                let worth = wishes.utility(&class, Matching::Partial, self.ask.normalised);
+                let beats = |than: &Utility| {
+                    let held = best.as_ref().map_or(0, |(_, held)| held.millionths);
+                    than.millionths > held
+                };
+                best = worth.filter(beats).map(|of| (class.name, of)).or(best);
+            }
+        }
+        if self.wishes.is_some() {
+            known.utility = Some(best.as_ref().map_or(0, |(_, worth)| worth.millionths));
+        }
+        Candidate {
+            known,
+            best,
+            confirmed: false,
+            unconfirmed: None,
+        }
+    }
+}
+
+pub(super) async fn post(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let ask: PlaceAsk = read(&shared, body, ASK_BYTES_MAX).await?;
+    let question = std::sync::Arc::new(Question::of(ask)?);
+    let asked = std::sync::Arc::clone(&question);
+    let known = move |site: &Site, now: Now| (rests_on(site, now), asked.gather(site, now));
+    let (rests_on, gathered) = shared.node().ask(known).await?;
+    let mut gathered = gathered?;
+    let served = shared.options.serving.fresh().await?;
+    let standing = gathered.account.as_ref().map(|account| {
+        let entry = served.view.locate(account).entry;
+        let ranking = served.order.ranking();
+        StandingBody {
+            entry: clean(served.view.reader().path(entry).as_str()),
+            factor: fraction(served.order.factor(entry)),
+            rank: ranking.rank(entry),
+            ranks: ranking.count(),
+        }
+    });
+    let mut ranked = gathered.rank(&question);
+    if question.ask.confirm {
+        ranked = confirm(&shared, &question, &mut gathered, ranked).await?;
+    }
+    let sites_total = ranked.taken.len();
+    let listed = match question.ask.top {
+        0 => sites_total,
+        top => top.min(sites_total),
+    };
+    ranked.taken.truncate(listed);
+    let sites: Vec<SiteId> = ranked
+        .taken
+        .iter()
+        .map(|(index, _)| gathered.site(*index))
+        .collect();
+    let asked = std::sync::Arc::clone(&question);
+    let quoted = move |site: &Site, now: Now| asked.quotes(site, now, &sites);
+    let quotes = shared.node().ask(quoted).await?;
+    let body = PlaceBody {
+        standing,
+        sites_total,
+        ..gathered.body(&question, &ranked, quotes)
+    };
+    Ok(answer("place", rests_on, body))
+}
+
+impl Question {
+    fn quotes(&self, site: &Site, now: Now, sites: &[SiteId]) -> Vec<Result<u64, String>> {
+        let record = self.record(now.wall);
+        let quote = |of: &SiteId| match self.ask.wall_s {
+            0 => Err("the job does not say how long it runs".to_owned()),
+            _ => site.quote(now, &record, *of).map(|charge| charge.0),
+        };
+        sites.iter().map(quote).collect()
+    }
+}
+
+impl Gathered {
+    /// Sites that say what is free, in the order of the charter.
+    fn candidates(&self) -> impl Iterator<Item = (SiteId, &Candidate)> {
+        let sites = self.sites.iter();
+        sites.filter_map(|(id, _, candidate)| Some((*id, candidate.as_ref()?)))
+    }
+
+    fn site(&self, index: usize) -> SiteId {
+        self.candidates()
+            .nth(index)
+            .expect("an index of the ranking")
+            .0
+    }
+
+    fn rank(&self, question: &Question) -> Ranked {
+        let known: Vec<Known> = self.candidates().map(|(_, of)| of.known.clone()).collect();
+        let vo = self.vo.to_string();
+        let chooser = Chooser::new(question.selector);
+        let by = Ranking {
+            engine: question.engine,
+            silence: Some(self.silence),
+            chooser: &chooser,
+        };
+        let mut stream: Stream = Seed(question.ask.seed).stream("place");
+        rank(&known, &question.request(&vo), by, &mut |bound| {
+            stream.below(bound)
+        })
+    }
+
+    fn body(
+        &self,
+        question: &Question,
+        ranked: &Ranked,
+        quotes: Vec<Result<u64, String>>,
+    ) -> PlaceBody {
+        let candidates: Vec<(SiteId, &Candidate)> = self.candidates().collect();
+        let taken = ranked.taken.iter().zip(quotes);
+        let taken = taken.map(|((index, verdict), quote)| {
+            let (id, of) = candidates[*index];
+            placed(question, (id, of), verdict, quote)
+        });
+        let mut refused: Vec<RefusedBody> = ranked
+            .refused
+            .iter()
+            .map(|(index, verdict)| {
+                let (id, of) = candidates[*index];
+                RefusedBody {
+                    name: clean(&of.known.view.name),
+                    site: id.to_string(),
+                    code: match verdict {
+                        Verdict::No(refusal) => refusal.code().to_owned(),
+                        _ => String::new(),
+                    },
+                    age_s: of.known.view.age.map(|age| age.0 / 1_000),
+                    reason: reason(&of.known.view, verdict, question.selector),
+                }
+            })
+            .collect();
+        let silent = self.sites.iter().filter(|(_, _, of)| of.is_none());
+        refused.extend(silent.map(|(id, name, _)| RefusedBody {
+            name: name.clone(),
+            site: id.to_string(),
+            code: "no-advert".to_owned(),
+            age_s: None,
+            reason: "it has not told what is free there ([advert])".to_owned(),
+        }));
+        refused.sort_by(|a, b| a.name.cmp(&b.name));
+        PlaceBody {
+            vo: self.vo.to_string(),
+            vo_name: self.vo_name.clone(),
+            cpus: question.ask.cpus.into(),
+            engine: question.engine.to_string(),
+            selector: question.selector.to_string(),
+            seed: question.ask.seed,
+            standing: None,
+            sites_total: 0,
+            sites: taken.collect(),
+            refused,
+        }
+    }
+}
+
+fn placed(
+    question: &Question,
+    (id, of): (SiteId, &Candidate),
+    verdict: &Verdict,
+    quote: Result<u64, String>,
+) -> PlacedBody {
+    let view = &of.known.view;
+    let standing = view.vos.values().next();
+    let mut reason = reason(view, verdict, question.selector);
+    if let Some(why) = &of.unconfirmed {
+        reason += &format!("; not confirmed: {}", clean(why));
+    }
+    let met = question
+        .ask
+        .require
+        .iter()
+        .enumerate()
+        .map(|(index, require)| {
+            let taken = of.best.as_ref().and_then(|(_, worth)| worth.taken[index]);
+            MetBody {
+                kind: clean(&require.kind),
+                option: taken.map(|option| clean(&require.options[option].0)),
+            }
+        });
+    PlacedBody {
+        name: clean(&view.name),
+        site: id.to_string(),
+        verdict: word(verdict).to_owned(),
+        beyond: *verdict == Verdict::Now { beyond: true },
+        free: view.idle(),
+        used: view.total.saturating_sub(view.idle()),
+        total: view.total,
+        waiting: view.waiting,
+        wait_s: wait_s(verdict),
+        age_s: view.age.map(|age| age.0 / 1_000),
+        reason,
+        confirmed: of.confirmed,
+        sla: standing.map(|standing| SlaBody {
+            epoch_used: Share::from_ratio(standing.epoch_used, u64::from(Share::ONE)).to_string(),
+            epoch_share: standing.epoch_share.to_string(),
+            sign: match standing.sign {
+                fairmesh_broker::Sign::Target => "target",
+                fairmesh_broker::Sign::AtMost => "at-most",
+                fairmesh_broker::Sign::AtLeast => "at-least",
+            }
+            .to_owned(),
+            held: standing.burst_used,
+            limit: standing.burst_limit,
+            extensible: standing.extensible,
+        }),
+        charge_core_ms: quote.as_ref().ok().map(u64::to_string),
+        charge_why_not: quote.err().map(|why| clean(&why)),
+        utility: of.best.as_ref().map(|(_, worth)| {
+            fairmesh_model::Factor::from_millionths(worth.millionths).to_string()
+        }),
+        class: of.best.as_ref().map(|(class, _)| clean(class)),
+        met: met.collect(),
+    }
+}
+
+/// Asks the best sites themselves, and ranks anew by what they say, until the best has said so itself.
+async fn confirm(
+    shared: &Shared,
+    question: &std::sync::Arc<Question>,
+    gathered: &mut Gathered,
+    mut ranked: Ranked,
+) -> Result<Ranked, ApiError> {
+    for _ in 0..CONFIRM_ROUNDS {
+        let open = |site: &SiteId| {
+            let mut candidates = gathered.candidates();
+            candidates.any(|(id, of)| id == *site && !of.confirmed && of.unconfirmed.is_none())
+        };
+        let best = ranked.taken.first().map(|(index, _)| gathered.site(*index));
+        if !best.is_some_and(|best| open(&best)) {
+            break;
+        }
+        let best = ranked.taken.iter().map(|(index, _)| gathered.site(*index));
+        let sites: Vec<SiteId> = best.filter(open).take(CONFIRM_AT_ONCE).collect();
+        let vo = gathered.vo;
+        let call = AdvertCall::Confirm { vo, sites };
+        let AdvertAnswer::Confirmed(said) = shared.node().advert(call).await? else {
+            unreachable!("a question to sites is answered by them")
+        };
+        let asked = std::sync::Arc::clone(question);
+        let known = move |site: &Site, now: Now| {
+            let said = said.into_iter();
+            let candidate = |(id, advert): (SiteId, Result<fairmesh_site::Advert, String>)| {
+                let candidate = advert.map(|advert| {
+                    let known = site.known_by(now, vo, id, &advert);
+                    asked.candidate(&vo, known, advert.classes)
+                });
+                (id, candidate)
+            };
+            said.map(candidate).collect::<Vec<_>>()
+        };
+        for (id, said) in shared.node().ask(known).await? {
+            let held = gathered.sites.iter_mut().find(|(of, _, _)| *of == id);
+            let Some((_, _, Some(held))) = held else {
+                continue;
+            };
+            match said {
+                Ok(candidate) => {
+                    *held = Candidate {
+                        confirmed: true,
+                        ..candidate
+                    };
+                }
+                Err(why) => held.unconfirmed = Some(why),
+            }
+        }
+        ranked = gathered.rank(question);
+        // Who does not say so himself comes behind those who do.
+        let unconfirmed: BTreeSet<SiteId> = gathered
+            .candidates()
+            .filter(|(_, of)| of.unconfirmed.is_some())
+            .map(|(id, _)| id)
+            .collect();
+        ranked
+            .taken
+            .sort_by_key(|(index, _)| unconfirmed.contains(&gathered.site(*index)));
+    }
+    Ok(ranked)
+}
+
+pub(super) async fn post_occupancy(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let told: OccupancyAsk = read(&shared, body, OCCUPANCY_BYTES_MAX).await?;
+    if told.waiting.len() > WAITING_MAX {
+        let error = format!("more than {WAITING_MAX} accounts wait; nothing was changed");
+        return Err(ApiError::bad_request(error).hint("sum them up by account"));
+    }
+    let waiting = told.waiting.into_iter().map(|of| (of.origin, of.cpus));
+    let occupancy = Occupancy {
+        total: told.total.map(u64::from),
+        free: told.free.map(u64::from),
+        wait: told.wait_s.map(Millis::from_secs),
+        waiting: waiting.collect(),
+    };
+    shared.node().advert(AdvertCall::Tell(occupancy)).await?;
+    let said = |site: &Site, now: Now| (rests_on(site, now), site.tells_what_is_free());
+    let (rests_on, is_told): (RestsOn, bool) = shared.node().ask(said).await?;
+    Ok(answer("occupancy", rests_on, OccupancyBody { is_told }))
+}
+
+async fn read<T: serde::de::DeserializeOwned>(
+    shared: &Shared,
+    body: Body,
+    bytes_max: usize,
+) -> Result<T, ApiError> {
+    let bytes = whole(body, bytes_max, shared.options.limits.body_idle_max).await?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| ApiError::bad_request(format!("not understood: {error}")))
+}
