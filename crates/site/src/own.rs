@@ -71,6 +71,10 @@ impl Own {
         latest: WallTime,
         window: WindowLength,
     ) -> Counted {
+        let ahead = offered.iter().filter(|cell| cell.1.start(window) > latest);
+        let ahead =
+            ahead.map(|(of, span, path, counters)| ((*span, (path.clone(), *of)), *counters));
+        let ahead: BTreeMap<(Span, Of), Counters> = ahead.collect();
         let mut by_day: BTreeMap<u32, Vec<Cell<AccountPath>>> = BTreeMap::new();
         for cell in offered {
             by_day.entry(cell.1.day(window)).or_default().push(cell);
@@ -97,9 +101,10 @@ impl Own {
                 change.set(span, of, counters);
             }
         }
-        for ((path, incarnation), amount) in placed {
-            let counted_as = (path, Incarnation(incarnation.0 & !PLACED));
-            forget_placed(&mut change, &counted_as, amount, latest, window);
+        for (of, amount) in placed {
+            let held = change.cells.ahead_of(latest, window).into_iter();
+            let unplaced = held.filter(|(_, held, _)| is_of_one(held, &of));
+            forget_placed(&mut change, unplaced.collect(), &ahead, amount);
         }
         change.counted
     }
@@ -155,8 +160,8 @@ impl Own {
     }
 
     /// Counts what lies in spans that begin later than `latest` in the last one that does not: the clock
-    /// was ahead when it was counted. What an earlier incarnation left there waits until `all` may be
-    /// placed: its own heads may have placed it already.
+    /// was ahead when it was counted. A span in which an earlier incarnation counted, too, waits until
+    /// `all` may be placed: its own heads may have placed it already.
     pub(crate) fn settle_future(
         &mut self,
         vo: VoId,
@@ -167,8 +172,11 @@ impl Own {
         let place = Span::Window(window.window_at(latest));
         let current = self.incarnation;
         let mut change = self.changing(Some(vo));
-        for (span, of, counters) in change.cells.ahead_of(latest, window) {
-            if !all && of.1 != current {
+        let ahead = change.cells.ahead_of(latest, window);
+        let others = ahead.iter().filter(|(_, of, _)| !all && of.1 != current);
+        let waits: BTreeSet<Span> = others.map(|(span, ..)| *span).collect();
+        for (span, of, counters) in ahead {
+            if waits.contains(&span) {
                 continue;
             }
             let placed = (of.0.clone(), Incarnation(of.1.0 | PLACED));
@@ -254,7 +262,8 @@ impl Own {
             cells.pending = others.collect();
         }
         let mut changes = std::mem::take(&mut cells.pending);
-        let waits = |span: &Span| span.start(window) > latest;
+        // A span that was published and has given its cells to another goes from the head at once.
+        let waits = |span: &Span| span.start(window) > latest && cells.by_span.contains_key(span);
         let (wait, changed): (BTreeSet<Span>, BTreeSet<Span>) = std::mem::take(&mut cells.dirty)
             .into_iter()
             .partition(waits);
@@ -395,19 +404,26 @@ impl Own {
     }
 }
 
-/// What was found to be placed by `amount` more is not to be placed again.
+/// Whether two cells are of one account and incarnation, placed or not.
+fn is_of_one(a: &Of, b: &Of) -> bool {
+    a.0 == b.0 && (a.1.0 | PLACED) == (b.1.0 | PLACED)
+}
+
+/// What was found to be placed by `amount` more is not to be placed again: it goes from the spans ahead,
+/// but for what the same head counts there beside it. It may have a place there already, if the clock went
+/// back twice.
 fn forget_placed(
     change: &mut Changing<'_>,
-    counted_as: &Of,
+    unplaced: Vec<(Span, Of, Counters)>,
+    beside: &BTreeMap<(Span, Of), Counters>,
     mut amount: Counters,
-    latest: WallTime,
-    window: WindowLength,
 ) {
-    for (span, of, counters) in change.cells.ahead_of(latest, window) {
-        if of == *counted_as {
-            change.set(span, of, counters.minus(amount));
-            amount = amount.minus(counters);
-        }
+    for (span, of, counters) in unplaced {
+        let cell = (span, of);
+        let stays = beside.get(&cell).copied().unwrap_or_default();
+        let may_go = counters.minus(stays);
+        change.set(span, cell.1, stays.plus(may_go.minus(amount)));
+        amount = amount.minus(may_go);
     }
 }
 

@@ -146,4 +146,48 @@ fn what_was_counted_by_a_clock_ahead_is_placed_once_even_where_a_backup_knows_it
     assert_eq!(backup.cells(Some(VO)).collect::<Vec<_>>(), placed);
 }
 
+#[test]
+fn what_was_placed_counts_once_where_the_clock_goes_back_twice_and_a_backup_knows_the_first_place()
+{
+    let ann = account(Some(VO), "/ann");
+    let at = |hour: u64| WallTime(hour * 3_600_000);
+    let mut own = Own::new(Incarnation(9));
+    count(&mut own, &ann, Span::Window(Window(900)), amount(5));
+    own.settle_future(VO, at(60), HOUR, true);
+    let mut backup = Own::new(Incarnation(10));
+    for write in own.rows_held_alone() {
+        let row = parse_ledger_row(&write.key, &write.value.expect("is set"));
+        backup.restore(row.expect("a row"));
+    }
+    own.settle_future(VO, at(30), HOUR, true);
+    let placed: Vec<_> = own.cells(Some(VO)).collect();
+    assert_eq!((placed.len(), placed[0].1), (1, Span::Window(Window(30))));
+    backup.absorb(VO, placed.clone(), at(30), HOUR);
+    backup.settle_future(VO, at(30), HOUR, true);
+    assert_eq!(backup.cells(Some(VO)).collect::<Vec<_>>(), placed);
+}
+
+#[test]
+fn what_was_published_ahead_is_not_in_the_head_that_has_its_place() {
+    let (ann, bob) = (account(Some(VO), "/ann"), account(Some(VO), "/bob"));
+    let at = |hour: u64| WallTime(hour * 3_600_000);
+    let mut own = Own::new(Incarnation(9));
+    let (ahead, shared) = (Span::Window(Window(90)), Span::Window(Window(91)));
+    own.restore((Some(VO), (Incarnation(8), shared, bob.path, amount(2))));
+    count(&mut own, &ann, ahead, amount(5));
+    count(&mut own, &ann, shared, amount(3));
+    assert_eq!(own.take_changes(VO, true, at(95), HOUR).len(), 2);
+    own.settle_future(VO, at(30), HOUR, false);
+    let changes = own.take_changes(VO, false, at(30), HOUR);
+    let gone = changes.iter().filter(|(_, bytes)| bytes.is_none());
+    assert_eq!(
+        (changes.len(), gone.count()),
+        (2, 1),
+        "hour 90 goes, 30 comes, 91 waits"
+    );
+    own.settle_future(VO, at(30), HOUR, true);
+    assert!(own.spans(Some(VO)).eq([Span::Window(Window(30))]));
+    assert_eq!(own.take_changes(VO, false, at(30), HOUR).len(), 2);
+}
+
 mod head_model;
