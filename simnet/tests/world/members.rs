@@ -9,10 +9,10 @@
 //! Deliberately not here: what each node keeps of strangers (the site's own stories).
 
 use fairmesh_model::Millis;
-use simnet::World;
-use simnet::vo::Vo;
+use simnet::vo::{Vo, VoSpec, site_config};
+use simnet::{World, WorldSpec};
 
-use crate::support::{CHARGE, SYNC, charge_at, grid, report, with_seeds};
+use crate::support::{CHARGE, SYNC, charge_at, grid, owner, report, with_seeds};
 
 /// Sync intervals in which everybody must have one view again.
 const INTERVALS: u64 = 3;
@@ -115,5 +115,25 @@ fn what_two_sites_lose_one_after_the_other_is_lost() {
         world.run_for(SYNC.times(4));
         report(&mut world, 0, "behind it").expect("it runs");
         all_count(&mut world, &vo, CHARGE);
+    });
+}
+
+/// Found by seeds 2001718 and 2001775: it drew whom to ask among all its peers, and did not ask the one who
+/// named the VO to it.
+#[test]
+fn a_site_that_takes_part_in_a_small_vo_gets_its_charter_from_the_member_that_probes_it() {
+    with_seeds(|seed| {
+        let large = Vo::found(0, VoSpec::small("grid", 12)).expect("a valid VO");
+        let small = Vo::found(1, VoSpec::small("pair", 2)).expect("a valid VO");
+        let vos = [large, small];
+        let mut spec = WorldSpec::of_vos(12, &vos, &owner());
+        let with_both = site_config(1, &vos, &owner());
+        spec.configs[1] = site_config(1, &vos[..1], &owner());
+        let mut world = World::founded(seed, spec, &vos);
+        world.run_for(Millis(20_000));
+        world.reconfigure(1, with_both);
+        world.run_for(SYNC.times(2));
+        let documents = world.site(1).expect("it runs").documents(vos[1].id);
+        assert_eq!(documents.len(), vos[1].documents().count());
     });
 }

@@ -73,7 +73,7 @@ impl Gossip {
             .collect();
         for (vo, summary) in &theirs {
             let held = &vos[vo];
-            if held.is_founded() && !held.replica().is_member(from) {
+            if !held.replica().is_member(from) {
                 self.meet_stranger(from, *vo, held.summary(), summary);
             }
         }
@@ -82,8 +82,9 @@ impl Gossip {
             .collect()
     }
 
-    /// Somebody whom our charter does not list holds other documents of a VO. A newer charter may list
-    /// him, and he may be the only one who has it: documents prove themselves, so ask for them.
+    /// Somebody whom our charter does not list, if we have one, holds other documents of a VO. A newer
+    /// charter may list him, and he may be the only one who has it: documents prove themselves, so ask for
+    /// them.
     fn meet_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
         let shown = ContentHash::of(&theirs.documents);
         if mine.documents != theirs.documents && self.is_news(from, vo, (mine, shown)) {
