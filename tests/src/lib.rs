@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod decoders;
 pub mod queue;
+pub mod quota;
 pub mod slurm;
 pub mod story;
 pub mod twins;
@@ -13,7 +14,9 @@ pub mod twins;
 mod http;
 mod process;
 mod vo;
+mod wire;
 
 pub use http::{Answer, Call, request};
 pub use process::{Node, Site};
 pub use vo::{Vo, records};
+pub use wire::Wire;

@@ -25,7 +25,8 @@ pub struct Twins {
     pub a: Side,
     /// The one that is not.
     pub b: Side,
-    vo: Vo,
+    /// What both belong to.
+    pub vo: Vo,
     _folder: tempfile::TempDir,
 }
 
@@ -41,6 +42,7 @@ pub struct Side {
     pub slurm: Slurm,
     name: &'static str,
     apart: bool,
+    quota: bool,
 }
 
 /// `fairmesh slurm feed` as a process of its own. Killed when dropped.
@@ -62,6 +64,8 @@ pub struct Make<'a> {
     pub cpus: [u32; 2],
     /// Whether B's feed is a process of its own; with the plug-in both are.
     pub feed_apart: bool,
+    /// Whether jobs are held to quotas.
+    pub quota: bool,
 }
 
 impl Twins {
@@ -94,8 +98,13 @@ impl Twins {
     /// A comes back with B's address; B, where jobs wait, just goes on.
     pub fn heal(&mut self) -> anyhow::Result<()> {
         let address = self.b.node()?.address.clone();
+        self.join(&address)
+    }
+
+    /// A comes back with an address at which it reaches B.
+    pub fn join(&mut self, address: &str) -> anyhow::Result<()> {
         self.a.stop_node()?;
-        let b = (self.b.site.id, address.as_str());
+        let b = (self.b.site.id, address);
         self.a.configure(&[b], &self.vo)?;
         self.a.start_node()
     }
@@ -132,11 +141,19 @@ impl Side {
             slurm,
             name,
             apart: make.plugin.is_some(),
+            quota: make.quota,
         }))
     }
 
     fn configure(&self, peers: &[(SiteId, &str)], vo: &Vo) -> anyhow::Result<()> {
-        let more = format!("with_node = {}\n", !self.apart);
+        let spool = self.site.folder().join("spool");
+        fs::create_dir_all(&spool)?;
+        let more = format!(
+            "with_node = {}\nquota = {}\nspool = \"{}\"\n",
+            !self.apart,
+            self.quota,
+            spool.display()
+        );
         configure(&self.site, self.name, peers, vo, &self.slurm, &more)
     }
 

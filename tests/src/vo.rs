@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, Distance, HistoryRule, MemberSite, Millis, PolicyMount,
-    Role, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode, VoId, WallTime,
-    WindowLength,
+    AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, CoreMillis, Distance, Factor,
+    HistoryRule, MemberSite, Millis, PolicyMount, Role, Settlement, Share, ShareEntry, SharePolicy,
+    Signed, SigningKey, SiteId, UsageMode, VoId, WallTime, WindowLength,
 };
 
 use crate::process::Node;
@@ -124,6 +124,43 @@ impl Vo {
         policy.shares.insert(AccountPath::parse(at)?, entry);
         self.policy = Signed::sign(policy, &[&self.authority])?;
         Ok(())
+    }
+
+    /// Signs credit for a path, for a day from now on: so many core-milliseconds, of which each site holds the
+    /// same to begin with. `change` sets its terms.
+    pub fn grant(
+        &self,
+        path: &str,
+        amount: u64,
+        sites: &[SiteId],
+        change: impl FnOnce(&mut Allocation),
+    ) -> anyhow::Result<Vec<u8>> {
+        let slice = AllocationSlice {
+            amount: CoreMillis(amount),
+            start: WallTime(now().0 - 60_000),
+            end: now().after(Millis::from_secs(86_400)),
+        };
+        let mut allocation = Allocation {
+            vo: self.vo(),
+            path: AccountPath::parse(path)?,
+            version: 1,
+            id: None,
+            issued: now(),
+            expires: now().after(Millis::from_secs(86_400 * 365)),
+            slices: vec![slice],
+            split: sites.iter().map(|site| (*site, 1)).collect(),
+            members: Default::default(),
+            mode: None,
+            overdraft_max: CoreMillis(0),
+            settle: Settlement::default(),
+            hold_max: None,
+            hold_factor: Factor::ONE,
+            fee: Factor::from_millionths(0),
+        };
+        change(&mut allocation);
+        Ok(Signed::sign(allocation, &[&self.authority])?
+            .bytes()
+            .to_vec())
     }
 
     /// The id.

@@ -16,6 +16,7 @@ const PACKAGES: &[&str] = &[
     "slurmd",
     "slurm-client",
     "slurm-wlm-basic-plugins",
+    "lua-socket", // with which Slurm's Lua asks the node
     "libslurm-dev",
     "munge",
     "slurmdbd",

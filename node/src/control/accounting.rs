@@ -12,10 +12,10 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use fairmesh_model::SiteId;
 use fairmesh_model::record::NAME_BYTES_MAX;
+use fairmesh_model::{JobKey, SiteId};
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
-use fairmesh_site::{Account, Estimate, Site};
+use fairmesh_site::{Account, Estimate, QuotaCall, Site};
 use serde::Deserialize;
 
 use super::access::{Peer, check_writer};
@@ -126,6 +126,7 @@ async fn hand_over(
     let now = shared.node().ask(|_, now| now.wall).await?;
     let rule = shared.options.settings.borrow().charge_rule.clone();
     let (mut kept, mut numbers, mut usage) = (Vec::new(), Vec::new(), Vec::new());
+    let mut free = Vec::new();
     for (number, record) in records {
         match rule.usage(&record, now) {
             Ok(charged) => {
@@ -142,6 +143,7 @@ async fn hand_over(
                 if skip == Skip::NotStarted || !has_good_key(&record) {
                     continue;
                 }
+                free.push(record.key.clone());
             }
         }
         kept.push(record);
@@ -165,6 +167,19 @@ async fn hand_over(
     outcome.logged += log::keep(shared, kept, true).await.map_err(unlogged)?;
     let reported = shared.node().report(usage).await?;
     feed.add(&reported, &numbers);
+    release(shared, free).await
+}
+
+/// Frees what jobs hold that have ended and are charged nothing.
+async fn release(shared: &Shared, jobs: Vec<JobKey>) -> Result<(), ApiError> {
+    let held = move |site: &Site, _| {
+        let held = jobs.into_iter().filter(|job| site.has_hold(job));
+        held.collect::<Vec<_>>()
+    };
+    for job in shared.node().ask(held).await? {
+        // One that is gone by now is free.
+        let _ = shared.node().quota(QuotaCall::Release { job }).await?;
+    }
     Ok(())
 }
 

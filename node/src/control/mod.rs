@@ -191,6 +191,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/explain", get(explain::get))
         .route("/v1/usage", get(usage::get))
         .route("/v1/quota", get(quota::get))
+        .route("/v1/quota/check", post(quota::check))
         .route("/v1/quota/quote", post(quota::quote))
         .route("/v1/place", post(place::post))
         .route("/v1/unmapped", get(usage::get_unmapped))
@@ -213,7 +214,7 @@ fn router(shared: Arc<Shared>) -> Router {
                 "/v1/status, peers, shares, prices, priority, explain, usage, unmapped, accounting, \
                  audit, documents, quota, metrics; POST /v1/accounting, records, running, corrections, \
                  documents, slurm, occupancy, place, quota/hold, quota/commit, quota/release, quota/drain, \
-                 quota/quote",
+                 quota/check, quota/quote",
             )
         })
         .method_not_allowed_fallback(async || {

@@ -1,5 +1,6 @@
-//! `POST /v1/quota/hold`, `commit`, `release` and `drain`; `POST /v1/quota/quote`; and `GET /v1/quota[?vo=][&path=]`: what a
-//! batch system asks about a job's quota, what a job would cost, and what is left of an account's credit.
+//! `POST /v1/quota/hold`, `commit`, `release` and `drain`; `POST /v1/quota/check` and `quote`; and `GET
+//! /v1/quota[?vo=][&path=]`: what a batch system asks about a job's quota, what a job would cost, and what is
+//! left of an account's credit.
 //!
 //! Invariant: what the answer says is held, charged or free is durable; a call that is repeated gets the same
 //! answer. Only writers hold and charge: whoever reads sees sums, and no single job.
@@ -11,7 +12,7 @@ use fairmesh_model::{
     AccountPath, CoreMillis, JobKey, Now, Origin, Placement, SiteId, UsageRecord, VoId, WallTime,
 };
 use fairmesh_site::rights::{Decider, Part, Totals};
-use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, Site};
+use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Site};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -56,6 +57,9 @@ struct Asking {
     /// Whether the owner exempts it.
     #[serde(default)]
     exempt: bool,
+    /// Of a check: what others are about to hold of the same account, core-milliseconds.
+    #[serde(default)]
+    ahead_core_ms: u64,
 }
 
 fn yes() -> bool {
@@ -63,6 +67,16 @@ fn yes() -> bool {
 }
 
 impl Asking {
+    fn call(self, now: WallTime) -> Result<HoldCall, ApiError> {
+        Ok(HoldCall {
+            record: self.record(now)?,
+            account: self.credit,
+            owner: None,
+            is_exempt: self.exempt,
+            may_wait: self.wait,
+        })
+    }
+
     /// As a record of the job, had it run as long as it may up to now.
     fn record(&self, now: WallTime) -> Result<UsageRecord, ApiError> {
         if self.wall_s == 0 || self.wall_s > WALL_S_MAX {
@@ -101,18 +115,34 @@ pub(super) async fn hold(
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
     let now = shared.node().ask(|_, now| now.wall).await?;
-    let call = HoldCall {
-        record: asking.record(now)?,
-        account: asking.credit,
-        owner: None,
-        is_exempt: asking.exempt,
-        may_wait: asking.wait,
-    };
+    let call = asking.call(now)?;
     let held = called(&shared, QuotaCall::Hold(Box::new(call))).await?;
+    let body = hold_body(held);
+    Ok(answer("hold", shared.node().ask(rests_on).await?, body))
+}
+
+pub(super) async fn check(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let asking: Asking = read(&shared, body).await?;
+    let ahead = CoreMillis(asking.ahead_core_ms);
+    let (rests_on, reply) = shared
+        .node()
+        .ask(move |site, now| {
+            let call = asking.call(now.wall);
+            let reply = call.map(|call| site.check_quota(now, call, ahead));
+            (rests_on(site, now), reply)
+        })
+        .await?;
+    Ok(answer("hold", rests_on, hold_body(understood(reply?)?)))
+}
+
+fn hold_body(held: QuotaAnswer) -> HoldBody {
     let QuotaAnswer::Held { vo, answer: held } = held else {
         unreachable!("a hold is answered by a hold")
     };
-    let body = HoldBody {
+    HoldBody {
         verdict: word(&held.verdict),
         runs: held.verdict.runs(),
         by: held.by.map(decider),
@@ -123,8 +153,7 @@ pub(super) async fn hold(
         short_core_ms: held.short.0.to_string(),
         price: held.price.to_string(),
         message: held.message.as_deref().map(clean),
-    };
-    Ok(answer("hold", shared.node().ask(rests_on).await?, body))
+    }
 }
 
 pub(super) async fn commit(
@@ -172,7 +201,10 @@ async fn settled(
 }
 
 async fn called(shared: &super::Shared, call: QuotaCall) -> Result<QuotaAnswer, ApiError> {
-    let reply = shared.node().quota(call).await?;
+    understood(shared.node().quota(call).await?)
+}
+
+fn understood(reply: QuotaReply) -> Result<QuotaAnswer, ApiError> {
     reply.map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why))
 }
 

@@ -329,11 +329,15 @@ async fn where_no_quota_is_a_job_runs_and_nothing_is_held() {
         (&"exempt".into(), &true.into())
     );
     assert_eq!(held["held_core_ms"], "0");
+    for (what, account) in [("check", "bio"), ("check", "nobody"), ("hold", "nobody")] {
+        let said = call(what, &asking(account, 60)).await.expect(account);
+        assert_eq!(said["verdict"], "exempt", "{what} {account}");
+    }
     let quotes = call("quote", &asking("bio", 60)).await.expect("a price");
     assert_eq!(quotes["quotes"][0]["charge_core_ms"], "120000");
     for (what, body, status) in [
-        ("hold", asking("nobody", 60), 422),
         ("hold", asking("bio", 0), 400),
+        ("check", asking("bio", 0), 400),
         ("hold", serde_json::json!({"job": "1"}), 400),
         ("release", asking("bio", 60), 422),
         (

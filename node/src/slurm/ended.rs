@@ -163,6 +163,7 @@ mod tests {
             group: None,
             user: "ann".to_owned(),
             own: Own::of(0, "fairmesh:importance=150"),
+            comment: String::new(),
         }
     }
 

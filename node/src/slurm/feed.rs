@@ -28,7 +28,7 @@ use super::runner::Runner;
 use super::settings::SlurmSettings;
 use super::stop::Stop;
 use super::tell::{now_ms, tell};
-use super::{follow, hook, sacct};
+use super::{follow, hook, quota, sacct};
 use crate::ask::{AskError, Control};
 use crate::control::answer::{AccountingBody, Answer, FeedReport, ReportBody, SlurmReport};
 use crate::output::Exit;
@@ -238,11 +238,27 @@ impl Feed {
         done.running = answer.body.read;
         done.refused += answer.body.refused;
         complain_of(&answer.body);
+        if self.settings.quota {
+            self.release(jobs, &name)?;
+        }
         if let Some(error) = unlogged {
             return Err(error.into());
         }
         self.cursor = Some(cursor);
         Ok(done)
+    }
+
+    /// Lets jobs go whose quota covers them again.
+    fn release(&self, jobs: &[Job], cluster: &str) -> anyhow::Result<()> {
+        let check = |call| {
+            let answer = self.post("/v1/quota/check", serde_json::to_vec(&call)?);
+            Ok(answer?.body)
+        };
+        let released = quota::release(&self.runner, &self.settings, jobs, cluster, check)?;
+        if released > 0 {
+            tracing::info!(released, "slurm feed: jobs that had no credit go again");
+        }
+        Ok(())
     }
 
     fn source(&mut self, cluster: &Cluster) -> Option<Finished> {
@@ -375,7 +391,7 @@ fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
         .collect()
 }
 
-fn instalment(rule: &ChargeRule, job: &Job, cluster: &str) -> Option<UsageRecord> {
+pub(super) fn instalment(rule: &ChargeRule, job: &Job, cluster: &str) -> Option<UsageRecord> {
     let start = WallTime::from_unix_secs(job.start?);
     Some(UsageRecord {
         key: JobKey {

@@ -68,11 +68,11 @@ impl Mark {
     }
 }
 
-/// Asks `squeue` for these columns of all jobs in these states, and hands each row to `take`. Where the
+/// Asks `squeue` for these columns of all jobs that the options name, and hands each row to `take`. Where the
 /// last row is not whole it has fewer.
 pub(super) fn squeue(
     runner: &Runner,
-    states: &str,
+    which: &[&str],
     columns: &[&str],
     take: impl FnMut(&[&str]),
 ) -> Result<(), SlurmError> {
@@ -82,7 +82,9 @@ pub(super) fn squeue(
         .map(|column| format!("{column}:{}", mark.text()))
         .collect();
     let wanted = wanted.join(",");
-    let text = runner.ask("squeue", &["-h", "-a", "-t", states, "-O", &wanted])?;
+    let mut arguments = vec!["-h", "-a", "-O", &wanted];
+    arguments.extend(which);
+    let text = runner.ask("squeue", &arguments)?;
     mark.columns(&text).chunks(columns.len()).for_each(take);
     Ok(())
 }

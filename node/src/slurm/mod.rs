@@ -19,6 +19,7 @@ mod follow;
 mod frame;
 mod hook;
 mod queue;
+mod quota;
 mod runner;
 mod sacct;
 mod setup;
@@ -68,6 +69,8 @@ enum What {
     Run,
     /// Leave a finished job for the feed: the program of JobCompType=jobcomp/script
     Hook(hook::HookArgs),
+    /// Hold what a starting job may cost: the program of PrologSlurmctld
+    Prolog(quota::PrologArgs),
     /// Say which users and accounts of the cluster map where, and which map nowhere
     Check(check::CheckArgs),
     /// Print what Slurm's configuration needs, and say what a running cluster lacks
@@ -139,6 +142,9 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     }
     if let What::Setup(setup) = &args.what {
         return tokio::task::block_in_place(|| setup::run(setup, &args.config, out));
+    }
+    if let What::Prolog(prolog) = &args.what {
+        return quota::prolog(prolog, &args.config).await;
     }
     let place = Place::load(&args.config)?;
     match &args.what {

@@ -93,6 +93,8 @@ pub(super) struct Job {
     pub(super) user: String,
     /// What its nice and its comment say of its importance.
     pub(super) own: Own,
+    /// Its user's words, and ours.
+    pub(super) comment: String,
 }
 
 /// Reads the queue; `all` with what has ended lately. Also gives the rows that made no sense.
@@ -103,11 +105,23 @@ pub(super) fn read(runner: &Runner, all: bool) -> Result<(Vec<Job>, Vec<String>)
         "PENDING,RUNNING,SUSPENDED"
     };
     let (mut jobs, mut bad) = (Vec::new(), Vec::new());
-    frame::squeue(runner, states, &COLUMNS, |columns| match row(columns) {
-        Some(job) => jobs.push(job),
-        None => bad.push(crate::control::clean(&columns.join("|"))),
+    frame::squeue(runner, &["-t", states], &COLUMNS, |columns| {
+        match row(columns) {
+            Some(job) => jobs.push(job),
+            None => bad.push(crate::control::clean(&columns.join("|"))),
+        }
     })?;
     Ok((jobs, bad))
+}
+
+/// The job of this number, which Slurm calls `target` (`12`, or `12_7` of an array).
+pub(super) fn one(runner: &Runner, id: u64, target: &str) -> Result<Option<Job>, SlurmError> {
+    let mut found = None;
+    frame::squeue(runner, &["-t", "all", "-j", target], &COLUMNS, |columns| {
+        let job = row(columns).filter(|job| job.id == id);
+        found = found.take().or(job);
+    })?;
+    Ok(found)
 }
 
 fn row(columns: &[&str]) -> Option<Job> {
@@ -142,7 +156,8 @@ fn row(columns: &[&str]) -> Option<Job> {
     let group = words.next()?;
     let user = words.next()?;
     let nice = words.next()?.parse().unwrap_or(0);
-    let own = Own::of(nice, words.next()?);
+    let comment = words.next()?;
+    let own = Own::of(nice, comment);
     Some(Job {
         id,
         target: waiting_part(target),
@@ -165,6 +180,10 @@ fn row(columns: &[&str]) -> Option<Job> {
         group: name(group),
         user: user.to_owned(),
         own,
+        comment: match comment {
+            "(null)" => String::new(),
+            comment => crate::control::clean(comment),
+        },
     })
 }
 

@@ -45,6 +45,17 @@ pub enum UsageSource {
     Hook,
 }
 
+/// What becomes of jobs while the node does not say whether their quota covers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnSilence {
+    /// They run; what they cost is charged afterwards.
+    #[default]
+    Run,
+    /// They are refused at submission, and stay in the queue.
+    Refuse,
+}
+
 /// `[slurm]` as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +75,8 @@ pub(crate) struct RawSlurm {
     jobcomp_file: Option<String>,
     spool: Option<String>,
     state_file: Option<String>,
+    quota: Option<bool>,
+    on_silence: Option<OnSilence>,
 }
 
 /// How the node and Slurm work together.
@@ -98,6 +111,10 @@ pub struct SlurmSettings {
     pub spool: PathBuf,
     /// The feed's cursor.
     pub state_file: PathBuf,
+    /// Whether jobs are held to quotas: at submission, and before they start.
+    pub quota: bool,
+    /// What becomes of them while the node does not answer.
+    pub on_silence: OnSilence,
     /// Which jobs are charged: `[charging]` says so.
     pub charge_rule: ChargeRule,
 }
@@ -123,6 +140,8 @@ impl SlurmSettings {
             jobcomp_file: None,
             spool: PathBuf::from(SPOOL_DEFAULT),
             state_file: data_dir.join("slurm-feed.json"),
+            quota: false,
+            on_silence: OnSilence::default(),
             charge_rule: ChargeRule::default(),
         }
     }
@@ -167,6 +186,8 @@ pub(crate) fn checked(
         jobcomp_file: path(&raw.jobcomp_file),
         spool: path(&raw.spool).unwrap_or(default.spool),
         state_file: path(&raw.state_file).unwrap_or(default.state_file),
+        quota: raw.quota.unwrap_or(default.quota),
+        on_silence: raw.on_silence.unwrap_or(default.on_silence),
         charge_rule: charge_rule.clone(),
     })
 }

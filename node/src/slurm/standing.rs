@@ -61,7 +61,7 @@ pub(crate) struct InQueue {
 pub(crate) fn of(config: &Path, job: &str) -> anyhow::Result<Option<InQueue>> {
     let runner = Runner::new(&Place::load(config)?.settings);
     let mut jobs: Vec<Standing> = Vec::new();
-    frame::squeue(&runner, "all", &COLUMNS, |columns| {
+    frame::squeue(&runner, &["-t", "all"], &COLUMNS, |columns| {
         jobs.extend(row(columns))
     })?;
     let Some(mut found) = find(&jobs, job) else {

@@ -31,6 +31,7 @@ fn twins(accounts: Accounts<'_>) -> anyhow::Result<Option<Twins>> {
         plugin: None,
         cpus: [CORES_A, CORES_B],
         feed_apart: false,
+        quota: false,
     })
 }
 
@@ -256,6 +257,7 @@ fn the_mesh_counts_what_both_slurms_account_to_the_core_second() -> anyhow::Resu
         plugin: None,
         cpus: [8, 8],
         feed_apart: true,
+        quota: false,
     })?;
     let Some(mut twins) = made else {
         return Ok(());

@@ -3,6 +3,7 @@
 mod importance;
 mod loops;
 mod plugin;
+mod quota;
 
 /// A program that is the node, built with these tests.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");

@@ -26,6 +26,7 @@ fn slurm_serves_whoever_used_less_of_the_grid() -> anyhow::Result<()> {
         plugin: Some(&plugin),
         cpus: [CORES_A, CORES_B],
         feed_apart: true,
+        quota: false,
     })?
     else {
         return Ok(());

@@ -42,6 +42,21 @@ pub struct HoldRequest {
     pub is_idle: bool,
 }
 
+/// What is decided about a job, before anything is done about it.
+struct Plan {
+    verdict: Verdict,
+    by: Decider,
+    /// Whose credit; none where no allocation covers the user.
+    account: Option<AccountPath>,
+    /// What it has to hold.
+    amount: CoreMillis,
+    /// Of what it would be.
+    parts: Vec<Part>,
+    /// Whether its amount counts as demand.
+    is_wanted: bool,
+    message: Option<String>,
+}
+
 impl Ledger {
     /// Holds what a job may cost. Asked again it gives the same answer; asked for another amount while the hold
     /// is open, it replaces the hold or leaves it.
@@ -54,102 +69,99 @@ impl Ledger {
         if let Some(open) = known.filter(|mark| self.is_frozen() && !mark.parts.is_empty()) {
             return Answer::of(open);
         }
+        let plan = self.plan(now, request, CoreMillis(0));
+        if let Some(account) = plan.account.as_ref().filter(|_| plan.is_wanted) {
+            let demand = self.demand.entry(account.clone()).or_default();
+            demand.note(now, plan.amount.0);
+            let known = self.marks.get(&request.job);
+            let same = known.filter(|mark| {
+                mark.account == *account
+                    && (mark.amount, mark.price) == (plan.amount, request.price)
+            });
+            if let Some(same) = same {
+                let mark = Mark {
+                    until: same.until.max(request.until),
+                    ..same.clone()
+                };
+                let answer = Answer::of(&mark);
+                self.put_mark(request.job.clone(), mark);
+                return answer;
+            }
+        }
+        match plan.verdict.runs() {
+            true => self.put_hold(request, plan),
+            false => plan.answer(request),
+        }
+    }
+
+    /// What [`Ledger::hold`] would answer about a job that is not known yet, without holding anything; `ahead`
+    /// is what others are about to hold of the same account.
+    pub fn check(&self, now: WallTime, request: &HoldRequest, ahead: CoreMillis) -> Answer {
+        self.plan(now, request, ahead).answer(request)
+    }
+
+    fn plan(&self, now: WallTime, request: &HoldRequest, ahead: CoreMillis) -> Plan {
         if request.is_exempt || self.grants.is_empty() {
-            return self.exempt(request);
+            return exempt(request);
         }
         let account = match self.account_of(now, request) {
             Ok(account) => account,
-            Err(message) => return self.decide_without_credit(request, message),
+            Err(message) => return without_credit(request, message),
         };
         let (id, terms) = self
             .grants
             .terms(&account, now)
             .expect("an account has an allocation");
-        let terms = terms.clone();
         let amount = price::hold(request.charge, terms.hold_factor, request.price);
-        if let Some(most) = terms
-            .hold_max
-            .filter(|most| amount > *most && !mutated!(HoldsUnbounded))
-        {
+        let most = terms.hold_max.filter(|_| !mutated!(HoldsUnbounded));
+        if let Some(most) = most.filter(|most| amount > *most) {
             let message = format!(
                 "{account}: this job needs {} core-hours, and one job may hold {} at most",
                 core_hours(amount),
                 core_hours(most)
             );
-            return refused(
-                request,
-                Some(account),
-                Decider::Allocation(id),
-                amount,
-                message,
-            );
+            let by = Decider::Allocation(id);
+            return refused(Some(account), by, amount, message);
         }
-        self.demand
-            .entry(account.clone())
-            .or_default()
-            .note(now, amount.0);
-        self.hold_amount(now, request, (id, &terms), account, amount)
-    }
-
-    fn hold_amount(
-        &mut self,
-        now: WallTime,
-        request: &HoldRequest,
-        (id, terms): (AllocationId, &Allocation),
-        account: AccountPath,
-        amount: CoreMillis,
-    ) -> Answer {
-        let known = self
-            .marks
-            .get(&request.job)
-            .filter(|mark| mark.account == account);
-        if let Some(same) =
-            known.filter(|mark| (mark.amount, mark.price) == (amount, request.price))
-        {
-            let mark = Mark {
-                until: same.until.max(request.until),
-                ..same.clone()
-            };
-            let answer = Answer::of(&mark);
-            self.put_mark(request.job.clone(), mark);
-            return answer;
-        }
+        let known = self.marks.get(&request.job);
+        let known = known.filter(|mark| mark.account == account);
         let (mut parts, _) =
             known.map_or_else(Default::default, |mark| split(&mark.parts, amount.0));
-        let fresh = self.take(&account, amount.0 - sum(&parts).0, now);
-        parts.extend(fresh);
+        let lacking = amount.0 - sum(&parts).0;
+        let fresh = self.take(&account, lacking.saturating_add(ahead.0), now);
+        // What is ahead takes its part first.
+        parts.extend(split(&fresh, ahead.0).1);
         let short = amount.minus(sum(&parts));
         let (verdict, by) = match short {
             CoreMillis(0) => (Verdict::Granted, Decider::Allocation(id)),
             short => decide(&self.case(request, (id, terms), &account, short)),
         };
-        if !verdict.runs() {
-            return Answer {
-                verdict,
-                by: Some(by),
-                parts: Vec::new(),
-                short,
-                price: request.price,
-                message: Some(self.shortage(now, &account, amount)),
-                account: Some(account),
-            };
-        }
         if verdict == Verdict::Idle {
             parts.clear();
         }
-        self.put_hold(request, account, (verdict, by), amount, parts)
+        let shortage = || self.shortage(now, &account, amount);
+        Plan {
+            message: (!verdict.runs()).then(shortage),
+            account: Some(account),
+            verdict,
+            by,
+            amount,
+            parts,
+            is_wanted: true,
+        }
     }
 
     /// Puts a hold in place of the one that is there, if any: rights of the old one that the new one lacks are
     /// freed, and those that it has beyond are held.
-    fn put_hold(
-        &mut self,
-        request: &HoldRequest,
-        account: AccountPath,
-        (verdict, by): (Verdict, Decider),
-        amount: CoreMillis,
-        parts: Vec<Part>,
-    ) -> Answer {
+    fn put_hold(&mut self, request: &HoldRequest, plan: Plan) -> Answer {
+        let Plan {
+            verdict,
+            by,
+            amount,
+            parts,
+            ..
+        } = plan;
+        let account = plan.account.unwrap_or_else(|| request.user.clone());
         let old = self.marks.get(&request.job).map(|mark| mark.parts.clone());
         let of = |parts: &[Part], id: SliceId| -> u64 {
             parts
@@ -267,39 +279,6 @@ impl Ledger {
         }
     }
 
-    fn exempt(&mut self, request: &HoldRequest) -> Answer {
-        let by = if request.is_exempt {
-            Decider::Owner
-        } else {
-            Decider::Vo
-        };
-        let account = request
-            .account
-            .clone()
-            .unwrap_or_else(|| request.user.clone());
-        self.put_hold(
-            request,
-            account,
-            (Verdict::Exempt, by),
-            CoreMillis(0),
-            Vec::new(),
-        )
-    }
-
-    fn decide_without_credit(&mut self, request: &HoldRequest, message: String) -> Answer {
-        let case = Case {
-            owner: request.owner,
-            is_idle: request.is_idle,
-            ..Case::default()
-        };
-        let (verdict, by) = decide(&case);
-        if !verdict.runs() {
-            return refused(request, None, by, request.charge, message);
-        }
-        let account = request.user.clone();
-        self.put_hold(request, account, (verdict, by), CoreMillis(0), Vec::new())
-    }
-
     /// What a user reads.
     fn shortage(&self, now: WallTime, account: &AccountPath, needs: CoreMillis) -> String {
         let totals = self.account_totals(account, now);
@@ -318,20 +297,71 @@ impl Ledger {
     }
 }
 
-fn refused(
-    request: &HoldRequest,
-    account: Option<AccountPath>,
-    by: Decider,
-    short: CoreMillis,
-    message: String,
-) -> Answer {
-    Answer {
-        verdict: Verdict::Refused,
-        by: Some(by),
-        account,
+impl Plan {
+    /// The answer where nothing is held yet: what would be held, of a job that would run.
+    fn answer(self, request: &HoldRequest) -> Answer {
+        let short = self.amount.minus(sum(&self.parts));
+        Answer {
+            verdict: self.verdict,
+            by: Some(self.by),
+            account: self.account,
+            short,
+            parts: if self.verdict.runs() {
+                self.parts
+            } else {
+                Vec::new()
+            },
+            price: request.price,
+            message: self.message,
+        }
+    }
+}
+
+fn exempt(request: &HoldRequest) -> Plan {
+    let by = match request.is_exempt {
+        true => Decider::Owner,
+        false => Decider::Vo,
+    };
+    Plan {
+        verdict: Verdict::Exempt,
+        by,
+        account: request.account.clone(),
+        amount: CoreMillis(0),
         parts: Vec::new(),
-        short,
-        price: request.price,
+        is_wanted: false,
+        message: None,
+    }
+}
+
+fn without_credit(request: &HoldRequest, message: String) -> Plan {
+    let case = Case {
+        owner: request.owner,
+        is_idle: request.is_idle,
+        ..Case::default()
+    };
+    let (verdict, by) = decide(&case);
+    if !verdict.runs() {
+        return refused(None, by, request.charge, message);
+    }
+    Plan {
+        verdict,
+        by,
+        account: None,
+        amount: CoreMillis(0),
+        parts: Vec::new(),
+        is_wanted: false,
+        message: None,
+    }
+}
+
+fn refused(account: Option<AccountPath>, by: Decider, amount: CoreMillis, message: String) -> Plan {
+    Plan {
+        verdict: Verdict::Refused,
+        by,
+        account,
+        amount,
+        parts: Vec::new(),
+        is_wanted: false,
         message: Some(message),
     }
 }

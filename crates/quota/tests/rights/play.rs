@@ -291,7 +291,16 @@ impl<'a> Grid<'a> {
                 ..request(number, amount)
             },
         );
-        let answer = self.node(at).ledger.hold(now, &asked);
+        let ledger = &mut self.node(at).ledger;
+        let is_new = ledger.mark(&asked.job).is_none();
+        let said = ledger.check(now, &asked, CoreMillis(0));
+        let answer = ledger.hold(now, &asked);
+        ensure(
+            !is_new
+                || (said.verdict, said.short, &said.parts)
+                    == (answer.verdict, answer.short, &answer.parts),
+            || format!("it was said that {said:?}, and then {answer:?}"),
+        )?;
         if !self.persist(at) {
             return Ok(());
         }

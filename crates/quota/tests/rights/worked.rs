@@ -103,6 +103,25 @@ fn a_window_is_used_or_lost() {
 }
 
 #[test]
+fn a_check_counts_what_is_ahead_and_holds_nothing() {
+    let (mut ledger, _) = ledger(0, windows(CoreMillis(1_000), period()), &[1]);
+    ledger.take_changes();
+    for (ahead, verdict) in [
+        (0, Verdict::Granted),
+        (33, Verdict::Granted),
+        (34, Verdict::Refused),
+        (u64::MAX, Verdict::Refused),
+    ] {
+        let at = WallTime(5 * DAY);
+        let answer = ledger.check(at, &request(1, 300), CoreMillis(ahead));
+        assert_eq!(answer.verdict, verdict, "{ahead}");
+        assert_eq!(parts(&answer).is_empty(), verdict == Verdict::Refused);
+    }
+    assert_eq!(ledger.take_changes(), Default::default());
+    assert!(ledger.mark(&job(1)).is_none());
+}
+
+#[test]
 fn expiring_slices_can_be_spent_early() {
     let (mut ledger, ids) = ledger(0, expiring(CoreMillis(1_000), period()), &[1]);
     let answer = ledger.hold(WallTime(5 * DAY), &request(1, 400));

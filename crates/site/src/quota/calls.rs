@@ -8,7 +8,7 @@ use fairmesh_model::{
     AccountPath, CoreMillis, Factor, JobKey, Millis, MonoTime, Now, QuotaMode, SiteId, UsageRecord,
     VoId, mutant, mutated,
 };
-use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, Verdict, price};
+use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, State, Verdict, price};
 
 use crate::charge::rate;
 use crate::event::{Effect, Reply, Ticket};
@@ -159,6 +159,9 @@ impl Site {
             return Err(Err(error.to_string()));
         }
         let Some(account) = self.config.identity.resolve(&record.origin) else {
+            if !self.vos.values().any(|held| held.quota.is_on()) {
+                return Err(Ok(without_quota(None)));
+            }
             let why = "no identity rule says who it belongs to";
             return Err(Err(format!("job `{}`: {why}", record.key.job)));
         };
@@ -167,7 +170,7 @@ impl Site {
             held.is_some_and(|held| held.quota.is_on())
         });
         let Some(vo) = on else {
-            return Err(Ok(without_quota(account)));
+            return Err(Ok(without_quota(account.vo)));
         };
         if let Err(why) = self.check_capacity(Some(vo), record) {
             return Err(Err(why));
@@ -211,15 +214,52 @@ impl Site {
                 answer = quota.ledger.hold(now.wall, &request);
             }
         }
-        if let Some(message) = answer.message.as_mut().filter(|_| quota.ledger.is_frozen()) {
-            let unheard = quota.ledger.unheard().count();
-            *message += &format!(
-                " (this site has just started, and spends nothing until {unheard} more sites have been heard)"
-            );
-        }
+        explain_frozen(quota, &mut answer);
         self.ask_for_rights(now, vo, wants);
         self.keep_quota(vo);
         answer
+    }
+
+    /// What a hold of a job that is not known yet would be answered, without holding anything; `ahead` is what
+    /// others are about to hold of the same account. It waits for nothing: where other members have what it
+    /// lacks, and can be asked, the verdict is that it had better wait.
+    pub fn check_quota(&self, now: Now, call: HoldCall, ahead: CoreMillis) -> QuotaReply {
+        if let Some(why) = self.refuses_all() {
+            return Err(why);
+        }
+        let (vo, request) = match self.hold_request(now, call) {
+            Ok(found) => found,
+            Err(reply) => return reply,
+        };
+        let quota = &self.vos[&vo].quota;
+        let mut answer = quota.ledger.check(now.wall, &request, ahead);
+        if answer.verdict == Verdict::Waiting && !self.could_come(now, quota, &answer, ahead) {
+            let request = HoldRequest {
+                may_wait: false,
+                ..request
+            };
+            answer = quota.ledger.check(now.wall, &request, ahead);
+        }
+        explain_frozen(quota, &mut answer);
+        held(vo, answer)
+    }
+
+    /// Whether others have all that a job lacks, and one of them could be asked for it now.
+    fn could_come(&self, now: Now, quota: &Quota, answer: &Answer, ahead: CoreMillis) -> bool {
+        let Some(account) = &answer.account else {
+            return false;
+        };
+        if quota.ledger.is_frozen() {
+            return true;
+        }
+        let totals = quota.ledger.account_totals(account, now.wall);
+        let there = totals.spendable + totals.on_the_way;
+        let connected: Vec<_> = self.gossip.peers().collect();
+        let can_hear = |site, _| connected.contains(&site);
+        let others = quota.ledger.ask(now.wall, account, answer.short, can_hear);
+        let spent_here = totals.here.max(u128::from(ahead.0));
+        let is_enough = there >= spent_here + u128::from(answer.short.0);
+        is_enough && (!others.is_empty() || totals.on_the_way > 0)
     }
 
     /// Answers calls whose rights have come, or that have waited for long enough.
@@ -391,6 +431,14 @@ impl Site {
         Ok(CoreMillis(rate.counters(wall).charge))
     }
 
+    /// Whether a job has an open hold.
+    pub fn has_hold(&self, job: &JobKey) -> bool {
+        self.vos.values().any(|held| {
+            let mark = held.quota.ledger.mark(job);
+            mark.is_some_and(|mark| mark.state == State::Held)
+        })
+    }
+
     /// Whether jobs of a VO are charged to quotas.
     pub(crate) fn has_quota(&self, vo: Option<VoId>) -> bool {
         let held = vo.and_then(|vo| self.vos.get(&vo));
@@ -401,6 +449,15 @@ impl Site {
     fn quota_of_hold(&mut self, job: &JobKey) -> Option<(VoId, &mut Quota)> {
         let mut quotas = self.vos.iter_mut().map(|(vo, held)| (*vo, &mut held.quota));
         quotas.find(|(_, quota)| quota.ledger.mark(job).is_some())
+    }
+}
+
+fn explain_frozen(quota: &Quota, answer: &mut Answer) {
+    if let Some(message) = answer.message.as_mut().filter(|_| quota.ledger.is_frozen()) {
+        let unheard = quota.ledger.unheard().count();
+        *message += &format!(
+            " (this site has just started, and spends nothing until {unheard} more sites have been heard)"
+        );
     }
 }
 
@@ -421,10 +478,10 @@ fn unknown(job: &JobKey) -> String {
 }
 
 /// Where no quota says anything: it runs, and nothing is remembered.
-fn without_quota(account: Account) -> QuotaAnswer {
+fn without_quota(vo: Option<VoId>) -> QuotaAnswer {
     let answer = Answer {
         verdict: Verdict::Exempt,
-        by: Some(if account.vo.is_some() {
+        by: Some(if vo.is_some() {
             Decider::Vo
         } else {
             Decider::Owner
@@ -436,7 +493,7 @@ fn without_quota(account: Account) -> QuotaAnswer {
         message: None,
     };
     QuotaAnswer::Held {
-        vo: account.vo,
+        vo,
         answer: Box::new(answer),
     }
 }

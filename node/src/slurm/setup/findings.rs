@@ -12,6 +12,7 @@ use super::super::Place;
 use super::super::cluster::{Cluster, Finished};
 use super::super::runner::SlurmError;
 use super::super::settings::SlurmSettings;
+use super::quota::QuotaFiles;
 use crate::config::{Config, uids};
 use crate::control::own_uid;
 
@@ -22,7 +23,7 @@ pub(super) struct Finding {
     pub(super) mend: String,
 }
 
-fn finding(problem: impl Into<String>, mend: impl Into<String>) -> Finding {
+pub(super) fn finding(problem: impl Into<String>, mend: impl Into<String>) -> Finding {
     Finding {
         problem: problem.into(),
         mend: mend.into(),
@@ -30,7 +31,12 @@ fn finding(problem: impl Into<String>, mend: impl Into<String>) -> Finding {
 }
 
 /// Everything that is missing.
-pub(super) fn of(place: &Place, cluster: Result<Cluster, SlurmError>, file: &Path) -> Vec<Finding> {
+pub(super) fn of(
+    place: &Place,
+    cluster: Result<Cluster, SlurmError>,
+    file: &Path,
+    quota: Option<&QuotaFiles>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     match cluster {
         Err(error) => {
@@ -41,6 +47,7 @@ pub(super) fn of(place: &Place, cluster: Result<Cluster, SlurmError>, file: &Pat
             findings.extend(of_priorities(&cluster, &place.settings));
             findings.extend(of_usage(&cluster, &place.settings));
             findings.extend(of_rights(&cluster, file));
+            findings.extend(quota.into_iter().flat_map(|files| files.findings(&cluster)));
         }
     }
     for socket in [&place.lookup, &place.control] {

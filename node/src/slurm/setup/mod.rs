@@ -5,6 +5,7 @@
 //! Deliberately not here: what is looked for (`findings`).
 
 mod findings;
+mod quota;
 
 use std::fs;
 use std::io::Write;
@@ -18,6 +19,7 @@ use super::cluster::{Cluster, Finished};
 use super::runner::Runner;
 use super::settings::UsageSource;
 use crate::output::Exit;
+use quota::QuotaFiles;
 
 /// Print what Slurm needs, and what a running cluster lacks.
 #[derive(Debug, clap::Args)]
@@ -47,7 +49,22 @@ pub(super) fn run(args: &SetupArgs, config: &Path, out: &mut dyn Write) -> anyho
     let place = Place::load(config)?;
     let runner = Runner::new(&place.settings);
     let cluster = Cluster::ask(&runner);
-    let parts = parts(args, config, &place, cluster.as_ref().ok())?;
+    let program = std::env::current_exe().context("where this program is")?;
+    let (program, config_path) = (program.to_string_lossy(), fs::canonicalize(config)?);
+    let (cluster_said, quota) = (cluster.as_ref().ok(), place.settings.quota);
+    let quota = quota.then(|| {
+        QuotaFiles::of(
+            &place,
+            cluster_said,
+            &program,
+            &config_path.to_string_lossy(),
+        )
+    });
+    let mut parts = parts(args, (&program, &config_path), &place, cluster_said);
+    if let Some(files) = &quota {
+        parts[0].text.push_str(&files.slurm_conf());
+        parts.extend(quota_parts(files));
+    }
     for part in &parts {
         match &args.write {
             None => writeln!(out, "==> {} <==\n{}", part.place, part.text)?,
@@ -59,7 +76,7 @@ pub(super) fn run(args: &SetupArgs, config: &Path, out: &mut dyn Write) -> anyho
             }
         }
     }
-    let findings = findings::of(&place, cluster, config);
+    let findings = findings::of(&place, cluster, config, quota.as_ref());
     for finding in &findings {
         writeln!(out, "missing: {}; {}", finding.problem, finding.mend)?;
     }
@@ -80,12 +97,10 @@ fn write_part(path: &Path, part: &Part) -> std::io::Result<()> {
 
 fn parts(
     args: &SetupArgs,
-    config: &Path,
+    (program, config): (&str, &Path),
     place: &Place,
     cluster: Option<&Cluster>,
-) -> anyhow::Result<Vec<Part>> {
-    let program = std::env::current_exe().context("where this program is")?;
-    let (program, config) = (program.display(), fs::canonicalize(config)?);
+) -> Vec<Part> {
     let (config, spool) = (config.display(), place.settings.spool.display());
     let has_slurmdbd = cluster.is_some_and(Cluster::has_slurmdbd);
     let with_hook = place.settings.usage == UsageSource::Hook && !has_slurmdbd;
@@ -115,13 +130,28 @@ fn parts(
         todo: format!("copy to {unit}"),
         text: include_str!("fairmesh-slurm.service")
             .replace("{USER}", &args.slurm_user)
-            .replace("{PROGRAM}", &program.to_string())
+            .replace("{PROGRAM}", program)
             .replace("{COMMAND}", command)
             .replace("{CONFIG}", &config.to_string())
             .replace("{SPOOL}", &spool.to_string()),
         mode: 0o644,
     });
-    Ok(parts)
+    parts
+}
+
+fn quota_parts(files: &QuotaFiles) -> [Part; 3] {
+    let part = |name, (path, text): &(std::path::PathBuf, String), mode| Part {
+        name,
+        place: path.display().to_string(),
+        todo: format!("copy to {}", path.display()),
+        text: text.clone(),
+        mode,
+    };
+    [
+        part("job_submit.lua", &files.job_submit, 0o644),
+        part("fairmesh-quota.lua", &files.check, 0o644),
+        part("fairmesh-prolog", &files.prolog, 0o755),
+    ]
 }
 
 fn slurm_conf(place: &Place, cluster: Option<&Cluster>, hook: Option<&str>) -> String {

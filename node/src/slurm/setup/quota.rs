@@ -1,0 +1,207 @@
+//! The files that hold Slurm's jobs to quotas, and what of them a cluster lacks.
+//!
+//! Invariant: what the files say follows from the configuration alone, so a file that differs from it is found.
+//! Deliberately not here: what they do (`slurm::quota`, and the Lua beside this).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::super::Place;
+use super::super::cluster::Cluster;
+use super::super::settings::OnSilence;
+use super::findings::{Finding, finding};
+
+/// Where Lua's modules lie, below which there is a folder for each version of Lua.
+const LUA_FOLDERS: [&str; 4] = [
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+];
+
+/// The files, and where they belong.
+#[derive(Debug)]
+pub(super) struct QuotaFiles {
+    /// Beside slurm.conf, where Slurm looks for it.
+    pub(super) job_submit: (PathBuf, String),
+    pub(super) check: (PathBuf, String),
+    pub(super) prolog: (PathBuf, String),
+    /// Where the prolog notes which jobs it has put back.
+    spool: PathBuf,
+}
+
+impl QuotaFiles {
+    pub(super) fn of(
+        place: &Place,
+        cluster: Option<&Cluster>,
+        program: &str,
+        config: &str,
+    ) -> Self {
+        let said = cluster.and_then(|cluster| cluster.value("SLURM_CONF").map(PathBuf::from));
+        let slurm_conf = place.settings.slurm_conf.clone().or(said);
+        let folder = slurm_conf.as_deref().and_then(Path::parent);
+        let folder = folder.unwrap_or(Path::new("/etc/slurm"));
+        let [job_submit, check, prolog] =
+            ["job_submit.lua", "fairmesh-quota.lua", "fairmesh-prolog"]
+                .map(|name| folder.join(name));
+        let name = cluster.map_or_else(
+            || Cluster::default().name(&place.settings),
+            |cluster| cluster.name(&place.settings),
+        );
+        let on_silence = match place.settings.on_silence {
+            OnSilence::Run => "run",
+            OnSilence::Refuse => "refuse",
+        };
+        Self {
+            spool: place.settings.spool.clone(),
+            job_submit: (
+                job_submit,
+                include_str!("job_submit.lua")
+                    .replace("{QUOTA_LUA}", &lua(&check.to_string_lossy())),
+            ),
+            check: (
+                check,
+                include_str!("fairmesh-quota.lua")
+                    .replace("{SOCKET}", &lua(&place.control.to_string_lossy()))
+                    .replace("{CLUSTER}", &lua(&name))
+                    .replace("{ON_SILENCE}", on_silence),
+            ),
+            prolog: (
+                prolog,
+                format!("#!/bin/sh\nexec {program} slurm prolog --config {config}\n"),
+            ),
+        }
+    }
+
+    /// The lines of slurm.conf.
+    pub(super) fn slurm_conf(&self) -> String {
+        let prolog = self.prolog.0.display();
+        format!(
+            "# Jobs are held to quotas: at submission, and before they start.\n\
+             JobSubmitPlugins=lua\nPrologSlurmctld={prolog}\n"
+        )
+    }
+
+    /// What of it a cluster lacks.
+    pub(super) fn findings(&self, cluster: &Cluster) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let restart = "in slurm.conf, then restart slurmctld";
+        let plugins = cluster.value("JobSubmitPlugins").unwrap_or_default();
+        if !plugins.split(',').any(|plugin| plugin.trim() == "lua") {
+            findings.push(finding(
+                "JobSubmitPlugins has no lua, so jobs without credit are not refused at submission",
+                format!("write JobSubmitPlugins=lua {restart}"),
+            ));
+        }
+        let prolog = self.prolog.0.display();
+        let prologs = ["PrologSlurmctld", "PrologSlurmctld[0]"].map(|key| cluster.value(key));
+        if prologs.iter().all(Option::is_none) {
+            findings.push(finding(
+                "there is no PrologSlurmctld, so what jobs may cost is not held",
+                format!("write PrologSlurmctld={prolog} {restart}"),
+            ));
+        }
+        for (path, text) in [&self.check, &self.prolog] {
+            if fs::read_to_string(path).is_ok_and(|is| is == *text) {
+                continue;
+            }
+            findings.push(finding(
+                format!(
+                    "{} is missing, or not as this configuration wants it",
+                    path.display()
+                ),
+                "write the files with `fairmesh slurm setup --write DIR`, and copy it from there",
+            ));
+        }
+        let (path, _) = &self.job_submit;
+        let name = self.check.0.to_string_lossy();
+        if !fs::read_to_string(path).is_ok_and(|text| text.contains(&*name)) {
+            findings.push(finding(
+                format!("{} does not ask {name}", path.display()),
+                "take over the two lines with `quota` of the file that `setup --write DIR` writes",
+            ));
+        }
+        if !self.spool.is_dir() {
+            let spool = self.spool.display();
+            findings.push(finding(
+                format!("the spool {spool} is no folder, so jobs that are held for want of credit stay held"),
+                format!("install -d -o slurm -g slurm -m 0750 {spool}"),
+            ));
+        }
+        if !has_lua_sockets() {
+            findings.push(finding(
+                "Lua has no module socket.unix",
+                "apt-get install lua-socket",
+            ));
+        }
+        findings
+    }
+}
+
+fn has_lua_sockets() -> bool {
+    let folders = |of: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(of).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let libraries = LUA_FOLDERS.iter().flat_map(|folder| {
+        let mut all = folders(Path::new(folder));
+        all.push(PathBuf::from(folder));
+        all
+    });
+    let versions = libraries.flat_map(|library| folders(&library.join("lua")));
+    versions
+        .map(|version| version.join("socket/unix.so"))
+        .any(|module| module.exists())
+}
+
+/// A text between quotes in Lua.
+fn lua(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slurm::settings::SlurmSettings;
+
+    #[test]
+    fn a_cluster_without_them_lacks_each() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place {
+            settings: SlurmSettings {
+                slurm_conf: Some(folder.path().join("slurm.conf")),
+                spool: folder.path().to_owned(),
+                ..SlurmSettings::defaults(folder.path())
+            },
+            lookup: folder.path().join("lookup.sock"),
+            control: "/run/a \"b\".sock".into(),
+        };
+        let bare = Cluster::parse("ClusterName = alpha\nJobSubmitPlugins = defaults\n");
+        let files = QuotaFiles::of(&place, Some(&bare), "/bin/fairmesh", "/etc/f.toml");
+        assert!(files.check.1.contains("local CLUSTER = \"alpha\""));
+        assert!(
+            files
+                .check
+                .1
+                .contains("local SOCKET = \"/run/a \\\"b\\\".sock\"")
+        );
+        let problems = |cluster: &Cluster| {
+            let findings = files.findings(cluster).into_iter();
+            let of_files = findings.filter(|finding| !finding.problem.starts_with("Lua "));
+            of_files.map(|finding| finding.problem).collect::<Vec<_>>()
+        };
+        let found = problems(&bare);
+        assert_eq!(found.len(), 5, "{found:?}");
+        for (path, text) in [&files.job_submit, &files.check, &files.prolog] {
+            fs::write(path, text).expect("written");
+        }
+        let good = Cluster::parse("JobSubmitPlugins = defaults,lua\nPrologSlurmctld = /x\n");
+        assert_eq!(problems(&good), Vec::<String>::new());
+        fs::write(&files.check.0, "-- old").expect("written");
+        let found = problems(&good);
+        assert!(
+            found.len() == 1 && found[0].contains("not as this configuration"),
+            "{found:?}"
+        );
+    }
+}

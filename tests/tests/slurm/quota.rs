@@ -1,0 +1,205 @@
+//! Credit at two real Slurms: it stops where it ends, Grid-wide, cut off or not, and users read why.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use fairmesh_model::Factor;
+use fairmesh_tests::Wire;
+use fairmesh_tests::quota;
+use fairmesh_tests::slurm::{Accounts, Slurm, await_that};
+use fairmesh_tests::twins::{Make, Side, Twins};
+
+use crate::PROGRAM;
+
+/// 100 core-minutes.
+const CREDIT: u64 = 6_000_000;
+
+/// Cores of one job, of which five or six run at once at a site on half of the credit.
+const CORES: u64 = 60;
+
+/// Core-milliseconds that one holds: 15 % of a minute's, which is the shortest limit that Slurm knows.
+const HELD: u64 = CORES * 9_000;
+
+/// Jobs: about 300 core-minutes by what they hold, 150 by what they run.
+const JOBS: u64 = 34;
+
+/// What a node says of an account's credit, in core-milliseconds.
+fn amount(side: &Side, path: &str, name: &str) -> anyhow::Result<u64> {
+    quota::amount(side.node()?, path, name)
+}
+
+/// Jobs of a state, and of a reason.
+fn count(slurm: &Slurm, state: &str) -> anyhow::Result<usize> {
+    let jobs = slurm.run(
+        "squeue",
+        &["-h", "-r", "-t", state, "-A", "xavier", "-o", "%i"],
+    )?;
+    Ok(jobs.lines().count())
+}
+
+fn submit(slurm: &Slurm, count: u64) -> anyhow::Result<()> {
+    let array = format!("--array=1-{count}");
+    slurm.submit(
+        "xavier",
+        u32::try_from(CORES)?,
+        Duration::from_secs(4),
+        &["-t", "1", &array],
+    )?;
+    Ok(())
+}
+
+/// What Slurm says that jobs of an account which have ended ran for, in core-milliseconds; and how much of that
+/// was more than they held.
+fn ran(slurm: &Slurm) -> anyhow::Result<(u64, u64)> {
+    let jobs = slurm.started()?.into_iter();
+    let charges = jobs.filter(|job| job.account == "xavier" && job.ended);
+    let charges: Vec<u64> = charges.map(|job| job.charge() * 1_000).collect();
+    let beyond = charges.iter().map(|charge| charge.saturating_sub(HELD));
+    Ok((charges.iter().sum(), beyond.sum()))
+}
+
+/// Waits until these have nothing left for one more job, and nothing runs; all else is held in its queue.
+fn until_spent(sides: &[&Side], ran_before: u64) -> anyhow::Result<()> {
+    await_that("a quota that is spent", || {
+        let mut is_spent = ran(&sides[0].slurm)?.0 > ran_before;
+        for side in sides {
+            is_spent &= count(&side.slurm, "R,CF,CG")? == 0
+                && amount(side, "xavier", "here")? < HELD
+                && amount(side, "xavier", "held")? == 0;
+        }
+        Ok(is_spent)
+    })
+}
+
+/// Whoever submits more than anybody could still hold reads what is left.
+fn refused_with_a_message(side: &Side, words: &str) -> anyhow::Result<()> {
+    let refused = side
+        .slurm
+        .submit("xavier", 100, Duration::from_secs(1), &["-t", "1"]);
+    let said = format!(
+        "{:#}",
+        refused.err().context("a job without credit was taken")?
+    );
+    println!("{said}");
+    ensure!(
+        said.contains(words) && said.contains("fairmesh quota show xavier"),
+        "{said}"
+    );
+    Ok(())
+}
+
+#[test]
+fn credit_stops_where_it_ends_and_users_read_why() -> anyhow::Result<()> {
+    let made = Twins::start(Make {
+        program: PROGRAM,
+        accounts: Accounts::Filetxt,
+        plugin: None,
+        cpus: [480, 480],
+        feed_apart: false,
+        quota: true,
+    })?;
+    let Some(mut twins) = made else {
+        return Ok(());
+    };
+    let wire = Wire::to(&twins.b.node()?.address)?;
+    twins.join(&wire.address)?;
+    let sites = [twins.a.site.id, twins.b.site.id];
+    for (path, amount) in [("/xavier", CREDIT), ("/yvonne", 100 * CREDIT)] {
+        let credit = twins.vo.grant(path, amount, &sites, |terms| {
+            terms.hold_factor = Factor::from_millionths(150_000);
+        })?;
+        let answer = twins.a.node()?.http("POST", "/v1/documents", &credit)?;
+        ensure!(answer.status == 200, "{answer:?}");
+    }
+    for side in [&twins.a, &twins.b] {
+        if !quota::set_up(PROGRAM, &side.site, &side.slurm)? {
+            return Ok(());
+        }
+        await_that("rights at both", || {
+            Ok(amount(side, "xavier", "here")? == CREDIT / 2)
+        })?;
+    }
+
+    // Cut off, each spends what it has and no more, whatever is left elsewhere.
+    wire.cut(true);
+    let slurm = &twins.a.slurm;
+    slurm.open(false)?;
+    submit(slurm, JOBS)?;
+    slurm.open(true)?;
+    until_spent(&[&twins.a], 0)?;
+    ensure!(
+        amount(&twins.a, "xavier", "used")? <= CREDIT / 2,
+        "more than its half"
+    );
+    let held = count(slurm, "PD")?;
+    ensure!(held > 0, "all of them ran");
+    let why = slurm.run(
+        "squeue",
+        &["-h", "-r", "-t", "PD", "-O", "Reason:40,Comment:60"],
+    )?;
+    ensure!(why.contains("fairmesh quota: xavier: 0."), "{why}");
+    refused_with_a_message(
+        &twins.a,
+        "left here, 0.9 in the VO (0.0 on the way); this job needs 0.3",
+    )?;
+
+    // Healed, A goes on by itself on what B can spare, and all stops where the credit does.
+    wire.cut(false);
+    let (at_a, _) = ran(slurm)?;
+    until_spent(&[&twins.a, &twins.b], at_a)?;
+    refused_with_a_message(&twins.a, "xavier: 0.")?;
+    refused_with_a_message(&twins.b, "xavier: 0.")?;
+    for side in [&twins.a, &twins.b] {
+        await_that("both know what both have charged", || {
+            let [used, over] = ["used", "overdraft"].map(|name| amount(side, "xavier", name));
+            let (used, over, (ran, beyond)) = (used?, over?, ran(slurm)?);
+            ensure!(used <= CREDIT, "{used} of {CREDIT} are used");
+            ensure!(over <= beyond, "an overdraft of {over}");
+            Ok(used + over == ran)
+        })?;
+    }
+    let left = count(slurm, "PD")?;
+    let (ran, _) = ran(slurm)?;
+    println!("{ran} of {CREDIT} core-ms ran; {left} of {JOBS} jobs are held at A");
+    ensure!(left > 0, "all of them ran");
+    runs_are_charged_by_the_name_they_held_by(&twins.a)
+}
+
+/// Arrays, a job that is requeued while it runs, one that is cancelled: what the feed
+/// reports of each run is what was held for it, so nothing stays held.
+fn runs_are_charged_by_the_name_they_held_by(side: &Side) -> anyhow::Result<()> {
+    let slurm = &side.slurm;
+    let second = Duration::from_secs(1);
+    slurm.submit("yvonne", 2, second, &["--array=1-3%2"])?;
+    let again = slurm.submit("yvonne", 3, 60 * second, &["--requeue"])?;
+    let gone = slurm.submit("yvonne", 3, 60 * second, &[])?;
+    await_that("holds", || Ok(amount(side, "yvonne", "held")? > 0))?;
+    let runs = |job: &str| {
+        let state = slurm.run("squeue", &["-h", "-j", job, "-o", "%T"])?;
+        Ok(state == "RUNNING")
+    };
+    await_that("both run", || Ok(runs(&again)? && runs(&gone)?))?;
+    slurm.run("scontrol", &["requeue", &again])?;
+    slurm.run("scancel", &[&gone])?;
+    slurm.run(
+        "scontrol",
+        &["update", &format!("JobId={again}"), "StartTime=now"],
+    )?;
+    await_that("the second run", || runs(&again))?;
+    slurm.run("scancel", &[&again])?;
+    await_that("nothing that runs", || {
+        let left = slurm.run(
+            "squeue",
+            &["-h", "-A", "yvonne", "-t", "PD,R,CF,CG", "-o", "%i"],
+        )?;
+        Ok(left.is_empty())
+    })?;
+    await_that("nothing that is held, and all that ran charged", || {
+        let used = amount(side, "yvonne", "used")?;
+        let counted = side.node()?.usage("physics", "yvonne")?;
+        Ok(used > 0 && used == counted && amount(side, "yvonne", "held")? == 0)
+    })?;
+    let over = amount(side, "yvonne", "overdraft")?;
+    ensure!(over == 0, "an overdraft of {over}");
+    Ok(())
+}
