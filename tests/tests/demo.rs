@@ -99,3 +99,24 @@ fn expected(trace: &Path) -> anyhow::Result<BTreeMap<String, u64>> {
     }
     Ok(usage)
 }
+
+#[test]
+fn placed_jobs_pass_no_cap_and_go_elsewhere_from_sites_that_fail_or_are_silent()
+-> anyhow::Result<()> {
+    let report = demo(&["--broker", "--for", "16s"])?;
+    assert_eq!(report["views_identical"], true);
+    let broker = &report["broker"];
+    assert_eq!(millis(broker, "passed_caps"), 0, "{broker}");
+    assert!(millis(broker, "ended") > 0 && millis(broker, "placed") >= millis(broker, "ended"));
+    assert!(millis(broker, "replanned") > 0, "a site failed: {broker}");
+    assert!(
+        broker["refused"]["silent"].as_u64() > Some(0),
+        "a site was cut off: {broker}"
+    );
+    assert!(millis(broker, "held_max") <= millis(broker, "cap"));
+    assert_eq!(
+        broker["by_site"].as_object().map(|sites| sites.len()),
+        Some(6)
+    );
+    Ok(())
+}

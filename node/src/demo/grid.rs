@@ -18,7 +18,8 @@ use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::plan::{Plan, PlanVo};
+use super::broker::advert_rules;
+use super::plan::{Load, Plan, PlanVo};
 use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, Observation, start};
 use crate::emulate::ProjectionName;
 use crate::lookup::{LookupConfig, LookupServer};
@@ -245,7 +246,11 @@ fn timing(plan: &Plan, factor_permille: u64) -> Timing {
         request_timeout: Millis(5_000),
         // Peers' clocks are reckoned on at the machine's pace between two probes.
         clock_tolerance: paced(60_000).max(Timing::default().clock_tolerance),
-        silence: paced(30_000),
+        // Of a site that a broker asks for a place nothing may be unknown for long.
+        silence: paced(match plan.load {
+            Load::Broker => 2_500,
+            _ => 30_000,
+        }),
         ..Timing::default()
     }
 }
@@ -285,7 +290,10 @@ fn site_config(
         vos: founded.map(|(vo, id)| (vo.name.clone(), *id)).collect(),
         identity: IdentityMap::new(rules),
         introducers,
-        advert: None,
+        advert: match plan.load {
+            Load::Broker => Some(advert_rules()?),
+            _ => None,
+        },
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,
         charging: fairmesh_site::Charging::default(),

@@ -7,6 +7,7 @@
 //! view or the command fails.
 //! Deliberately not here: faults beyond a partition. That is the simulator's work.
 
+mod broker;
 mod grid;
 mod load;
 mod measure;
@@ -25,6 +26,7 @@ use fairmesh_model::Millis;
 
 use crate::output::Exit;
 
+use self::broker::Broker;
 use self::grid::{Grid, SYNC};
 use self::load::Clusters;
 use self::measure::{
@@ -90,6 +92,11 @@ pub struct DemoArgs {
     #[arg(long, conflicts_with = "trace")]
     quota: bool,
 
+    /// Instead of the load, place the jobs of one VO by what one node knows of all sites: a site fails every job for a
+    /// while, another one is cut off, and what fails goes elsewhere. No cap may be passed.
+    #[arg(long, conflicts_with_all = ["trace", "quota", "partition"])]
+    broker: bool,
+
     /// Print one line of JSON (schema fairmesh.demo/1) at the end, and nothing else on standard
     /// output.
     #[arg(long)]
@@ -134,6 +141,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
     let plan = match &args.trace {
         Some(file) => Plan::trace(file, sites, args.reschedule, args.shares.as_deref())?,
         None if args.quota => Plan::paper(sites).with_project(quota::PROJECT)?,
+        None if args.broker => Plan::broker(sites),
         None => Plan::paper(sites),
     };
     let factor_permille = match plan.length() {
@@ -156,6 +164,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
         screen,
         start_ms,
         quota: None,
+        broker: None,
     }
     .run()
     .await?;
@@ -174,6 +183,7 @@ struct Show<'a> {
     screen: Screen,
     start_ms: u64,
     quota: Option<Quota>,
+    broker: Option<Broker>,
 }
 
 impl Show<'_> {
@@ -183,10 +193,16 @@ impl Show<'_> {
         if self.args.quota {
             self.quota = Some(Quota::grant(&self.grid, self.args.length).await?);
         }
+        if self.args.broker {
+            self.broker = Some(Broker::new(&self.grid, &self.plan.cores, self.args.seed)?);
+        }
         self.grid.clock.go();
         let heal = self.play(&clusters, &mut propagation).await?;
         if let Some(quota) = &mut self.quota {
             quota.finish(&self.grid).await?;
+        }
+        if let Some(broker) = &mut self.broker {
+            broker.finish(&self.grid).await?;
         }
         let now = crate::driver::Clock::now(&*self.grid.clock).wall;
         self.grid
@@ -199,6 +215,8 @@ impl Show<'_> {
             Some(quota) => Some(quota.outcome(&self.grid).await?),
             None => None,
         };
+        let broker = self.broker.take().map(Broker::outcome);
+        let jobs = broker.as_ref().map_or(jobs, |broker| broker.ended);
         let usage = usage(&self.grid, self.plan).await?;
         let shares = share_lines(self.plan, &usage);
         let views_identical = digests.iter().all(|digest| *digest == digests[0]);
@@ -224,13 +242,15 @@ impl Show<'_> {
             heads: propagation.count(),
             start_ms: self.start_ms,
             quota,
+            broker,
         };
         self.screen.finish(&report, &shares);
         if self.args.json {
             println!("{}", report.json());
         }
         self.grid.stop().await?;
-        let is_kept = quota.is_none_or(|quota| quota.overspent == 0);
+        let is_kept = quota.is_none_or(|quota| quota.overspent == 0)
+            && report.broker.is_none_or(|broker| broker.passed_caps == 0);
         Ok(views_identical && is_kept)
     }
 
@@ -245,7 +265,7 @@ impl Show<'_> {
         let mut heal = None;
         let mut cut = false;
         let mut drawn: Option<Instant> = None;
-        while began.elapsed() < self.args.length && !clusters.are_done() {
+        while began.elapsed() < self.args.length && (self.args.broker || !clusters.are_done()) {
             propagation.take(&mut self.grid.observations, nodes, cut);
             if let Some(when) = self.args.partition {
                 if !cut && heal.is_none() && began.elapsed() >= when.from {
@@ -260,6 +280,14 @@ impl Show<'_> {
             }
             if let Some(quota) = &mut self.quota {
                 quota.step(&self.grid).await?;
+            }
+            if let Some(broker) = &mut self.broker {
+                let whole = self.args.length.as_millis().max(1);
+                let percent = began.elapsed().as_millis() * 100 / whole;
+                let percent = u32::try_from(percent).unwrap_or(u32::MAX);
+                if let Some(news) = broker.step(&self.grid, percent).await? {
+                    self.screen.say(&news);
+                }
             }
             if drawn.is_none_or(|drawn| drawn.elapsed() >= Duration::from_secs(1)) {
                 drawn = Some(Instant::now());
@@ -312,7 +340,7 @@ impl Show<'_> {
         let progress = Progress {
             elapsed,
             length: self.args.length,
-            jobs: clusters.jobs(),
+            jobs: self.broker.as_ref().map_or(clusters.jobs(), Broker::ended),
             states: &states,
             shares: &shares,
             cut,

@@ -41,6 +41,8 @@ pub(super) struct Plan {
 pub(super) enum Load {
     /// The FSGrid paper's workload, scheduled by priority.
     Paper,
+    /// Jobs that a broker places.
+    Broker,
     /// A trace; `reschedule` lets the clusters queue its jobs and order them by priority, instead
     /// of running each when the trace says it ran.
     Trace {
@@ -75,6 +77,15 @@ impl Plan {
             start: PAPER_START,
             end: None,
             usage_mode: UsageMode::Predictive,
+        }
+    }
+
+    /// The paper's policy and sites, under jobs that a broker places.
+    pub(super) fn broker(sites: usize) -> Self {
+        Self {
+            load: Load::Broker,
+            usage_mode: UsageMode::Historical,
+            ..Self::paper(sites)
         }
     }
 

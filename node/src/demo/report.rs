@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::broker::BrokerReport;
 use super::measure::ShareLine;
 use super::quota::QuotaReport;
 
@@ -38,6 +39,9 @@ pub(super) struct Report {
     /// What became of a project's credit, with `--quota`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) quota: Option<QuotaReport>,
+    /// What became of placed jobs, with `--broker`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) broker: Option<BrokerReport>,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,8 +95,10 @@ impl Report {
         let quota = self
             .quota
             .map_or_else(String::new, |quota| quota.words() + "\n");
+        let broker = self.broker.as_ref();
+        let broker = broker.map_or_else(String::new, |broker| broker.words() + "\n");
         format!(
-            "{views}\n{heal}{quota}{} jobs ended. A change reached all nodes in {} ms (median), {} ms (99 %), {} ms (worst), over {} heads.\n\
+            "{views}\n{heal}{quota}{broker}{} jobs ended. A change reached all nodes in {} ms (median), {} ms (99 %), {} ms (worst), over {} heads.\n\
              A node received {} kB. No server took part.",
             self.jobs,
             self.propagation_ms.p50,
