@@ -22,8 +22,8 @@ pub use mesh::{
     PublishedBody, StatusBody, VoBody,
 };
 pub use place::{
-    MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, RequireAsk,
-    SlaBody, StandingBody, WaitingAsk,
+    GridSiteBody, GridStandingBody, MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody,
+    PlacedBody, RefusedBody, RequireAsk, SitesBody, SlaBody, StandingBody, WaitingAsk,
 };
 pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
 pub use quota::{

@@ -34,6 +34,7 @@ mod priority;
 mod quota;
 mod records;
 mod shares;
+mod sites;
 mod slurm;
 mod status;
 mod usage;
@@ -187,6 +188,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/peers", get(peers::get))
         .route("/v1/shares", get(shares::get))
         .route("/v1/prices", get(prices::get))
+        .route("/v1/sites", get(sites::get))
         .route("/v1/priority", get(priority::get))
         .route("/v1/explain", get(explain::get))
         .route("/v1/usage", get(usage::get))
@@ -211,7 +213,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .merge(both)
         .fallback(async || {
             ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
-                "/v1/status, peers, shares, prices, priority, explain, usage, unmapped, accounting, \
+                "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, \
                  audit, documents, quota, metrics; POST /v1/accounting, records, running, corrections, \
                  documents, slurm, occupancy, place, quota/hold, quota/commit, quota/release, quota/drain, \
                  quota/check, quota/quote",

@@ -11,6 +11,7 @@ mod attempt;
 mod jobs;
 mod journal;
 mod run;
+mod sites;
 mod status;
 
 use std::io::Write;
@@ -29,7 +30,7 @@ pub struct QueueArgs {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum QueueCommand {
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Status(StatusArgs),
 }
 
@@ -55,9 +56,13 @@ pub struct RunArgs {
     /// The jobs
     #[arg(value_name = "JOBS.jsonl")]
     pub jobs: PathBuf,
-    /// How the sites stand (see `fairmesh place --help`); it is read again when it changes
+    /// How the sites stand (see `fairmesh place --help`), read again when it changes [default: by what the node
+    /// beside this host knows]
     #[arg(long, value_name = "GRID.json")]
-    pub grid: PathBuf,
+    pub grid: Option<PathBuf>,
+    /// That node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "grid")]
+    pub socket: Option<PathBuf>,
     /// Whose jobs they are
     #[arg(long, value_name = "NAME")]
     pub vo: String,
@@ -85,7 +90,7 @@ pub struct RunArgs {
     /// What chance goes by
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Leave out sites of which nothing was heard for so long
+    /// Leave out sites of which nothing was heard for so long [default: as long as the node believes them]
     #[arg(long, value_name = "SECONDS")]
     pub silence: Option<u64>,
     /// How often jobs are asked for

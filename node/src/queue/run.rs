@@ -13,10 +13,11 @@ use fairmesh_broker::queue::{
 };
 use fairmesh_broker::{SiteView, Sla};
 use fairmesh_cluster::{Seed, Stream};
-use fairmesh_model::{Millis, WallTime};
+use fairmesh_model::WallTime;
 
 use super::attempt::{Attempt, Came, answer};
 use super::journal::Journal;
+use super::sites::Sites;
 use super::{Life, RunArgs, folder, jobs};
 use crate::emulate::read;
 use crate::output::Exit;
@@ -32,8 +33,7 @@ pub(super) struct Runner<'a> {
     attempts: PathBuf,
     children: Vec<Child>,
     stream: Stream,
-    grid: Grid,
-    grid_at: Option<SystemTime>,
+    sites: Sites<'a>,
 }
 
 /// Runs a queue until nothing is left of it.
@@ -72,8 +72,8 @@ impl<'a> Runner<'a> {
     pub(super) fn start(args: &'a RunArgs, life: Life) -> anyhow::Result<Self> {
         let file = args.jobs.display().to_string();
         let jobs = jobs::parse(&read(&args.jobs)?, &file)?;
-        let grid = Grid::parse(&read(&args.grid)?, &args.grid.display().to_string())?;
-        let limits = limits(args, &grid)?;
+        let sites = Sites::open(args)?;
+        let limits = limits(args, sites.grid())?;
         let folder = folder(&args.jobs);
         let attempts = folder.join("attempts");
         fs::create_dir_all(&attempts)
@@ -92,8 +92,7 @@ impl<'a> Runner<'a> {
             attempts,
             children: Vec::new(),
             stream: Seed(args.seed).stream("queue"),
-            grid,
-            grid_at: None,
+            sites,
         };
         let lost = runner
             .manager
@@ -124,12 +123,12 @@ impl<'a> Runner<'a> {
             let late = self.manager.tick(now());
             self.carry_out(late)?;
         }
-        let sites = self.sites()?;
+        let sites = self.sites.now()?;
         let planning = Planning {
             now: now(),
             vo: &self.args.vo,
             engine: self.args.engine,
-            silence: self.args.silence.map(Millis::from_secs),
+            silence: self.sites.silence(),
             sites: &sites,
         };
         let stream = &mut self.stream;
@@ -240,32 +239,6 @@ impl<'a> Runner<'a> {
             ("FAIRMESH_CPUS", cpus.to_string()),
             ("FAIRMESH_WALL_S", (wall.0 / 1_000).to_string()),
         ]
-    }
-
-    /// The sites as the file says now, as old as it says and as the file itself is. A file that cannot be read is
-    /// told of, and what it said before is used.
-    fn sites(&mut self) -> anyhow::Result<Vec<SiteView>> {
-        let written = fs::metadata(&self.args.grid)
-            .and_then(|meta| meta.modified())
-            .ok();
-        if written.is_some() && written != self.grid_at {
-            let text = read(&self.args.grid)?;
-            match Grid::parse(&text, &self.args.grid.display().to_string()) {
-                Ok(grid) => self.grid = grid,
-                Err(error) => eprintln!("fairmesh: {error}; what it said before is used"),
-            }
-            self.grid_at = written;
-        }
-        let since = self
-            .grid_at
-            .and_then(|at| SystemTime::now().duration_since(at).ok())
-            .unwrap_or_default();
-        let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        let aged = |site: &SiteView| SiteView {
-            age: site.age.map(|age| Millis(age.0.saturating_add(since))),
-            ..site.clone()
-        };
-        Ok(self.grid.sites.iter().map(aged).collect())
     }
 
     fn summary(&self) -> String {

@@ -32,7 +32,8 @@ impl Place {
         let here = |command: &str| format!("HERE='{}'; {command}", folder.path().display());
         let args = RunArgs {
             jobs: write("jobs.jsonl", JOBS),
-            grid: write("grid.json", GRID),
+            grid: Some(write("grid.json", GRID)),
+            socket: None,
             vo: "vo".to_owned(),
             sla: Some(write(
                 "sla.toml",
@@ -182,7 +183,7 @@ fn limits_are_kept_and_what_fails_for_ever_is_given_up() {
                 .as_str()
         )
     );
-    std::fs::write(&place.args.grid, all).expect("writes");
+    std::fs::write(place.args.grid.as_ref().expect("a file"), all).expect("writes");
     let mut out = Vec::new();
     assert_eq!(
         run::run(&place.args, &mut out).expect("runs"),

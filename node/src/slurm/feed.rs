@@ -9,6 +9,7 @@
 //! Deliberately not here: reading the sources (`sacct`, `follow`, `hook`, `queue`), what a source lacks
 //! (`ended`), and which jobs are charged, which is the node's rule.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,7 +31,10 @@ use super::stop::Stop;
 use super::tell::{now_ms, tell};
 use super::{follow, hook, quota, sacct};
 use crate::ask::{AskError, Control};
-use crate::control::answer::{AccountingBody, Answer, FeedReport, ReportBody, SlurmReport};
+use crate::control::answer::{
+    AccountingBody, Answer, FeedReport, OccupancyAsk, OccupancyBody, ReportBody, SlurmReport,
+    WaitingAsk,
+};
 use crate::output::Exit;
 
 /// Records in one request to the node.
@@ -238,6 +242,7 @@ impl Feed {
         done.running = answer.body.read;
         done.refused += answer.body.refused;
         complain_of(&answer.body);
+        self.tell_waiting(jobs)?;
         if self.settings.quota {
             self.release(jobs, &name)?;
         }
@@ -358,6 +363,15 @@ impl Feed {
         Ok(self.post("/v1/records", lines(&usage)?)?.body)
     }
 
+    /// Tells what waits. A node of an earlier release has no such path, and nothing depends on it.
+    fn tell_waiting(&self, jobs: &[Job]) -> anyhow::Result<()> {
+        let waits = serde_json::to_vec(&waiting(jobs))?;
+        if let Err(error) = self.try_post::<OccupancyBody>("/v1/occupancy", waits) {
+            tracing::debug!(%error, "slurm feed: the node was not told what waits");
+        }
+        Ok(())
+    }
+
     fn try_post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -391,6 +405,37 @@ fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
         .collect()
 }
 
+/// The CPUs that waiting jobs ask for, by whose they are; of those who ask for most, where there are too many.
+fn waiting(jobs: &[Job]) -> OccupancyAsk {
+    let mut sums: BTreeMap<Origin, u64> = BTreeMap::new();
+    for job in jobs
+        .iter()
+        .filter(|job| job.state == State::Pending && !job.held)
+    {
+        let sum = sums.entry(origin(job)).or_default();
+        *sum = sum.saturating_add(job.cpus.into());
+    }
+    let waiting = sums
+        .into_iter()
+        .map(|(origin, cpus)| WaitingAsk { origin, cpus });
+    let mut waiting: Vec<WaitingAsk> = waiting.collect();
+    waiting.sort_by_key(|of| std::cmp::Reverse(of.cpus));
+    waiting.truncate(fairmesh_site::WAITING_MAX);
+    OccupancyAsk {
+        waiting,
+        ..OccupancyAsk::default()
+    }
+}
+
+fn origin(job: &Job) -> Origin {
+    Origin {
+        user: Some(job.user.clone()),
+        account: job.account.clone(),
+        group: job.group.clone(),
+        subject: None,
+    }
+}
+
 pub(super) fn instalment(rule: &ChargeRule, job: &Job, cluster: &str) -> Option<UsageRecord> {
     let start = WallTime::from_unix_secs(job.start?);
     Some(UsageRecord {
@@ -399,12 +444,7 @@ pub(super) fn instalment(rule: &ChargeRule, job: &Job, cluster: &str) -> Option<
             job: job.id.to_string(),
             instance: job.submit,
         },
-        origin: Origin {
-            user: Some(job.user.clone()),
-            account: job.account.clone(),
-            group: job.group.clone(),
-            subject: None,
-        },
+        origin: origin(job),
         start,
         end: start.after(Millis::from_secs(job.used)),
         cores: job.cpus,

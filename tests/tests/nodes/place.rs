@@ -155,6 +155,38 @@ fn a_node_says_where_a_job_should_run_and_asks_the_site_itself() -> anyhow::Resu
     let answer = place(&c_node, &["--vo", "physics", "--cpus", "18"])?;
     assert_eq!(site(&answer, "refused", "a")["code"], "fits-nowhere");
 
+    // A queue goes by what the node knows.
+    let jobs = folder.path().join("jobs.jsonl");
+    std::fs::write(
+        &jobs,
+        "{\"key\": \"j1\", \"account\": \"/ann\", \"cpus\": 20}\n{\"key\": \"j2\", \"account\": \"/ann\", \"cpus\": 16}\n",
+    )?;
+    let went = folder.path().join("went");
+    let submit = format!("echo $FAIRMESH_SITE >> {}", went.display());
+    let jobs = jobs.to_str().context("a plain name")?;
+    let words = [
+        "queue",
+        "run",
+        jobs,
+        "--vo",
+        "physics",
+        "--poll-ms",
+        "50",
+        "--submit",
+        &submit,
+    ];
+    let queue = command(&c_node, &words)?;
+    ensure!(
+        queue.status.success(),
+        "{}",
+        String::from_utf8_lossy(&queue.stderr)
+    );
+    let went = std::fs::read_to_string(&went)?;
+    assert!(
+        went.lines().all(|site| site == "a" || site == "b") && went.lines().count() == 2,
+        "{went}"
+    );
+
     // A site whose feed has told it more than its last head knows better.
     let told = br#"{"free": 0, "wait_s": 600, "waiting": [{"user": "ann", "account": "physics", "cpus": 12}]}"#;
     let answer = b_node.http("POST", "/v1/occupancy", told)?;

@@ -1,6 +1,7 @@
 //! Questions where a job should run, and their answers.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// A job that asks for a place.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -209,4 +210,54 @@ pub struct WaitingAsk {
 pub struct OccupancyBody {
     /// Whether anybody else is told (`[advert]`).
     pub is_told: bool,
+}
+
+/// `fairmesh.sites/1`: how the sites of a VO stand by what the node knows, in the form of a GRID.json (percentages are
+/// numbers there). Sites that say nothing of themselves are left out.
+#[derive(Debug, Serialize)]
+pub struct SitesBody {
+    /// After which a site of which nothing was heard is not believed.
+    pub silence_s: u64,
+    /// The sites.
+    pub sites: Vec<GridSiteBody>,
+}
+
+/// How a site stands.
+#[derive(Debug, Serialize)]
+pub struct GridSiteBody {
+    /// Its name.
+    pub name: String,
+    /// CPUs of all machines.
+    pub total: u64,
+    /// CPUs that nobody holds.
+    pub free: Option<u64>,
+    /// CPUs that jobs wait for.
+    pub waiting: u64,
+    /// How the VO stands there, by the name that it was asked by.
+    pub vos: std::collections::BTreeMap<String, GridStandingBody>,
+    /// How long a job would wait, if that is told.
+    pub wait_s: Option<u64>,
+    /// Speed of its slowest machines.
+    pub spec: Box<RawValue>,
+    /// How old this is, rounded up.
+    pub age_s: Option<u64>,
+}
+
+/// How a VO stands at a site.
+#[derive(Debug, Serialize)]
+pub struct GridStandingBody {
+    /// Percent of the epoch.
+    pub epoch_used: Box<RawValue>,
+    /// Percent of it that it may use.
+    pub epoch_share: Box<RawValue>,
+    /// CPUs that it holds.
+    pub burst_used: u64,
+    /// CPUs that it may hold.
+    pub burst_limit: u64,
+    /// Whether that does not bind where nobody else waits.
+    pub extensible: bool,
+    /// `limit`, `target` or `guarantee`.
+    pub sign: &'static str,
+    /// CPUs that its jobs wait for.
+    pub waiting: u64,
 }

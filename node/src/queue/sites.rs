@@ -1,0 +1,113 @@
+//! How the sites stand: by a file, or by what the node beside the queue knows.
+//!
+//! Invariant: what is given out is as old as it says, and as long as it was held; what cannot be read is told of,
+//! and what was read before is used.
+
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use fairmesh_broker::SiteView;
+use fairmesh_model::Millis;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::RunArgs;
+use crate::emulate::read;
+use crate::place::Grid;
+
+/// The sites, and when they stood so.
+pub(super) struct Sites<'a> {
+    args: &'a RunArgs,
+    grid: Grid,
+    at: Option<SystemTime>,
+    silence: Option<Millis>,
+}
+
+/// What is needed of a node's answer.
+#[derive(Deserialize)]
+struct OfNode {
+    silence_s: u64,
+    sites: Box<RawValue>,
+}
+
+impl<'a> Sites<'a> {
+    /// Reads them for the first time.
+    pub(super) fn open(args: &'a RunArgs) -> anyhow::Result<Self> {
+        let mut sites = Self {
+            args,
+            grid: Grid::default(),
+            at: None,
+            silence: args.silence.map(Millis::from_secs),
+        };
+        match &args.grid {
+            Some(file) => {
+                sites.grid = Grid::parse(&read(file)?, &file.display().to_string())?;
+            }
+            None => sites.ask()?,
+        }
+        Ok(sites)
+    }
+
+    /// As they were read last.
+    pub(super) fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// After which a site of which nothing was heard is left out.
+    pub(super) fn silence(&self) -> Option<Millis> {
+        self.silence
+    }
+
+    /// As they stand now.
+    pub(super) fn now(&mut self) -> anyhow::Result<Vec<SiteView>> {
+        match &self.args.grid {
+            Some(file) => {
+                let written = std::fs::metadata(file)
+                    .and_then(|meta| meta.modified())
+                    .ok();
+                if written.is_some() && written != self.at {
+                    match Grid::parse(&read(file)?, &file.display().to_string()) {
+                        Ok(grid) => self.grid = grid,
+                        Err(error) => eprintln!("fairmesh: {error}; what it said before is used"),
+                    }
+                    self.at = written;
+                }
+            }
+            None => {
+                if let Err(error) = self.ask() {
+                    eprintln!("fairmesh: {error:#}; what it said before is used");
+                }
+            }
+        }
+        let since = self
+            .at
+            .and_then(|at| SystemTime::now().duration_since(at).ok());
+        let since = u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
+        let aged = |site: &SiteView| SiteView {
+            age: site.age.map(|age| Millis(age.0.saturating_add(since))),
+            ..site.clone()
+        };
+        Ok(self.grid.sites.iter().map(aged).collect())
+    }
+
+    fn ask(&mut self) -> anyhow::Result<()> {
+        let control = crate::ask::control(self.args.socket.as_ref());
+        let vo = Some(self.args.vo.as_str());
+        let parameters = [("vo", vo)];
+        let asked = control.get::<IgnoredAny>("/v1/sites", &parameters);
+        // Before the question, so that the answer is never taken for younger than it is.
+        let at = SystemTime::now();
+        let (_, text) = tokio::runtime::Handle::current().block_on(asked)?;
+        let told: OfNode = serde_json::from_str(&text).context("the node's answer")?;
+        self.grid = Grid::parse(
+            &format!("{{\"sites\":{}}}", told.sites),
+            "the node's answer",
+        )?;
+        self.at = Some(at);
+        if self.args.silence.is_none() {
+            self.silence = Some(Millis::from_secs(told.silence_s));
+        }
+        Ok(())
+    }
+}
