@@ -1,10 +1,10 @@
 //! `fairmesh sla`: usage SLAs as they are written, what they come to, and whether sites keep them.
 //!
 //! Invariant: every finding names its entry, its site and both values, and how old what is known of the site is.
-//! Deliberately not here: SLAs of the mesh (nodes do not publish them yet), and what batch systems are configured
-//! to do.
+//! Deliberately not here: SLAs of the mesh, which `fairmesh place` goes by.
 
 mod check;
+mod draft;
 mod show;
 
 use std::io::Write;
@@ -25,6 +25,7 @@ pub struct SlaArgs {
 enum SlaCommand {
     Show(ShowArgs),
     Check(CheckArgs),
+    Draft(DraftArgs),
 }
 
 /// Show each entry, what it is entitled to and what it may never pass
@@ -64,11 +65,28 @@ pub struct CheckArgs {
     pub output: OutputArgs,
 }
 
+/// Draft SLAs from what a Slurm is configured to do, or say where that differs from what was agreed
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_long_help = "\
+Slurm says it with
+    sacctmgr --parsable2 show assoc format=Account,ParentName,User,Fairshare,GrpTRES,GrpTRESMins
+An account's fairshare becomes a target among its siblings, and GrpTRES cpu=N a limit. Read the draft and change
+what was not meant: nobody has agreed to it yet. With --sla it ends with 1 where anything differs.")]
+pub struct DraftArgs {
+    /// What sacctmgr has printed; - for standard input
+    #[arg(value_name = "FILE")]
+    pub associations: PathBuf,
+    /// Compare with this document instead: both values of each entry that differs
+    #[arg(long, value_name = "SLA.toml")]
+    pub sla: Option<PathBuf>,
+}
+
 /// Runs the command.
 pub fn run(args: &SlaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         SlaCommand::Show(args) => show::show(args, out),
         SlaCommand::Check(args) => check::check(args, out),
+        SlaCommand::Draft(args) => draft::draft(args, out),
     }
 }
 
