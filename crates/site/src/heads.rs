@@ -302,6 +302,10 @@ impl Site {
             }
             return;
         }
+        if !self.vos[&vo].replica.is_member(site) {
+            // Its parts were under way when a charter dropped it: kept, and read should it be listed again.
+            return;
+        }
         self.take_rights(vo, change.head.body(), &change.parts);
         self.follow_member(now, vo, site, &change.parts);
         let silence = self.config.timing.silence;

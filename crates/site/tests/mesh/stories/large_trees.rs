@@ -156,7 +156,7 @@ fn a_document_that_is_read_beside_the_site_keeps_its_place() {
 }
 
 /// Many accounts have used something on each of many days at a node.
-fn long_history(mesh: &mut Mesh, node: usize, ledger: &mut Ledger) {
+pub(super) fn long_history(mesh: &mut Mesh, node: usize, ledger: &mut Ledger) {
     let end = mesh.now(node).wall;
     for day in 0..28 {
         let mut records = Vec::new();

@@ -4,6 +4,7 @@ use fairmesh_fairshare::EntryId;
 use fairmesh_model::{Charter, HistoryRule, Millis, Signed, WindowLength};
 use fairmesh_site::{Effect, Event};
 
+use super::large_trees::long_history;
 use crate::ledger::{Ledger, assert_converged, assert_no_fork, state, sums};
 use crate::mesh::Mesh;
 use crate::node::Rows;
@@ -61,6 +62,35 @@ fn usage_of_a_site_that_is_no_member_any_more_counts_nowhere() {
         assert_converged(&mut mesh, &members);
         assert_no_fork(&mesh);
     });
+}
+
+/// Found by seed 2003292: what came counted as all that the site had published, once it was listed again.
+#[test]
+fn a_head_whose_parts_are_under_way_when_its_site_is_dropped_is_read_when_the_site_is_listed_again()
+{
+    let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
+    (0..3).for_each(|_| drop(ledger.report(&mut mesh, 2)));
+    mesh.run(SETTLE);
+    mesh.cut(1);
+    long_history(&mut mesh, 2, &mut ledger);
+    mesh.run(SETTLE);
+    mesh.heal();
+    let asked = |mesh: &Mesh| mesh.nodes[0].site.gossip_stats().part_requests;
+    let before = asked(&mesh);
+    for _ in 0..SETTLE.0 {
+        if asked(&mesh) == before {
+            mesh.run(Millis(1));
+        }
+    }
+    assert!(asked(&mesh) > before, "its parts are under way");
+    let second = charter_without(&mesh.charter, 2);
+    assert!(mesh.publish(0, second.bytes()).is_ok());
+    mesh.run(SETTLE);
+    let mut third = next_charter(&second);
+    third.sites.clone_from(&mesh.charter.claimed().sites);
+    assert!(mesh.publish(0, sign_charter(third).bytes()).is_ok());
+    mesh.run(SETTLE);
+    assert_converged(&mut mesh, &ledger);
 }
 
 #[test]
