@@ -497,6 +497,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         identity: IdentityMap::new(rules),
         introducers,
         advert: None,
+        quotas: Default::default(),
         local_history: owner.local_history,
         local_window: owner.local_window,
         charging: owner.charging.clone(),

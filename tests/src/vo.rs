@@ -168,6 +168,11 @@ impl Vo {
         self.charter.vo()
     }
 
+    /// The charter, signed.
+    pub fn charter(&self) -> &[u8] {
+        self.charter.bytes()
+    }
+
     /// The id, for a configuration.
     pub fn id(&self) -> String {
         self.charter.vo().to_string()

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    ChargingRule, Discounts, HistoryRule, Millis, PriceList, SiteId, VoId, WindowLength,
+    ChargingRule, Discounts, HistoryRule, Millis, PriceList, QuotaMode, SiteId, UsageRecord, VoId,
+    WindowLength,
 };
 use fairmesh_policy::SitePolicy;
 
@@ -31,8 +32,38 @@ pub struct SiteConfig {
     pub charging: Charging,
     /// What VOs are told of free CPUs; `None` for nothing.
     pub advert: Option<AdvertRules>,
+    /// What the owner says of VOs' quotas.
+    pub quotas: BTreeMap<VoId, OwnerQuota>,
     /// How often.
     pub timing: Timing,
+}
+
+/// What the owner says of a VO's quotas on his own cluster. It goes before what the VO says, in both directions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OwnerQuota {
+    /// What becomes of jobs beyond the quota; as the allocation says where this is `None`.
+    pub mode: Option<QuotaMode>,
+    /// The VO's jobs are not held to quotas at all.
+    pub is_off: bool,
+    /// Nor are those of these local users,
+    pub users: Vec<Pattern>,
+    /// of these local groups,
+    pub groups: Vec<Pattern>,
+    /// or in these queues.
+    pub queues: Vec<Pattern>,
+}
+
+impl OwnerQuota {
+    /// Whether the owner exempts a job.
+    pub(crate) fn exempts(&self, record: &UsageRecord) -> bool {
+        let holds = |patterns: &[Pattern], word: Option<&String>| {
+            word.is_some_and(|word| patterns.iter().any(|pattern| pattern.holds(word)))
+        };
+        self.is_off
+            || holds(&self.users, record.origin.user.as_ref())
+            || holds(&self.groups, record.origin.group.as_ref())
+            || holds(&self.queues, record.placement.queue.as_ref())
+    }
 }
 
 /// What jobs cost at a site. A VO's charter says by which rule its own jobs are charged.

@@ -54,7 +54,7 @@ pub use advert::{
     Advert, AdvertAnswer, AdvertCall, AdvertRules, Occupancy, WAITING_MAX, read_advert,
 };
 pub use audit::AuditEntry;
-pub use config::{Charging, SiteConfig, Timing};
+pub use config::{Charging, OwnerQuota, SiteConfig, Timing};
 pub use correct::Refund;
 pub use estimate::Estimate;
 pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};

@@ -11,6 +11,7 @@
 pub mod charging;
 pub mod history;
 pub mod quantity;
+mod quota;
 pub mod site;
 pub mod text;
 
@@ -29,7 +30,7 @@ use anyhow::Context as _;
 use fairmesh_model::{HistoryRule, SiteId, VoId, WindowLength};
 use fairmesh_policy::SitePolicy;
 use fairmesh_records::ChargeRule;
-use fairmesh_site::{AdvertRules, Charging};
+use fairmesh_site::{AdvertRules, Charging, OwnerQuota};
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
@@ -82,6 +83,8 @@ pub struct Config {
     pub projection: ProjectionName,
     /// What VOs are told of free CPUs, if anything.
     pub advert: Option<AdvertRules>,
+    /// What the owner says of VOs' quotas.
+    pub quotas: BTreeMap<VoId, OwnerQuota>,
     /// How often.
     pub timing: Timing,
     /// How much of the jobs' own records is kept; `None` for nothing.
@@ -173,6 +176,7 @@ impl Config {
             history: raw.history.rule(source, window)?,
             charging: charging::charging(source, &raw.charging, &raw.machine)?,
             advert: advert::checked(source, &raw, &vos)?,
+            quotas: quota::checked(source, &raw.quota, &vos)?,
             timing: sections::timing(source, &raw.timing)?,
             records: records::checked(source, &raw.records)?,
             slurm: raw

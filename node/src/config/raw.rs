@@ -14,6 +14,7 @@ use super::advert::RawAdvert;
 use super::charging::{RawCharging, RawMachine};
 use super::history::RawHistory;
 use super::quantity::RawDuration;
+use super::quota::RawQuota;
 use super::records::RawRecords;
 use crate::emulate::ProjectionName;
 use crate::slurm::settings::RawSlurm;
@@ -48,6 +49,9 @@ pub(super) struct RawConfig {
     pub(super) advert: Option<RawAdvert>,
     /// What is promised to VOs; read by `fairmesh_broker::Sla::parse`.
     pub(super) sla: Option<Spanned<IgnoredAny>>,
+    /// The owner's word about VOs' quotas, by alias.
+    #[serde(default)]
+    pub(super) quota: BTreeMap<Spanned<String>, RawQuota>,
     #[serde(default)]
     pub(super) timing: RawTiming,
     /// In what order entries are served.

@@ -9,7 +9,8 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use fairmesh_model::{
-    AccountPath, CoreMillis, JobKey, Now, Origin, Placement, SiteId, UsageRecord, VoId, WallTime,
+    AccountPath, Allocation, AllocationId, CoreMillis, JobKey, Now, Origin, Placement, SiteId,
+    UsageRecord, VoId, WallTime,
 };
 use fairmesh_site::rights::{Decider, Part, Totals};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Site};
@@ -71,7 +72,6 @@ impl Asking {
         Ok(HoldCall {
             record: self.record(now)?,
             account: self.credit,
-            owner: None,
             is_exempt: self.exempt,
             may_wait: self.wait,
         })
@@ -324,12 +324,8 @@ fn accounts(site: &Site, now: Now, query: &Query) -> Result<Vec<QuotaAccountBody
                 vo: vo.to_string(),
                 vo_name: name.clone(),
                 path: clean(path.as_str()),
-                mode: ledger
-                    .grants()
-                    .terms(path, now.wall)
-                    .map_or_else(String::new, |(_, terms)| {
-                        word(&terms.mode.unwrap_or_default())
-                    }),
+                mode: mode(site, vo, ledger.grants().terms(path, now.wall)),
+                mode_by_owner: mode_by_owner(site, vo),
                 totals: totals_body(&ledger.account_totals(path, now.wall)),
                 unheard: unheard.collect(),
                 slices: slices.collect(),
@@ -337,6 +333,23 @@ fn accounts(site: &Site, now: Now, query: &Query) -> Result<Vec<QuotaAccountBody
         }
     }
     Ok(found)
+}
+
+/// What becomes of jobs beyond an account's credit at this site.
+fn mode(site: &Site, vo: VoId, terms: Option<(AllocationId, &Allocation)>) -> String {
+    let owner = site.owner_quota(vo);
+    if owner.is_some_and(|owner| owner.is_off) {
+        return "off".to_owned();
+    }
+    let of_owner = owner.and_then(|owner| owner.mode);
+    terms.map_or_else(String::new, |(_, terms)| {
+        word(&of_owner.or(terms.mode).unwrap_or_default())
+    })
+}
+
+fn mode_by_owner(site: &Site, vo: VoId) -> bool {
+    let owner = site.owner_quota(vo);
+    owner.is_some_and(|owner| owner.is_off || owner.mode.is_some())
 }
 
 fn totals_body(totals: &Totals) -> super::answer::QuotaTotalsBody {

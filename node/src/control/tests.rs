@@ -135,6 +135,7 @@ fn site_config() -> SiteConfig {
         identity: IdentityMap::new(vec![rule]),
         introducers: BTreeSet::new(),
         advert: None,
+        quotas: Default::default(),
         local_history: HistoryRule::None {
             horizon: 24 * 365 * 100,
         },

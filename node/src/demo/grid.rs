@@ -294,6 +294,7 @@ fn site_config(
             Load::Broker => Some(advert_rules()?),
             _ => None,
         },
+        quotas: Default::default(),
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,
         charging: fairmesh_site::Charging::default(),

@@ -304,7 +304,6 @@ async fn hold(handle: &NodeHandle, record: UsageRecord) -> bool {
     let call = HoldCall {
         record,
         account: None,
-        owner: None,
         is_exempt: false,
         may_wait: true,
     };

@@ -4,6 +4,7 @@
 //! are outcomes, VOs and member sites, all bounded by charters. Counters are copies of the node's
 //! own, taken at each scrape. Deliberately not here: alerts and dashboards.
 
+mod quota;
 mod record_log;
 mod registry;
 mod slurm;
@@ -13,12 +14,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use fairmesh_site::{Coverage, Site, SiteStats, gossip::GossipStats};
+use fairmesh_site::{Coverage, QuotaStats, Site, SiteStats, gossip::GossipStats};
 
 use crate::control::answer::SlurmReport;
 use crate::control::{ApiError, Shared};
 use crate::network::NetworkStats;
 use crate::record_log::LogStats;
+use quota::QuotaSample;
 use registry::render;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,6 +32,9 @@ pub(crate) struct Sample {
     pub(crate) gossip: GossipStats,
     pub(crate) network: Arc<NetworkStats>,
     pub(crate) vos: Vec<VoSample>,
+    pub(crate) quota: QuotaStats,
+    /// Of VOs with allocations.
+    pub(crate) quotas: Vec<QuotaSample>,
     pub(crate) unmapped: u64,
     pub(crate) entries: u64,
     pub(crate) lookups: Option<LookupSample>,
@@ -91,6 +96,8 @@ fn take(site: &Site, now: fairmesh_model::Now) -> Sample {
         site: site.stats(),
         gossip: site.gossip_stats(),
         vos: site.vo_status(now).into_iter().map(vo).collect(),
+        quota: site.quota_stats(),
+        quotas: quota::sample(site, now),
         unmapped: u64::try_from(site.unmapped().count()).unwrap_or(u64::MAX),
         now_ms: now.wall.0,
         entries: u64::try_from(site.view().reader().entries()).unwrap_or(u64::MAX),

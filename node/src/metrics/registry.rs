@@ -20,6 +20,7 @@ pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
     gossip(&mut registry, sample);
     network(&mut registry, sample);
     vos(&mut registry, sample);
+    super::quota::register(&mut registry, sample);
     super::slurm::register(&mut registry, sample);
     super::record_log::register(&mut registry, sample);
     let mut text = String::new();
@@ -290,6 +291,26 @@ mod tests {
             ..Default::default()
         });
         let text = render(&sample).expect("renders");
+        assert!(!text.contains("quota"), "no VO has allocations");
+        sample.quota.refused = 3;
+        sample.quotas.push(super::super::quota::QuotaSample {
+            vo: "v".to_owned(),
+            amounts: [
+                ("here", 5),
+                ("a", 0),
+                ("b", 0),
+                ("c", 0),
+                ("d", 0),
+                ("e", 0),
+            ],
+        });
+        let text = render(&sample).expect("renders");
+        for line in [
+            "fairmesh_quota_holds_total{outcome=\"refused\"} 3",
+            "fairmesh_quota_core_ms{vo=\"v\",state=\"here\"} 5",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
         assert!(
             text.contains("fairmesh_records_total{outcome=\"counted\"} 7"),
             "{text}"

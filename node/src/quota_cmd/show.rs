@@ -92,7 +92,10 @@ fn rows(account: &QuotaAccountBody, by_slice: bool) -> Vec<Vec<String>> {
         vec![
             name_or_id(account.vo_name.as_deref(), &account.vo),
             clean(&account.path),
-            clean(&account.mode),
+            match account.mode_by_owner {
+                true => format!("{} (owner)", clean(&account.mode)),
+                false => clean(&account.mode),
+            },
         ]
     };
     if !by_slice {

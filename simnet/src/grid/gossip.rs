@@ -213,6 +213,7 @@ fn site_config(vos: &[Vo], spec: &GridSpec) -> SiteConfig {
         identity: IdentityMap::new(rules.collect()),
         introducers,
         advert: None,
+        quotas: Default::default(),
         local_history: HISTORY,
         local_window: WINDOW,
         charging: fairmesh_site::Charging::default(),

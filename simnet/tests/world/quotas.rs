@@ -144,7 +144,6 @@ impl Play {
         let call = QuotaCall::Hold(Box::new(HoldCall {
             record,
             account: None,
-            owner: None,
             is_exempt: false,
             may_wait: true,
         }));

@@ -8,6 +8,7 @@ mod mounts;
 mod order;
 mod place;
 mod prices;
+mod quota;
 mod records;
 mod restarts;
 

@@ -5,12 +5,13 @@
 //! Invariant: what is answered is durable; a call that is repeated gets the same answer.
 
 use fairmesh_model::{
-    AccountPath, CoreMillis, Factor, JobKey, Millis, MonoTime, Now, QuotaMode, SiteId, UsageRecord,
-    VoId, mutant, mutated,
+    AccountPath, CoreMillis, Factor, JobKey, Millis, MonoTime, Now, SiteId, UsageRecord, VoId,
+    mutant, mutated,
 };
 use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, State, Verdict, price};
 
 use crate::charge::rate;
+use crate::config::OwnerQuota;
 use crate::event::{Effect, Reply, Ticket};
 use crate::identity::Account;
 use crate::quota::Quota;
@@ -39,9 +40,7 @@ pub struct HoldCall {
     pub record: UsageRecord,
     /// The account that the user named.
     pub account: Option<AccountPath>,
-    /// The owner's own mode.
-    pub owner: Option<QuotaMode>,
-    /// The owner exempts the user, his group or the queue.
+    /// Whoever asks says that the owner exempts the user, his group or the queue.
     pub is_exempt: bool,
     /// Whoever asks can wait a moment for rights.
     pub may_wait: bool,
@@ -176,6 +175,8 @@ impl Site {
             return Err(Err(why));
         }
         let wall = record.end.since(record.start);
+        let owner = self.config.quotas.get(&vo);
+        let is_exempt = call.is_exempt || owner.is_some_and(|owner| owner.exempts(record));
         let rules = self.rules(Some(vo), now.wall);
         let rate = rate(record, &rules, &self.config.charging);
         let rate = rate.map_err(|error| Err(format!("job `{}`: {error}", record.key.job)))?;
@@ -186,8 +187,8 @@ impl Site {
             account: call.account,
             price: Factor::ONE,
             until: now.wall.after(QUEUE_MAX).after(wall).after(MARGIN),
-            owner: call.owner,
-            is_exempt: call.is_exempt,
+            owner: owner.and_then(|owner| owner.mode),
+            is_exempt,
             may_wait: call.may_wait,
             is_idle: false,
         };
@@ -214,7 +215,7 @@ impl Site {
                 answer = quota.ledger.hold(now.wall, &request);
             }
         }
-        explain_frozen(quota, &mut answer);
+        explain(quota, &mut answer);
         self.ask_for_rights(now, vo, wants);
         self.keep_quota(vo);
         answer
@@ -240,7 +241,7 @@ impl Site {
             };
             answer = quota.ledger.check(now.wall, &request, ahead);
         }
-        explain_frozen(quota, &mut answer);
+        explain(quota, &mut answer);
         held(vo, answer)
     }
 
@@ -361,7 +362,10 @@ impl Site {
         for ended in std::mem::take(&mut report.ended) {
             let held = self.quota_of_hold(&ended.job).map(|(vo, _)| vo);
             let vo = held.or(ended.account.vo);
-            let Some(vo) = vo.filter(|_| !mutated!(EndedUncommitted)) else {
+            let is_off = |vo: &VoId| self.config.quotas.get(vo).is_some_and(|owner| owner.is_off);
+            let is_charged = |vo: &VoId| held.is_some() || !is_off(vo);
+            let is_charged = |vo: &VoId| is_charged(vo) && !mutated!(EndedUncommitted);
+            let Some(vo) = vo.filter(is_charged) else {
                 continue;
             };
             let charge = CoreMillis(ended.charge);
@@ -431,6 +435,11 @@ impl Site {
         Ok(CoreMillis(rate.counters(wall).charge))
     }
 
+    /// What the owner says of a VO's quotas.
+    pub fn owner_quota(&self, vo: VoId) -> Option<&OwnerQuota> {
+        self.config.quotas.get(&vo)
+    }
+
     /// Whether a job has an open hold.
     pub fn has_hold(&self, job: &JobKey) -> bool {
         self.vos.values().any(|held| {
@@ -452,7 +461,13 @@ impl Site {
     }
 }
 
-fn explain_frozen(quota: &Quota, answer: &mut Answer) {
+/// Says what a user could not know from the numbers alone.
+fn explain(quota: &Quota, answer: &mut Answer) {
+    if answer.by == Some(Decider::Owner)
+        && let Some(message) = &mut answer.message
+    {
+        *message += " (so the owner of this site decides)";
+    }
     if let Some(message) = answer.message.as_mut().filter(|_| quota.ledger.is_frozen()) {
         let unheard = quota.ledger.unheard().count();
         *message += &format!(

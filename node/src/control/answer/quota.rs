@@ -91,8 +91,11 @@ pub struct QuotaAccountBody {
     pub vo_name: Option<String>,
     /// The account.
     pub path: String,
-    /// What happens to jobs beyond it: `strict`, `soft` or `advisory`.
+    /// What happens to jobs beyond it at this site: `strict`, `soft` or `advisory`; `off` where none is held to it.
     pub mode: String,
+    /// Whether the site's owner says so, and not the VO.
+    #[serde(default)]
+    pub mode_by_owner: bool,
     /// What became of it, as this site knows it.
     #[serde(flatten)]
     pub totals: QuotaTotalsBody,

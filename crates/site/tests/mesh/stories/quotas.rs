@@ -90,7 +90,6 @@ fn hold_call(record: UsageRecord, may_wait: bool) -> QuotaCall {
     QuotaCall::Hold(Box::new(HoldCall {
         record,
         account: None,
-        owner: None,
         is_exempt: false,
         may_wait,
     }))

@@ -1,0 +1,103 @@
+//! Quotas: what was decided about jobs, what moved between sites, and what is left.
+//!
+//! Invariant: a node without allocations says nothing of them. Deliberately not here: whose credit it is
+//! (`GET /v1/quota`), for accounts are many.
+
+use fairmesh_model::Now;
+use fairmesh_site::{Site, VoStatus};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::Sample;
+use super::registry::{Labels, counter, counters, signed};
+
+/// What is left of a VO's allocations, in core-milliseconds.
+#[derive(Debug, Default)]
+pub(crate) struct QuotaSample {
+    pub(crate) vo: String,
+    /// What is counted, and how much of it there is.
+    pub(crate) amounts: [(&'static str, u128); 6],
+}
+
+/// Of each VO with allocations.
+pub(super) fn sample(site: &Site, now: Now) -> Vec<QuotaSample> {
+    let of_vo = |status: VoStatus| {
+        let ledger = site
+            .ledger(status.vo)
+            .filter(|it| !it.grants().is_empty())?;
+        let mut amounts = [
+            "here",
+            "spendable",
+            "held",
+            "on_the_way",
+            "perished",
+            "overdraft",
+        ]
+        .map(|name| (name, 0));
+        for path in ledger.grants().paths() {
+            let of = ledger.account_totals(path, now.wall);
+            let more = [
+                of.here,
+                of.spendable,
+                of.held,
+                of.on_the_way,
+                of.perished,
+                of.overdraft,
+            ];
+            for ((_, sum), more) in amounts.iter_mut().zip(more) {
+                *sum += more;
+            }
+        }
+        let vo = status.name.unwrap_or_else(|| status.vo.short());
+        Some(QuotaSample { vo, amounts })
+    };
+    site.vo_status(now).into_iter().filter_map(of_vo).collect()
+}
+
+pub(super) fn register(registry: &mut Registry, sample: &Sample) {
+    if sample.quotas.is_empty() {
+        return;
+    }
+    let stats = &sample.quota;
+    let holds = counters(
+        "outcome",
+        &[
+            ("granted_here", stats.granted_locally),
+            ("granted_after_transfer", stats.granted_after_transfer),
+            ("over_quota", stats.over_quota),
+            ("refused", stats.refused),
+        ],
+    );
+    registry.register("quota_holds", "Jobs that asked, by what was decided", holds);
+    for (name, help, count) in [
+        ("quota_commits", "Jobs charged to quotas", stats.committed),
+        (
+            "quota_requests",
+            "Requests for rights to members",
+            stats.asked,
+        ),
+        (
+            "quota_transfers",
+            "Transfers of rights to members",
+            stats.transfers,
+        ),
+        (
+            "quota_sent_core_ms",
+            "Core-milliseconds sent to members",
+            stats.sent,
+        ),
+    ] {
+        counter(registry, name, help, count);
+    }
+    let amounts = Family::<Labels, Gauge>::default();
+    for of in &sample.quotas {
+        for (state, amount) in of.amounts {
+            let labels = vec![("vo", of.vo.clone()), ("state", state.to_owned())];
+            let amount = u64::try_from(amount).unwrap_or(u64::MAX);
+            amounts.get_or_create(&labels).set(signed(amount));
+        }
+    }
+    let help = "Core-milliseconds of a VO's allocations: here, and as this site knows all sites";
+    registry.register("quota_core_ms", help, amounts);
+}
