@@ -376,6 +376,12 @@ impl Site {
         documents.map(|(_, _, bytes)| bytes.to_vec()).collect()
     }
 
+    /// VOs that the owner has left and whose charter is kept: what was used for them counts at the root.
+    pub fn left_vos(&self) -> impl Iterator<Item = VoId> {
+        let founded = self.left.iter().filter(|(_, held)| held.is_founded());
+        founded.map(|(vo, _)| *vo)
+    }
+
     /// The signed documents of VOs that the site takes no part in, and whose policies others mount.
     pub fn read_documents(&self) -> impl Iterator<Item = (VoId, Vec<u8>)> {
         self.read.iter().flat_map(|(vo, policies)| {

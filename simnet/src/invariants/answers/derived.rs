@@ -96,8 +96,9 @@ fn rules(look: &Look<'_>, owner: &Owner) -> (Rules, BTreeMap<VoId, Rules>) {
         };
         (*vo, rules)
     };
-    let named = &look.seen.world.node(look.node).config.vos;
-    let is_left = |vo: &VoId| !named.values().any(|of| of == vo);
+    // A site that has lost its store and leaves a VO before the charter comes back has none to keep: what
+    // it has recovered of its own usage counts nowhere.
+    let is_left = |vo: &VoId| look.site.left_vos().any(|of| of == *vo);
     let known = newest
         .iter()
         .filter(|(vo, _)| look.held.contains_key(*vo) || is_left(vo));
