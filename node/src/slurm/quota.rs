@@ -295,13 +295,18 @@ pub(super) fn release(
         ahead.insert(whose, needs.into_iter().fold(before, u64::saturating_add));
         let own = users_part(&job.comment);
         let comment = format!("Comment={}", own.trim_end_matches(" | "));
-        let of_job = format!("JobId={}", job.target);
+        // A component of a heterogeneous job has a number of its own, which an array's last task has not.
+        let target = match job.target.contains('+') {
+            true => job.id.to_string(),
+            false => job.target.clone(),
+        };
+        let of_job = format!("JobId={target}");
         // Slurm lets nothing that was put back start for two minutes.
         let update = ["update", &of_job, &comment, "StartTime=now"];
         runner.ask("scontrol", &update)?;
         // First the file, so that a hold that somebody else sets behind this is his.
         fs::remove_file(file(&settings.spool, job.id))?;
-        runner.ask("scontrol", &["release", &job.target])?;
+        runner.ask("scontrol", &["release", &target])?;
         released += 1;
     }
     Ok(released)
