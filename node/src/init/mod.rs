@@ -203,6 +203,8 @@ mod tests {
         // Without the table there is no Slurm; with an empty one it has these.
         let slurm = crate::slurm::settings::SlurmSettings::defaults(&shown.data_dir);
         assert_eq!(shown.slurm.take(), Some(slurm));
+        // And so it is of what is told of free CPUs.
+        assert_eq!(shown.advert.take(), Some(Default::default()));
         assert_eq!(shown, config(&plain).expect("valid"));
     }
 }
