@@ -360,9 +360,11 @@ impl Published {
         capacity: Capacity,
     ) -> Sums<PathId> {
         let beyond = capacity.clamp(&mut sums, self.length);
-        let over = &mut self.sites.entry(site).or_default().over;
-        over.retain(|span| !spans.contains(span));
-        over.extend(beyond);
+        // A site that a charter drops while a tree is fed stays dropped: it is read anew if it is listed again.
+        if let Some(of) = self.sites.get_mut(&site) {
+            of.over.retain(|span| !spans.contains(span));
+            of.over.extend(beyond);
+        }
         sums
     }
 }

@@ -93,6 +93,25 @@ fn a_head_whose_parts_are_under_way_when_its_site_is_dropped_is_read_when_the_si
     assert_converged(&mut mesh, &ledger);
 }
 
+/// Found by seed 2000634: feeding the tree left a trace of the site, which was taken for what it had published.
+#[test]
+fn a_site_that_is_dropped_while_a_tree_is_fed_counts_once_it_is_listed_again() {
+    let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
+    long_history(&mut mesh, 2, &mut ledger);
+    mesh.run(SETTLE);
+    let second = sign_charter(next_charter(&mesh.charter));
+    assert!(mesh.publish(0, second.bytes()).is_ok());
+    assert!(mesh.nodes[0].site.is_feeding());
+    let third = charter_without(&second, 2);
+    assert!(mesh.publish(0, third.bytes()).is_ok());
+    mesh.run(SETTLE);
+    let mut fourth = next_charter(&third);
+    fourth.sites.clone_from(&mesh.charter.claimed().sites);
+    assert!(mesh.publish(0, sign_charter(fourth).bytes()).is_ok());
+    mesh.run(SETTLE);
+    assert_converged(&mut mesh, &ledger);
+}
+
 #[test]
 fn a_vo_that_the_configuration_names_no_more_is_left_and_can_be_joined_again() {
     with_seeds(|seed| {
