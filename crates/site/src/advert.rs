@@ -206,14 +206,15 @@ impl Site {
 
     /// What runs or waits has changed, or what is said of it.
     pub(crate) fn follow_sources(&mut self, now: Now) {
+        let view = self.own_view(now);
         for vo in self.vo_ids() {
-            self.work_out_advert(now, vo);
+            self.work_out_advert(now, vo, view.as_ref());
         }
     }
 
-    /// Brings what is known of the site's CPUs up to date. Says whether anything may be said.
-    fn work_out_advert(&mut self, now: Now, vo: VoId) {
-        let live = self.advert_of(now, vo);
+    /// Brings what a VO would be told up to date, where the site stands as `view` has it.
+    fn work_out_advert(&mut self, now: Now, vo: VoId, view: Option<&SiteView>) {
+        let live = view.and_then(|view| self.advert_of(now, vo, view));
         let change = self.config.advert.as_ref().map(|rules| rules.change);
         let advert = &mut self.vos.get_mut(&vo).expect("it was listed").advert;
         advert.is_news = match (&advert.said, &live) {
@@ -228,7 +229,8 @@ impl Site {
         if self.config.advert.is_none() && self.vos[&vo].advert.said.is_none() {
             return;
         }
-        self.work_out_advert(now, vo);
+        let view = self.own_view(now);
+        self.work_out_advert(now, vo, view.as_ref());
         let advert = &mut self.vos.get_mut(&vo).expect("it was listed").advert;
         if advert.is_news {
             advert.said_at = Some(now.mono);
@@ -246,8 +248,7 @@ impl Site {
     }
 
     /// How things stand for a VO; `None` where nothing is to be said or known.
-    fn advert_of(&mut self, now: Now, vo: VoId) -> Option<Advert> {
-        let view = self.own_view(now)?;
+    fn advert_of(&self, now: Now, vo: VoId, view: &SiteView) -> Option<Advert> {
         let alias = self.alias_of(vo)?;
         let free = view
             .idle()

@@ -2,12 +2,28 @@
 //!
 //! Invariant: a request goes to one of the three by its first byte, and its answer by its number.
 
-use fairmesh_model::{Now, SiteId};
+use fairmesh_model::{Now, SiteId, cbor};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::advert::is_question;
 use crate::event::{Channel, Effect};
 use crate::quota::is_want;
 use crate::site::Site;
+
+/// A message behind the byte that says what it is about.
+pub(crate) fn framed(first: u8, message: &impl Serialize) -> Vec<u8> {
+    [&[first], &cbor::to_vec(message)[..]].concat()
+}
+
+/// Reads what [`framed`] has written; `None` for anything else, and for more than `bytes_max`.
+pub(crate) fn unframed<T: DeserializeOwned>(
+    first: u8,
+    frame: &[u8],
+    bytes_max: usize,
+) -> Option<T> {
+    cbor::from_slice(frame.strip_prefix(&[first])?, bytes_max).ok()
+}
 
 impl Site {
     /// A peer asks.

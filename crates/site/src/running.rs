@@ -105,6 +105,7 @@ impl Site {
         let mut report = Reporting::default();
         let mut payers = Payers::new();
         let mut running = BTreeMap::new();
+        let is_told = self.config.advert.is_some();
         let mut listed = Listed::new(now.wall);
         for (job, _) in &mut jobs {
             job.record.running = true;
@@ -112,7 +113,7 @@ impl Site {
         for (index, (job, mark)) in jobs.iter().enumerate() {
             let payer = self.payer_of(&job.record, now.wall, &mut payers);
             // What cannot be charged holds CPUs all the same.
-            if !mark.is_some_and(|mark| mark.ended) {
+            if is_told && !mark.is_some_and(|mark| mark.ended) {
                 listed.add(payer.account.vo, &job.record, &self.config.charging);
             }
             if !self.take_record(index, &job.record, *mark, payer, &mut report) {
@@ -140,7 +141,9 @@ impl Site {
         }
         jobs.iter()
             .for_each(|(job, _)| self.renew_hold(now, &job.record.key));
-        self.take_listed(now, listed);
+        if is_told {
+            self.take_listed(now, listed);
+        }
         self.finish_report(ticket, report);
     }
 

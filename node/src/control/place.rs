@@ -4,7 +4,7 @@
 //! Invariant: every member site is in the answer, with its verdict, a reason and the age of what is known of it.
 //! What is told is advice: with `confirm` the best site has said so itself a moment ago.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
@@ -16,7 +16,7 @@ use fairmesh_fairshare::charging::{Counted, Resources, suitable};
 use fairmesh_model::{
     JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId, WallTime,
 };
-use fairmesh_site::{Account, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX};
+use fairmesh_site::{Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX};
 
 use super::answer::{
     MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, RestsOn,
@@ -59,12 +59,17 @@ struct Gathered {
     vo_name: Option<String>,
     account: Option<Account>,
     silence: Millis,
-    sites: Vec<(SiteId, String, Option<Candidate>)>,
+    /// Sites that say what is free there, in the order of the charter.
+    candidates: Vec<(SiteId, Candidate)>,
+    /// Those that do not, by name.
+    silent: Vec<(SiteId, String)>,
 }
 
 /// A site that says what is free there.
 struct Candidate {
     known: Known,
+    /// What is free of each class of machines.
+    classes: BTreeMap<String, u64>,
     /// The class that is worth most to the job, where it wishes anything.
     best: Option<(String, Utility)>,
     confirmed: bool,
@@ -167,38 +172,38 @@ impl Question {
                 })?,
         };
         let status = site.vo_status(now).into_iter().find(|of| of.vo == vo);
-        let adverts: BTreeMap<SiteId, BTreeMap<String, u64>> = site
-            .adverts(vo)
-            .filter_map(|(site, advert)| Some((site, advert?.classes.clone())))
-            .collect();
-        let known = site.known_sites(now, vo).into_iter();
-        let sites = known.map(|(id, known)| {
-            let name = site.site_name(id).map_or_else(|| id.to_string(), clean);
-            let classes = adverts.get(&id).cloned().unwrap_or_default();
-            (
-                id,
-                name,
-                known.map(|known| self.candidate(&vo, known, classes)),
-            )
-        });
+        let (mut candidates, mut silent) = (Vec::new(), Vec::new());
+        for (id, advert) in site.adverts(vo) {
+            match advert {
+                Some(advert) => candidates.push((id, Candidate::of(site, now, (vo, id), advert))),
+                None => silent.push((id, site.site_name(id).map_or_else(|| id.to_string(), clean))),
+            }
+        }
         Ok(Gathered {
             vo,
             vo_name: status.and_then(|of| of.name).as_deref().map(clean),
             account: account.filter(|account| account.vo == Some(vo)),
             silence: site.silence(),
-            sites: sites.collect(),
+            candidates,
+            silent,
         })
     }
 
-    /// What a site is to this job: what is free of the machines that suit it, and what they are worth to it.
-    fn candidate(&self, vo: &VoId, mut known: Known, classes: BTreeMap<String, u64>) -> Candidate {
+    /// Works out what a site is to this job: what is free of the machines that suit it, and what they are worth to
+    /// it.
+    fn weigh(&self, vo: VoId, candidate: &mut Candidate) {
         let vo = vo.to_string();
         let request = self.request(&vo);
         let counted = Counted {
             gpu: true,
             disk: true,
         };
-        let mut best: Option<(String, Utility)> = None;
+        let Candidate {
+            known,
+            classes,
+            best,
+            ..
+        } = candidate;
         if let Some(prices) = known.view.prices.clone() {
             let fitting: Vec<_> = suitable(&prices, &request.job, counted).collect();
             if !classes.is_empty() {
@@ -208,27 +213,38 @@ impl Question {
             }
             let slowest = fitting.iter().map(|(_, class)| class.spec).min();
             known.view.spec = slowest.unwrap_or(known.view.spec);
-            for (name, class) in fitting.iter().filter(|_| self.wishes.is_some()) {
+            for (name, class) in &fitting {
+                let Some(wishes) = &self.wishes else { break };
                 let free = classes.get(*name).copied().unwrap_or(0);
                 let class = Class::of(name, class, free / u64::from(class.cpus));
-                let wishes = self.wishes.as_ref().expect("it was just looked at");
                 let worth = wishes.utility(&class, Matching::Partial, self.ask.normalised);
-                let beats = |than: &Utility| {
-                    let held = best.as_ref().map_or(0, |(_, held)| held.millionths);
-                    than.millionths > held
-                };
-                best = worth.filter(beats).map(|of| (class.name, of)).or(best);
+                let held = best.as_ref().map_or(0, |(_, held)| held.millionths);
+                if let Some(worth) = worth.filter(|worth| worth.millionths > held) {
+                    *best = Some((class.name, worth));
+                }
             }
         }
         if self.wishes.is_some() {
             known.utility = Some(best.as_ref().map_or(0, |(_, worth)| worth.millionths));
         }
-        Candidate {
-            known,
-            best,
+    }
+}
+
+impl Candidate {
+    /// A site as its advert has it, not weighed yet.
+    fn of(site: &Site, now: Now, (vo, id): (VoId, SiteId), advert: &Advert) -> Self {
+        Self {
+            known: site.known_by(now, vo, id, advert),
+            classes: advert.classes.clone(),
+            best: None,
             confirmed: false,
             unconfirmed: None,
         }
+    }
+
+    /// Whether nobody has asked the site itself.
+    fn is_open(&self) -> bool {
+        !self.confirmed && self.unconfirmed.is_none()
     }
 }
 
@@ -242,6 +258,10 @@ pub(super) async fn post(
     let known = move |site: &Site, now: Now| (rests_on(site, now), asked.gather(site, now));
     let (rests_on, gathered) = shared.node().ask(known).await?;
     let mut gathered = gathered?;
+    // Beside the task that answers everybody.
+    for (_, candidate) in &mut gathered.candidates {
+        question.weigh(gathered.vo, candidate);
+    }
     let served = shared.options.serving.fresh().await?;
     let standing = gathered.account.as_ref().map(|account| {
         let entry = served.view.locate(account).entry;
@@ -266,7 +286,7 @@ pub(super) async fn post(
     let sites: Vec<SiteId> = ranked
         .taken
         .iter()
-        .map(|(index, _)| gathered.site(*index))
+        .map(|(index, _)| gathered.candidates[*index].0)
         .collect();
     let asked = std::sync::Arc::clone(&question);
     let quoted = move |site: &Site, now: Now| asked.quotes(site, now, &sites);
@@ -291,21 +311,9 @@ impl Question {
 }
 
 impl Gathered {
-    /// Sites that say what is free, in the order of the charter.
-    fn candidates(&self) -> impl Iterator<Item = (SiteId, &Candidate)> {
-        let sites = self.sites.iter();
-        sites.filter_map(|(id, _, candidate)| Some((*id, candidate.as_ref()?)))
-    }
-
-    fn site(&self, index: usize) -> SiteId {
-        self.candidates()
-            .nth(index)
-            .expect("an index of the ranking")
-            .0
-    }
-
     fn rank(&self, question: &Question) -> Ranked {
-        let known: Vec<Known> = self.candidates().map(|(_, of)| of.known.clone()).collect();
+        let known = self.candidates.iter().map(|(_, of)| of.known.clone());
+        let known: Vec<Known> = known.collect();
         let vo = self.vo.to_string();
         let chooser = Chooser::new(question.selector);
         let by = Ranking {
@@ -325,17 +333,15 @@ impl Gathered {
         ranked: &Ranked,
         quotes: Vec<Result<u64, String>>,
     ) -> PlaceBody {
-        let candidates: Vec<(SiteId, &Candidate)> = self.candidates().collect();
         let taken = ranked.taken.iter().zip(quotes);
         let taken = taken.map(|((index, verdict), quote)| {
-            let (id, of) = candidates[*index];
-            placed(question, (id, of), verdict, quote)
+            placed(question, &self.candidates[*index], verdict, quote)
         });
         let mut refused: Vec<RefusedBody> = ranked
             .refused
             .iter()
             .map(|(index, verdict)| {
-                let (id, of) = candidates[*index];
+                let (id, of) = &self.candidates[*index];
                 RefusedBody {
                     name: clean(&of.known.view.name),
                     site: id.to_string(),
@@ -348,8 +354,7 @@ impl Gathered {
                 }
             })
             .collect();
-        let silent = self.sites.iter().filter(|(_, _, of)| of.is_none());
-        refused.extend(silent.map(|(id, name, _)| RefusedBody {
+        refused.extend(self.silent.iter().map(|(id, name)| RefusedBody {
             name: name.clone(),
             site: id.to_string(),
             code: "no-advert".to_owned(),
@@ -374,7 +379,7 @@ impl Gathered {
 
 fn placed(
     question: &Question,
-    (id, of): (SiteId, &Candidate),
+    (id, of): &(SiteId, Candidate),
     verdict: &Verdict,
     quote: Result<u64, String>,
 ) -> PlacedBody {
@@ -435,63 +440,52 @@ fn placed(
 /// Asks the best sites themselves, and ranks anew by what they say, until the best has said so itself.
 async fn confirm(
     shared: &Shared,
-    question: &std::sync::Arc<Question>,
+    question: &Question,
     gathered: &mut Gathered,
     mut ranked: Ranked,
 ) -> Result<Ranked, ApiError> {
     for _ in 0..CONFIRM_ROUNDS {
-        let open = |site: &SiteId| {
-            let mut candidates = gathered.candidates();
-            candidates.any(|(id, of)| id == *site && !of.confirmed && of.unconfirmed.is_none())
-        };
-        let best = ranked.taken.first().map(|(index, _)| gathered.site(*index));
-        if !best.is_some_and(|best| open(&best)) {
+        let best = ranked.taken.iter();
+        let best = best.map(|(index, _)| &gathered.candidates[*index]);
+        if !best.clone().next().is_some_and(|(_, of)| of.is_open()) {
             break;
         }
-        let best = ranked.taken.iter().map(|(index, _)| gathered.site(*index));
-        let sites: Vec<SiteId> = best.filter(open).take(CONFIRM_AT_ONCE).collect();
+        let open = best.filter(|(_, of)| of.is_open()).map(|(id, _)| *id);
+        let sites: Vec<SiteId> = open.take(CONFIRM_AT_ONCE).collect();
         let vo = gathered.vo;
         let call = AdvertCall::Confirm { vo, sites };
         let AdvertAnswer::Confirmed(said) = shared.node().advert(call).await? else {
             unreachable!("a question to sites is answered by them")
         };
-        let asked = std::sync::Arc::clone(question);
         let known = move |site: &Site, now: Now| {
-            let said = said.into_iter();
-            let candidate = |(id, advert): (SiteId, Result<fairmesh_site::Advert, String>)| {
-                let candidate = advert.map(|advert| {
-                    let known = site.known_by(now, vo, id, &advert);
-                    asked.candidate(&vo, known, advert.classes)
-                });
-                (id, candidate)
+            let candidate = |(id, advert): (SiteId, Result<Advert, String>)| {
+                (
+                    id,
+                    advert.map(|advert| Candidate::of(site, now, (vo, id), &advert)),
+                )
             };
-            said.map(candidate).collect::<Vec<_>>()
+            said.into_iter().map(candidate).collect::<Vec<_>>()
         };
         for (id, said) in shared.node().ask(known).await? {
-            let held = gathered.sites.iter_mut().find(|(of, _, _)| *of == id);
-            let Some((_, _, Some(held))) = held else {
+            let mut candidates = gathered.candidates.iter_mut();
+            let Some((_, held)) = candidates.find(|(of, _)| *of == id) else {
                 continue;
             };
             match said {
                 Ok(candidate) => {
-                    *held = Candidate {
-                        confirmed: true,
-                        ..candidate
-                    };
+                    *held = candidate;
+                    held.confirmed = true;
+                    question.weigh(vo, held);
                 }
                 Err(why) => held.unconfirmed = Some(why),
             }
         }
         ranked = gathered.rank(question);
         // Who does not say so himself comes behind those who do.
-        let unconfirmed: BTreeSet<SiteId> = gathered
-            .candidates()
-            .filter(|(_, of)| of.unconfirmed.is_some())
-            .map(|(id, _)| id)
-            .collect();
+        let is_unconfirmed = |index: usize| gathered.candidates[index].1.unconfirmed.is_some();
         ranked
             .taken
-            .sort_by_key(|(index, _)| unconfirmed.contains(&gathered.site(*index)));
+            .sort_by_key(|(index, _)| is_unconfirmed(*index));
     }
     Ok(ranked)
 }

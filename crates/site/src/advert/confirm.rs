@@ -13,6 +13,7 @@ use serde_bytes::ByteBuf;
 
 use super::{Advert, AdvertAnswer, part};
 use crate::event::{Channel, Effect, Ticket};
+use crate::requests::{framed, unframed};
 use crate::site::Site;
 
 /// First byte of every frame.
@@ -85,7 +86,7 @@ impl Site {
                 self.confirms.last += 1;
                 let id = self.confirms.last | QUESTION;
                 call.asked.insert(id, site);
-                let bytes = framed(cbor::to_vec(&vo));
+                let bytes = framed(FIRST, &vo);
                 self.effects.push(Effect::Ask {
                     to: site,
                     id,
@@ -107,7 +108,7 @@ impl Site {
         channel: Channel,
         bytes: &[u8],
     ) {
-        let vo = unframed(bytes).and_then(|bytes| cbor::from_slice::<VoId>(bytes, BYTES_MAX).ok());
+        let vo = unframed::<VoId>(FIRST, bytes, BYTES_MAX);
         let is_member = |vo: &VoId| {
             let held = self.vos.get(vo);
             held.is_some_and(|held| held.replica.is_member(from))
@@ -118,13 +119,14 @@ impl Site {
                 .map(|of| ByteBuf::from(cbor::to_vec(&of))),
             None => Err("it tells members of its VOs only".to_owned()),
         };
-        let bytes = framed(cbor::to_vec(&said));
+        let bytes = framed(FIRST, &said);
         self.effects.push(Effect::Answer { channel, bytes });
     }
 
     fn advert_now(&mut self, now: Now, vo: VoId) -> Result<Advert, String> {
         if self.vos.contains_key(&vo) {
-            self.work_out_advert(now, vo);
+            let view = self.own_view(now);
+            self.work_out_advert(now, vo, view.as_ref());
         }
         let held = self.vos.get(&vo).and_then(|held| held.advert.live.clone());
         held.ok_or_else(|| match self.config.advert {
@@ -174,19 +176,10 @@ impl Site {
 
 fn read(bytes: Option<&[u8]>) -> Result<Advert, String> {
     let bytes = bytes.ok_or_else(|| "it did not answer".to_owned())?;
-    let said = unframed(bytes).and_then(|bytes| cbor::from_slice::<Said>(bytes, BYTES_MAX).ok());
+    let said = unframed::<Said>(FIRST, bytes, BYTES_MAX);
     let said =
         said.ok_or_else(|| "it does not answer such questions (an older release?)".to_owned());
     part::read(&said??)
-}
-
-fn framed(mut bytes: Vec<u8>) -> Vec<u8> {
-    bytes.insert(0, FIRST);
-    bytes
-}
-
-fn unframed(bytes: &[u8]) -> Option<&[u8]> {
-    bytes.strip_prefix(&[FIRST])
 }
 
 #[cfg(test)]
@@ -201,13 +194,10 @@ mod tests {
             ..Advert::default()
         };
         let said: Said = Ok(ByteBuf::from(cbor::to_vec(&advert)));
-        let answer = framed(cbor::to_vec(&said));
+        let answer = framed(FIRST, &said);
         assert_eq!(read(Some(&answer)), Ok(advert));
         let refusal: Said = Err("no".to_owned());
-        assert_eq!(
-            read(Some(&framed(cbor::to_vec(&refusal)))),
-            Err("no".to_owned())
-        );
+        assert_eq!(read(Some(&framed(FIRST, &refusal))), Err("no".to_owned()));
         for odd in [&b""[..], &[3], &[1, 2, 3], &answer[..answer.len() - 1]] {
             assert!(read(Some(odd)).expect_err("odd").contains("older release"));
         }
@@ -217,8 +207,8 @@ mod tests {
             ..Advert::default()
         };
         let said: Said = Ok(ByteBuf::from(cbor::to_vec(&nonsense)));
-        assert!(read(Some(&framed(cbor::to_vec(&said)))).is_err());
-        let question = framed(cbor::to_vec(&VoId::from_bytes([4; 32])));
+        assert!(read(Some(&framed(FIRST, &said))).is_err());
+        let question = framed(FIRST, &VoId::from_bytes([4; 32]));
         assert!(is_question(&question));
         assert!(fairmesh_gossip::wire::Request::from_bytes(&question).is_err());
         assert!(fairmesh_gossip::wire::Response::from_bytes(&answer).is_err());

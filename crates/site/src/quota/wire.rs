@@ -4,9 +4,10 @@
 //! Frames begin with a byte that no frame of the anti-entropy begins with: a node of an earlier release refuses
 //! them as what it cannot read.
 
-use fairmesh_model::cbor;
 use fairmesh_model::{CoreMillis, VoId};
 use fairmesh_quota::Want;
+
+use crate::requests::{framed, unframed};
 
 /// First byte of every frame.
 const FIRST: u8 = 2;
@@ -24,33 +25,22 @@ pub(crate) fn is_want(bytes: &[u8]) -> bool {
 
 /// A request for rights in a VO.
 pub(crate) fn want(vo: VoId, want: &Want) -> Vec<u8> {
-    framed(cbor::to_vec(&(vo, want)))
+    framed(FIRST, &(vo, want))
 }
 
 /// Reads what [`want`] has written.
 pub(crate) fn read_want(bytes: &[u8]) -> Option<(VoId, Want)> {
-    cbor::from_slice(unframed(bytes)?, BYTES_MAX).ok()
+    unframed(FIRST, bytes, BYTES_MAX)
 }
 
 /// How much was sent.
 pub(crate) fn given(amount: CoreMillis) -> Vec<u8> {
-    framed(cbor::to_vec(&amount.0))
+    framed(FIRST, &amount.0)
 }
 
 /// Reads what [`given`] has written.
 pub(crate) fn read_given(bytes: &[u8]) -> Option<CoreMillis> {
-    cbor::from_slice(unframed(bytes)?, BYTES_MAX)
-        .ok()
-        .map(CoreMillis)
-}
-
-fn framed(mut bytes: Vec<u8>) -> Vec<u8> {
-    bytes.insert(0, FIRST);
-    bytes
-}
-
-fn unframed(bytes: &[u8]) -> Option<&[u8]> {
-    bytes.strip_prefix(&[FIRST])
+    unframed(FIRST, bytes, BYTES_MAX).map(CoreMillis)
 }
 
 #[cfg(test)]
