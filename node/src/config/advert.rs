@@ -13,8 +13,9 @@ use toml::Spanned;
 
 use super::quantity::{RawDuration, RawPercent};
 use super::raw::RawConfig;
+use super::sections::vo_of;
 use super::shares::only_table;
-use super::text::{FileError, Source};
+use super::text::Source;
 
 /// `[advert]` as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -66,19 +67,9 @@ fn sla(source: Source<'_>, vos: &BTreeMap<String, VoId>) -> anyhow::Result<Sla> 
     let sla = Sla::parse(&only_table(source.text, "sla"), source.file)?;
     for path in sla.entries.keys() {
         let alias = path.names().next().unwrap_or_default();
-        if vos.contains_key(alias) {
-            continue;
-        }
         let quoted = format!("\"{path}\"");
         let place = source.text.find(&quoted).map(|at| at..at + quoted.len());
-        let known: Vec<&str> = vos.keys().map(String::as_str).collect();
-        let problem = format!("no VO has the alias `{alias}`");
-        let error: FileError = source.error(place, Some(&format!("sla.{path}")), problem);
-        let help = format!(
-            "an entry is `/<alias of [vos]>`; known there: {}",
-            known.join(", ")
-        );
-        return Err(error.with_help(help).into());
+        vo_of(source, vos, alias, place, &format!("sla.{path}"))?;
     }
     Ok(sla)
 }
@@ -87,16 +78,7 @@ fn sla(source: Source<'_>, vos: &BTreeMap<String, VoId>) -> anyhow::Result<Sla> 
 mod tests {
     use fairmesh_model::Millis;
 
-    use super::super::Config;
-
-    const HEAD: &str = "[site]\nname = \"s\"\n[vos]\nphysics = \"0101010101010101010101010101010101010101010101010101010101010101\"\n";
-
-    fn parse(text: &str) -> Result<Config, String> {
-        let no_files = |_: &std::path::Path| Err(anyhow::anyhow!("there are no files here"));
-        let text = format!("{HEAD}{text}");
-        Config::parse(&text, std::path::Path::new("f.toml"), &no_files)
-            .map_err(|error| format!("{error:#}"))
-    }
+    use super::super::tests::with_physics as parse;
 
     #[test]
     fn nothing_is_told_unless_the_owner_says_so() {

@@ -9,6 +9,7 @@ use fairmesh_site::{OwnerQuota, Pattern};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::sections::vo_of;
 use super::text::{FileError, Source};
 
 /// One table as it is written.
@@ -48,12 +49,8 @@ pub(super) fn checked(
     let patterns = |words: &[String]| words.iter().map(|word| Pattern::parse(word)).collect();
     let of = |(alias, raw): (&Spanned<String>, &RawQuota)| {
         let name = alias.get_ref();
-        let vo = vos.get(name).ok_or_else(|| {
-            let known: Vec<&str> = vos.keys().map(String::as_str).collect();
-            let problem = format!("no VO has the alias `{name}`");
-            let error = source.error(Some(alias.span()), Some(&format!("quota.{name}")), problem);
-            error.with_help(format!("known in [vos]: {}", known.join(", ")))
-        })?;
+        let key = format!("quota.{name}");
+        let vo = vo_of(source, vos, name, Some(alias.span()), &key)?;
         let quota = OwnerQuota {
             is_off: matches!(raw.mode, Some(RawMode::Off)),
             mode: raw.mode.and_then(|mode| match mode {
@@ -66,7 +63,7 @@ pub(super) fn checked(
             groups: patterns(&raw.exempt.groups),
             queues: patterns(&raw.exempt.queues),
         };
-        Ok((*vo, quota))
+        Ok((vo, quota))
     };
     raw.iter().map(of).collect()
 }
@@ -75,16 +72,7 @@ pub(super) fn checked(
 mod tests {
     use fairmesh_model::QuotaMode;
 
-    use super::super::Config;
-
-    const HEAD: &str = "[site]\nname = \"s\"\n[vos]\nphysics = \"0101010101010101010101010101010101010101010101010101010101010101\"\n";
-
-    fn parse(text: &str) -> Result<Config, String> {
-        let no_files = |_: &std::path::Path| Err(anyhow::anyhow!("there are no files here"));
-        let text = format!("{HEAD}{text}");
-        Config::parse(&text, std::path::Path::new("f.toml"), &no_files)
-            .map_err(|error| format!("{error:#}"))
-    }
+    use super::super::tests::with_physics as parse;
 
     #[test]
     fn an_owner_has_his_word() {

@@ -4,6 +4,7 @@
 //! Deliberately not here: the share tree (`shares`) and the history rule (`history`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 
 use fairmesh_model::{AccountPath, Millis, SiteId, VoId, WindowLength};
@@ -191,6 +192,22 @@ pub(super) fn identity(
         .collect()
 }
 
+/// The VO of that alias, which is written at `place` as (a part of) the value of `key`.
+pub(super) fn vo_of(
+    source: Source<'_>,
+    vos: &BTreeMap<String, VoId>,
+    alias: &str,
+    place: Option<Range<usize>>,
+    key: &str,
+) -> Checked<VoId> {
+    vos.get(alias).copied().ok_or_else(|| {
+        let known: Vec<&str> = vos.keys().map(String::as_str).collect();
+        let problem = format!("no VO has the alias `{alias}`");
+        let help = format!("add it to [vos]; known there: {}", known.join(", "));
+        source.error(place, Some(key), problem).with_help(help)
+    })
+}
+
 fn identity_rule(
     source: Source<'_>,
     raw: &RawRule,
@@ -198,14 +215,10 @@ fn identity_rule(
 ) -> Checked<IdentityRule> {
     let vo = match &raw.vo {
         None => None,
-        Some(alias) => Some(*vos.get(alias.get_ref()).ok_or_else(|| {
-            let known: Vec<&str> = vos.keys().map(String::as_str).collect();
-            let problem = format!("no VO has the alias `{}`", alias.get_ref());
-            let help = format!("add it to [vos]; known there: {}", known.join(", "));
-            source
-                .error(Some(alias.span()), Some("identity.vo"), problem)
-                .with_help(help)
-        })?),
+        Some(alias) => {
+            let place = Some(alias.span());
+            Some(vo_of(source, vos, alias.get_ref(), place, "identity.vo")?)
+        }
     };
     let path = raw.path.get_ref();
     let sample = ["{user}", "{account}", "{group}", "{subject}"]

@@ -9,6 +9,17 @@ fn config(text: &str) -> anyhow::Result<Config> {
     Config::parse(text, Path::new("/etc/fairmesh/fairmesh.toml"), &no_file)
 }
 
+/// A file whose first four lines name a site and the VO `physics`.
+pub(super) fn with_physics(rest: &str) -> Result<Config, String> {
+    let no_file = |path: &Path| anyhow::bail!("no file {}", path.display());
+    let text = format!(
+        "[site]\nname = \"s\"\n[vos]\nphysics = \"{}\"\n{rest}",
+        vo(1)
+    );
+    let config = Config::parse(&text, Path::new("f.toml"), &no_file);
+    config.map_err(|error| format!("{error:#}"))
+}
+
 fn problem(text: &str) -> String {
     config(text).expect_err(text).to_string()
 }
