@@ -7,8 +7,10 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::policy_cmd::PolicyDocument;
-use crate::{ask, demo, emulate, init, place, policy_cmd, queue, quota_cmd, run, sla, slurm};
-use clap::{CommandFactory as _, Parser, Subcommand};
+use crate::{
+    ask, demo, emulate, init, manual, place, policy_cmd, queue, quota_cmd, run, sla, slurm,
+};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Grid-wide fairshare without a server in the middle.
 #[derive(Debug, Parser)]
@@ -65,7 +67,9 @@ pub async fn main() -> ExitCode {
             io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none(),
         )
         .init();
-    match dispatch(Cli::parse().command).await {
+    let told = manual::completed(command_line()).get_matches();
+    let cli = Cli::from_arg_matches(&told).unwrap_or_else(|error| error.exit());
+    match dispatch(cli.command).await {
         Ok(exit) => exit.into(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -73,6 +77,11 @@ pub async fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The whole command line, as clap knows it.
+pub(crate) fn command_line() -> clap::Command {
+    Cli::command()
 }
 
 async fn dispatch(command: Command) -> anyhow::Result<Exit> {
@@ -94,7 +103,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Correct(args) => ask::correct::run(&args, &mut out).await,
         Command::Audit(args) => ask::correct::audit(&args, &mut out).await,
         Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
-        Command::Emulate(args) => emulate::run(&args, &mut out),
+        Command::Emulate(args) => emulate::run(&args, &mut out, &policy_cmd::read_tree),
         Command::Place(args) => place::run(&args, &mut out).await,
         Command::Queue(args) => tokio::task::block_in_place(|| queue::run(&args, &mut out)),
         Command::Sla(args) => sla::run(&args, &mut out),
@@ -104,12 +113,12 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         }
         Command::Slurm(args) => slurm::run(&args, &mut out).await,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "fairmesh", &mut out);
+            clap_complete::generate(shell, &mut command_line(), "fairmesh", &mut out);
             Ok(Exit::Success)
         }
         Command::Man { folder } => {
             std::fs::create_dir_all(&folder)?;
-            clap_mangen::generate_to(Cli::command(), &folder)?;
+            manual::write(command_line(), &folder)?;
             writeln!(out, "manual pages are in {}", folder.display())?;
             Ok(Exit::Success)
         }

@@ -7,6 +7,7 @@ pub mod driver;
 pub mod network;
 pub mod store;
 
+mod manual;
 mod slots;
 
 pub mod lookup;

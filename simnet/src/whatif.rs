@@ -19,6 +19,6 @@ mod source;
 mod tests;
 
 pub use compare::{AccountChange, Comparison, compare, figure};
-pub use policy::{equal_shares, read_policy, targets};
+pub use policy::{equal_shares, of_policy, read_policy, targets};
 pub use replay::{AccountUse, Capacity, Replayed, replay};
 pub use source::Knowledge;

@@ -38,7 +38,7 @@ impl Site {
         let output = Command::new(program)
             .arg("init")
             .arg(folder)
-            .args(["--name", name])
+            .args(["--name", name, "--cores", "1"])
             .output()?;
         anyhow::ensure!(
             output.status.success(),

@@ -29,6 +29,14 @@ const ANSWER_HEAD_BYTES: usize = 1024;
 /// Why a look-up failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    /// Nobody listens at the socket.
+    #[error("{}", no_node_at(path, source))]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why it could not be opened.
+        source: io::Error,
+    },
     /// The socket failed, or the node did not answer in time. The client is broken.
     #[error("{path}: {source}")]
     Io {
@@ -66,6 +74,27 @@ pub enum ClientError {
     /// An earlier failure left the stream unusable: [`Client::reconnect`].
     #[error("the connection is broken since an earlier failure")]
     Broken,
+}
+
+/// That no node answers at `socket`, why, and what to do about it: the one wording of it.
+pub fn no_node_at(socket: &Path, why: &io::Error) -> String {
+    let elsewhere = "name its socket if it has another (--socket, FAIRMESH_SOCKET)";
+    let (what, mend) = match why.kind() {
+        io::ErrorKind::NotFound => ("there is no such socket", "start it (fairmesh run)"),
+        io::ErrorKind::ConnectionRefused => (
+            "the socket is there, and the node that made it has ended",
+            "start it again (fairmesh run)",
+        ),
+        io::ErrorKind::PermissionDenied => (
+            "this user may not open it",
+            "ask whoever runs the node for access",
+        ),
+        _ => return format!("no node answers at {}: {why}", socket.display()),
+    };
+    format!(
+        "no node answers at {}: {what}; {mend}, or {elsewhere}",
+        socket.display()
+    )
 }
 
 /// Accounts that are asked for again and again: the node is told their names once, and then only
@@ -125,10 +154,7 @@ impl Client {
     /// whose answer trickles in fails after twice that at the latest. `timeout` is not zero.
     pub fn connect(path: impl Into<PathBuf>, timeout: Duration) -> Result<Self, ClientError> {
         let path = path.into();
-        let stream = open(&path, timeout).map_err(|source| ClientError::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let stream = open(&path, timeout)?;
         Ok(Self {
             path,
             timeout,
@@ -147,7 +173,7 @@ impl Client {
     /// Connects anew; answers that were under way are lost.
     pub fn reconnect(&mut self) -> Result<(), ClientError> {
         self.broken = true;
-        self.stream = open(&self.path, self.timeout).map_err(|source| self.io(source))?;
+        self.stream = open(&self.path, self.timeout)?;
         self.session = next_session();
         self.due_id = self.next_id;
         self.due_bytes = 0;
@@ -341,11 +367,17 @@ impl Client {
     }
 }
 
-fn open(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
-    Ok(stream)
+fn open(path: &Path, timeout: Duration) -> Result<UnixStream, ClientError> {
+    let open = || {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(stream)
+    };
+    open().map_err(|source| ClientError::Unreachable {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn next_session() -> u64 {

@@ -16,6 +16,6 @@ pub mod protocol;
 pub mod client;
 pub mod points;
 
-pub use client::{Client, ClientError, Roster};
+pub use client::{Client, ClientError, Roster, no_node_at};
 pub use points::{Own, Scale};
 pub use protocol::{Answer, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, View, Who};

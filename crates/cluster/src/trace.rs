@@ -15,6 +15,7 @@ mod builder;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::BufRead;
 use std::num::NonZeroUsize;
 
@@ -93,6 +94,17 @@ pub enum SkipReason {
     TooManyProcessors,
     /// More cores than the node has that it would be scheduled on anew (see [`Trace::arrivals`]).
     WiderThanNode,
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRunTime => "no run time",
+            Self::NoProcessors => "no number of processors",
+            Self::TooManyProcessors => "more processors than a machine has",
+            Self::WiderThanNode => "more processors than their site",
+        })
+    }
 }
 
 /// Why a log was refused. The log is at fault.

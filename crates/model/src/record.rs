@@ -52,8 +52,10 @@ pub struct Origin {
     pub subject: Option<String>,
 }
 
-/// One report about one job.
+/// One report about one job. A key that is not among these is refused: a misspelt one would charge somebody
+/// else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UsageRecord {
     /// Which job.
     #[serde(flatten)]

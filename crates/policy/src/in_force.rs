@@ -119,7 +119,7 @@ pub enum Warning {
     #[error("no charter has arrived yet")]
     NoCharter,
     /// The last good document stays in force after its time.
-    #[error("{document} expired at {since} and stays in force")]
+    #[error("{document} expired at {} and stays in force", utc(*since))]
     Expired {
         /// Which.
         document: DocumentRef,
@@ -127,7 +127,7 @@ pub enum Warning {
         since: WallTime,
     },
     /// Issued in the future by this node's clock: one of the clocks is wrong.
-    #[error("{document} claims to be issued at {issued}, which lies ahead of this node's clock")]
+    #[error("{document} claims to be issued at {}, which lies ahead of this node's clock", utc(*issued))]
     NotYetValid {
         /// Which.
         document: DocumentRef,
@@ -148,6 +148,13 @@ pub enum Warning {
         /// How many are followed.
         limit: usize,
     },
+}
+
+/// A moment for people, as in `2026-11-21T01:45:00Z`.
+fn utc(at: WallTime) -> String {
+    let moment = i64::try_from(at.0).ok();
+    let moment = moment.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    moment.map_or_else(|| format!("{at} s"), |moment| moment.to_string())
 }
 
 /// The warnings that a document's validity period gives at `now`.

@@ -34,7 +34,7 @@ pub use in_force::{Alarm, DocumentRef, InForce, VoEntry, Warning};
 pub use level::LevelRule;
 pub use plan::{PlanKind, PlanLine, PlanShare, plan};
 pub use site_policy::{Mount, SiteEntry, SitePolicy, SitePolicyError};
-pub use tree_file::{TreeFile, TreeFileError, parse_tree, to_toml};
+pub use tree_file::{TreeFile, TreeFileError, parse_draft, parse_tree, to_toml};
 pub use vo_policies::{Adopted, MOUNTED_MAX, VoPolicies};
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use fairmesh_model::{
 };
 
 pub use problem::{Problem, TreeFileError};
-pub use read::parse_tree;
+pub use read::{parse_draft, parse_tree};
 
 use crate::site_policy::{Mount, SiteEntry, SitePolicy};
 

@@ -54,6 +54,16 @@ impl Pattern {
         }
     }
 
+    /// Whether every word that looks like `other` looks like this, too.
+    fn covers(&self, other: &Self) -> bool {
+        match other {
+            Self::Exact(word) => self.holds(word),
+            Self::Prefix(prefix) => {
+                matches!(self, Self::Prefix(own) if prefix.starts_with(own.as_str()))
+            }
+        }
+    }
+
     /// What [`Pattern::parse`] makes this of.
     pub fn text(&self) -> String {
         match self {
@@ -96,6 +106,26 @@ impl Rule {
             && holds(&self.account, &origin.account)
             && holds(&self.group, &origin.group)
             && holds(&self.subject, &origin.subject)
+    }
+
+    /// Whether no job ever comes to `later`, because this rule stands before it and takes each. Jobs are
+    /// taken to have a user, as those of batch systems do.
+    pub fn hides(&self, later: &Self) -> bool {
+        let pairs = [
+            ("{user}", &self.user, &later.user),
+            ("{account}", &self.account, &later.account),
+            ("{group}", &self.group, &later.group),
+            ("{subject}", &self.subject, &later.subject),
+        ];
+        pairs.into_iter().all(|(placeholder, own, later)| {
+            let is_given = own.is_some() || later.is_some() || placeholder == "{user}";
+            let covered = match (own, later) {
+                (None, _) => true,
+                (Some(own), Some(later)) => own.covers(later),
+                (Some(own), None) => placeholder == "{user}" && own.covers(&Pattern::parse("*")),
+            };
+            covered && (is_given || !self.path.contains(placeholder))
+        })
     }
 
     /// Words with which this rule would charge jobs of `user` to `account`: what the path does not tell is
@@ -235,6 +265,37 @@ mod tests {
                 ..Rule::default()
             },
         ])
+    }
+
+    #[test]
+    fn a_rule_behind_one_that_takes_all_its_jobs_is_hidden() {
+        let rule = |user: &str, account: &str, path: &str| {
+            let pattern = |text: &str| Some(Pattern::parse(text)).filter(|_| !text.is_empty());
+            Rule {
+                user: pattern(user),
+                account: pattern(account),
+                path: path.to_owned(),
+                ..Rule::default()
+            }
+        };
+        let rows = [
+            (
+                rule("", "*", "/{account}/{user}"),
+                rule("", "cms", "/x"),
+                true,
+            ),
+            (rule("", "cms*", "/x"), rule("ann", "cms-prod*", "/x"), true),
+            (rule("*", "", "/x"), rule("", "cms", "/x"), true),
+            (rule("", "", "/x/{user}"), rule("ann", "", "/x"), true),
+            (rule("", "cms-prod*", "/x"), rule("", "cms*", "/x"), false),
+            // A job without an account comes to the later one.
+            (rule("", "*", "/x"), rule("ann", "", "/x"), false),
+            (rule("", "", "/{account}"), rule("ann", "", "/x"), false),
+            (rule("root", "", "/x"), rule("", "*", "/x"), false),
+        ];
+        for (before, later, is_hidden) in rows {
+            assert_eq!(before.hides(&later), is_hidden, "{before:?} {later:?}");
+        }
     }
 
     #[test]

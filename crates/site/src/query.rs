@@ -9,7 +9,7 @@ use fairmesh_model::{
     AccountPath, ContentHash, CoreMillis, Counters, Millis, MonoTime, Now, Origin, Seq, SiteId,
     Span, StreamId, Verified, VoId, WallTime, Window, cbor, mutant,
 };
-use fairmesh_policy::{CompiledTree, Warning};
+use fairmesh_policy::{CompiledTree, DocumentRef, Warning};
 use serde_bytes::ByteBuf;
 
 use crate::identity::Account;
@@ -30,6 +30,8 @@ pub struct VoStatus {
     pub held: Holding,
     /// Who contributes, and how old that is.
     pub coverage: Coverage,
+    /// The first document in force to expire, and when it does.
+    pub expires: Option<(WallTime, DocumentRef)>,
     /// What is not as it should be.
     pub warnings: Vec<String>,
 }
@@ -140,6 +142,7 @@ impl Site {
                 name: charter.map(|charter| charter.name.clone()),
                 held: holding_of(vo),
                 coverage: self.coverage_of(*id),
+                expires: vo.policies.expiries().into_iter().next(),
                 warnings: warnings.iter().map(ToString::to_string).collect(),
             }
         };

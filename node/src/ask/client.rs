@@ -28,7 +28,7 @@ const ANSWER_BYTES_MAX: usize = 512 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Nobody listens there.
-    #[error("no node answers on {path} ({why}): is it running? --socket names another socket")]
+    #[error("{}", fairmesh_client::no_node_at(path, why))]
     Unreachable {
         /// The socket.
         path: PathBuf,

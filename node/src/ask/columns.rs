@@ -1,11 +1,20 @@
 //! Columns that the user chooses, as in `sshare -o account%20,user,levelfs`.
 //!
 //! Invariant: with a width a cell is cut to it, as Slurm does; without one a column is as wide as
-//! its widest cell. `-P` never cuts. Deliberately not here: what the columns say.
+//! its widest cell, or less where the terminal is too narrow. `-P` never cuts, and what is no terminal gets
+//! all. Deliberately not here: what the columns say.
 
 use std::io::Write;
 
-use crate::output::OutputArgs;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::output::{OutputArgs, unbroken};
+
+/// What is between two columns.
+const GAP: &str = "  ";
+
+/// Columns are not cut to less than this: room for a number.
+const WIDTH_MIN: usize = 12;
 
 /// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,46 +66,87 @@ pub(super) fn write(
 ) -> std::io::Result<()> {
     let header: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let header = (!format.noheader).then_some(&header);
-    let widths: Vec<usize> = columns
-        .iter()
-        .map(|column| {
-            let cells = header
-                .into_iter()
-                .chain(rows)
-                .map(|row| row[column.field].chars().count());
-            column.width.unwrap_or_else(|| cells.max().unwrap_or(0))
-        })
-        .collect();
+    let widths = widths(columns, header, rows, terminal_width());
     for row in header.into_iter().chain(rows) {
         let cells = columns.iter().map(|column| row[column.field].as_str());
         let line = if format.parsable {
-            cells
-                .map(|cell| cell.replace('|', " "))
-                .collect::<Vec<_>>()
-                .join("|")
+            cells.map(unbroken).collect::<Vec<_>>().join("|")
         } else {
-            let aligned = cells
-                .zip(&widths)
-                .map(|(cell, width)| aligned(cell, *width));
-            aligned.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+            let cells = cells.zip(columns).zip(&widths);
+            let aligned = cells.map(|((cell, column), width)| aligned(cell, column, *width));
+            aligned.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
         };
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
+/// The width of each column; where that is more than a terminal has, the widest are cut first.
+fn widths(
+    columns: &[Column],
+    header: Option<&Vec<String>>,
+    rows: &[Vec<String>],
+    terminal: Option<usize>,
+) -> Vec<usize> {
+    let wanted = |column: &Column| {
+        let cells = header.into_iter().chain(rows);
+        let widest = cells.map(|row| row[column.field].width()).max();
+        column.width.unwrap_or(widest.unwrap_or(0))
+    };
+    let mut widths: Vec<usize> = columns.iter().map(wanted).collect();
+    let gaps = GAP.len() * columns.len().saturating_sub(1);
+    let mut excess = terminal.map_or(0, |most| {
+        (widths.iter().sum::<usize>() + gaps).saturating_sub(most)
+    });
+    while excess > 0 {
+        let cuttable = columns.iter().zip(&mut widths);
+        let cuttable =
+            cuttable.filter(|(column, width)| column.width.is_none() && **width > WIDTH_MIN);
+        let Some((_, widest)) = cuttable.max_by_key(|(_, width)| **width) else {
+            break;
+        };
+        *widest -= 1;
+        excess -= 1;
+    }
+    widths
+}
+
+/// How wide the terminal is, if standard output is one.
+fn terminal_width() -> Option<usize> {
+    comfy_table::Table::new().width().map(usize::from)
+}
+
 /// Numbers on the right, words on the left.
-fn aligned(cell: &str, width: usize) -> String {
-    let cut: String = cell.chars().take(width).collect();
+fn aligned(cell: &str, column: &Column, width: usize) -> String {
+    let cut = match (cell.width() > width, column.width) {
+        (false, _) => cell.to_owned(),
+        (true, Some(_)) => beginning(cell.chars(), width),
+        // Of a path the end says most.
+        (true, None) if cell.starts_with('/') => {
+            let end = beginning(cell.chars().rev(), width - 1);
+            std::iter::once('…').chain(end.chars().rev()).collect()
+        }
+        (true, None) => beginning(cell.chars(), width - 1) + "…",
+    };
     let number = cut
         .trim_start_matches(['+', '-'])
         .starts_with(|c: char| c.is_ascii_digit())
         || cut == "inf";
-    if number {
-        format!("{cut:>width$}")
-    } else {
-        format!("{cut:<width$}")
+    let blanks = " ".repeat(width.saturating_sub(cut.width()));
+    match number {
+        true => blanks + &cut,
+        false => cut + &blanks,
     }
+}
+
+/// As many characters as have room.
+fn beginning(text: impl Iterator<Item = char>, width: usize) -> String {
+    let mut room = width;
+    let fits = text.map_while(|c| {
+        room = room.checked_sub(c.width().unwrap_or(0))?;
+        Some(c)
+    });
+    fits.collect()
 }
 
 #[cfg(test)]
@@ -113,5 +163,28 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&out), "Share  Acco\n  7.5  /VO-\n");
         assert!(parse("nonsense", &names).is_err());
         assert!(parse("account%x", &names).is_err());
+    }
+
+    #[test]
+    fn a_wide_character_takes_two_places() {
+        let rows = [["/物理", "1"], ["/ann", "2"]].map(|row| row.map(str::to_owned).to_vec());
+        let columns = [Column::of(0), Column::of(1)];
+        let mut out = Vec::new();
+        let format = OutputArgs::default();
+        write(&mut out, &format, &["Account", "N"], &columns, &rows).expect("writes");
+        let expected = "Account  N\n/物理    1\n/ann     2\n";
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+        assert_eq!(beginning("物理".chars(), 3), "物");
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_the_widest_column_is_cut() {
+        let rows = [vec!["/physics/atlas/higgs/ann".to_owned(), "12".to_owned()]];
+        let columns = [Column::of(0), Column::of(1)];
+        let narrow = widths(&columns, None, &rows, Some(20));
+        assert_eq!(narrow, [16, 2]);
+        assert_eq!(aligned(&rows[0][0], &columns[0], 16), "…atlas/higgs/ann");
+        assert_eq!(widths(&columns, None, &rows, None), [24, 2]);
+        assert_eq!(widths(&columns, None, &rows, Some(5)), [WIDTH_MIN, 2]);
     }
 }

@@ -48,7 +48,7 @@ const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct AskArgs {
     /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub socket: Option<PathBuf>,
     /// The form of the answer.
     #[command(flatten)]
@@ -115,10 +115,8 @@ pub(crate) fn heading(rests_on: &RestsOn) -> AsOf {
         at: WallTime(rests_on.as_of_ms),
         sites_known: count(rests_on.coverage.sites_known),
         sites: count(rests_on.coverage.sites_total),
-        oldest: rests_on
-            .coverage
-            .oldest
-            .as_ref()
+        oldest: (rests_on.coverage.stalest.as_ref())
+            .or(rests_on.coverage.oldest.as_ref())
             .map(|oldest| Millis(oldest.age_ms)),
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
             peer.site.chars().take(8).collect(),
             yes_no(peer.reachable),
             since(peer.data_age_ms),
-            yes_no(peer.in_sync),
+            in_sync(peer),
             round_trip(peer),
             peer.bytes_in.to_string(),
             peer.bytes_out.to_string(),
@@ -66,6 +66,15 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
         ]);
     }
     table
+}
+
+/// Whether nothing is to be pulled from it, and when that was found.
+fn in_sync(peer: &PeerBody) -> String {
+    let found = peer.agreed_age_ms.filter(|_| peer.in_sync);
+    found.map_or_else(
+        || "no".to_owned(),
+        |ms| format!("yes, {} ago", age(Millis(ms))),
+    )
 }
 
 /// The last ping, in milliseconds, of a peer that is reachable.

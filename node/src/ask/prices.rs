@@ -15,7 +15,7 @@ pub struct PricesArgs {
     /// Whom to ask, and how.
     #[command(flatten)]
     pub ask: AskArgs,
-    /// Only what members of this VO are told: its name or id
+    /// Only what is published to members of this VO: its name or id
     #[arg(long)]
     pub vo: Option<String>,
     /// Only this site: its name or id
@@ -50,7 +50,7 @@ pub async fn run(args: &PricesArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
             Some(site) => format!("{} has not", clean(site)),
             None => "no site has".to_owned(),
         };
-        eprintln!("{who} said what machines and queues cost ([[machine]], [charging.queues])");
+        eprintln!("{who} published what machines and queues cost ([[machine]], [charging.queues])");
     }
     Ok(Exit::Success)
 }

@@ -9,9 +9,9 @@
 use std::io::Write;
 
 use super::columns::{self, Column};
-use super::number::{core_seconds, factor, fraction, number};
+use super::number::{core_seconds, factor, fraction};
 use super::{AskArgs, heading};
-use crate::control::answer::{ShareBody, SharesBody};
+use crate::control::answer::{Answer, ShareBody, SharesBody};
 use crate::control::clean;
 use crate::output::Exit;
 
@@ -41,10 +41,10 @@ pub struct ShareArgs {
     /// Whom to ask, and how.
     #[command(flatten)]
     pub ask: AskArgs,
-    /// Only these accounts and what is below them: names or paths, parted by commas
+    /// Only these accounts and what is below them: names or paths, separated by commas
     #[arg(short = 'A', long, value_name = "ACCOUNTS", value_delimiter = ',')]
     pub accounts: Vec<String>,
-    /// Only these users, parted by commas
+    /// Only these users, separated by commas
     #[arg(short = 'u', long, value_name = "USERS", value_delimiter = ',')]
     pub users: Vec<String>,
     /// All users: whatever -u says
@@ -53,7 +53,7 @@ pub struct ShareArgs {
     /// All columns
     #[arg(short = 'l', long)]
     pub long: bool,
-    /// These columns, parted by commas, each with an optional width: account%20,levelfs
+    /// These columns, separated by commas, each with an optional width: account%20,levelfs
     #[arg(short = 'o', long, value_name = "FIELDS")]
     pub format: Option<String>,
     /// List the columns
@@ -75,40 +75,72 @@ pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         None if args.long => (0..FIELDS.len()).map(Column::of).collect(),
         None => SHORT.into_iter().map(Column::of).collect(),
     };
-    let (answer, done) = args.ask.get::<SharesBody>("/v1/shares", &[], out).await?;
-    if done {
-        return Ok(Exit::Success);
-    }
+    let asked = args.ask.control().get("/v1/shares", &[]).await?;
+    let (mut answer, text): (Answer<SharesBody>, String) = asked;
+    let unknown = unknown(args, &answer.body.entries);
+    let entries = answer.body.entries.len();
+    answer.body.entries.retain(|entry| is_wanted(args, entry));
     let format = &args.ask.output;
-    if !format.parsable && !format.noheader {
-        writeln!(out, "{}", heading(&answer.rests_on))?;
+    if format.json && answer.body.entries.len() == entries {
+        writeln!(out, "{text}")?;
+    } else if format.json {
+        writeln!(out, "{}", serde_json::to_string(&answer)?)?;
+    } else {
+        if !format.parsable && !format.noheader {
+            writeln!(out, "{}", heading(&answer.rests_on))?;
+        }
+        let rows: Vec<Vec<String>> = answer.body.entries.iter().map(row).collect();
+        columns::write(out, format, &FIELDS, &columns, &rows)?;
     }
-    let wanted = answer
-        .body
-        .entries
-        .iter()
-        .filter(|entry| is_wanted(args, entry));
-    let rows: Vec<Vec<String>> = wanted.map(row).collect();
-    columns::write(out, format, &FIELDS, &columns, &rows)?;
-    Ok(Exit::Success)
+    for name in &unknown {
+        eprintln!("fairmesh: {name} is not in the share tree; `fairmesh share` lists all of it");
+    }
+    Ok(if unknown.is_empty() {
+        Exit::Success
+    } else {
+        Exit::Failure
+    })
+}
+
+/// What -A and -u name and the tree does not have.
+fn unknown(args: &ShareArgs, entries: &[ShareBody]) -> Vec<String> {
+    let accounts = args.accounts.iter();
+    let accounts = accounts.filter(|account| !entries.iter().any(|entry| is_below(entry, account)));
+    let users = args.users.iter().filter(|_| !args.all);
+    let users = users.filter(|user| {
+        !entries
+            .iter()
+            .any(|entry| entry.user.as_ref() == Some(user))
+    });
+    let accounts = accounts.map(|name| format!("the account `{}`", clean(name)));
+    accounts
+        .chain(users.map(|name| format!("the user `{}`", clean(name))))
+        .collect()
 }
 
 fn is_wanted(args: &ShareArgs, entry: &ShareBody) -> bool {
-    let below = |account: &String| match account.strip_prefix('/') {
-        Some(_) => {
-            let rest = entry.path.strip_prefix(account.trim_end_matches('/'));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        }
-        None => entry.path.split('/').any(|name| name == account),
-    };
+    let below = |account: &String| is_below(entry, account);
     let by_account = args.accounts.is_empty() || args.accounts.iter().any(below);
-    let is_user = |user: &String| entry.leaf && name(&entry.path) == user;
-    let by_user = args.all || args.users.is_empty() || args.users.iter().any(is_user);
+    let by_user = args.all
+        || args.users.is_empty()
+        || entry
+            .user
+            .as_ref()
+            .is_some_and(|user| args.users.contains(user));
     by_account && by_user
 }
 
+/// Whether an entry is at or below an account, which is named or is a path.
+fn is_below(entry: &ShareBody, account: &str) -> bool {
+    if !account.starts_with('/') {
+        return entry.path.split('/').any(|name| name == account);
+    }
+    let rest = entry.path.strip_prefix(account.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 fn row(entry: &ShareBody) -> Vec<String> {
-    let user = if entry.leaf { name(&entry.path) } else { "" };
+    let user = entry.user.as_deref().unwrap_or_default();
     vec![
         clean(&entry.path),
         clean(user),
@@ -119,23 +151,9 @@ fn row(entry: &ShareBody) -> Vec<String> {
         fraction(&entry.actual),
         factor(&entry.factor).to_owned(),
         entry.rank.to_string(),
-        level_fs(entry),
+        clean(&entry.level_fs),
         entry.deviation.clone(),
         if entry.global { "global" } else { "local" }.to_owned(),
         clean(entry.divided_by.as_deref().unwrap_or_default()),
     ]
-}
-
-fn name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
-/// Target over actual; `inf` for an entry that used nothing.
-fn level_fs(entry: &ShareBody) -> String {
-    let usage = number(&entry.usage_core_ms);
-    if usage == 0.0 {
-        return "inf".to_owned();
-    }
-    let actual = usage / number(&entry.parent_usage_core_ms).max(usage);
-    format!("{:.6}", number(&entry.target) / 100.0 / actual)
 }

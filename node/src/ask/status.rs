@@ -4,13 +4,13 @@
 
 use std::io::Write;
 
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, WallTime};
 
 use super::peers::{NO_PEERS, peer_table};
 use super::{AskArgs, count, heading, name_or_id};
 use crate::control::answer::{NoticeBody, StatusBody};
 use crate::control::clean;
-use crate::output::{Align, Exit, OutputArgs, Table, age};
+use crate::output::{Align, Exit, OutputArgs, Table, age, until};
 
 /// Show the node, its VOs, its peers and what is wrong
 #[derive(Debug, Clone, clap::Args)]
@@ -40,7 +40,7 @@ pub async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
         if !format.parsable && !format.noheader {
             writeln!(out, "{}", heading(&rests_on))?;
         }
-        tables(&status, format, out)?;
+        tables(&status, WallTime(rests_on.as_of_ms), format, out)?;
         notices(&status, format, out)?;
     }
     Ok(if status.healthy {
@@ -50,7 +50,12 @@ pub async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     })
 }
 
-fn tables(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {
+fn tables(
+    status: &StatusBody,
+    now: WallTime,
+    format: &OutputArgs,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     let node = &status.node;
     writeln!(
         out,
@@ -64,7 +69,7 @@ fn tables(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std:
         count(node.records_counted, "record"),
     )?;
     writeln!(out)?;
-    vo_table(status).write(out, format)?;
+    vo_table(status, now).write(out, format)?;
     writeln!(out)?;
     if status.peers.is_empty() && !format.parsable {
         return writeln!(out, "{NO_PEERS}");
@@ -95,12 +100,13 @@ fn notices(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std
     Ok(())
 }
 
-fn vo_table(status: &StatusBody) -> Table {
+fn vo_table(status: &StatusBody, now: WallTime) -> Table {
     let mut table = Table::new(&[
         ("VO", Align::Left),
         ("Mount", Align::Left),
         ("Charter", Align::Right),
         ("Known", Align::Right),
+        ("Expires", Align::Left),
         ("View", Align::Left),
     ]);
     for vo in &status.vos {
@@ -114,6 +120,8 @@ fn vo_table(status: &StatusBody) -> Table {
             },
             vo.charter_version.to_string(),
             format!("{} of {}", vo.sites_known, vo.sites_total),
+            vo.expires_ms
+                .map_or_else(|| "-".to_owned(), |at| until(WallTime(at), now)),
             digest.chars().take(16).collect(),
         ]);
     }

@@ -15,7 +15,7 @@ const COLUMNS: [&str; 8] = [
     "GpuHours",
     "WaitHours",
     "Started",
-    "Submitted",
+    "SubmittedSameDay",
 ];
 
 /// The table's header: capitalised dimensions, then the sums.
@@ -57,7 +57,7 @@ fn cells(totals: &TotalsBody) -> Vec<String> {
         totals.gpu_hours.clone(),
         totals.wait_hours.clone(),
         totals.started.to_string(),
-        totals.submitted.to_string(),
+        totals.submitted_same_day.to_string(),
     ]
 }
 

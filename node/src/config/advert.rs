@@ -36,7 +36,8 @@ pub(super) fn checked(
         return match &raw.sla {
             None => Ok(None),
             Some(sla) => {
-                let problem = "what is promised to VOs is told to nobody, and nothing goes by it";
+                let problem =
+                    "what is promised to VOs is published to nobody, and nothing goes by it";
                 let error = source.error(Some(sla.span()), Some("sla"), problem);
                 Err(error
                     .with_help("add a table [advert], which may be empty")
@@ -94,7 +95,7 @@ mod tests {
         let rows = [
             (
                 "[sla]\n",
-                "f.toml:5:1: `sla`: what is promised to VOs is told to nobody",
+                "f.toml:5:1: `sla`: what is promised to VOs is published to nobody",
             ),
             (
                 "[advert]\ncpus = 0\n",

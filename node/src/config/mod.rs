@@ -16,6 +16,7 @@ pub mod site;
 pub mod text;
 
 mod advert;
+mod lint;
 mod raw;
 mod records;
 mod reload;
@@ -35,7 +36,7 @@ use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
 pub use reload::Reload;
-pub use shares::{UnreadableTree, only_shares};
+pub use shares::UnreadableTree;
 pub use text::{FileError, Source};
 pub use writers::{Writer, uids};
 

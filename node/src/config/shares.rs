@@ -96,7 +96,7 @@ fn default_policy(vos: &BTreeMap<String, VoId>) -> SitePolicy {
 
 /// `text`, which is TOML, with everything but its table `[shares]` blanked out: what is left has
 /// its old lines and columns.
-pub fn only_shares(text: &str) -> String {
+fn only_shares(text: &str) -> String {
     only_table(text, "shares")
 }
 

@@ -174,6 +174,37 @@ fn a_reload_says_what_it_does() {
 }
 
 #[test]
+fn what_an_owner_can_hardly_mean_is_named() {
+    let id = "ab".repeat(32);
+    let rule = |account: &str| {
+        format!(
+            "[[identity]]\naccount = \"{account}\"\nvo = \"a\"\npath = \"/{{account}}/{{user}}\"\n"
+        )
+    };
+    let doubts = |text: String| config(&text).expect("valid").doubts();
+    let vos = format!("{MINIMAL}[vos]\na = \"{id}\"\n");
+    let good = format!("{vos}{}", rule("*"));
+    assert_eq!(doubts(good.clone()), [""; 0]);
+    let doubted = |text: String, expected: &str| {
+        let found = doubts(text);
+        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+    };
+    doubted(vos, "vos.a: no identity rule has vo = \"a\"");
+    doubted(
+        format!("{good}[shares]\n\"/l\" = 1\n"),
+        "vos.a: no entry of the share tree mounts",
+    );
+    doubted(
+        format!("{good}{}", rule("cms")),
+        "rule 2 (account = \"cms\") is never reached: rule 1 (account = \"*\")",
+    );
+    doubted(
+        format!("{good}[history]\nhalf_life = \"30d\"\nhorizon = \"7d\"\n"),
+        "history.half_life is longer than history.horizon",
+    );
+}
+
+#[test]
 fn every_example_is_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
     let folder = std::env::var_os("FAIRMESH_CONFIGS").map_or(folder, PathBuf::from);
@@ -191,6 +222,7 @@ fn every_example_is_valid() {
                 || name.ends_with("shares.toml") => {}
             _ => {
                 let config = Config::load(&path).unwrap_or_else(|error| panic!("{error:#}"));
+                assert_eq!(config.doubts(), [""; 0], "{name}");
                 assert!(
                     !config.to_site_config().introducers.is_empty(),
                     "{name} names a peer"

@@ -70,13 +70,17 @@ pub struct CoverageBody {
     pub sites_known: u32,
     /// Member sites.
     pub sites_total: u32,
-    /// The site whose data are the oldest.
+    /// The site whose data were signed longest ago, though nothing may have happened there since.
     pub oldest: Option<OldestBody>,
+    /// The site of which it is longest ago that what is held was current: that it signed it, or that an exchange
+    /// with it found nothing to pull.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalest: Option<OldestBody>,
     /// Share of the declared capacity whose usage is known, percent.
     pub capacity_known: String,
 }
 
-/// The site whose data are the oldest.
+/// A site, and an age.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OldestBody {
     /// Its id.

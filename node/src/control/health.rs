@@ -5,12 +5,18 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, WallTime};
 use fairmesh_site::{Severity, Site, Timing};
 
 use super::answer::{NoticeBody, PeerBody, VoBody};
 use super::text::clean;
-use crate::output::age;
+use crate::output::{age, until};
+
+/// From when on before its end a document's expiry is told.
+const EXPIRY_NAMED: Millis = Millis::from_secs(30 * 86_400);
+
+/// From when on it is a warning: several people may have to sign on several machines.
+const EXPIRY_WARNED: Millis = Millis::from_secs(7 * 86_400);
 
 /// The code of what a VO's documents lack.
 const POLICY_WARNING: &str = "policy-warning";
@@ -28,7 +34,12 @@ pub(super) fn of_site(site: &Site) -> Vec<NoticeBody> {
 }
 
 /// What follows from the state of VOs and peers.
-pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], timing: &Timing) -> Vec<NoticeBody> {
+pub(super) fn of_mesh(
+    vos: &[VoBody],
+    peers: &[PeerBody],
+    timing: &Timing,
+    now: WallTime,
+) -> Vec<NoticeBody> {
     let mut notices = Vec::new();
     for vo in vos {
         let name = vo
@@ -39,6 +50,7 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], timing: &Timing) -> Ve
             let text = format!("VO {name}: {warning}");
             notices.push(notice(POLICY_WARNING, Severity::Warning, &text));
         }
+        notices.extend(expiring(vo, &name, now));
     }
     if !peers.is_empty() && peers.iter().all(|peer| !peer.reachable) {
         let why = peers.iter().find_map(|peer| peer.dial_failure.as_deref());
@@ -54,6 +66,24 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], timing: &Timing) -> Ve
         notices.extend(of_peer(peer, timing));
     }
     notices
+}
+
+/// That a document will expire soon. One that has expired is among the VO's warnings.
+fn expiring(vo: &VoBody, name: &str, now: WallTime) -> Option<NoticeBody> {
+    let (at, which) = (WallTime(vo.expires_ms?), vo.expires_first.as_deref()?);
+    let left = at.since(now);
+    if at <= now || left > EXPIRY_NAMED {
+        return None;
+    }
+    let severity = match left > EXPIRY_WARNED {
+        true => Severity::Info,
+        false => Severity::Warning,
+    };
+    let text = format!(
+        "VO {name}: {which} expires {}: who signed it should renew it",
+        until(at, now)
+    );
+    Some(notice("policy-expires", severity, &text))
 }
 
 fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<NoticeBody> {
@@ -108,5 +138,46 @@ fn notice(code: &str, severity: Severity, text: &str) -> NoticeBody {
         code: code.to_owned(),
         severity: severity.to_owned(),
         text: clean(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_that_will_expire_is_told_in_days_and_warned_of_in_the_last_week() {
+        let day = |days: u64| WallTime(days * 86_400_000);
+        let vo = VoBody {
+            vo: "ab".repeat(32),
+            name: None,
+            mount: None,
+            charter_version: 1,
+            sites_known: 1,
+            sites_total: 1,
+            heads: Vec::new(),
+            view_digest: None,
+            expires_ms: Some(day(100).0),
+            expires_first: Some("charter 1".to_owned()),
+            warnings: Vec::new(),
+        };
+        let told = |now| of_mesh(std::slice::from_ref(&vo), &[], &Timing::default(), now);
+        assert_eq!(told(day(69)), []);
+        assert_eq!(
+            told(day(100)),
+            [],
+            "that it has expired is the policy's own warning"
+        );
+        let soon = told(day(80)).remove(0);
+        assert_eq!(
+            (soon.code.as_str(), soon.severity.as_str()),
+            ("policy-expires", "info")
+        );
+        assert!(
+            soon.text.contains("charter 1 expires in 20d"),
+            "{}",
+            soon.text
+        );
+        assert_eq!(told(day(94))[0].severity, "warning");
     }
 }

@@ -121,8 +121,8 @@ fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
         }
         None => view.account(&wanted.origin).ok_or_else(|| {
             ApiError::not_found(format!("no identity rule maps {}", words(&wanted.origin))).hint(
-                "name the batch account (-A), or add a rule to [[identity]]; `fairmesh usage --unmapped` \
-                 lists whom none maps",
+                "name the batch account that the jobs run under (-A ACCOUNT); where that does not help, tell \
+                 whoever runs this node: `fairmesh usage --unmapped` shows him whom no rule maps",
             )
         })?,
     };

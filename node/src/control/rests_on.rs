@@ -1,7 +1,9 @@
 //! What an answer rests on, asked of the site in the same breath as the answer itself.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
-use fairmesh_model::{Now, Share, SiteId};
+use fairmesh_model::{Millis, Now, Share, SiteId};
 use fairmesh_site::{Coverage, Site};
 
 use super::answer::{Answer, CoverageBody, OldestBody, RestsOn, ViewBody};
@@ -40,15 +42,32 @@ fn coverage_body(site: &Site, coverage: &Coverage, now: Now) -> CoverageBody {
         .signed_at
         .iter()
         .filter(|(id, _)| **id != site.id());
-    let oldest = others.min_by_key(|(_, at)| **at);
+    let oldest = others.clone().min_by_key(|(_, at)| **at);
+    // What a peer confirmed a second ago is a second old, however long ago it was signed.
+    let confirmed: BTreeMap<SiteId, Millis> = site
+        .peers()
+        .into_iter()
+        .filter(|peer| peer.connected)
+        .filter_map(|peer| Some((peer.site, now.mono.since(peer.agreed?))))
+        .collect();
+    let body = |id: SiteId, age: Millis| OldestBody {
+        site: id.to_string(),
+        name: site_name(site, id),
+        age_ms: age.0,
+    };
+    let ages = others.clone().map(|(id, at)| {
+        let signed = now.wall.since(*at);
+        (
+            confirmed.get(id).map_or(signed, |age| signed.min(*age)),
+            *id,
+        )
+    });
+    let stalest = ages.max_by_key(|(age, _)| *age);
     CoverageBody {
+        stalest: stalest.map(|(age, id)| body(id, age)),
         sites_known: coverage.sites_known,
         sites_total: coverage.sites_total,
-        oldest: oldest.map(|(id, at)| OldestBody {
-            site: id.to_string(),
-            name: site_name(site, *id),
-            age_ms: now.wall.since(*at).0,
-        }),
+        oldest: oldest.map(|(id, at)| body(*id, now.wall.since(*at))),
         capacity_known: Share::from_ratio(coverage.cores_known, coverage.cores_total).to_string(),
     }
 }

@@ -123,9 +123,12 @@ impl Moment {
         let vo = path
             .ancestors()
             .find_map(|above| mounts.get(&above).copied());
+        let leaf = self.snapshot().is_leaf(entry);
         ShareBody {
+            leaf,
+            user: path.name().filter(|_| leaf).map(str::to_owned),
+            level_fs: level_fs(&level),
             path: level.path,
-            leaf: self.snapshot().is_leaf(entry),
             global: level.global,
             vo: vo.map(|vo| vo.to_string()),
             divided_by: self.view.divided_by(path).map(|by| by.name.clone()),
@@ -159,4 +162,15 @@ impl Moment {
             parent_usage_core_ms: level.parent_usage.to_string(),
         }
     }
+}
+
+/// Target over actual share.
+fn level_fs(level: &LevelBody) -> String {
+    let number = |text: &str| text.parse().unwrap_or(0.0);
+    let usage: f64 = number(&level.usage_core_ms);
+    if usage == 0.0 {
+        return "inf".to_owned();
+    }
+    let actual = usage / number(&level.parent_usage_core_ms).max(usage);
+    format!("{:.6}", number(&level.target) / 100.0 / actual)
 }

@@ -1,7 +1,7 @@
 //! `GET /v1/status[?digests=true]`: the node, its VOs, its peers, and what is wrong.
 
 use axum::response::IntoResponse;
-use fairmesh_model::Now;
+use fairmesh_model::{Now, WallTime};
 use fairmesh_site::{Site, VoStatus};
 use serde::Deserialize;
 
@@ -38,10 +38,11 @@ pub(super) async fn get(
         .node()
         .ask(move |site, now| ask(site, now, query.digests))
         .await?;
+    let now = WallTime(asked.rests_on.as_of_ms);
     let timing = shared.options.settings.borrow().timing;
     let peers = asked.found.bodies(&shared);
     let mut notices = asked.notices;
-    notices.extend(health::of_mesh(&asked.vos, &peers, &timing));
+    notices.extend(health::of_mesh(&asked.vos, &peers, &timing, now));
     let (notices, healthy) = health::sorted(notices);
     let body = StatusBody {
         node: node_body(&shared, asked.records_counted, asked.unmapped),
@@ -91,6 +92,8 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
                 seq: seq.0,
             })
             .collect(),
+        expires_ms: status.expires.as_ref().map(|(at, _)| at.0),
+        expires_first: status.expires.map(|(_, document)| document.to_string()),
         view_digest: digest.map(|hash| hash.to_string()),
         warnings: status
             .warnings

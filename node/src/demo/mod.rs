@@ -149,6 +149,9 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
         None => u64::from(args.speed.max(1)) * 1_000,
     };
     let screen = Screen::new(args.json);
+    for (why, count) in plan.left_out() {
+        screen.say(&format!("Left out of the log: {count} records with {why}"));
+    }
     screen.say(&format!("Starting {sites} nodes …"));
     let grid = Grid::start(&plan, factor_permille).await?;
     let start_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -241,6 +244,7 @@ impl Show<'_> {
             bytes_per_node: self.bytes_per_node(),
             heads: propagation.count(),
             start_ms: self.start_ms,
+            left_out: self.plan.left_out(),
             quota,
             broker,
         };

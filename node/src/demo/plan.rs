@@ -145,6 +145,17 @@ impl Plan {
         })
     }
 
+    /// Records of the log that are no load, by reason.
+    pub(super) fn left_out(&self) -> BTreeMap<String, u64> {
+        let Load::Trace { trace, .. } = &self.load else {
+            return BTreeMap::new();
+        };
+        let skipped = trace.skipped.iter();
+        skipped
+            .map(|(why, count)| (why.to_string(), *count))
+            .collect()
+    }
+
     /// Wall time that the load takes; `None` if it never ends.
     pub(super) fn length(&self) -> Option<Millis> {
         self.end.map(|end| end.since(self.start))

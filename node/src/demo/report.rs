@@ -36,6 +36,9 @@ pub(super) struct Report {
     pub(super) heads: usize,
     /// From the start of the command to a mesh that holds all documents.
     pub(super) start_ms: u64,
+    /// Records of the log that are no load, by reason, with `--trace`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) left_out: BTreeMap<String, u64>,
     /// What became of a project's credit, with `--quota`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) quota: Option<QuotaReport>,

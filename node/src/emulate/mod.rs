@@ -49,9 +49,9 @@ entry:
     path,job,importance
     /VO-A/P-A1,4711,150")]
 pub struct EmulateArgs {
-    /// The share tree
-    #[arg(long, value_name = "TREE.toml")]
-    pub policy: PathBuf,
+    /// The share tree; or share policies, drafted or signed, that make one
+    #[arg(long, value_name = "TREE.toml", num_args = 1.., required = true)]
+    pub policy: Vec<PathBuf>,
     /// The charges
     #[arg(long, value_name = "USAGE.csv")]
     pub usage: PathBuf,
@@ -70,9 +70,16 @@ pub struct EmulateArgs {
     pub output: OutputArgs,
 }
 
-/// Runs the command.
-pub fn run(args: &EmulateArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let tree = ShareTree::parse(&read(&args.policy)?, &args.policy.display().to_string())?;
+/// Reads files that make one tree: share trees, and share policies drafted or signed.
+pub type ReadTree<'a> = &'a dyn Fn(&[PathBuf]) -> anyhow::Result<ShareTree>;
+
+/// Runs the command; `read_tree` reads what `policy plan` reads.
+pub fn run(
+    args: &EmulateArgs,
+    out: &mut dyn Write,
+    read_tree: ReadTree<'_>,
+) -> anyhow::Result<Exit> {
+    let tree = read_tree(&args.policy)?;
     let charges = Charges::parse(&read(&args.usage)?, &args.usage.display().to_string())?;
     let jobs = match &args.jobs {
         Some(file) => Jobs::parse(&read(file)?, &file.display().to_string())?,

@@ -154,7 +154,7 @@ fn the_paper_s_figure_comes_out_of_files() {
     )
     .expect("writes");
     let mut args = EmulateArgs {
-        policy,
+        policy: vec![policy],
         usage,
         jobs: None,
         distance: Distance::Absolute,
@@ -191,6 +191,14 @@ fn the_paper_s_figure_comes_out_of_files() {
         table.contains("\n  /VO-A/P-A1       50  33.3333  -3.3333  16.6666  "),
         "{table}"
     );
+    // A draft of `policy new shares` is a tree as well.
+    let draft = format!(
+        "[policy]\nvo = \"{}\"\nversion = 1\nissued = 2026-01-01T00:00:00Z\nexpires = 2027-01-01T00:00:00Z\n\
+         [shares]\n\"/VO-A\" = 30\n\"/VO-A/P-A1\" = 50\n\"/VO-B\" = 70\n",
+        "ab".repeat(32)
+    );
+    std::fs::write(&args.policy[0], draft).expect("writes");
+    assert_eq!(ran(&args).expect("valid"), table);
     std::fs::write(&args.usage, "path,charge\n/VO-A/P-A9/x,1\n").expect("writes");
     let error = ran(&args).expect_err("an unknown path").to_string();
     assert!(
@@ -236,7 +244,8 @@ fn the_root_is_an_entry_where_somebody_names_it() {
 
 fn ran(args: &EmulateArgs) -> anyhow::Result<String> {
     let mut out = Vec::new();
-    assert_eq!(run(args, &mut out)?, Exit::Success);
+    let read_tree = &crate::policy_cmd::read_tree;
+    assert_eq!(run(args, &mut out, read_tree)?, Exit::Success);
     Ok(String::from_utf8(out)?)
 }
 

@@ -18,7 +18,7 @@ pub use key::{generate_key, load_key, write_new};
 use crate::config::LISTEN_DEFAULT;
 use crate::output::Exit;
 
-const CONFIG: &str = include_str!("fairmesh.toml");
+pub(crate) const CONFIG: &str = include_str!("fairmesh.toml");
 const SHARES: &str = include_str!("shares.toml");
 
 /// Make a site's key and a commented configuration
@@ -29,9 +29,10 @@ pub struct InitArgs {
     /// What people call the site [default: this host's name]
     #[arg(long)]
     pub name: Option<String>,
-    /// Cores of the cluster: the most that the site may report as used at one moment
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub cores: u32,
+    /// Cores of the cluster, which are the most that the site may report as used at one moment; without it
+    /// they are to be filled in before a charter can be signed
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub cores: Option<u32>,
     /// Where the node listens; repeat it for several [default: /ip4/0.0.0.0/tcp/7600]
     #[arg(long, value_name = "MULTIADDR")]
     pub listen: Vec<Multiaddr>,
@@ -87,13 +88,18 @@ fn config(name: &str, listen: &[Multiaddr]) -> String {
 
 /// The site's lines in a charter.
 fn member(args: &InitArgs, name: &str, site: SiteId) -> String {
-    let (name, cores) = (toml::Value::from(name), args.cores);
+    let name = toml::Value::from(name);
+    // A number made up here would be a limit that nobody chose, and a draft without one cannot be signed.
+    let cores = args.cores.map_or_else(
+        || "# cores = FILL IN: of the whole cluster, the most that the site may report at one moment".to_owned(),
+        |cores| format!("cores = {cores}"),
+    );
     let addresses = if args.address.is_empty() {
         "[\"/dns4/YOUR.HOST/tcp/7600\"]".to_owned()
     } else {
         list(&args.address)
     };
-    format!("[[site]]\nname = {name}\nid = \"{site}\"\ncores = {cores}\naddresses = {addresses}\n")
+    format!("[[site]]\nname = {name}\nid = \"{site}\"\n{cores}\naddresses = {addresses}\n")
 }
 
 fn list(addresses: &[Multiaddr]) -> String {
@@ -153,7 +159,7 @@ mod tests {
         let args = InitArgs {
             dir: dir.to_owned(),
             name: Some(name.to_owned()),
-            cores: 96,
+            cores: Some(96),
             listen: Vec::new(),
             address: Vec::new(),
             quiet: false,
@@ -175,6 +181,19 @@ mod tests {
             said.contains(&key.site_id().to_string()) && said.contains("cores = 96"),
             "{said}"
         );
+        let mut args = InitArgs {
+            dir,
+            name: None,
+            cores: None,
+            listen: Vec::new(),
+            address: Vec::new(),
+            quiet: true,
+        };
+        let unknown = member(&args, "hpc", key.site_id());
+        assert!(unknown.contains("\n# cores = FILL IN"), "{unknown}");
+        args.cores = Some(7);
+        assert!(member(&args, "hpc", key.site_id()).contains("\ncores = 7\n"));
+        let dir = args.dir;
         let error = ran(&dir, "hpc2").expect_err("it is there").to_string();
         assert!(error.contains("site.key is there already"), "{error}");
         std::fs::remove_file(&config.key_file).expect("removes");

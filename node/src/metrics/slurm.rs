@@ -54,7 +54,7 @@ fn rounds(registry: &mut Registry, loops: &[(&str, RoundsReport)]) {
 
 fn of_the_sync(registry: &mut Registry, sync: &SyncReport, now_ms: u64) {
     let updates = counters("outcome", &[("set", sync.set), ("refused", sync.refused)]);
-    let help = "Site factors told to Slurm, by outcome";
+    let help = "Site factors sent to Slurm, by outcome";
     registry.register("slurm_updates", help, updates);
     let jobs = Family::<Labels, Gauge>::default();
     for (state, count) in [

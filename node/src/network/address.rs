@@ -87,6 +87,14 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     cause.to_string()
 }
 
+/// Without a trailing `/p2p` part.
+pub(crate) fn without_name(mut address: Multiaddr) -> Multiaddr {
+    if let Some(Protocol::P2p(_)) = address.iter().last() {
+        address.pop();
+    }
+    address
+}
+
 /// Drops a trailing `/p2p` part; `None` where it names somebody else.
 fn without_peer(site: SiteId, mut address: Multiaddr) -> Option<Multiaddr> {
     if let Some(Protocol::P2p(peer)) = address.iter().last() {

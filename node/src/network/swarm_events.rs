@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fairmesh_model::SiteId;
 use libp2p::swarm::{ConnectionId, DialError, ListenError, SwarmEvent};
-use libp2p::{PeerId, identify, ping};
+use libp2p::{Multiaddr, PeerId, identify, ping};
 
 use crate::network::behaviour::BehaviourEvent;
 use crate::network::config::PINGS_FAILED_MAX;
@@ -197,20 +197,41 @@ impl Driver {
     }
 }
 
-/// Why a dial failed, on one line.
+/// Why a dial failed, on one line. An address is shown without its `/p2p` part, which is another spelling of a
+/// site's id: people know one.
 fn describe(error: &DialError) -> String {
+    let shown = |address: &Multiaddr| address::without_name(address.clone());
     match error {
         DialError::Transport(errors) => errors
             .iter()
-            .map(|(address, error)| format!("{address}: {}", address::innermost(error)))
+            .map(|(address, error)| format!("{}: {}", shown(address), address::innermost(error)))
             .collect::<Vec<String>>()
             .join("; "),
         DialError::WrongPeerId { obtained, address } => match site_of(*obtained) {
-            Some(site) => format!("{address}: another site answers there, {site}"),
-            None => format!("{address}: another node answers there, {obtained}"),
+            Some(site) => format!("{}: another site answers there, {site}", shown(address)),
+            None => format!("{}: another node answers there, {obtained}", shown(address)),
         },
-        DialError::LocalPeerId { address } => format!("{address}: that is this node itself"),
+        DialError::LocalPeerId { address } => {
+            format!("{}: that is this node itself", shown(address))
+        }
         DialError::NoAddresses => "no address but our own".to_owned(),
         other => address::innermost(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::peer_id_of;
+
+    #[test]
+    fn a_site_has_one_spelling_in_what_is_told_of_dials() {
+        let site = SiteId::from_bytes([7; 32]);
+        let address = format!("/ip4/192.0.2.1/tcp/1/p2p/{}", peer_id_of(site));
+        let address: Multiaddr = address.parse().expect("an address");
+        let obtained = peer_id_of(site);
+        let told = describe(&DialError::WrongPeerId { obtained, address });
+        let expected = format!("/ip4/192.0.2.1/tcp/1: another site answers there, {site}");
+        assert_eq!(told, expected);
     }
 }

@@ -17,7 +17,8 @@ pub struct AsOf {
     pub sites_known: usize,
     /// Member sites.
     pub sites: usize,
-    /// How old the oldest data of another known site are; `None` where none is known.
+    /// How long ago the stalest data of another known site were known to be current; `None` where none is
+    /// known.
     pub oldest: Option<Millis>,
 }
 
@@ -42,6 +43,14 @@ pub fn timestamp(at: WallTime) -> String {
         .ok()
         .and_then(|ms| Timestamp::from_millisecond(ms).ok());
     moment.map_or_else(|| format!("{at} s"), |moment| moment.to_string())
+}
+
+/// When something that expires does so, or did: `in 20d`, `3h ago`.
+pub fn until(at: WallTime, now: WallTime) -> String {
+    match at > now {
+        true => format!("in {}", age(at.since(now))),
+        false => format!("{} ago", age(now.since(at))),
+    }
 }
 
 /// A length of time in its two largest units: `350ms`, `12s`, `3m 5s`, `2d 4h`.

@@ -16,18 +16,19 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-pub use as_of::{AsOf, age, timestamp};
+pub use as_of::{AsOf, age, timestamp, until};
 pub use exit::Exit;
+pub(crate) use table::unbroken;
 pub use table::{Align, Table};
 
 /// The form of a command's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
 pub struct OutputArgs {
-    /// Columns parted by `|`, without alignment and without a trailing `|`
-    #[arg(short = 'P', long, conflicts_with = "json")]
+    /// Columns separated by `|`, without alignment and without a trailing `|`
+    #[arg(short = 'P', long, conflicts_with = "json", hide_short_help = true)]
     pub parsable: bool,
     /// No header lines
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, hide_short_help = true)]
     pub noheader: bool,
     /// JSON, with a versioned schema
     #[arg(long)]

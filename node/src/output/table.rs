@@ -1,4 +1,4 @@
-//! Tables of text: aligned for people, or parted by `|` as Slurm's `-P` does.
+//! Tables of text: aligned for people, or separated by `|` as Slurm's `-P` does.
 //!
 //! Invariant: both forms have the same cells in the same order; only the aligned form wraps to the
 //! terminal's width, and the parsable form never breaks a line. Deliberately not here: JSON, whose
@@ -116,8 +116,8 @@ impl Table {
     }
 }
 
-/// A cell on one line and without the mark that parts cells.
-fn unbroken(cell: &str) -> String {
+/// A cell on one line and without the mark that separates cells.
+pub(crate) fn unbroken(cell: &str) -> String {
     cell.replace(['|', '\n', '\r'], " ")
 }
 

@@ -106,7 +106,7 @@ pub struct PlaceArgs {
     /// Ask the best site itself how it is now, and the next one where that says no
     #[arg(long, conflicts_with = "grid")]
     pub confirm: bool,
-    /// Leave out sites of which nothing was heard for so long (by `sound`); a node goes by its own `[timing]`
+    /// Leave out sites from which nothing was received for so long (by `sound`); a node goes by its own `[timing]`
     #[arg(long, value_name = "SECONDS", requires = "grid")]
     pub silence: Option<u64>,
     /// Whom to ask, and how.

@@ -49,7 +49,7 @@ const AUTHORITY: &str = "
 [authority]
 ";
 const SITES: &str = "
-# Who counts usage: at most its cores at one moment, and its gpus and mem (\"4TiB\") where they are said.
+# Who counts usage: at most its cores at one moment, and its gpus and mem (\"4TiB\") where they are given.
 # Lines from `fairmesh init`.
 ";
 const MEM_HELP: &str = "write whole GiB, such as \"512GiB\" or \"4TiB\"";

@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use fairmesh_model::signed::DocumentError;
 use fairmesh_model::{
     Allocation, Charter, ContentHash, Document, KeyId, Role, SharePolicy, Signed, SigningKey, VoId,
+    WallTime,
 };
 use fairmesh_policy::{Adopted, DocumentKind, PolicyError, VoPolicies};
 
@@ -87,6 +88,15 @@ impl PolicyDocument {
             Self::Charter(charter) => charter.claimed().version,
             Self::Shares(shares) => shares.claimed().version,
             Self::Allocation(allocation) => allocation.claimed().version,
+        }
+    }
+
+    /// When it expires.
+    pub fn expires(&self) -> WallTime {
+        match self {
+            Self::Charter(charter) => charter.claimed().expires,
+            Self::Shares(shares) => shares.claimed().expires,
+            Self::Allocation(allocation) => allocation.claimed().expires,
         }
     }
 

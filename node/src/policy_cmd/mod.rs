@@ -31,6 +31,7 @@ pub use charter_draft::charter_toml;
 pub(crate) use clock::now;
 pub use document::PolicyDocument;
 pub use draft::Draft;
+pub use plan::read_tree;
 pub use shares_draft::shares_toml;
 pub(crate) use sign::sign_draft;
 

@@ -85,7 +85,7 @@ impl Line {
 }
 
 pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let (old, new) = (load(&args.old)?, load(&args.new)?);
+    let (old, new) = (read_tree(&args.old)?, read_tree(&args.new)?);
     let usage = args.usage.as_ref().map(|file| {
         let charges = Charges::parse(&read(file)?, &file.display().to_string())?;
         anyhow::Ok(charges)
@@ -95,8 +95,11 @@ pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     Ok(Exit::Success)
 }
 
-/// The tree that files make together.
-fn load(files: &[PathBuf]) -> anyhow::Result<ShareTree> {
+/// The tree that files make together: share trees, and share policies drafted or signed.
+///
+/// # Errors
+/// A file that cannot be read or holds no shares, and an entry whose parent is in none of them.
+pub fn read_tree(files: &[PathBuf]) -> anyhow::Result<ShareTree> {
     let trees = files
         .iter()
         .map(|file| load_one(file))

@@ -6,13 +6,13 @@
 use std::fmt::Write;
 
 use fairmesh_model::{AccountPath, SharePolicy};
-use fairmesh_policy::{parse_tree, to_toml};
+use fairmesh_policy::{parse_draft, to_toml};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
+use crate::config::Source;
 use crate::config::quantity::RawMoment;
-use crate::config::{Source, only_shares};
 use crate::output::timestamp;
 
 #[derive(Debug, Deserialize)]
@@ -46,7 +46,7 @@ pub(super) fn parse(source: Source<'_>) -> anyhow::Result<SharePolicy> {
         .map(|path| source.parsed("policy.path", path, path_help));
     let previous = policy.previous.as_ref();
     let previous = previous.map(|id| source.parsed("policy.previous", id, previous_help));
-    let tree = parse_tree(&only_shares(source.text), source.file)?;
+    let tree = parse_draft(source.text, source.file)?;
     let (usage, distance) = tree.of_root();
     Ok(SharePolicy {
         vo: source.parsed("policy.vo", &policy.vo, vo_help)?,

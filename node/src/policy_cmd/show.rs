@@ -10,8 +10,8 @@ use super::allocation_draft::allocation_toml;
 use super::charter_draft::charter_toml;
 use super::document::PolicyDocument;
 use super::shares_draft::shares_toml;
-use super::verify::chain_of;
-use crate::output::Exit;
+use super::{clock, verify::chain_of};
+use crate::output::{Exit, timestamp, until};
 
 /// Options of `show`.
 #[derive(Debug, Clone, clap::Args)]
@@ -48,6 +48,14 @@ pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
             if valid { "valid" } else { "NOT VALID" }
         )?;
     }
+    let (expires, now) = (document.expires(), clock::now());
+    let verb = if expires > now { "expires" } else { "expired" };
+    writeln!(
+        out,
+        "# {verb} {}, {}",
+        timestamp(expires),
+        until(expires, now)
+    )?;
     let role = match &document {
         PolicyDocument::Charter(_) => document.own_role().cloned(),
         PolicyDocument::Shares(_) if args.charter.is_empty() => None,

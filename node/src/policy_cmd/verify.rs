@@ -12,7 +12,7 @@ use fairmesh_policy::{Adopted, VoPolicies};
 
 use super::clock;
 use super::document::PolicyDocument;
-use crate::output::Exit;
+use crate::output::{Exit, until};
 
 /// Options of `verify`.
 #[derive(Debug, Clone, clap::Args)]
@@ -51,7 +51,15 @@ pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Exit
             }
         }
     }
-    for warning in policies.warnings(clock::now()) {
+    let now = clock::now();
+    if let Some((at, document)) = policies.expiries().first().filter(|(at, _)| *at > now) {
+        writeln!(
+            out,
+            "note     {document} is the first to expire, {}",
+            until(*at, now)
+        )?;
+    }
+    for warning in policies.warnings(now) {
         writeln!(out, "note     {warning}")?;
     }
     Ok(exit)

@@ -90,7 +90,7 @@ pub struct RunArgs {
     /// What chance goes by
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Leave out sites of which nothing was heard for so long [default: as long as the node believes them]
+    /// Leave out sites from which nothing was received for so long [default: as long as the node believes them]
     #[arg(long, value_name = "SECONDS")]
     pub silence: Option<u64>,
     /// How often jobs are asked for

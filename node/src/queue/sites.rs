@@ -69,14 +69,14 @@ impl<'a> Sites<'a> {
                 if written.is_some() && written != self.at {
                     match Grid::parse(&read(file)?, &file.display().to_string()) {
                         Ok(grid) => self.grid = grid,
-                        Err(error) => eprintln!("fairmesh: {error}; what it said before is used"),
+                        Err(error) => eprintln!("fairmesh: {error}; its last answer is used"),
                     }
                     self.at = written;
                 }
             }
             None => {
                 if let Err(error) = self.ask() {
-                    eprintln!("fairmesh: {error:#}; what it said before is used");
+                    eprintln!("fairmesh: {error:#}; its last answer is used");
                 }
             }
         }

@@ -28,6 +28,9 @@ use crate::record_log::RecordLog;
 use crate::serve::Serving;
 use crate::slurm;
 
+/// A start that takes longer says so, and again each time it has taken so long.
+const START_QUIET: Duration = Duration::from_secs(5);
+
 /// Run a node until SIGTERM; SIGHUP reads the configuration again.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -52,26 +55,48 @@ pub struct CheckConfigArgs {
     config: PathBuf,
 }
 
-/// Runs `check-config`.
+/// Runs `check-config`. The file is judged alike everywhere; what a machine lacks counts only where the site's
+/// key can be read, which is on the site's own.
 pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
-    let site = load_key(&config.key_file)?.site_id();
+    let key = match std::fs::File::open(&config.key_file) {
+        Ok(_) => Some(load_key(&config.key_file)?),
+        Err(_) => None,
+    };
+    let site = key.as_ref().map(|key| format!(" ({})", key.site_id()));
     writeln!(out, "{}: valid", args.config.display())?;
-    writeln!(out, "site     {} ({site})", config.name)?;
+    writeln!(out, "site     {}{}", config.name, site.unwrap_or_default())?;
     writeln!(out, "listens  {}", words(&config.listen))?;
     writeln!(out, "look-ups {}", config.sockets.lookup.display())?;
     writeln!(out, "control  {}", config.sockets.control.display())?;
     for (alias, vo) in &config.vos {
         writeln!(out, "VO       {alias} ({vo})")?;
     }
+    let mut warnings = config.doubts();
     let (_, unknown) = uids(&config.sockets.writers);
-    for name in &unknown {
+    let unknown = unknown.iter();
+    let unknown = unknown.map(|name| format!("the writer `{name}` is no user of this machine"));
+    let elsewhere = match &key {
+        Some(_) => {
+            warnings.extend(unknown);
+            Vec::new()
+        }
+        None => unknown.collect(),
+    };
+    for warning in &warnings {
+        writeln!(out, "warning: {warning}")?;
+    }
+    if key.is_none() {
+        let file = config.key_file.display();
         writeln!(
             out,
-            "warning: the writer `{name}` is no user of this machine"
+            "note: the key {file} cannot be read here, so only the configuration was checked"
         )?;
     }
-    Ok(if unknown.is_empty() {
+    for note in elsewhere {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(if warnings.is_empty() {
         Exit::Success
     } else {
         Exit::Failure
@@ -102,6 +127,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let signals = Signals::take()?;
     let key = load_key(&config.key_file)?;
     let site = key.site_id();
+    let patience = tokio::spawn(say_that_it_starts(config.data_dir.clone()));
     let running = start(NodeOptions {
         site: config.to_site_config(),
         secret: key.to_secret(),
@@ -115,7 +141,9 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         observer: None,
         random: random()?,
     })
-    .await?;
+    .await;
+    patience.abort();
+    let running = running?;
     tracing::info!(%site, name = config.name, "the node runs");
     let (settings_sender, settings) = watch::channel(settings_of(&config));
     let (stop_sender, stop) = watch::channel(false);
@@ -128,7 +156,10 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         words(&running.listening)
     ));
     let slurm = slurm::beside(&config);
-    notify(&[sd_notify::NotifyState::Ready]);
+    notify(&[
+        sd_notify::NotifyState::Ready,
+        sd_notify::NotifyState::Status("running"),
+    ]);
     let served = serve(
         config,
         running,
@@ -142,6 +173,19 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     stop_sender.send_replace(true);
     servers.end().await?;
     served
+}
+
+/// Says what a start that takes long is doing, to whoever watches and to systemd, until it is aborted.
+async fn say_that_it_starts(data: PathBuf) {
+    let began = std::time::Instant::now();
+    loop {
+        tokio::time::sleep(START_QUIET).await;
+        let (data, s) = (data.display(), began.elapsed().as_secs());
+        let status =
+            format!("starting for {s} s: reads its state in {data} and works out all sums");
+        say(&format!("fairmesh: {status}"));
+        notify(&[sd_notify::NotifyState::Status(&status)]);
+    }
 }
 
 /// The log of job records, if one is kept. Opening it waits for the disk.

@@ -2,7 +2,7 @@
 //!
 //! Slurm prints the line ends in a job's name as they are, and those in an account where there is no
 //! database: a list then has a line more, of a job that never was, for which another would pay. So
-//! columns are parted by a mark that is drawn anew for each call; what was chosen before it cannot hold
+//! columns are separated by a mark that is drawn anew for each call; what was chosen before it cannot hold
 //! it, and lines are told by the number of marks alone.
 //!
 //! Invariant: each row is what Slurm printed of one job. Deliberately not here: what the columns mean;

@@ -12,18 +12,21 @@ use std::process::ExitCode;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table};
 use fairmesh_cluster::Trace;
+use fairmesh_model::{SharePolicy, Signed};
 use fairmesh_policy::SitePolicy;
 use flate2::read::GzDecoder;
 
 use crate::length::Length;
 use crate::whatif::{
-    Capacity, Comparison, Knowledge, Replayed, compare, equal_shares, figure, read_policy, replay,
+    Capacity, Comparison, Knowledge, Replayed, compare, equal_shares, figure, of_policy,
+    read_policy, replay,
 };
 
 /// Options of `simnet whatif`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The new policy: a file with a table `[shares]`, such as `"/VO-1" = 30` and `"/VO-1/U-5" = 50`.
+    /// The new policy: a file with a table `[shares]`, such as `"/VO-1" = 30` and `"/VO-1/U-5" = 50`; or a share
+    /// policy of `fairmesh policy new shares`, drafted or signed.
     #[arg(long)]
     policy: PathBuf,
     /// The old policy; equal shares for all VOs, and for all users of each, unless given.
@@ -101,8 +104,23 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn policy(file: &Path) -> anyhow::Result<SitePolicy> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).with_context(|| name.clone())?;
-    Ok(read_policy(&text, &name)?)
+    let bytes = std::fs::read(file).with_context(|| name.clone())?;
+    let is_whole = |path: &str| {
+        let told = "a Grid has one tree: give the policy that divides `/`";
+        anyhow::ensure!(path == "/", "{name} divides `{path}` only; {told}");
+        Ok(())
+    };
+    if let Ok(signed) = Signed::<SharePolicy>::parse(&bytes) {
+        is_whole(signed.claimed().path.as_str())?;
+        return of_policy(signed.claimed()).with_context(|| name.clone());
+    }
+    let text = String::from_utf8(bytes)
+        .with_context(|| format!("{name} is neither a share tree nor a share policy"))?;
+    let policy = read_policy(&text, &name)?;
+    let draft: toml::Table = text.parse()?;
+    let path = draft.get("policy").and_then(|head| head.get("path"));
+    is_whole(path.and_then(toml::Value::as_str).unwrap_or("/"))?;
+    Ok(policy)
 }
 
 fn read_trace(file: &Path, nodes: NonZeroUsize) -> anyhow::Result<Trace> {

@@ -1,27 +1,39 @@
 //! Policies to try, in the flat `[shares]` form of the node.
 //!
 //! Invariant: a file means what it means to a node, but that mounts are entries like others: a trace
-//! has no VO documents to mount. Deliberately not here: the form (`fairmesh_policy::parse_tree`).
+//! has no VO documents to mount. Deliberately not here: the form (`fairmesh_policy::parse_draft`).
 
 use std::collections::BTreeMap;
 
 use fairmesh_cluster::Trace;
-use fairmesh_model::{AccountPath, Share};
-use fairmesh_policy::{SiteEntry, SitePolicy, TreeFileError, parse_tree};
+use fairmesh_model::{AccountPath, Share, SharePolicy};
+use fairmesh_policy::{SiteEntry, SitePolicy, SitePolicyError, TreeFileError, parse_draft};
 
-/// Reads a policy. `file` is for error messages.
+/// Reads a share tree, or the draft of a share policy that divides `/`. `file` is for error messages.
 pub fn read_policy(text: &str, file: &str) -> Result<SitePolicy, TreeFileError> {
-    let policy = parse_tree(text, file)?.to_site_policy()?;
-    let dropped: Vec<&AccountPath> = policy
+    let tree = parse_draft(text, file)?;
+    let dropped: Vec<&AccountPath> = tree
         .entries()
-        .filter(|(_, entry)| entry.is_dropped())
-        .map(|(path, _)| path)
+        .filter(|(_, entry, _)| entry.is_dropped())
+        .map(|(path, ..)| path)
         .collect();
-    let kept = policy
+    let kept = tree
         .entries()
-        .filter(|(path, _)| !dropped.iter().any(|above| path.starts_with(above)))
-        .map(|(path, entry)| (path.clone(), SiteEntry::local(entry.target())));
+        .filter(|(path, ..)| {
+            !path.is_root() && !dropped.iter().any(|above| path.starts_with(above))
+        })
+        .map(|(path, entry, _)| (path.clone(), SiteEntry::local(entry.target())));
     Ok(SitePolicy::new(kept.collect()).expect("parents stay where children do"))
+}
+
+/// The entries of a signed share policy that divides `/`.
+///
+/// # Errors
+/// An entry without its parent.
+pub fn of_policy(policy: &SharePolicy) -> Result<SitePolicy, SitePolicyError> {
+    let entries = policy.shares.iter();
+    let entries = entries.map(|(path, entry)| (path.clone(), SiteEntry::local(entry.share)));
+    SitePolicy::new(entries.collect())
 }
 
 /// Equal shares for all VOs of a trace, and for all users within each.

@@ -43,7 +43,7 @@ impl Desk {
         self.folder.path().join(name)
     }
 
-    /// Runs `fairmesh LINE`, words parted by blanks, with `input` on standard input.
+    /// Runs `fairmesh LINE`, words separated by blanks, with `input` on standard input.
     fn ask(&self, line: &str, input: &str) -> anyhow::Result<Ran> {
         let mut child = Command::new(PROGRAM)
             .args(line.split_whitespace())
@@ -233,6 +233,68 @@ fn five_minutes_to_a_two_site_mesh() -> anyhow::Result<()> {
         many.out
     );
     assert_eq!(many.code, Some(1));
+    let many = desk.ask("prio --stdin --json", "ann\tcms\nAnn Lee\tcms\n")?;
+    let many: Value = serde_json::from_str(&many.out)?;
+    assert_eq!(many["schema"], "fairmesh.priorities/1");
+    assert_eq!(many["priorities"][0]["factor"], prio["factor"]);
+    assert_eq!(many["priorities"][1]["user"], "Ann Lee");
+    let unclear = desk.ask("prio --stdin", "ann cms\nAnn Lee cms\n")?;
+    assert_eq!(unclear.code, Some(2));
+    assert!(unclear.told.contains("line 2"), "{}", unclear.told);
+    Ok(())
+}
+
+#[test]
+fn whoever_errs_is_told_where_and_what_to_do() -> anyhow::Result<()> {
+    let (mut desk, _first, _second) = two_sites()?;
+    let misspelt = String::from_utf8(records("cms", "ann", 0, 1))?.replace("account", "acount");
+    let lines = [records("cms", "ann", 1, 1), misspelt.into_bytes()].concat();
+    std::fs::write(desk.path("jobs.jsonl"), lines)?;
+    let tried = desk.ask("report --dry-run jobs.jsonl", "")?;
+    assert!(
+        tried.told.contains("unknown field `acount`"),
+        "{}",
+        tried.told
+    );
+    assert!(tried.out.contains("1 job: "), "{}", tried.out);
+    let reported = desk.ask("report jobs.jsonl --json", "")?;
+    let body: Value = serde_json::from_str(&reported.out)?;
+    assert_eq!((&body["counted"], &body["refused"]), (&1.into(), &1.into()));
+
+    let nobody = desk.ask("share -u nobody,bob -A cms -P -n -o user", "")?;
+    assert_eq!((nobody.code, nobody.out.as_str()), (Some(1), "bob\n"));
+    assert!(
+        nobody
+            .told
+            .contains("the user `nobody` is not in the share tree"),
+        "{}",
+        nobody.told
+    );
+    let bob = desk.json("share -u bob", "fairmesh.shares/1")?;
+    let [entry] = &bob["entries"].as_array().context("entries")?[..] else {
+        anyhow::bail!("{bob}")
+    };
+    assert_eq!(
+        (&entry["user"], &entry["level_fs"]),
+        (&"bob".into(), &"inf".into())
+    );
+    // A user cannot edit the node's configuration.
+    let unmapped = desk.ask("explain nobody", "")?.told;
+    assert!(
+        unmapped.contains("-A ACCOUNT") && !unmapped.contains("[[identity]]"),
+        "{unmapped}"
+    );
+    assert!(desk.ask("status", "")?.out.contains("in 364d 23h"));
+    desk.socket.push("gone");
+    for (line, input) in [("share", ""), ("prio --stdin", "ann cms\n")] {
+        let away = desk.ask(line, input)?;
+        assert_eq!(away.code, Some(2));
+        assert!(
+            away.told.contains("no node answers at "),
+            "{line}: {}",
+            away.told
+        );
+    }
     Ok(())
 }
 

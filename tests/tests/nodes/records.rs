@@ -106,7 +106,7 @@ fn field(statistic: &str) -> Option<&'static str> {
     Some(match statistic {
         "job_count" => "jobs",
         "started_job_count" => "started",
-        "submitted_job_count" => "submitted",
+        "submitted_job_count" => "submitted_same_day",
         "total_cpu_hours" => "cpu_hours",
         "total_gpu_hours" => "gpu_hours",
         "total_node_hours" => "node_hours",

@@ -138,3 +138,22 @@ fn the_pipeline_has_an_end() {
     assert!(matches!(full, Some(ClientError::PipelineFull)), "{full:?}");
     assert!(!client.is_broken());
 }
+
+#[test]
+fn who_cannot_reach_a_node_is_told_where_it_was_looked_for_and_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("lookup.sock");
+    let told = || match Client::connect(&socket, PATIENCE) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("nobody listens"),
+    };
+    let missing = told();
+    let path = socket.display().to_string();
+    assert!(
+        missing.contains(&path) && missing.contains("no such socket"),
+        "{missing}"
+    );
+    assert!(missing.contains("fairmesh run"), "{missing}");
+    drop(std::os::unix::net::UnixListener::bind(&socket).expect("binds"));
+    assert!(told().contains("has ended"), "{}", told());
+}

@@ -16,13 +16,22 @@ const ENTRY_KEYS: &str = "share, at_most, usage, distance, mount, cap, weight, d
 
 /// Reads a share tree. `file_name` is for error messages.
 pub fn parse_tree(text: &str, file_name: &str) -> Result<TreeFile, TreeFileError> {
+    parse(text, file_name, &["shares"])
+}
+
+/// The same of a draft of a share policy, whose header `[policy]` is passed over.
+pub fn parse_draft(text: &str, file_name: &str) -> Result<TreeFile, TreeFileError> {
+    parse(text, file_name, &["policy", "shares"])
+}
+
+fn parse(text: &str, file_name: &str, tables: &[&str]) -> Result<TreeFile, TreeFileError> {
     let reader = Reader { file_name, text };
     let document = Document::parse(text).map_err(|error| {
         let problem = Problem::Syntax(error.message().to_owned());
         reader.error(error.span(), None, problem)
     })?;
     let top = document.as_table();
-    if let Some((key, _)) = top.iter().find(|(key, _)| *key != "shares") {
+    if let Some((key, _)) = top.iter().find(|(key, _)| !tables.contains(key)) {
         let known = "[shares]";
         return Err(reader.error(span_of(top, key), Some(key), Problem::UnknownKey { known }));
     }

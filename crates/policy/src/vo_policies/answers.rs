@@ -8,7 +8,7 @@ use fairmesh_model::{AccountPath, Distance, Share, Verified, WallTime, mutant, m
 use super::{Active, POLICIES_MAX, VoPolicies};
 use crate::chain;
 use crate::error::DocumentKind;
-use crate::in_force::{Alarm, InForce, VoEntry, Warning, validity};
+use crate::in_force::{Alarm, DocumentRef, InForce, VoEntry, Warning, validity};
 use crate::level::{LevelRule, Levels};
 use crate::slot::full_path;
 
@@ -59,6 +59,17 @@ impl VoPolicies {
             }
         }
         levels
+    }
+
+    /// When the charter and each share policy in force expires, the first to do so first.
+    pub fn expiries(&self) -> Vec<(WallTime, DocumentRef)> {
+        let charter = self.chain.head().into_iter();
+        let charter = charter.map(|head| (head.body().expires, chain::reference(head)));
+        let policies = self.active.values().filter_map(Active::in_force);
+        let policies = policies.map(|held| (held.document.body().expires, held.reference()));
+        let mut expiries: Vec<_> = charter.chain(policies).collect();
+        expiries.sort();
+        expiries
     }
 
     /// What is wrong with the documents in force at `now`, the worst first.

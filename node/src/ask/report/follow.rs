@@ -259,7 +259,8 @@ fn recognise(log: &Path) -> anyhow::Result<Option<Format>> {
         None if !beginning.contains(&b'\n') => Ok(None),
         _ => {
             let log = log.display();
-            let why = format!("{log}: the format cannot be told from its beginning: give --format");
+            let why =
+                format!("{log}: the format cannot be recognised by its beginning: give --format");
             Err(Hopeless(why).into())
         }
     }

@@ -3,6 +3,8 @@
 //! Invariant: what the node refuses is refused at the place where it was read. A batch that was not
 //! acknowledged may be sent again: nothing counts twice.
 
+use std::collections::BTreeSet;
+
 use fairmesh_model::WallTime;
 use fairmesh_records::{BatchRecord, ChargeRule, Job, Skip};
 use serde::Serialize;
@@ -57,6 +59,7 @@ impl Way {
         Ok(())
     }
 
+    /// Gives the lines that were refused, as far as the node lists them.
     async fn post(
         &self,
         path: &str,
@@ -64,9 +67,10 @@ impl Way {
         items: &[(u64, impl Serialize)],
         from: &mut Origin<'_>,
         tally: &mut Tally,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<BTreeSet<u64>> {
+        let mut refused = BTreeSet::new();
         let Some(control) = self.control.as_ref().filter(|_| !items.is_empty()) else {
-            return Ok(());
+            return Ok(refused);
         };
         let mut body = Vec::new();
         for (_, item) in items {
@@ -83,6 +87,7 @@ impl Way {
                 tally.refuse(&refusal.reason, from.file, refusal.line);
                 continue;
             };
+            refused.insert(*line);
             tally.refuse(&refusal.reason, from.file, *line);
             let place = format!("{}:{line}", from.file);
             let text = serde_json::to_vec(item)?;
@@ -90,7 +95,7 @@ impl Way {
                 .keep(&place, &crate::control::clean(&refusal.reason), &text);
         }
         tally.report.refused += answer.body.report.refused.saturating_sub(listed);
-        Ok(())
+        Ok(refused)
     }
 
     async fn estimate(
@@ -99,19 +104,32 @@ impl Way {
         from: &mut Origin<'_>,
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
+        let refused = self.estimated(batch, from, tally).await?;
         if let Some(summary) = &mut tally.summary {
-            for (_, entry) in batch {
+            let kept = batch.iter().filter(|(line, _)| !refused.contains(line));
+            for (_, entry) in kept {
                 summary.add(&Job::of(&entry.record, None));
             }
         }
+        Ok(())
+    }
+
+    /// What would become of a batch; gives the lines that are refused.
+    async fn estimated(
+        &mut self,
+        batch: &[(u64, Box<Entry>)],
+        from: &mut Origin<'_>,
+        tally: &mut Tally,
+    ) -> anyhow::Result<BTreeSet<u64>> {
         if self.control.is_some() {
             let items = batch.iter().map(|(line, entry)| (*line, &entry.record));
             let items: Vec<(u64, &BatchRecord)> = items.collect();
             let at_site = self.at_site.as_deref();
             let parameters = [("dry_run", Some("true")), ("at_site", at_site)];
             let sent = self.post("/v1/accounting", &parameters, &items, from, tally);
-            let Err(error) = sent.await else {
-                return Ok(());
+            let error = match sent.await {
+                Ok(refused) => return Ok(refused),
+                Err(error) => error,
             };
             let away = matches!(error.downcast_ref(), Some(AskError::Unreachable { .. }));
             if !away || at_site.is_some() {
@@ -120,17 +138,19 @@ impl Way {
             eprintln!("no node answers, so no identity rules are tried and nothing is priced");
             self.control = None;
         }
+        let mut refused = BTreeSet::new();
         let rule = ChargeRule::default();
         for (line, entry) in batch {
             match rule.usage(&entry.record, WallTime(u64::MAX)) {
                 Ok(_) => tally.report.counted += 1,
                 Err(Skip::Invalid(why)) => {
                     let why = why.to_string();
+                    refused.insert(*line);
                     tally.refuse(&why, from.file, *line);
                 }
                 Err(skip) => tally.skip(skip.name(), 1),
             }
         }
-        Ok(())
+        Ok(refused)
     }
 }

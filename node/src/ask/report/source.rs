@@ -150,7 +150,7 @@ impl Source {
                 return Ok(Self::empty(packed, bytes));
             }
             bail!(
-                "{}: the format cannot be told from its beginning: give --format ({}){}",
+                "{}: the format cannot be recognised by its beginning: give --format ({}){}",
                 path.display(),
                 names(),
                 "; a list of `sacct` without its header line needs --format slurm-sacct --columns"

@@ -70,7 +70,8 @@ pub struct TotalsBody {
     /// Jobs that started.
     pub started: u64,
     /// Jobs that were submitted on the day on which they started.
-    pub submitted: u64,
+    #[serde(default, alias = "submitted")]
+    pub submitted_same_day: u64,
     /// CPUs held times wall-clock time.
     pub cpu_hours: String,
     /// Wall-clock time.
@@ -88,7 +89,7 @@ impl From<Totals> for TotalsBody {
         Self {
             jobs: totals.jobs,
             started: totals.started,
-            submitted: totals.submitted,
+            submitted_same_day: totals.submitted,
             cpu_hours: hours(totals.cpu_ms),
             wall_hours: hours(totals.wall_ms),
             node_hours: hours(totals.node_ms),

@@ -64,6 +64,12 @@ pub struct VoBody {
     /// Digest of documents and weighted sums; only if asked for with `digests=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view_digest: Option<String>,
+    /// When the first of the documents in force expires; answers say so then, and it stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    /// Which one that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_first: Option<String>,
     /// What is not as it should be.
     pub warnings: Vec<String>,
 }

@@ -16,6 +16,9 @@ pub struct ShareBody {
     pub path: String,
     /// Whether nothing is below it.
     pub leaf: bool,
+    /// The last name of its path, where nothing is below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Whether usage of all sites counts at this level, or only of this one.
     pub global: bool,
     /// The VO that it belongs to.
@@ -29,6 +32,10 @@ pub struct ShareBody {
     pub actual: String,
     /// What it has of the whole, level by level, percent.
     pub actual_of_whole: String,
+    /// Target over actual share, as Slurm's Fair Tree has it: above 1 is under-served; `inf` where nothing
+    /// was used.
+    #[serde(default)]
+    pub level_fs: String,
     /// The exact deviation, percent, cut to seven decimals.
     pub deviation: String,
     /// Its weighted usage, core-milliseconds.

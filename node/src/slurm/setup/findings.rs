@@ -52,8 +52,8 @@ pub(super) fn of(
     }
     for socket in [&place.lookup, &place.control] {
         if let Err(error) = UnixStream::connect(socket) {
-            let problem = format!("no node answers on {} ({error})", socket.display());
-            findings.push(finding(problem, "start it: systemctl start fairmesh"));
+            let problem = fairmesh_client::no_node_at(socket, &error);
+            findings.push(finding(problem, "under systemd: systemctl start fairmesh"));
         }
     }
     findings

@@ -1,0 +1,76 @@
+//! What a valid configuration says that its owner can hardly mean.
+//!
+//! Invariant: only what the file and its share tree show; the same file is judged alike on every machine.
+//! Deliberately not here: what makes a configuration invalid (`sections`), and what the machine lacks
+//! (`check-config`).
+
+use fairmesh_model::HistoryRule;
+
+use super::{Config, IdentityRule};
+
+impl Config {
+    /// One sentence for each such thing, in the order of the file's tables.
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for (alias, vo) in &self.vos {
+            let mut entries = self.policy.entries();
+            let is_mounted = entries.any(|(_, entry)| {
+                let mount = entry.mount.as_ref();
+                mount.is_some_and(|mount| mount.alias == *alias)
+            });
+            if !is_mounted {
+                doubts.push(format!(
+                    "vos.{alias}: no entry of the share tree mounts this VO, so nobody of it has a share here: \
+                     write \"/{alias}\" = {{ share = …, mount = \"{alias}\" }}"
+                ));
+            }
+            if !self.identity.iter().any(|rule| rule.vo == Some(*vo)) {
+                doubts.push(format!(
+                    "vos.{alias}: no identity rule has vo = \"{alias}\", so no job here is charged to it"
+                ));
+            }
+        }
+        doubts.extend(self.hidden_rules());
+        if let HistoryRule::HalfLife { windows, horizon } = self.history
+            && windows > horizon
+        {
+            doubts.push(
+                "history.half_life is longer than history.horizon: usage is forgotten before it weighs half"
+                    .to_owned(),
+            );
+        }
+        doubts
+    }
+
+    fn hidden_rules(&self) -> Vec<String> {
+        let map = self.to_site_config().identity;
+        let rules = map.rules();
+        let hidden = rules.iter().enumerate().filter_map(|(at, rule)| {
+            let before = rules[..at].iter().position(|before| before.hides(rule))?;
+            let [conditions, others] = [at, before].map(|at| conditions(&self.identity[at]));
+            let [number, before] = [at, before].map(|at| at + 1);
+            Some(format!(
+                "identity: rule {number} ({conditions}) is never reached: rule {before} ({others}) stands before \
+                 it and takes all its jobs"
+            ))
+        });
+        hidden.collect()
+    }
+}
+
+fn conditions(rule: &IdentityRule) -> String {
+    let words = [
+        ("user", &rule.user),
+        ("account", &rule.account),
+        ("group", &rule.group),
+        ("subject", &rule.subject),
+    ];
+    let given = words
+        .into_iter()
+        .filter_map(|(name, word)| Some(format!("{name} = \"{}\"", word.as_ref()?)));
+    let given: Vec<String> = given.collect();
+    match given.is_empty() {
+        true => "without a condition".to_owned(),
+        false => given.join(", "),
+    }
+}
