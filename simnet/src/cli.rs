@@ -30,6 +30,7 @@ pub mod merge;
 pub mod mutants;
 mod output;
 pub mod paper;
+pub mod placement;
 pub mod replay;
 pub mod run;
 pub mod scale;
@@ -61,6 +62,8 @@ enum Command {
     Whatif(whatif::Args),
     /// Charges recorded jobs by CPU time and by MetaCentrum's penalty: who pays more, and for what.
     Charging(charging::Args),
+    /// Runs the experiments on where jobs should run: selectors, old views, sites that lie.
+    Placement(placement::Args),
     /// Measures how far and how fast a change travels among 100, 300 and 1,000 sites.
     Scale(scale::Args),
 }
@@ -77,6 +80,7 @@ impl Cli {
             Command::Paper(args) => paper::run(args),
             Command::Whatif(args) => whatif::run(args),
             Command::Charging(args) => charging::run(args),
+            Command::Placement(args) => placement::run(args),
             Command::Scale(args) => scale::run(args),
         }
     }

@@ -27,6 +27,7 @@
 //! | [`paper`] | the FSGrid paper's evaluation: runs, measures, checks, figures |
 //! | [`whatif`] | recorded load under an old and a new policy |
 //! | [`charging`] | recorded jobs under two rules of charging |
+//! | [`placement`] | where jobs should run: the experiments of two papers |
 //! | [`scale`] | how far and how fast a change travels among a thousand sites |
 //! | [`figures`] | one figure as a table and as a picture |
 //! | [`cli`] | the commands |
@@ -62,6 +63,7 @@ pub mod charging;
 pub mod figures;
 pub mod grid;
 pub mod paper;
+pub mod placement;
 pub mod scale;
 pub mod whatif;
 

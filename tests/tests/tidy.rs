@@ -68,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "round",
             "site",
+            "broker",
             "cluster",
             "gossip",
             "usage",

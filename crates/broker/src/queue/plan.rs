@@ -34,8 +34,9 @@ struct Round {
     held: Held,
     /// Keys that wait, by account, the first of them last.
     queues: BTreeMap<AccountPath, Vec<String>>,
-    /// Kinds of jobs that no site can have now: others like them need not be tried.
-    nowhere: BTreeSet<(u64, Millis)>,
+    /// Kinds of jobs that no site can have now: others like them, which may not go to the same sites, need not be
+    /// tried.
+    nowhere: BTreeSet<(u64, Millis, Vec<String>)>,
 }
 
 impl Manager {
@@ -103,17 +104,15 @@ impl Manager {
                     queue.clear();
                     break;
                 }
-                let kind = (entry.job.cpus, entry.job.wall);
-                let is_fresh = entry.failed.is_empty();
-                if is_fresh && round.nowhere.contains(&kind) {
+                let shunned = shunned(entry, planning.now);
+                let kind = (entry.job.cpus, entry.job.wall, shunned);
+                if round.nowhere.contains(&kind) {
                     continue;
                 }
-                if let Some(site) = self.choose(planning, entry, draw) {
+                if let Some(site) = self.choose(planning, entry, &kind.2, draw) {
                     return Some((key, site));
                 }
-                if is_fresh {
-                    round.nowhere.insert(kind);
-                }
+                round.nowhere.insert(kind);
             }
         }
         None
@@ -121,19 +120,21 @@ impl Manager {
 
     /// The site that an attempt of a job goes to, if one can start it now. Sites where it would wait have no free
     /// room, and are not flooded.
-    fn choose(&self, planning: &Planning<'_>, entry: &Entry, draw: Draw<'_>) -> Option<String> {
+    fn choose(
+        &self,
+        planning: &Planning<'_>,
+        entry: &Entry,
+        shunned: &[String],
+        draw: Draw<'_>,
+    ) -> Option<String> {
         let mut request = Request::of_cpus(planning.vo, entry.job.cpus);
         request.wall = entry.job.wall;
         let naive = self.chooser.selector == Selector::Naive;
-        let shunned = |site: &str| {
-            let failed = entry.failed.get(site);
-            failed.is_some_and(|at| planning.now.since(*at) < SHUNNED) && !mutated!(FailedSiteAgain)
-        };
         let mut candidates = Vec::new();
         for site in planning
             .sites
             .iter()
-            .filter(|site| naive || !shunned(&site.name))
+            .filter(|site| naive || !shunned.contains(&site.name))
         {
             // Of a view whose age nobody knows all that was sent may be missing.
             let known_at = site.age.map_or(WallTime(0), |age| planning.now.before(age));
@@ -157,4 +158,14 @@ impl Manager {
         let order = self.chooser.rank(&candidates, entry.job.wall, draw);
         Some(candidates[*order.first()?].site.to_owned())
     }
+}
+
+/// Sites that have failed a job too short a time ago to be tried again for it.
+fn shunned(entry: &Entry, now: WallTime) -> Vec<String> {
+    let recent = entry
+        .failed
+        .iter()
+        .filter(|(_, at)| now.since(**at) < SHUNNED);
+    let sites = recent.map(|(site, _)| site.clone());
+    sites.filter(|_| !mutated!(FailedSiteAgain)).collect()
 }

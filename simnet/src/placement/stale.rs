@@ -1,0 +1,177 @@
+//! Views of different ages: what old knowledge costs, and whether it makes a herd.
+//!
+//! Here sites do not keep the VO's burst limit themselves, so that every start beyond it is one that the broker let
+//! happen.
+//!
+//! Invariant: a row differs from the next in the views' age alone.
+
+use fairmesh_broker::Selector;
+use fairmesh_model::Millis;
+
+use super::gruber::{run_all, short};
+use super::hosts::{HOSTS_MAX, Setup};
+use super::measure::{Measure, RunMeasures, half_width, mean};
+use super::report::{Claim, Table};
+use super::site::Faults;
+use crate::figures::{Figure, Series};
+
+/// Seconds between two views of a site.
+pub const AGES_S: [u64; 5] = [1, 10, 60, 300, 900];
+
+/// At which age least-used must not make a herd.
+const HERD_AGE_S: u64 = 300;
+
+const SELECTORS: [Selector; 2] = [Selector::LeastUsed, Selector::Random];
+const HOSTS: [usize; 2] = [1, HOSTS_MAX];
+
+/// Runs of one selector, number of hosts and age.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    hosts: usize,
+    selector: Selector,
+    age_s: u64,
+    runs: Vec<RunMeasures>,
+}
+
+/// What is shown of a row.
+type Value = fn(&RunMeasures) -> f64;
+
+const VALUES: [(&str, &str, Value); 4] = [
+    ("staleness-delay", "mean seconds in a site's queue", |run| {
+        Measure::Delay.of(run)
+    }),
+    ("staleness-util", "Util %", |run| Measure::Util.of(run)),
+    ("staleness-beyond", "starts beyond a burst limit", |run| {
+        run.beyond as f64
+    }),
+    (
+        "staleness-variance",
+        "variance of load between sites",
+        RunMeasures::load_variance,
+    ),
+];
+
+/// Runs all of it.
+pub fn rows(seeds: u64, jobs: usize) -> Vec<Row> {
+    let mut keys = Vec::new();
+    for hosts in HOSTS {
+        for selector in SELECTORS {
+            keys.extend(AGES_S.map(|age_s| (hosts, selector, age_s)));
+        }
+    }
+    let setup = |(hosts, selector, age_s): (usize, Selector, u64), seed| Setup {
+        view: Millis::from_secs(age_s),
+        sites_enforce: false,
+        jobs,
+        ..Setup::new(seed, Faults::Benign, selector, hosts)
+    };
+    let setups: Vec<Setup> = keys
+        .iter()
+        .flat_map(|key| (1..=seeds).map(move |seed| setup(*key, seed)))
+        .collect();
+    let mut measured = run_all(&setups).into_iter();
+    let row = |(hosts, selector, age_s)| Row {
+        hosts,
+        selector,
+        age_s,
+        runs: (1..=seeds).filter_map(|_| measured.next()).collect(),
+    };
+    keys.into_iter().map(row).collect()
+}
+
+impl Row {
+    /// Its runs.
+    pub fn runs(&self) -> &[RunMeasures] {
+        &self.runs
+    }
+
+    fn values(&self, of: Value) -> Vec<f64> {
+        self.runs.iter().map(of).collect()
+    }
+}
+
+/// All rows, with 90 % intervals.
+pub fn table(rows: &[Row]) -> Table {
+    let head = [
+        "hosts",
+        "selector",
+        "views, s",
+        "Delay s",
+        "Util %",
+        "starts beyond",
+        "late",
+        "variance of load",
+    ];
+    let mut table = Table::new(head);
+    for row in rows {
+        let cell = |of: Value, decimals: usize| {
+            let values = row.values(of);
+            format!(
+                "{:.decimals$} ± {:.decimals$}",
+                mean(&values),
+                half_width(&values)
+            )
+        };
+        table.row([
+            row.hosts.to_string(),
+            row.selector.to_string().to_uppercase(),
+            row.age_s.to_string(),
+            cell(VALUES[0].2, 1),
+            cell(VALUES[1].2, 2),
+            cell(VALUES[2].2, 1),
+            cell(|run| run.late() as f64, 1),
+            cell(VALUES[3].2, 4),
+        ]);
+    }
+    table
+}
+
+/// Delay, utilisation, starts beyond limits and unevenness against the views' age.
+pub fn figures(rows: &[Row]) -> Vec<Figure> {
+    let series = |hosts: usize, selector: Selector, of: Value| Series {
+        name: format!("{} {hosts}x1K", selector.to_string().to_uppercase()),
+        points: rows
+            .iter()
+            .filter(|row| row.hosts == hosts && row.selector == selector)
+            .map(|row| (row.age_s as f64, mean(&row.values(of))))
+            .collect(),
+        target: None,
+        colour_group: usize::from(selector == Selector::Random),
+    };
+    VALUES.into_iter().map(|(name, y_label, of)| Figure {
+        name: name.to_owned(),
+        title: format!("Old views: {y_label}"),
+        caption: "A thousand jobs at once from one host and from each of four, benign Grid, sites that do not keep the VO's limits themselves; the mean of all seeds.".to_owned(),
+        x_label: "seconds between two views of a site".to_owned(),
+        y_label: y_label.to_owned(),
+        y_range: None,
+        series: HOSTS.into_iter().flat_map(|hosts| SELECTORS.map(|selector| series(hosts, selector, of))).collect(),
+    }).collect()
+}
+
+/// That least-used makes no herd.
+pub fn claims(rows: &[Row]) -> Vec<Claim> {
+    HOSTS
+        .into_iter()
+        .map(|hosts| {
+            let of = |selector: Selector| {
+                let row = rows.iter().find(|row| {
+                    (row.hosts, row.selector, row.age_s) == (hosts, selector, HERD_AGE_S)
+                });
+                mean(&row.expect("it was run").values(RunMeasures::load_variance))
+            };
+            let (lu, ra) = (of(Selector::LeastUsed), of(Selector::Random));
+            let what = format!(
+                "LU loads sites no less evenly than RA, views of {HERD_AGE_S} s, {hosts}x1K"
+            );
+            let numbers = format!(
+                "variance {lu:.4} against {ra:.4} ({} %)",
+                short(100.0 * lu / ra.max(f64::MIN_POSITIVE))
+            );
+            match hosts {
+                1 => Claim::required(what, lu <= ra, numbers),
+                _ => Claim::watched(what, lu <= ra, numbers),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,99 @@
+//! The experiments end to end, on few jobs; and that a broker that breaks limits is seen.
+
+use fairmesh_broker::Selector;
+
+use super::hosts::{GROUP_CAP, Setup, run};
+use super::measure::{Measure, RunMeasures};
+use super::site::{Faults, SITES, draw};
+use super::{gruber, liars, stale};
+
+/// More jobs than a group may have at sites.
+fn small(selector: Selector, hosts: usize) -> Setup {
+    Setup {
+        jobs: 200,
+        ..Setup::new(1, Faults::Benign, selector, hosts)
+    }
+}
+
+#[test]
+fn every_selector_ends_all_jobs_within_the_limits() {
+    for (name, selector) in Selector::all() {
+        let measures = run(small(selector, 2));
+        assert_eq!(measures.broken, None, "{name}");
+        assert!(measures.group_max <= GROUP_CAP, "{name}");
+        for host in &measures.hosts {
+            assert_eq!(host.well.len() + host.given_up, host.jobs, "{name}");
+        }
+        let reached = selector == Selector::Observant || measures.group_max == GROUP_CAP;
+        assert!(
+            reached,
+            "{name}: the limit was never reached, so nothing was tested"
+        );
+    }
+}
+
+#[test]
+fn a_run_is_a_function_of_its_setup() {
+    let setup = small(Selector::Random, 2);
+    assert_eq!(run(setup), run(setup));
+    assert_ne!(run(setup), run(Setup { seed: 2, ..setup }));
+}
+
+#[test]
+fn grids_are_as_large_as_they_should_be() {
+    for seed in 0..20 {
+        let sites = draw(fairmesh_cluster::Seed(seed), Faults::BlackHoles, 3);
+        assert_eq!(sites.len(), SITES);
+        assert!((800..=1_000).contains(&sites.iter().map(|of| of.cpus).sum::<u64>()));
+        assert!(sites.iter().all(|of| (1..=of.cpus).contains(&of.limit)));
+        assert_eq!(sites.iter().filter(|of| of.is_black_hole).count(), 2);
+        assert_eq!(sites.iter().filter(|of| of.lies).count(), 3);
+    }
+}
+
+#[test]
+fn sites_that_lie_are_contradicted_and_honest_ones_are_not() {
+    let honest = run(small(Selector::LeastUsed, 1));
+    let lied_to = run(Setup {
+        liars: 5,
+        ..small(Selector::LeastUsed, 1)
+    });
+    assert_eq!((honest.doubts.wronged(), lied_to.doubts.wronged()), (0, 0));
+    assert!(lied_to.doubts.found().iter().any(Option::is_some));
+    let delay = |run: &RunMeasures| Measure::Delay.of(run);
+    assert!(delay(&lied_to) > delay(&honest));
+}
+
+#[test]
+fn tables_and_claims_are_of_what_was_run() {
+    let outcome = gruber::Outcome::of(1, 3);
+    // Two numbers of hosts, three kinds of Grid, six selectors, five measures.
+    assert_eq!(outcome.table().rows.len(), 2 * 3 * 6 * 5);
+    assert_eq!(outcome.compared(1).rows.len(), 5 * 4);
+    assert_eq!(outcome.figures().len(), 3);
+    let claims = outcome.claims();
+    assert!(
+        claims[0].holds && claims[0].what.contains("150"),
+        "{claims:?}"
+    );
+    assert!(
+        !claims.iter().all(|claim| claim.holds),
+        "three jobs are not enough for all of it, or nothing is compared"
+    );
+    let rows = stale::rows(1, 3);
+    assert_eq!(stale::table(&rows).rows.len(), 2 * 2 * stale::AGES_S.len());
+    assert_eq!(stale::claims(&rows).len(), 2);
+    let rows = liars::rows(1, 3);
+    assert_eq!(liars::table(&rows).rows.len(), 2 * 3 * liars::LIARS.len());
+}
+
+/// What a broker that does not keep limits would do is told, by what sites were given.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_broker_that_breaks_a_limit_is_seen() {
+    let planted = fairmesh_model::mutant::plant("GroupLimitUnchecked");
+    let broken = run(small(Selector::LeastUsed, 1)).broken;
+    drop(planted);
+    let broken = broken.expect("it is seen");
+    assert_eq!(broken, "group 0 has 151 CPUs at sites");
+}
