@@ -1,6 +1,7 @@
 //! Identities: sites and their incarnations, virtual organisations, keys and content hashes.
 //!
-//! Invariant: an id is its 32 bytes; text forms are for people and round-trip exactly.
+//! Invariant: an id is its 32 bytes; text forms are for people and round-trip exactly. A text may end with `-` and
+//! four check digits, by which a slip of a person who copies it is found; programs leave them out.
 //! Deliberately not here: the mapping from local users to account paths (the node's configuration).
 
 use std::cmp::Ordering;
@@ -12,10 +13,31 @@ use sha2::{Digest, Sha256};
 
 /// Why a textual id was refused. State is unchanged; the text is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a {kind}: expected 64 hexadecimal digits")]
-pub struct IdError {
-    kind: &'static str,
-    text: String,
+pub enum IdError {
+    /// Its form.
+    #[error(
+        "`{text}` is not a {kind}: expected 64 hexadecimal digits, perhaps with `-` and four check digits"
+    )]
+    Form {
+        /// What was expected.
+        kind: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// Its check digits are of another id.
+    #[error("`{text}` is not a {kind}: its check digits do not fit, so one of its digits is wrong")]
+    Check {
+        /// What was expected.
+        kind: &'static str,
+        /// The text.
+        text: String,
+    },
+}
+
+/// What a text adds to an id so that wrong digits are found: 65,535 of 65,536 slips.
+fn check_digits(bytes: &[u8; 32]) -> String {
+    let hash = Sha256::digest(bytes);
+    format!("{:02x}{:02x}", hash[0], hash[1])
 }
 
 /// An id as numbers that are ordered as its bytes are: most look-ups compare ids, and the first of four
@@ -55,6 +77,11 @@ macro_rules! id32 {
                 &self.0
             }
 
+            /// The id for people to copy, with check digits.
+            pub fn checked(&self) -> String {
+                format!("{self}-{}", check_digits(&self.0))
+            }
+
             /// The first eight hexadecimal digits: enough for a table, never for a decision.
             pub fn short(&self) -> String {
                 self.to_string()[..8].to_owned()
@@ -77,7 +104,17 @@ macro_rules! id32 {
             type Err = IdError;
 
             fn from_str(text: &str) -> Result<Self, IdError> {
-                parse_hex32(text).map(Self).ok_or_else(|| IdError { kind: $kind, text: text.to_owned() })
+                let (digits, check) = match text.split_once('-') {
+                    Some((digits, check)) => (digits, Some(check)),
+                    None => (text, None),
+                };
+                let (kind, wrong) = ($kind, text);
+                let bytes = parse_hex32(digits)
+                    .ok_or_else(|| IdError::Form { kind, text: wrong.to_owned() })?;
+                match check.is_none_or(|check| check == check_digits(&bytes)) {
+                    true => Ok(Self(bytes)),
+                    false => Err(IdError::Check { kind, text: wrong.to_owned() }),
+                }
             }
         }
     };
@@ -193,6 +230,17 @@ mod tests {
         let id = SiteId::from_bytes([0xa7; 32]);
         assert_eq!(id.to_string().parse::<SiteId>(), Ok(id));
         assert!("a7".parse::<SiteId>().is_err());
+        assert_eq!(id.checked().parse::<SiteId>(), Ok(id));
+        assert_eq!(id.checked().len(), 69);
+        let slip = id.checked().replacen("a7", "a1", 1);
+        let told = slip
+            .parse::<SiteId>()
+            .expect_err("a wrong digit")
+            .to_string();
+        assert!(
+            told.ends_with("its check digits do not fit, so one of its digits is wrong"),
+            "{told}"
+        );
         assert!(format!("+{}", "a".repeat(63)).parse::<SiteId>().is_err());
     }
 }

@@ -39,7 +39,7 @@ pub use client::{AskError, Control};
 pub(crate) use number::core_hours;
 
 use crate::control::answer::{Answer, RestsOn};
-use crate::output::{AsOf, OutputArgs};
+use crate::output::{AsOf, OutputArgs, until};
 
 /// Where a packaged node has its socket.
 const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
@@ -108,8 +108,24 @@ pub fn unless_refused<T>(asked: anyhow::Result<T>) -> anyhow::Result<Option<T>> 
     }
 }
 
-/// The line above a table.
-pub(crate) fn heading(rests_on: &RestsOn) -> AsOf {
+/// The line above a table, and one for each VO whose documents have expired.
+pub(crate) fn heading(rests_on: &RestsOn) -> String {
+    let now = WallTime(rests_on.as_of_ms);
+    let expired = rests_on.views.iter().filter_map(|view| {
+        let at = WallTime(view.expires_ms?);
+        let name = name_or_id(view.name.as_deref(), &view.vo);
+        let told = format!(
+            "\nVO {name}: what is in force expired {}: see `fairmesh status`",
+            until(at, now)
+        );
+        (at <= now).then_some(told)
+    });
+    std::iter::once(as_of(rests_on).to_string())
+        .chain(expired)
+        .collect()
+}
+
+fn as_of(rests_on: &RestsOn) -> AsOf {
     let count = |sites: u32| usize::try_from(sites).unwrap_or(usize::MAX);
     AsOf {
         at: WallTime(rests_on.as_of_ms),
@@ -130,4 +146,34 @@ fn count(number: u64, thing: &str) -> String {
 /// A name, or else the beginning of an id.
 pub(crate) fn name_or_id(name: Option<&str>, id: &str) -> String {
     name.map_or_else(|| id.chars().take(8).collect(), crate::control::clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::answer::ViewBody;
+
+    #[test]
+    fn a_table_says_that_it_goes_by_expired_documents() {
+        let day = |days: u64| days * 86_400_000;
+        let view = |name: &str, expires_ms| ViewBody {
+            vo: "ab".repeat(32),
+            name: Some(name.to_owned()),
+            charter_version: 1,
+            documents: None,
+            counters: None,
+            expires_ms,
+        };
+        let rests_on = RestsOn {
+            as_of_ms: day(10),
+            views: vec![view("physics", Some(day(7))), view("bio", Some(day(11)))],
+            ..RestsOn::default()
+        };
+        let heading = heading(&rests_on);
+        let expired = "\nVO physics: what is in force expired 3d ago: see `fairmesh status`";
+        assert!(
+            heading.ends_with(expired) && heading.lines().count() == 2,
+            "{heading}"
+        );
+    }
 }

@@ -12,6 +12,8 @@ mod mesh;
 mod place;
 mod prices;
 mod quota;
+#[cfg(test)]
+mod schemas;
 mod slurm;
 mod tree;
 
@@ -39,6 +41,7 @@ pub use tree::{
 
 /// What every answer is wrapped in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Answer<T> {
     /// `fairmesh.<what>/1`.
     pub schema: String,
@@ -52,6 +55,7 @@ pub struct Answer<T> {
 
 /// What an answer rests on.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RestsOn {
     /// When it was made, by the node's clock, for people.
     pub as_of: String,
@@ -65,6 +69,7 @@ pub struct RestsOn {
 
 /// Who contributed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CoverageBody {
     /// Member sites of which anything is held.
     pub sites_known: u32,
@@ -82,6 +87,7 @@ pub struct CoverageBody {
 
 /// A site, and an age.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OldestBody {
     /// Its id.
     pub site: String,
@@ -93,6 +99,7 @@ pub struct OldestBody {
 
 /// What is held of a VO: two nodes with equal views compute equal numbers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ViewBody {
     /// The VO.
     pub vo: String,
@@ -104,10 +111,14 @@ pub struct ViewBody {
     pub documents: Option<String>,
     /// Digest of the counters.
     pub counters: Option<String>,
+    /// When the first of those documents expires; it stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
 }
 
 /// A failure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ErrorBody {
     /// What is wrong.
     pub error: String,

@@ -3,7 +3,7 @@
 //! Invariant: a notice that follows from another one is left out: without any connection, no peer is
 //! called unreachable one by one; an unreachable peer is not called stale as well.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_site::{Severity, Site, Timing};
@@ -22,15 +22,34 @@ const EXPIRY_WARNED: Millis = Millis::from_secs(7 * 86_400);
 const POLICY_WARNING: &str = "policy-warning";
 
 /// What the site itself has to say: its own notices, and what could not be placed in its tree.
-pub(super) fn of_site(site: &Site) -> Vec<NoticeBody> {
+pub(super) fn of_site(site: &Site, names: &BTreeMap<String, String>) -> Vec<NoticeBody> {
     // What a policy lacks is asked of the VO: a notice tells what it lacked once.
     let own = site
         .notices()
         .filter(|told| told.code() != POLICY_WARNING)
         .map(|told| notice(told.code(), told.severity(), &told.to_string()));
     let tree = site.compiled().warnings.iter();
-    own.chain(tree.map(|told| notice("tree-warning", Severity::Warning, &told.to_string())))
-        .collect()
+    let mut notices: Vec<NoticeBody> = own
+        .chain(tree.map(|told| notice("tree-warning", Severity::Warning, &told.to_string())))
+        .collect();
+    for told in &mut notices {
+        told.text = named(&told.text, names);
+    }
+    notices
+}
+
+/// A text with the names of sites and VOs before the beginnings of their ids, by which notices call them: `names`
+/// by those.
+fn named(text: &str, names: &BTreeMap<String, String>) -> String {
+    let word = |word: &str| {
+        let short = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let name = names.get(short).filter(|_| !word.starts_with('('));
+        name.map_or_else(
+            || word.to_owned(),
+            |name| word.replace(short, &format!("{name} ({short})")),
+        )
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// What follows from the state of VOs and peers.
@@ -144,6 +163,19 @@ fn notice(code: &str, severity: Severity, text: &str) -> NoticeBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn notices_call_sites_and_vos_by_name() {
+        let names = [("0123abcd", "hpc2"), ("89abcdef", "physics")];
+        let names = names
+            .map(|(id, name)| (id.to_owned(), name.to_owned()))
+            .into();
+        let text = "VO 89abcdef: refused from 0123abcd: it is 0123abcde";
+        let told = "VO physics (89abcdef): refused from hpc2 (0123abcd): it is 0123abcde";
+        assert_eq!(named(text, &names), told);
+        let founded = "takes part in VO physics (89abcdef)";
+        assert_eq!(named(founded, &names), founded, "it has its name already");
+    }
 
     #[test]
     fn a_document_that_will_expire_is_told_in_days_and_warned_of_in_the_last_week() {

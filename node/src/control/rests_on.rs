@@ -27,6 +27,7 @@ pub(super) fn rests_on(site: &Site, now: Now) -> RestsOn {
         charter_version: status.held.charter_version,
         documents: status.held.documents.map(|hash| hash.to_string()),
         counters: status.held.counters.map(|hash| hash.to_string()),
+        expires_ms: status.expires.map(|(at, _)| at.0),
     });
     RestsOn {
         as_of: timestamp(now.wall),

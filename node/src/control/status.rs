@@ -1,5 +1,7 @@
 //! `GET /v1/status[?digests=true]`: the node, its VOs, its peers, and what is wrong.
 
+use std::collections::BTreeMap;
+
 use axum::response::IntoResponse;
 use fairmesh_model::{Now, WallTime};
 use fairmesh_site::{Site, VoStatus};
@@ -56,6 +58,13 @@ pub(super) async fn get(
 
 fn ask(site: &Site, now: Now, digests: bool) -> Asked {
     let vos = site.vo_status(now);
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    let sites = site.peers().into_iter();
+    names.extend(sites.filter_map(|peer| Some((peer.site.short(), peer.name?))));
+    names.extend(
+        vos.iter()
+            .filter_map(|vo| Some((vo.vo.short(), vo.name.clone()?))),
+    );
     Asked {
         rests_on: rests_on(site, now),
         vos: vos
@@ -63,7 +72,7 @@ fn ask(site: &Site, now: Now, digests: bool) -> Asked {
             .map(|vo| vo_body(site, vo, digests))
             .collect(),
         found: Found::ask(site, now),
-        notices: health::of_site(site),
+        notices: health::of_site(site, &names),
         records_counted: site.stats().records_counted,
         unmapped: u64::try_from(site.unmapped().count()).unwrap_or(u64::MAX),
     }

@@ -90,7 +90,7 @@ fn unmapped(site: &Site) -> Vec<(u64, UnmappedOrigin)> {
 /// The VOs that `wanted` names.
 pub(super) fn find_vos(site: &Site, now: Now, wanted: &str) -> Result<Vec<VoId>, ApiError> {
     let matches = |id: &VoId, name: Option<&str>| {
-        let by_id = wanted.len() >= ID_DIGITS_MIN && id.to_string().starts_with(wanted);
+        let by_id = wanted.len() >= ID_DIGITS_MIN && id.checked().starts_with(wanted);
         by_id || name == Some(wanted)
     };
     let known = site.vo_status(now);

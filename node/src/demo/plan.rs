@@ -221,3 +221,24 @@ fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
         Box::new(reader)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_log_has_that_is_no_load_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("log.swf");
+        let job = |number: u32, run: i32| {
+            format!("{number} 0 1 {run} 2 -1 -1 2 -1 -1 1 1 1 -1 1 -1 -1 -1\n")
+        };
+        std::fs::write(&file, job(1, 60) + &job(2, -1)).expect("writes");
+        let plan = Plan::trace(&file, 1, false, None).expect("a job ran");
+        assert_eq!(
+            plan.left_out(),
+            BTreeMap::from([("no run time".to_owned(), 1)])
+        );
+        assert!(Plan::paper(1).left_out().is_empty());
+    }
+}

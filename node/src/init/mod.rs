@@ -70,7 +70,7 @@ pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let member = member(args, &name, site);
     write_new(member_file, member.as_bytes(), 0o644)?;
     if args.quiet {
-        writeln!(out, "{site}")?;
+        writeln!(out, "{}", site.checked())?;
     } else {
         write_next_steps(out, args, site, &member)?;
     }
@@ -99,6 +99,7 @@ fn member(args: &InitArgs, name: &str, site: SiteId) -> String {
     } else {
         list(&args.address)
     };
+    let site = site.checked();
     format!("[[site]]\nname = {name}\nid = \"{site}\"\n{cores}\naddresses = {addresses}\n")
 }
 
@@ -116,6 +117,7 @@ fn write_next_steps(
     let dir = args.dir.display();
     let config = args.dir.join("fairmesh.toml");
     let config = config.display();
+    let site = site.checked();
     let listen = match args.listen.is_empty() {
         true => LISTEN_DEFAULT.to_owned(),
         false => list(&args.listen),

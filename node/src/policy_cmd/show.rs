@@ -30,14 +30,14 @@ pub struct ShowArgs {
 pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let document = PolicyDocument::read(&args.document)?;
     if args.id {
-        writeln!(out, "{}", document.vo())?;
+        writeln!(out, "{}", document.vo().checked())?;
         return Ok(Exit::Success);
     }
     writeln!(
         out,
         "# {}\n# VO    {}\n# hash  {}",
         document.name(),
-        document.vo(),
+        document.vo().checked(),
         document.hash()
     )?;
     for signer in document.signers() {

@@ -10,6 +10,7 @@ use super::ReportBody;
 
 /// `fairmesh.report/1` for job records: what became of them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AccountingBody {
     /// As for usage records. With `dry_run` it says what would have become of them.
     #[serde(flatten)]
@@ -27,6 +28,7 @@ pub struct AccountingBody {
 
 /// What would be charged to an account.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AccountCharge {
     /// The VO, by the owner's alias or else by its id; `None` for the site's own accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,6 +45,7 @@ pub struct AccountCharge {
 
 /// `fairmesh.accounting/1`: sums of the record log.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SummaryBody {
     /// What the groups are of.
     pub by: Vec<String>,
@@ -54,6 +57,7 @@ pub struct SummaryBody {
 
 /// A group.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupBody {
     /// One for each of `by`; empty where it is not known.
     pub names: Vec<String>,
@@ -64,6 +68,7 @@ pub struct GroupBody {
 
 /// Sums over jobs; hours with four decimals, rounded half up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TotalsBody {
     /// Jobs that ran and have ended.
     pub jobs: u64,

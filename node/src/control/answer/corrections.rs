@@ -6,6 +6,7 @@ use super::Refusal;
 
 /// `fairmesh.corrections/1`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CorrectionsBody {
     /// Lines that were not blank.
     pub read: u64,
@@ -21,6 +22,7 @@ pub struct CorrectionsBody {
 
 /// A job that was taken back.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TakenBackBody {
     /// Its cluster.
     pub cluster: String,
@@ -34,6 +36,7 @@ pub struct TakenBackBody {
 
 /// `fairmesh.audit/1`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AuditBody {
     /// What was taken back, the oldest first.
     pub refunds: Vec<RefundBody>,
@@ -43,6 +46,7 @@ pub struct AuditBody {
 
 /// What was taken back at once of an account.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RefundBody {
     /// The site that took it back.
     pub site: String,

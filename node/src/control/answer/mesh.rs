@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `fairmesh.status/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StatusBody {
     /// This node.
     pub node: NodeBody,
@@ -19,6 +20,7 @@ pub struct StatusBody {
 
 /// This node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeBody {
     /// Its site id.
     pub site: String,
@@ -46,6 +48,7 @@ pub struct NodeBody {
 
 /// A VO.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VoBody {
     /// Its id.
     pub vo: String,
@@ -76,6 +79,7 @@ pub struct VoBody {
 
 /// A head that is held.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HeadBody {
     /// Who counts.
     pub site: String,
@@ -87,6 +91,7 @@ pub struct HeadBody {
 
 /// `fairmesh.peers/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeersBody {
     /// Where this node listens.
     pub listening: Vec<String>,
@@ -96,6 +101,7 @@ pub struct PeersBody {
 
 /// Another site: reachable now, how old its data are, in sync.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeerBody {
     /// Its id.
     pub site: String,
@@ -136,6 +142,7 @@ pub struct PeerBody {
 
 /// Something that an operator should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoticeBody {
     /// A stable name.
     pub code: String,
@@ -147,6 +154,7 @@ pub struct NoticeBody {
 
 /// `fairmesh.documents/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DocumentsBody {
     /// The signed documents.
     pub documents: Vec<DocumentBody>,
@@ -154,6 +162,7 @@ pub struct DocumentsBody {
 
 /// A signed document.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DocumentBody {
     /// The VO.
     pub vo: String,
@@ -171,6 +180,7 @@ pub struct DocumentBody {
 
 /// `fairmesh.published/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PublishedBody {
     /// What became of the document.
     pub message: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `fairmesh.prices/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PricesBody {
     /// What each site has told the members of each VO.
     pub sites: Vec<SitePricesBody>,
@@ -11,6 +12,7 @@ pub struct PricesBody {
 
 /// What one site has told the members of one VO.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SitePricesBody {
     /// The VO.
     pub vo: String,
@@ -32,6 +34,7 @@ pub struct SitePricesBody {
 
 /// Machines of one kind.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MachineBody {
     /// The class.
     pub class: String,
@@ -57,6 +60,7 @@ pub struct MachineBody {
 
 /// What a queue costs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QueueBody {
     /// The queue.
     pub queue: String,
@@ -66,6 +70,7 @@ pub struct QueueBody {
 
 /// Machines that are of a class.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostsBody {
     /// A name, or the beginning of names and `*`.
     pub hosts: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The body of `POST /v1/slurm`: either loop, or both. Counters begin with the loop's process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SlurmReport {
     /// Priorities into Slurm.
@@ -16,6 +17,7 @@ pub struct SlurmReport {
 
 /// How the rounds of a loop ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RoundsReport {
     /// Rounds that came to their end.
@@ -28,6 +30,7 @@ pub struct RoundsReport {
 
 /// `fairmesh slurm sync`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SyncReport {
     /// Its rounds.
@@ -50,6 +53,7 @@ pub struct SyncReport {
 
 /// `fairmesh slurm feed`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FeedReport {
     /// Its rounds.
@@ -68,4 +72,5 @@ pub struct FeedReport {
 
 /// `fairmesh.slurm/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SlurmHeard {}

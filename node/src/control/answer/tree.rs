@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `fairmesh.shares/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SharesBody {
     /// In path order, parents before children, without the root.
     pub entries: Vec<ShareBody>,
@@ -11,6 +12,7 @@ pub struct SharesBody {
 
 /// One entry of the share tree in force.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShareBody {
     /// Where it is in the site's tree.
     pub path: String,
@@ -50,6 +52,7 @@ pub struct ShareBody {
 
 /// `fairmesh.priority/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PriorityBody {
     /// The VO that is charged; absent for the site's own accounts.
     pub vo: Option<String>,
@@ -75,6 +78,7 @@ pub struct PriorityBody {
 
 /// One level of an entry.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LevelBody {
     /// The entry at this level.
     pub path: String,
@@ -111,6 +115,7 @@ fn absolute() -> String {
 
 /// `fairmesh.explain/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainBody {
     /// The entry.
     pub path: String,
@@ -133,6 +138,7 @@ pub struct ExplainBody {
 
 /// How an entry compares with another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ComparisonBody {
     /// The other entry.
     pub versus: String,
@@ -154,6 +160,7 @@ pub struct ComparisonBody {
 
 /// Raw usage behind an entry, by site.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CauseBody {
     /// The entry.
     pub path: String,
@@ -163,6 +170,7 @@ pub struct CauseBody {
 
 /// `fairmesh.usage/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageBody {
     /// One for each VO, and one for the site's own accounts.
     pub ledgers: Vec<LedgerBody>,
@@ -170,6 +178,7 @@ pub struct UsageBody {
 
 /// Usage of a VO, or of the site's own accounts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LedgerBody {
     /// The VO; absent for the site's own accounts, which never leave it.
     pub vo: Option<String>,
@@ -185,6 +194,7 @@ pub struct LedgerBody {
 
 /// Counters with a name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NamedCounters {
     /// An account's path or a site's id.
     pub id: String,
@@ -198,6 +208,7 @@ pub struct NamedCounters {
 
 /// Raw counters, exact.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CountersBody {
     /// Normalised usage, without what was taken back.
     pub charge_core_ms: String,
@@ -216,6 +227,7 @@ pub struct CountersBody {
 
 /// `fairmesh.unmapped/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnmappedBody {
     /// Whom no rule maps; the most charged first.
     pub origins: Vec<UnmappedOrigin>,
@@ -223,6 +235,7 @@ pub struct UnmappedBody {
 
 /// The batch system's words for somebody.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OriginBody {
     /// Local user.
     pub user: Option<String>,
@@ -236,6 +249,7 @@ pub struct OriginBody {
 
 /// Somebody whom no rule maps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnmappedOrigin {
     /// Who.
     #[serde(flatten)]
@@ -250,6 +264,7 @@ pub struct UnmappedOrigin {
 
 /// `fairmesh.report/1`: what became of a report. What it says was counted is durable.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReportBody {
     /// Lines that were not blank.
     pub read: u64,
@@ -271,6 +286,7 @@ pub struct ReportBody {
 
 /// A line that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Refusal {
     /// Counted from 1.
     pub line: u64,
