@@ -31,6 +31,7 @@ pub mod mutants;
 mod output;
 pub mod paper;
 pub mod placement;
+pub mod quotas;
 pub mod replay;
 pub mod run;
 pub mod scale;
@@ -58,6 +59,8 @@ enum Command {
     Replay(replay::Args),
     /// Runs the evaluation of the FSGrid paper on gossip, and draws its figures.
     Paper(paper::Args),
+    /// Runs the experiments on quotas: how strict they are, what a cut costs, and fairshare beside them.
+    Quotas(quotas::Args),
     /// Replays recorded load under an old and a new policy: who gains, who loses, when.
     Whatif(whatif::Args),
     /// Charges recorded jobs by CPU time and by MetaCentrum's penalty: who pays more, and for what.
@@ -78,6 +81,7 @@ impl Cli {
             Command::Run(args) => run::run(args),
             Command::Replay(args) => replay::run(args),
             Command::Paper(args) => paper::run(args),
+            Command::Quotas(args) => quotas::run(args),
             Command::Whatif(args) => whatif::run(args),
             Command::Charging(args) => charging::run(args),
             Command::Placement(args) => placement::run(args),

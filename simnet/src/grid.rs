@@ -21,7 +21,7 @@ mod usage_table;
 use std::collections::BTreeMap;
 
 use fairmesh_cluster::{
-    AccountKey, Arrival, Backfill, Cluster, Finished, JobPriority, LeafLoad, Seed, Workload,
+    AccountKey, Arrival, Backfill, Cluster, Finished, Job, JobPriority, LeafLoad, Seed, Workload,
     WorkloadError, WorkloadSpec, paper,
 };
 use fairmesh_model::{HistoryRule, Millis, UsageMode, WallTime, WindowLength};
@@ -114,6 +114,11 @@ pub trait UsageSource {
         used: &UsageTable,
         accounts: &[AccountKey],
     ) -> BTreeMap<AccountKey, u64>;
+
+    /// Whether a job may be queued at all: where there are quotas, a site has the last word.
+    fn admits(&mut self, _site: usize, _now: WallTime, _job: &Job) -> bool {
+        true
+    }
 }
 
 /// What was used by a moment.
@@ -223,6 +228,9 @@ impl Grid<'_> {
         if self.spec.passes_on {
             let waiting = |site: &usize| self.clusters[*site].queued();
             site = (0..self.clusters.len()).min_by_key(waiting).unwrap_or(site);
+        }
+        if !self.source.admits(site, now, &arrival.job) {
+            return;
         }
         self.is_touched[site] = true;
         let submitted = self.clusters[site].submit_at(now, arrival.job);

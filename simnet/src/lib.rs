@@ -25,6 +25,7 @@
 //! | [`grid`] | clusters whose schedulers ask their own site's node who is next |
 //! | [`central`] | the all-knowing scheduler that gossip is measured against |
 //! | [`paper`] | the FSGrid paper's evaluation: runs, measures, checks, figures |
+//! | [`quotas`] | what quotas do in a Grid: experiments |
 //! | [`whatif`] | recorded load under an old and a new policy |
 //! | [`charging`] | recorded jobs under two rules of charging |
 //! | [`placement`] | where jobs should run: the experiments of two papers |
@@ -64,6 +65,7 @@ pub mod figures;
 pub mod grid;
 pub mod paper;
 pub mod placement;
+pub mod quotas;
 pub mod scale;
 pub mod whatif;
 

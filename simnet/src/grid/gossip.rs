@@ -72,6 +72,16 @@ impl Gossip {
         &self.world
     }
 
+    /// The world, to ask its nodes more than usage.
+    pub(crate) fn world_mut(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    /// A job that wants to run at a site from now on, for as long as it asks to.
+    pub(crate) fn asks(site: usize, now: WallTime, job: &Job) -> UsageRecord {
+        record(site, job, (now, now.after(job.requested)), false)
+    }
+
     fn must_count(reported: Option<Reported>) {
         let reported = reported.expect("no node ever stops here");
         assert!(reported.refused.is_empty(), "{:?}", reported.refused);

@@ -5,6 +5,7 @@
 
 mod calm;
 mod disks;
+mod experiments;
 mod life;
 mod members;
 mod networks;

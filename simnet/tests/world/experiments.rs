@@ -1,0 +1,87 @@
+//! The experiments on quotas, end to end, on Grids of a fiftieth and a hundredth of the size.
+//!
+//! Deliberately not here: figures; those are what `simnet quotas` says of larger Grids.
+
+use fairmesh_cluster::Seed;
+use fairmesh_model::{Millis, QuotaMode};
+use simnet::quotas::field::{FieldMeasures, FieldSpec, run};
+use simnet::quotas::load::Load;
+use simnet::quotas::mesh::{Grant, Mesh};
+use simnet::quotas::result::Outcome;
+use simnet::quotas::{Extent, cut, strictness};
+use simnet::vo::{DAY, HOUR};
+
+fn small(divisor: u64) -> Extent {
+    Extent {
+        seeds: vec![7],
+        divisor,
+        // A fault is planted in one thread.
+        threads: 1,
+    }
+}
+
+fn must_hold(outcome: &Outcome, words: &str) {
+    let mut claims = outcome.claims.iter();
+    let claim = claims.find(|claim| claim.what.contains(words));
+    let claim = claim.unwrap_or_else(|| panic!("nothing is said of `{words}`"));
+    assert!(claim.holds, "{}: {}", claim.what, claim.measured);
+}
+
+#[test]
+fn strict_quotas_are_not_passed_and_softer_ones_use_more() {
+    let outcome = strictness::run(&small(50));
+    must_hold(&outcome, "nobody runs beyond his grant");
+    must_hold(&outcome, "strict <= soft");
+    let folder = tempfile::tempdir().expect("a folder");
+    let written = outcome.write("strictness", folder.path());
+    written.expect("it is written");
+    let files = std::fs::read_dir(folder.path())
+        .expect("it is there")
+        .count();
+    assert_eq!(
+        files, 7,
+        "two tables, the claims, two pictures with their numbers"
+    );
+}
+
+#[test]
+fn nothing_is_overspent_in_any_cut() {
+    let outcome = cut::run(&small(100));
+    must_hold(&outcome, "rights at sites: nothing is over-spent");
+    must_hold(&outcome, "bank, refuse: nothing is over-spent");
+}
+
+/// Two sites of four cores, and one project that asks for twice what it was granted.
+fn one_project(seed: u64) -> FieldMeasures {
+    let mut mesh = Mesh::new(
+        &[Grant::whole(150 * HOUR.0, DAY.times(2), QuotaMode::Strict)],
+        &[1, 1],
+    );
+    let spec = FieldSpec {
+        sites: 2,
+        cores: 4,
+        loads: vec![Load::even(300, DAY.times(2))],
+        duration: DAY.times(2),
+        has_bands: false,
+        idle_max: None,
+        cuts: vec![(Millis(HOUR.0), vec![0, 1]), (DAY, vec![0, 0])],
+        watched: None,
+    };
+    run(&spec, Seed(seed), &mut mesh)
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let text = |seed| format!("{:?}", one_project(seed).projects);
+    assert_eq!(text(1), text(1));
+    assert_ne!(text(1), text(2));
+    assert_eq!(one_project(1).over_use(), 0.0);
+}
+
+/// A site that holds more than it has: what the experiment says must show it.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_sum_that_is_passed_is_seen() {
+    let _planted = fairmesh_model::mutant::plant("HeldUnchecked");
+    assert!(one_project(1).over_use() > 0.0);
+}
