@@ -8,7 +8,7 @@ pub mod network;
 pub mod store;
 
 mod manual;
-mod slots;
+pub mod sockets;
 
 pub mod lookup;
 pub mod record_log;

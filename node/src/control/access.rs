@@ -13,9 +13,15 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 
 use super::error::ApiError;
+use super::extract::whole;
 use super::{ControlSettings, Shared};
+use crate::sockets::{Slot, Trusted};
+
+/// Largest body of a question: a job with what it requires, or a quote for one.
+const QUESTION_BYTES_MAX: usize = 1 << 20;
 
 /// The other side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +43,15 @@ pub fn own_uid() -> io::Result<u32> {
 pub(super) fn may_write(peer: Peer, own_uid: u32, settings: &ControlSettings) -> bool {
     peer.uid
         .is_some_and(|uid| uid == 0 || uid == own_uid || settings.writers.contains(&uid))
+}
+
+/// Whom the node's sockets trust: those who may write.
+pub fn trusted(settings: &watch::Receiver<ControlSettings>) -> Trusted {
+    let settings = settings.clone();
+    Trusted::new(move |uid| {
+        let own_uid = own_uid().unwrap_or(0);
+        may_write(Peer { uid: Some(uid) }, own_uid, &settings.borrow())
+    })
 }
 
 /// Lets only writers through.
@@ -68,14 +83,27 @@ pub(super) fn check_writer(shared: &Shared, peer: Peer, path: &str) -> Result<()
     ))
 }
 
-/// Gives up on an answer that takes too long.
-pub(super) async fn answer_in_time(
+/// Waits until it is the client's turn, and gives up on an answer that takes too long. The body is read
+/// before: a client that is slow to send it keeps nobody waiting.
+pub(super) async fn answer_in_turn(
     State(shared): State<Arc<Shared>>,
+    Extension(slot): Extension<Arc<Slot>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let deadline = shared.options.limits.answer_deadline;
-    match tokio::time::timeout(deadline, next.run(request)).await {
+    let limits = &shared.options.limits;
+    let (parts, body) = request.into_parts();
+    let body = match whole(body, QUESTION_BYTES_MAX, limits.body_idle_max).await {
+        Ok(body) => body,
+        Err(error) => return error.into_response(),
+    };
+    let request = Request::from_parts(parts, body.into());
+    let deadline = limits.answer_deadline;
+    let answered = async {
+        let _turn = slot.turn().await;
+        next.run(request).await
+    };
+    match tokio::time::timeout(deadline, answered).await {
         Ok(response) => response,
         Err(_) => ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,

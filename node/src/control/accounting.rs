@@ -7,6 +7,7 @@
 //! everybody who may read.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
@@ -29,6 +30,7 @@ use super::rests_on::{answer, rests_on};
 use super::text::clean;
 use super::{Shared, State, log};
 use crate::record_log::LogError;
+use crate::sockets::Slot;
 
 mod list;
 
@@ -71,6 +73,7 @@ struct Outcome {
 pub(super) async fn post(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    Extension(slot): Extension<Arc<Slot>>,
     Params(query): Params<PostQuery>,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -84,11 +87,13 @@ pub(super) async fn post(
     while let Some(piece) = pieces.next(&feed.report).await? {
         feed.take(&piece);
         while feed.items.len() >= BATCH_RECORDS {
+            let _turn = slot.turn().await;
             hand_over(&shared, purpose, &mut feed, &mut outcome).await?;
         }
     }
     feed.finish();
     while !feed.items.is_empty() {
+        let _turn = slot.turn().await;
         hand_over(&shared, purpose, &mut feed, &mut outcome).await?;
     }
     let rests_on = shared.node().ask(rests_on).await?;

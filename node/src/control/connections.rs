@@ -1,12 +1,11 @@
-//! Accepts connections, within limits, and stops when told to.
+//! Takes connections, and stops when told to.
 //!
-//! Invariant: a connection is counted for its user from before its task starts until that has ended;
+//! Invariant: a connection is counted from before its task starts until that has ended;
 //! it ends by itself, by a deadline, or when the server stops. Refused clients are told why.
 //! Deliberately not here: what is served on them.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
 use hyper::server::conn::http1;
@@ -14,22 +13,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use super::access::Peer;
+use super::access::{Peer, trusted};
 use super::{ControlOptions, Shared, router};
-use crate::lookup::BindError;
-use crate::lookup::socket::Socket;
-use crate::slots::Slots;
+use crate::sockets::{BindError, Slot, Slots, Socket, stopped};
 
 /// Everybody may connect and read: who may write is decided by who one is.
 const SOCKET_MODE: u32 = 0o666;
 
 /// Bytes of a request's head: paths and parameters are below a kilobyte.
 const HEAD_BYTES_MAX: usize = 32 << 10;
-
-/// Pause after `accept` has failed (out of file descriptors, mostly): trying at once would spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a client is told that is one too many.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
@@ -47,71 +40,53 @@ impl ControlServer {
     pub(super) async fn bind(path: &Path, options: ControlOptions) -> Result<Self, BindError> {
         Ok(Self {
             socket: Socket::bind(path, SOCKET_MODE).await?,
+            slots: Slots::new(options.limits.slots, trusted(&options.settings)),
             shared: Arc::new(Shared::new(options)),
-            slots: Arc::default(),
         })
     }
 
     /// Serves until `stop` holds true (or its sender is gone), then lets connections finish the
     /// requests that have arrived, and removes the socket file.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut tasks = JoinSet::new();
-        let connections_stop = stop.clone();
-        loop {
-            tokio::select! {
-                biased;
-                () = stopped(&mut stop) => break,
-                Some(_) = tasks.join_next() => {}
-                accepted = self.socket.listener.accept() => match accepted {
-                    Ok((stream, _)) => self.take(stream, &mut tasks, &connections_stop),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept control connections");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
-        }
-        let grace = self.shared.options.limits.stop_grace;
-        let all_ended = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(grace, all_ended).await.is_err() {
-            tracing::warn!("control connections did not finish in {grace:?} and were cut");
-        }
-    }
-
-    fn take(&self, stream: UnixStream, tasks: &mut JoinSet<()>, stop: &watch::Receiver<bool>) {
-        let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
-        let limits = &self.shared.options.limits;
-        let (max, per_uid_max) = (limits.connections_max, limits.connections_per_uid_max);
-        let Some(slot) = Slots::take(&self.slots, uid, max, per_uid_max) else {
-            tracing::debug!(uid, "too many control connections");
-            if let Err(error) = stream.try_write(BUSY) {
-                tracing::debug!(%error, "a refused client was not told");
-            }
-            return;
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let Self {
+            socket,
+            shared,
+            slots,
+        } = self;
+        let (grace, connections_stop) = (shared.options.limits.stop_grace, stop.clone());
+        let take = |stream: UnixStream| {
+            let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
+            let Some(slot) = Slots::take(&slots, uid) else {
+                tracing::debug!(uid, "too many control connections");
+                if let Err(error) = stream.try_write(BUSY) {
+                    tracing::debug!(%error, "a refused client was not told");
+                }
+                return None;
+            };
+            let (shared, stop) = (Arc::clone(&shared), connections_stop.clone());
+            Some(async move {
+                let age_max = shared.options.limits.connection_age_max;
+                let served = serve(stream, (Peer { uid }, Arc::new(slot)), shared, stop);
+                match tokio::time::timeout(age_max, served).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!(uid, %error, "control connection ended"),
+                    Err(_) => tracing::info!(uid, "a control connection was cut after {age_max:?}"),
+                }
+            })
         };
-        let shared = Arc::clone(&self.shared);
-        let stop = stop.clone();
-        tasks.spawn(async move {
-            let age_max = shared.options.limits.connection_age_max;
-            let served = serve(stream, Peer { uid }, shared, stop);
-            match tokio::time::timeout(age_max, served).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(uid, %error, "control connection ended"),
-                Err(_) => tracing::info!(uid, "a control connection was cut after {age_max:?}"),
-            }
-            drop(slot);
-        });
+        socket.serve("control.sock", grace, stop, take).await;
     }
 }
 
 async fn serve(
     stream: UnixStream,
-    peer: Peer,
+    (peer, slot): (Peer, Arc<Slot>),
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
 ) -> hyper::Result<()> {
     let head_deadline = shared.options.limits.head_deadline;
-    let service = TowerToHyperService::new(router(shared).layer(Extension(peer)));
+    let service =
+        TowerToHyperService::new(router(shared).layer(Extension(peer)).layer(Extension(slot)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_deadline)
@@ -124,13 +99,6 @@ async fn serve(
         () = stopped(&mut stop) => connection.as_mut().graceful_shutdown(),
     }
     connection.await
-}
-
-/// Waits until the server is told to stop, or nobody is left who could tell it.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    if let Err(error) = stop.wait_for(|stop| *stop).await {
-        tracing::debug!(%error, "nobody is left to stop the control server, so it stops");
-    }
 }
 
 #[cfg(test)]

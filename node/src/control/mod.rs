@@ -52,15 +52,16 @@ use fairmesh_records::ChargeRule;
 use fairmesh_site::Timing;
 use tokio::sync::watch;
 
-pub use access::own_uid;
+pub use access::{own_uid, trusted};
 pub use connections::ControlServer;
 pub use text::clean;
 
 use crate::driver::NodeHandle;
 use crate::emulate::ProjectionName;
-use crate::lookup::{BindError, LookupStats};
+use crate::lookup::LookupStats;
 use crate::record_log::RecordLog;
 use crate::serve::Serving;
+use crate::sockets::{BindError, SlotLimits};
 pub(crate) use error::ApiError;
 use slurm::SlurmLoops;
 
@@ -84,10 +85,8 @@ pub struct ControlSettings {
 /// Limits of the server.
 #[derive(Debug, Clone)]
 pub struct ControlLimits {
-    /// Most connections in all: bounds memory, as each may hold a line and a batch of records.
-    pub connections_max: usize,
-    /// Most connections of one user, so that none can take all.
-    pub connections_per_uid_max: usize,
+    /// Most connections: each may hold a line and a batch of records.
+    pub slots: SlotLimits,
     /// How long a request's head may take, and a connection lie idle between two.
     pub head_deadline: Duration,
     /// How long the next piece of a body may take.
@@ -103,8 +102,11 @@ pub struct ControlLimits {
 impl Default for ControlLimits {
     fn default() -> Self {
         Self {
-            connections_max: 128,
-            connections_per_uid_max: 32,
+            slots: SlotLimits {
+                all: 128,
+                reserved: 32,
+                of_one: 32,
+            },
             head_deadline: Duration::from_secs(30),
             body_idle_max: Duration::from_secs(30),
             answer_deadline: Duration::from_secs(60),
@@ -201,7 +203,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/metrics", get(crate::metrics::get))
         .route_layer(axum::middleware::from_fn_with_state(
             Arc::clone(&shared),
-            access::answer_in_time,
+            access::answer_in_turn,
         ));
     // Who may do what there depends on the parameters.
     let both = Router::new().route(

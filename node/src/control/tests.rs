@@ -19,6 +19,7 @@ use crate::driver::{NodeOptions, SystemClock, start};
 use crate::emulate::ProjectionName;
 use crate::network::NetworkConfig;
 use crate::record_log::Keep;
+use crate::sockets::{Slots, Trusted};
 
 type Parameters = &'static [(&'static str, Option<&'static str>)];
 
@@ -93,7 +94,10 @@ impl World {
     async fn as_a_stranger(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let stranger = access::Peer { uid: Some(4_242) };
         let shared = Arc::new(Shared::new(self.options.clone()));
-        let service = TowerToHyperService::new(router(shared).layer(axum::Extension(stranger)));
+        let slots = Slots::new(self.options.limits.slots, Trusted::default());
+        let slot = Arc::new(Slots::take(&slots, stranger.uid).expect("a slot"));
+        let router = router(shared).layer(axum::Extension(stranger));
+        let service = TowerToHyperService::new(router.layer(axum::Extension(slot)));
         let request = axum::http::Request::builder().method(method).uri(path);
         let request = request
             .body(Body::from(body.to_owned()))

@@ -17,7 +17,7 @@ mod start;
 
 pub use clock::{Clock, FastClock, SystemClock};
 pub use handle::{Gone, NodeHandle};
-pub use start::{NodeOptions, Running, start};
+pub use start::{NodeOptions, NodeTask, Running, start};
 
 use std::collections::HashMap;
 use std::sync::Arc;

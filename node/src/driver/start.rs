@@ -36,12 +36,15 @@ pub struct NodeOptions {
     pub random: u64,
 }
 
+/// The node's task.
+pub type NodeTask = JoinHandle<Result<(), StoreError>>;
+
 /// A node that runs.
 pub struct Running {
     /// The way to it.
     pub handle: NodeHandle,
     /// Ends when the node does; an error means that its store failed.
-    pub driver: JoinHandle<Result<(), StoreError>>,
+    pub driver: NodeTask,
     /// Where it can be reached.
     pub listening: Vec<Multiaddr>,
 }

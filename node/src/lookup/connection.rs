@@ -22,8 +22,8 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::server::stopped;
 use super::{End, LookupConfig, LookupSnapshot, LookupSource, LookupStats};
+use crate::sockets::{Slot, stopped};
 
 /// Room for what is read at once at the least.
 const READ_BYTES: usize = 16 << 10;
@@ -37,6 +37,7 @@ const GATHER_BYTES: usize = 64 << 10;
 
 pub(super) struct Connection<S> {
     stream: UnixStream,
+    slot: Slot,
     source: Arc<S>,
     config: Arc<LookupConfig>,
     stats: Arc<LookupStats>,
@@ -51,12 +52,14 @@ pub(super) struct Connection<S> {
 impl<S: LookupSource> Connection<S> {
     pub(super) fn new(
         stream: UnixStream,
+        slot: Slot,
         source: Arc<S>,
         config: Arc<LookupConfig>,
         stats: Arc<LookupStats>,
     ) -> Self {
         Self {
             stream,
+            slot,
             source,
             config,
             stats,
@@ -121,7 +124,11 @@ impl<S: LookupSource> Connection<S> {
                 Ok(Some((body, bytes))) => {
                     let range = used + bytes - body.len()..used + bytes;
                     used += bytes;
-                    if let Err(error) = self.answer(range) {
+                    // Only while the answer is made: a client that does not read it keeps nobody waiting.
+                    let turn = self.slot.turn().await;
+                    let answered = self.answer(range);
+                    drop(turn);
+                    if let Err(error) = answered {
                         return Err(self.send_last(error).await);
                     }
                     true

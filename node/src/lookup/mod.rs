@@ -16,13 +16,12 @@ use std::time::Duration;
 
 use fairmesh_client::protocol::{View, Who};
 
-pub(crate) mod socket;
+use crate::sockets::{SlotLimits, Trusted};
 
-mod connection;
+pub(crate) mod connection;
 mod server;
 
 pub use server::{LookupServer, LookupStats};
-pub use socket::BindError;
 
 /// Where look-ups are answered from.
 pub trait LookupSource: Send + Sync + 'static {
@@ -55,10 +54,10 @@ pub trait LookupSnapshot: Send + Sync + 'static {
 pub struct LookupConfig {
     /// Mode of the socket file: who may ask (connecting takes the right to write).
     pub mode: u32,
-    /// Most connections in all: bounds memory, as each may hold a frame of 4 MiB.
-    pub connections_max: usize,
-    /// Most connections of one user, so that none can take all.
-    pub connections_per_uid_max: usize,
+    /// Most connections: each may hold a frame of 4 MiB.
+    pub slots: SlotLimits,
+    /// Who waits for nobody.
+    pub trusted: Trusted,
     /// How long a frame may take to arrive, and an answer to be taken.
     pub frame_deadline: Duration,
     /// How long a connection may lie idle; it may take twice that until it is closed.
@@ -71,8 +70,12 @@ impl Default for LookupConfig {
     fn default() -> Self {
         Self {
             mode: 0o666,
-            connections_max: 64,
-            connections_per_uid_max: 16,
+            slots: SlotLimits {
+                all: 96,
+                reserved: 32,
+                of_one: 16,
+            },
+            trusted: Trusted::default(),
             frame_deadline: Duration::from_secs(5),
             idle_max: Duration::from_secs(900),
             stop_grace: Duration::from_secs(2),

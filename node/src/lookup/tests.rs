@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::sockets::BindError;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -234,7 +235,12 @@ fn a_full_batch_is_answered() {
 #[test]
 fn one_user_cannot_take_every_connection() {
     let config = LookupConfig {
-        connections_per_uid_max: 2,
+        slots: SlotLimits {
+            all: 9,
+            reserved: 3,
+            of_one: 2,
+        },
+        trusted: Trusted::new(|_| false),
         ..LookupConfig::default()
     };
     let world = World::start(config);

@@ -5,7 +5,8 @@
 //! configuration that is rejected changes nothing. systemd hears when the node is ready, reloads
 //! and stops, and is fed its watchdog for as long as the site answers.
 //!
-//! Invariant: the sockets are made when the site answers, and gone before the store is closed.
+//! Invariant: the sockets are made when the site answers, and gone before the store is closed. A signal is seen
+//! whatever is stuck.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::config::{Config, uids};
 use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
-use crate::driver::{NodeHandle, NodeOptions, Running, SystemClock, start};
+use crate::driver::{NodeHandle, NodeOptions, NodeTask, Running, SystemClock, start};
 use crate::init::load_key;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
@@ -118,6 +119,14 @@ impl Signals {
             hang_up: signal(SignalKind::hangup())?,
         })
     }
+
+    /// Waits until somebody wants the node to end.
+    async fn end(terminate: &mut Signal, interrupt: &mut Signal) {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
 }
 
 /// Runs a node.
@@ -160,19 +169,29 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         sd_notify::NotifyState::Ready,
         sd_notify::NotifyState::Status("running"),
     ]);
-    let served = serve(
+    let Running {
+        handle, mut driver, ..
+    } = running;
+    let ended = serve(
         config,
-        running,
+        (&handle, &mut driver),
         signals,
         &settings_sender,
         records.as_deref(),
     );
-    let served = served.await;
+    let ended = ended.await;
     notify(&[sd_notify::NotifyState::Stopping]);
     slurm.end().await;
     stop_sender.send_replace(true);
     servers.end().await?;
-    served
+    if let Some(ended) = ended {
+        ended?.context("the store failed, and the node with it: start it again")?;
+        return Err(anyhow!("the node ended by itself"));
+    }
+    tracing::info!("stopping: publishing what is pending");
+    handle.stop().await;
+    driver.await??;
+    Ok(Exit::Success)
 }
 
 /// Says what a start that takes long is doing, to whoever watches and to systemd, until it is aborted.
@@ -222,6 +241,7 @@ impl Servers {
         let serving = Serving::start(running.handle.clone(), projection).await?;
         let lookup_config = LookupConfig {
             mode: config.sockets.lookup_mode,
+            trusted: control::trusted(&settings),
             ..LookupConfig::default()
         };
         let lookup =
@@ -250,30 +270,36 @@ impl Servers {
     }
 }
 
-/// Waits for signals; ends with the node.
+/// Waits for signals, until one says that the node is to end; what the node says where it ends by itself.
 async fn serve(
     started: Config,
-    running: Running,
-    mut signals: Signals,
+    (handle, driver): (&NodeHandle, &mut NodeTask),
+    signals: Signals,
     settings: &watch::Sender<ControlSettings>,
     records: Option<&RecordLog>,
-) -> anyhow::Result<Exit> {
-    let Running {
-        handle, mut driver, ..
-    } = running;
-    let mut watchdog = tokio::time::interval(watchdog_interval());
+) -> Option<<NodeTask as Future>::Output> {
+    let Signals {
+        mut terminate,
+        mut interrupt,
+        mut hang_up,
+    } = signals;
     let mut current = started.clone();
+    let watchdog = feed_watchdog(handle);
+    let end = Signals::end(&mut terminate, &mut interrupt);
+    tokio::pin!(watchdog, end);
     loop {
         tokio::select! {
-            ended = &mut driver => {
-                ended?.context("the store failed, and the node with it: start it again")?;
-                return Err(anyhow!("the node ended by itself"));
-            }
-            _ = signals.terminate.recv() => break,
-            _ = signals.interrupt.recv() => break,
-            _ = signals.hang_up.recv() => {
+            ended = &mut *driver => return Some(ended),
+            () = &mut end => return None,
+            () = &mut watchdog => {}
+            _ = hang_up.recv() => {
                 notify(&[sd_notify::NotifyState::Reloading]);
-                match reload(&started, &current, &handle, settings).await {
+                // A node that is stuck takes no configuration, and can be ended all the same.
+                let reloaded = tokio::select! {
+                    reloaded = reload(&started, &current, handle, settings) => reloaded,
+                    () = &mut end => return None,
+                };
+                match reloaded {
                     Ok(reloaded) => {
                         if let (Some(log), Some(keep)) = (records, reloaded.records) {
                             log.keep(keep);
@@ -284,18 +310,21 @@ async fn serve(
                 }
                 notify(&[sd_notify::NotifyState::Ready]);
             }
-            _ = watchdog.tick() => {
-                // Only a site that answers is alive.
-                if handle.ask(|site, _| site.id()).await.is_ok() {
-                    notify(&[sd_notify::NotifyState::Watchdog]);
-                }
-            }
         }
     }
-    tracing::info!("stopping: publishing what is pending");
-    handle.stop().await;
-    driver.await??;
-    Ok(Exit::Success)
+}
+
+/// Feeds systemd's watchdog, for ever: only a site that answers is alive.
+async fn feed_watchdog(handle: &NodeHandle) {
+    let mut watchdog = tokio::time::interval(watchdog_interval());
+    loop {
+        watchdog.tick().await;
+        if handle.ask(|site, _| site.id()).await.is_ok() {
+            notify(&[sd_notify::NotifyState::Watchdog]);
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// Reads the configuration again and applies what can be applied while the node runs. What needs a

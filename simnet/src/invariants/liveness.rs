@@ -13,7 +13,9 @@
 //! compute the same. A clock that was ahead and is set right waits for its window to end, so windows
 //! may differ for that long. What a site does by its clock all do within a tick of each other: they let
 //! go of running jobs whose site has fallen silent, say. So views may differ once more for as long, and
-//! where days are merged until all have heard of it; but only once for each site.
+//! where days are merged until all have heard of it; but only once for each site. Merging a day, or letting
+//! go of what weighs nothing, changes what is held and no number: that a site may do at any time, an hour
+//! after its start with what feeds have told it of days ago.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,8 +63,18 @@ pub struct Slowest {
 pub struct Difference {
     node: usize,
     how: String,
-    /// Whether they hold the same and compute other numbers.
-    holds_same: bool,
+    apart: Apart,
+}
+
+/// In what two nodes differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Apart {
+    /// They hold the same, and compute other numbers.
+    Numbers,
+    /// They hold other counters, and compute the same.
+    Counters,
+    /// In more.
+    All,
 }
 
 /// When the Grid was healed, by when it must have one view, and until when it must keep it.
@@ -134,22 +146,18 @@ impl Liveness {
                 self.one = now;
             }
         }
-        let Some(Difference {
-            node,
-            how,
-            holds_same,
-        }) = difference
-        else {
+        let Some(Difference { node, how, apart }) = difference else {
             return Ok(now >= self.end);
         };
         if now <= self.due {
             return Ok(false);
         }
         self.breaks += usize::from(was_one);
-        let allowed = match (self.merges, holds_same) {
-            (true, _) => self.spread,
-            (false, true) => self.ticks,
-            (false, false) => Millis(0),
+        let allowed = match apart {
+            _ if self.merges => self.spread,
+            Apart::Counters => self.spread,
+            Apart::Numbers => self.ticks,
+            Apart::All => Millis(0),
         };
         let was_ever_one = self.since > self.healed;
         let is_short = now.since(self.since) < allowed;
@@ -200,7 +208,23 @@ impl Liveness {
                         first = Some((node.index, held));
                     }
                     Some((who, before)) if !says_the_same(before, &held) => {
-                        return held_otherwise(node.index, tell(*who, *vo, before, &held));
+                        let other = world.site(*who);
+                        let computes_same = before.documents == held.documents
+                            && other.is_some_and(|other| {
+                                let view = site.view_digest(*vo);
+                                other.reference(*vo) == site.reference(*vo)
+                                    && view.is_some()
+                                    && view == other.view_digest(*vo)
+                            });
+                        return Some(Difference {
+                            node: node.index,
+                            how: tell(*who, *vo, before, &held),
+                            apart: if computes_same {
+                                Apart::Counters
+                            } else {
+                                Apart::All
+                            },
+                        });
                     }
                     Some(_) => {}
                 }
@@ -215,7 +239,7 @@ impl Liveness {
                     return Some(Difference {
                         node: node.index,
                         how: format!("it computes other numbers for {vo} than site {who}{place}"),
-                        holds_same: true,
+                        apart: Apart::Numbers,
                     });
                 }
             }
@@ -228,7 +252,7 @@ fn held_otherwise(node: usize, how: String) -> Option<Difference> {
     Some(Difference {
         node,
         how,
-        holds_same: false,
+        apart: Apart::All,
     })
 }
 
@@ -304,4 +328,43 @@ fn tell(who: usize, vo: VoId, a: &Holding, b: &Holding) -> String {
         "other counters".to_owned()
     };
     format!("it holds {what} of VO {} than site {who}", vo.short())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of views that were one when they had to be, and of which one differs again for a minute.
+    fn differs_for_a_minute(apart: Apart) -> Result<bool, Violation> {
+        let slowest = Slowest {
+            sync: Millis::from_secs(35),
+            timeout: Millis::from_secs(15),
+            publish: Millis::from_secs(88),
+            heartbeat: Millis::from_secs(528),
+            tick: Millis::from_secs(2),
+        };
+        let mut liveness = Liveness::new(MonoTime(0), slowest, 2, false, true);
+        let after = |time: MonoTime, secs| time.after(Millis::from_secs(secs));
+        assert!(!liveness.look(after(liveness.due, 1), None)?);
+        let difference = Difference {
+            node: 1,
+            how: "it differs".to_owned(),
+            apart,
+        };
+        for secs in [10, 40, 70] {
+            assert!(!liveness.look(after(liveness.due, secs), Some(difference.clone()))?);
+        }
+        liveness.look(liveness.end, None)
+    }
+
+    /// Seed 3000730: a site heard of jobs that had ended days before, was started again, and merged their days
+    /// an hour later, when all views had long been one.
+    #[test]
+    fn a_merged_day_takes_its_time_and_other_numbers_have_none() {
+        assert_eq!(differs_for_a_minute(Apart::Counters).ok(), Some(true));
+        for apart in [Apart::Numbers, Apart::All] {
+            let broken = differs_for_a_minute(apart).expect_err("for too long");
+            assert!(broken.message.contains("it differs"), "{}", broken.message);
+        }
+    }
 }

@@ -21,6 +21,8 @@ pub enum Need {
     Slurm,
     /// What the plug-in is compiled with: Slurm's headers and source.
     Plugin,
+    /// Root, to play other users.
+    Root,
 }
 
 /// Names, separated by commas, of what a test may not do without.
@@ -35,7 +37,13 @@ const OF_XTASK: [&str; 1] = ["deny"];
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Traces, Self::Vectors, Self::Slurm, Self::Plugin];
+    pub const ALL: [Self; 5] = [
+        Self::Traces,
+        Self::Vectors,
+        Self::Slurm,
+        Self::Plugin,
+        Self::Root,
+    ];
 
     /// Its name in `FAIRMESH_REQUIRE`.
     pub fn name(self) -> &'static str {
@@ -44,6 +52,7 @@ impl Need {
             Self::Vectors => "vectors",
             Self::Slurm => "slurm",
             Self::Plugin => "plugin",
+            Self::Root => "root",
         }
     }
 
@@ -53,6 +62,7 @@ impl Need {
             Self::Traces => "put them in ../shared/traces, or their folder in FAIRMESH_TRACES",
             Self::Vectors => "put them in ../shared/vectors, or their folder in FAIRMESH_VECTORS",
             Self::Slurm => "run `cargo xtask test` as root on Debian: it installs Slurm",
+            Self::Root => "run the tests as root",
             Self::Plugin => {
                 "run `cargo xtask test` as root on Debian with deb-src lines in its sources, or put \
                  Slurm's source in FAIRMESH_SLURM_SRC"

@@ -29,6 +29,7 @@ use crate::control::extract::Params;
 use crate::control::rests_on::{answer, rests_on};
 use crate::control::{Shared, State};
 use crate::record_log::{Filter, RecordLog, find, summarise};
+use crate::sockets::{Slot, Turn};
 
 /// Records that are given unless `limit` says otherwise.
 const RECORDS_DEFAULT: u32 = 1_000;
@@ -61,6 +62,7 @@ pub(in crate::control) struct Query {
 pub(in crate::control) async fn get(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    Extension(slot): Extension<Arc<Slot>>,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let log = shared.options.records.clone().ok_or_else(|| {
@@ -70,7 +72,9 @@ pub(in crate::control) async fn get(
     let mut filter = filter(&query)?;
     filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
     if query.totals || query.by.is_some() {
-        return sums(&shared, log, filter, query.by.as_deref()).await;
+        // Goes on though nobody waits for the answer any more, and so does the turn.
+        let turn = slot.turn().await;
+        return sums(&shared, (log, turn), filter, query.by.as_deref()).await;
     }
     check_writer(&shared, peer, "/v1/accounting").map_err(|error| {
         error.hint(
@@ -111,7 +115,7 @@ fn filter(query: &Query) -> Result<Filter, ApiError> {
 
 async fn sums(
     shared: &Shared,
-    log: Arc<RecordLog>,
+    (log, turn): (Arc<RecordLog>, Turn),
     filter: Filter,
     by: Option<&str>,
 ) -> Result<Response, ApiError> {
@@ -120,7 +124,10 @@ async fn sums(
         .filter(|name| !name.is_empty())
         .map(|name| name.parse::<Dimension>().map_err(ApiError::bad_request))
         .collect::<Result<_, _>>()?;
-    let summed = tokio::task::spawn_blocking(move || summarise(&log.reader()?, &filter, &by));
+    let summed = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        summarise(&log.reader()?, &filter, &by)
+    });
     let summary = summed.await.map_err(ApiError::internal)?;
     let summary = summary.map_err(ApiError::internal)?;
     let rests_on = shared.node().ask(rests_on).await?;

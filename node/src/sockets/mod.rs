@@ -1,0 +1,70 @@
+//! What the node's two Unix sockets share: the file, who is let in, and whose turn it is.
+//!
+//! Users of a cluster are not friends of each other. Root, the node's own user and the owner's writers (the
+//! scheduler's user among them) are *trusted*: places are kept for them, and they wait for nobody. Any other
+//! user has few places, whatever users he makes of himself with `unshare`, and has his requests answered one
+//! after the other; so have all users together but for [`TURNS`].
+//!
+//! Invariant: what other users ask, however much, costs a trusted client one place of none and no turn.
+//! Deliberately not here: what is asked and answered (`lookup`, `control`).
+
+mod file;
+mod owner;
+mod slots;
+
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use file::BindError;
+pub(crate) use file::Socket;
+pub(crate) use slots::{Slot, Slots, Turn};
+pub use slots::{SlotLimits, TURNS, Trusted};
+
+/// Pause after `accept` has failed (out of file descriptors, mostly): trying at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+impl Socket {
+    /// Hands connections to `take`, and runs what that returns, until `stop` holds true (or its sender is
+    /// gone). Then connections have `grace` to finish the requests that have arrived, and the file goes.
+    pub(crate) async fn serve<F>(
+        self,
+        what: &'static str,
+        grace: Duration,
+        mut stop: watch::Receiver<bool>,
+        take: impl Fn(UnixStream) -> Option<F>,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut tasks = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped(&mut stop) => break,
+                Some(_) = tasks.join_next() => {}
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        take(stream).map(|connection| tasks.spawn(connection));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept connections of {what}");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        let all_ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, all_ended).await.is_err() {
+            tracing::warn!("connections of {what} did not finish in {grace:?} and were cut");
+        }
+    }
+}
+
+/// Waits until the server is told to stop, or nobody is left who could tell it.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if let Err(error) = stop.wait_for(|stop| *stop).await {
+        tracing::debug!(%error, "nobody is left to stop the server, so it stops");
+    }
+}

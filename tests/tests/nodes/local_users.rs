@@ -1,0 +1,108 @@
+//! Users of the machine who want a node's sockets for themselves, each by a name of his own: the node stays at
+//! the service of its scheduler.
+
+use std::fs::Permissions;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context as _, ensure};
+use fairmesh_needs::Need;
+use fairmesh_tests::Site;
+
+use crate::PROGRAM;
+
+/// Numbers that no user of this machine has. Together they may have more connections than there are.
+const USERS: std::ops::Range<u32> = 61_001..61_017;
+
+/// Connects forty times, says so, and asks on all of them (nothing, maybe) until it is killed.
+const GREEDY: &str = r#"
+    use IO::Socket::UNIX;
+    $SIG{PIPE} = "IGNORE";
+    my ($path, $ask) = @ARGV;
+    my @held = map { IO::Socket::UNIX->new(Peer => $path) } 1..40;
+    $| = 1;
+    print scalar(grep { defined } @held), "\n";
+    for (;;) {
+        for my $one (grep { defined } @held) { $one->blocking(0); syswrite($one, $ask); sysread($one, my $answer, 65536) }
+        select(undef, undef, undef, 0.01);
+    }
+"#;
+
+/// Killed when dropped.
+struct Greedy(Child);
+
+impl Greedy {
+    fn start(uid: u32, socket: &Path, ask: &str) -> anyhow::Result<Self> {
+        let mut child = Command::new("perl")
+            .args(["-e", GREEDY])
+            .arg(socket)
+            .arg(ask)
+            .uid(uid)
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut held = String::new();
+        BufReader::new(child.stdout.take().context("piped")?).read_line(&mut held)?;
+        ensure!(held.trim() == "40", "{uid} has {held} connections");
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Greedy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn sixteen_greedy_users_do_not_keep_the_scheduler_out() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    // Everybody may reach the sockets, as in /run.
+    if std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).is_err()
+        || Command::new("true").uid(USERS.start).status().is_err()
+    {
+        fairmesh_needs::lacks(Need::Root, "this is not root");
+        return Ok(());
+    }
+    let site = Site::init(PROGRAM, folder.path(), "lab")?;
+    let text = "[site]\nname = \"lab\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
+                [sockets]\nlookup = \"lookup.sock\"\ncontrol = \"control.sock\"\n\
+                [[identity]]\npath = \"/lab/{user}\"\n[shares]\n\"/lab\" = 100\n\"/lab/ann\" = 1\n\"/lab/bob\" = 1\n";
+    std::fs::write(site.config(), text)?;
+    let _node = site.start()?;
+    let [lookup, control] = ["lookup.sock", "control.sock"].map(|name| folder.path().join(name));
+    let ask = "GET /v1/usage HTTP/1.1\r\nhost: fairmesh\r\n\r\n";
+    let mut greedy = Vec::new();
+    for uid in USERS {
+        greedy.push(Greedy::start(uid, &lookup, "")?);
+        greedy.push(Greedy::start(uid, &control, ask)?);
+    }
+    for _ in 0..5 {
+        let output = prio(&control)?;
+        let text = String::from_utf8(output.stdout)?;
+        ensure!(text.starts_with("ann lab "), "{text}{:?}", output.stderr);
+        let mut status = Command::new(PROGRAM);
+        let status = status.args(["status", "--socket"]).arg(&control).output()?;
+        ensure!(status.status.success(), "{status:?}");
+    }
+    Ok(())
+}
+
+/// A look-up, as the schedulers' are.
+fn prio(control: &Path) -> anyhow::Result<Output> {
+    let mut prio = Command::new(PROGRAM)
+        .args(["prio", "--stdin", "--socket"])
+        .arg(control)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    prio.stdin
+        .take()
+        .context("piped")?
+        .write_all(b"ann lab\n")?;
+    Ok(prio.wait_with_output()?)
+}
