@@ -9,6 +9,9 @@
 //! | [`gruber`] | its experiments: six selectors, three kinds of Grid, one and four submit hosts |
 //! | [`stale`] | views of different ages |
 //! | [`liars`] | sites that say that all their CPUs are free |
+//! | [`wishes`] | what the experiment with partial utility draws |
+//! | [`clusters`] | four clusters that pass jobs on by the broker's own forwarding |
+//! | [`utility`] | partial utility against one option and against all or nothing |
 //! | [`report`] | claims and tables as text |
 //!
 //! The engine, the selectors and the queue manager are those that nodes run (`fairmesh-broker`); what is pretended is
@@ -19,8 +22,10 @@
 //! have given back, after every submission.
 //!
 //! Deliberately not here: gossip. A view is made anew at fixed times and is there at once; its age is the experiment's.
-//! Source: Dumitrescu and Foster, "GRUBER: A Grid Resource Usage SLA Broker" (Euro-Par 2005), section 4.
+//! Sources: Dumitrescu and Foster, "GRUBER: A Grid Resource Usage SLA Broker" (Euro-Par 2005), section 4; Vasques, "A
+//! Decentralized Utility-based Grid Scheduling Algorithm" (draft).
 
+pub mod clusters;
 pub mod gruber;
 pub mod hosts;
 pub mod liars;
@@ -31,3 +36,5 @@ pub mod site;
 pub mod stale;
 #[cfg(test)]
 mod tests;
+pub mod utility;
+pub mod wishes;

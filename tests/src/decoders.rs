@@ -17,7 +17,7 @@ use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options,
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 41] = [
+pub const DECODERS: [(&str, Decoder); 45] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
@@ -35,6 +35,10 @@ pub const DECODERS: [(&str, Decoder); 41] = [
         fairmesh_site::Description::from_bytes(bytes).is_some()
     }),
     ("advert", |bytes| fairmesh_site::read_advert(bytes).is_ok()),
+    ("sla", broker::sla),
+    ("queue_journal", broker::queue_journal),
+    ("place_grid", broker::place_grid),
+    ("place_ask", broker::place_ask),
     ("gossip_push", |bytes| Push::from_bytes(bytes).is_ok()),
     ("gossip_delta", heads::delta),
     ("gossip_request", |bytes| Request::from_bytes(bytes).is_ok()),
@@ -193,6 +197,7 @@ fn node_config(text: &str) -> bool {
         .is_ok()
 }
 
+mod broker;
 mod heads;
 
 #[cfg(test)]

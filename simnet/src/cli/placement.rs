@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::figures::Figure;
 use crate::placement::report::{self, Claim, Table};
-use crate::placement::{gruber, liars, stale};
+use crate::placement::{gruber, liars, stale, utility};
 
 /// Most seeds: a seed takes half a minute.
 const SEEDS_MAX: u64 = 1_000;
@@ -40,6 +40,8 @@ enum Part {
     Stale,
     /// Sites that say that all their CPUs are free.
     Liars,
+    /// Partial utility, one option a requirement, all or nothing.
+    Utility,
 }
 
 /// Runs it.
@@ -61,6 +63,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let rows = liars::rows(args.seeds, args.jobs);
         tell(args, "liars", &liars::table(&rows))?;
         claims.extend(liars::claims(&rows));
+    }
+    if wanted(Part::Utility) {
+        let rows = utility::rows(args.seeds);
+        tell(args, "utility-all", &utility::table(&rows))?;
+        utility::figure(&rows).write(&args.out)?;
+        tell(
+            args,
+            "utility-sweep",
+            &utility::table(&utility::sweep(args.seeds)),
+        )?;
+        claims.extend(utility::claims(&rows));
     }
     say!("{}", report::claims(&claims));
     let required = || claims.iter().filter(|claim| claim.required);

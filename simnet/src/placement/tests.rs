@@ -1,11 +1,16 @@
 //! The experiments end to end, on few jobs; and that a broker that breaks limits is seen.
 
 use fairmesh_broker::Selector;
+use fairmesh_broker::utility::Matching;
+use fairmesh_cluster::Seed;
+use fairmesh_model::Millis;
 
+use super::clusters::{self, Fate, Rules};
 use super::hosts::{GROUP_CAP, Setup, run};
 use super::measure::{Measure, RunMeasures};
 use super::site::{Faults, SITES, draw};
-use super::{gruber, liars, stale};
+use super::wishes::{self, Drawn};
+use super::{gruber, liars, stale, utility};
 
 /// More jobs than a group may have at sites.
 fn small(selector: Selector, hosts: usize) -> Setup {
@@ -42,7 +47,7 @@ fn a_run_is_a_function_of_its_setup() {
 #[test]
 fn grids_are_as_large_as_they_should_be() {
     for seed in 0..20 {
-        let sites = draw(fairmesh_cluster::Seed(seed), Faults::BlackHoles, 3);
+        let sites = draw(Seed(seed), Faults::BlackHoles, 3);
         assert_eq!(sites.len(), SITES);
         assert!((800..=1_000).contains(&sites.iter().map(|of| of.cpus).sum::<u64>()));
         assert!(sites.iter().all(|of| (1..=of.cpus).contains(&of.limit)));
@@ -85,6 +90,57 @@ fn tables_and_claims_are_of_what_was_run() {
     assert_eq!(stale::claims(&rows).len(), 2);
     let rows = liars::rows(1, 3);
     assert_eq!(liars::table(&rows).rows.len(), 2 * 3 * liars::LIARS.len());
+}
+
+#[test]
+fn each_job_of_four_clusters_ends_once_where_its_wishes_are_met() {
+    let drawn = Drawn::of(Seed(1), 120, Millis(1_000));
+    assert_eq!(drawn.jobs.len(), wishes::USERS * wishes::JOBS);
+    for matching in [Matching::Partial, Matching::Binary, Matching::All] {
+        let fates = clusters::run(&drawn, Rules::new(matching, true));
+        assert!(fates.forwards > 0);
+        let mut work = 0;
+        for (job, fate) in drawn.jobs.iter().zip(&fates.jobs) {
+            let Some(Fate::Ran {
+                cluster,
+                resource,
+                assigned,
+                ended,
+            }) = *fate
+            else {
+                assert!(matches!(fate, Some(Fate::Failed(_))), "a job was lost");
+                continue;
+            };
+            let class = &drawn.clusters[cluster][resource];
+            assert!(job.wishes.utility(class, matching, false).is_some());
+            assert!(job.at <= assigned && assigned < ended);
+            work += job.wishes.work.0 * 1_000_000 / u64::from(class.spec.millionths());
+        }
+        assert_eq!(
+            work,
+            fates.busy.iter().flatten().sum::<u64>(),
+            "a job ran twice, or not"
+        );
+        // Without forwarding nobody's jobs are elsewhere.
+        let alone = clusters::run(&drawn, Rules::new(matching, false));
+        assert_eq!(alone.forwards, 0);
+        for (job, fate) in drawn.jobs.iter().zip(&alone.jobs) {
+            let is_home =
+                matches!(fate, Some(Fate::Ran { cluster, .. }) if *cluster == job.cluster);
+            assert!(is_home || matches!(fate, Some(Fate::Failed(_))));
+        }
+    }
+}
+
+#[test]
+fn utility_is_claimed_by_what_was_run() {
+    let rows = utility::rows(2);
+    assert_eq!(utility::table(&rows).rows.len(), 4 * 6);
+    let claims = utility::claims(&rows);
+    let refuses = claims
+        .iter()
+        .filter(|claim| claim.what.starts_with("MM refuses"));
+    assert_eq!(refuses.filter(|claim| claim.holds).count(), 4, "{claims:?}");
 }
 
 /// What a broker that does not keep limits would do is told, by what sites were given.
