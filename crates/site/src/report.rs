@@ -258,9 +258,12 @@ impl Site {
         record.validate().map_err(|error| error.to_string())?;
         // By our own clock, though it may be wrong: the batch system goes by the same one. Peers are
         // told when it is time.
-        let latest = self.own_clock.after(self.config.timing.clock_tolerance);
+        let latest = self
+            .own_clock
+            .wall
+            .after(self.config.timing.clock_tolerance);
         if record.end > latest && !mutated!(FutureJobsTaken) {
-            let ahead = record.end.since(self.own_clock).0 / 1_000;
+            let ahead = record.end.since(self.own_clock.wall).0 / 1_000;
             return Err(format!(
                 "job `{}` ends {ahead} s in the future: is this machine's clock right?",
                 record.key.job

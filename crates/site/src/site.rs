@@ -23,7 +23,7 @@ use crate::quota::QuotaStats;
 use crate::running::Running;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
-use crate::time::{Standing, standing};
+use crate::time::{Standing, has_leapt, standing};
 use crate::view::View;
 use crate::vo::Vo;
 use crate::work::{Done, Outcome, Work};
@@ -92,7 +92,9 @@ pub struct Site {
     /// Jobs that were taken back, by their marks' keys.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
     /// What our own clock said last, right or wrong.
-    pub(crate) own_clock: WallTime,
+    pub(crate) own_clock: Now,
+    /// Whether it has leapt since a member last agreed with it.
+    has_leapt: bool,
     /// The median of the connected members' clocks.
     pub(crate) members_clock: Option<WallTime>,
     pub(crate) standing: Standing,
@@ -147,7 +149,8 @@ impl Site {
             inbox: Inbox::default(),
             unmapped: BTreeMap::new(),
             refunds: BTreeMap::new(),
-            own_clock: now.wall,
+            own_clock: now,
+            has_leapt: false,
             members_clock: None,
             standing: Standing::Unknown,
             last_head_at: WallTime(0),
@@ -498,7 +501,9 @@ impl Site {
 
     /// What our own clock is worth, by the members that are connected. Named while it is off.
     fn watch_own_clock(&mut self, now: Now) {
-        self.own_clock = now.wall;
+        let tolerance = self.config.timing.clock_tolerance;
+        let before = std::mem::replace(&mut self.own_clock, now);
+        self.has_leapt |= has_leapt(before, now, tolerance);
         let counts = |peer| {
             self.vos
                 .values()
@@ -507,15 +512,21 @@ impl Site {
         let median = self.gossip.median_clock(now, counts);
         let median = mutant!(OwnClockBelieved, median, Some(now.wall));
         self.members_clock = median;
-        let tolerance = self.config.timing.clock_tolerance;
-        let now_stands = standing(now.wall, median, self.last_head_at, tolerance);
+        let now_stands = match standing(now.wall, median, self.last_head_at, tolerance) {
+            Standing::Unknown if self.has_leapt => Standing::Leapt,
+            Standing::Right => {
+                self.has_leapt = false;
+                Standing::Right
+            }
+            other => other,
+        };
         if std::mem::replace(&mut self.standing, now_stands) == now_stands {
             return;
         }
         self.notices
             .clear(|notice| !matches!(notice, Notice::OwnClockOff { .. }));
         let what = match now_stands {
-            Standing::Right | Standing::Unknown => return,
+            Standing::Right | Standing::Unknown | Standing::Leapt => return,
             Standing::BeforeOwnHead => {
                 "what this site has signed last: it stands before it".to_owned()
             }

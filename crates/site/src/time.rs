@@ -3,12 +3,13 @@
 //! Nothing is ordered by clocks; but a head that is signed in the future waits at every peer, and what
 //! is forgotten too early is lost. So a site signs only while its clock agrees with the median of the
 //! members that it is connected to, and a clock that stands before the site's own last head is known to
-//! be wrong while nobody can confirm it.
+//! be wrong while nobody can confirm it. A clock that has leapt while nobody could is not believed either,
+//! where believing it would let something go.
 //!
 //! Invariant: nobody's clock moves anybody else's usage; a wrong clock of our own delays, and nothing
 //! that it could lose is acknowledged.
 
-use fairmesh_model::{Millis, WallTime};
+use fairmesh_model::{Millis, Now, WallTime};
 
 /// What is known of our own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub(crate) enum Standing {
     Right,
     /// Nobody is connected who could say.
     Unknown,
+    /// Nor was anybody since it leapt.
+    Leapt,
     /// It stands before what this site has signed last, and nobody can confirm it.
     BeforeOwnHead,
     /// It is off from the members' median by this much.
@@ -52,10 +55,19 @@ pub(crate) fn standing(
     Standing::Off { by, ahead }
 }
 
+/// Whether the clock has moved otherwise than time has passed, by more than `tolerance`. (Slewed by NTP, both
+/// move alike.)
+pub(crate) fn has_leapt(before: Now, now: Now, tolerance: Millis) -> bool {
+    let expected = before
+        .wall
+        .after(Millis(now.mono.0.saturating_sub(before.mono.0)));
+    now.wall.since(expected).max(expected.since(now.wall)) > tolerance
+}
+
 impl Standing {
     /// Whether heads may be signed: by a site that has nobody to ask, on its own word.
     pub(crate) fn may_sign(self, alone: bool) -> bool {
-        self == Self::Right || (alone && self == Self::Unknown)
+        self == Self::Right || (alone && matches!(self, Self::Unknown | Self::Leapt))
     }
 
     /// Whether what a wrong clock could lose may be acknowledged: that something is too old to count.
@@ -66,6 +78,8 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
+    use fairmesh_model::MonoTime;
+
     use super::*;
 
     #[test]
@@ -89,5 +103,16 @@ mod tests {
         assert_eq!(of(100, Some(111), 0), off);
         assert!(!off.may_sign(true) && !off.may_forget());
         assert!(Standing::Unknown.may_sign(true) && !Standing::Unknown.may_sign(false));
+    }
+
+    #[test]
+    fn a_clock_that_leaps_either_way_is_seen_to() {
+        let at = |mono, wall| Now {
+            mono: MonoTime(mono),
+            wall: WallTime(wall),
+        };
+        let leapt = |now| has_leapt(at(5, 100), now, Millis(10));
+        assert!(!leapt(at(1_005, 1_100)) && !leapt(at(1_005, 1_110)) && !leapt(at(6, 91)));
+        assert!(leapt(at(1_005, 1_111)) && leapt(at(6, 90)));
     }
 }
