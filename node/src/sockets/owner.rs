@@ -23,10 +23,18 @@ pub(super) enum Owner {
     Unknown,
 }
 
-/// The ranges of the file, as it was when somebody came last.
+/// The ranges of the file.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    read: Mutex<(Option<SystemTime>, Vec<(u32, u32)>)>,
+    read: Mutex<Read>,
+}
+
+/// The file as it was when somebody came last.
+#[derive(Debug, Default)]
+struct Read {
+    changed: Option<SystemTime>,
+    /// The first user of each range, and how many there are.
+    ranges: Vec<(u32, u32)>,
 }
 
 impl Ranges {
@@ -37,14 +45,14 @@ impl Ranges {
         };
         let changed = fs::metadata(FILE).and_then(|metadata| metadata.modified());
         let changed = changed.ok();
-        let is_new = |read: &(Option<SystemTime>, _)| read.0 != changed;
         let lock = || self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_new(&lock()) {
+        let is_known = lock().changed == changed;
+        if !is_known {
             // Not under the lock; two who come at once read the same.
             let ranges = parse(&fs::read_to_string(FILE).unwrap_or_default());
-            *lock() = (changed, ranges);
+            *lock() = Read { changed, ranges };
         }
-        owner_in(&lock().1, uid)
+        owner_in(&lock().ranges, uid)
     }
 }
 

@@ -128,8 +128,8 @@ impl Credit for Bank {
 
     fn cut(&mut self, _now: WallTime, groups: &[usize]) {
         self.groups = groups.to_vec();
-        for site in 0..groups.len() {
-            if groups[site] == 0 {
+        for (site, group) in groups.iter().enumerate() {
+            if *group == 0 {
                 for (job, charge) in std::mem::take(&mut self.untold[site]) {
                     self.charge(&job, charge);
                 }
