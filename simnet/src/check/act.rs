@@ -17,6 +17,9 @@ use crate::swarm::Offer;
 use crate::vo::{OwnerSpec, Vo, mounting};
 use crate::world::{Action, StepKind};
 
+/// Most that a clock is wrong by: a year, and what it was off before.
+const CLOCK_OFF_MS_MAX: u64 = 370 * 86_400_000;
+
 impl Run {
     pub(super) fn act(&mut self, planned: Planned) {
         match planned {
@@ -268,6 +271,11 @@ impl Run {
                 let has_one = |node: &usize| !self.world.node(*node).backups.is_empty();
                 nodes.iter().all(has_one)
             }
+            // Histories reach back further than one such year, and not further than two.
+            (Action::ClockJump { nodes, by }, _) => nodes.iter().all(|node| {
+                let ahead = self.world.node(*node).clock.ahead_ms(self.world.now());
+                (ahead + by.0).unsigned_abs() <= CLOCK_OFF_MS_MAX
+            }),
             // What a site has lost and only its peers still hold would go with it.
             (Action::Remove { sites, .. }, Some(vo)) => {
                 let listed = self.world.founded_vos()[vo].charter.claimed().sites.len();
