@@ -11,6 +11,7 @@ use crate::{
     ask, demo, emulate, init, manual, place, policy_cmd, queue, quota_cmd, run, sla, slurm,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use fairmesh_model::is_visible;
 
 /// Grid-wide fairshare without a server in the middle.
 #[derive(Debug, Parser)]
@@ -73,10 +74,20 @@ pub async fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("fairmesh: {error:#}");
+            // Files and peers have their words in it.
+            eprintln!("fairmesh: {}", escaped(&format!("{error:#}")));
             ExitCode::from(2)
         }
     }
+}
+
+/// Lines of which all is seen.
+fn escaped(text: &str) -> String {
+    let shown = |c: char| match is_visible(c) || matches!(c, '\n' | '\t') {
+        true => c.to_string(),
+        false => c.escape_unicode().to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 /// The whole command line, as clap knows it.

@@ -17,6 +17,7 @@ pub mod importance;
 pub mod path;
 pub mod time;
 pub mod units;
+pub mod visible;
 pub mod window;
 
 pub mod cbor;
@@ -37,4 +38,5 @@ pub use record::{Chunk, JobKey, Origin, Placement, RunningJob, UsageRecord};
 pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};
+pub use visible::is_visible;
 pub use window::{Span, Window, WindowLength};

@@ -1,7 +1,7 @@
 //! Account paths: names in a share tree, from the root down.
 //!
 //! Invariant: an `AccountPath` is `/` or `/` followed by 1 to [`PATH_DEPTH_MAX`] names joined by
-//! `/`; no name is empty, `.` or `..`, or holds a control character, and the whole is at most
+//! `/`; no name is empty, `.` or `..`, or holds a character that is not visible, and the whole is at most
 //! [`PATH_BYTES_MAX`] bytes of UTF-8. Two equal paths are equal byte for byte (no normalisation).
 
 use std::borrow::Borrow;
@@ -10,6 +10,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use crate::visible::is_visible;
 
 /// Longest path in bytes: bounds a batch's path table. Grid identities (a certificate's subject
 /// as a leaf) reach about 200 bytes; longer ones are refused by name instead of cut.
@@ -30,7 +32,7 @@ pub enum PathError {
     /// The text does not begin with `/`.
     #[error("account path `{0}` does not begin with `/`")]
     NotAbsolute(String),
-    /// A name between two slashes is empty, `.` or `..`, or has a control character.
+    /// A name between two slashes is empty, `.` or `..`, or has a character that is not visible.
     #[error("account path `{0}` has an empty or forbidden name")]
     BadName(String),
     /// More than [`PATH_BYTES_MAX`] bytes.
@@ -67,8 +69,7 @@ impl AccountPath {
         let mut depth = 0;
         for name in names.split('/') {
             depth += 1;
-            if name.is_empty() || name == "." || name == ".." || name.chars().any(char::is_control)
-            {
+            if name.is_empty() || name == "." || name == ".." || !name.chars().all(is_visible) {
                 return Err(PathError::BadName(text.escape_debug().to_string()));
             }
         }
@@ -221,7 +222,18 @@ mod tests {
 
     #[test]
     fn only_absolute_paths_of_clean_names_are_taken() {
-        for bad in ["", "a", "//", "/a/", "/a//b", "/..", "/a/./b", "/a\nb"] {
+        for bad in [
+            "",
+            "a",
+            "//",
+            "/a/",
+            "/a//b",
+            "/..",
+            "/a/./b",
+            "/a\nb",
+            "/a\u{202e}b",
+            "/a\u{200b}",
+        ] {
             assert!(AccountPath::parse(bad).is_err(), "{bad:?} was taken");
         }
         assert!(AccountPath::parse(&format!("/{}", "x".repeat(PATH_BYTES_MAX))).is_err());

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::documents::Terms;
 use crate::time::{Millis, WallTime};
+use crate::visible::is_visible;
 
 /// Longest name (user, account, cluster, job id …) in a report, in bytes. Bounds what one record
 /// can make the store keep; certificate subjects are the longest names seen, at about 200.
@@ -150,9 +151,9 @@ impl Chunk {
 /// Why a report was refused. Nothing was counted; the feed is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// A name is empty, too long, or has control characters.
+    /// A name is empty, too long, or has characters that are not visible.
     #[error(
-        "job `{job}`: the {field} is empty, longer than {NAME_BYTES_MAX} bytes or has control characters"
+        "job `{job}`: the {field} is empty, longer than {NAME_BYTES_MAX} bytes or has characters that are not visible"
     )]
     Name {
         /// Job id, for the message.
@@ -209,7 +210,7 @@ impl UsageRecord {
                 .to_string()
         };
         let good = |name: &str| {
-            !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
+            !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_visible)
         };
         let named = [
             ("cluster", Some(&self.key.cluster)),

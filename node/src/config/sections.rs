@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use fairmesh_model::{AccountPath, Millis, SiteId, VoId, WindowLength};
+use fairmesh_model::{AccountPath, Millis, SiteId, VoId, WindowLength, is_visible};
 use libp2p::Multiaddr;
 use toml::Spanned;
 
@@ -27,7 +27,7 @@ const SOCKET_BYTES_MAX: usize = 107;
 
 pub(super) fn site_name(source: Source<'_>, name: &Spanned<String>) -> Checked<String> {
     let text = name.get_ref();
-    let clean = !text.chars().any(|c| c.is_control() || c == '/');
+    let clean = text.chars().all(|c| is_visible(c) && c != '/');
     if clean && (1..=NAME_BYTES_MAX).contains(&text.len()) {
         return Ok(text.clone());
     }
@@ -146,7 +146,7 @@ fn writers(source: Source<'_>, raw: Option<&[Spanned<RawWriter>]>) -> Checked<Ve
 }
 
 fn is_user_name(name: &str) -> bool {
-    let good = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, ':' | '/' | ',');
+    let good = |c: char| is_visible(c) && !c.is_whitespace() && !matches!(c, ':' | '/' | ',');
     !name.is_empty() && !name.starts_with('-') && name.chars().all(good)
 }
 

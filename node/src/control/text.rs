@@ -3,6 +3,8 @@
 //! Invariant: what comes out has no control characters (so no escape sequences for terminals), no
 //! marks that turn the direction of text, and at most [`TEXT_CHARS_MAX`] characters.
 
+use fairmesh_model::is_visible;
+
 /// Longest text of a peer or a client that is passed on: some lines of a terminal.
 const TEXT_CHARS_MAX: usize = 400;
 
@@ -18,9 +20,8 @@ pub fn clean(text: &str) -> String {
 fn visible(c: char) -> char {
     match c {
         '\n' | '\t' => ' ',
-        c if c.is_control() => '\u{fffd}',
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        c => c,
+        c if is_visible(c) => c,
+        _ => '\u{fffd}',
     }
 }
 

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use fairmesh_model::SiteId;
+use fairmesh_model::{SiteId, is_visible};
 use libp2p::Multiaddr;
 
 pub use key::{generate_key, load_key, write_new};
@@ -47,7 +47,7 @@ pub struct InitArgs {
 /// Runs the command.
 pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let name = args.name.clone().unwrap_or_else(host_name);
-    let clean = !name.chars().any(|c| c.is_control() || c == '/');
+    let clean = name.chars().all(|c| is_visible(c) && c != '/');
     ensure!(
         clean && (1..=64).contains(&name.len()),
         "`{name}` is no name: use 1 to 64 visible bytes without `/`"

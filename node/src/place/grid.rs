@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use fairmesh_broker::{Sign, SiteView, Standing};
-use fairmesh_model::{Factor, Millis, Share};
+use fairmesh_model::{Factor, Millis, Share, is_visible};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -170,10 +170,8 @@ fn sites<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<RawSite>, D::Error> {
 
 fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let name = String::deserialize(from)?;
-    match name.is_empty() || name.chars().any(char::is_control) {
-        true => Err(D::Error::custom(
-            "a site has a name, without control characters",
-        )),
+    match name.is_empty() || !name.chars().all(is_visible) {
+        true => Err(D::Error::custom("a site has a name, of visible characters")),
         false => Ok(name),
     }
 }

@@ -13,6 +13,7 @@ use crate::ids::{ContentHash, KeyId, SiteId, VoId};
 use crate::record::NAME_BYTES_MAX;
 use crate::signed::{Document, SIGNATURES_MAX};
 use crate::time::WallTime;
+use crate::visible::is_visible;
 use crate::window::WindowLength;
 
 /// Most member sites of one VO: bounds version vectors and the charter itself. Ten times the
@@ -210,12 +211,12 @@ impl Document for Charter {
 /// Names that go into paths, tables and logs: short, visible, without slashes.
 pub(super) fn validate_name(what: &str, name: &str) -> Result<(), String> {
     let good =
-        !name.is_empty() && name.len() <= 64 && !name.chars().any(|c| c.is_control() || c == '/');
+        !name.is_empty() && name.len() <= 64 && name.chars().all(|c| is_visible(c) && c != '/');
     if good {
         Ok(())
     } else {
         Err(format!(
-            "{what} name `{}` is empty, too long or has control characters",
+            "{what} name `{}` is empty, too long or has characters that are not visible",
             name.escape_debug()
         ))
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fairmesh_broker::utility::CLASSES_MAX;
 use fairmesh_broker::{SiteView, Standing};
 use fairmesh_gossip::{Head, PartKey};
-use fairmesh_model::{Millis, Now, WallTime, cbor};
+use fairmesh_model::{Millis, Now, WallTime, cbor, is_visible};
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::ADVERT;
@@ -79,7 +79,7 @@ impl Advert {
             return Some(format!("more than {CLASSES_MAX} machine classes"));
         }
         let is_bad = |name: &&String| {
-            name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control)
+            name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_visible)
         };
         if let Some(bad) = self.classes.keys().find(is_bad) {
             return Some(format!(

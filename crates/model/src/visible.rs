@@ -1,0 +1,35 @@
+//! Which characters may stand in names: those that are seen, where they stand.
+//!
+//! Who signs a document reads its names. Characters that turn the direction of text, end a line or take no room
+//! make a name look like another one. (Boucher and Anderson, "Trojan Source: Invisible Vulnerabilities", USENIX
+//! Security 2023, section 3.)
+
+/// Whether a character shows something, and nothing but itself: no control character, none of Unicode's
+/// bidirectional controls (UAX #9), separators of lines, or characters without width.
+pub fn is_visible(c: char) -> bool {
+    let is_hidden = matches!(
+        c,
+        '\u{ad}' // soft hyphen
+            | '\u{61c}' // Arabic letter mark
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}' // without width, and marks of direction
+            | '\u{2028}'..='\u{202e}' // separators, embeddings and overrides
+            | '\u{2060}'..='\u{206f}' // joiners, isolates
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}' // tags
+    );
+    !is_hidden && !c.is_control()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hides_or_turns_is_not_visible() {
+        assert!("Ångström-物理_é.:|".chars().all(is_visible));
+        let hidden = "\0\n\u{7f}\u{9b}\u{ad}\u{61c}\u{200b}\u{200d}\u{200f}\u{2028}\u{202e}\u{2066}\u{2069}\u{feff}\u{e0041}";
+        assert!(!hidden.chars().any(is_visible));
+    }
+}
