@@ -17,13 +17,19 @@ use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options,
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 45] = [
+pub const DECODERS: [(&str, Decoder); 47] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
     ("allocation", |bytes| signed::<Allocation>(bytes)),
     ("rights_row", |bytes| {
         fairmesh_quota::Row::from_bytes(bytes).is_ok_and(|row| !row.is_empty())
+    }),
+    ("rights_want", |bytes| {
+        fairmesh_site::read_want(bytes).is_some()
+    }),
+    ("rights_given", |bytes| {
+        fairmesh_site::read_given(bytes).is_some()
     }),
     ("head", |bytes| signed::<Head>(bytes)),
     ("usage_table", |bytes| fairmesh_usage::check(bytes).is_ok()),
@@ -199,6 +205,8 @@ fn node_config(text: &str) -> bool {
 
 mod broker;
 mod heads;
+#[cfg(test)]
+mod rights;
 
 #[cfg(test)]
 mod tests;

@@ -65,7 +65,7 @@ pub use identity::{Account, IdentityMap, Pattern, Rule};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, VoStatus};
-pub use quota::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats};
+pub use quota::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, read_given, read_want};
 pub use restore::Row;
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};

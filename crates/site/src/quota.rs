@@ -36,6 +36,7 @@ pub use calls::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
 pub(crate) use rows::{check, parse_hold, parse_rights};
 use wire::ASKED_FOR_RIGHTS;
 pub(crate) use wire::is_want;
+pub use wire::{read_given, read_want};
 
 /// How often a ledger looks at the time, and at what it lacks.
 const TICK: Millis = Millis::from_secs(1);

@@ -28,8 +28,8 @@ pub(crate) fn want(vo: VoId, want: &Want) -> Vec<u8> {
     framed(FIRST, &(vo, want))
 }
 
-/// Reads what [`want`] has written.
-pub(crate) fn read_want(bytes: &[u8]) -> Option<(VoId, Want)> {
+/// Reads a request for rights in a VO; nothing where it is none.
+pub fn read_want(bytes: &[u8]) -> Option<(VoId, Want)> {
     unframed(FIRST, bytes, BYTES_MAX)
 }
 
@@ -38,8 +38,8 @@ pub(crate) fn given(amount: CoreMillis) -> Vec<u8> {
     framed(FIRST, &amount.0)
 }
 
-/// Reads what [`given`] has written.
-pub(crate) fn read_given(bytes: &[u8]) -> Option<CoreMillis> {
+/// Reads how much was sent in answer to one; nothing where it is no such answer.
+pub fn read_given(bytes: &[u8]) -> Option<CoreMillis> {
     unframed(FIRST, bytes, BYTES_MAX).map(CoreMillis)
 }
 
