@@ -9,7 +9,7 @@ use plotters::element::{PathElement, Rectangle};
 use plotters::style::text_anchor::HPos;
 use plotters::style::{BLACK, Color as _};
 
-use super::page::{Area, Chart, Drawn, Key, Page, Symbol, drawn, fitting, wrap, write};
+use super::page::{Area, Chart, Drawn, Key, NAME_ROW, Page, Symbol, drawn, fitting, wrap, write};
 use super::style::{colour, draw_dashes, px, stroke};
 use super::{FigureError, Spread, Summary};
 
@@ -17,7 +17,7 @@ use super::{FigureError, Spread, Summary};
 const NAME_PX: i32 = 12;
 
 /// Lines of a group's name.
-const NAME_LINES_MAX: usize = 2;
+const NAME_LINES_MAX: usize = 4;
 
 pub(super) fn draw(summary: &Summary) -> Result<String, FigureError> {
     let spreads = summary
@@ -41,18 +41,23 @@ pub(super) fn draw(summary: &Summary) -> Result<String, FigureError> {
             symbol: Symbol::Dashes,
         });
     }
-    let page = Page {
+    let mut page = Page {
         title: &summary.title,
         caption: &summary.caption,
         x_label: &summary.x_label,
         y_label: &summary.y_label,
         x_range: 0.0..summary.groups.len().max(1) as f64,
         y_range,
-        has_x_numbers: false,
+        name_lines: None,
         legend,
     };
+    let groups = summary.groups.len().max(1) as i32;
+    let chars = usize::try_from(page.chart_width() / groups / 7).unwrap_or(0);
+    let wrapped = |name: &String| wrap(name, chars.max(4), NAME_LINES_MAX);
+    let names: Vec<_> = summary.groups.iter().map(wrapped).collect();
+    page.name_lines = Some(names.iter().map(Vec::len).max().unwrap_or(1).max(1) as i32);
     page.draw(|area, chart| {
-        draw_names(area, chart, &summary.groups)?;
+        draw_names(area, chart, &names)?;
         for (bars, index) in summary.bars.iter().zip(0..) {
             for (spread, group) in bars.spreads.iter().take(summary.groups.len()).zip(0..) {
                 if let Some(spread) = spread {
@@ -98,16 +103,14 @@ fn draw_bar(
     Ok(())
 }
 
-fn draw_names(area: &Area<'_>, chart: &Chart<'_>, groups: &[String]) -> Drawn {
+fn draw_names(area: &Area<'_>, chart: &Chart<'_>, names: &[Vec<String>]) -> Drawn {
     let (x, y) = chart.plotting_area().get_pixel_range();
-    let width = (x.end - x.start) / groups.len().max(1) as i32;
-    let chars = usize::try_from(width / px(8)).unwrap_or(0).max(4);
-    for (name, group) in groups.iter().zip(0..) {
-        let lines = wrap(name, chars, NAME_LINES_MAX);
+    let width = (x.end - x.start) / names.len().max(1) as i32;
+    for (lines, group) in names.iter().zip(0..) {
         for (line, row) in lines.iter().zip(0..) {
             let at = (
                 x.start + width * group + width / 2,
-                y.end + px(12) + px(NAME_PX + 2) * row,
+                y.end + px(12) + px(NAME_ROW) * row,
             );
             write(area, line, at, NAME_PX, HPos::Center)?;
         }

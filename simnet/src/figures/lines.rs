@@ -39,7 +39,7 @@ pub(super) fn draw(figure: &Figure) -> Result<String, FigureError> {
         y_label: &figure.y_label,
         x_range: extent(points().map(|point| point.0)),
         y_range,
-        has_x_numbers: true,
+        name_lines: None,
         legend,
     };
     page.draw(|area, chart| {

@@ -37,6 +37,11 @@ const TITLE_PX: i32 = 16;
 const LEGEND_ROW: i32 = 21;
 const LEGEND_KEY: i32 = 40;
 const LABEL_PX: i32 = 12;
+/// Left of the y axis, and right of the chart.
+const Y_LABELS: i32 = 60;
+const CHART_RIGHT: i32 = 8;
+/// A line of a name below the x axis.
+pub(super) const NAME_ROW: i32 = 14;
 const CAPTION_ROW: i32 = 17;
 const CAPTION_PX: i32 = 12;
 
@@ -47,7 +52,7 @@ const CAPTION_CHARS: usize = 128;
 const CAPTION_LINES_MAX: usize = 7;
 
 /// Characters of a legend entry; a longer one is cut.
-const LEGEND_CHARS_MAX: usize = 24;
+const LEGEND_CHARS_MAX: usize = 32;
 
 /// The whole page.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -67,8 +72,8 @@ pub(super) struct Page<'a> {
     pub(super) y_label: &'a str,
     pub(super) x_range: Range<f64>,
     pub(super) y_range: Range<f64>,
-    /// Whether x has numbers; else the caller writes what stands there.
-    pub(super) has_x_numbers: bool,
+    /// Lines of what the caller writes in the place of numbers on x; `None` where there are numbers.
+    pub(super) name_lines: Option<i32>,
     pub(super) legend: Vec<Key<'a>>,
 }
 
@@ -140,6 +145,11 @@ impl Page<'_> {
         })
     }
 
+    /// How wide the chart is between its axes, in pixels.
+    pub(super) fn chart_width(&self) -> i32 {
+        WIDTH - self.legend_width() - MARGIN - MARGIN / 2 - Y_LABELS - CHART_RIGHT
+    }
+
     fn draw_legend(&self, page: &Area<'_>, caption_lines: i32) -> Drawn {
         let left = px(WIDTH - self.legend_width() + 8);
         let height = bottom(caption_lines) - TITLE;
@@ -178,9 +188,11 @@ impl Page<'_> {
         );
         let mut chart = ChartBuilder::on(&place)
             .margin_top(px(4))
-            .margin_right(px(8))
-            .x_label_area_size(px(44))
-            .y_label_area_size(px(60))
+            .margin_right(px(CHART_RIGHT))
+            .x_label_area_size(px(
+                44 + NAME_ROW * self.name_lines.map_or(0, |lines| lines - 1)
+            ))
+            .y_label_area_size(px(Y_LABELS))
             .build_cartesian_2d(self.x_range.clone(), self.y_range.clone())
             .map_err(|error| FigureError::Draw(error.to_string()))?;
         let spans = [&self.x_range, &self.y_range].map(|range| range.end - range.start);
@@ -199,7 +211,7 @@ impl Page<'_> {
             .axis_desc_style(text(LABEL_PX + 1, HPos::Center))
             .x_labels(12)
             .y_labels(9);
-        if self.has_x_numbers {
+        if self.name_lines.is_none() {
             mesh.x_label_formatter(&x_number);
         } else {
             mesh.x_labels(0).x_label_formatter(&no_number);

@@ -161,7 +161,7 @@ impl Rows {
         Summary {
             name: format!("cut-{name}"),
             title: format!("E3: {says}"),
-            caption: "Six sites of 100 cores, six projects, 30 days, strict. The cut begins when one project \
+            caption: "Six sites, six projects, 30 days, strict. The cut begins when one project \
                       has spent its grant. Whiskers: 90 % of the mean over the seeds."
                 .to_owned(),
             x_label: "who is cut off, and for how long".to_owned(),

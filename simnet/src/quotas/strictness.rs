@@ -202,7 +202,7 @@ impl Rows {
         Summary {
             name: format!("strictness-{}-bars", self.load),
             title: format!("E1: how strict quotas are, at {} % of the usual demand", self.load),
-            caption: "Six sites of 100 cores, six projects, 30 days. Over-use is what projects ran beyond \
+            caption: "Six sites, six projects, 30 days. Over-use is what projects ran beyond \
                       their grants; delivered is what the worst of those that asked for no more than they \
                       were granted got of it. Whiskers: 90 % of the mean over the seeds."
                 .to_owned(),
