@@ -24,6 +24,7 @@ pub mod selector;
 pub mod sla;
 pub mod utility;
 pub mod view;
+pub mod weigh;
 
 pub use engine::{Engine, Refusal, Request, Verdict, judge};
 pub use rank::{Known, Ranked, Ranking, rank};

@@ -46,8 +46,8 @@ pub struct Ranked {
 }
 
 /// Judges and orders sites for a job.
-pub fn rank(sites: &[Known], request: &Request<'_>, by: Ranking<'_>, draw: Draw<'_>) -> Ranked {
-    let verdict = |known: &Known| match known.utility {
+pub fn rank(sites: &[&Known], request: &Request<'_>, by: Ranking<'_>, draw: Draw<'_>) -> Ranked {
+    let verdict = |known: &&Known| match known.utility {
         // The baseline asks nobody.
         _ if by.chooser.selector == Selector::Naive => Verdict::Now { beyond: false },
         Some(0) => Verdict::No(Refusal::NothingMet),

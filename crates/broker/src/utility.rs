@@ -26,17 +26,18 @@ pub const CLASSES_MAX: usize = 64;
 /// Millionths in 1.
 pub const ONE: u32 = Factor::UNITS;
 
-/// Machines of one kind, with what a job can wish of them.
+/// Machines of one kind, with what a job can wish of them. Its words lie where they were: thousands of classes are
+/// looked at for one job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Class {
+pub struct Class<'a> {
     /// Its name.
-    pub name: String,
+    pub name: &'a str,
     /// Operating system.
-    pub os: String,
+    pub os: &'a str,
     /// Architecture.
-    pub arch: String,
+    pub arch: &'a str,
     /// Whatever else it has by name.
-    pub tags: BTreeSet<String>,
+    pub tags: Option<&'a BTreeSet<String>>,
     /// CPUs of one machine.
     pub cpus: u64,
     /// Memory of one machine, MiB.
@@ -53,22 +54,20 @@ pub struct Class {
     pub waiting: u64,
 }
 
-impl Class {
+impl<'a> Class<'a> {
     /// A class of an owner's price list; the properties `os=…` and `arch=…` name its operating system and its
     /// architecture, and all others are tags.
-    pub fn of(name: &str, class: &MachineClass, free: u64) -> Self {
+    pub fn of(name: &'a str, class: &'a MachineClass, free: u64) -> Self {
         let named = |key: &str| {
-            let mut values = class
-                .properties
-                .iter()
-                .filter_map(|of| of.strip_prefix(key));
-            values.next().unwrap_or_default().to_owned()
+            let mut values = class.properties.iter();
+            let value = values.find_map(|of| of.strip_prefix(key));
+            value.unwrap_or_default()
         };
         Self {
-            name: name.to_owned(),
+            name,
             os: named("os="),
             arch: named("arch="),
-            tags: class.properties.clone(),
+            tags: Some(&class.properties),
             cpus: class.cpus.into(),
             mem_mib: class.mem_mib,
             disk_mib: class.disk_mib,
@@ -198,44 +197,59 @@ impl Wishes {
         &self.requirements
     }
 
-    /// What `class` is worth. With `normalised` the weights do not shrink it. `None` where the job cannot be
-    /// served there: no requirement is met, or by MM not all are.
-    pub fn utility(&self, class: &Class, matching: Matching, normalised: bool) -> Option<Utility> {
-        let taken: Vec<Option<usize>> = self
-            .requirements
-            .iter()
-            .map(|of| self.taken(of, class, matching))
-            .collect();
-        let met = taken.iter().flatten().count();
-        if met == 0 || (matching == Matching::All && met < taken.len()) {
+    /// What `class` is worth, and by which options. As [`Wishes::worth`].
+    pub fn utility(
+        &self,
+        class: &Class<'_>,
+        matching: Matching,
+        normalised: bool,
+    ) -> Option<Utility> {
+        let millionths = self.worth(class, matching, normalised)?;
+        let taken = self.requirements.iter();
+        let taken = taken.map(|of| self.taken(of, class, matching)).collect();
+        Some(Utility { millionths, taken })
+    }
+
+    /// What `class` is worth, in millionths. With `normalised` the weights do not shrink it. `None` where the job
+    /// cannot be served there: no requirement is met, or by MM not all are. Nothing is allocated: most classes are
+    /// looked at to be passed over.
+    pub fn worth(&self, class: &Class<'_>, matching: Matching, normalised: bool) -> Option<u32> {
+        let (mut met, mut sum, mut weights) = (0, 0_u64, 0_u64);
+        for of in &self.requirements {
+            let weight = match matching {
+                Matching::Partial => u64::from(mutant!(WeightIgnored, of.weight, ONE)),
+                // The baselines know no weights.
+                Matching::Binary | Matching::All => u64::from(ONE),
+            };
+            weights += weight;
+            let Some(index) = self.taken(of, class, matching) else {
+                continue;
+            };
+            met += 1;
+            let value = match matching {
+                Matching::Binary | Matching::All => ONE,
+                Matching::Partial => of.options[index].value,
+            };
+            sum += u64::from(value) * weight;
+        }
+        let all = self.requirements.len();
+        if met == 0 || (matching == Matching::All && met < all) {
             return None;
         }
-        let value = |(of, taken): (&Requirement, &Option<usize>)| match (taken, matching) {
-            (None, _) => 0,
-            (Some(_), Matching::Binary | Matching::All) => u64::from(ONE),
-            (Some(index), Matching::Partial) => u64::from(of.options[*index].value),
-        };
-        let weight = |of: &Requirement| match matching {
-            Matching::Partial => u64::from(mutant!(WeightIgnored, of.weight, ONE)),
-            // The baselines know no weights.
-            Matching::Binary | Matching::All => u64::from(ONE),
-        };
-        let pairs = self.requirements.iter().zip(&taken);
-        let sum: u64 = pairs.map(|pair| value(pair) * weight(pair.0)).sum();
-        let whole: u64 = match normalised {
-            true => self.requirements.iter().map(weight).sum(),
-            false => taken.len() as u64 * u64::from(ONE),
+        let whole = match normalised {
+            true => weights,
+            false => all as u64 * u64::from(ONE),
         };
         // A job whose requirements all weigh nothing wants nothing.
         let millionths = sum.checked_div(whole).unwrap_or(0);
         let millionths = u32::try_from(millionths).expect("a mean of values is not above 1");
         // What is worth nothing is no reason to go there.
-        (millionths > 0).then_some(Utility { millionths, taken })
+        (millionths > 0).then_some(millionths)
     }
 
     /// The option of a requirement that counts at `class`, if one does: of those satisfied the most valuable,
     /// and of equal ones the least by what they ask, so that their order plays no part.
-    fn taken(&self, of: &Requirement, class: &Class, matching: Matching) -> Option<usize> {
+    fn taken(&self, of: &Requirement, class: &Class<'_>, matching: Matching) -> Option<usize> {
         let options = of.options.iter().enumerate();
         let best = |a: &(usize, &Choice), b: &(usize, &Choice)| {
             let order = a.1.value.cmp(&b.1.value);
@@ -258,11 +272,11 @@ impl Wishes {
         }
     }
 
-    fn satisfies(&self, class: &Class, wish: &Wish) -> bool {
+    fn satisfies(&self, class: &Class<'_>, wish: &Wish) -> bool {
         match wish {
             Wish::Os(name) => class.os == *name,
             Wish::Arch(name) => class.arch == *name,
-            Wish::Tag(name) => class.tags.contains(name),
+            Wish::Tag(name) => class.tags.is_some_and(|tags| tags.contains(name)),
             Wish::Cpus(least) => class.cpus >= *least,
             Wish::MemMib(least) => class.mem_mib >= *least,
             Wish::DiskMib(least) => class.disk_mib >= *least,

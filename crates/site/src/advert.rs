@@ -14,6 +14,7 @@ mod confirm;
 mod part;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairmesh_broker::sla::{BURST, Bound, EPOCH, Had, SlaEntry};
 use fairmesh_broker::{Known, SiteView, Sla, Standing};
@@ -269,7 +270,7 @@ impl Site {
             waiting: view.waiting,
             wait: view.wait,
             standing: view.vos.get(&alias).copied(),
-            classes,
+            classes: Arc::new(classes),
         })
     }
 

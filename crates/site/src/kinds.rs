@@ -127,12 +127,17 @@ pub struct Description {
     pub hosts: Vec<(String, String)>,
 }
 
-fn write_shared<S: Serializer>(prices: &Arc<PriceList>, to: S) -> Result<S::Ok, S::Error> {
-    prices.serialize(to)
+pub(crate) fn write_shared<T: Serialize, S: Serializer>(
+    of: &Arc<T>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    of.serialize(to)
 }
 
-fn read_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<PriceList>, D::Error> {
-    PriceList::deserialize(from).map(Arc::new)
+pub(crate) fn read_shared<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Arc<T>, D::Error> {
+    T::deserialize(from).map(Arc::new)
 }
 
 impl Description {

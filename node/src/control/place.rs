@@ -5,14 +5,16 @@
 //! What is told is advice: with `confirm` the best site has said so itself a moment ago.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
-use fairmesh_broker::utility::{Class, Matching, Utility, Wishes};
+use fairmesh_broker::utility::{Utility, Wishes};
+use fairmesh_broker::weigh::weigh;
 use fairmesh_broker::{Chooser, Engine, Known, Ranked, Ranking, Request, Selector, Verdict, rank};
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_fairshare::Job;
-use fairmesh_fairshare::charging::{Counted, Resources, suitable};
+use fairmesh_fairshare::charging::Resources;
 use fairmesh_model::{
     JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId, WallTime,
 };
@@ -69,7 +71,7 @@ struct Gathered {
 struct Candidate {
     known: Known,
     /// What is free of each class of machines.
-    classes: BTreeMap<String, u64>,
+    classes: Arc<BTreeMap<String, u64>>,
     /// The class that is worth most to the job, where it wishes anything.
     best: Option<(String, Utility)>,
     confirmed: bool,
@@ -191,42 +193,10 @@ impl Question {
 
     /// Works out what a site is to this job: what is free of the machines that suit it, and what they are worth to
     /// it.
-    fn weigh(&self, vo: VoId, candidate: &mut Candidate) {
-        let vo = vo.to_string();
-        let request = self.request(&vo);
-        let counted = Counted {
-            gpu: true,
-            disk: true,
-        };
-        let Candidate {
-            known,
-            classes,
-            best,
-            ..
-        } = candidate;
-        if let Some(prices) = known.view.prices.clone() {
-            let fitting: Vec<_> = suitable(&prices, &request.job, counted).collect();
-            if !classes.is_empty() {
-                let free = fitting.iter().filter_map(|(name, _)| classes.get(*name));
-                let free = free.fold(0, |sum: u64, free| sum.saturating_add(*free));
-                known.view.free = known.view.free.map(|all| all.min(free));
-            }
-            let slowest = fitting.iter().map(|(_, class)| class.spec).min();
-            known.view.spec = slowest.unwrap_or(known.view.spec);
-            for (name, class) in &fitting {
-                let Some(wishes) = &self.wishes else { break };
-                let free = classes.get(*name).copied().unwrap_or(0);
-                let class = Class::of(name, class, free / u64::from(class.cpus));
-                let worth = wishes.utility(&class, Matching::Partial, self.ask.normalised);
-                let held = best.as_ref().map_or(0, |(_, held)| held.millionths);
-                if let Some(worth) = worth.filter(|worth| worth.millionths > held) {
-                    *best = Some((class.name, worth));
-                }
-            }
-        }
-        if self.wishes.is_some() {
-            known.utility = Some(best.as_ref().map_or(0, |(_, worth)| worth.millionths));
-        }
+    fn weigh(&self, request: &Request<'_>, candidate: &mut Candidate) {
+        let wishes = self.wishes.as_ref().map(|of| (of, self.ask.normalised));
+        let Candidate { known, classes, .. } = candidate;
+        candidate.best = weigh(known, classes, request, wishes);
     }
 }
 
@@ -235,7 +205,7 @@ impl Candidate {
     fn of(site: &Site, now: Now, (vo, id): (VoId, SiteId), advert: &Advert) -> Self {
         Self {
             known: site.known_by(now, vo, id, advert),
-            classes: advert.classes.clone(),
+            classes: Arc::clone(&advert.classes),
             best: None,
             confirmed: false,
             unconfirmed: None,
@@ -253,14 +223,16 @@ pub(super) async fn post(
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let ask: PlaceAsk = read(&shared, body, ASK_BYTES_MAX).await?;
-    let question = std::sync::Arc::new(Question::of(ask)?);
-    let asked = std::sync::Arc::clone(&question);
+    let question = Arc::new(Question::of(ask)?);
+    let asked = Arc::clone(&question);
     let known = move |site: &Site, now: Now| (rests_on(site, now), asked.gather(site, now));
     let (rests_on, gathered) = shared.node().ask(known).await?;
     let mut gathered = gathered?;
     // Beside the task that answers everybody.
+    let vo = gathered.vo.to_string();
+    let request = question.request(&vo);
     for (_, candidate) in &mut gathered.candidates {
-        question.weigh(gathered.vo, candidate);
+        question.weigh(&request, candidate);
     }
     let served = shared.options.serving.fresh().await?;
     let standing = gathered.account.as_ref().map(|account| {
@@ -288,7 +260,7 @@ pub(super) async fn post(
         .iter()
         .map(|(index, _)| gathered.candidates[*index].0)
         .collect();
-    let asked = std::sync::Arc::clone(&question);
+    let asked = Arc::clone(&question);
     let quoted = move |site: &Site, now: Now| asked.quotes(site, now, &sites);
     let quotes = shared.node().ask(quoted).await?;
     let body = PlaceBody {
@@ -312,8 +284,7 @@ impl Question {
 
 impl Gathered {
     fn rank(&self, question: &Question) -> Ranked {
-        let known = self.candidates.iter().map(|(_, of)| of.known.clone());
-        let known: Vec<Known> = known.collect();
+        let known: Vec<&Known> = self.candidates.iter().map(|(_, of)| &of.known).collect();
         let vo = self.vo.to_string();
         let chooser = Chooser::new(question.selector);
         let by = Ranking {
@@ -475,7 +446,7 @@ async fn confirm(
                 Ok(candidate) => {
                     *held = candidate;
                     held.confirmed = true;
-                    question.weigh(vo, held);
+                    question.weigh(&question.request(&vo.to_string()), held);
                 }
                 Err(why) => held.unconfirmed = Some(why),
             }

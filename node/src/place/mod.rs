@@ -165,7 +165,8 @@ fn place<'a>(grid: &'a Grid, args: &PlaceArgs) -> Placed<'a> {
         chooser: &Chooser::new(args.selector()),
     };
     let mut stream = Seed(args.seed).stream("place");
-    let ranked = rank(&known, &request, by, &mut |bound| stream.below(bound));
+    let listed: Vec<&Known> = known.iter().collect();
+    let ranked = rank(&listed, &request, by, &mut |bound| stream.below(bound));
     let site = |(index, verdict): (usize, Verdict)| (&grid.sites[index], verdict);
     Placed {
         taken: ranked.taken.into_iter().map(site).collect(),

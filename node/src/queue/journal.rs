@@ -239,4 +239,28 @@ mod tests {
             "{error}"
         );
     }
+
+    #[test]
+    fn an_attempt_that_none_can_follow_is_refused_by_its_line() {
+        let head = br#"{"schema":"fairmesh.queue/1","vo":"vo"}"#;
+        let line = |attempt: u32| {
+            let record = Record::Assigned {
+                job: "a".to_owned(),
+                attempt,
+                site: "s".to_owned(),
+                at: fairmesh_model::WallTime(0),
+            };
+            serde_json::to_vec(&record).expect("written")
+        };
+        let read = |attempt: u32| {
+            let text = [&head[..], b"\n", &line(attempt), b"\n"].concat();
+            parse(&text, Path::new("journal"))
+        };
+        assert!(read(u32::MAX - 1).is_ok());
+        let error = format!("{:#}", read(u32::MAX).expect_err("it would overflow"));
+        assert!(
+            error.starts_with("journal:2: ") && error.contains("no attempt can follow"),
+            "{error}"
+        );
+    }
 }

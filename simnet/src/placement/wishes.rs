@@ -45,7 +45,7 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawn {
     /// Resources by cluster; `cpus` are jobs that run at once.
-    pub clusters: Vec<Vec<Class>>,
+    pub clusters: Vec<Vec<Class<'static>>>,
     /// Jobs in the order in which they come.
     pub jobs: Vec<Job>,
 }
@@ -55,10 +55,14 @@ impl Drawn {
     /// of the reference's speed; `unit` is that of the gaps.
     pub fn of(seed: Seed, load: u64, unit: Millis) -> Self {
         let mut stream = seed.stream("wishes/resources");
-        let clusters: Vec<Vec<Class>> = (0..CLUSTERS)
+        let clusters: Vec<Vec<Class<'static>>> = (0..CLUSTERS)
             .map(|_| (0..RESOURCES).map(|_| resource(&mut stream)).collect())
             .collect();
-        let cores: u64 = clusters.iter().flatten().map(|of: &Class| of.cpus).sum();
+        let cores: u64 = clusters
+            .iter()
+            .flatten()
+            .map(|of: &Class<'_>| of.cpus)
+            .sum();
         let length = cores * load * unit.0 * 2 / 100;
         let mut stream = seed.stream("wishes/users");
         let homes: Vec<usize> = (0..USERS).map(|_| stream.index(CLUSTERS)).collect();
@@ -84,10 +88,10 @@ impl Drawn {
     }
 }
 
-fn resource(stream: &mut Stream) -> Class {
+fn resource(stream: &mut Stream) -> Class<'static> {
     Class {
-        os: SYSTEMS[stream.index(4)].to_owned(),
-        arch: ARCHITECTURES[stream.index(2)].to_owned(),
+        os: SYSTEMS[stream.index(4)],
+        arch: ARCHITECTURES[stream.index(2)],
         cpus: CORES[stream.index(4)],
         spec: Factor::from_millionths(SPEEDS[stream.index(4)]),
         count: 1,

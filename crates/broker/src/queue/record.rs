@@ -1,7 +1,8 @@
 //! What a queue writes down, one record a line of JSON.
 
 use fairmesh_model::WallTime;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::QueuedJob;
 
@@ -15,7 +16,8 @@ pub enum Record {
     Assigned {
         /// The job's key.
         job: String,
-        /// Which attempt, from 1.
+        /// Which attempt, from 1. Another one may follow.
+        #[serde(deserialize_with = "attempt")]
         attempt: u32,
         /// Where.
         site: String,
@@ -70,6 +72,14 @@ pub enum Record {
         /// Why its last attempt failed.
         why: String,
     },
+}
+
+fn attempt<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let attempt = u32::deserialize(from)?;
+    match attempt {
+        u32::MAX => Err(D::Error::custom("no attempt can follow this one")),
+        _ => Ok(attempt),
+    }
 }
 
 impl Record {

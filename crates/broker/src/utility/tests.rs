@@ -30,10 +30,10 @@ fn wishes() -> Vec<Requirement> {
     ]
 }
 
-fn class(os: &str, arch: &str) -> Class {
+fn class<'a>(os: &'a str, arch: &'a str) -> Class<'a> {
     Class {
-        os: os.to_owned(),
-        arch: arch.to_owned(),
+        os,
+        arch,
         cpus: 8,
         mem_mib: 1_000,
         disk_mib: 500,
@@ -42,7 +42,7 @@ fn class(os: &str, arch: &str) -> Class {
     }
 }
 
-fn utility(requirements: Vec<Requirement>, class: &Class, matching: Matching) -> Option<u32> {
+fn utility(requirements: Vec<Requirement>, class: &Class<'_>, matching: Matching) -> Option<u32> {
     let wishes = Wishes::new(requirements, Millis(3_000)).expect("valid");
     Some(wishes.utility(class, matching, false)?.millionths)
 }
@@ -139,8 +139,9 @@ pub(crate) fn amounts_are_at_least_there_and_time_at_most_taken() {
         };
         assert_eq!((worth(&met), worth(&unmet)), (Some(7), None), "{met:?}");
     }
+    let tags = BTreeSet::from(["infiniband".to_owned()]);
     let tagged = Class {
-        tags: BTreeSet::from(["infiniband".to_owned()]),
+        tags: Some(&tags),
         ..Class::default()
     };
     let tag = one(vec![Choice {

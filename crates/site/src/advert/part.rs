@@ -5,6 +5,7 @@
 //! Deliberately not here: machines, which are in the description.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairmesh_broker::utility::CLASSES_MAX;
 use fairmesh_broker::{SiteView, Standing};
@@ -12,7 +13,7 @@ use fairmesh_gossip::{Head, PartKey};
 use fairmesh_model::{Millis, Now, WallTime, cbor, is_visible};
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::ADVERT;
+use crate::kinds::{ADVERT, read_shared, write_shared};
 
 /// Largest advert: [`CLASSES_MAX`] classes with names of [`NAME_BYTES_MAX`], and a few numbers.
 const BYTES_MAX: usize = 8 << 10;
@@ -45,8 +46,18 @@ pub struct Advert {
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
     /// Free CPUs of each machine class, where the site knows which machines its jobs run on.
-    #[serde(rename = "c", default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub classes: BTreeMap<String, u64>,
+    #[serde(
+        rename = "c",
+        default,
+        skip_serializing_if = "is_empty",
+        serialize_with = "write_shared",
+        deserialize_with = "read_shared"
+    )]
+    pub classes: Arc<BTreeMap<String, u64>>,
+}
+
+fn is_empty(classes: &Arc<BTreeMap<String, u64>>) -> bool {
+    classes.is_empty()
 }
 
 impl Advert {
@@ -140,7 +151,7 @@ mod tests {
             waiting: 9,
             wait: Some(Millis(5)),
             standing: Some(Standing::default()),
-            classes: BTreeMap::from([("fat".to_owned(), 2)]),
+            classes: Arc::new(BTreeMap::from([("fat".to_owned(), 2)])),
         }
     }
 
@@ -174,16 +185,19 @@ mod tests {
             (|of| of.total = 1 << 32, "4294967296 CPUs are no site's"),
             (|of| of.at = WallTime(8), "after its head"),
             (
-                |of| _ = of.classes.insert("a\u{1b}".to_owned(), 1),
+                |of| _ = Arc::make_mut(&mut of.classes).insert("a\u{1b}".to_owned(), 1),
                 "bad name of a machine class: `a\\u{1b}`",
             ),
-            (|of| _ = of.classes.insert("a".repeat(65), 1), "bad name"),
             (
-                |of| _ = of.classes.insert("thin".to_owned(), 41),
+                |of| _ = Arc::make_mut(&mut of.classes).insert("a".repeat(65), 1),
+                "bad name",
+            ),
+            (
+                |of| _ = Arc::make_mut(&mut of.classes).insert("thin".to_owned(), 41),
                 "41 CPUs of class `thin`",
             ),
             (
-                |of| of.classes = (0..65).map(|index| (format!("c{index}"), 1)).collect(),
+                |of| of.classes = Arc::new((0..65).map(|index| (format!("c{index}"), 1)).collect()),
                 "more than 64 machine classes",
             ),
         ];
@@ -204,9 +218,11 @@ mod tests {
         let full = Advert {
             total: CPUS_MAX,
             free: CPUS_MAX,
-            classes: (0..CLASSES_MAX)
-                .map(|index| (named(index), CPUS_MAX))
-                .collect(),
+            classes: Arc::new(
+                (0..CLASSES_MAX)
+                    .map(|index| (named(index), CPUS_MAX))
+                    .collect(),
+            ),
             ..advert()
         };
         assert!(checked(&full).is_ok());
