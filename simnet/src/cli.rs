@@ -59,7 +59,7 @@ enum Command {
     Replay(replay::Args),
     /// Runs the evaluation of the FSGrid paper on gossip, and draws its figures.
     Paper(paper::Args),
-    /// Runs the experiments on quotas: how strict they are, what a cut costs, and fairshare beside them.
+    /// Runs the experiments on quotas: how strict they are, what a cut costs, how much to hold, and fairshare.
     Quotas(quotas::Args),
     /// Replays recorded load under an old and a new policy: who gains, who loses, when.
     Whatif(whatif::Args),

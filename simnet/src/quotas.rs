@@ -9,6 +9,7 @@
 //! | [`field`] | clusters, whose jobs ask before they are queued |
 //! | [`strictness`] | experiment E1: modes, from strict to advisory |
 //! | [`cut`] | experiment E3: sites, and a bank, that are cut off |
+//! | [`factor`] | experiment E7: how much is held of what a job may cost |
 //! | [`fairshare`] | experiment E6: a quota that ends, and what fairshare makes of it |
 //! | [`result`] | tables, pictures, and what must hold |
 //!
@@ -24,6 +25,7 @@
 pub mod bank;
 pub mod credit;
 pub mod cut;
+pub mod factor;
 pub mod fairshare;
 pub mod field;
 pub mod load;
@@ -48,9 +50,10 @@ pub struct Extent {
 pub type Experiment = (&'static str, fn(&Extent) -> Outcome);
 
 /// All of them, by name.
-pub const EXPERIMENTS: [Experiment; 3] = [
+pub const EXPERIMENTS: [Experiment; 4] = [
     ("strictness", strictness::run),
     ("cut", cut::run),
+    ("factor", factor::run),
     ("fairshare", fairshare::run),
 ];
 

@@ -15,7 +15,7 @@ const CORES: u64 = 100;
 /// Options of `simnet quotas`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which experiments: strictness, cut, fairshare; all of them unless given.
+    /// Which experiments: strictness, cut, factor, fairshare; all of them unless given.
     experiments: Vec<String>,
     /// Where tables and pictures go.
     #[arg(long, value_name = "DIR", default_value = "quota-figures")]

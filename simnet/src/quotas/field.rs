@@ -76,6 +76,10 @@ pub struct ProjectMeasures {
     pub asked: Asked,
     /// Core-milliseconds of all jobs that it submitted.
     pub demand: u64,
+    /// Core-milliseconds that all jobs which were let run need from beginning to end.
+    pub admitted: u64,
+    /// Jobs refused although its grant would have covered them, beside all jobs that had been let run.
+    pub refused_early: u64,
     /// Core-milliseconds that its jobs ran by the end.
     pub delivered: u64,
     /// Time that its jobs within the quota waited in queues, milliseconds, and how many they were.
@@ -89,6 +93,16 @@ impl ProjectMeasures {
     pub fn over_use(&self) -> u64 {
         let granted = u64::try_from(self.spent.granted).expect("core-milliseconds of years");
         self.delivered.saturating_sub(granted)
+    }
+
+    /// Counts a job of which was decided that takes so long.
+    fn decided(&mut self, one: &Asked, run: Millis, granted: u128) {
+        self.asked.add(one);
+        if one.refused == 0 {
+            self.admitted += run.0;
+        } else if u128::from(self.admitted + run.0) <= granted {
+            self.refused_early += 1;
+        }
     }
 
     /// What was delivered of what it could have.
@@ -280,7 +294,8 @@ impl<'a, C: Credit> Field<'a, C> {
                 )),
                 refused: u64::from(is_refused),
             };
-            self.measures.projects[project].asked.add(&one);
+            let granted = self.credit.spent(now, project).granted;
+            self.measures.projects[project].decided(&one, arrival.run, granted);
             if is_watched {
                 self.measures.watched.add(&one);
             }

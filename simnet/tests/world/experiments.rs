@@ -8,7 +8,7 @@ use simnet::quotas::field::{FieldMeasures, FieldSpec, run};
 use simnet::quotas::load::Load;
 use simnet::quotas::mesh::{Grant, Mesh};
 use simnet::quotas::result::Outcome;
-use simnet::quotas::{Extent, cut, strictness};
+use simnet::quotas::{Extent, cut, factor, strictness};
 use simnet::vo::{DAY, HOUR};
 
 fn small(divisor: u64) -> Extent {
@@ -49,6 +49,14 @@ fn nothing_is_overspent_in_any_cut() {
     let outcome = cut::run(&small(100));
     must_hold(&outcome, "rights at sites: nothing is over-spent");
     must_hold(&outcome, "bank, refuse: nothing is over-spent");
+}
+
+#[test]
+fn nothing_is_owed_where_all_that_a_job_may_cost_is_held() {
+    let outcome = factor::run(&small(100));
+    must_hold(&outcome, "20 to 40 % too long: nothing is owed");
+    must_hold(&outcome, "0 to 300 % too long: nothing is owed");
+    must_hold(&outcome, "20 to 40 % too long: the less is held");
 }
 
 /// Two sites of four cores, and one project that asks for twice what it was granted.
