@@ -17,7 +17,7 @@ use super::{FigureError, Spread, Summary};
 const NAME_PX: i32 = 12;
 
 /// Lines of a group's name.
-const NAME_LINES_MAX: usize = 4;
+const NAME_LINES_MAX: usize = 5;
 
 pub(super) fn draw(summary: &Summary) -> Result<String, FigureError> {
     let spreads = summary
