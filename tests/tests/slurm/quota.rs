@@ -138,10 +138,10 @@ fn credit_stops_where_it_ends_and_users_read_why() -> anyhow::Result<()> {
         &["-h", "-r", "-t", "PD", "-O", "Reason:40,Comment:60"],
     )?;
     ensure!(why.contains("fairmesh quota: xavier: 0."), "{why}");
-    refused_with_a_message(
-        &twins.a,
-        "left here, 0.9 in the VO (0.0 on the way); this job needs 0.3",
-    )?;
+    // Slurm's times are whole seconds: what jobs have left over differs.
+    let tenths = (amount(&twins.a, "xavier", "here")? + CREDIT / 2) / 360_000;
+    let in_vo = format!("left here, 0.{tenths} in the VO (0.0 on the way); this job needs 0.3");
+    refused_with_a_message(&twins.a, &in_vo)?;
 
     // Healed, A goes on by itself on what B can spare, and all stops where the credit does.
     wire.cut(false);
