@@ -26,6 +26,7 @@ macro_rules! sayln {
 
 pub mod charging;
 pub mod check;
+mod experiments;
 pub mod merge;
 pub mod mutants;
 mod output;

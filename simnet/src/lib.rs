@@ -25,6 +25,7 @@
 //! | [`grid`] | clusters whose schedulers ask their own site's node who is next |
 //! | [`central`] | the all-knowing scheduler that gossip is measured against |
 //! | [`paper`] | the FSGrid paper's evaluation: runs, measures, checks, figures |
+//! | [`experiment`] | what the experiments below have in common |
 //! | [`quotas`] | what quotas do in a Grid: experiments |
 //! | [`whatif`] | recorded load under an old and a new policy |
 //! | [`charging`] | recorded jobs under two rules of charging |
@@ -61,6 +62,7 @@ pub mod campaign;
 
 pub mod central;
 pub mod charging;
+pub mod experiment;
 pub mod figures;
 pub mod grid;
 pub mod paper;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`site`] | one pretended site: others' load, a batch system, what it says of itself |
 //! | [`hosts`] | submit hosts with the broker's own queue manager, and the sites that they send to |
-//! | [`measure`] | what is measured of a run, and what several seeds come to |
+//! | [`measure`] | what is measured of a run |
 //! | [`printed`] | the figures that GRUBER's paper prints |
 //! | [`gruber`] | its experiments: six selectors, three kinds of Grid, one and four submit hosts |
 //! | [`stale`] | views of different ages |
@@ -12,7 +12,6 @@
 //! | [`wishes`] | what the experiment with partial utility draws |
 //! | [`clusters`] | four clusters that pass jobs on by the broker's own forwarding |
 //! | [`utility`] | partial utility against one option and against all or nothing |
-//! | [`report`] | claims and tables as text |
 //!
 //! The engine, the selectors and the queue manager are those that nodes run (`fairmesh-broker`); what is pretended is
 //! what lies around them.
@@ -31,10 +30,30 @@ pub mod hosts;
 pub mod liars;
 pub mod measure;
 pub mod printed;
-pub mod report;
 pub mod site;
 pub mod stale;
 #[cfg(test)]
 mod tests;
 pub mod utility;
 pub mod wishes;
+
+use crate::experiment::Experiment;
+
+/// How much is run.
+#[derive(Debug, Clone)]
+pub struct Extent {
+    /// Whose draws.
+    pub seeds: Vec<u64>,
+    /// Jobs of each submit host.
+    pub jobs: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// All of them, by name.
+pub const EXPERIMENTS: [Experiment<Extent>; 4] = [
+    ("gruber", gruber::experiment),
+    ("stale", stale::experiment),
+    ("liars", liars::experiment),
+    ("utility", utility::experiment),
+];

@@ -11,7 +11,6 @@
 //! | [`cut`] | experiment E3: sites, and a bank, that are cut off |
 //! | [`factor`] | experiment E7: how much is held of what a job may cost |
 //! | [`fairshare`] | experiment E6: a quota that ends, and what fairshare makes of it |
-//! | [`result`] | tables, pictures, and what must hold |
 //!
 //! All but E6 run `fairmesh_quota`'s ledgers, the code that decides at a site, with messages between them that
 //! are delivered whole after a fixed time; heads, disks and sessions are those of real sites only in E6 and in
@@ -30,10 +29,9 @@ pub mod fairshare;
 pub mod field;
 pub mod load;
 pub mod mesh;
-pub mod result;
 pub mod strictness;
 
-use result::Outcome;
+use crate::experiment::Experiment;
 
 /// How much is run.
 #[derive(Debug, Clone)]
@@ -46,52 +44,10 @@ pub struct Extent {
     pub threads: usize,
 }
 
-/// An experiment, by its name.
-pub type Experiment = (&'static str, fn(&Extent) -> Outcome);
-
 /// All of them, by name.
-pub const EXPERIMENTS: [Experiment; 4] = [
+pub const EXPERIMENTS: [Experiment<Extent>; 4] = [
     ("strictness", strictness::run),
     ("cut", cut::run),
     ("factor", factor::run),
     ("fairshare", fairshare::run),
 ];
-
-/// Runs `of` for each case and each seed, on several threads; the results by case, then by seed.
-pub(crate) fn each<C: Sync, R: Send>(
-    extent: &Extent,
-    cases: &[C],
-    of: impl Fn(&C, u64) -> R + Sync,
-) -> Vec<Vec<R>> {
-    let seeds = &extent.seeds;
-    if extent.threads <= 1 {
-        let of = |case| seeds.iter().map(|seed| of(case, *seed)).collect();
-        return cases.iter().map(of).collect();
-    }
-    let count = cases.len() * seeds.len();
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let done = std::sync::Mutex::new(Vec::with_capacity(count));
-    std::thread::scope(|scope| {
-        for _ in 0..extent.threads.clamp(1, count.max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if at >= count {
-                        break;
-                    }
-                    let result = of(&cases[at / seeds.len()], seeds[at % seeds.len()]);
-                    done.lock()
-                        .expect("no thread has panicked")
-                        .push((at, result));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().expect("no thread has panicked");
-    done.sort_by_key(|(at, _)| *at);
-    let mut results: Vec<Vec<R>> = cases.iter().map(|_| Vec::new()).collect();
-    for (at, result) in done {
-        results[at / seeds.len()].push(result);
-    }
-    results
-}

@@ -5,17 +5,16 @@
 //! Source: GRUBER (Euro-Par 2005), section 4, tables 1 to 4 and figure 2.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fairmesh_broker::Selector;
 use fairmesh_model::Millis;
 
+use super::Extent;
 use super::hosts::{GROUP_CAP, Setup, VO_CAP, run};
-use super::measure::{Measure, RunMeasures, deviation, mean};
+use super::measure::{Measure, RunMeasures};
 use super::printed::{self, SELECTORS};
-use super::report::{Claim, Table};
 use super::site::Faults;
+use crate::experiment::{self, Claim, Table, deviation, each, mean};
 use crate::figures::{Figure, Series};
 
 /// Time of a thousand jobs of an hour on 150 CPUs, hours; a selector that knows what is free is to take
@@ -46,10 +45,10 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Runs all of it with so many jobs a host.
-    pub fn of(seeds: u64, jobs: usize) -> Self {
-        let cells: Vec<Cell> = cells().collect();
-        let of_cell = |cell: &Cell, seed: u64| Setup {
+    /// Runs all of it.
+    pub fn of(extent: &Extent) -> Self {
+        let jobs = extent.jobs;
+        let of_cell = |cell: &Cell, seed| Setup {
             jobs,
             ..Setup::new(seed, cell.faults, SELECTORS[cell.selector], cell.hosts)
         };
@@ -58,23 +57,17 @@ impl Outcome {
             jobs,
             ..Setup::new(1_000 + seed, Faults::Harsh, Selector::Random, 1)
         };
-        let seeds = 1..=seeds;
-        let mut setups: Vec<Setup> = cells
-            .iter()
-            .flat_map(|cell| seeds.clone().map(move |seed| of_cell(cell, seed)))
-            .collect();
-        setups.extend(seeds.clone().map(equal));
-        let mut measured = run_all(&setups).into_iter();
-        let mut take = || {
-            seeds
-                .clone()
-                .filter_map(|_| measured.next())
-                .collect::<Vec<_>>()
-        };
-        let runs = cells.iter().map(|cell| (*cell, take())).collect();
+        let mut cells: Vec<Option<Cell>> = cells().map(Some).collect();
+        cells.push(None);
+        let mut runs = each(extent.threads, &extent.seeds, &cells, |cell, seed| {
+            run(cell
+                .as_ref()
+                .map_or_else(|| equal(seed), |cell| of_cell(cell, seed)))
+        });
+        let equal = runs.pop().expect("the last of them");
         Self {
-            runs,
-            equal: take(),
+            runs: cells.into_iter().flatten().zip(runs).collect(),
+            equal,
         }
     }
 
@@ -102,36 +95,15 @@ impl Outcome {
         ))
     }
 
-    /// One line a cell and measure: mean and deviation, and what is printed.
-    pub fn table(&self) -> Table {
-        let mut table = Table::new([
-            "hosts", "faults", "measure", "selector", "mean", "sd", "printed",
-        ]);
-        for (cell, (measure, name)) in self
-            .runs
-            .keys()
-            .flat_map(|cell| Measure::ALL.map(|of| (cell, of)))
-        {
-            let values = self.values(*cell, measure);
-            let selector = SELECTORS[cell.selector];
-            let printed = printed::of(cell.hosts, selector, measure);
-            table.row([
-                cell.hosts.to_string(),
-                word(cell.faults).to_owned(),
-                name.to_owned(),
-                selector.to_string(),
-                format!("{:.2}", mean(&values)),
-                format!("{:.2}", deviation(&values)),
-                printed.map_or_else(String::new, |of| of.to_string()),
-            ]);
-        }
-        table
-    }
-
     /// Selectors side by side, for people: mean and deviation of each kind of Grid, above what is printed.
     pub fn compared(&self, hosts: usize) -> Table {
         let names = SELECTORS.iter().map(|of| of.to_string().to_uppercase());
-        let mut table = Table::new(["".to_owned(), "".to_owned()].into_iter().chain(names));
+        let title = format!("{hosts}x1K, mean (sd) of all Grids");
+        let columns = ["measure", "Grid"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(names);
+        let mut table = Table::new(&format!("gruber-{hosts}x1K"), title, columns);
         for (measure, name) in Measure::ALL {
             for (faults, word) in Faults::ALL {
                 let cells = (0..SELECTORS.len()).map(|selector| {
@@ -162,7 +134,8 @@ impl Outcome {
 
     /// Equal runs: what a difference between two selectors has to be held against.
     pub fn equal_runs(&self) -> Table {
-        let mut table = Table::new(["RA, equal runs", "mean (sd)", "printed"]);
+        let title = "RA, equal runs on one Grid";
+        let mut table = Table::new("gruber-equal", title, ["measure", "mean (sd)", "printed"]);
         for (measure, name) in Measure::ALL {
             let values: Vec<f64> = self.equal.iter().map(|run| measure.of(run)).collect();
             let printed = printed::ten_runs(measure);
@@ -258,12 +231,12 @@ impl Outcome {
                 .as_ref()
                 .map_or_else(String::new, |what| format!("; {what}"))
         );
-        Claim::required(
+        Claim::new(
             format!(
                 "no group ever has more than {GROUP_CAP} CPUs at sites, nor the VO more than {VO_CAP}"
             ),
-            broken.is_none(),
             numbers,
+            broken.is_none(),
         )
     }
 
@@ -289,10 +262,10 @@ impl Outcome {
             .find(|(of, _)| *of == measure)
             .expect("one of them")
             .1;
-        Claim::required(
+        Claim::new(
             format!("S-RA is worst in {name}, {load}"),
-            holds,
             format!("{} against {}", short(naive), short(next)),
+            holds,
         )
     }
 
@@ -304,10 +277,10 @@ impl Outcome {
             .filter(|of| *of != Selector::Observant)
             .map(of);
         let next = others.fold(f64::MAX, f64::min);
-        Claim::required(
+        Claim::new(
             format!("OBS has the fewest re-plannings, {load}"),
-            observant < next,
             format!("{} against {}", short(observant), short(next)),
+            observant < next,
         )
     }
 
@@ -330,15 +303,15 @@ impl Outcome {
         });
         let (hours, selector) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).expect("some");
         let most = BOUND_H * BOUND_FACTOR;
-        Claim::required(
+        Claim::new(
             format!(
                 "every selector that asks what is free takes {most:.2} h at most, 1x1K benign, at every seed"
             ),
-            hours <= most,
             format!(
                 "{hours:.2} h at worst ({})",
                 selector.to_string().to_uppercase()
             ),
+            hours <= most,
         )
     }
 
@@ -355,7 +328,22 @@ impl Outcome {
                 (comp(selector), comp(selector) < next, next)
             }
         };
-        Claim::watched(what, holds, format!("{own:.2} % against {next:.2} %"))
+        Claim::watched(what, format!("{own:.2} % against {next:.2} %"), holds)
+    }
+}
+
+/// Runs it.
+pub(super) fn experiment(extent: &Extent) -> experiment::Outcome {
+    let outcome = Outcome::of(extent);
+    experiment::Outcome {
+        tables: vec![
+            outcome.compared(1),
+            outcome.compared(4),
+            outcome.equal_runs(),
+        ],
+        lines: outcome.figures(),
+        claims: outcome.claims(),
+        ..experiment::Outcome::default()
     }
 }
 
@@ -377,14 +365,6 @@ fn cells() -> impl Iterator<Item = Cell> {
     })
 }
 
-fn word(faults: Faults) -> &'static str {
-    Faults::ALL
-        .iter()
-        .find(|(of, _)| *of == faults)
-        .expect("one of them")
-        .1
-}
-
 /// With as many decimals as say something.
 pub(super) fn short(number: f64) -> String {
     match number.abs() {
@@ -392,32 +372,4 @@ pub(super) fn short(number: f64) -> String {
         10.0.. => format!("{number:.1}"),
         _ => format!("{number:.2}"),
     }
-}
-
-/// Runs all, on all cores, in their order.
-pub fn run_all(setups: &[Setup]) -> Vec<RunMeasures> {
-    on_all_cores(setups, |setup| run(*setup))
-}
-
-/// What each task comes to, in their order.
-pub(super) fn on_all_cores<T: Sync, R: Send>(tasks: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
-    let done: Mutex<BTreeMap<usize, R>> = Mutex::new(BTreeMap::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(task) = tasks.get(index) else { break };
-                    let result = work(task);
-                    done.lock()
-                        .expect("no thread has panicked")
-                        .insert(index, result);
-                }
-            });
-        }
-    });
-    let done = done.into_inner().expect("no thread has panicked");
-    done.into_values().collect()
 }

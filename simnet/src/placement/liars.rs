@@ -8,11 +8,12 @@
 
 use fairmesh_broker::Selector;
 
-use super::gruber::{run_all, short};
-use super::hosts::{HOSTS_MAX, Setup};
-use super::measure::{Measure, RunMeasures, mean};
-use super::report::{Claim, Table};
+use super::Extent;
+use super::gruber::short;
+use super::hosts::{HOSTS_MAX, Setup, run};
+use super::measure::{Measure, RunMeasures};
 use super::site::{Faults, SITES};
+use crate::experiment::{Claim, Outcome, Table, each, mean};
 
 /// How many of the sites lie.
 pub const LIARS: [usize; 4] = [0, 1, 3, 6];
@@ -29,30 +30,42 @@ pub struct Row {
 }
 
 /// Runs all of it.
-pub fn rows(seeds: u64, jobs: usize) -> Vec<Row> {
+pub fn rows(extent: &Extent) -> Vec<Row> {
     let mut keys = Vec::new();
     for hosts in [1, HOSTS_MAX] {
         for selector in SELECTORS {
             keys.extend(LIARS.map(|liars| (hosts, selector, liars)));
         }
     }
-    let setup = |(hosts, selector, liars): (usize, Selector, usize), seed| Setup {
-        liars,
-        jobs,
-        ..Setup::new(seed, Faults::Benign, selector, hosts)
-    };
-    let setups: Vec<Setup> = keys
-        .iter()
-        .flat_map(|key| (1..=seeds).map(move |seed| setup(*key, seed)))
-        .collect();
-    let mut measured = run_all(&setups).into_iter();
-    let row = |(hosts, selector, liars)| Row {
+    let runs = each(
+        extent.threads,
+        &extent.seeds,
+        &keys,
+        |(hosts, selector, liars), seed| {
+            run(Setup {
+                liars: *liars,
+                jobs: extent.jobs,
+                ..Setup::new(seed, Faults::Benign, *selector, *hosts)
+            })
+        },
+    );
+    let row = |((hosts, selector, liars), runs)| Row {
         hosts,
         selector,
         liars,
-        runs: (1..=seeds).filter_map(|_| measured.next()).collect(),
+        runs,
     };
-    keys.into_iter().map(row).collect()
+    keys.into_iter().zip(runs).map(row).collect()
+}
+
+/// Runs it.
+pub(super) fn experiment(extent: &Extent) -> Outcome {
+    let rows = rows(extent);
+    Outcome {
+        tables: vec![table(&rows)],
+        claims: claims(&rows),
+        ..Outcome::default()
+    }
 }
 
 impl Row {
@@ -97,7 +110,7 @@ pub fn table(rows: &[Row]) -> Table {
         "liars found",
         "after, min",
     ];
-    let mut table = Table::new(head);
+    let mut table = Table::new("liars", "Sites that lie, in the mean of all seeds", head);
     for row in rows {
         let of = |measure: Measure| short(row.mean(|run| measure.of(run)));
         let late = |of: fn((u64, u64)) -> u64| {
@@ -135,15 +148,15 @@ pub fn claims(rows: &[Row]) -> Vec<Claim> {
         .map(Row::found)
         .fold((0, 0), |sum, (_, found, all)| (sum.0 + found, sum.1 + all));
     vec![
-        Claim::required(
+        Claim::new(
             "no honest site is contradicted by jobs that ran there",
-            wronged == 0,
             format!("{wronged} in {runs} runs"),
+            wronged == 0,
         ),
         Claim::watched(
             "every site that lies is contradicted by jobs that ran there",
-            found == all,
             format!("{found} of {all}"),
+            found == all,
         ),
     ]
 }

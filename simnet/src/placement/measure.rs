@@ -1,4 +1,4 @@
-//! What is measured of a run, and what several runs come to.
+//! What is measured of a run.
 //!
 //! Invariant: measures are GRUBER's, by their definitions: of a host, and of a run the mean of its hosts.
 //! Source: GRUBER (Euro-Par 2005), section 4.1.
@@ -8,11 +8,7 @@ use std::collections::BTreeMap;
 use fairmesh_broker::SiteView;
 use fairmesh_model::Millis;
 
-/// Runs that t is for.
-pub const RUNS: usize = 10;
-
-/// Student's t for 9 degrees of freedom and 90 %, both sides.
-const T_90: f64 = 1.833;
+use crate::experiment::{deviation, mean};
 
 const HOUR_MS: f64 = 3_600_000.0;
 
@@ -232,21 +228,4 @@ impl Doubts {
         };
         (of(true), of(false))
     }
-}
-
-/// The mean; 0 of nothing.
-pub fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// The standard deviation of a sample; 0 where there is only one.
-pub fn deviation(values: &[f64]) -> f64 {
-    let mean = mean(values);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (squares / values.len().saturating_sub(1).max(1) as f64).sqrt()
-}
-
-/// Half the width of the interval that has the mean with 90 %, of [`RUNS`] values.
-pub fn half_width(values: &[f64]) -> f64 {
-    T_90 * deviation(values) / (values.len().max(1) as f64).sqrt()
 }

@@ -8,11 +8,12 @@
 use fairmesh_broker::Selector;
 use fairmesh_model::Millis;
 
-use super::gruber::{run_all, short};
-use super::hosts::{HOSTS_MAX, Setup};
-use super::measure::{Measure, RunMeasures, half_width, mean};
-use super::report::{Claim, Table};
+use super::Extent;
+use super::gruber::short;
+use super::hosts::{HOSTS_MAX, Setup, run};
+use super::measure::{Measure, RunMeasures};
 use super::site::Faults;
+use crate::experiment::{Claim, Mean, Outcome, Table, each, mean};
 use crate::figures::{Figure, Series};
 
 /// Seconds between two views of a site.
@@ -52,31 +53,44 @@ const VALUES: [(&str, &str, Value); 4] = [
 ];
 
 /// Runs all of it.
-pub fn rows(seeds: u64, jobs: usize) -> Vec<Row> {
+pub fn rows(extent: &Extent) -> Vec<Row> {
     let mut keys = Vec::new();
     for hosts in HOSTS {
         for selector in SELECTORS {
             keys.extend(AGES_S.map(|age_s| (hosts, selector, age_s)));
         }
     }
-    let setup = |(hosts, selector, age_s): (usize, Selector, u64), seed| Setup {
-        view: Millis::from_secs(age_s),
-        sites_enforce: false,
-        jobs,
-        ..Setup::new(seed, Faults::Benign, selector, hosts)
-    };
-    let setups: Vec<Setup> = keys
-        .iter()
-        .flat_map(|key| (1..=seeds).map(move |seed| setup(*key, seed)))
-        .collect();
-    let mut measured = run_all(&setups).into_iter();
-    let row = |(hosts, selector, age_s)| Row {
+    let runs = each(
+        extent.threads,
+        &extent.seeds,
+        &keys,
+        |(hosts, selector, age_s), seed| {
+            run(Setup {
+                view: Millis::from_secs(*age_s),
+                sites_enforce: false,
+                jobs: extent.jobs,
+                ..Setup::new(seed, Faults::Benign, *selector, *hosts)
+            })
+        },
+    );
+    let row = |((hosts, selector, age_s), runs)| Row {
         hosts,
         selector,
         age_s,
-        runs: (1..=seeds).filter_map(|_| measured.next()).collect(),
+        runs,
     };
-    keys.into_iter().map(row).collect()
+    keys.into_iter().zip(runs).map(row).collect()
+}
+
+/// Runs it.
+pub(super) fn experiment(extent: &Extent) -> Outcome {
+    let rows = rows(extent);
+    Outcome {
+        tables: vec![table(&rows)],
+        lines: figures(&rows),
+        claims: claims(&rows),
+        ..Outcome::default()
+    }
 }
 
 impl Row {
@@ -102,16 +116,9 @@ pub fn table(rows: &[Row]) -> Table {
         "late",
         "variance of load",
     ];
-    let mut table = Table::new(head);
+    let mut table = Table::new("staleness", "Old views", head);
     for row in rows {
-        let cell = |of: Value, decimals: usize| {
-            let values = row.values(of);
-            format!(
-                "{:.decimals$} ± {:.decimals$}",
-                mean(&values),
-                half_width(&values)
-            )
-        };
+        let cell = |of: Value, decimals: usize| Mean::of(row.values(of)).text(decimals);
         table.row([
             row.hosts.to_string(),
             row.selector.to_string().to_uppercase(),
@@ -169,8 +176,8 @@ pub fn claims(rows: &[Row]) -> Vec<Claim> {
                 short(100.0 * lu / ra.max(f64::MIN_POSITIVE))
             );
             match hosts {
-                1 => Claim::required(what, lu <= ra, numbers),
-                _ => Claim::watched(what, lu <= ra, numbers),
+                1 => Claim::new(what, numbers, lu <= ra),
+                _ => Claim::watched(what, numbers, lu <= ra),
             }
         })
         .collect()

@@ -10,7 +10,16 @@ use super::hosts::{GROUP_CAP, Setup, run};
 use super::measure::{Measure, RunMeasures};
 use super::site::{Faults, SITES, draw};
 use super::wishes::{self, Drawn};
-use super::{gruber, liars, stale, utility};
+use super::{Extent, gruber, liars, stale, utility};
+
+/// Three jobs a host, of so many seeds.
+fn few(seeds: u64) -> Extent {
+    Extent {
+        seeds: (1..=seeds).collect(),
+        jobs: 3,
+        threads: 2,
+    }
+}
 
 /// More jobs than a group may have at sites.
 fn small(selector: Selector, hosts: usize) -> Setup {
@@ -71,9 +80,9 @@ fn sites_that_lie_are_contradicted_and_honest_ones_are_not() {
 
 #[test]
 fn tables_and_claims_are_of_what_was_run() {
-    let outcome = gruber::Outcome::of(1, 3);
-    // Two numbers of hosts, three kinds of Grid, six selectors, five measures.
-    assert_eq!(outcome.table().rows.len(), 2 * 3 * 6 * 5);
+    let few = few(1);
+    let outcome = gruber::Outcome::of(&few);
+    // Five measures, of three kinds of Grid and as printed.
     assert_eq!(outcome.compared(1).rows.len(), 5 * 4);
     assert_eq!(outcome.figures().len(), 3);
     let claims = outcome.claims();
@@ -85,10 +94,10 @@ fn tables_and_claims_are_of_what_was_run() {
         !claims.iter().all(|claim| claim.holds),
         "three jobs are not enough for all of it, or nothing is compared"
     );
-    let rows = stale::rows(1, 3);
+    let rows = stale::rows(&few);
     assert_eq!(stale::table(&rows).rows.len(), 2 * 2 * stale::AGES_S.len());
     assert_eq!(stale::claims(&rows).len(), 2);
-    let rows = liars::rows(1, 3);
+    let rows = liars::rows(&few);
     assert_eq!(liars::table(&rows).rows.len(), 2 * 3 * liars::LIARS.len());
 }
 
@@ -134,8 +143,8 @@ fn each_job_of_four_clusters_ends_once_where_its_wishes_are_met() {
 
 #[test]
 fn utility_is_claimed_by_what_was_run() {
-    let rows = utility::rows(2);
-    assert_eq!(utility::table(&rows).rows.len(), 4 * 6);
+    let rows = utility::rows(&few(2));
+    assert_eq!(utility::table("a", "b", &rows).rows.len(), 4 * 6);
     let claims = utility::claims(&rows);
     let refuses = claims
         .iter()

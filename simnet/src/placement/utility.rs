@@ -11,12 +11,11 @@ use fairmesh_broker::utility::{Matching, ONE};
 use fairmesh_cluster::Seed;
 use fairmesh_model::Millis;
 
+use super::Extent;
 use super::clusters::{Fate, Fates, Rules, run};
-use super::gruber::on_all_cores;
-use super::measure::{deviation, half_width, mean};
-use super::report::{Claim, Table};
 use super::wishes::{Drawn, USERS};
-use crate::figures::{Bars, Spread, Summary};
+use crate::experiment::{Claim, Mean, Outcome, Table, deviation, each, mean};
+use crate::figures::{Bars, Summary};
 
 /// Ways of choosing, with and without forwarding.
 const WAYS: [(&str, Matching, bool); 6] = [
@@ -181,7 +180,7 @@ fn seconds(ms: u64) -> f64 {
 }
 
 /// PU, BU and MM under all loads.
-pub fn rows(seeds: u64) -> Vec<Row> {
+pub fn rows(extent: &Extent) -> Vec<Row> {
     let keys = LOADS
         .into_iter()
         .flat_map(|load| WAYS.map(|way| (load, way)));
@@ -190,11 +189,11 @@ pub fn rows(seeds: u64) -> Vec<Row> {
             (load, name.to_owned(), Rules::new(matching, forwards))
         })
         .collect();
-    measure(keys, seeds)
+    measure(keys, extent)
 }
 
 /// PU at a load above what there is, with each thing that the draft does not print moved by itself.
-pub fn sweep(seeds: u64) -> Vec<Row> {
+pub fn sweep(extent: &Extent) -> Vec<Row> {
     let base = Rules::new(Matching::Partial, true);
     let mut keys = Vec::new();
     let mut add = |what: String, rules: Rules| keys.push((LOADS[1], what, rules));
@@ -244,42 +243,56 @@ pub fn sweep(seeds: u64) -> Vec<Row> {
             base,
         ));
     }
-    measure(keys, seeds)
+    measure(keys, extent)
 }
 
 type Key = ((u64, &'static str, Millis), String, Rules);
 
-fn measure(keys: Vec<Key>, seeds: u64) -> Vec<Row> {
-    let tasks: Vec<(u64, Millis, Rules, u64)> = keys
-        .iter()
-        .flat_map(|((load, _, unit), _, rules)| {
-            (1..=seeds).map(move |seed| (*load, *unit, *rules, seed))
-        })
-        .collect();
-    let mut measured = on_all_cores(&tasks, |(load, unit, rules, seed)| {
-        let drawn = Drawn::of(Seed(*seed), *load, *unit);
-        Measures::of(&drawn, &run(&drawn, *rules))
-    })
-    .into_iter();
-    let row = |((_, load, _), way, _): Key| Row {
-        load,
-        way,
-        runs: (1..=seeds).filter_map(|_| measured.next()).collect(),
-    };
-    keys.into_iter().map(row).collect()
+fn measure(keys: Vec<Key>, extent: &Extent) -> Vec<Row> {
+    let runs = each(
+        extent.threads,
+        &extent.seeds,
+        &keys,
+        |((load, _, unit), _, rules), seed| {
+            let drawn = Drawn::of(Seed(seed), *load, *unit);
+            Measures::of(&drawn, &run(&drawn, *rules))
+        },
+    );
+    let row = |(((_, load, _), way, _), runs): (Key, _)| Row { load, way, runs };
+    keys.into_iter().zip(runs).map(row).collect()
+}
+
+/// Runs it.
+pub(super) fn experiment(extent: &Extent) -> Outcome {
+    let rows = rows(extent);
+    let all = table(
+        "utility-all",
+        "Partial utility (PU), one option (BU), all or nothing (MM)",
+        &rows,
+    );
+    let swept = table(
+        "utility-sweep",
+        "What is not printed, moved by itself",
+        &sweep(extent),
+    );
+    Outcome {
+        tables: vec![all, swept],
+        bars: vec![figure(&rows)],
+        claims: claims(&rows),
+        ..Outcome::default()
+    }
 }
 
 /// All rows, with 90 % intervals.
-pub fn table(rows: &[Row]) -> Table {
+pub fn table(name: &str, title: &str, rows: &[Row]) -> Table {
     let head = ["load", ""]
         .into_iter()
         .chain(VALUES.iter().map(|(name, _)| *name));
-    let mut table = Table::new(head);
+    let mut table = Table::new(name, title, head);
     for row in rows {
-        let cells = VALUES.iter().map(|(_, of)| {
-            let values = row.values(*of);
-            format!("{} ± {}", three(mean(&values)), three(half_width(&values)))
-        });
+        let cells = VALUES
+            .iter()
+            .map(|(_, of)| Mean::of(row.values(*of)).text_by(three));
         table.row(
             [row.load.to_owned(), row.way.clone()]
                 .into_iter()
@@ -308,13 +321,7 @@ pub fn figure(rows: &[Row]) -> Summary {
                 let row = rows
                     .iter()
                     .find(|row| row.load == *load && row.way == name)?;
-                let values = row.values(|of| of.utility);
-                let (mean, half) = (mean(&values), half_width(&values));
-                Some(Spread {
-                    mean,
-                    min: mean - half,
-                    max: mean + half,
-                })
+                Some(Mean::of(row.values(|of| of.utility)).spread())
             })
             .collect(),
     });
@@ -368,26 +375,26 @@ fn required([pu, bu, mm]: [&Row; 3], load: &str) -> Vec<Claim> {
         .zip(bu.values(|of| of.utility))
         .map(|(pu, bu)| pu - bu)
         .collect();
-    let (gain, half) = (mean(&gains), half_width(&gains));
+    let Mean { mean: gain, half } = Mean::of(gains);
     vec![
-        Claim::required(
+        Claim::new(
             format!("MM refuses jobs, {load}"),
-            mm.runs.iter().all(|run| run.refused > 0.0),
             format!("{} % refused", three(mean(&mm.values(|of| of.refused)))),
+            mm.runs.iter().all(|run| run.refused > 0.0),
         ),
-        Claim::required(
+        Claim::new(
             format!("PU and BU serve all but 1 % that are lost for want of hops, {load}"),
-            served(pu) && served(bu),
             format!(
                 "at most {} and {} % lost",
                 three(greatest(pu, |of| of.lost)),
                 three(greatest(bu, |of| of.lost))
             ),
+            served(pu) && served(bu),
         ),
-        Claim::required(
+        Claim::new(
             format!("utility of PU is not below that of BU, in pairs, 90 %, {load}"),
-            gain - half >= 0.0,
             format!("{gain:.4} ± {half:.4} more"),
+            gain - half >= 0.0,
         ),
     ]
 }
@@ -410,33 +417,33 @@ fn watched([pu, bu, mm]: [&Row; 3], load: &str) -> Vec<Claim> {
     vec![
         Claim::watched(
             format!("success: PU = BU = 100 %, MM less, {load}"),
-            of(pu, success) == 100.0 && of(bu, success) == 100.0 && of(mm, success) < 100.0,
             three_of(success),
+            of(pu, success) == 100.0 && of(bu, success) == 100.0 && of(mm, success) < 100.0,
         ),
         Claim::watched(
             format!("utility: PU > BU > MM, {load}"),
-            ordered(|of| of.utility),
             three_of(|of| of.utility),
+            ordered(|of| of.utility),
         ),
         Claim::watched(
             format!("submission takes longest by PU, {load}"),
-            of(pu, submission) > of(bu, submission).max(of(mm, submission)),
             three_of(submission),
+            of(pu, submission) > of(bu, submission).max(of(mm, submission)),
         ),
         Claim::watched(
             format!("execution takes less by PU than by BU, {load}"),
-            of(pu, execution) < of(bu, execution),
             three_of(execution),
+            of(pu, execution) < of(bu, execution),
         ),
         Claim::watched(
             format!("execution takes far less by PU than by MM, half of it, {load}"),
-            of(pu, execution) < of(mm, execution) / 2.0,
             three_of(execution),
+            of(pu, execution) < of(mm, execution) / 2.0,
         ),
         Claim::watched(
             format!("PU balances best, {load}"),
-            of(pu, balance) > of(bu, balance).max(of(mm, balance)),
             three_of(balance),
+            of(pu, balance) > of(bu, balance).max(of(mm, balance)),
         ),
     ]
 }

@@ -10,12 +10,12 @@
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, QuotaMode};
 
+use super::Extent;
 use super::bank::{Away, Bank};
 use super::field::{FieldMeasures, FieldSpec, run as run_field};
 use super::mesh::Mesh;
-use super::result::{Claim, Mean, Outcome, Table};
 use super::strictness::{CORES, GRANTS, SITES, field, grants};
-use super::{Extent, each};
+use crate::experiment::{Claim, Mean, Outcome, Table, each};
 use crate::figures::{Bars, Summary};
 use crate::vo::{DAY, HOUR};
 
@@ -243,7 +243,9 @@ pub fn run(extent: &Extent) -> Outcome {
             }));
         }
     }
-    let of = each(extent, &cases, |case, seed| run_case(case, extent, seed));
+    let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
+        run_case(case, extent, seed)
+    });
     let rows = Rows { cases, of };
     Outcome {
         tables: vec![rows.table()],

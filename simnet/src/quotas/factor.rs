@@ -11,11 +11,11 @@
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Factor, QuotaMode};
 
+use super::Extent;
 use super::field::{FieldMeasures, FieldSpec, run as run_field};
 use super::mesh::Mesh;
-use super::result::{Claim, Mean, Outcome, Table};
 use super::strictness::{CORES, SITES, field, grants};
-use super::{Extent, each};
+use crate::experiment::{Claim, Mean, Outcome, Table, each};
 
 /// What is held of what a job may cost, percent; 100 last.
 const FACTORS: [u32; 4] = [60, 70, 80, 100];
@@ -115,7 +115,9 @@ pub fn run(extent: &Extent) -> Outcome {
         })
     };
     let cases = OVER_PERCENT.map(of).concat();
-    let of = each(extent, &cases, |case, seed| run_case(case, extent, seed));
+    let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
+        run_case(case, extent, seed)
+    });
     let table = Table {
         name: "factor".to_owned(),
         title: "E7: how much is held of what a job may cost".to_owned(),

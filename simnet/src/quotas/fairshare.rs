@@ -16,8 +16,8 @@ use fairmesh_model::{
 use fairmesh_site::rights::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall};
 
-use super::result::{Claim, Mean, Outcome, Table};
-use super::{Extent, each};
+use super::Extent;
+use crate::experiment::{Claim, Mean, Outcome, Table, each};
 use crate::figures::{Figure, Series};
 use crate::grid::{
     Gossip, GridSpec, Sample, UsageSeries, UsageSource, UsageTable, run as run_grid,
@@ -259,7 +259,10 @@ fn picture(of: &Measures) -> Figure {
 
 /// Runs it.
 pub fn run(extent: &Extent) -> Outcome {
-    let of = each(extent, &[()], |(), seed| run_once(extent, seed)).remove(0);
+    let of = each(extent.threads, &extent.seeds, &[()], |(), seed| {
+        run_once(extent, seed)
+    })
+    .remove(0);
     let mean = |value: &dyn Fn(&Measures) -> f64| Mean::of(of.iter().map(value)).text(2);
     let row = |(at, (name, ..)): (usize, (&str, f64, f64))| {
         let asked = match at {

@@ -6,11 +6,11 @@
 use fairmesh_cluster::Seed;
 use fairmesh_model::{CoreMillis, Millis, QuotaMode};
 
+use super::Extent;
 use super::field::{FieldMeasures, FieldSpec, run as run_field};
 use super::load::Load;
 use super::mesh::{Grant, Mesh};
-use super::result::{Claim, Mean, Outcome, Table};
-use super::{Extent, each};
+use crate::experiment::{Claim, Mean, Outcome, Table, each};
 use crate::figures::{Bars, Summary};
 use crate::vo::HOUR;
 
@@ -296,7 +296,9 @@ fn hurt(rows: &Rows) -> Claim {
 pub fn run(extent: &Extent) -> Outcome {
     let rows = |load: u64| {
         let cases = CASES.map(|case| Case { load, ..case });
-        let of = each(extent, &cases, |case, seed| run_case(case, extent, seed));
+        let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
+            run_case(case, extent, seed)
+        });
         Rows { load, of }
     };
     let (usual, crowded) = (rows(100), rows(150));

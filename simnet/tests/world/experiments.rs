@@ -4,10 +4,10 @@
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, QuotaMode};
+use simnet::experiment::Outcome;
 use simnet::quotas::field::{FieldMeasures, FieldSpec, run};
 use simnet::quotas::load::Load;
 use simnet::quotas::mesh::{Grant, Mesh};
-use simnet::quotas::result::Outcome;
 use simnet::quotas::{Extent, cut, factor, strictness};
 use simnet::vo::{DAY, HOUR};
 

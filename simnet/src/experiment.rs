@@ -1,19 +1,61 @@
-//! What an experiment comes to: a table, pictures, and what must hold.
+//! What experiments have in common: cases by seeds on all cores, and what they come to: tables, pictures, and
+//! what must hold.
 //!
-//! Invariant: whether something holds is worked out of the numbers that the table shows.
-//! Deliberately not here: where it goes (`simnet quotas`).
+//! Invariant: results are in the order of cases and seeds, whichever thread has run them; whether something holds
+//! is worked out of the numbers that the tables show.
+//! Deliberately not here: what is run ([`crate::quotas`], [`crate::placement`]), and where it goes.
 
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table as Printed, presets};
 
+use crate::check::pool;
 use crate::figures::{Figure, FigureError, Spread, Summary};
+
+/// An experiment, by its name.
+pub type Experiment<E> = (&'static str, fn(&E) -> Outcome);
+
+/// Runs `of` for each case and each seed, on several threads; the results by case, then by seed.
+pub fn each<C: Sync, R: Send>(
+    threads: usize,
+    seeds: &[u64],
+    cases: &[C],
+    of: impl Fn(&C, u64) -> R + Sync,
+) -> Vec<Vec<R>> {
+    let count = seeds.len();
+    let mut results: Vec<Vec<R>> = cases.iter().map(|_| Vec::with_capacity(count)).collect();
+    if threads <= 1 {
+        // A fault is planted in one thread, which is this one.
+        for (case, results) in cases.iter().zip(&mut results) {
+            results.extend(seeds.iter().map(|seed| of(case, *seed)));
+        }
+        return results;
+    }
+    let one = |at: usize| of(&cases[at / count], seeds[at % count]);
+    pool::in_order(cases.len() * count, threads, one, |at, result| {
+        results[at / count].push(result);
+        true
+    });
+    results
+}
 
 /// Student's t for 90 % of both sides, by the seeds less one, from 1 on; 1.645 beyond the last.
 const T_90: [f64; 14] = [
     6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
     1.761,
 ];
+
+/// The mean; 0 of nothing.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The standard deviation of a sample; 0 where there is only one.
+pub fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / values.len().saturating_sub(1).max(1) as f64).sqrt()
+}
 
 /// A mean, and between which numbers it is with a probability of 90 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,25 +70,27 @@ impl Mean {
     /// Of what each seed gave; at least one.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().collect();
-        let count = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / count;
-        let square = |value: &f64| (value - mean) * (value - mean);
         let half = match values.len() {
             0 | 1 => 0.0,
             seeds => {
-                let variance = values.iter().map(square).sum::<f64>() / (count - 1.0);
                 let t = T_90.get(seeds - 2).copied().unwrap_or(1.645);
-                t * (variance / count).sqrt()
+                t * deviation(&values) / (seeds as f64).sqrt()
             }
         };
+        let mean = mean(&values);
         Self { mean, half }
     }
 
     /// With so many decimals: `75.2 ±0.1`.
     pub fn text(&self, decimals: usize) -> String {
+        self.text_by(|number| format!("{number:.decimals$}"))
+    }
+
+    /// By numbers written so.
+    pub fn text_by(&self, write: impl Fn(f64) -> String) -> String {
         match self.half == 0.0 {
-            true => format!("{:.decimals$}", self.mean),
-            false => format!("{:.decimals$} ±{:.decimals$}", self.mean, self.half),
+            true => write(self.mean),
+            false => format!("{} ±{}", write(self.mean), write(self.half)),
         }
     }
 
@@ -60,7 +104,7 @@ impl Mean {
     }
 }
 
-/// Something that must hold.
+/// Something that must hold, or is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// What.
@@ -69,15 +113,26 @@ pub struct Claim {
     pub measured: String,
     /// Whether it holds.
     pub holds: bool,
+    /// Whether it must; else it is only watched.
+    pub required: bool,
 }
 
 impl Claim {
-    /// What, what was measured, and whether it holds.
+    /// What must hold, what was measured, and whether it does.
     pub fn new(what: impl Into<String>, measured: impl Into<String>, holds: bool) -> Self {
         Self {
             what: what.into(),
             measured: measured.into(),
             holds,
+            required: true,
+        }
+    }
+
+    /// One that is only watched.
+    pub fn watched(what: impl Into<String>, measured: impl Into<String>, holds: bool) -> Self {
+        Self {
+            required: false,
+            ..Self::new(what, measured, holds)
         }
     }
 }
@@ -125,9 +180,10 @@ pub enum WriteError {
 }
 
 impl Outcome {
-    /// Whether all holds.
+    /// Whether all holds that must.
     pub fn holds(&self) -> bool {
-        self.claims.iter().all(|claim| claim.holds)
+        let mut claims = self.claims.iter();
+        claims.all(|claim| claim.holds || !claim.required)
     }
 
     /// Writes tables, claims and pictures into a folder that is there.
@@ -154,27 +210,46 @@ impl Outcome {
     /// What must hold, as a table.
     pub fn claims_table(&self, name: &str) -> Table {
         let row = |claim: &Claim| {
-            let holds = if claim.holds {
-                "holds"
-            } else {
-                "does not hold"
+            let verdict = match (claim.holds, claim.required) {
+                (true, true) => "holds",
+                (false, true) => "does not hold",
+                (true, false) => "holds (not required)",
+                (false, false) => "does not hold (not required)",
             };
-            vec![claim.what.clone(), claim.measured.clone(), holds.to_owned()]
+            let cells = [claim.what.as_str(), claim.measured.as_str(), verdict];
+            cells.map(str::to_owned).into()
         };
-        Table {
-            name: format!("{name}-claims"),
-            title: "What must hold".to_owned(),
-            columns: ["what", "measured", ""].map(str::to_owned).into(),
-            rows: self.claims.iter().map(row).collect(),
-        }
+        let columns = ["what", "measured", ""];
+        let mut table = Table::new(&format!("{name}-claims"), "What must hold", columns);
+        table.rows = self.claims.iter().map(row).collect();
+        table
     }
 }
 
 impl Table {
-    /// For people.
+    /// A table of that name (of its file), title and columns.
+    pub fn new<T: Into<String>>(
+        name: &str,
+        title: impl Into<String>,
+        columns: impl IntoIterator<Item = T>,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            title: title.into(),
+            columns: columns.into_iter().map(Into::into).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// For people, and for a page: Markdown.
     pub fn text(&self) -> String {
         let mut table = Printed::new();
-        table.load_style(presets::NOTHING);
+        table.load_style(presets::ASCII_MARKDOWN);
         table.set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(&self.columns);
         for row in &self.rows {
@@ -183,7 +258,7 @@ impl Table {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        format!("{}\n{table}\n", self.title)
+        format!("{}\n\n{table}\n", self.title)
     }
 
     fn write(&self, path: &Path) -> Result<(), csv::Error> {
