@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, Discounts, Distance, DocumentError, HistoryRule, JobKey,
-    MemberSite, Millis, Origin, PolicyMount, Role, Scope, Share, ShareEntry, SharePolicy, Signed,
-    SigningKey, SiteId, UsageMode, UsageRecord, VoId, WallTime, WindowLength,
+    AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, CoreMillis, Discounts,
+    Distance, DocumentError, Factor, HistoryRule, JobKey, MemberSite, Millis, Origin, PolicyMount,
+    QuotaMode, Role, Scope, Settlement, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId,
+    UsageMode, UsageRecord, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{Charging, IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -43,6 +44,32 @@ pub fn site_key(index: usize) -> SigningKey {
 /// The identity of site `index`.
 pub fn site_id(index: usize) -> SiteId {
     site_key(index).site_id()
+}
+
+/// A strict allocation from the beginning on, split evenly among so many sites, of which nothing else is said.
+pub fn allocation(
+    vo: VoId,
+    path: AccountPath,
+    slices: Vec<AllocationSlice>,
+    sites: usize,
+) -> Allocation {
+    Allocation {
+        vo,
+        path,
+        version: 1,
+        id: None,
+        issued: START,
+        expires: START.after(VALIDITY),
+        slices,
+        split: (0..sites).map(|site| (site_id(site), 1)).collect(),
+        members: BTreeSet::new(),
+        mode: Some(QuotaMode::Strict),
+        overdraft_max: CoreMillis(0),
+        settle: Settlement::Next,
+        hold_max: None,
+        hold_factor: Factor::ONE,
+        fee: Factor::from_millionths(0),
+    }
 }
 
 /// The key of the authority of VO `index`.

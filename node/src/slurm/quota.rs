@@ -29,8 +29,9 @@ use crate::control::answer::{Answer, HoldBody};
 use crate::control::clean;
 use crate::output::Exit;
 
-/// How long the node may take over a hold: two seconds for rights of other sites, and one for itself.
-const HOLD_MAX: Duration = Duration::from_secs(3);
+/// How long the node may take over a hold: two seconds for rights of other sites, and the rest for a machine on
+/// which many jobs start at once. Slurm runs prologs beside its own work, so only the job waits.
+const HOLD_MAX: Duration = Duration::from_secs(10);
 
 /// What stands before the reason in the comment of a job that was put back.
 const MARK: &str = "fairmesh quota: ";

@@ -6,13 +6,10 @@
 //! Invariant: whether a job is queued is what its own site's node has answered.
 //! Source of the policy and the load: Elmroth & Gardfjäll (2005), section 5.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fairmesh_cluster::{AccountKey, Cluster, Finished, Job, Seed};
-use fairmesh_model::{
-    Allocation, AllocationSlice, CoreMillis, Factor, Millis, QuotaMode, Settlement, Signed,
-    UsageMode, WallTime,
-};
+use fairmesh_model::{AllocationSlice, CoreMillis, Millis, Signed, UsageMode, WallTime};
 use fairmesh_site::rights::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall};
 
@@ -22,7 +19,7 @@ use crate::figures::{Figure, Series};
 use crate::grid::{
     Gossip, GridSpec, Sample, UsageSeries, UsageSource, UsageTable, run as run_grid,
 };
-use crate::vo::{DAY, HOUR, START, authority_key, key, path, site_id};
+use crate::vo::{DAY, HOUR, START, allocation, authority_key, key, path};
 
 /// When P-A1 has spent its first slice, at its share of the Grid.
 const SPENT_DAYS: u64 = 3;
@@ -73,23 +70,7 @@ impl WithQuotas {
             ("/P-A2", vec![plenty]),
             ("/P-A3", vec![plenty]),
         ] {
-            let body = Allocation {
-                vo,
-                path: path(name),
-                version: 1,
-                id: None,
-                issued: START,
-                expires: START.after(DAY.times(3_650)),
-                slices,
-                split: (0..spec.sites).map(|site| (site_id(site), 1)).collect(),
-                members: BTreeSet::new(),
-                mode: Some(QuotaMode::Strict),
-                overdraft_max: CoreMillis(0),
-                settle: Settlement::Next,
-                hold_max: None,
-                hold_factor: Factor::ONE,
-                fee: Factor::from_millionths(0),
-            };
+            let body = allocation(vo, path(name), slices, spec.sites);
             let keys = [authority_key(0), key("second authority", 0)];
             let signed = Signed::sign(body, &keys.each_ref()).expect("valid");
             let published = gossip.world_mut().publish(0, signed.bytes());

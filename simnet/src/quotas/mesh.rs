@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, Incarnation, JobKey, Millis,
-    QuotaMode, Role, Settlement, Signed, SigningKey, SiteId, VoId, WallTime,
+    QuotaMode, Role, Signed, SigningKey, SiteId, VoId, WallTime,
 };
 use fairmesh_site::rights::{Grants, HoldRequest, Ledger, Row, SliceId, Verdict, Want};
 
 use super::credit::{Ask, Credit, Decided, Spent};
-use crate::vo::{DAY, HOUR, START, path, site_id};
+use crate::vo::{HOUR, START, allocation, path, site_id};
 
 /// From one site to another.
 const LATENCY: Millis = Millis(50);
@@ -127,23 +127,18 @@ fn grants(of: &[Grant], sites: usize, weights: &[u64]) -> Grants {
     let mut grants = Grants::default();
     for (project, grant) in of.iter().enumerate() {
         let body = Allocation {
-            vo: VoId::from_bytes([7; 32]),
-            path: project_path(project),
-            version: 1,
-            id: None,
-            issued: START,
-            expires: START.after(DAY.times(3_650)),
-            slices: grant.slices.clone(),
             split: (0..sites)
                 .map(|site| (site_id(site), weights[site]))
                 .collect(),
-            members: BTreeSet::new(),
             mode: Some(grant.mode),
             overdraft_max: grant.overdraft_max,
-            settle: Settlement::Next,
-            hold_max: None,
             hold_factor: grant.hold_factor,
-            fee: Factor::from_millionths(0),
+            ..allocation(
+                VoId::from_bytes([7; 32]),
+                project_path(project),
+                grant.slices.clone(),
+                sites,
+            )
         };
         let signed = Signed::sign(body, &[&signer]).expect("a valid allocation");
         let verified = signed.verify(&[&role]).expect("signed by its role");

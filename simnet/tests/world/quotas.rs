@@ -13,12 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{
-    Allocation, AllocationSlice, CoreMillis, Factor, JobKey, Millis, QuotaMode, Settlement, Signed,
-    UsageRecord, WallTime,
+    Allocation, AllocationSlice, CoreMillis, JobKey, Millis, Signed, UsageRecord, WallTime,
 };
 use fairmesh_site::rights::{State, Verdict};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
-use simnet::vo::{HOUR, START, Vo, authority_key, job, key, path, site_id};
+use simnet::vo::{HOUR, START, Vo, allocation, authority_key, job, key, path};
 use simnet::{World, WorldSpec};
 
 use crate::support::{SYNC, spec, with_seeds};
@@ -58,26 +57,15 @@ impl Play {
         let mut world = World::founded(seed, spec, std::slice::from_ref(&vo));
         world.run_for(Millis(20_000));
         let start = WallTime(START.0 + world.now().0);
+        let slice = AllocationSlice {
+            amount: CoreMillis(GRANTED * HOUR.0),
+            start,
+            end: start.after(Millis(100 * HOUR.0)),
+        };
         let body = Allocation {
-            vo: vo.id,
-            path: path("/g0"),
-            version: 1,
-            id: None,
             issued: start,
             expires: start.after(Millis(200 * HOUR.0)),
-            slices: vec![AllocationSlice {
-                amount: CoreMillis(GRANTED * HOUR.0),
-                start,
-                end: start.after(Millis(100 * HOUR.0)),
-            }],
-            split: (0..SITES).map(|site| (site_id(site), 1)).collect(),
-            members: BTreeSet::new(),
-            mode: Some(QuotaMode::Strict),
-            overdraft_max: CoreMillis(0),
-            settle: Settlement::Next,
-            hold_max: None,
-            hold_factor: Factor::ONE,
-            fee: Factor::from_millionths(0),
+            ..allocation(vo.id, path("/g0"), vec![slice], SITES)
         };
         let keys = [authority_key(0), key("second authority", 0)];
         let signed = Signed::sign(body, &keys.each_ref()).expect("valid");
