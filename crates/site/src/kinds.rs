@@ -23,7 +23,7 @@ use fairmesh_model::{
     mutated,
 };
 use fairmesh_usage::{Slice, check, cut};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Counters of usage.
 pub(crate) const USAGE: u8 = 1;
@@ -116,28 +116,11 @@ pub(crate) fn running_parts(
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Description {
     /// Machine classes and queue costs.
-    #[serde(
-        rename = "p",
-        serialize_with = "write_shared",
-        deserialize_with = "read_shared"
-    )]
+    #[serde(rename = "p")]
     pub prices: Arc<PriceList>,
     /// Which class a machine is of, by its name: the first pattern that holds.
     #[serde(rename = "h", default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<(String, String)>,
-}
-
-pub(crate) fn write_shared<T: Serialize, S: Serializer>(
-    of: &Arc<T>,
-    to: S,
-) -> Result<S::Ok, S::Error> {
-    of.serialize(to)
-}
-
-pub(crate) fn read_shared<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Arc<T>, D::Error> {
-    T::deserialize(from).map(Arc::new)
 }
 
 impl Description {

@@ -13,7 +13,7 @@ use fairmesh_gossip::{Head, PartKey};
 use fairmesh_model::{Millis, Now, WallTime, cbor, is_visible};
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{ADVERT, read_shared, write_shared};
+use crate::kinds::ADVERT;
 
 /// Largest advert: [`CLASSES_MAX`] classes with names of [`NAME_BYTES_MAX`], and a few numbers.
 const BYTES_MAX: usize = 8 << 10;
@@ -46,13 +46,7 @@ pub struct Advert {
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
     /// Free CPUs of each machine class, where the site knows which machines its jobs run on.
-    #[serde(
-        rename = "c",
-        default,
-        skip_serializing_if = "is_empty",
-        serialize_with = "write_shared",
-        deserialize_with = "read_shared"
-    )]
+    #[serde(rename = "c", default, skip_serializing_if = "is_empty")]
     pub classes: Arc<BTreeMap<String, u64>>,
 }
 
