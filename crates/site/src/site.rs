@@ -319,6 +319,7 @@ impl Site {
     /// A tree was built beside the site.
     fn take_tree(&mut self, tree: Tree) {
         if matches!(self.shares.next, Some(Next::Building)) {
+            self.tree_is_stale &= mutant!(ChangeWhileBuildingLost, true, false);
             self.load_shares(tree);
         }
     }

@@ -4,6 +4,7 @@
 mod cli;
 mod correct;
 mod kill;
+mod large_policies;
 mod local_users;
 mod mounts;
 mod order;
