@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{JobKey, Millis};
 
+use crate::blocks::{BlockFormat, Place};
 use crate::error::{Reason, quoted};
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::{Found, Gathered, Ignored, Options, Parser};
+use crate::reader::Options;
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;
@@ -20,51 +21,22 @@ use crate::zone::Zone;
 /// The first line of a message.
 pub(crate) const HEADER: &str = "APEL-individual-job-message";
 
-pub(crate) struct ApelBlocks {
-    options: Options,
-    gathered: Gathered,
-}
+pub(crate) struct ApelBlock(pub(crate) Options);
 
-impl ApelBlocks {
-    pub(crate) fn new(options: Options) -> Self {
-        Self {
-            options,
-            gathered: Gathered::default(),
+impl BlockFormat for ApelBlock {
+    fn place(&self, line: &str) -> Place {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(HEADER) {
+            Place::Outside
+        } else if line.starts_with("%%") {
+            Place::Ends
+        } else {
+            Place::Inside
         }
     }
 
-    fn finish(&mut self, found: &mut Found) {
-        let (first, text) = self.gathered.take();
-        let record = text.and_then(|text| record(&text, &self.options));
-        found.record(first, record);
-    }
-}
-
-impl Parser for ApelBlocks {
-    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
-        let trimmed = line.trim();
-        if trimmed.is_empty() || trimmed.starts_with(HEADER) {
-            return found.ignore(Ignored::Decoration);
-        }
-        match (trimmed.starts_with("%%"), self.gathered.is_empty()) {
-            (false, _) => self.gathered.push(trimmed, number),
-            (true, false) => self.finish(found),
-            (true, true) => found.ignore(Ignored::Decoration),
-        }
-    }
-
-    fn end(&mut self, _number: u64, found: &mut Found) {
-        if !self.gathered.is_empty() && !self.options.growing {
-            self.finish(found);
-        }
-    }
-
-    fn lost(&mut self) {
-        self.gathered = Gathered::default();
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.gathered.is_empty()
+    fn record(&self, text: &str) -> Result<BatchRecord, Reason> {
+        record(text, &self.0)
     }
 }
 
@@ -72,7 +44,8 @@ fn record(text: &str, options: &Options) -> Result<BatchRecord, Reason> {
     let mut pairs = BTreeMap::new();
     for line in text.lines() {
         let pair = line.split_once(':');
-        let pair = pair.ok_or_else(|| Reason::Shape(format!("`{}` has no `:`", quoted(line))))?;
+        let pair =
+            pair.ok_or_else(|| Reason::Shape(format!("`{}` has no `:`", quoted(line.trim()))))?;
         pairs.insert(pair.0.trim(), pair.1.trim());
     }
     let get = |key: &str| pairs.get(key).copied().unwrap_or_default();

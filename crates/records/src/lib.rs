@@ -25,6 +25,7 @@ pub mod summary;
 pub mod zone;
 
 mod apel;
+mod blocks;
 mod error;
 mod fields;
 mod grid_engine;

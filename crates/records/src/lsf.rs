@@ -10,10 +10,11 @@ use std::collections::BTreeSet;
 use csv_core::{ReadRecordResult, ReaderBuilder};
 use fairmesh_model::{JobKey, Millis};
 
+use crate::blocks::Gathered;
 use crate::error::Reason;
 use crate::fields;
 use crate::format::Format;
-use crate::reader::{Found, Gathered, Ignored, Options, Parser};
+use crate::reader::{Found, Ignored, Options, Parser};
 use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
 use crate::value;

@@ -8,8 +8,9 @@
 
 mod record;
 
+use crate::blocks::Gathered;
 use crate::error::Reason;
-use crate::reader::{Found, Gathered, Ignored, Options, Parser};
+use crate::reader::{Found, Ignored, Options, Parser};
 
 pub(crate) struct UsageRecordPieces {
     options: Options,

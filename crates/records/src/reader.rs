@@ -11,13 +11,14 @@ use std::io::BufRead;
 
 use serde::{Deserialize, Serialize};
 
-use crate::apel::ApelBlocks;
+use crate::apel::ApelBlock;
+use crate::blocks::Blocks;
 use crate::error::{Reason, RecordError};
 use crate::format::Format;
 use crate::grid_engine::GridEngineLine;
 use crate::htcondor::{AdLines, AdObjects, FieldLine};
 use crate::json::JsonLine;
-use crate::lines::{Line, Lines, RECORD_BYTES_MAX};
+use crate::lines::{Line, Lines};
 use crate::lsf::LsfLines;
 use crate::ogf::UsageRecordPieces;
 use crate::pbs::PbsLine;
@@ -282,20 +283,21 @@ impl<R: BufRead> Iterator for Records<R> {
 }
 
 fn parser(format: Format, options: Options) -> Box<dyn Parser> {
+    let growing = options.growing;
     match format {
         Format::SlurmSacct => Box::new(slurm::SacctLines::new(options)),
         Format::SlurmJobcomp => Box::new(EachLine(slurm::JobcompLine(options))),
-        Format::SlurmScript => Box::new(slurm::ScriptBlocks::new(options)),
+        Format::SlurmScript => Box::new(Blocks::of(growing, slurm::ScriptBlock(options))),
         Format::SlurmSqueue => Box::new(EachLine(slurm::SqueueLine(options))),
-        Format::SlurmScontrol => Box::new(slurm::ScontrolJobs::new(options)),
+        Format::SlurmScontrol => Box::new(Blocks::of(growing, slurm::ScontrolJob(options))),
         Format::Pbs => Box::new(EachLine(PbsLine(options))),
         Format::GridEngine => Box::new(EachLine(GridEngineLine(options))),
         Format::Lsf => Box::new(LsfLines::new(options)),
         Format::HtcondorJson => Box::new(AdObjects::new(options)),
-        Format::HtcondorAds => Box::new(AdLines::new(options)),
+        Format::HtcondorAds => Box::new(Blocks::of(growing, AdLines(options))),
         Format::HtcondorFields => Box::new(EachLine(FieldLine(options))),
         Format::OgfUsageRecord => Box::new(UsageRecordPieces::new(options)),
-        Format::ApelJob => Box::new(ApelBlocks::new(options)),
+        Format::ApelJob => Box::new(Blocks::of(growing, ApelBlock(options))),
         Format::Json => Box::new(EachLine(JsonLine)),
     }
 }
@@ -317,50 +319,5 @@ impl<F: LineFormat> Parser for EachLine<F> {
             Ok(Err(why)) => found.ignore(why),
             Err(reason) => found.record(number, Err(reason)),
         }
-    }
-}
-
-/// Lines of one record that is not complete yet, of bounded size.
-#[derive(Debug, Default)]
-pub(crate) struct Gathered {
-    pub(crate) text: String,
-    /// Number of the first line; 0 where there is none.
-    pub(crate) first: u64,
-    too_long: bool,
-}
-
-impl Gathered {
-    /// Adds a line, unless the record has become too long, which is reported by [`Self::take`].
-    pub(crate) fn push(&mut self, line: &str, number: u64) {
-        if self.first == 0 {
-            self.first = number;
-        }
-        self.push_piece(line);
-        self.push_piece("\n");
-    }
-
-    /// Adds text to a record that has begun.
-    pub(crate) fn push_piece(&mut self, piece: &str) {
-        self.too_long |= self.text.len() + piece.len() > RECORD_BYTES_MAX;
-        if self.too_long {
-            self.text = String::new();
-        } else {
-            self.text.push_str(piece);
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first == 0
-    }
-
-    /// What was gathered, with its first line's number.
-    pub(crate) fn take(&mut self) -> (u64, Result<String, Reason>) {
-        let taken = std::mem::take(self);
-        let text = if taken.too_long {
-            Err(Reason::TooLong)
-        } else {
-            Ok(taken.text)
-        };
-        (taken.first, text)
     }
 }

@@ -25,8 +25,8 @@ pub use tres::Tres;
 
 pub(crate) use jobcomp::JobcompLine;
 pub(crate) use sacct::SacctLines;
-pub(crate) use scontrol::{NO_JOBS, ScontrolJobs, begins_list};
-pub(crate) use script::ScriptBlocks;
+pub(crate) use scontrol::{NO_JOBS, ScontrolJob, begins_list};
+pub(crate) use script::ScriptBlock;
 pub(crate) use squeue::SqueueLine;
 
 /// A variable of the environment of `sacct`, `squeue` and `scontrol`, and its value: times in seconds since the

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::ad::{self, Ad};
+use crate::blocks::Gathered;
 use crate::error::{Reason, quoted};
 use crate::format::Format;
-use crate::reader::{Found, Gathered, Options, Parser};
+use crate::reader::{Found, Options, Parser};
 use crate::record::BatchRecord;
 
 pub(crate) struct AdObjects {

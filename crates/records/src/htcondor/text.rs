@@ -8,35 +8,29 @@
 use fairmesh_model::{JobKey, Millis};
 
 use super::ad::{self, Ad};
+use crate::blocks::{BlockFormat, Place};
 use crate::error::{Reason, quoted};
 use crate::fields;
 use crate::format::Format;
-use crate::reader::{Found, Gathered, Ignored, LineFormat, Options, Parser};
+use crate::reader::{Ignored, LineFormat, Options};
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;
 use crate::zone::Zone;
 
-pub(crate) struct AdLines {
-    options: Options,
-    gathered: Gathered,
-}
+pub(crate) struct AdLines(pub(crate) Options);
 
-impl AdLines {
-    pub(crate) fn new(options: Options) -> Self {
-        Self {
-            options,
-            gathered: Gathered::default(),
+impl BlockFormat for AdLines {
+    fn place(&self, line: &str) -> Place {
+        if line.trim().is_empty() || line.starts_with("***") {
+            Place::Ends
+        } else {
+            Place::Inside
         }
     }
 
-    fn finish(&mut self, found: &mut Found) {
-        let (first, text) = self.gathered.take();
-        let record = text.and_then(|text| {
-            let ad = parse(&text)?;
-            ad::record(&ad, Format::HtcondorAds, &self.options)
-        });
-        found.record(first, record);
+    fn record(&self, text: &str) -> Result<BatchRecord, Reason> {
+        ad::record(&parse(text)?, Format::HtcondorAds, &self.0)
     }
 }
 
@@ -59,31 +53,6 @@ fn unquoted(value: &str) -> String {
         || value.to_owned(),
         |inner| inner.replace("\\\"", "\"").replace("\\\\", "\\"),
     )
-}
-
-impl Parser for AdLines {
-    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
-        let is_end = line.trim().is_empty() || line.starts_with("***");
-        match (is_end, self.gathered.is_empty()) {
-            (false, _) => self.gathered.push(line, number),
-            (true, false) => self.finish(found),
-            (true, true) => found.ignore(Ignored::Decoration),
-        }
-    }
-
-    fn end(&mut self, _number: u64, found: &mut Found) {
-        if !self.gathered.is_empty() && !self.options.growing {
-            self.finish(found);
-        }
-    }
-
-    fn lost(&mut self) {
-        self.gathered = Gathered::default();
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.gathered.is_empty()
-    }
 }
 
 pub(crate) struct FieldLine(pub(crate) Options);

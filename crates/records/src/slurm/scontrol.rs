@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 use fairmesh_model::{Importance, JobKey, Millis};
 
 use super::tres::{self, Tres};
+use crate::blocks::{BlockFormat, Place};
 use crate::error::Reason;
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::{Found, Gathered, Ignored, Options, Parser};
+use crate::reader::Options;
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;
@@ -117,52 +118,23 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Gathers the lines of a job.
-pub(crate) struct ScontrolJobs {
-    options: Options,
-    gathered: Gathered,
-}
+/// The lines of a job.
+pub(crate) struct ScontrolJob(pub(crate) Options);
 
-impl ScontrolJobs {
-    pub(crate) fn new(options: Options) -> Self {
-        Self {
-            options,
-            gathered: Gathered::default(),
-        }
-    }
-
-    fn finish(&mut self, found: &mut Found) {
-        let (first, text) = self.gathered.take();
-        let record = text.and_then(|text| record(&text, &self.options));
-        found.record(first, record);
-    }
-}
-
-impl Parser for ScontrolJobs {
-    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
+impl BlockFormat for ScontrolJob {
+    fn place(&self, line: &str) -> Place {
         let trimmed = line.trim();
         if trimmed.is_empty() || trimmed == NO_JOBS {
-            return found.ignore(Ignored::Decoration);
-        }
-        if !self.gathered.is_empty() && line.starts_with(HEAD) {
-            self.finish(found);
-            found.begin("");
-        }
-        self.gathered.push(line, number);
-    }
-
-    fn end(&mut self, _number: u64, found: &mut Found) {
-        if !self.gathered.is_empty() && !self.options.growing {
-            self.finish(found);
+            Place::Outside
+        } else if line.starts_with(HEAD) {
+            Place::Begins
+        } else {
+            Place::Inside
         }
     }
 
-    fn lost(&mut self) {
-        self.gathered = Gathered::default();
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.gathered.is_empty()
+    fn record(&self, text: &str) -> Result<BatchRecord, Reason> {
+        record(text, &self.0)
     }
 }
 

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::JobKey;
 
-use crate::error::Reason;
+use crate::blocks::{BlockFormat, Place};
+use crate::error::{Reason, quoted};
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::{Found, Gathered, Ignored, Options, Parser};
+use crate::reader::Options;
 use crate::record::BatchRecord;
 
 /// `ARRAYTASKID` of a job that is no array task (Slurm's `NO_VAL`).
@@ -73,58 +74,27 @@ fn label_of(job: &str, get: &impl Fn(&str) -> String) -> String {
 }
 
 /// Blocks of `KEY=value` lines, such as a script writes that saves its environment.
-pub(crate) struct ScriptBlocks {
-    options: Options,
-    gathered: Gathered,
-}
+pub(crate) struct ScriptBlock(pub(crate) Options);
 
-impl ScriptBlocks {
-    pub(crate) fn new(options: Options) -> Self {
-        Self {
-            options,
-            gathered: Gathered::default(),
+impl BlockFormat for ScriptBlock {
+    fn place(&self, line: &str) -> Place {
+        if line.trim().is_empty() || line.starts_with("--") {
+            Place::Ends
+        } else {
+            Place::Inside
         }
     }
 
-    fn finish(&mut self, found: &mut Found) {
-        let (first, text) = self.gathered.take();
-        let record = text.and_then(|text| {
-            let mut variables = BTreeMap::new();
-            for (name, value) in text.lines().filter_map(|line| line.split_once('=')) {
-                // A job's name may hold a line end, and a variable of its own behind it.
-                if variables.insert(name, value).is_some() {
-                    let name = crate::error::quoted(name);
-                    return Err(Reason::Shape(format!("{name} stands twice in one job")));
-                }
+    fn record(&self, text: &str) -> Result<BatchRecord, Reason> {
+        let mut variables = BTreeMap::new();
+        for (name, value) in text.lines().filter_map(|line| line.split_once('=')) {
+            // A job's name may hold a line end, and a variable of its own behind it.
+            if variables.insert(name, value).is_some() {
+                let name = quoted(name);
+                return Err(Reason::Shape(format!("{name} stands twice in one job")));
             }
-            let look_up = |name: &str| variables.get(name).map(|value| (*value).to_owned());
-            script_record(look_up, &self.options)
-        });
-        found.record(first, record);
-    }
-}
-
-impl Parser for ScriptBlocks {
-    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
-        let is_end = line.trim().is_empty() || line.starts_with("--");
-        match (is_end, self.gathered.is_empty()) {
-            (false, _) => self.gathered.push(line, number),
-            (true, false) => self.finish(found),
-            (true, true) => found.ignore(Ignored::Decoration),
         }
-    }
-
-    fn end(&mut self, _number: u64, found: &mut Found) {
-        if !self.gathered.is_empty() && !self.options.growing {
-            self.finish(found);
-        }
-    }
-
-    fn lost(&mut self) {
-        self.gathered = Gathered::default();
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.gathered.is_empty()
+        let look_up = |name: &str| variables.get(name).map(|value| (*value).to_owned());
+        script_record(look_up, &self.0)
     }
 }
