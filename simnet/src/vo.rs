@@ -69,6 +69,8 @@ pub fn allocation(
         hold_max: None,
         hold_factor: Factor::ONE,
         fee: Factor::from_millionths(0),
+        price_max: None,
+        idle_charge: Factor::ONE,
     }
 }
 

@@ -156,6 +156,8 @@ impl Vo {
             hold_max: None,
             hold_factor: Factor::ONE,
             fee: Factor::from_millionths(0),
+            price_max: None,
+            idle_charge: Factor::ONE,
         };
         change(&mut allocation);
         Ok(Signed::sign(allocation, &[&self.authority])?

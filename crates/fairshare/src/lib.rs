@@ -28,7 +28,7 @@ pub use charging::{
 pub use deviation::{Deviation, DeviationVector, Level};
 pub use explain::{Explanation, explain};
 pub use history::{OLD_DAYS, WeightTable, horizon_windows};
-pub use order::{Order, RankedEntry, Ranking};
+pub use order::{Bands, Order, RankedEntry, Ranking};
 pub use projection::{Context, JobPriority, Priority, Projection};
 pub use tree::{
     BuildError, EntryId, EntrySpec, InFlight, Reach, Resolved, Snapshot, Sums, TreeReader,

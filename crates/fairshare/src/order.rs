@@ -14,7 +14,7 @@
 
 use std::cmp::Ordering;
 
-use fairmesh_model::{Distance, Share, mutant, mutated};
+use fairmesh_model::{AccountPath, Distance, Share, mutant, mutated};
 
 use crate::deviation::Level;
 use crate::digit::sort_key;
@@ -35,6 +35,14 @@ pub struct Order {
     ranking: Ranking,
     factors: Vec<Share>,
     step: u32,
+}
+
+/// Who stands before all others, whatever the projection says.
+pub struct Bands<'a> {
+    /// Whether an entry does.
+    pub is_first: &'a dyn Fn(&AccountPath) -> bool,
+    /// What becomes of a factor, of who does and of who does not: those of the first never below the others'.
+    pub factor: fn(Share, bool) -> Share,
 }
 
 /// An entry and its place.
@@ -106,23 +114,43 @@ impl Ranking {
 impl Order {
     /// The order of `snapshot` under a projection that was prepared for it: O(N log N).
     pub fn of(snapshot: Snapshot, projection: Box<dyn Projection>) -> Self {
-        let priority = |entry| (projection.priority_of(&snapshot, entry), entry);
-        let mut entries: Vec<(Priority, EntryId)> = snapshot.ids().map(priority).collect();
+        Self::in_bands(snapshot, projection, None)
+    }
+
+    /// The same where some stand before all others, each in their own order.
+    pub fn in_bands(
+        snapshot: Snapshot,
+        projection: Box<dyn Projection>,
+        bands: Option<&Bands<'_>>,
+    ) -> Self {
+        let is_first = |entry| bands.is_none_or(|bands| (bands.is_first)(snapshot.path(entry)));
+        let in_band = |factor, first| bands.map_or(factor, |bands| (bands.factor)(factor, first));
+        let priority = |entry| {
+            let priority = projection.priority_of(&snapshot, entry);
+            (is_first(entry), priority, entry)
+        };
+        let mut entries: Vec<(bool, Priority, EntryId)> = snapshot.ids().map(priority).collect();
         entries.sort_unstable_by(|a, b| b.cmp(a));
         let (mut ranks, mut count) = (vec![0; entries.len()], 0);
         let (mut factors, mut least) = (vec![Share::ZERO; entries.len()], Share::WHOLE);
         let (mut above, mut last, mut step) = (None, None, Share::ONE);
-        for (priority, entry) in entries {
-            count += u32::from(above.replace(priority) != Some(priority));
+        for (first, priority, entry) in entries {
+            let stands = Some((first, priority));
+            if above.is_some_and(|(before, _)| before != first) {
+                least = Share::WHOLE;
+            }
+            count += u32::from(above != stands);
+            above = stands;
             ranks[entry.index()] = count;
             // A factor has fewer digits than a priority, and cutting those of each level may turn two that
             // are near each other: the later one then gets what the earlier one has.
             let context = Context::of(&snapshot, entry);
             least = least.min(projection.factor(&priority, &context));
-            factors[entry.index()] = least;
-            let before = last.replace(least).unwrap_or(least);
-            if before > least {
-                step = step.min(before.units() - least.units());
+            let factor = in_band(least, first);
+            factors[entry.index()] = factor;
+            let before = last.replace(factor).unwrap_or(factor);
+            if before > factor {
+                step = step.min(before.units() - factor.units());
             }
         }
         let ranking = Ranking { ranks, count };

@@ -79,8 +79,10 @@ impl Machines {
     pub fn would_idle(&self, cores: u32, wall: Millis) -> bool {
         let units = u64::from(Share::ONE);
         let reserve = (u64::from(self.cores) * u64::from(self.reserve.units())).div_ceil(units);
+        let reserve = mutant!(ReserveGiven, reserve, 0);
         let fits = u64::from(self.free) >= u64::from(cores) + reserve;
-        !self.is_wanted && fits && wall <= self.run_max
+        let is_short = mutant!(IdleForLong, wall <= self.run_max, true);
+        mutant!(WantedGiven, !self.is_wanted, true) && fits && is_short
     }
 }
 

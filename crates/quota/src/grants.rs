@@ -231,6 +231,16 @@ impl Grants {
         above.filter(move |path| self.admits(path, user))
     }
 
+    /// Who may spend the credit of `path`, of all below it; empty where everybody there may.
+    pub fn members(&self, path: &AccountPath) -> BTreeSet<AccountPath> {
+        let ids = self.paths.get(path).into_iter().flatten();
+        let all: Vec<_> = ids.map(|id| &self.grants[id].body.members).collect();
+        match all.iter().any(|members| members.is_empty()) {
+            true => BTreeSet::new(),
+            false => all.into_iter().flatten().cloned().collect(),
+        }
+    }
+
     /// Whether some allocation of `path` lets `user` spend it.
     fn admits(&self, path: &AccountPath, user: &AccountPath) -> bool {
         let ids = self.paths.get(path).into_iter().flatten();

@@ -17,6 +17,7 @@
 
 pub mod decision;
 pub mod fit;
+mod funded;
 mod grants;
 mod ledger;
 mod mark;
@@ -26,6 +27,7 @@ mod row;
 pub mod slices;
 mod totals;
 
+pub use funded::Funded;
 pub use grants::{GrantError, Grants, SliceId};
 pub use ledger::{Changes, Committed, HoldRequest, Ledger, Want};
 pub use mark::{Answer, Decider, Mark, Part, State, Verdict};

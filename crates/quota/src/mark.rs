@@ -7,6 +7,7 @@ use fairmesh_model::{AccountPath, AllocationId, CoreMillis, Factor, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::grants::SliceId;
+use crate::price;
 
 /// An amount of one slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +97,9 @@ pub struct Mark {
     pub parts: Vec<Part>,
     /// Its price.
     pub price: Factor,
+    /// Of the price, what it is charged: less than all of it on machines that would stand idle.
+    #[serde(default, skip_serializing_if = "is_all")]
+    pub charged: Factor,
     /// When its hold expires.
     pub until: WallTime,
     /// What it was charged, less what was given back, by slice.
@@ -110,6 +114,11 @@ impl Mark {
     /// Whether something is held for it, or still to be counted.
     pub fn is_open(&self) -> bool {
         self.state == State::Held || !self.parts.is_empty() || self.pending.0 > 0
+    }
+
+    /// What it costs, of what it would be charged at the usual price.
+    pub fn cost(&self, charge: CoreMillis) -> CoreMillis {
+        price::charge(charge, self.price, self.charged)
     }
 
     /// What it was promised beyond what it holds.
@@ -158,6 +167,10 @@ impl Answer {
             message: None,
         }
     }
+}
+
+fn is_all(part: &Factor) -> bool {
+    *part == Factor::ONE
 }
 
 /// The sum of some parts.

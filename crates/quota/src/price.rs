@@ -7,10 +7,17 @@
 //! Source: plug-in prices, fixed or following load, a fee for importance, cheap nights: Gardfjäll's thesis
 //! (Umeå University), sections 3.5 and 3.6.2. The formulas are our own.
 
-use fairmesh_model::{CoreMillis, Factor, Importance, Millis, WallTime, mutant};
+use fairmesh_model::{Allocation, CoreMillis, Factor, Importance, Millis, WallTime, mutant};
+
+mod posted;
+
+pub use posted::{Posted, Poster, Pricing, load};
 
 /// Minutes of a day.
 const DAY_MINUTES: u16 = 1_440;
+
+/// The highest price that a site's owner may ask where an allocation does not say.
+const MOST: Factor = Factor::from_millionths(2_000_000);
 
 /// A new price by load comes so often at most.
 pub const LOAD_PRICE_EVERY: Millis = Millis::from_secs(900);
@@ -26,12 +33,25 @@ pub fn hold(charge: CoreMillis, factor: Factor, price: Factor) -> CoreMillis {
     CoreMillis(u64::try_from(held).unwrap_or(u64::MAX))
 }
 
-/// What a job costs: its charge × price, rounded down.
-pub fn charge(charge: CoreMillis, price: Factor) -> CoreMillis {
-    let product = u128::from(charge.0) * u128::from(price.millionths());
-    let units = u128::from(Factor::UNITS);
+/// What a job costs: its charge × price × the part of the price that it is charged, rounded down.
+pub fn charge(charge: CoreMillis, price: Factor, part: Factor) -> CoreMillis {
+    let product =
+        u128::from(charge.0) * u128::from(price.millionths()) * u128::from(part.millionths());
+    let units = u128::from(Factor::UNITS) * u128::from(Factor::UNITS);
     let cost = mutant!(ChargeRoundedUp, product / units, product.div_ceil(units));
     CoreMillis(u64::try_from(cost).unwrap_or(u64::MAX))
+}
+
+/// A job's price, of what the owner asks: no more than the allocation lets him ask, with the allocation's fee for
+/// the job's importance, and not below `least` for want of importance.
+pub fn of_job(asked: Factor, importance: Importance, terms: &Allocation, least: Factor) -> Factor {
+    let most = terms.price_max.unwrap_or(MOST);
+    let price = mutant!(PriceUnbounded, asked.min(most), asked);
+    mutant!(
+        FeeForgotten,
+        with_fee(price, importance, terms.fee, least),
+        price
+    )
 }
 
 /// The price with the fee for a job's importance: × (1 + fee × (importance − 100) / 100), never below `least`
@@ -130,109 +150,4 @@ fn from_millionths(millionths: i128) -> Factor {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn factor(text: &str) -> Factor {
-        Factor::parse(text).expect("a factor")
-    }
-
-    #[test]
-    fn prices_follow_load_between_their_limits() {
-        for (load, price) in [
-            ("1.5", "1.3"),
-            ("0.1", "0.6"),
-            ("4", "2"),
-            ("0", "0.55"),
-            ("0.93", "1"),
-        ] {
-            assert_eq!(
-                LoadPrice::default().at(factor(load)),
-                factor(price),
-                "{load}"
-            );
-        }
-        let steep = LoadPrice {
-            gain: factor("20"),
-            ..LoadPrice::default()
-        };
-        assert_eq!(steep.at(factor("0")), factor("0.5"));
-    }
-
-    #[test]
-    fn importance_costs_its_fee() {
-        let importance = |number| Importance::try_from(number).expect("in range");
-        for (number, fee, price) in [
-            (100, "1", "1.2"),
-            (200, "1", "2.4"),
-            (150, "0.5", "1.5"),
-            (0, "0.5", "0.6"),
-            (0, "1", "0.5"),
-            (200, "0", "1.2"),
-        ] {
-            let with_fee = with_fee(
-                factor("1.2"),
-                importance(number),
-                factor(fee),
-                factor("0.5"),
-            );
-            assert_eq!(with_fee, factor(price), "{number} {fee}");
-        }
-        let cheap = with_fee(factor("0.4"), importance(0), factor("1"), factor("0.5"));
-        assert_eq!(cheap, factor("0.4"));
-    }
-
-    #[test]
-    fn nights_and_week_ends_have_prices() {
-        let night = Hours {
-            days: [true, true, true, true, true, false, false],
-            from_minute: 20 * 60,
-            until_minute: 6 * 60,
-            price: factor("0.7"),
-        };
-        let week_end = Hours {
-            days: [false, false, false, false, false, true, true],
-            from_minute: 0,
-            until_minute: 0,
-            price: factor("0.5"),
-        };
-        // Hours since the epoch, which was a Thursday.
-        for (hour, price) in [
-            (0, "0.7"),
-            (6, "1"),
-            (19, "1"),
-            (20, "0.7"),
-            (24 + 20, "0.7"),
-            (48 + 5, "0.7"),
-            (48 + 6, "0.5"),
-            (72 + 23, "0.5"),
-            (96, "1"),
-            (96 + 6, "1"),
-        ] {
-            let at = WallTime(hour * 3_600_000);
-            assert_eq!(by_calendar(&[night, week_end], at), factor(price), "{hour}");
-        }
-    }
-
-    #[test]
-    fn what_is_held_covers_what_is_charged() {
-        let wall = CoreMillis(8 * 3_600_000);
-        let price = factor("1.25");
-        assert_eq!(hold(wall, Factor::ONE, price), CoreMillis(36_000_000));
-        assert_eq!(
-            charge(CoreMillis(8 * 3_000_000), price),
-            CoreMillis(30_000_000)
-        );
-        let third = factor("0.333333");
-        for amount in [0, 1, 2, 3, 999, u64::MAX] {
-            let amount = CoreMillis(amount);
-            assert!(charge(amount, third) <= hold(amount, Factor::ONE, third));
-        }
-        assert_eq!(hold(CoreMillis(1), Factor::ONE, third), CoreMillis(1));
-        assert_eq!(charge(CoreMillis(1), third), CoreMillis(0));
-        assert_eq!(
-            hold(CoreMillis(u64::MAX), Factor::MAX, Factor::MAX),
-            CoreMillis(u64::MAX)
-        );
-    }
-}
+mod tests;

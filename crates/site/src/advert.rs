@@ -25,6 +25,7 @@ use fairmesh_model::{
 use crate::config::Charging;
 use crate::event::{Effect, Reply, Ticket};
 use crate::kinds::{ADVERT, Description};
+use crate::quota::Waits;
 use crate::site::Site;
 use crate::vo::Vo;
 pub(crate) use confirm::{Confirms, is_question};
@@ -99,6 +100,17 @@ pub enum AdvertAnswer {
 pub(crate) struct Sources {
     listed: Option<Listed>,
     told: Option<Told>,
+    /// Cores that were given to jobs beyond their quota since either said how many are free.
+    given: u64,
+}
+
+/// How the site's machines stand, by the last lists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MachinesNow {
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+    pub(crate) waiting: u64,
+    at: WallTime,
 }
 
 /// What the last list of running jobs comes to.
@@ -116,6 +128,31 @@ struct Told {
     at: WallTime,
     occupancy: Occupancy,
     waiting: BTreeMap<Option<VoId>, u64>,
+    credits: Waits,
+}
+
+impl Sources {
+    /// Who waits, by whose credit, as far as a scheduler has said lately.
+    pub(crate) fn waits(
+        &self,
+        now: Now,
+        silence: Millis,
+    ) -> impl Iterator<Item = (&Option<(VoId, AccountPath)>, u64)> {
+        let told = self.told.iter();
+        let told = told.filter(move |told| now.wall.since(told.at) <= silence);
+        let credits = told.flat_map(|told| &told.credits);
+        credits.map(|(credit, cores)| (credit, *cores))
+    }
+
+    /// Cores that were given to jobs beyond their quota, of those that seem to be free.
+    pub(crate) fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// A job beyond its quota was let run.
+    pub(crate) fn give(&mut self, cores: u32) {
+        self.given += u64::from(cores);
+    }
 }
 
 /// What a VO is told, and when it was told last.
@@ -174,10 +211,14 @@ impl Site {
         match call {
             AdvertCall::Confirm { vo, sites } => self.ask_to_confirm(now, ticket, vo, sites),
             AdvertCall::Tell(occupancy) => {
-                let mut waiting = BTreeMap::new();
+                let (mut waiting, mut credits) = (BTreeMap::new(), Waits::new());
                 for (origin, cpus) in occupancy.waiting.iter().take(WAITING_MAX) {
                     let account = self.config.identity.resolve(origin);
+                    add(&mut credits, self.credit_of(account.as_ref()), *cpus);
                     add(&mut waiting, account.and_then(|account| account.vo), *cpus);
+                }
+                if occupancy.free.is_some() {
+                    self.sources.given = 0;
                 }
                 let occupancy = Occupancy {
                     waiting: Vec::new(),
@@ -187,6 +228,7 @@ impl Site {
                     at: now.wall,
                     occupancy,
                     waiting,
+                    credits,
                 });
                 self.follow_sources(now);
                 self.reply_advert(ticket, AdvertAnswer::Told);
@@ -202,6 +244,7 @@ impl Site {
     /// A list of running jobs came.
     pub(crate) fn take_listed(&mut self, now: Now, listed: Listed) {
         self.sources.listed = Some(listed);
+        self.sources.given = 0;
         self.follow_sources(now);
     }
 
@@ -276,29 +319,17 @@ impl Site {
 
     /// The site as its own broker sees it, with all its VOs by their aliases.
     fn own_view(&mut self, now: Now) -> Option<SiteView> {
-        let rules = self.config.advert.as_ref()?;
-        let silence = self.config.timing.silence;
-        let is_fresh = |at: WallTime| now.wall.since(at) <= silence;
-        let listed = self.sources.listed.as_ref().filter(|of| is_fresh(of.at));
-        let told = self.sources.told.as_ref().filter(|of| is_fresh(of.at));
-        let said = told.map(|told| &told.occupancy);
-        let total = said
-            .and_then(|said| said.total)
-            .or(rules.total)
-            .or_else(|| self.installed())
-            .filter(|total| (1..=u64::from(u32::MAX)).contains(total))?;
-        let held = listed.map(|of| {
-            of.held
-                .values()
-                .fold(0, |sum: u64, of| sum.saturating_add(*of))
-        });
-        let free = said.and_then(|said| said.free);
-        let free = free
-            .or(held.map(|held| total.saturating_sub(held)))?
-            .min(total);
-        let at = told.filter(|told| told.occupancy.free.is_some());
-        let at = at.map(|told| told.at).or(listed.map(|of| of.at))?;
+        self.config.advert.as_ref()?;
+        let machines = self.machines(now)?;
+        let MachinesNow {
+            total, free, at, ..
+        } = machines;
+        let listed = self.sources.listed.as_ref();
+        let listed = listed.filter(|of| self.is_fresh(now, of.at));
+        let told = self.sources.told.as_ref();
+        let told = told.filter(|of| self.is_fresh(now, of.at));
         let waits = told.map(|told| told.waiting.clone()).unwrap_or_default();
+        let wait = told.and_then(|told| told.occupancy.wait);
         let held_of = |vo: VoId| match listed {
             Some(of) => of.held.get(&Some(vo)).copied().unwrap_or(0),
             // Not known: all of it may be this VO's.
@@ -308,8 +339,8 @@ impl Site {
         let mut view = SiteView {
             total,
             free: Some(free),
-            waiting: waits.values().fold(0, |sum, of| sum.saturating_add(*of)),
-            wait: said.and_then(|said| said.wait),
+            waiting: machines.waiting,
+            wait,
             age: Some(now.wall.since(at)),
             ..SiteView::default()
         };
@@ -320,6 +351,41 @@ impl Site {
             view.vos.extend(named);
         }
         Some(view)
+    }
+
+    /// How the machines stand; `None` where nothing was heard of them lately.
+    pub(crate) fn machines(&self, now: Now) -> Option<MachinesNow> {
+        let rules = self.config.advert.as_ref();
+        let listed = self.sources.listed.as_ref();
+        let listed = listed.filter(|of| self.is_fresh(now, of.at));
+        let told = self.sources.told.as_ref();
+        let told = told.filter(|of| self.is_fresh(now, of.at));
+        let said = told.map(|told| &told.occupancy);
+        let total = said
+            .and_then(|said| said.total)
+            .or(rules.and_then(|rules| rules.total))
+            .or_else(|| self.installed())
+            .filter(|total| (1..=u64::from(u32::MAX)).contains(total))?;
+        let sum = |of: &BTreeMap<Option<VoId>, u64>| {
+            of.values().fold(0, |sum: u64, of| sum.saturating_add(*of))
+        };
+        let free = said.and_then(|said| said.free);
+        let free = free
+            .or(listed.map(|of| total.saturating_sub(sum(&of.held))))?
+            .min(total);
+        let at = told.filter(|told| told.occupancy.free.is_some());
+        let at = at.map(|told| told.at).or(listed.map(|of| of.at))?;
+        let waiting = told.map_or(0, |told| sum(&told.waiting));
+        Some(MachinesNow {
+            total,
+            free,
+            waiting,
+            at,
+        })
+    }
+
+    fn is_fresh(&self, now: Now, at: WallTime) -> bool {
+        now.wall.since(at) <= self.config.timing.silence
     }
 
     /// What a VO may have here, and has had.

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    ChargingRule, Discounts, HistoryRule, Millis, PriceList, QuotaMode, SiteId, UsageRecord, VoId,
-    WindowLength,
+    ChargingRule, Discounts, HistoryRule, Millis, PriceList, QuotaMode, Share, SiteId, UsageRecord,
+    VoId, WindowLength,
 };
 use fairmesh_policy::SitePolicy;
+use fairmesh_quota::price::Pricing;
 
 use crate::advert::AdvertRules;
 use crate::identity::{IdentityMap, Pattern};
@@ -51,6 +52,30 @@ pub struct OwnerQuota {
     pub groups: Vec<Pattern>,
     /// or in these queues.
     pub queues: Vec<Pattern>,
+    /// What he asks for his machines.
+    pub pricing: Pricing,
+    /// Which jobs beyond their quota run on machines that would stand idle; `None` for none.
+    pub idle: Option<IdleRules>,
+    /// Whether accounts with nothing left stand behind all others when schedulers look them up.
+    pub bands: bool,
+}
+
+/// When an owner gives machines to jobs that no quota covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdleRules {
+    /// Of all cores, what stays free for those within their quota.
+    pub reserve: Share,
+    /// The longest that such a job may ask for.
+    pub run_max: Millis,
+}
+
+impl Default for IdleRules {
+    fn default() -> Self {
+        Self {
+            reserve: Share::from_percent(5).expect("a percentage"),
+            run_max: Millis::from_secs(3_600),
+        }
+    }
 }
 
 impl OwnerQuota {

@@ -1,6 +1,6 @@
-//! What a site says of its machines and queues, in the heads of all its VOs.
+//! What a site says of its machines, queues and price, in the heads of all its VOs.
 //!
-//! Invariant: it is what the configuration in force says. Deliberately not here: its form (`kinds`).
+//! Invariant: it is what the configuration in force says, and the price that a hold would have now. Deliberately not here: its form (`kinds`).
 
 use fairmesh_model::VoId;
 
@@ -16,12 +16,18 @@ impl Site {
 
     pub(crate) fn describe(&mut self, vo: VoId) {
         let charging = &self.config.charging;
+        let held = self.vos.get_mut(&vo);
+        let posted = held.and_then(|held| {
+            held.quota.described = held.quota.posted();
+            held.quota.described
+        });
         let hosts = charging.hosts.iter();
         let description = Description {
             prices: charging.prices.clone(),
             hosts: hosts
                 .map(|(hosts, class)| (hosts.text(), class.clone()))
                 .collect(),
+            price: posted.map(|posted| (posted.price, posted.since)),
         };
         let parts = description_parts(&description);
         self.own.set_parts(vo, DESCRIPTION, parts);

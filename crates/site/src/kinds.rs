@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use fairmesh_gossip::{Head, Kinds, PART_BYTES_MAX, PartKey};
 use fairmesh_model::{
-    AccountPath, CoreMillis, Counters, Incarnation, Millis, PriceList, Span, WindowLength, cbor,
-    mutated,
+    AccountPath, CoreMillis, Counters, Factor, Incarnation, Millis, PriceList, Span, WallTime,
+    WindowLength, cbor, mutated,
 };
 use fairmesh_usage::{Slice, check, cut};
 use serde::{Deserialize, Serialize};
@@ -121,6 +121,9 @@ pub struct Description {
     /// Which class a machine is of, by its name: the first pattern that holds.
     #[serde(rename = "h", default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<(String, String)>,
+    /// What the owner asks of this VO's quotas, × the charge, and since when; where it is not always the usual price.
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<(Factor, WallTime)>,
 }
 
 impl Description {
@@ -155,8 +158,8 @@ pub(crate) fn description_parts(description: &Description) -> BTreeMap<PartKey, 
 mod tests {
     use std::collections::BTreeSet;
 
+    use fairmesh_model::MachineClass;
     use fairmesh_model::documents::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, QUEUES_MAX};
-    use fairmesh_model::{Factor, MachineClass};
 
     use super::*;
 
@@ -196,6 +199,7 @@ mod tests {
             hosts: (0..HOSTS_MAX)
                 .map(|index| (named(index), named(0)))
                 .collect(),
+            price: Some((Factor::MAX, WallTime(u64::MAX))),
         };
         assert_eq!(read(&full), Some(full));
     }
@@ -208,6 +212,7 @@ mod tests {
                 queues: BTreeMap::new(),
             }),
             hosts: vec![("n*".to_owned(), hosts.to_owned())],
+            price: None,
         };
         assert!(read(&of("fat", CLASS, "fat")).is_some());
         assert!(read(&of("fat", MachineClass { cpus: 0, ..CLASS }, "fat")).is_none());

@@ -54,7 +54,7 @@ pub use advert::{
     Advert, AdvertAnswer, AdvertCall, AdvertRules, Occupancy, WAITING_MAX, read_advert,
 };
 pub use audit::AuditEntry;
-pub use config::{Charging, OwnerQuota, SiteConfig, Timing};
+pub use config::{Charging, IdleRules, OwnerQuota, SiteConfig, Timing};
 pub use correct::Refund;
 pub use estimate::Estimate;
 pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
@@ -65,7 +65,9 @@ pub use identity::{Account, IdentityMap, Pattern, Rule};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, VoStatus};
-pub use quota::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, read_given, read_want};
+pub use quota::{
+    Bands, HoldCall, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given, read_want,
+};
 pub use restore::Row;
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};

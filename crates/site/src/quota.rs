@@ -13,16 +13,20 @@
 //! allocations keeps nothing, asks nobody and says nothing.
 
 mod calls;
+mod idle;
+mod prices;
 mod rows;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairmesh_gossip::PartKey;
 use fairmesh_model::{
     CoreMillis, JobKey, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated,
 };
-use fairmesh_quota::{Changes, Grants, Ledger, Mark, Row, SliceId, Want};
+use fairmesh_quota::price::{Posted, Poster};
+use fairmesh_quota::{Changes, Funded, Grants, Ledger, Mark, Row, SliceId, Want};
 
 use crate::event::{Channel, Effect};
 use crate::heads::due;
@@ -33,6 +37,8 @@ use crate::vo::Vo;
 pub(crate) use calls::Ended;
 use calls::Waiting;
 pub use calls::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
+pub(crate) use idle::Waits;
+pub use prices::{Bands, Quote};
 pub(crate) use rows::{check, parse_hold, parse_rights};
 use wire::ASKED_FOR_RIGHTS;
 pub(crate) use wire::is_want;
@@ -89,6 +95,12 @@ pub(crate) struct Quota {
     asked: BTreeMap<(SiteId, SliceId), MonoTime>,
     /// Who was given rights, and when.
     given: BTreeMap<SiteId, MonoTime>,
+    /// What the owner asks of the VO's jobs.
+    poster: Poster,
+    /// What of that is in the site's head, or goes into the next.
+    pub(crate) described: Option<Posted>,
+    /// Who is within his quota, where the owner wants these in front; as of the last look at the time.
+    funded: Option<Arc<Funded>>,
 }
 
 impl Quota {
@@ -113,7 +125,15 @@ impl Quota {
             ticked_at: None,
             asked: BTreeMap::new(),
             given: BTreeMap::new(),
+            poster: Poster::default(),
+            described: None,
+            funded: None,
         }
+    }
+
+    /// The price that is to be published.
+    pub(crate) fn posted(&self) -> Option<Posted> {
+        self.poster.posted().filter(|_| self.is_on)
     }
 
     /// Whether any allocation is in force in the VO.
@@ -180,6 +200,8 @@ impl Site {
         held.quota.is_on = !grants.is_empty();
         held.quota.ledger.set_grants(grants);
         held.quota.has_news = true;
+        // Others may be members of what has credit now.
+        held.quota.funded = None;
         self.read_rights(vo);
         self.keep_quota(vo);
     }
@@ -360,6 +382,7 @@ impl Site {
 
     fn tick_quota(&mut self, now: Now, vo: VoId) {
         let connected: BTreeSet<SiteId> = self.gossip.peers().collect();
+        self.post_price(now, vo);
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let quota = &mut held.quota;
         quota.ticked_at = Some(now.mono);
@@ -383,6 +406,7 @@ impl Site {
             quota.asked = asked;
             self.ask_for_rights(now, vo, wants);
         }
+        self.follow_funded(now, vo);
         self.keep_quota(vo);
     }
 

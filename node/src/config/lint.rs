@@ -4,7 +4,7 @@
 //! Deliberately not here: what makes a configuration invalid (`sections`), and what the machine lacks
 //! (`check-config`).
 
-use fairmesh_model::HistoryRule;
+use fairmesh_model::{Factor, HistoryRule};
 
 use super::{Config, IdentityRule};
 
@@ -30,6 +30,7 @@ impl Config {
                 ));
             }
         }
+        doubts.extend(self.quotas_in_vain());
         doubts.extend(self.hidden_rules());
         if let HistoryRule::HalfLife { windows, horizon } = self.history
             && windows > horizon
@@ -40,6 +41,22 @@ impl Config {
             );
         }
         doubts
+    }
+
+    fn quotas_in_vain(&self) -> Vec<String> {
+        let usual = Factor::from_millionths(2 * Factor::UNITS);
+        let above = self
+            .quotas
+            .iter()
+            .filter(|(_, quota)| quota.pricing.most() > usual);
+        let above = above.filter_map(|(vo, quota)| {
+            let (alias, _) = self.vos.iter().find(|(_, id)| *id == vo)?;
+            Some(format!(
+                "quota.{alias}.price: it goes up to {}, and counts as 2 unless an allocation's `price_max` allows more",
+                quota.pricing.most()
+            ))
+        });
+        above.collect()
     }
 
     fn hidden_rules(&self) -> Vec<String> {

@@ -16,7 +16,7 @@ use fairmesh_cluster::{Seed, Stream};
 use fairmesh_fairshare::Job;
 use fairmesh_fairshare::charging::Resources;
 use fairmesh_model::{
-    JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId, WallTime,
+    Importance, JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId, WallTime,
 };
 use fairmesh_site::{Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX};
 
@@ -276,7 +276,9 @@ impl Question {
         let record = self.record(now.wall);
         let quote = |of: &SiteId| match self.ask.wall_s {
             0 => Err("the job does not say how long it runs".to_owned()),
-            _ => site.quote(now, &record, *of).map(|charge| charge.0),
+            _ => site
+                .quote(now, &record, Importance::default(), *of)
+                .map(|quote| quote.cost.0),
         };
         sites.iter().map(quote).collect()
     }

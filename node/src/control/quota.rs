@@ -9,8 +9,8 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationId, CoreMillis, JobKey, Now, Origin, Placement, SiteId,
-    UsageRecord, VoId, WallTime,
+    AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Now, Origin, Placement,
+    SiteId, UsageRecord, VoId, WallTime,
 };
 use fairmesh_site::rights::{Decider, Part, Totals};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Site};
@@ -58,6 +58,9 @@ struct Asking {
     /// Whether the owner exempts it.
     #[serde(default)]
     exempt: bool,
+    /// How important it is, from 0 to 200; what that costs is the allocation's to say.
+    #[serde(default)]
+    importance: Importance,
     /// Of a check: what others are about to hold of the same account, core-milliseconds.
     #[serde(default)]
     ahead_core_ms: u64,
@@ -74,6 +77,7 @@ impl Asking {
             account: self.credit,
             is_exempt: self.exempt,
             may_wait: self.wait,
+            importance: self.importance,
         })
     }
 
@@ -226,7 +230,7 @@ pub(super) async fn quote(
         .node()
         .ask(move |site, now| {
             let record = asking.record(now.wall);
-            let quotes = record.map(|record| quotes(site, now, &record));
+            let quotes = record.map(|record| quotes(site, now, &record, asking.importance));
             (rests_on(site, now), quotes)
         })
         .await?;
@@ -235,7 +239,7 @@ pub(super) async fn quote(
 
 /// What the job would cost at each site that says what its machines cost, the cheapest first; those that
 /// could not run it last.
-fn quotes(site: &Site, now: Now, record: &UsageRecord) -> Vec<QuoteBody> {
+fn quotes(site: &Site, now: Now, record: &UsageRecord, importance: Importance) -> Vec<QuoteBody> {
     let vo = site.view().account(&record.origin).and_then(|of| of.vo);
     let others = vo.into_iter().flat_map(|vo| site.descriptions(vo));
     let others: Vec<SiteId> = others
@@ -246,15 +250,19 @@ fn quotes(site: &Site, now: Now, record: &UsageRecord) -> Vec<QuoteBody> {
         .into_iter()
         .chain(others)
         .map(|id| {
-            let charge = site.quote(now, record, id);
+            let quote = site.quote(now, record, importance, id);
+            let of = quote.as_ref().ok();
             let body = QuoteBody {
                 site: id.to_string(),
                 name: site_name(site, id),
-                charge_core_ms: charge.as_ref().ok().map(|charge| charge.0.to_string()),
-                price: "1".to_owned(),
-                why_not: charge.as_ref().err().map(|why| clean(why)),
+                charge_core_ms: of.map(|quote| quote.cost.0.to_string()),
+                price: of.map_or_else(|| "1".to_owned(), |quote| quote.price.to_string()),
+                price_age_ms: of
+                    .and_then(|quote| quote.since)
+                    .map(|since| now.wall.since(since).0),
+                why_not: quote.as_ref().err().map(|why| clean(why)),
             };
-            (charge.map_or(u64::MAX, |charge| charge.0), body)
+            (quote.map_or(u64::MAX, |quote| quote.cost.0), body)
         })
         .collect();
     quotes.sort_by(|(a, of_a), (b, of_b)| (a, &of_a.site).cmp(&(b, &of_b.site)));
@@ -326,6 +334,7 @@ fn accounts(site: &Site, now: Now, query: &Query) -> Result<Vec<QuotaAccountBody
                 path: clean(path.as_str()),
                 mode: mode(site, vo, ledger.grants().terms(path, now.wall)),
                 mode_by_owner: mode_by_owner(site, vo),
+                price: site.price_of(vo, path, now).to_string(),
                 totals: totals_body(&ledger.account_totals(path, now.wall)),
                 unheard: unheard.collect(),
                 slices: slices.collect(),

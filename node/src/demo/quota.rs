@@ -132,6 +132,8 @@ impl Quota {
             hold_max: None,
             hold_factor: Factor::ONE,
             fee: Factor::from_millionths(0),
+            price_max: None,
+            idle_charge: Factor::ONE,
         };
         let signed = Signed::sign(body, &[&grid.authority])?;
         let published = grid.nodes[0]
@@ -306,6 +308,7 @@ async fn hold(handle: &NodeHandle, record: UsageRecord) -> bool {
         account: None,
         is_exempt: false,
         may_wait: true,
+        importance: Default::default(),
     };
     let answer = handle.quota(QuotaCall::Hold(Box::new(call))).await;
     matches!(answer, Ok(Ok(QuotaAnswer::Held { answer, .. })) if answer.verdict == Verdict::Granted)

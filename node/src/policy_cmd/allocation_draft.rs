@@ -48,6 +48,8 @@ struct RawAllocation {
     hold_max: Option<Spanned<String>>,
     hold_factor: Option<RawFactor>,
     fee: Option<RawFactor>,
+    price_max: Option<RawFactor>,
+    idle_charge: Option<RawFactor>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,6 +75,8 @@ pub(super) fn parse(source: Source<'_>) -> Result<Allocation, FileError> {
         let raw = raw.as_ref();
         raw.map_or(Ok(usual), |raw| source.factor(key, raw))
     };
+    let price_max = head.price_max.as_ref();
+    let price_max = price_max.map(|raw| source.factor("allocation.price_max", raw));
     let amount = |key: &str, raw: &Option<Spanned<String>>| {
         let raw = raw.as_ref();
         raw.map(|raw| amount(source, key, raw)).transpose()
@@ -93,6 +97,8 @@ pub(super) fn parse(source: Source<'_>) -> Result<Allocation, FileError> {
         hold_max: amount("allocation.hold_max", &head.hold_max)?,
         hold_factor: factor("allocation.hold_factor", &head.hold_factor, Factor::ONE)?,
         fee: factor("allocation.fee", &head.fee, Factor::from_millionths(0))?,
+        price_max: price_max.transpose()?,
+        idle_charge: factor("allocation.idle_charge", &head.idle_charge, Factor::ONE)?,
     })
 }
 
@@ -209,6 +215,11 @@ fn write_header(text: &mut String, of: &Allocation) -> std::fmt::Result {
         text,
         "# next: the next slice pays what is owed; manual: nothing does.\nsettle = \"{settle}\""
     )?;
+    write_prices(text, of)
+}
+
+/// What jobs hold and cost.
+fn write_prices(text: &mut String, of: &Allocation) -> std::fmt::Result {
     if let Some(most) = of.hold_max {
         writeln!(text, "# The most that one job may hold, core-hours.")?;
         writeln!(text, "hold_max = \"{}\"", exact_core_hours(most))?;
@@ -220,8 +231,21 @@ fn write_header(text: &mut String, of: &Allocation) -> std::fmt::Result {
     writeln!(text, "hold_factor = {}", of.hold_factor)?;
     writeln!(
         text,
-        "# What the greatest importance costs beyond the price, of the price.\nfee = {}\n",
+        "# What the greatest importance costs beyond the price, of the price.\nfee = {}",
         of.fee
+    )?;
+    let (said, most) = match of.price_max {
+        Some(most) => ("", most),
+        None => ("# ", Factor::from_millionths(2 * Factor::UNITS)),
+    };
+    writeln!(
+        text,
+        "# The highest price that a site's owner may ask.\n{said}price_max = {most}"
+    )?;
+    writeln!(
+        text,
+        "# Of its price, what a job on machines that would stand idle is charged; 0 is nothing.\nidle_charge = {}\n",
+        of.idle_charge
     )
 }
 

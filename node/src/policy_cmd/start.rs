@@ -291,6 +291,8 @@ fn allocation(args: &NewAllocationArgs, now: WallTime) -> anyhow::Result<String>
         hold_max: None,
         hold_factor: Factor::ONE,
         fee: Factor::from_millionths(0),
+        price_max: None,
+        idle_charge: Factor::ONE,
     };
     Ok(allocation_toml(&first))
 }

@@ -2,13 +2,14 @@
 
 use std::io::Write;
 
+use fairmesh_model::Millis;
 use serde_json::{Map, Value, json};
 
 use crate::ask::{AskArgs, core_hours, name_or_id, unless_refused};
 use crate::config::quantity::parse_duration;
 use crate::control::answer::{Answer, HoldBody, QuotesBody, SettledBody};
 use crate::control::clean;
-use crate::output::{Align, Exit, Table};
+use crate::output::{Align, Exit, Table, age};
 use crate::policy_cmd::parse_core_hours;
 
 /// Which job.
@@ -58,6 +59,9 @@ pub struct AskingArgs {
     /// The queue
     #[arg(long, value_name = "NAME")]
     pub queue: Option<String>,
+    /// How important it is, from 0 to 200 [default: 100]
+    #[arg(long, value_name = "N")]
+    pub importance: Option<u8>,
 }
 
 /// Options of `hold`.
@@ -141,6 +145,7 @@ fn asking(args: &AskingArgs) -> Map<String, Value> {
         ("mem_mib", json!(args.mem_mib)),
         ("wall_s", json!(args.time)),
         ("queue", json!(args.queue)),
+        ("importance", json!(args.importance)),
     ];
     let said = words.into_iter().filter(|(_, value)| !value.is_null());
     said.map(|(name, value)| (name.to_owned(), value)).collect()
@@ -177,7 +182,11 @@ pub(super) async fn hold(args: &HoldArgs, out: &mut dyn Write) -> anyhow::Result
             .as_deref()
             .map_or_else(|| "no quota".to_owned(), clean);
         let (verdict, hours) = (clean(&held.verdict), core_hours(&held.held_core_ms));
-        writeln!(out, "{verdict}: {hours} core-hours held of {account}")?;
+        write!(out, "{verdict}: {hours} core-hours held of {account}")?;
+        match held.price.as_str() {
+            "1" => writeln!(out)?,
+            price => writeln!(out, " at price {}", clean(price))?,
+        }
     } else if held.message.is_none() {
         eprintln!("{}", clean(&held.verdict));
     }
@@ -280,6 +289,7 @@ pub(super) async fn quote(args: &QuoteArgs, out: &mut dyn Write) -> anyhow::Resu
         ("Site", Align::Left),
         ("CoreHours", Align::Right),
         ("Price", Align::Right),
+        ("For", Align::Right),
         ("Why not", Align::Left),
     ]);
     for quote in &answer.body.quotes {
@@ -290,6 +300,9 @@ pub(super) async fn quote(args: &QuoteArgs, out: &mut dyn Write) -> anyhow::Resu
                 .as_deref()
                 .map_or_else(|| "-".to_owned(), core_hours),
             clean(&quote.price),
+            quote
+                .price_age_ms
+                .map_or_else(|| "-".to_owned(), |of| age(Millis(of))),
             quote.why_not.as_deref().map_or_else(String::new, clean),
         ]);
     }

@@ -46,6 +46,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
         ("VO", Align::Left),
         ("Account", Align::Left),
         ("Mode", Align::Left),
+        ("Price", Align::Right),
     ];
     if args.slices {
         columns.extend([("From", Align::Left), ("Until", Align::Left)]);
@@ -96,6 +97,7 @@ fn rows(account: &QuotaAccountBody, by_slice: bool) -> Vec<Vec<String>> {
                 true => format!("{} (owner)", clean(&account.mode)),
                 false => clean(&account.mode),
             },
+            clean(&account.price),
         ]
     };
     if !by_slice {

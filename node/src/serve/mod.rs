@@ -15,7 +15,7 @@ use std::sync::Arc;
 use fairmesh_client::protocol::{self, Who};
 use fairmesh_fairshare::Order;
 use fairmesh_model::{AccountPath, Origin};
-use fairmesh_site::View;
+use fairmesh_site::{Bands, View};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -43,6 +43,8 @@ pub struct Served {
     /// The tree's version that the order is of.
     version: u64,
     projection: ProjectionName,
+    /// Who stands behind the others because nothing is left of his quota.
+    bands: Bands,
     rests_on: protocol::View,
 }
 

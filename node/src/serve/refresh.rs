@@ -3,7 +3,7 @@
 //! Sums are copied by a reader, and only if writers are too busy for that by the site itself; ranks
 //! are made on a thread of their own. Ages and coverage are asked of the site each time.
 //!
-//! Invariant: an order is made only of sums that have changed, or for a tree or a projection that is
+//! Invariant: an order is made only of sums that have changed, or for a tree, a projection or bands that are
 //! new; of two that are made one after the other, the pause between them is at least as long as the
 //! first took, and [`PAUSES`] times that where nobody waits: so it never takes more than half of a
 //! core, and a tenth of one by itself.
@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairmesh_client::protocol;
-use fairmesh_fairshare::{Order, Snapshot};
+use fairmesh_fairshare::{self as fairshare, Order, Snapshot};
 use fairmesh_model::{Millis, WallTime, Window};
-use fairmesh_site::{Coverage, Health, Site, View};
+use fairmesh_site::rights::decision::band;
+use fairmesh_site::{Bands, Coverage, Health, Site, View};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -91,7 +92,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
 
     async fn next(&mut self, last: Option<&Served>) -> Result<Arc<Served>, Gone> {
         let projection = (self.projection)();
-        let (view, mut rests_on) = self.node.ask(seen).await?;
+        let (view, bands, mut rests_on) = self.node.ask(seen).await?;
         let version = view.reader().version();
         if let Some(last) = last.map(|last| &last.rests_on) {
             rests_on.generation = last.generation;
@@ -99,22 +100,30 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
             rests_on.step = last.step;
         }
         let is_of = |view: &Arc<View>| last.filter(|last| Arc::ptr_eq(&last.view, view));
-        let same =
-            is_of(&view).filter(|last| (last.version, last.projection) == (version, projection));
+        let same = is_of(&view).filter(|last| {
+            (last.version, last.projection) == (version, projection) && last.bands.is_same(&bands)
+        });
         if let Some(last) = same {
             return Ok(Arc::new(Served {
                 view,
                 order: last.order.clone(),
                 version,
                 projection,
+                bands,
                 rests_on,
             }));
         }
         let began = Instant::now();
         let (view, version, snapshot) = self.snapshot(view).await?;
+        let by = bands.clone();
         let made = tokio::task::spawn_blocking(move || {
             let projected = projection.prepare(&snapshot);
-            Order::of(snapshot, projected)
+            let in_bands = fairshare::Bands {
+                is_first: &|entry| by.is_within(entry),
+                factor: band,
+            };
+            let in_bands = (!by.is_empty()).then_some(&in_bands);
+            Order::in_bands(snapshot, projected, in_bands)
         });
         let order = Arc::new(made.await.map_err(|_| Gone)?);
         self.took = began.elapsed();
@@ -128,6 +137,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
             order,
             version,
             projection,
+            bands,
             rests_on,
         }))
     }
@@ -151,7 +161,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
 }
 
 /// Who is who now, and what answers rest on.
-fn seen(site: &Site, now: fairmesh_model::Now) -> (Arc<View>, protocol::View) {
+fn seen(site: &Site, now: fairmesh_model::Now) -> (Arc<View>, Bands, protocol::View) {
     let coverage = site.coverage();
     let view = site.view();
     let references = view.reader().references();
@@ -167,7 +177,7 @@ fn seen(site: &Site, now: fairmesh_model::Now) -> (Arc<View>, protocol::View) {
         ranking: 0,
         step: 0,
     };
-    (view, rests_on)
+    (view, site.bands(), rests_on)
 }
 
 /// Age of what the longest silent site last said. Our own usage is always current.

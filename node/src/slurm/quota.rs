@@ -176,6 +176,7 @@ fn asking(settings: &SlurmSettings, job: &Job, cluster: &str) -> Option<Value> {
     }
     let wall_s = job.limit.unwrap_or(UNLIMITED_S).max(1);
     fields.insert("wall_s".to_owned(), json!(wall_s));
+    fields.insert("importance".to_owned(), json!(job.own.importance));
     Some(call)
 }
 

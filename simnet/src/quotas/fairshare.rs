@@ -115,6 +115,7 @@ impl UsageSource for WithQuotas {
             account: None,
             is_exempt: false,
             may_wait: false,
+            importance: Default::default(),
         }));
         let reply = self.gossip.world_mut().quota(site, call);
         let reply = reply.expect("no node ever stops here, and nothing waits");

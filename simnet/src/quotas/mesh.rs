@@ -346,6 +346,8 @@ impl Credit for Mesh {
             account: None,
             charge: ask.charge,
             price: Factor::ONE,
+            least: Factor::ONE,
+            importance: Default::default(),
             until: now.after(HOLD_LIVES).after(Millis(ask.charge.0)),
             owner: None,
             is_exempt: false,

@@ -134,6 +134,7 @@ impl Play {
             account: None,
             is_exempt: false,
             may_wait: true,
+            importance: Default::default(),
         }));
         let Some(ticket) = self.world.send_quota(node, call) else {
             return;

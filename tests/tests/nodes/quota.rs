@@ -130,3 +130,148 @@ fn an_authority_grants_and_takes_back_and_the_owner_has_the_last_word() -> anyho
     shell.hold("6", 1, false, "ann: 0.0 core-hours left here")?;
     shell.hold("1", 1, true, "granted: 1.00 core-hours held of /ann")
 }
+
+/// A site's node with one project's credit of two core-hours, and a folder with the keys.
+struct Granted {
+    folder: tempfile::TempDir,
+    site: Site,
+    file: String,
+    node: Node,
+}
+
+fn granted(terms: &str) -> anyhow::Result<Granted> {
+    let folder = tempfile::tempdir()?;
+    let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
+    let vo = Vo::found("physics", &[(site.id, "a")], &["ann", "bob"])?;
+    site.configure("a", &[], &[("physics", vo.id())])?;
+    let file = fs::read_to_string(site.config())?;
+    let node = site.start()?;
+    vo.publish(&node)?;
+    fs::write(folder.path().join("charter.cbor"), vo.charter())?;
+    let key = folder.path().join("authority.key");
+    fs::write(&key, "a5".repeat(32))?;
+    fs::set_permissions(&key, Permissions::from_mode(0o600))?;
+    let shell = Shell {
+        folder: folder.path(),
+        node: &node,
+    };
+    let draft = "policy new allocation --charter charter.cbor --path / --amount 4 --slices 1 --days 30 -o q.toml";
+    shell.says(draft, true, "")?;
+    let draft = folder.path().join("q.toml");
+    let text = fs::read_to_string(&draft)?;
+    for term in terms.lines() {
+        let (name, _) = term.split_once(' ').unwrap_or((term, ""));
+        ensure!(text.contains(&format!("{name} = ")), "no {name}: {text}");
+    }
+    let is_other = |line: &&str| {
+        let is = |term: &str| line.trim_start_matches("# ").starts_with(term);
+        !terms
+            .lines()
+            .filter_map(|term| term.split(" =").next())
+            .any(is)
+    };
+    let rest: Vec<&str> = text.lines().filter(is_other).collect();
+    let text = rest
+        .join("\n")
+        .replacen("[allocation]", &format!("[allocation]\n{terms}"), 1);
+    fs::write(&draft, text)?;
+    shell.says("quota grant q.toml --key authority.key", true, "")?;
+    Ok(Granted {
+        folder,
+        site,
+        file,
+        node,
+    })
+}
+
+#[test]
+fn an_owner_has_a_price_gives_idle_machines_away_and_puts_those_with_nothing_behind()
+-> anyhow::Result<()> {
+    let granted = granted("fee = 0.5\nprice_max = 1.5\nidle_charge = 0.5\n")?;
+    let Granted {
+        folder,
+        site,
+        file,
+        node,
+    } = &granted;
+    let shell = Shell {
+        folder: folder.path(),
+        node,
+    };
+    // More than the VO lets him ask.
+    let always = "price = { calendar = [{ from = \"00:00\", until = \"00:00\", price = 3 }] }";
+    owner_says(
+        site,
+        node,
+        file,
+        &format!("[quota.physics]\n{always}\nidle = {{}}\nbands = true\n"),
+    )?;
+    let config = site.config();
+    let check = format!("check-config --config {}", config.display());
+    shell.says(
+        &check,
+        false,
+        "counts as 2 unless an allocation's `price_max` allows more",
+    )?;
+    let began = Instant::now();
+    let job = "--user ann --account physics --cores 1 --time 1h";
+    loop {
+        let (_, said) = shell.run("quota show")?;
+        if said.contains(" 1.5 ") {
+            break;
+        }
+        ensure!(began.elapsed() < PATIENCE, "no price: {said}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    shell.says(&format!("quota quote {job}"), true, "1.50")?;
+    shell.says(&format!("quota quote {job} --importance 200"), true, "2.25")?;
+    shell.hold(
+        "1",
+        1,
+        true,
+        "granted: 1.50 core-hours held of / at price 1.5",
+    )?;
+    let important = format!("quota hold 2 --cluster c {job} --importance 200");
+    shell.says(
+        &important,
+        true,
+        "granted: 2.25 core-hours held of / at price 2.25",
+    )?;
+
+    // A quarter of a core-hour is left, which no job of an hour can have.
+    let prio = |user: &str| -> anyhow::Result<f64> {
+        let path = format!("/v1/priority?user={user}&account=physics");
+        let answer = node.http("GET", &path, b"")?;
+        let factor = &answer.body["factor"];
+        let factor = factor.as_f64().or_else(|| factor.as_str()?.parse().ok());
+        factor.ok_or_else(|| anyhow::anyhow!("{answer:?}"))
+    };
+    ensure!(prio("ann")? > 0.5, "within its quota");
+    shell.hold("3", 1, false, "/: 0.2 core-hours left here")?;
+    let waits = |who: &str| format!("{{\"total\": 20, \"free\": 10, \"waiting\": [{who}]}}");
+    let local = "{\"user\": \"zoe\", \"cpus\": 1}";
+    let told = |who: &str| node.http("POST", "/v1/occupancy", waits(who).as_bytes());
+    ensure!(told(local)?.status == 200);
+    shell.hold("3", 1, false, "/: 0.2 core-hours left here")?;
+    ensure!(told("")?.status == 200);
+    shell.hold("3", 1, true, "idle: 0.00 core-hours held of / at price 1.5")?;
+    // Half of its price is charged, as an overdraft.
+    shell.says(
+        "quota commit 3 --cluster c --core-hours 1",
+        true,
+        "0.75 of overdraft",
+    )?;
+    // The next slice would pay; here what is left does, and then nothing is left.
+    let began = Instant::now();
+    while prio("bob")? > 0.5 {
+        ensure!(began.elapsed() < PATIENCE, "still in front");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    owner_says(site, node, file, "[quota.physics]\nbands = false\n")?;
+    let began = Instant::now();
+    while prio("bob")? < 0.5 {
+        ensure!(began.elapsed() < PATIENCE, "still behind");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

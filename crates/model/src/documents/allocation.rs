@@ -112,6 +112,12 @@ pub struct Allocation {
     /// What the greatest importance costs beyond the price, and the least below it, of the price; 0 is no fee.
     #[serde(default = "no_fee", skip_serializing_if = "is_no_fee")]
     pub fee: Factor,
+    /// The highest price that a site's owner may ask of it, before the fee; 2 where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_max: Option<Factor>,
+    /// What a job on machines that would stand idle is charged of its price; 0 is nothing.
+    #[serde(default, skip_serializing_if = "is_one")]
+    pub idle_charge: Factor,
 }
 
 impl Document for Allocation {
@@ -140,6 +146,9 @@ impl Document for Allocation {
         match strangers.next() {
             Some(member) => Err(format!("member `{member}` is not below `{}`", self.path)),
             None if self.hold_factor.millionths() == 0 => Err("hold_factor is 0".to_owned()),
+            None if self.price_max.is_some_and(|most| most.millionths() == 0) => {
+                Err("price_max is 0".to_owned())
+            }
             None => Ok(()),
         }
     }
@@ -243,6 +252,8 @@ mod tests {
             hold_max: None,
             hold_factor: Factor::ONE,
             fee: no_fee(),
+            price_max: None,
+            idle_charge: Factor::ONE,
         }
     }
 
@@ -260,6 +271,8 @@ mod tests {
             hold_max: Some(CoreMillis(9)),
             hold_factor: Factor::from_millionths(800_000),
             fee: Factor::ONE,
+            price_max: Some(Factor::from_millionths(1_500_000)),
+            idle_charge: Factor::from_millionths(0),
             ..valid()
         };
         for body in [valid(), full] {
@@ -279,7 +292,7 @@ mod tests {
             changed.validate()
         };
         assert_eq!(with(|_| {}), Ok(()));
-        let bad: [fn(&mut Allocation); 12] = [
+        let bad: [fn(&mut Allocation); 13] = [
             |a| a.version = 0,
             |a| a.version = 2,
             |a| a.id = Some(ContentHash::of(b"1").into()),
@@ -292,6 +305,7 @@ mod tests {
             |a| a.split.values_mut().for_each(|weight| *weight = 0),
             |a| a.members = BTreeSet::from([AccountPath::root()]),
             |a| a.hold_factor = Factor::from_millionths(0),
+            |a| a.price_max = Some(Factor::from_millionths(0)),
         ];
         for (index, change) in bad.into_iter().enumerate() {
             assert!(with(change).is_err(), "{index}");

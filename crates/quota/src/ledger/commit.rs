@@ -234,6 +234,7 @@ fn unasked(account: AccountPath, now: WallTime) -> Mark {
         amount: CoreMillis(0),
         parts: Vec::new(),
         price: Factor::ONE,
+        charged: Factor::ONE,
         until: now,
         used: Vec::new(),
         overdraft: None,

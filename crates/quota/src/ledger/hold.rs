@@ -4,8 +4,8 @@
 //! may cost; a hold that cannot be replaced by a larger one stays as it is; what is refused leaves nothing.
 
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationId, CoreMillis, Factor, JobKey, QuotaMode, WallTime, mutant,
-    mutated,
+    AccountPath, Allocation, AllocationId, CoreMillis, Factor, Importance, JobKey, QuotaMode,
+    WallTime, mutant, mutated,
 };
 
 use super::Ledger;
@@ -28,8 +28,12 @@ pub struct HoldRequest {
     pub account: Option<AccountPath>,
     /// What it would be charged at the usual price if it ran as long as it asked to.
     pub charge: CoreMillis,
-    /// Its price.
+    /// What the owner asks for his machines now. What the job's price becomes is fixed when it is held.
     pub price: Factor,
+    /// What the price does not fall below because the job is unimportant.
+    pub least: Factor,
+    /// How important it is among its user's own.
+    pub importance: Importance,
     /// When its hold expires unless somebody speaks of it.
     pub until: WallTime,
     /// The owner's own mode.
@@ -48,6 +52,9 @@ struct Plan {
     by: Decider,
     /// Whose credit; none where no allocation covers the user.
     account: Option<AccountPath>,
+    price: Factor,
+    /// Of the price, what it is charged.
+    charged: Factor,
     /// What it has to hold.
     amount: CoreMillis,
     /// Of what it would be.
@@ -75,8 +82,7 @@ impl Ledger {
             demand.note(now, plan.amount.0);
             let known = self.marks.get(&request.job);
             let same = known.filter(|mark| {
-                mark.account == *account
-                    && (mark.amount, mark.price) == (plan.amount, request.price)
+                mark.account == *account && (mark.amount, mark.price) == (plan.amount, plan.price)
             });
             if let Some(same) = same {
                 let mark = Mark {
@@ -90,14 +96,14 @@ impl Ledger {
         }
         match plan.verdict.runs() {
             true => self.put_hold(request, plan),
-            false => plan.answer(request),
+            false => plan.answer(),
         }
     }
 
     /// What [`Ledger::hold`] would answer about a job that is not known yet, without holding anything; `ahead`
     /// is what others are about to hold of the same account.
     pub fn check(&self, now: WallTime, request: &HoldRequest, ahead: CoreMillis) -> Answer {
-        self.plan(now, request, ahead).answer(request)
+        self.plan(now, request, ahead).answer()
     }
 
     fn plan(&self, now: WallTime, request: &HoldRequest, ahead: CoreMillis) -> Plan {
@@ -112,7 +118,8 @@ impl Ledger {
             .grants
             .terms(&account, now)
             .expect("an account has an allocation");
-        let amount = price::hold(request.charge, terms.hold_factor, request.price);
+        let price = self.price_of(request, terms);
+        let amount = price::hold(request.charge, terms.hold_factor, price);
         let most = terms.hold_max.filter(|_| !mutated!(HoldsUnbounded));
         if let Some(most) = most.filter(|most| amount > *most) {
             let message = format!(
@@ -121,7 +128,7 @@ impl Ledger {
                 core_hours(most)
             );
             let by = Decider::Allocation(id);
-            return refused(Some(account), by, amount, message);
+            return refused(Some(account), by, (price, amount), message);
         }
         let known = self.marks.get(&request.job);
         let known = known.filter(|mark| mark.account == account);
@@ -136,8 +143,10 @@ impl Ledger {
             CoreMillis(0) => (Verdict::Granted, Decider::Allocation(id)),
             short => decide(&self.case(request, (id, terms), &account, short)),
         };
+        let mut charged = Factor::ONE;
         if verdict == Verdict::Idle {
             parts.clear();
+            charged = mutant!(IdleChargedAll, terms.idle_charge, Factor::ONE);
         }
         let shortage = || self.shortage(now, &account, amount);
         Plan {
@@ -145,10 +154,27 @@ impl Ledger {
             account: Some(account),
             verdict,
             by,
+            price,
+            charged,
             amount,
             parts,
             is_wanted: true,
         }
+    }
+
+    /// A job's price: that of its hold, where one is open and in the allocation's terms, whatever is asked now.
+    fn price_of(&self, request: &HoldRequest, terms: &Allocation) -> Factor {
+        let held = self.marks.get(&request.job);
+        let held = held.filter(|mark| {
+            mark.state == State::Held
+                && mark.verdict != Verdict::Exempt
+                && mark.account == terms.path
+                && !mutated!(PriceMoves)
+        });
+        held.map_or_else(
+            || price::of_job(request.price, request.importance, terms, request.least),
+            |mark| mark.price,
+        )
     }
 
     /// Puts a hold in place of the one that is there, if any: rights of the old one that the new one lacks are
@@ -157,6 +183,8 @@ impl Ledger {
         let Plan {
             verdict,
             by,
+            price,
+            charged,
             amount,
             parts,
             ..
@@ -190,7 +218,8 @@ impl Ledger {
             by: Some(by),
             amount,
             parts,
-            price: request.price,
+            price,
+            charged,
             until: request.until,
             used: Vec::new(),
             overdraft: None,
@@ -299,7 +328,7 @@ impl Ledger {
 
 impl Plan {
     /// The answer where nothing is held yet: what would be held, of a job that would run.
-    fn answer(self, request: &HoldRequest) -> Answer {
+    fn answer(self) -> Answer {
         let short = self.amount.minus(sum(&self.parts));
         Answer {
             verdict: self.verdict,
@@ -311,7 +340,7 @@ impl Plan {
             } else {
                 Vec::new()
             },
-            price: request.price,
+            price: self.price,
             message: self.message,
         }
     }
@@ -326,6 +355,8 @@ fn exempt(request: &HoldRequest) -> Plan {
         verdict: Verdict::Exempt,
         by,
         account: request.account.clone(),
+        price: request.price,
+        charged: Factor::ONE,
         amount: CoreMillis(0),
         parts: Vec::new(),
         is_wanted: false,
@@ -341,12 +372,14 @@ fn without_credit(request: &HoldRequest, message: String) -> Plan {
     };
     let (verdict, by) = decide(&case);
     if !verdict.runs() {
-        return refused(None, by, request.charge, message);
+        return refused(None, by, (request.price, request.charge), message);
     }
     Plan {
         verdict,
         by,
         account: None,
+        price: request.price,
+        charged: Factor::ONE,
         amount: CoreMillis(0),
         parts: Vec::new(),
         is_wanted: false,
@@ -354,11 +387,18 @@ fn without_credit(request: &HoldRequest, message: String) -> Plan {
     }
 }
 
-fn refused(account: Option<AccountPath>, by: Decider, amount: CoreMillis, message: String) -> Plan {
+fn refused(
+    account: Option<AccountPath>,
+    by: Decider,
+    (price, amount): (Factor, CoreMillis),
+    message: String,
+) -> Plan {
     Plan {
         verdict: Verdict::Refused,
         by,
         account,
+        price,
+        charged: Factor::ONE,
         amount,
         parts: Vec::new(),
         is_wanted: false,

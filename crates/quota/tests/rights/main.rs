@@ -5,14 +5,15 @@ mod grid;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod play;
+mod prices;
 mod properties;
 mod worked;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, JobKey, QuotaMode, Role,
-    Settlement, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
+    AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, Importance, JobKey, QuotaMode,
+    Role, Settlement, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
 };
 use fairmesh_quota::{Grants, HoldRequest, SliceId};
 
@@ -42,6 +43,8 @@ fn allocation(slices: Vec<AllocationSlice>, split: &[u64]) -> Allocation {
         hold_max: None,
         hold_factor: Factor::ONE,
         fee: Factor::from_millionths(0),
+        price_max: None,
+        idle_charge: Factor::ONE,
     }
 }
 
@@ -91,6 +94,8 @@ fn request(number: u8, charge: u64) -> HoldRequest {
         account: None,
         charge: CoreMillis(charge),
         price: Factor::ONE,
+        least: Factor::from_millionths(500_000),
+        importance: Importance::default(),
         until: WallTime(u64::MAX),
         owner: None,
         is_exempt: false,

@@ -12,10 +12,14 @@ use fairmesh_model::mutant::{plant, reached};
 use proptest::test_runner::{Config, TestRunner};
 
 use super::grid::{Faults, any_plan};
-use super::{play, worked};
+use super::{play, prices, worked};
 
 /// Name, and what is wrong.
 const TABLE: &[(&str, &str)] = &[
+    (
+        "BandsOfAll",
+        "whoever has nothing left stands among those who have",
+    ),
     (
         "BandsSwapped",
         "those over their quota come before those within it",
@@ -40,6 +44,7 @@ const TABLE: &[(&str, &str)] = &[
         "ExcessUnchecked",
         "what a job costs beyond its hold is used whether it is there or not",
     ),
+    ("FeeForgotten", "importance costs nothing"),
     (
         "FrozenCounts",
         "a site that may have lost counters counts on from what it has",
@@ -61,6 +66,14 @@ const TABLE: &[(&str, &str)] = &[
         "what a job held is not freed when it is charged",
     ),
     ("HoldsUnbounded", "one job may hold any amount"),
+    (
+        "IdleChargedAll",
+        "jobs on machines that would stand idle are charged like others",
+    ),
+    (
+        "IdleForLong",
+        "jobs beyond their quota keep machines for any time",
+    ),
     ("LastSliceFirst", "the slice that ends last is spent first"),
     (
         "LateHeadsOffer",
@@ -91,6 +104,12 @@ const TABLE: &[(&str, &str)] = &[
         "PendingForgotten",
         "jobs that ended while rights were frozen are not charged",
     ),
+    (
+        "PriceMoves",
+        "what a job that holds costs changes with the price",
+    ),
+    ("PriceUnbounded", "an owner asks more than the VO lets him"),
+    ("PriceWithEveryLoad", "the price follows the load at once"),
     ("RemaindersTwice", "a split gives away more than there is"),
     (
         "RepeatsServed",
@@ -99,6 +118,10 @@ const TABLE: &[(&str, &str)] = &[
     (
         "ReplacedHoldKept",
         "a smaller hold does not give back what it no longer needs",
+    ),
+    (
+        "ReserveGiven",
+        "no machines are kept for those within their quota",
     ),
     ("RowsAddedUp", "two forms of a row are added up"),
     (
@@ -123,6 +146,10 @@ const TABLE: &[(&str, &str)] = &[
         "ThawedByOne",
         "frozen rights thaw when one member has been heard",
     ),
+    (
+        "WantedGiven",
+        "machines that those within their quota wait for are given away",
+    ),
 ];
 
 /// Grids that are looked at for a fault, of each kind.
@@ -131,7 +158,8 @@ const GRIDS_MAX: u32 = 100;
 /// What finds the fault that is planted.
 fn finder() -> Option<String> {
     let fails = |check: &dyn Fn()| panic::catch_unwind(panic::AssertUnwindSafe(check)).is_err();
-    let row = worked::ROWS.iter().find(|(_, check)| fails(check));
+    let mut rows = worked::ROWS.iter().chain(prices::ROWS);
+    let row = rows.find(|(_, check)| fails(check));
     if let Some((name, _)) = row {
         return Some((*name).to_owned());
     }

@@ -192,7 +192,7 @@ fn prices_are_fixed_at_the_hold() {
         (parts(&answer), answer.price),
         (vec![(0, 36_000_000)], price)
     );
-    let cost = charge(CoreMillis(8 * 3_000_000), answer.price);
+    let cost = charge(CoreMillis(8 * 3_000_000), answer.price, Factor::ONE);
     let committed = ledger
         .commit(WallTime(2), &job(1), cost, &user())
         .expect("it is charged");
@@ -200,7 +200,7 @@ fn prices_are_fixed_at_the_hold() {
     assert_eq!(ledger.spendable(ids[0]), 10_000_000);
     let third = Factor::from_millionths(333_333);
     assert_eq!(hold(CoreMillis(1), Factor::ONE, third), CoreMillis(1));
-    assert_eq!(charge(CoreMillis(1), third), CoreMillis(0));
+    assert_eq!(charge(CoreMillis(1), third, Factor::ONE), CoreMillis(0));
 }
 
 #[test]

@@ -5,16 +5,17 @@
 //! Invariant: what is answered is durable; a call that is repeated gets the same answer.
 
 use fairmesh_model::{
-    AccountPath, CoreMillis, Factor, JobKey, Millis, MonoTime, Now, SiteId, UsageRecord, VoId,
+    AccountPath, CoreMillis, Factor, Importance, JobKey, Millis, MonoTime, Now, UsageRecord, VoId,
     mutant, mutated,
 };
-use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, State, Verdict, price};
+use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, Mark, State, Verdict};
 
 use crate::charge::rate;
 use crate::config::OwnerQuota;
 use crate::event::{Effect, Reply, Ticket};
 use crate::identity::Account;
 use crate::quota::Quota;
+use crate::quota::idle::Asking;
 use crate::report::Reporting;
 use crate::site::Site;
 
@@ -44,6 +45,8 @@ pub struct HoldCall {
     pub is_exempt: bool,
     /// Whoever asks can wait a moment for rights.
     pub may_wait: bool,
+    /// How important it is among its user's own.
+    pub importance: Importance,
 }
 
 /// A call about a job.
@@ -92,8 +95,17 @@ pub type QuotaReply = Result<QuotaAnswer, String>;
 #[derive(Debug)]
 pub(super) struct Waiting {
     ticket: Ticket,
-    request: HoldRequest,
+    asked: Asked,
     pub(super) until: MonoTime,
+}
+
+/// A job that wants to run, and whose it is.
+#[derive(Debug, Clone)]
+struct Asked {
+    vo: VoId,
+    account: Account,
+    job: Asking,
+    request: HoldRequest,
 }
 
 /// A job that a report says has ended.
@@ -126,17 +138,13 @@ impl Site {
 
     /// `None` where the call waits.
     fn take_hold(&mut self, now: Now, ticket: Ticket, call: HoldCall) -> Option<QuotaReply> {
-        let (vo, request) = match self.hold_request(now, call) {
+        let mut asked = match self.asked(now, call) {
             Ok(found) => found,
-            Err(reply) => return Some(reply),
+            Err(reply) => return Some(*reply),
         };
-        let quota = &self.vos[&vo].quota;
-        let may_wait = request.may_wait && quota.waiting.len() < WAITING_MAX;
-        let request = HoldRequest {
-            may_wait,
-            ..request
-        };
-        let answer = self.hold(now, vo, &request);
+        let vo = asked.vo;
+        asked.request.may_wait &= self.vos[&vo].quota.waiting.len() < WAITING_MAX;
+        let answer = self.hold(now, &asked);
         if answer.verdict != Verdict::Waiting {
             self.count_hold(&answer, false);
             return Some(held(vo, answer));
@@ -145,60 +153,79 @@ impl Site {
         let quota = &mut self.vos.get_mut(&vo).expect("it has just answered").quota;
         quota.waiting.push(Waiting {
             ticket,
-            request,
+            asked,
             until,
         });
         None
     }
 
     /// What is asked of the ledger, and of which VO's.
-    fn hold_request(&self, now: Now, call: HoldCall) -> Result<(VoId, HoldRequest), QuotaReply> {
+    fn asked(&self, now: Now, call: HoldCall) -> Result<Asked, Box<QuotaReply>> {
         let record = &call.record;
         if let Err(error) = record.validate() {
-            return Err(Err(error.to_string()));
+            return Err(Box::new(Err(error.to_string())));
         }
         let Some(account) = self.config.identity.resolve(&record.origin) else {
             if !self.vos.values().any(|held| held.quota.is_on()) {
-                return Err(Ok(without_quota(None)));
+                return Err(Box::new(Ok(without_quota(None))));
             }
             let why = "no identity rule says who it belongs to";
-            return Err(Err(format!("job `{}`: {why}", record.key.job)));
+            return Err(Box::new(Err(format!("job `{}`: {why}", record.key.job))));
         };
         let on = account.vo.filter(|vo| {
             let held = self.vos.get(vo);
             held.is_some_and(|held| held.quota.is_on())
         });
         let Some(vo) = on else {
-            return Err(Ok(without_quota(account.vo)));
+            return Err(Box::new(Ok(without_quota(account.vo))));
         };
         if let Err(why) = self.check_capacity(Some(vo), record) {
-            return Err(Err(why));
+            return Err(Box::new(Err(why)));
         }
         let wall = record.end.since(record.start);
         let owner = self.config.quotas.get(&vo);
         let is_exempt = call.is_exempt || owner.is_some_and(|owner| owner.exempts(record));
         let rules = self.rules(Some(vo), now.wall);
         let rate = rate(record, &rules, &self.config.charging);
-        let rate = rate.map_err(|error| Err(format!("job `{}`: {error}", record.key.job)))?;
+        let rate =
+            rate.map_err(|error| Box::new(Err(format!("job `{}`: {error}", record.key.job))))?;
+        let job = Asking {
+            cores: record.cores,
+            wall,
+        };
         let request = HoldRequest {
             charge: CoreMillis(rate.counters(wall).charge),
             job: call.record.key,
-            user: account.path,
+            user: account.path.clone(),
             account: call.account,
-            price: Factor::ONE,
+            price: self.vos[&vo].quota.poster.price(),
+            least: self.least_price(vo),
+            importance: call.importance,
             until: now.wall.after(QUEUE_MAX).after(wall).after(MARGIN),
             owner: owner.and_then(|owner| owner.mode),
             is_exempt,
             may_wait: call.may_wait,
-            is_idle: false,
+            is_idle: self.would_idle(now, &account, job),
         };
-        Ok((vo, request))
+        Ok(Asked {
+            vo,
+            account,
+            job,
+            request,
+        })
     }
 
     /// Asks the ledger, and other members where the job had better wait.
-    fn hold(&mut self, now: Now, vo: VoId, request: &HoldRequest) -> Answer {
+    fn hold(&mut self, now: Now, asked: &Asked) -> Answer {
+        let vo = asked.vo;
+        // Since the call came others may have been given the machines that were free then.
+        let request = &HoldRequest {
+            is_idle: self.would_idle(now, &asked.account, asked.job),
+            ..asked.request.clone()
+        };
         let connected: Vec<_> = self.gossip.peers().collect();
         let quota = &mut self.vos.get_mut(&vo).expect("its quota is on").quota;
+        let was_known = quota.ledger.mark(&request.job).is_some();
         let mut answer = quota.ledger.hold(now.wall, request);
         let mut wants = Vec::new();
         if answer.verdict == Verdict::Waiting {
@@ -216,6 +243,9 @@ impl Site {
             }
         }
         explain(quota, &mut answer);
+        if answer.verdict == Verdict::Idle && !was_known {
+            self.sources.give(asked.job.cores);
+        }
         self.ask_for_rights(now, vo, wants);
         self.keep_quota(vo);
         answer
@@ -228,9 +258,9 @@ impl Site {
         if let Some(why) = self.refuses_all() {
             return Err(why);
         }
-        let (vo, request) = match self.hold_request(now, call) {
+        let Asked { vo, request, .. } = match self.asked(now, call) {
             Ok(found) => found,
-            Err(reply) => return reply,
+            Err(reply) => return *reply,
         };
         let quota = &self.vos[&vo].quota;
         let mut answer = quota.ledger.check(now.wall, &request, ahead);
@@ -277,11 +307,9 @@ impl Site {
                 self.wait_again(vo, call);
                 continue;
             }
-            let request = HoldRequest {
-                may_wait: !is_over,
-                ..call.request.clone()
-            };
-            let answer = self.hold(now, vo, &request);
+            let mut asked = call.asked.clone();
+            asked.request.may_wait = !is_over;
+            let answer = self.hold(now, &asked);
             if answer.verdict == Verdict::Waiting {
                 self.wait_again(vo, call);
                 continue;
@@ -346,11 +374,7 @@ impl Site {
         user: &AccountPath,
     ) -> Option<Committed> {
         let quota = &mut self.vos.get_mut(&vo)?.quota;
-        let at = quota
-            .ledger
-            .mark(job)
-            .map_or(Factor::ONE, |mark| mark.price);
-        let cost = price::charge(charge, at);
+        let cost = cost(quota.ledger.mark(job), charge);
         let committed = quota.ledger.commit(now.wall, job, cost, user)?;
         quota.has_news = true;
         self.quota_stats.committed += 1;
@@ -388,9 +412,9 @@ impl Site {
             return;
         };
         let ledger = &mut quota.ledger;
-        let at = ledger.mark(job).map_or(Factor::ONE, |mark| mark.price);
+        let cost = cost(ledger.mark(job), CoreMillis(charge));
         // While its counters are not to be trusted the charge stays: too much is charged then, never too little.
-        ledger.correct(now.wall, job, price::charge(CoreMillis(charge), at));
+        ledger.correct(now.wall, job, cost);
         report.writes.extend(self.quota_writes(vo));
     }
 
@@ -405,34 +429,6 @@ impl Site {
             ledger.renew(job, now.wall.after(RENEWED_FOR));
             self.keep_quota(vo);
         }
-    }
-
-    /// What `site` would charge for a job that runs as long as its record says, at the usual price.
-    ///
-    /// # Errors
-    /// Why nobody can say, or why it could not run there.
-    pub fn quote(
-        &self,
-        now: Now,
-        record: &UsageRecord,
-        site: SiteId,
-    ) -> Result<CoreMillis, String> {
-        record.validate().map_err(|error| error.to_string())?;
-        let account = self.config.identity.resolve(&record.origin);
-        let vo = account.ok_or("no identity rule says who it belongs to")?.vo;
-        let rules = self.rules(vo, now.wall);
-        let told;
-        let charging = if site == self.id {
-            self.check_capacity(vo, record)?;
-            &self.config.charging
-        } else {
-            told = vo.and_then(|vo| self.charging_at(vo, site));
-            told.as_ref()
-                .ok_or("the site has told the VO nothing about its machines")?
-        };
-        let rate = rate(record, &rules, charging).map_err(|error| error.to_string())?;
-        let wall = record.end.since(record.start);
-        Ok(CoreMillis(rate.counters(wall).charge))
     }
 
     /// What the owner says of a VO's quotas.
@@ -474,6 +470,11 @@ fn explain(quota: &Quota, answer: &mut Answer) {
             " (this site has just started, and spends nothing until {unheard} more sites have been heard)"
         );
     }
+}
+
+/// What a job costs at the price of its hold; at the usual one where nobody had asked.
+fn cost(mark: Option<&Mark>, charge: CoreMillis) -> CoreMillis {
+    mark.map_or(charge, |mark| mark.cost(charge))
 }
 
 fn held(vo: VoId, answer: Answer) -> QuotaReply {

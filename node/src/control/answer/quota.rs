@@ -67,10 +67,13 @@ pub struct QuoteBody {
     pub site: String,
     /// Its name in a charter.
     pub name: Option<String>,
-    /// At the usual price, if it runs as long as it asks to.
+    /// At this price, if it runs as long as it asks to.
     pub charge_core_ms: Option<String>,
-    /// The site's price.
+    /// The site's price, with the fee for the job's importance.
     pub price: String,
+    /// For how long the site has asked this, by its own clock; none where it is the usual price.
+    #[serde(default)]
+    pub price_age_ms: Option<u64>,
     /// Why there is no charge.
     pub why_not: Option<String>,
 }
@@ -96,6 +99,9 @@ pub struct QuotaAccountBody {
     /// Whether the site's owner says so, and not the VO.
     #[serde(default)]
     pub mode_by_owner: bool,
+    /// What a job of usual importance costs at this site now, × its charge.
+    #[serde(default)]
+    pub price: String,
     /// What became of it, as this site knows it.
     #[serde(flatten)]
     pub totals: QuotaTotalsBody,

@@ -29,6 +29,8 @@ fn allocation(vo: VoId, at: &str) -> Allocation {
         hold_max: None,
         hold_factor: Factor::ONE,
         fee: Factor::from_millionths(0),
+        price_max: None,
+        idle_charge: Factor::ONE,
     }
 }
 

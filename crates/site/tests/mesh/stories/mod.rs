@@ -21,6 +21,7 @@ mod partition;
 mod policy_change;
 mod predictive;
 mod privacy;
+mod quota_prices;
 mod quotas;
 mod running;
 mod same_heads;

@@ -13,10 +13,10 @@ use crate::mesh::{Mesh, ROUGH};
 use crate::node::Rows;
 use crate::vo::{self, HOUR, job, next_charter, path, sign_charter, site_id};
 
-const MINUTE: Millis = Millis::from_secs(60);
+pub(super) const MINUTE: Millis = Millis::from_secs(60);
 
 /// Credit of `/g0` in core-hours, for ten hours, equally split.
-fn allocation(mesh: &Mesh, core_hours: u64, sites: usize) -> Allocation {
+pub(super) fn allocation(mesh: &Mesh, core_hours: u64, sites: usize) -> Allocation {
     let start = mesh.now(0).wall;
     Allocation {
         vo: mesh.vo,
@@ -38,19 +38,32 @@ fn allocation(mesh: &Mesh, core_hours: u64, sites: usize) -> Allocation {
         hold_max: None,
         hold_factor: Factor::ONE,
         fee: Factor::from_millionths(0),
+        price_max: None,
+        idle_charge: Factor::ONE,
     }
 }
 
-fn grant(mesh: &mut Mesh, node: usize, body: Allocation) -> Signed<Allocation> {
+pub(super) fn grant(mesh: &mut Mesh, node: usize, body: Allocation) -> Signed<Allocation> {
     let signed = Signed::sign(body, &[&vo::authority()]).expect("valid");
     mesh.publish(node, signed.bytes()).expect("it is adopted");
     signed
 }
 
 /// A Grid of `sites` with one allocation, whose rights have thawed.
-fn found(seed: u64, sites: usize, core_hours: u64) -> Mesh {
+pub(super) fn found(seed: u64, sites: usize, core_hours: u64) -> Mesh {
+    found_on(seed, sites, core_hours, |_| {})
+}
+
+/// The same on other terms.
+pub(super) fn found_on(
+    seed: u64,
+    sites: usize,
+    core_hours: u64,
+    terms: impl Fn(&mut Allocation),
+) -> Mesh {
     let mut mesh = Mesh::found(seed, sites);
-    let body = allocation(&mesh, core_hours, sites);
+    let mut body = allocation(&mesh, core_hours, sites);
+    terms(&mut body);
     grant(&mut mesh, 0, body);
     mesh.run(MINUTE);
     for node in 0..sites {
@@ -61,12 +74,12 @@ fn found(seed: u64, sites: usize, core_hours: u64) -> Mesh {
 }
 
 /// A job of `/g0/u0` of so many cores that asks for an hour.
-fn asking(mesh: &Mesh, name: &str, cores: u32) -> UsageRecord {
+pub(super) fn asking(mesh: &Mesh, name: &str, cores: u32) -> UsageRecord {
     let end = mesh.now(0).wall;
     job(name, "grid", "g0", "u0", (end.before(HOUR), end), cores)
 }
 
-fn call(mesh: &mut Mesh, node: usize, call: QuotaCall) -> Option<QuotaReply> {
+pub(super) fn call(mesh: &mut Mesh, node: usize, call: QuotaCall) -> Option<QuotaReply> {
     mesh.nodes[node].replies.clear();
     mesh.handle(node, Event::Quota { ticket: 1, call });
     reply(mesh, node)
@@ -79,35 +92,36 @@ fn reply(mesh: &mut Mesh, node: usize) -> Option<QuotaReply> {
     }
 }
 
-fn answer(reply: Option<QuotaReply>) -> Answer {
+pub(super) fn answer(reply: Option<QuotaReply>) -> Answer {
     match reply.expect("an answer").expect("a good call") {
         QuotaAnswer::Held { answer, .. } => *answer,
         other => panic!("{other:?}"),
     }
 }
 
-fn hold_call(record: UsageRecord, may_wait: bool) -> QuotaCall {
+pub(super) fn hold_call(record: UsageRecord, may_wait: bool) -> QuotaCall {
     QuotaCall::Hold(Box::new(HoldCall {
         record,
         account: None,
         is_exempt: false,
         may_wait,
+        importance: Default::default(),
     }))
 }
 
 /// Asks without waiting.
-fn hold(mesh: &mut Mesh, node: usize, name: &str, cores: u32) -> Answer {
+pub(super) fn hold(mesh: &mut Mesh, node: usize, name: &str, cores: u32) -> Answer {
     let record = asking(mesh, name, cores);
     answer(call(mesh, node, hold_call(record, false)))
 }
 
-fn totals(mesh: &Mesh, node: usize) -> Totals {
+pub(super) fn totals(mesh: &Mesh, node: usize) -> Totals {
     let ledger = mesh.nodes[node].site.ledger(mesh.vo).expect("a member");
     ledger.account_totals(&path("/g0"), mesh.now(node).wall)
 }
 
 /// In core-hours: used, held, spendable, on the way.
-fn hours(totals: Totals) -> [u128; 4] {
+pub(super) fn hours(totals: Totals) -> [u128; 4] {
     let all = [
         totals.used,
         totals.held,

@@ -1,0 +1,67 @@
+//! Whether a job beyond its quota would run on machines that nobody within his quota wants.
+//!
+//! It rests on what the scheduler said last: what runs, and who waits. Between two lists what was given away is
+//! counted here. Of those who wait only the account is known: one with anything left is taken to be within its
+//! quota, and so is who is held to none; others of the account that asks are not.
+//!
+//! Invariant: where the owner has not opened his machines, or nothing was heard of them lately, none is idle.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{AccountPath, Millis, Now, VoId};
+use fairmesh_quota::decision::Machines;
+
+use crate::identity::Account;
+use crate::site::Site;
+
+/// Cores that waiting jobs ask for, by the account whose credit covers them; `None` of those held to no quota.
+pub(crate) type Waits = BTreeMap<Option<(VoId, AccountPath)>, u64>;
+
+/// What a job asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asking {
+    pub(super) cores: u32,
+    pub(super) wall: Millis,
+}
+
+impl Site {
+    /// Whose credit a waiting job would spend.
+    pub(crate) fn credit_of(&self, account: Option<&Account>) -> Option<(VoId, AccountPath)> {
+        let account = account?;
+        let vo = account.vo.filter(|vo| self.has_quota(Some(*vo)))?;
+        let grants = self.vos[&vo].quota.ledger.grants();
+        let deepest = grants.accounts(&account.path).next();
+        Some((vo, deepest.unwrap_or_else(|| account.path.clone())))
+    }
+
+    /// Whether the job's machines would stand idle.
+    pub(super) fn would_idle(&self, now: Now, account: &Account, job: Asking) -> bool {
+        let owner = account.vo.and_then(|vo| self.config.quotas.get(&vo));
+        let Some(rules) = owner.and_then(|owner| owner.idle) else {
+            return false;
+        };
+        let Some(machines) = self.machines(now) else {
+            return false;
+        };
+        let own = self.credit_of(Some(account));
+        let is_within = |credit: &Option<(VoId, AccountPath)>| match credit {
+            None => true,
+            Some((vo, path)) => {
+                let quota = self.vos.get(vo).map(|held| &held.quota);
+                quota.is_none_or(|quota| quota.ledger.is_within(path, now.wall))
+            }
+        };
+        let mut waiting = self.sources.waits(now, self.config.timing.silence);
+        let is_wanted =
+            waiting.any(|(credit, cores)| cores > 0 && *credit != own && is_within(credit));
+        let free = machines.free.saturating_sub(self.sources.given());
+        Machines {
+            is_wanted,
+            free: u32::try_from(free).unwrap_or(u32::MAX),
+            cores: u32::try_from(machines.total).unwrap_or(u32::MAX),
+            reserve: rules.reserve,
+            run_max: rules.run_max,
+        }
+        .would_idle(job.cores, job.wall)
+    }
+}
