@@ -2,11 +2,9 @@
 //! very program without finding the binary first.
 
 use std::io::{self, Write as _};
-use std::path::Path;
 use std::process::ExitCode;
 
 use crate::output::Exit;
-use crate::policy_cmd::PolicyDocument;
 use crate::{
     ask, demo, emulate, init, manual, place, policy_cmd, queue, quota_cmd, run, sla, slurm,
 };
@@ -119,9 +117,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Queue(args) => tokio::task::block_in_place(|| queue::run(&args, &mut out)),
         Command::Sla(args) => sla::run(&args, &mut out),
         Command::Quota(args) => quota_cmd::run(&args, &mut out).await,
-        Command::Policy(args) => {
-            tokio::task::block_in_place(|| policy_cmd::run(&args, &mut out, &publish))
-        }
+        Command::Policy(args) => policy_cmd::run(&args, &mut out).await,
         Command::Slurm(args) => slurm::run(&args, &mut out).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut command_line(), "fairmesh", &mut out);
@@ -134,13 +130,6 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
             Ok(Exit::Success)
         }
     }
-}
-
-/// Hands a signed document to a running node.
-fn publish(socket: &Path, document: &PolicyDocument) -> anyhow::Result<String> {
-    let control = ask::control(Some(&socket.to_owned()));
-    tokio::runtime::Handle::current()
-        .block_on(ask::documents::publish(&control, document.bytes().to_vec()))
 }
 
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.

@@ -110,7 +110,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
                 "1",
                 "Understood, and it is not so: a signature is missing, a user is unknown, the node has something to complain of.",
             ),
-            ("2", "The words made no sense, or no node answers."),
+            ("2", "The command line is wrong, a file cannot be read, or no node answers."),
         ],
     ),
     (

@@ -1,9 +1,9 @@
 //! What `fairmesh policy publish` asks of a node.
 
-use std::path::PathBuf;
+use anyhow::Context as _;
 
 use super::Control;
-use crate::control::answer::{Answer, PublishedBody};
+use crate::control::answer::{Answer, DocumentsBody, PublishedBody};
 use crate::control::clean;
 
 /// Hands a signed document to the node; gives what became of it.
@@ -15,21 +15,32 @@ pub async fn publish(control: &Control, document: Vec<u8>) -> anyhow::Result<Str
     Ok(clean(&answer.body.message))
 }
 
-/// The same for callers that cannot wait asynchronously, inside or outside of a runtime.
+/// The signed documents in force at the node, as they were signed.
 ///
 /// # Errors
-/// As [`publish`].
-pub fn publish_blocking(socket: PathBuf, document: Vec<u8>) -> anyhow::Result<String> {
-    let publishing = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        runtime.block_on(publish(&Control::new(socket), document))
-    };
-    let joined = std::thread::spawn(publishing).join();
-    joined.unwrap_or_else(|_| {
-        Err(anyhow::anyhow!(
-            "publishing ended in a panic: this is a bug"
-        ))
-    })
+/// If the node cannot be asked.
+pub async fn held(control: &Control) -> anyhow::Result<Vec<Vec<u8>>> {
+    let (answer, _) = control
+        .get::<Answer<DocumentsBody>>("/v1/documents", &[])
+        .await?;
+    let documents = answer.body.documents.iter();
+    let bytes = documents.map(|of| unhex(&of.bytes).context("the node gives no hexadecimal bytes"));
+    bytes.collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(digit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_two_digits_each() {
+        assert_eq!(unhex("00ff"), Some(vec![0, 255]));
+        assert_eq!(unhex("0g"), None);
+        assert_eq!(unhex("000"), None);
+    }
 }

@@ -14,6 +14,7 @@ mod clock;
 mod document;
 mod draft;
 mod plan;
+mod publish;
 mod shares_draft;
 mod show;
 mod sign;
@@ -22,8 +23,6 @@ mod verify;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-
-use anyhow::Context as _;
 
 pub use allocation_draft::allocation_toml;
 pub(crate) use allocation_draft::parse_core_hours;
@@ -35,7 +34,6 @@ pub use plan::read_tree;
 pub use shares_draft::shares_toml;
 pub(crate) use sign::sign_draft;
 
-use crate::ask;
 use crate::init::generate_key;
 use crate::output::Exit;
 
@@ -66,21 +64,15 @@ pub enum PolicyCommand {
     Verify(verify::VerifyArgs),
     /// Compare two sets of share trees: who gains and who loses
     Plan(plan::PlanArgs),
-    /// Hand a signed document to a node, which spreads it
-    Publish {
-        /// The document
-        document: PathBuf,
-        /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-        #[arg(long, value_name = "PATH")]
-        socket: Option<PathBuf>,
-    },
+    /// Hand signed documents to a node, which spreads them
+    Publish(publish::PublishArgs),
 }
 
-/// Hands a document to a node: socket, document, and what the node said.
-pub type Publish<'a> = &'a dyn Fn(&Path, &PolicyDocument) -> anyhow::Result<String>;
-
-/// Runs the command; `publish` speaks with the node.
-pub fn run(args: &PolicyArgs, out: &mut dyn Write, publish: Publish<'_>) -> anyhow::Result<Exit> {
+/// Runs the command.
+///
+/// # Errors
+/// Files that cannot be read or are not what they should be, and a node that does not answer.
+pub async fn run(args: &PolicyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         PolicyCommand::Keygen { file } => keygen(file, out),
         PolicyCommand::New(args) => start::run(args, out),
@@ -88,31 +80,7 @@ pub fn run(args: &PolicyArgs, out: &mut dyn Write, publish: Publish<'_>) -> anyh
         PolicyCommand::Show(args) => show::run(args, out),
         PolicyCommand::Verify(args) => verify::run(args, out),
         PolicyCommand::Plan(args) => plan::run(args, out),
-        PolicyCommand::Publish { document, socket } => {
-            publish_file(document, socket.as_ref(), out, publish)
-        }
-    }
-}
-
-fn publish_file(
-    file: &Path,
-    socket: Option<&PathBuf>,
-    out: &mut dyn Write,
-    publish: Publish<'_>,
-) -> anyhow::Result<Exit> {
-    let document = PolicyDocument::read(file)?;
-    let control = ask::control(socket);
-    let shown = file.display();
-    let published = publish(control.path(), &document).with_context(|| {
-        let name = document.name();
-        format!("{shown}: {name} was not taken")
-    });
-    match ask::unless_refused(published)? {
-        Some(said) => {
-            writeln!(out, "{shown}: {said}")?;
-            Ok(Exit::Success)
-        }
-        None => Ok(Exit::Failure),
+        PolicyCommand::Publish(args) => publish::run(args, out).await,
     }
 }
 

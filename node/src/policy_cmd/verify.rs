@@ -65,18 +65,21 @@ pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(exit)
 }
 
-/// What is in force of these files, and what became of each.
-pub(super) fn chain_of(files: &[PathBuf]) -> anyhow::Result<(VoPolicies, Vec<Verdict>)> {
-    let mut documents = Vec::new();
-    for file in files {
-        documents.push((file.display().to_string(), PolicyDocument::read(file)?));
-    }
-    let order = |document: &PolicyDocument| match document {
+/// The documents of these files, each behind those that it may rest on.
+pub(super) fn in_order(files: &[PathBuf]) -> anyhow::Result<Vec<(String, PolicyDocument)>> {
+    let read = |file: &PathBuf| Ok((file.display().to_string(), PolicyDocument::read(file)?));
+    let mut documents = files.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+    documents.sort_by_key(|(_, document)| match document {
         PolicyDocument::Charter(_) => (0, 0, document.version()),
         PolicyDocument::Shares(shares) => (1, shares.claimed().path.depth(), document.version()),
         PolicyDocument::Allocation(_) => (2, 0, document.version()),
-    };
-    documents.sort_by_key(|(_, document)| order(document));
+    });
+    Ok(documents)
+}
+
+/// What is in force of these files, and what became of each.
+pub(super) fn chain_of(files: &[PathBuf]) -> anyhow::Result<(VoPolicies, Vec<Verdict>)> {
+    let documents = in_order(files)?;
     let vo = documents.first().context("no document was given")?.1.vo();
     let has_charter = documents
         .iter()

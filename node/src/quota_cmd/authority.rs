@@ -7,8 +7,7 @@ use anyhow::{Context as _, bail};
 use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed};
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
-use crate::ask::{self, AskArgs, unless_refused};
-use crate::control::answer::{Answer, DocumentsBody};
+use crate::ask::{self, unless_refused};
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
 use crate::policy_cmd::{Draft, PolicyDocument, now, sign_draft};
@@ -78,18 +77,12 @@ pub(super) async fn grant(args: &GrantArgs, out: &mut dyn Write) -> anyhow::Resu
 }
 
 pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let ask = AskArgs {
-        socket: args.socket.clone(),
-        ..AskArgs::default()
-    };
-    let control = ask.control();
-    let asked = control.get::<Answer<DocumentsBody>>("/v1/documents", &[]);
-    let Some((answer, _)) = unless_refused(asked.await.map_err(Into::into))? else {
+    let held = ask::documents::held(&ask::control(args.socket.as_ref())).await;
+    let Some(held) = unless_refused(held)? else {
         return Ok(Exit::Failure);
     };
-    let documents = answer.body.documents.iter();
-    let bytes = documents.filter_map(|of| unhex(&of.bytes));
-    let all: Vec<Signed<Allocation>> = bytes.filter_map(|of| Signed::parse(&of).ok()).collect();
+    let allocations = held.iter().filter_map(|bytes| Signed::parse(bytes).ok());
+    let all: Vec<Signed<Allocation>> = allocations.collect();
     let last = match find(&all, &args.which)? {
         Some(found) => found,
         None => {
@@ -153,11 +146,6 @@ fn find<'a>(
         );
     }
     Ok(found.pop())
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    (0..text.len()).step_by(2).map(digit).collect()
 }
 
 pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -241,8 +229,5 @@ mod tests {
             [0, 1_000_000, 1_000_001, 2_345_000].map(decimal),
             ["0.00", "1.00", "1.01", "2.35"]
         );
-        assert_eq!(unhex("00ff"), Some(vec![0, 255]));
-        assert_eq!(unhex("0g"), None);
-        assert_eq!(unhex("000"), None);
     }
 }

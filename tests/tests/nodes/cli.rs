@@ -308,6 +308,23 @@ fn exit_codes_tell_no_from_nobody() -> anyhow::Result<()> {
     desk.run("policy new shares --from shares.cbor -o stolen.toml")?;
     desk.run("policy sign stolen.toml --key a.key")?;
     assert_eq!(code(&desk, "policy publish stolen.cbor")?, Some(1));
+    // A charter with another key for the shares would take them from everybody.
+    desk.run("policy new charter --from charter.cbor -o next.toml")?;
+    let draft = std::fs::read_to_string(desk.path("next.toml"))?;
+    let (_, role) = draft.split_once("[policy]").context("a role")?;
+    let old = role.split('"').nth(1).context("a key")?;
+    let new = desk.run("policy keygen new.key")?;
+    std::fs::write(desk.path("next.toml"), draft.replace(old, new.trim()))?;
+    desk.run("policy sign next.toml --key a.key --key b.key")?;
+    let asked = desk.ask("policy publish next.cbor", "")?;
+    assert_eq!(asked.code, Some(1));
+    assert!(
+        asked.out.contains("falls: share policy 1 of `/`"),
+        "{}{}",
+        asked.out,
+        asked.told
+    );
+    desk.run("explain ann")?;
     desk.await_words("peers -P -n", "|yes|")?;
     second.kill()?;
     desk.await_words("status", "no other site is reachable")?;

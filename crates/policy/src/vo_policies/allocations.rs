@@ -77,6 +77,17 @@ impl VoPolicies {
         counting.map(|kept| &kept.document)
     }
 
+    pub(super) fn credit_that_falls(&self, after: &Self) -> impl Iterator<Item = DocumentRef> {
+        let counts = |id| {
+            after
+                .allocations
+                .get(id)
+                .is_some_and(|of| of.counting().next().is_some())
+        };
+        let fallen = self.allocations.iter().filter(move |(id, _)| !counts(*id));
+        fallen.filter_map(|(_, of)| Some(of.counting().last()?.reference()))
+    }
+
     /// Who signs for what lies at `path`: the role of the deepest delegated path that it is or lies below.
     pub fn role_above(&self, path: &AccountPath) -> Option<&Role> {
         path.ancestors().find_map(|above| self.role(&above))

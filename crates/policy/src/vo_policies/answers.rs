@@ -61,6 +61,16 @@ impl VoPolicies {
         levels
     }
 
+    /// What is in force here and would be replaced by nothing: in `after` no policy of its path is in force, or no
+    /// version of its allocation.
+    pub fn falls(&self, after: &Self) -> Vec<DocumentRef> {
+        let is_divided =
+            |path: &AccountPath| after.active.get(path).and_then(Active::in_force).is_some();
+        let divided = self.active.iter().filter(|(path, _)| !is_divided(path));
+        let policies = divided.filter_map(|(_, active)| Some(active.in_force()?.reference()));
+        policies.chain(self.credit_that_falls(after)).collect()
+    }
+
     /// When the charter and each share policy in force expires, the first to do so first.
     pub fn expiries(&self) -> Vec<(WallTime, DocumentRef)> {
         let charter = self.chain.head().into_iter();

@@ -1,0 +1,105 @@
+//! `fairmesh policy publish`: hands signed documents to a node, and says first what would fall.
+//!
+//! A charter that names other keys for `/`, or a policy that delegates to others, takes the force from what the
+//! old keys have signed: with one command a whole share tree can go. Invariant: whatever the node has in force
+//! that would fall is named, and nothing is published, unless somebody agrees. Deliberately not here: whether a
+//! document is valid, which the node says.
+
+use std::io::{IsTerminal as _, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use fairmesh_policy::{DocumentKind, DocumentRef, HighestSeen, VoPolicies};
+
+use super::document::PolicyDocument;
+use super::verify::in_order;
+use crate::ask;
+use crate::output::Exit;
+
+/// Options of `publish`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PublishArgs {
+    /// Documents of one VO: charters are published first, then share policies from the top down, then allocations
+    #[arg(value_name = "DOC.cbor", required = true)]
+    pub documents: Vec<PathBuf>,
+    /// Publish although a document in force falls by it and nothing takes its place
+    #[arg(long)]
+    pub yes: bool,
+    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+pub(super) async fn run(args: &PublishArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let documents = in_order(&args.documents)?;
+    let control = ask::control(args.socket.as_ref());
+    let held = ask::documents::held(&control).await?;
+    let falls = falls(&held, &documents)?;
+    for document in &falls {
+        writeln!(
+            out,
+            "falls: {document} is in force, and nothing takes its place"
+        )?;
+    }
+    if !falls.is_empty() && !args.yes && !is_agreed(out)? {
+        writeln!(
+            out,
+            "nothing is published. What the old and the new keys have both signed stays in force: let them sign \
+             the next version, publish that, and then this; or publish what takes its place in the same command; \
+             or add --yes"
+        )?;
+        return Ok(Exit::Failure);
+    }
+    for (file, document) in &documents {
+        let published = ask::documents::publish(&control, document.bytes().to_vec()).await;
+        let published = published.with_context(|| {
+            let name = document.name();
+            format!("{file}: {name} was not taken")
+        });
+        match ask::unless_refused(published)? {
+            Some(said) => writeln!(out, "{file}: {said}")?,
+            None => return Ok(Exit::Failure),
+        }
+    }
+    Ok(Exit::Success)
+}
+
+/// What is in force of `held`, and would be no more once the documents are published.
+pub(super) fn falls(
+    held: &[Vec<u8>],
+    documents: &[(String, PolicyDocument)],
+) -> anyhow::Result<Vec<DocumentRef>> {
+    let vo = documents[0].1.vo();
+    for (file, document) in documents {
+        ensure!(
+            document.vo() == vo,
+            "{file} is of another VO than {}: one command for each VO",
+            documents[0].0
+        );
+    }
+    let known = held.iter().filter_map(|bytes| {
+        let document = PolicyDocument::parse(bytes).ok()?;
+        let kind: DocumentKind = document.kind();
+        (document.vo() == vo).then_some((kind, &bytes[..]))
+    });
+    let (before, _) = VoPolicies::restore(vo, &HighestSeen::default(), known);
+    let mut after = before.clone();
+    for (_, document) in documents {
+        // Why one is refused the node says.
+        let _ = document.adopt(&mut after);
+    }
+    Ok(before.falls(&after))
+}
+
+/// Asks whoever sits at the terminal, if anybody does.
+fn is_agreed(out: &mut dyn Write) -> anyhow::Result<bool> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Ok(false);
+    }
+    write!(out, "publish all the same? [y/N] ")?;
+    out.flush()?;
+    let mut answer = String::new();
+    stdin.read_line(&mut answer)?;
+    Ok(answer.trim().eq_ignore_ascii_case("y"))
+}
