@@ -4,7 +4,8 @@
 //! it. `sound` is what a broker should do with the same numbers, and the default.
 //!
 //! Invariant: a site that `sound` calls NOW breaks, by that job and on the true state, no upper limit that
-//! binds, and takes no CPU that another job waits for or that is kept for a guarantee.
+//! binds, jobs of the VO that wait there counted, and takes no CPU that another job waits for or that is kept for
+//! a guarantee.
 //! Deliberately not here: which of several sites is best (`selector`).
 //! Source: GRUBER (Euro-Par 2005), section 3.1.
 

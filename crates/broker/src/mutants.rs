@@ -27,6 +27,11 @@ const TABLE: &[Fault] = &[
         engine::tests::readings_differ_as_the_paper_and_its_faults_make_them,
     ),
     (
+        "OwnWaitingUncounted",
+        "jobs of the VO that wait do not count against its limit",
+        engine::tests::jobs_of_the_vo_that_wait_count_against_its_limit,
+    ),
+    (
         "EpochUnchecked",
         "the epoch's share does not bind",
         engine::tests::readings_differ_as_the_paper_and_its_faults_make_them,
@@ -165,6 +170,16 @@ const TABLE: &[Fault] = &[
         "FailedSiteAgain",
         "a site that has just failed a job is tried again for it",
         queue::tests::a_site_that_failed_a_job_is_not_tried_for_it_for_a_while,
+    ),
+    (
+        "OnTheWayForgotten",
+        "a job that travels is taken for one that the view has",
+        queue::tests::what_was_on_its_way_when_a_view_was_made_is_counted,
+    ),
+    (
+        "LiarBelieved",
+        "a site is believed whatever this queue has there",
+        queue::tests::a_site_that_jobs_contradict_gets_one_at_a_time,
     ),
     (
         "RetriedForEver",

@@ -36,6 +36,10 @@ pub const SHUNNED: Millis = Millis::from_secs(600);
 /// How long a submitted job may wait for its start before it is withdrawn and sent elsewhere.
 pub const START_WITHIN: Millis = Millis::from_secs(1_800);
 
+/// How long a site whose word was contradicted by jobs that are there gets no more than one job that has not started.
+/// Longer than most jobs run, or it would be believed again as soon as those have ended which speak against it.
+pub const DOUBTED: Millis = Millis::from_secs(6 * 3_600);
+
 /// Most jobs in one queue: bounds the memory of the manager, about half a KiB each.
 pub const JOBS_MAX: usize = 1_000_000;
 
@@ -135,6 +139,8 @@ pub struct Manager {
     entries: BTreeMap<String, Entry>,
     /// Keys in the order in which they came.
     order: Vec<String>,
+    /// Sites that say that less is held and waited for than this queue has there, and when that was found.
+    doubted: BTreeMap<String, WallTime>,
     chooser: Chooser,
 }
 
@@ -213,12 +219,20 @@ impl Manager {
                         job: key,
                         attempt,
                         handle,
+                        at: now,
                     },
                     &mut out,
                 );
             }
             (Phase::Assigned | Phase::Submitted(_), Status::Running) => {
-                self.write(Record::Started { job: key, attempt }, &mut out);
+                self.write(
+                    Record::Started {
+                        job: key,
+                        attempt,
+                        at: now,
+                    },
+                    &mut out,
+                );
             }
             (Phase::Queued | Phase::Ended | Phase::GivenUp(_), _) => {}
             (_, Status::Ended) => self.write(Record::Ended { job: key, attempt }, &mut out),
@@ -359,13 +373,18 @@ impl Manager {
             }
             return;
         }
-        let Some(entry) = self.entries.get_mut(record.job()) else {
+        if let Record::Doubted { site, at, .. } = record {
+            self.doubted.insert(site.clone(), *at);
+            return;
+        }
+        let entry = record.job().and_then(|job| self.entries.get_mut(job));
+        let Some(entry) = entry else {
             return;
         };
         let (key, cpus) = (entry.job.key.clone(), entry.job.cpus);
         let site = entry.site.clone();
         match record {
-            Record::Added(_) => unreachable!("it was added above"),
+            Record::Added(_) | Record::Doubted { .. } => unreachable!("it was taken above"),
             Record::Assigned {
                 attempt, site, at, ..
             } => {
@@ -374,10 +393,13 @@ impl Manager {
                 entry.site.clone_from(site);
                 self.chooser.note_sent(site, &key, cpus, *at);
             }
-            Record::Submitted { handle, .. } => entry.phase = Phase::Submitted(handle.clone()),
-            Record::Started { .. } => {
+            Record::Submitted { handle, at, .. } => {
+                entry.phase = Phase::Submitted(handle.clone());
+                self.chooser.note_arrived(&site, &key, *at);
+            }
+            Record::Started { at, .. } => {
                 entry.phase = Phase::Running;
-                self.chooser.note_started(&site, &key);
+                self.chooser.note_started(&site, &key, *at);
             }
             Record::Withdrawing { .. } => entry.phase = Phase::Withdrawing,
             Record::Failed { at, .. } => {

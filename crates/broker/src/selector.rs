@@ -77,7 +77,7 @@ pub struct Candidate<'a> {
     pub utility: u32,
     /// Whether the broker is this site's own.
     pub own: bool,
-    /// When what is known of it was so, by the broker's clock: what was sent after that is not in `used`.
+    /// When what is known of it was so, by the broker's clock: what arrived after that is not in `used`.
     pub known_at: WallTime,
 }
 
@@ -162,11 +162,11 @@ impl Chooser {
         order
     }
 
-    /// What of `site` is used, of what. With what this broker sent since the view was made, or many brokers
+    /// What of `site` is used, of what. With what this broker sent that the view does not have, or many brokers
     /// with an old view would all send to the site that was least used then.
     fn used(&self, of: &Candidate<'_>) -> (u64, u64) {
         let sent = self.sent(of.site);
-        let since = sent.map_or(0, |sent| sent.cpus_since(of.known_at));
+        let since = sent.map_or(0, |sent| sent.cpus_unseen(of.known_at));
         let used = match self.selector {
             Selector::LeastUsedByUs => sent.map_or(0, Sent::cpus),
             _ => of.used.saturating_add(mutant!(OwnUncounted, since, 0)),

@@ -61,7 +61,7 @@ pub struct Standing {
     /// Whether BP does not bind where the site has no use for the CPUs.
     #[serde(rename = "x")]
     pub extensible: bool,
-    /// CPUs that its waiting jobs ask for. Only guarantees look at it.
+    /// CPUs that its waiting jobs ask for. They count against the burst limit, and make a guarantee bind.
     #[serde(rename = "w")]
     pub waiting: u64,
 }

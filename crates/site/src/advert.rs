@@ -482,8 +482,9 @@ impl Site {
     /// in views is its id.
     pub fn known_sites(&self, now: Now, vo: VoId) -> Vec<(SiteId, Option<Known>)> {
         let adverts = self.adverts(vo);
+        let named = (vo, &*vo.to_string());
         let known = adverts.map(|(site, advert)| {
-            let known = advert.map(|advert| self.known_by(now, vo, site, advert));
+            let known = advert.map(|advert| self.known_by(now, named, site, advert));
             (site, known)
         });
         known.collect()
@@ -499,12 +500,18 @@ impl Site {
         self.config.advert.is_some()
     }
 
-    /// What a broker makes of an advert of a site.
-    pub fn known_by(&self, now: Now, vo: VoId, site: SiteId, advert: &Advert) -> Known {
+    /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all sites.
+    pub fn known_by(
+        &self,
+        now: Now,
+        (vo, vo_name): (VoId, &str),
+        site: SiteId,
+        advert: &Advert,
+    ) -> Known {
         let name = self
             .site_name(site)
             .map_or_else(|| site.to_string(), str::to_owned);
-        let mut view = advert.view(&name, &vo.to_string(), now);
+        let mut view = advert.view(&name, vo_name, now);
         view.prices = self
             .description_of(vo, site)
             .filter(|said| !said.prices.machines.is_empty())

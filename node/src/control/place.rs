@@ -174,10 +174,11 @@ impl Question {
                 })?,
         };
         let status = site.vo_status(now).into_iter().find(|of| of.vo == vo);
+        let named = (vo, &*vo.to_string());
         let (mut candidates, mut silent) = (Vec::new(), Vec::new());
         for (id, advert) in site.adverts(vo) {
             match advert {
-                Some(advert) => candidates.push((id, Candidate::of(site, now, (vo, id), advert))),
+                Some(advert) => candidates.push((id, Candidate::of(site, now, named, id, advert))),
                 None => silent.push((id, site.site_name(id).map_or_else(|| id.to_string(), clean))),
             }
         }
@@ -202,9 +203,9 @@ impl Question {
 
 impl Candidate {
     /// A site as its advert has it, not weighed yet.
-    fn of(site: &Site, now: Now, (vo, id): (VoId, SiteId), advert: &Advert) -> Self {
+    fn of(site: &Site, now: Now, named: (VoId, &str), id: SiteId, advert: &Advert) -> Self {
         Self {
-            known: site.known_by(now, vo, id, advert),
+            known: site.known_by(now, named, id, advert),
             classes: Arc::clone(&advert.classes),
             best: None,
             confirmed: false,
@@ -431,10 +432,11 @@ async fn confirm(
             unreachable!("a question to sites is answered by them")
         };
         let known = move |site: &Site, now: Now| {
+            let named = (vo, &*vo.to_string());
             let candidate = |(id, advert): (SiteId, Result<Advert, String>)| {
                 (
                     id,
-                    advert.map(|advert| Candidate::of(site, now, (vo, id), &advert)),
+                    advert.map(|advert| Candidate::of(site, now, named, id, &advert)),
                 )
             };
             said.into_iter().map(candidate).collect::<Vec<_>>()

@@ -179,15 +179,17 @@ impl Site {
     /// What it says of itself.
     pub fn view(&self) -> SiteView {
         let cpus = self.drawn.cpus;
+        let honest = (self.free(), self.waiting.len() as u64);
+        let (free, waiting) = if self.drawn.lies { (cpus, 0) } else { honest };
         let standing = Standing {
             epoch_share: Share::WHOLE,
             sign: Sign::AtMost,
             burst_used: if self.drawn.lies { 0 } else { self.running },
             burst_limit: self.drawn.limit,
+            // Others start at once or not at all: all that waits here is the VO's.
+            waiting,
             ..Standing::default()
         };
-        let honest = (self.free(), self.waiting.len() as u64);
-        let (free, waiting) = if self.drawn.lies { (cpus, 0) } else { honest };
         SiteView {
             name: self.drawn.name.clone(),
             total: cpus,

@@ -23,6 +23,7 @@ pub(super) fn judge(site: &SiteView, request: &Request<'_>) -> Verdict {
     }
     Verdict::No(Refusal::Burst {
         held: standing.burst_used,
+        waiting: 0,
         asked: request.cpus(),
         limit: standing.burst_limit,
         strict: false,

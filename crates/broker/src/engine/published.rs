@@ -32,6 +32,7 @@ pub(super) fn judge(site: &SiteView, request: &Request<'_>) -> Verdict {
     if mine.saturating_add(asked) >= standing.burst_limit && !standing.extensible {
         return Verdict::No(Refusal::Burst {
             held: mine,
+            waiting: 0,
             asked,
             limit: standing.burst_limit,
             strict: true,

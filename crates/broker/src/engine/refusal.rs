@@ -27,6 +27,8 @@ pub enum Refusal {
     Burst {
         /// BA.
         held: u64,
+        /// CPUs that jobs of the VO wait for there, where the engine counts them.
+        waiting: u64,
         /// J.
         asked: u64,
         /// BP.
@@ -118,14 +120,19 @@ impl fmt::Display for Refusal {
             }
             Self::Burst {
                 held,
+                waiting,
                 asked,
                 limit,
                 strict,
             } => {
                 let than = if *strict { "not below" } else { "above" };
+                write!(f, "the VO holds {held} CPUs")?;
+                if *waiting > 0 {
+                    write!(f, " and waits for {waiting}")?;
+                }
                 write!(
                     f,
-                    "the VO holds {held} CPUs, and {asked} more are {than} its burst limit of {limit}"
+                    ", and {asked} more are {than} its burst limit of {limit}"
                 )
             }
             Self::Others { held, asked, total } => write!(

@@ -51,7 +51,10 @@ fn binding(site: &SiteView, standing: &Standing, asked: u64) -> Result<bool, Ref
     let nobody_waits = site.waiting == 0;
     let extended = standing.extensible && (nobody_waits || mutated!(ExtendedInContention));
     let held = standing.burst_used;
-    let within = held.saturating_add(asked)
+    // The VO's own jobs that wait there start before this one, whoever sent them: a limit that held only what runs
+    // would be passed by as much as waits.
+    let waiting = mutant!(OwnWaitingUncounted, standing.waiting, 0);
+    let within = held.saturating_add(waiting).saturating_add(asked)
         <= mutant!(
             LastCpuKept,
             standing.burst_limit,
@@ -60,6 +63,7 @@ fn binding(site: &SiteView, standing: &Standing, asked: u64) -> Result<bool, Ref
     if !(within || extended || mutated!(BurstUnchecked)) {
         return Err(Refusal::Burst {
             held,
+            waiting,
             asked,
             limit: standing.burst_limit,
             strict: false,

@@ -124,6 +124,33 @@ pub(crate) fn who_waits_and_what_local_groups_hold_count() {
     }
 }
 
+/// Rows where jobs of the VO wait, whoever sent them: held, waited for, limit, extensible; asked; soundly.
+#[test]
+pub(crate) fn jobs_of_the_vo_that_wait_count_against_its_limit() {
+    let rows = [
+        (5, 4, 10, false, 1, "now"),
+        (5, 5, 10, false, 1, "burst"),
+        (5, 4, 10, false, 2, "burst"),
+        (0, 10, 10, false, 1, "burst"),
+        // They are ahead of it in the queue, too.
+        (5, 35, 60, false, 1, "wait"),
+        // While they wait the site has a use for its CPUs.
+        (5, 6, 10, true, 1, "burst"),
+    ];
+    for (index, (held, waiting, limit, extensible, asked, expected)) in rows.into_iter().enumerate()
+    {
+        let me = Standing {
+            waiting,
+            ..standing(held, limit, 0, extensible)
+        };
+        let site = SiteView {
+            waiting,
+            ..site(Some(me), 0)
+        };
+        assert_eq!(says(Engine::Sound, &site, asked), expected, "row {index}");
+    }
+}
+
 #[test]
 pub(crate) fn the_prose_compares_what_waits_with_what_is_free() {
     let site = |waiting| SiteView {
@@ -234,6 +261,14 @@ fn reasons_name_their_numbers() {
         words(standing(20, 20, 0, false), 0, 2, Engine::Sound),
         "the VO holds 20 CPUs, and 2 more are above its burst limit of 20"
     );
+    let waiting = Standing {
+        waiting: 3,
+        ..standing(17, 20, 0, false)
+    };
+    assert_eq!(
+        words(waiting, 0, 2, Engine::Sound),
+        "the VO holds 17 CPUs and waits for 3, and 2 more are above its burst limit of 20"
+    );
     assert_eq!(
         words(standing(0, 20, 0, false), 39, 1, Engine::Published),
         "other VOs hold 39 CPUs, and 1 more are not below all 40"
@@ -274,7 +309,7 @@ proptest! {
             prop_assert!(site.held() + asked + waiting <= site.total);
             prop_assert!(free.is_none_or(|free| asked + waiting <= free));
             let extended = me.extensible && waiting == 0;
-            prop_assert!(me.burst_used + asked <= me.burst_limit || extended);
+            prop_assert!(me.burst_used + me.waiting + asked <= me.burst_limit || extended);
             let over = me.sign != Sign::AtLeast && me.epoch_used > u64::from(me.epoch_share.units());
             prop_assert_eq!(over, beyond);
             prop_assert!(!over || waiting == 0 && (me.extensible || me.sign == Sign::Target));

@@ -1,7 +1,8 @@
 //! Which job goes where next.
 //!
-//! Invariant: what is released fits what is free at the sites, by the views and what was sent since; each
-//! release keeps every limit.
+//! Invariant: what is released fits what is free at the sites, by the views and what they do not have yet of what was
+//! sent; each release keeps every limit; a site whose word is contradicted by what this queue has there has at most one
+//! job more that has not started.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{AccountPath, Millis, WallTime, mutated};
 
 use super::limits::Held;
-use super::{Effect, Entry, Manager, Phase, Record, SHUNNED};
+use super::{DOUBTED, Effect, Entry, Manager, Phase, Record, SHUNNED};
 use crate::engine::{Engine, Request, judge};
 use crate::selector::{Candidate, Draw, Selector};
 use crate::view::SiteView;
@@ -43,6 +44,7 @@ impl Manager {
     /// Releases all jobs that can be released now: in the order of groups, and in each in the order in which they came.
     pub fn plan(&mut self, planning: Planning<'_>, draw: Draw<'_>) -> Vec<Effect> {
         let mut out = Vec::new();
+        self.doubt(&planning, &mut out);
         let mut round = Round {
             held: Held::default(),
             queues: self.queues(),
@@ -72,6 +74,31 @@ impl Manager {
             }
         }
         out
+    }
+
+    /// Holds what sites say against what this queue has had there since before they said it: no clock and no delay
+    /// explains that less is held and waited for.
+    fn doubt(&mut self, planning: &Planning<'_>, out: &mut Vec<Effect>) {
+        for site in planning.sites {
+            let (known_at, said) = (known_at(site, planning.now), Candidate::of(site).used);
+            let sent = self.chooser.sent(&site.name);
+            let known = sent.map_or(0, |sent| sent.cpus_seen(known_at));
+            if known > said && !self.is_doubted(&site.name, planning.now) {
+                let (site, at) = (site.name.clone(), planning.now);
+                let found = Record::Doubted {
+                    site,
+                    at,
+                    known,
+                    said,
+                };
+                self.write(found, out);
+            }
+        }
+    }
+
+    fn is_doubted(&self, site: &str, now: WallTime) -> bool {
+        let at = self.doubted.get(site);
+        at.is_some_and(|at| now.since(*at) < DOUBTED) && !mutated!(LiarBelieved)
     }
 
     /// Keys that wait, by account, the first of them last.
@@ -136,13 +163,13 @@ impl Manager {
             .iter()
             .filter(|site| naive || !shunned.contains(&site.name))
         {
-            // Of a view whose age nobody knows all that was sent may be missing.
-            let known_at = site.age.map_or(WallTime(0), |age| planning.now.before(age));
-            let sent = self
-                .chooser
-                .sent(&site.name)
-                .map_or(0, |sent| sent.cpus_since(known_at));
-            let view = match sent {
+            let doubted = self.is_doubted(&site.name, planning.now);
+            if doubted && !self.chooser.is_due(&site.name) {
+                continue;
+            }
+            let known_at = known_at(site, planning.now);
+            let sent = self.chooser.sent(&site.name);
+            let view = match sent.map_or(0, |sent| sent.cpus_unseen(known_at)) {
                 0 => Cow::Borrowed(site),
                 sent => Cow::Owned(site.clone().with_sent(planning.vo, sent)),
             };
@@ -158,6 +185,11 @@ impl Manager {
         let order = self.chooser.rank(&candidates, entry.job.wall, draw);
         Some(candidates[*order.first()?].site.to_owned())
     }
+}
+
+/// When a site stood as its view has it. Of a view whose age nobody knows all that was sent may be missing.
+fn known_at(site: &SiteView, now: WallTime) -> WallTime {
+    site.age.map_or(WallTime(0), |age| now.before(age))
 }
 
 /// Sites that have failed a job too short a time ago to be tried again for it.

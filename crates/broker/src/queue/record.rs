@@ -32,6 +32,9 @@ pub enum Record {
         attempt: u32,
         /// The batch system's name for it.
         handle: Option<String>,
+        /// When that was heard; 0 in records of earlier releases.
+        #[serde(default = "unknown")]
+        at: WallTime,
     },
     /// It runs.
     Started {
@@ -39,6 +42,9 @@ pub enum Record {
         job: String,
         /// Which attempt.
         attempt: u32,
+        /// When that was heard; 0 in records of earlier releases.
+        #[serde(default = "unknown")]
+        at: WallTime,
     },
     /// It is being taken back.
     Withdrawing {
@@ -72,6 +78,21 @@ pub enum Record {
         /// Why its last attempt failed.
         why: String,
     },
+    /// A site says that less is held and waited for there than this queue has there.
+    Doubted {
+        /// Which.
+        site: String,
+        /// When that was found.
+        at: WallTime,
+        /// CPUs of this queue that ran or waited there when it said so.
+        known: u64,
+        /// CPUs held and waited for by everybody, by its own word.
+        said: u64,
+    },
+}
+
+fn unknown() -> WallTime {
+    WallTime(0)
 }
 
 fn attempt<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
@@ -83,17 +104,18 @@ fn attempt<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
 }
 
 impl Record {
-    /// The key of the job that it is about.
-    pub fn job(&self) -> &str {
+    /// The key of the job that it is about, if it is about one.
+    pub fn job(&self) -> Option<&str> {
         match self {
-            Self::Added(job) => &job.key,
+            Self::Doubted { .. } => None,
+            Self::Added(job) => Some(&job.key),
             Self::Assigned { job, .. }
             | Self::Submitted { job, .. }
             | Self::Started { job, .. }
             | Self::Withdrawing { job, .. }
             | Self::Failed { job, .. }
             | Self::Ended { job, .. }
-            | Self::GivenUp { job, .. } => job,
+            | Self::GivenUp { job, .. } => Some(job),
         }
     }
 }

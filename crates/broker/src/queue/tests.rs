@@ -123,6 +123,72 @@ pub(crate) fn no_more_is_released_than_is_free() {
     assert!(planned(&mut manager, 4_000, &unknown).is_empty());
 }
 
+/// A view that was made while a job travelled does not have it, however long ago it was sent.
+#[test]
+pub(crate) fn what_was_on_its_way_when_a_view_was_made_is_counted() {
+    let jobs: Vec<_> = (0..3).map(|n| job(&n.to_string(), "/g", 2)).collect();
+    let mut manager = queue(Limits::default(), &jobs);
+    let empty = |age| SiteView {
+        age: Some(Millis(age)),
+        ..site("a", 4, 0)
+    };
+    assert_eq!(submitted(&planned(&mut manager, 1, &[empty(0)])).len(), 2);
+    manager.told(WallTime(5), "0", 1, Status::Waiting(None));
+    manager.told(WallTime(6), "1", 1, Status::Running);
+    // Made at 3: between the sending and the arrival.
+    assert!(planned(&mut manager, 9, &[empty(6)]).is_empty());
+    // Made at 8: what it says is free is free, but for what this queue has there.
+    let honest = SiteView {
+        age: Some(Millis(1)),
+        waiting: 2,
+        ..site("a", 8, 2)
+    };
+    assert_eq!(submitted(&planned(&mut manager, 9, &[honest])), ["2.1 a"]);
+}
+
+/// A site that says that nothing runs or waits there, where jobs of the queue do both.
+#[test]
+pub(crate) fn a_site_that_jobs_contradict_gets_one_at_a_time() {
+    let jobs: Vec<_> = (0..9).map(|n| job(&n.to_string(), "/g", 1)).collect();
+    let mut manager = queue(Limits::default(), &jobs);
+    let lies = |age| SiteView {
+        age: Some(Millis(age)),
+        ..site("a", 4, 0)
+    };
+    assert_eq!(submitted(&planned(&mut manager, 1, &[lies(0)])).len(), 4);
+    manager.told(WallTime(2), "0", 1, Status::Running);
+    for job in ["1", "2", "3"] {
+        manager.told(WallTime(3), job, 1, Status::Waiting(None));
+    }
+    let found = planned(&mut manager, 9, &[lies(1)]);
+    let expected = Record::Doubted {
+        site: "a".to_owned(),
+        at: WallTime(9),
+        known: 4,
+        said: 0,
+    };
+    assert_eq!(found, [Effect::Write(expected)]);
+    for job in ["1", "2"] {
+        manager.told(WallTime(10), job, 1, Status::Running);
+    }
+    assert!(
+        planned(&mut manager, 11, &[lies(1)]).is_empty(),
+        "one waits"
+    );
+    manager.told(WallTime(12), "3", 1, Status::Running);
+    assert_eq!(submitted(&planned(&mut manager, 13, &[lies(0)])), ["4.1 a"]);
+    // It is not believed again as soon as the proof has ended.
+    for job in ["0", "1", "2", "3"] {
+        manager.told(WallTime(14), job, 1, Status::Ended);
+    }
+    assert!(planned(&mut manager, 15, &[lies(0)]).is_empty());
+    let later = 15 + DOUBTED.0;
+    assert_eq!(
+        submitted(&planned(&mut manager, later, &[lies(0)])).len(),
+        3
+    );
+}
+
 #[test]
 pub(crate) fn a_site_that_failed_a_job_is_not_tried_for_it_for_a_while() {
     let mut manager = queue(Limits::default(), &[job("j", "/g", 1)]);
@@ -146,7 +212,12 @@ pub(crate) fn a_site_that_failed_a_job_is_not_tried_for_it_for_a_while() {
 #[test]
 pub(crate) fn what_is_late_is_in_flight_until_it_is_surely_nowhere() {
     let mut manager = queue(limits(&[("/", 1)]), &[job("i", "/g", 1), job("j", "/g", 1)]);
-    let sites = [site("a", 10, 0)];
+    // It says that a job waits there, as one does.
+    let waits = SiteView {
+        waiting: 1,
+        ..site("a", 10, 0)
+    };
+    let sites = [waits];
     planned(&mut manager, 0, &sites);
     manager.told(
         WallTime(1),

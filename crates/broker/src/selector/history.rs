@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{WallTime, mutated};
+use fairmesh_model::{WallTime, mutant, mutated};
 
 use super::Chooser;
 
@@ -20,21 +20,38 @@ pub struct Sent {
 struct InFlight {
     cpus: u64,
     at: WallTime,
+    /// When its batch system was first heard to have it; `None`: it may be on its way.
+    arrived: Option<WallTime>,
     started: bool,
+}
+
+impl InFlight {
+    /// Whether a view of that moment has it.
+    fn is_in_view(&self, known_at: WallTime) -> bool {
+        let there = mutant!(OnTheWayForgotten, self.arrived, Some(self.at));
+        there.is_some_and(|since| since < known_at)
+    }
 }
 
 impl Sent {
     /// CPUs of all jobs that have not ended.
     pub fn cpus(&self) -> u64 {
-        self.jobs
-            .values()
-            .fold(0, |sum, job| sum.saturating_add(job.cpus))
+        self.sum(|_| true)
     }
 
-    /// CPUs of those that were sent at `known_at` or later.
-    pub fn cpus_since(&self, known_at: WallTime) -> u64 {
-        let since = self.jobs.values().filter(|job| job.at >= known_at);
-        since.fold(0, |sum, job| sum.saturating_add(job.cpus))
+    /// CPUs of those that a view of that moment does not have: they were on their way, or sent later.
+    pub fn cpus_unseen(&self, known_at: WallTime) -> u64 {
+        self.sum(|job| !job.is_in_view(known_at))
+    }
+
+    /// CPUs of those that ran or waited there when the view was made.
+    pub fn cpus_seen(&self, known_at: WallTime) -> u64 {
+        self.sum(|job| job.is_in_view(known_at))
+    }
+
+    fn sum(&self, counts: impl Fn(&InFlight) -> bool) -> u64 {
+        let jobs = self.jobs.values().filter(|job| counts(job));
+        jobs.fold(0, |sum, job| sum.saturating_add(job.cpus))
     }
 }
 
@@ -45,20 +62,33 @@ impl Chooser {
         self.last = Some(site.to_owned());
         let sent = self.sent.entry(site.to_owned()).or_default();
         sent.number = self.count;
-        let started = false;
-        sent.jobs
-            .insert(job.to_owned(), InFlight { cpus, at, started });
+        let job_sent = InFlight {
+            cpus,
+            at,
+            arrived: None,
+            started: false,
+        };
+        sent.jobs.insert(job.to_owned(), job_sent);
     }
 
-    /// It has started there.
-    pub fn note_started(&mut self, site: &str, job: &str) {
-        let job = self
-            .sent
-            .get_mut(site)
-            .and_then(|sent| sent.jobs.get_mut(job));
-        if let Some(job) = job {
+    /// Its batch system has it, as was heard at `at`.
+    pub fn note_arrived(&mut self, site: &str, job: &str, at: WallTime) {
+        if let Some(job) = self.in_flight_mut(site, job) {
+            // Records of earlier releases have no time: then it is when it was sent.
+            job.arrived.get_or_insert(at.max(job.at));
+        }
+    }
+
+    /// It has started there, as was heard at `at`.
+    pub fn note_started(&mut self, site: &str, job: &str, at: WallTime) {
+        self.note_arrived(site, job, at);
+        if let Some(job) = self.in_flight_mut(site, job) {
             job.started = true;
         }
+    }
+
+    fn in_flight_mut(&mut self, site: &str, job: &str) -> Option<&mut InFlight> {
+        self.sent.get_mut(site)?.jobs.get_mut(job)
     }
 
     /// It has ended there, however it did.
@@ -77,8 +107,8 @@ impl Chooser {
         self.sent(site).map_or(0, |sent| sent.jobs.len())
     }
 
-    /// Whether OBS sends one more: every job that it sent there has started.
-    pub(super) fn is_due(&self, site: &str) -> bool {
+    /// Whether one more is due by what was observed: every job that was sent there has started.
+    pub(crate) fn is_due(&self, site: &str) -> bool {
         let sent = self.sent(site);
         sent.is_none_or(|sent| sent.jobs.values().all(|job| job.started))
             || mutated!(ObservantFloods)

@@ -42,7 +42,9 @@ pub(crate) fn the_least_used_is_used_with_what_was_sent_since_the_view() {
         .for_each(|site| site.known_at = WallTime(10));
     let mut lu = chooser(Selector::LeastUsed);
     assert_eq!(ranked(&lu, &sites, 1), "bac");
-    lu.note_sent("b", "early", 30, WallTime(9));
+    lu.note_sent("b", "early", 30, WallTime(8));
+    assert_eq!(ranked(&lu, &sites, 1), "acb", "it may be on its way");
+    lu.note_arrived("b", "early", WallTime(9));
     assert_eq!(ranked(&lu, &sites, 1), "bac", "the view has it already");
     lu.note_sent("b", "1", 15, WallTime(10));
     assert_eq!(ranked(&lu, &sites, 1), "abc");
@@ -96,7 +98,7 @@ pub(crate) fn the_observant_sends_one_more_when_one_has_started() {
     assert_eq!(ranked(&obs, &sites, 1), "abc");
     obs.note_sent("a", "1", 1, WallTime(0));
     assert_eq!(ranked(&obs, &sites, 1), "bc");
-    obs.note_started("a", "1");
+    obs.note_started("a", "1", WallTime(0));
     assert_eq!(ranked(&obs, &sites, 1), "bca");
     obs.note_sent("a", "2", 1, WallTime(0));
     assert_eq!(ranked(&obs, &sites, 1), "bc");
