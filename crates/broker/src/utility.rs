@@ -10,9 +10,10 @@
 //! Source: Vasques, "A Decentralized Utility-based Grid Scheduling Algorithm", equation 1; the division by
 //! the weights is ours.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use fairmesh_model::{Factor, MachineClass, Millis, mutant};
+use fairmesh_model::{Factor, MachineClass, Millis, mutant, mutated};
 
 /// Most requirements of a job: bounds the work of one placement.
 pub const REQUIREMENTS_MAX: usize = 32;
@@ -58,23 +59,33 @@ impl<'a> Class<'a> {
     /// A class of an owner's price list; the properties `os=…` and `arch=…` name its operating system and its
     /// architecture, and all others are tags.
     pub fn of(name: &'a str, class: &'a MachineClass, free: u64) -> Self {
-        let named = |key: &str| {
-            let mut values = class.properties.iter();
-            let value = values.find_map(|of| of.strip_prefix(key));
-            value.unwrap_or_default()
-        };
+        let (mut os, mut arch) = (None, None);
+        for property in &class.properties {
+            if let Some(value) = property.strip_prefix("os=") {
+                os.get_or_insert(value);
+            } else if let Some(value) = property.strip_prefix("arch=") {
+                arch.get_or_insert(value);
+            }
+        }
         Self {
             name,
-            os: named("os="),
-            arch: named("arch="),
+            os: os.unwrap_or_default(),
+            arch: arch.unwrap_or_default(),
             tags: Some(&class.properties),
+            free,
+            ..Self::in_numbers(class)
+        }
+    }
+
+    /// What it has in numbers, without its names.
+    fn in_numbers(class: &MachineClass) -> Self {
+        Self {
             cpus: class.cpus.into(),
             mem_mib: class.mem_mib,
             disk_mib: class.disk_mib,
             spec: class.spec,
             count: class.count.into(),
-            free,
-            waiting: 0,
+            ..Self::default()
         }
     }
 }
@@ -100,6 +111,13 @@ pub enum Wish {
     Time(Millis),
 }
 
+impl Wish {
+    /// Whether it is for something that machines have by name.
+    fn is_by_name(&self) -> bool {
+        matches!(self, Self::Os(_) | Self::Arch(_) | Self::Tag(_))
+    }
+}
+
 /// One way to meet a requirement, and what it is worth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
@@ -122,6 +140,9 @@ pub struct Requirement {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wishes {
     requirements: Vec<Requirement>,
+    /// Of each requirement its options by their index, the most valuable first, and of equal ones the least by what
+    /// they ask: the first that is satisfied is the one that counts.
+    ranked: Vec<Vec<usize>>,
     /// Its time on the reference machine.
     pub work: Millis,
 }
@@ -189,7 +210,17 @@ impl Wishes {
                 return Err(WishesError::Requirement(index + 1));
             }
         }
-        Ok(Self { requirements, work })
+        let ranked = requirements.iter().map(|of| {
+            let mut order: Vec<usize> = (0..of.options.len()).collect();
+            order
+                .sort_by_key(|index| (Reverse(of.options[*index].value), &of.options[*index].wish));
+            order
+        });
+        Ok(Self {
+            ranked: ranked.collect(),
+            requirements,
+            work,
+        })
     }
 
     /// What is asked for.
@@ -205,7 +236,7 @@ impl Wishes {
         normalised: bool,
     ) -> Option<Utility> {
         let millionths = self.worth(class, matching, normalised)?;
-        let taken = self.requirements.iter();
+        let taken = self.by_rank();
         let taken = taken.map(|of| self.taken(of, class, matching)).collect();
         Some(Utility { millionths, taken })
     }
@@ -215,14 +246,14 @@ impl Wishes {
     /// looked at to be passed over.
     pub fn worth(&self, class: &Class<'_>, matching: Matching, normalised: bool) -> Option<u32> {
         let (mut met, mut sum, mut weights) = (0, 0_u64, 0_u64);
-        for of in &self.requirements {
+        for (of, ranked) in self.by_rank() {
             let weight = match matching {
                 Matching::Partial => u64::from(mutant!(WeightIgnored, of.weight, ONE)),
                 // The baselines know no weights.
                 Matching::Binary | Matching::All => u64::from(ONE),
             };
             weights += weight;
-            let Some(index) = self.taken(of, class, matching) else {
+            let Some(index) = self.taken((of, ranked), class, matching) else {
                 continue;
             };
             met += 1;
@@ -236,39 +267,57 @@ impl Wishes {
         if met == 0 || (matching == Matching::All && met < all) {
             return None;
         }
-        let whole = match normalised {
-            true => weights,
-            false => all as u64 * u64::from(ONE),
-        };
-        // A job whose requirements all weigh nothing wants nothing.
-        let millionths = sum.checked_div(whole).unwrap_or(0);
-        let millionths = u32::try_from(millionths).expect("a mean of values is not above 1");
+        let millionths = self.mean(sum, weights, normalised);
         // What is worth nothing is no reason to go there.
         (millionths > 0).then_some(millionths)
     }
 
+    /// What a class of these machines is worth at most by [`Matching::Partial`], whatever it has by name: what it
+    /// has in numbers is looked at alone, which is a small part of the work.
+    pub fn worth_at_most(&self, machines: &MachineClass, normalised: bool) -> u32 {
+        let (mut sum, mut weights) = (0_u64, 0_u64);
+        let bare = Class::in_numbers(machines);
+        for (of, ranked) in self.by_rank() {
+            let mut options = ranked.iter().map(|index| &of.options[*index]);
+            let best = options
+                .find(|choice| choice.wish.is_by_name() || self.satisfies(&bare, &choice.wish));
+            sum += best.map_or(0, |choice| u64::from(choice.value) * u64::from(of.weight));
+            weights += u64::from(of.weight);
+        }
+        self.mean(sum, weights, normalised)
+    }
+
+    /// A sum of weighed values, over the weights or over the number of requirements.
+    fn mean(&self, sum: u64, weights: u64, normalised: bool) -> u32 {
+        let whole = match normalised {
+            true => weights,
+            false => self.requirements.len() as u64 * u64::from(ONE),
+        };
+        // A job whose requirements all weigh nothing wants nothing.
+        let millionths = sum.checked_div(whole).unwrap_or(0);
+        u32::try_from(millionths).expect("a mean of values is not above 1")
+    }
+
+    fn by_rank(&self) -> impl Iterator<Item = (&Requirement, &[usize])> {
+        let ranked = self.ranked.iter().map(Vec::as_slice);
+        self.requirements.iter().zip(ranked)
+    }
+
     /// The option of a requirement that counts at `class`, if one does: of those satisfied the most valuable,
     /// and of equal ones the least by what they ask, so that their order plays no part.
-    fn taken(&self, of: &Requirement, class: &Class<'_>, matching: Matching) -> Option<usize> {
-        let options = of.options.iter().enumerate();
-        let best = |a: &(usize, &Choice), b: &(usize, &Choice)| {
-            let order = a.1.value.cmp(&b.1.value);
-            order.then_with(|| b.1.wish.cmp(&a.1.wish))
-        };
-        let satisfies = |choice: &Choice| self.satisfies(class, &choice.wish);
+    fn taken(
+        &self,
+        (of, ranked): (&Requirement, &[usize]),
+        class: &Class<'_>,
+        matching: Matching,
+    ) -> Option<usize> {
+        let satisfies = |index: &usize| self.satisfies(class, &of.options[*index].wish);
         match matching {
-            Matching::Partial => {
-                let mut met = options.filter(|(_, choice)| satisfies(choice));
-                Some(mutant!(
-                    BestOptionUnseen,
-                    met.max_by(best)?.0,
-                    met.next()?.0
-                ))
+            Matching::Partial if mutated!(BestOptionUnseen) => {
+                (0..of.options.len()).find(satisfies)
             }
-            Matching::Binary | Matching::All => {
-                let (index, choice) = options.max_by(best)?;
-                satisfies(choice).then_some(index)
-            }
+            Matching::Partial => ranked.iter().copied().find(satisfies),
+            Matching::Binary | Matching::All => ranked.first().copied().filter(satisfies),
         }
     }
 

@@ -1,9 +1,11 @@
 //! What a site's machines are worth to one job: what is free of those that suit it, and the class that has most of
 //! what it wishes.
 //!
-//! Invariant: classes are looked at where they lie; nothing of a class is copied but the name of the best.
+//! Invariant: classes are looked at where they lie; nothing of a class is copied but the name of the best. Of classes
+//! that are worth the same the one counts that has more by its numbers, and of those the first by name.
 //! Deliberately not here: whether the SLA lets the job have them (`engine`).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use fairmesh_fairshare::charging::{Counted, suitable};
@@ -29,18 +31,34 @@ pub fn weigh(
     let prices = known.view.prices.clone();
     if let Some(prices) = prices.as_deref() {
         let (mut free, mut slowest) = (0_u64, None);
+        let mut open = Vec::new();
+        // Both by name, so that one walk over either finds what belongs together.
+        let mut said = classes.iter().peekable();
         for (name, class) in suitable(prices, &request.job, counted) {
-            let free_here = classes.get(name).copied().unwrap_or(0);
+            while said.next_if(|(of, _)| of.as_str() < name).is_some() {}
+            let free_here = said.next_if(|(of, _)| *of == name);
+            let free_here = free_here.map_or(0, |(_, of)| *of);
             free = free.saturating_add(free_here);
             slowest = Some(slowest.map_or(class.spec, |spec| class.spec.min(spec)));
-            let Some((wishes, normalised)) = wishes else {
-                continue;
-            };
-            let class = Class::of(name, class, free_here / u64::from(class.cpus));
-            let worth = wishes.worth(&class, Matching::Partial, normalised);
-            let held = best.as_ref().map_or(0, |(held, _)| *held);
-            if let Some(worth) = worth.filter(|worth| *worth > held) {
-                best = Some((worth, class));
+            if let Some((wishes, normalised)) = wishes {
+                let most = wishes.worth_at_most(class, normalised);
+                open.push((most, name, class, free_here));
+            }
+        }
+        if let Some((wishes, normalised)) = wishes {
+            // A class' names lie about in memory, and to look at them is most of the work: those that could be worth
+            // most by their numbers come first, and most others need not be looked at.
+            open.sort_by_key(|(most, ..)| Reverse(*most));
+            for (most, name, class, free_here) in open {
+                let held = best.as_ref().map_or(0, |(held, _)| *held);
+                if most <= held {
+                    break;
+                }
+                let class = Class::of(name, class, free_here / u64::from(class.cpus));
+                let worth = wishes.worth(&class, Matching::Partial, normalised);
+                if let Some(worth) = worth.filter(|worth| *worth > held) {
+                    best = Some((worth, class));
+                }
             }
         }
         if !classes.is_empty() {
@@ -53,4 +71,79 @@ pub fn weigh(
     let (_, class) = best?;
     let worth = wishes.utility(&class, Matching::Partial, normalised)?;
     Some((class.name.to_owned(), worth))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use fairmesh_model::{Factor, MachineClass, Millis, PriceList};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::utility::{Choice, ONE, Requirement, Wish};
+
+    fn machines() -> impl Strategy<Value = MachineClass> {
+        let named = ("[ab]", "[ab]", 1..4_u32, 1..4_u64, 1..4_u32);
+        named.prop_map(|(os, arch, cpus, mem_mib, spec)| MachineClass {
+            count: 1,
+            cpus,
+            mem_mib,
+            gpus: 0,
+            disk_mib: 0,
+            spec: Factor::from_millionths(spec * 500_000),
+            properties: BTreeSet::from([format!("os={os}"), format!("arch={arch}")]),
+            queues: BTreeSet::new(),
+        })
+    }
+
+    fn requirement() -> impl Strategy<Value = Requirement> {
+        let wish = prop_oneof![
+            "[ab]".prop_map(Wish::Os),
+            "[ab]".prop_map(Wish::Arch),
+            (1..4_u64).prop_map(Wish::MemMib),
+            (1..4_u64).prop_map(|s| Wish::Time(Millis(s * 500))),
+        ];
+        let choice = (wish, 0..=ONE).prop_map(|(wish, value)| Choice { wish, value });
+        let options = proptest::collection::vec(choice, 1..4);
+        (options, 0..=ONE).prop_map(|(options, weight)| Requirement { options, weight })
+    }
+
+    proptest! {
+        /// Classes that are passed over by their numbers alone are none that would have been the best; and free
+        /// CPUs are of the classes that suit the job, whichever of them the advert names.
+        #[test]
+        fn the_best_class_is_found_without_looking_at_all_of_them(
+            machines in proptest::collection::btree_map("[a-f]", machines(), 1..6),
+            classes in proptest::collection::btree_map("[a-g]", 0..9_u64, 0..6),
+            requirements in proptest::collection::vec(requirement(), 1..4),
+            cpus in 1..3_u64,
+            normalised in any::<bool>(),
+        ) {
+            let wishes = Wishes::new(requirements, Millis(1_000)).expect("valid");
+            let request = Request::of_cpus("vo", cpus);
+            let suits = |of: &&MachineClass| u64::from(of.cpus) >= cpus;
+            let worth = |name: &str, of: &MachineClass| {
+                let worth = wishes.worth(&Class::of(name, of, 0), Matching::Partial, normalised);
+                prop_assert!(worth <= Some(wishes.worth_at_most(of, normalised)));
+                Ok(worth)
+            };
+            let mut best = None;
+            for (name, of) in machines.iter().filter(|(_, of)| suits(of)) {
+                best = best.max(worth(name, of)?);
+            }
+            let named = machines.iter().filter(|(_, of)| suits(of));
+            let free: u64 = named.filter_map(|(name, _)| classes.get(name)).sum();
+            let mut known = Known::default();
+            known.view.free = Some(20);
+            let machines = PriceList { machines, ..PriceList::default() };
+            known.view.prices = Some(Arc::new(machines));
+            let found = weigh(&mut known, &classes, &request, Some((&wishes, normalised)));
+            prop_assert_eq!(known.utility, Some(best.unwrap_or(0)));
+            prop_assert_eq!(found.map(|(_, of)| of.millionths), best);
+            let expected = if classes.is_empty() { 20 } else { free.min(20) };
+            prop_assert_eq!(known.view.free, Some(expected));
+        }
+    }
 }
