@@ -115,7 +115,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Emulate(args) => emulate::run(&args, &mut out, &policy_cmd::read_tree),
         Command::Place(args) => place::run(&args, &mut out).await,
         Command::Queue(args) => tokio::task::block_in_place(|| queue::run(&args, &mut out)),
-        Command::Sla(args) => sla::run(&args, &mut out),
+        Command::Sla(args) => tokio::task::block_in_place(|| sla::run(&args, &mut out)),
         Command::Quota(args) => quota_cmd::run(&args, &mut out).await,
         Command::Policy(args) => policy_cmd::run(&args, &mut out).await,
         Command::Slurm(args) => slurm::run(&args, &mut out).await,

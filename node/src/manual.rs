@@ -82,7 +82,7 @@ const EXAMPLES: [(&str, &str); 25] = [
     ),
     (
         "sla",
-        "fairmesh sla show SLA.toml --total 4096\nfairmesh sla check SLA.toml --grid GRID.json",
+        "fairmesh sla show SLA.toml --total 4096\nfairmesh sla show --vo physics\nfairmesh sla check SLA.toml",
     ),
     ("quota", "fairmesh quota show"),
     (
@@ -110,7 +110,10 @@ const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
                 "1",
                 "Understood, and it is not so: a signature is missing, a user is unknown, the node has something to complain of.",
             ),
-            ("2", "The command line is wrong, a file cannot be read, or no node answers."),
+            (
+                "2",
+                "The command line is wrong, a file cannot be read, or no node answers.",
+            ),
         ],
     ),
     (

@@ -10,6 +10,7 @@
 pub mod grid;
 
 mod job;
+mod known;
 mod node;
 mod report;
 mod wish;
@@ -24,6 +25,7 @@ use fairmesh_cluster::Seed;
 use fairmesh_model::Millis;
 
 pub use grid::Grid;
+pub(crate) use known::known_by_node;
 pub(crate) use report::{reason, wait_s, word};
 pub(crate) use wish::wishes;
 

@@ -5,16 +5,12 @@
 
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use fairmesh_broker::SiteView;
 use fairmesh_model::Millis;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 use super::RunArgs;
 use crate::emulate::read;
-use crate::place::Grid;
+use crate::place::{Grid, known_by_node};
 
 /// The sites, and when they stood so.
 pub(super) struct Sites<'a> {
@@ -22,13 +18,6 @@ pub(super) struct Sites<'a> {
     grid: Grid,
     at: Option<SystemTime>,
     silence: Option<Millis>,
-}
-
-/// What is needed of a node's answer.
-#[derive(Deserialize)]
-struct OfNode {
-    silence_s: u64,
-    sites: Box<RawValue>,
 }
 
 impl<'a> Sites<'a> {
@@ -93,20 +82,12 @@ impl<'a> Sites<'a> {
 
     fn ask(&mut self) -> anyhow::Result<()> {
         let control = crate::ask::control(self.args.socket.as_ref());
-        let vo = Some(self.args.vo.as_str());
-        let parameters = [("vo", vo)];
-        let asked = control.get::<IgnoredAny>("/v1/sites", &parameters);
         // Before the question, so that the answer is never taken for younger than it is.
         let at = SystemTime::now();
-        let (_, text) = tokio::runtime::Handle::current().block_on(asked)?;
-        let told: OfNode = serde_json::from_str(&text).context("the node's answer")?;
-        self.grid = Grid::parse(
-            &format!("{{\"sites\":{}}}", told.sites),
-            "the node's answer",
-        )?;
-        self.at = Some(at);
+        let (grid, silence) = known_by_node(&control, &self.args.vo)?;
+        (self.grid, self.at) = (grid, Some(at));
         if self.args.silence.is_none() {
-            self.silence = Some(Millis::from_secs(told.silence_s));
+            self.silence = Some(silence);
         }
         Ok(())
     }

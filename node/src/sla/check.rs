@@ -1,15 +1,16 @@
-//! Whether sites keep what was agreed.
+//! Whether sites keep what was agreed, or what they say themselves that they grant.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use fairmesh_broker::sla::{Had, SlaEntry};
 use fairmesh_broker::{Sign, SiteView, Standing};
+use fairmesh_model::{AccountPath, Millis};
 use serde::Serialize;
 
-use super::{CheckArgs, parsed, percent};
+use super::{CheckArgs, parsed, percent, sites_of};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, write_json};
-use crate::place::Grid;
 
 /// Name and version of the JSON.
 const SCHEMA: &str = "fairmesh.sla-check/1";
@@ -23,6 +24,8 @@ enum Kind {
     Broken,
     /// The site goes by something else than the SLA.
     Differs,
+    /// What is known of the site is too old.
+    Silent,
 }
 
 #[derive(Serialize)]
@@ -40,29 +43,27 @@ struct Finding {
 }
 
 pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let sla = parsed(&args.sla)?;
-    let grid = Grid::parse(
-        &crate::emulate::read(&args.grid)?,
-        &args.grid.display().to_string(),
-    )?;
-    let is_asked = |site: &&SiteView| args.site.as_ref().is_none_or(|name| site.name == *name);
-    if let Some(name) = args
-        .site
-        .as_ref()
-        .filter(|_| !grid.sites.iter().any(|site| is_asked(&site)))
-    {
-        anyhow::bail!("{}: there is no site `{name}`", args.grid.display());
+    let sla = args.sla.as_deref().map(parsed).transpose()?;
+    let mut vos: BTreeSet<&str> = args.vo.iter().map(String::as_str).collect();
+    if let (Some(sla), None) = (&sla, &args.vo) {
+        vos.extend(sla.entries.keys().filter_map(vo_of));
     }
     let mut findings = Vec::new();
-    for site in grid.sites.iter().filter(is_asked) {
-        for (path, entry) in sla.entries.iter().filter(|(path, _)| path.depth() == 1) {
-            let vo = path.name().expect("a path of one name");
-            let Some(said) = site.vos.get(vo) else {
-                continue;
+    let mut is_known = args.site.is_none();
+    for vo in vos {
+        let (grid, silence) = sites_of(args.grid.as_deref(), args.socket.as_ref(), vo)?;
+        let mut entries = sla.iter().flat_map(|sla| &sla.entries);
+        let entry = entries.find_map(|(path, entry)| (vo_of(path) == Some(vo)).then_some(entry));
+        let is_asked = |site: &&SiteView| args.site.as_ref().is_none_or(|name| site.name == *name);
+        for site in grid.sites.iter().filter(is_asked) {
+            is_known = true;
+            let found = match site.vos.get(vo) {
+                _ if is_silent(site, silence) => vec![(Kind::Silent, silent())],
+                Some(said) => of_entry(site, entry, said),
+                None => Vec::new(),
             };
-            let found = of_entry(site, entry, said);
             findings.extend(found.into_iter().map(|(kind, what)| Finding {
-                path: path.to_string(),
+                path: format!("/{vo}"),
                 site: site.name.clone(),
                 kind,
                 age_s: site.age.map(|age| age.0 / 1_000),
@@ -70,19 +71,40 @@ pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
             }));
         }
     }
-    let bad = findings.iter().any(|finding| finding.kind != Kind::Differs);
+    if let Some(name) = args.site.as_ref().filter(|_| !is_known) {
+        let of = args.grid.as_ref().map(|file| file.display().to_string());
+        let of = of.unwrap_or_else(|| "the node".to_owned());
+        anyhow::bail!("{of}: there is no site `{name}`");
+    }
+    let is_bad = |finding: &Finding| matches!(finding.kind, Kind::Passed | Kind::Broken);
+    let bad = findings.iter().any(is_bad);
     write(&Answer { findings }, args, out)?;
     Ok(if bad { Exit::Failure } else { Exit::Success })
 }
 
+/// The VO that an entry of an owner's document is of; entries below it are of its groups.
+fn vo_of(path: &AccountPath) -> Option<&str> {
+    path.name().filter(|_| path.depth() == 1)
+}
+
+fn is_silent(site: &SiteView, silence: Option<Millis>) -> bool {
+    site.age
+        .zip(silence)
+        .is_some_and(|(age, silence)| age > silence)
+}
+
+fn silent() -> String {
+    "nothing has been heard of it lately, so nothing is found".to_owned()
+}
+
 /// What is wrong with one VO at one site.
-fn of_entry(site: &SiteView, entry: &SlaEntry, said: &Standing) -> Vec<(Kind, String)> {
+fn of_entry(site: &SiteView, entry: Option<&SlaEntry>, said: &Standing) -> Vec<(Kind, String)> {
     let had = Had {
         epoch: said.epoch_used,
         burst: said.burst_used,
         waiting: said.waiting,
     };
-    let agreed = entry.standing(site.total, had);
+    let agreed = entry.map_or(*said, |entry| entry.standing(site.total, had));
     let mut found = Vec::new();
     if agreed.sign == Sign::AtMost && agreed.is_over() {
         let (used, share) = (percent(agreed.epoch_used), agreed.epoch_share);
@@ -104,6 +126,9 @@ fn of_entry(site: &SiteView, entry: &SlaEntry, said: &Standing) -> Vec<(Kind, St
             format!("its jobs wait for {owed} CPUs of its guarantee, and {idle} are idle"),
         ));
     }
+    let Some(entry) = entry else {
+        return found;
+    };
     let by_cpu = entry.cpu.is_some_and(|cpu| cpu.share.is_some());
     if by_cpu && agreed.epoch_share != said.epoch_share {
         let (site, sla) = (said.epoch_share, agreed.epoch_share);
@@ -143,6 +168,7 @@ fn write(answer: &Answer, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Resu
             Kind::Passed => "passed",
             Kind::Broken => "broken",
             Kind::Differs => "differs",
+            Kind::Silent => "silent",
         };
         table.row([
             finding.path.clone(),

@@ -1,6 +1,7 @@
 //! What SLAs say, entry by entry.
 
 use std::io::Write;
+use std::path::Path;
 
 use fairmesh_broker::sla::{Grant, Resource};
 use serde::Serialize;
@@ -33,7 +34,8 @@ struct Row {
 }
 
 pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let sla = parsed(&args.sla)?;
+    let file = args.sla.as_deref().unwrap_or(Path::new(""));
+    let sla = parsed(file)?;
     let limits = sla.limits(args.total);
     let text = |grant: Option<Grant>, resource| {
         grant

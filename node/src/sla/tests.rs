@@ -42,7 +42,10 @@ fn parsable() -> OutputArgs {
 fn entries_are_shown_with_what_they_come_to() {
     let (_folder, sla, _) = files();
     let mut args = ShowArgs {
-        sla,
+        sla: Some(sla),
+        vo: None,
+        site: None,
+        socket: None,
         total: 100,
         output: parsable(),
     };
@@ -74,8 +77,10 @@ fn entries_are_shown_with_what_they_come_to() {
 fn what_is_passed_broken_and_different_is_named() {
     let (_folder, sla, grid) = files();
     let mut args = CheckArgs {
-        sla,
-        grid,
+        sla: Some(sla),
+        grid: Some(grid.clone()),
+        socket: None,
+        vo: None,
         site: None,
         output: parsable(),
     };
@@ -98,7 +103,7 @@ fn what_is_passed_broken_and_different_is_named() {
         .replace("\"waiting\": 5", "\"waiting\": 0")
         .replace("20.5", "20")
         .replace("51", "50");
-    std::fs::write(&args.grid, calm).expect("writes");
+    std::fs::write(&grid, calm).expect("writes");
     let (exit, text) = checked(&args);
     assert_eq!((exit, text.lines().count()), (Exit::Success, 1), "{text}");
     args.site = Some("x".to_owned());
@@ -106,4 +111,59 @@ fn what_is_passed_broken_and_different_is_named() {
         .expect_err("no site")
         .to_string();
     assert!(error.ends_with("there is no site `x`"), "{error}");
+}
+
+#[test]
+fn sites_are_held_to_what_they_say_where_nothing_was_agreed() {
+    let (_folder, _, grid) = files();
+    let args = CheckArgs {
+        sla: None,
+        grid: Some(grid),
+        socket: None,
+        vo: Some("a".to_owned()),
+        site: None,
+        output: parsable(),
+    };
+    let mut out = Vec::new();
+    assert_eq!(check::check(&args, &mut out).expect("valid"), Exit::Failure);
+    let expected = "/a|s|passed|7|20.5 % of the epoch are used, of 20 %\n/a|s|passed|7|51 CPUs are held, of 50\n";
+    assert_eq!(String::from_utf8(out).expect("UTF-8"), expected);
+}
+
+/// The room of a VO is what the broker would give it; and a site that is silent has none.
+#[test]
+fn a_vo_stands_at_each_site_with_its_room_and_the_age_of_what_is_known() {
+    let text = r#"{"sites": [
+        {"name": "s", "total": 100, "free": 30, "waiting": 5, "age_s": 7, "vos": {
+            "a": {"epoch_used": 2.5, "epoch_share": 20, "burst_used": 10, "burst_limit": 50, "waiting": 5}}},
+        {"name": "t", "total": 10, "age_s": 70, "vos": {
+            "a": {"epoch_used": 0, "epoch_share": 5, "burst_used": 1, "burst_limit": 10, "sign": "guarantee"}}},
+        {"name": "u", "total": 8, "age_s": 7, "vos": {
+            "a": {"epoch_used": 9, "epoch_share": 5, "burst_used": 2, "burst_limit": 4, "extensible": true}}},
+        {"name": "v", "total": 8, "vos": {}}]}"#;
+    let grid = Grid::parse(text, "grid").expect("a Grid");
+    let mut args = ShowArgs {
+        sla: None,
+        vo: Some("a".to_owned()),
+        site: None,
+        socket: None,
+        total: 100,
+        output: parsable(),
+    };
+    let shown = |args: &ShowArgs| {
+        let mut out = Vec::new();
+        stand::show(args, "a", &grid, Millis::from_secs(60), &mut out).expect("valid");
+        String::from_utf8(out).expect("UTF-8")
+    };
+    let expected = "s|100|20%+|2.5|10|50|5|25|7|
+t|10|5%-|0|1|10|0|0|70|what is known of the site is 70 s old
+u|8|5%+, extensible|9|2|4|0|6|7|
+v|8|nothing||0||0|0||the VO has no SLA there
+";
+    assert_eq!(shown(&args), expected);
+    args.output = OutputArgs::default();
+    assert!(shown(&args).ends_with("\n13 CPUs are held, and 31 more could start now.\n"));
+    args.site = Some("x".to_owned());
+    let none = stand::show(&args, "a", &grid, Millis(0), &mut Vec::new());
+    assert!(none.expect_err("no site").to_string().contains("`x`"));
 }
