@@ -3,6 +3,7 @@
 mod importance;
 mod loops;
 mod plugin;
+mod queue;
 mod quota;
 
 /// A program that is the node, built with these tests.
