@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::{
-    ask, demo, emulate, init, manual, place, policy_cmd, queue, quota_cmd, run, sla, slurm,
+    arc, ask, demo, emulate, init, manual, place, policy_cmd, queue, quota_cmd, run, sla, slurm,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use fairmesh_model::is_visible;
@@ -44,6 +44,7 @@ enum Command {
     Quota(quota_cmd::QuotaArgs),
     Policy(policy_cmd::PolicyArgs),
     Slurm(slurm::SlurmArgs),
+    Arc(arc::ArcArgs),
     /// Print completions for a shell.
     Completions {
         /// Which shell.
@@ -119,6 +120,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Quota(args) => quota_cmd::run(&args, &mut out).await,
         Command::Policy(args) => policy_cmd::run(&args, &mut out).await,
         Command::Slurm(args) => slurm::run(&args, &mut out).await,
+        Command::Arc(args) => arc::run(&args).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut command_line(), "fairmesh", &mut out);
             Ok(Exit::Success)

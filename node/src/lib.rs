@@ -14,6 +14,7 @@ pub mod lookup;
 pub mod record_log;
 pub mod serve;
 
+pub mod arc;
 pub mod ask;
 pub mod cli;
 pub mod control;

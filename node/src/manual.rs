@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 25] = [
+const EXAMPLES: [(&str, &str); 26] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -92,6 +92,10 @@ const EXAMPLES: [(&str, &str); 25] = [
     (
         "slurm",
         "fairmesh slurm check\nfairmesh slurm sync --dry-run",
+    ),
+    (
+        "arc",
+        "fairmesh arc hold %I --control %C --user %U --cluster ce1.example",
     ),
     (
         "completions",

@@ -85,6 +85,7 @@ impl Bench {
         let kind = Kind {
             name: "mini",
             cpus: 1,
+            nodes: 1,
             accounts: Accounts::None,
             conf: &conf,
             plugins: Some(&self.plugin.folder),

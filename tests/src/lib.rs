@@ -3,6 +3,7 @@
 //! Invariant: a node that is dropped is killed, and its folder goes with the test's. Ports and paths
 //! are the system's choice. Deliberately not here: what a test is about.
 
+pub mod arc;
 pub mod bench;
 pub mod decoders;
 pub mod queue;

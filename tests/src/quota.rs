@@ -41,9 +41,7 @@ pub fn set_up(program: &str, site: &Site, slurm: &Slurm) -> anyhow::Result<bool>
     }
     let conf = slurm.conf();
     let folder = conf.parent().context("a folder")?;
-    for name in ["job_submit.lua", "fairmesh-quota.lua", "fairmesh-prolog"] {
-        fs::copy(written.join(name), folder.join(name))?;
-    }
+    copy(&written, slurm)?;
     let mode = fs::metadata(folder.join("fairmesh-prolog"))?
         .permissions()
         .mode();
@@ -58,6 +56,28 @@ pub fn set_up(program: &str, site: &Site, slurm: &Slurm) -> anyhow::Result<bool>
     let said = setup(&[])?;
     ensure!(LACKS.iter().all(|lack| !said.contains(lack)), "{said}");
     Ok(true)
+}
+
+/// Sets it up once more, after a change of the configuration. Slurm reads its Lua anew when that has changed.
+pub fn set_up_again(program: &str, site: &Site, slurm: &Slurm) -> anyhow::Result<()> {
+    let written = site.folder().join("slurm-files-again");
+    let mut setup = Command::new(program);
+    setup
+        .args(["slurm", "setup", "--config"])
+        .arg(site.config());
+    let output = setup.arg("--write").arg(&written).output()?;
+    ensure!(written.exists(), "{output:?}");
+    copy(&written, slurm)
+}
+
+/// Copies the files to where Slurm expects them.
+fn copy(written: &Path, slurm: &Slurm) -> anyhow::Result<()> {
+    let conf = slurm.conf();
+    let folder = conf.parent().context("a folder")?;
+    for name in ["job_submit.lua", "fairmesh-quota.lua", "fairmesh-prolog"] {
+        fs::copy(written.join(name), folder.join(name))?;
+    }
+    Ok(())
 }
 
 /// What a node says of an account's credit, in core-milliseconds; an error while it spends nothing yet.
@@ -78,6 +98,7 @@ pub fn measure_submission(program: &str, count: usize) -> anyhow::Result<()> {
     let kind = Kind {
         name: "alpha",
         cpus: 8,
+        nodes: 1,
         accounts: Accounts::Filetxt,
         conf: "",
         plugins: None,

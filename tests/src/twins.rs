@@ -124,6 +124,7 @@ impl Side {
         let kind = Kind {
             name,
             cpus,
+            nodes: if make.quota { 2 } else { 1 },
             accounts: make.accounts,
             conf: conf.as_deref().unwrap_or_default(),
             plugins: make.plugin.map(|plugin| plugin.folder.as_path()),

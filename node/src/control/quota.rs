@@ -10,8 +10,9 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Now, Origin, Placement,
-    SiteId, UsageRecord, VoId, WallTime,
+    SiteId, Terms, UsageRecord, VoId, WallTime,
 };
+use fairmesh_records::ChargeRule;
 use fairmesh_site::rights::{Decider, Part, Totals};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Site};
 use serde::Deserialize;
@@ -48,6 +49,8 @@ struct Asking {
     mem_mib: u64,
     #[serde(flatten)]
     placement: Placement,
+    /// Its quality of service: with the queue it says on which terms the job runs, where nobody else has.
+    qos: Option<String>,
     /// How long it may run.
     wall_s: u64,
     /// The account whose credit it is to spend.
@@ -71,9 +74,9 @@ fn yes() -> bool {
 }
 
 impl Asking {
-    fn call(self, now: WallTime) -> Result<HoldCall, ApiError> {
+    fn call(self, now: WallTime, rule: &ChargeRule) -> Result<HoldCall, ApiError> {
         Ok(HoldCall {
-            record: self.record(now)?,
+            record: self.record(now, rule)?,
             account: self.credit,
             is_exempt: self.exempt,
             may_wait: self.wait,
@@ -82,13 +85,18 @@ impl Asking {
     }
 
     /// As a record of the job, had it run as long as it may up to now.
-    fn record(&self, now: WallTime) -> Result<UsageRecord, ApiError> {
+    fn record(&self, now: WallTime, rule: &ChargeRule) -> Result<UsageRecord, ApiError> {
         if self.wall_s == 0 || self.wall_s > WALL_S_MAX {
             let error = format!(
                 "wall_s is {}, and a job runs for 1 s to ten years",
                 self.wall_s
             );
             return Err(ApiError::bad_request(error));
+        }
+        let mut placement = self.placement.clone();
+        if placement.terms == Terms::Regular {
+            // As of the record by which it will be charged.
+            placement.terms = rule.terms(placement.queue.as_deref(), self.qos.as_deref());
         }
         Ok(UsageRecord {
             key: self.key.clone(),
@@ -98,7 +106,7 @@ impl Asking {
             cores: self.cores,
             gpus: self.gpus,
             mem_mib: self.mem_mib,
-            placement: self.placement.clone(),
+            placement,
             running: false,
         })
     }
@@ -119,7 +127,7 @@ pub(super) async fn hold(
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
     let now = shared.node().ask(|_, now| now.wall).await?;
-    let call = asking.call(now)?;
+    let call = asking.call(now, &charge_rule(&shared))?;
     let held = called(&shared, QuotaCall::Hold(Box::new(call))).await?;
     let body = hold_body(held);
     Ok(answer("hold", shared.node().ask(rests_on).await?, body))
@@ -131,15 +139,26 @@ pub(super) async fn check(
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
     let ahead = CoreMillis(asking.ahead_core_ms);
-    let (rests_on, reply) = shared
+    let rule = charge_rule(&shared);
+    let (rests_on, replies) = shared
         .node()
         .ask(move |site, now| {
-            let call = asking.call(now.wall);
-            let reply = call.map(|call| site.check_quota(now, call, ahead));
-            (rests_on(site, now), reply)
+            let call = asking.call(now.wall, &rule);
+            let replies = call.map(|call| {
+                // Short of all of it, where others take everything that there is.
+                let alone = site.check_quota(now, call.clone(), CoreMillis(u64::MAX));
+                (site.check_quota(now, call, ahead), alone)
+            });
+            (rests_on(site, now), replies)
         })
         .await?;
-    Ok(answer("hold", rests_on, hold_body(understood(reply?)?)))
+    let (reply, alone) = replies?;
+    let alone = hold_body(understood(alone)?);
+    let body = HoldBody {
+        needs_core_ms: Some(alone.short_core_ms),
+        ..hold_body(understood(reply)?)
+    };
+    Ok(answer("hold", rests_on, body))
 }
 
 fn hold_body(held: QuotaAnswer) -> HoldBody {
@@ -155,6 +174,7 @@ fn hold_body(held: QuotaAnswer) -> HoldBody {
         held_core_ms: total(&held.parts).0.to_string(),
         parts: held.parts.iter().map(part_body).collect(),
         short_core_ms: held.short.0.to_string(),
+        needs_core_ms: None,
         price: held.price.to_string(),
         message: held.message.as_deref().map(clean),
     }
@@ -204,6 +224,10 @@ async fn settled(
     Ok(answer("settled", shared.node().ask(rests_on).await?, body))
 }
 
+fn charge_rule(shared: &super::Shared) -> ChargeRule {
+    shared.options.settings.borrow().charge_rule.clone()
+}
+
 async fn called(shared: &super::Shared, call: QuotaCall) -> Result<QuotaAnswer, ApiError> {
     understood(shared.node().quota(call).await?)
 }
@@ -226,10 +250,11 @@ pub(super) async fn quote(
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
+    let rule = charge_rule(&shared);
     let (rests_on, quotes) = shared
         .node()
         .ask(move |site, now| {
-            let record = asking.record(now.wall);
+            let record = asking.record(now.wall, &rule);
             let quotes = record.map(|record| quotes(site, now, &record, asking.importance));
             (rests_on(site, now), quotes)
         })

@@ -117,7 +117,8 @@ pub struct DrainArgs {
     pub ask: AskArgs,
 }
 
-fn seconds(text: &str) -> Result<u64, String> {
+/// A time on the command line, in whole seconds.
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     let time = parse_duration(text).map(|time| time.0 / 1_000);
     time.filter(|seconds| *seconds > 0)
         .ok_or_else(|| "write a time with its unit, such as 90m or 4h".to_owned())

@@ -15,23 +15,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Place;
 use super::feed::instalment;
 use super::queue::{self, Job, State};
 use super::runner::Runner;
-use super::settings::{OnSilence, SlurmSettings};
+use super::settings::SlurmSettings;
 use super::tell::now_ms;
-use crate::ask::{AskError, Control};
-use crate::control::answer::{Answer, HoldBody};
-use crate::control::clean;
+use crate::ask::Control;
+use crate::control::answer::HoldBody;
 use crate::output::Exit;
-
-/// How long the node may take over a hold: two seconds for rights of other sites, and the rest for a machine on
-/// which many jobs start at once. Slurm runs prologs beside its own work, so only the job waits.
-const HOLD_MAX: Duration = Duration::from_secs(10);
+use crate::quota_cmd::callout::{OnSilence, Said, UNLIMITED_S, hold};
 
 /// What stands before the reason in the comment of a job that was put back.
 const MARK: &str = "fairmesh quota: ";
@@ -39,8 +34,8 @@ const MARK: &str = "fairmesh quota: ";
 /// How the name of a file ends that says that a job was put back.
 const SUFFIX: &str = "put-back";
 
-/// What stands for "without a limit", in seconds: a year, which is to be more than anybody's credit.
-const UNLIMITED_S: u64 = 366 * 86_400;
+/// How a user limits a job's time.
+const LIMIT_BY: &str = "sbatch --time";
 
 /// A job that was put back waits so long for rights that others have, but may need themselves.
 const WAITS_AGAIN: Duration = Duration::from_secs(60);
@@ -86,16 +81,6 @@ impl Starting {
     }
 }
 
-/// What the node says of a job.
-enum Said {
-    /// It may run.
-    Runs,
-    /// It may not, and why.
-    Refused(String),
-    /// The node did not say.
-    Nothing(String),
-}
-
 /// Runs the command. 0 lets the job run; after 1 Slurm puts it back into its queue.
 ///
 /// # Errors
@@ -116,7 +101,7 @@ pub(super) async fn prolog(args: &PrologArgs, config: &Path) -> anyhow::Result<E
     let control = Control::new(place.control.clone());
     let (described, said) = match describe(&starting, &place.settings, &runner) {
         Ok((job, call)) => {
-            let said = hold(&control, &call).await;
+            let said = hold(&control, &call, LIMIT_BY).await;
             (Some((job, call)), said)
         }
         Err(error) => (None, Said::Nothing(format!("{error:#}"))),
@@ -135,7 +120,7 @@ pub(super) async fn prolog(args: &PrologArgs, config: &Path) -> anyhow::Result<E
         (Said::Refused(why), _) => {
             if let Some((_, call)) = &described {
                 // The run that ends now is known and costs its quota nothing. Where this fails, it does.
-                let _ = hold(&control, &exempted(call.clone())).await;
+                let _ = hold(&control, &exempted(call.clone()), LIMIT_BY).await;
             }
             why
         }
@@ -185,40 +170,6 @@ fn exempted(mut call: Value) -> Value {
         fields.insert("exempt".to_owned(), json!(true));
     }
     call
-}
-
-async fn hold(control: &Control, call: &Value) -> Said {
-    let asked = post::<HoldBody>(control, "/v1/quota/hold", call);
-    match tokio::time::timeout(HOLD_MAX, asked).await {
-        Err(_) => Said::Nothing(format!("the node did not answer within {HOLD_MAX:?}")),
-        Ok(Ok(answer)) if answer.body.runs => Said::Runs,
-        Ok(Ok(answer)) => Said::Refused(reason(&answer.body, call)),
-        // The node has understood, and will say the same again.
-        Ok(Err(AskError::Refused {
-            status: 422, error, ..
-        })) => Said::Refused(error),
-        Ok(Err(error)) => Said::Nothing(error.to_string()),
-    }
-}
-
-fn reason(body: &HoldBody, call: &Value) -> String {
-    let mut why = match &body.message {
-        Some(message) => clean(message),
-        None => clean(&body.verdict),
-    };
-    if call["wall_s"] == UNLIMITED_S {
-        why += " (it has no time limit, so it would have to hold a year's: sbatch --time)";
-    }
-    why
-}
-
-async fn post<T: serde::de::DeserializeOwned>(
-    control: &Control,
-    path: &str,
-    call: &impl Serialize,
-) -> Result<Answer<T>, AskError> {
-    let body = serde_json::to_vec(call).unwrap_or_default();
-    control.post(path, body).await
 }
 
 /// What a comment says before our words, with what parts them.
@@ -292,9 +243,8 @@ pub(super) fn release(
             refused.insert(whose, size);
             continue;
         }
-        let amounts = [&said.held_core_ms, &said.short_core_ms];
-        let needs = amounts.map(|amount| amount.parse::<u64>().unwrap_or(0));
-        ahead.insert(whose, needs.into_iter().fold(before, u64::saturating_add));
+        let needs = said.needs_core_ms.and_then(|needs| needs.parse().ok());
+        ahead.insert(whose, before.saturating_add(needs.unwrap_or(0)));
         let own = users_part(&job.comment);
         let comment = format!("Comment={}", own.trim_end_matches(" | "));
         // A component of a heterogeneous job has a number of its own, which an array's last task has not.

@@ -15,6 +15,7 @@ use toml::Spanned;
 
 use crate::config::quantity::RawDuration;
 use crate::config::{FileError, Source};
+use crate::quota_cmd::callout::OnSilence;
 
 /// Where the hook leaves records, unless told otherwise.
 pub const SPOOL_DEFAULT: &str = "/var/spool/fairmesh";
@@ -43,17 +44,6 @@ pub enum UsageSource {
     Filetxt,
     /// The spool of `fairmesh slurm hook`.
     Hook,
-}
-
-/// What becomes of jobs while the node does not say whether their quota covers them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnSilence {
-    /// They run; what they cost is charged afterwards.
-    #[default]
-    Run,
-    /// They are refused at submission, and stay in the queue.
-    Refuse,
 }
 
 /// `[slurm]` as it is written.

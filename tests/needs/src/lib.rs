@@ -23,6 +23,8 @@ pub enum Need {
     Plugin,
     /// Root, to play other users.
     Root,
+    /// NorduGrid ARC's A-REX and clients, and root to start them.
+    Arc,
 }
 
 /// Names, separated by commas, of what a test may not do without.
@@ -37,12 +39,13 @@ const OF_XTASK: [&str; 1] = ["deny"];
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Traces,
         Self::Vectors,
         Self::Slurm,
         Self::Plugin,
         Self::Root,
+        Self::Arc,
     ];
 
     /// Its name in `FAIRMESH_REQUIRE`.
@@ -53,6 +56,7 @@ impl Need {
             Self::Slurm => "slurm",
             Self::Plugin => "plugin",
             Self::Root => "root",
+            Self::Arc => "arc",
         }
     }
 
@@ -63,6 +67,10 @@ impl Need {
             Self::Vectors => "put them in ../shared/vectors, or their folder in FAIRMESH_VECTORS",
             Self::Slurm => "run `cargo xtask test` as root on Debian: it installs Slurm",
             Self::Root => "run the tests as root",
+            Self::Arc => {
+                "as root on Debian: apt-get install nordugrid-arc-arex nordugrid-arc-client nordugrid-arc-arcctl-service \
+                 nordugrid-arc-plugins-arcrest"
+            }
             Self::Plugin => {
                 "run `cargo xtask test` as root on Debian with deb-src lines in its sources, or put \
                  Slurm's source in FAIRMESH_SLURM_SRC"

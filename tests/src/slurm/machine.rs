@@ -26,15 +26,17 @@ pub(super) fn lack(with_slurmdbd: bool) -> Option<String> {
     if with_slurmdbd {
         programs.extend(["slurmdbd", "mariadbd"]);
     }
-    absent(&programs).or_else(|| {
-        let id = Command::new("id").arg("-u").output();
-        let is_root = id.is_ok_and(|id| id.stdout == b"0\n");
-        (!is_root).then(|| "a Slurm needs root".to_owned())
-    })
+    absent(&programs).or_else(|| (!is_root()).then(|| "a Slurm needs root".to_owned()))
+}
+
+/// Whether this is root.
+pub(crate) fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|id| id.stdout == b"0\n")
 }
 
 /// Which programs are not installed.
-pub(super) fn absent(programs: &[&str]) -> Option<String> {
+pub(crate) fn absent(programs: &[&str]) -> Option<String> {
     let is_there = |program: &str| {
         FOLDERS
             .iter()
@@ -48,7 +50,7 @@ pub(super) fn absent(programs: &[&str]) -> Option<String> {
     (!absent.is_empty()).then(|| format!("no {}", absent.join(", ")))
 }
 
-/// Ports that a mini-Slurm takes (P, P + 1 and P + 11), below those that the system hands out to
+/// Ports that a mini-Slurm takes (P, P + 1, P + 11, and P + 12 where it has two nodes), below those that the system hands out to
 /// everybody who asks for any, as far as one can see free.
 pub(super) fn free_ports() -> anyhow::Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -56,7 +58,10 @@ pub(super) fn free_ports() -> anyhow::Result<u16> {
         let step = std::process::id().wrapping_mul(7) + NEXT.fetch_add(1, Ordering::Relaxed);
         let first = u16::try_from(20_000 + step % 500 * 20)?;
         let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if [first, first + 1, first + 11].into_iter().all(is_free) {
+        if [first, first + 1, first + 11, first + 12]
+            .into_iter()
+            .all(is_free)
+        {
             return Ok(first);
         }
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use fairmesh_needs::Need;
 
+pub(crate) use machine::{absent, is_root};
 pub use plugin::{Plugin, plugin};
 
 /// How long a state of Slurm may take to be reached, on a machine that has other work to do, too.
@@ -27,6 +28,8 @@ pub struct Kind<'a> {
     pub name: &'a str,
     /// Its cores, all in one machine.
     pub cpus: u32,
+    /// Into how many nodes they are divided: the components of a heterogeneous job share none.
+    pub nodes: u32,
     /// Where it writes what has finished.
     pub accounts: Accounts<'a>,
     /// More lines of slurm.conf.
@@ -97,8 +100,9 @@ impl Slurm {
             let port = machine::free_ports()?.to_string();
             let mut start = machine::script("start", folder);
             start.arg("--extra").arg(&extra);
-            start.args(["--nodes", "1", "--cluster", kind.name, "--port", &port]);
+            start.args(["--cluster", kind.name, "--port", &port]);
             start.args(["--cpus", &kind.cpus.to_string()]);
+            start.args(["--nodes", &kind.nodes.to_string()]);
             if let Some(plugins) = kind.plugins {
                 start.arg("--plugin-dir").arg(plugins);
             }
@@ -284,7 +288,8 @@ impl Drop for Slurm {
 
 /// The lines of slurm.conf that are the test's own.
 fn conf(folder: &Path, kind: Kind<'_>) -> String {
-    let scheduling = "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1";
+    let scheduling = "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1,\
+                      bf_hetjob_immediate";
     let completed = match kind.accounts {
         Accounts::Slurmdbd | Accounts::None => String::new(),
         Accounts::Filetxt => {

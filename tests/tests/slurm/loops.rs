@@ -290,6 +290,7 @@ fn alone(folder: &Path, accounts: Accounts<'_>) -> anyhow::Result<Option<Slurm>>
     let kind = Kind {
         name: "alpha",
         cpus: 8,
+        nodes: 1,
         accounts,
         conf: "",
         plugins: None,

@@ -96,6 +96,7 @@ fn clusters(folder: &Path) -> anyhow::Result<Option<Vec<Cluster>>> {
         let kind = Kind {
             name,
             cpus: u32::try_from(CPUS)?,
+            nodes: 1,
             accounts: Accounts::Filetxt,
             conf: "",
             plugins: None,

@@ -1,6 +1,7 @@
 //! Credit at two real Slurms: it stops where it ends, Grid-wide, cut off or not, and users read why.
 
-use std::time::Duration;
+use std::fs;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use fairmesh_model::Factor;
@@ -37,15 +38,18 @@ fn count(slurm: &Slurm, state: &str) -> anyhow::Result<usize> {
     Ok(jobs.lines().count())
 }
 
+/// Submits more tasks than there is credit for, of which their user is told at once.
 fn submit(slurm: &Slurm, count: u64) -> anyhow::Result<()> {
-    let array = format!("--array=1-{count}");
-    slurm.submit(
-        "xavier",
-        u32::try_from(CORES)?,
-        Duration::from_secs(4),
-        &["-t", "1", &array],
-    )?;
+    let array = format!("--array=1-{count} -A xavier -n {CORES} -t 1 -o /dev/null");
+    let said = sbatch(slurm, &format!("{array} --wrap 'sleep 4'"))?;
+    let words = format!("not all {count} tasks of this array have credit now");
+    ensure!(said.contains(&words) && said.contains("xavier: "), "{said}");
     Ok(())
+}
+
+/// What a user reads of `sbatch`, who submits by these words.
+fn sbatch(slurm: &Slurm, words: &str) -> anyhow::Result<String> {
+    slurm.run("sh", &["-c", &format!("sbatch {words} 2>&1")])
 }
 
 /// What Slurm says that jobs of an account which have ended ran for, in core-milliseconds; and how much of that
@@ -162,30 +166,105 @@ fn credit_stops_where_it_ends_and_users_read_why() -> anyhow::Result<()> {
     let (ran, _) = ran(slurm)?;
     println!("{ran} of {CREDIT} core-ms ran; {left} of {JOBS} jobs are held at A");
     ensure!(left > 0, "all of them ran");
-    runs_are_charged_by_the_name_they_held_by(&twins.a)
+    components_are_counted_together(&twins.a.slurm)?;
+
+    runs_are_charged_by_the_name_they_held_by(&twins.a)?;
+
+    silence_is_a_refusal_where_the_owner_wants_it(&mut twins.a)
 }
 
-/// Arrays, a job that is requeued while it runs, one that is cancelled: what the feed
+/// There is credit for each of two components of a job, and not for both.
+fn components_are_counted_together(slurm: &Slurm) -> anyhow::Result<()> {
+    let one = "-A yvonne -n 200 -t 200 -o /dev/null";
+    let alone = sbatch(slurm, &format!("--hold --parsable {one} --wrap true"))?;
+    slurm.run("scancel", &[&alone])?;
+    let both = sbatch(slurm, &format!("{one} : {one} --wrap true"));
+    let said = format!("{:#}", both.err().context("it was taken")?);
+    ensure!(said.contains("this job needs 100.0"), "{said}");
+    Ok(())
+}
+
+/// What is submitted is refused, and what starts goes back into the queue, while no node answers; it goes by itself
+/// when one does.
+fn silence_is_a_refusal_where_the_owner_wants_it(side: &mut Side) -> anyhow::Result<()> {
+    let config = fs::read_to_string(side.site.config())?;
+    let refuse = config.replace("quota = true\n", "quota = true\non_silence = \"refuse\"\n");
+    ensure!(refuse != config, "nothing to replace");
+    fs::write(side.site.config(), refuse)?;
+    quota::set_up_again(PROGRAM, &side.site, &side.slurm)?;
+    side.slurm.open(false)?;
+    let job = side
+        .slurm
+        .submit("yvonne", 4, Duration::from_secs(1), &[])?;
+    side.stop_node()?;
+    let refused = sbatch(&side.slurm, "-A yvonne -t 1 --wrap true");
+    let said = format!("{:#}", refused.err().context("it was taken unasked")?);
+    ensure!(
+        said.contains("does not say whether this job has credit"),
+        "{said}"
+    );
+    side.slurm.open(true)?;
+    let state = |slurm: &Slurm| -> anyhow::Result<String> {
+        slurm.run(
+            "squeue",
+            &["-h", "-j", &job, "-t", "all", "-O", "State,Comment:99"],
+        )
+    };
+    await_that("a job that is put back", || {
+        let state = state(&side.slurm)?;
+        Ok(state.starts_with("PENDING") && state.contains("fairmesh quota: "))
+    })?;
+    side.start_node()?;
+    await_that("that it goes by itself", || {
+        Ok(state(&side.slurm)?.starts_with("COMPLETED"))
+    })
+}
+
+fn now_s() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+/// Arrays, a job of two components, one that is requeued while it runs, one that is cancelled: what the feed
 /// reports of each run is what was held for it, so nothing stays held.
 fn runs_are_charged_by_the_name_they_held_by(side: &Side) -> anyhow::Result<()> {
     let slurm = &side.slurm;
     let second = Duration::from_secs(1);
+    let component = "-A yvonne -t 5 -o /dev/null";
+    sbatch(
+        slurm,
+        &format!("{component} -n 5 : {component} -n 7 --wrap 'sleep 1'"),
+    )?;
     slurm.submit("yvonne", 2, second, &["--array=1-3%2"])?;
     let again = slurm.submit("yvonne", 3, 60 * second, &["--requeue"])?;
     let gone = slurm.submit("yvonne", 3, 60 * second, &[])?;
     await_that("holds", || Ok(amount(side, "yvonne", "held")? > 0))?;
     let runs = |job: &str| {
         let state = slurm.run("squeue", &["-h", "-j", job, "-o", "%T"])?;
-        Ok(state == "RUNNING")
+        anyhow::Ok(state == "RUNNING")
     };
     await_that("both run", || Ok(runs(&again)? && runs(&gone)?))?;
     slurm.run("scontrol", &["requeue", &again])?;
     slurm.run("scancel", &[&gone])?;
-    slurm.run(
-        "scontrol",
-        &["update", &format!("JobId={again}"), "StartTime=now"],
-    )?;
-    await_that("the second run", || runs(&again))?;
+    await_that("the second run", || {
+        let row = [
+            "-h",
+            "-j",
+            &again,
+            "-O",
+            "State:20,RestartCnt:20,StartTime:20",
+        ];
+        let state = slurm.run("squeue", &row)?;
+        let words: Vec<&str> = state.split_whitespace().collect();
+        // Slurm puts it off for two minutes. Within the second of its first run its node would not take it.
+        if let ["PENDING", "1", start] = words[..]
+            && start.parse::<u64>().is_ok_and(|start| start > now_s() + 60)
+        {
+            let job = format!("JobId={again}");
+            slurm.run("scontrol", &["update", &job, "StartTime=now+3"])?;
+        }
+        Ok(words.starts_with(&["RUNNING", "1"]))
+    })?;
     slurm.run("scancel", &[&again])?;
     await_that("nothing that runs", || {
         let left = slurm.run(

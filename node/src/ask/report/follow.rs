@@ -7,6 +7,7 @@
 //! anything further is read; a node that is away is waited for. A kill at any moment makes at most one
 //! batch come twice, which counts nothing twice.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use fairmesh_records::{BatchRecord, Format, GridIdentities};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::arc::{self, Archive, Place};
 use super::rejects::Rejects;
 use super::send::BATCH_RECORDS;
 use super::source::{Entry, Kind, recognised};
@@ -30,6 +32,10 @@ use crate::follow::{self, FilePosition, state};
 /// Time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
+/// An archive's jobs are looked at again for so long after they ended, seconds: it is not written in the order in
+/// which they do.
+const OVERLAP_S: i64 = 600;
+
 /// What is remembered of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Progress {
@@ -38,6 +44,9 @@ struct Progress {
     log: Option<PathBuf>,
     format: Option<Format>,
     place: Option<FilePosition>,
+    /// In an archive, when the last of the jobs ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended_s: Option<i64>,
 }
 
 struct Followed {
@@ -47,6 +56,9 @@ struct Followed {
     progress: Progress,
     rejects: Rejects,
     read: u64,
+    is_archive: bool,
+    /// Of an archive, which of the last jobs are acknowledged.
+    sent: BTreeSet<Place>,
 }
 
 pub(super) async fn run(args: &ReportArgs, job: &mut Reporting) -> anyhow::Result<()> {
@@ -89,7 +101,10 @@ pub(super) async fn run(args: &ReportArgs, job: &mut Reporting) -> anyhow::Resul
     for file in files {
         job.tally.files.push(FileBody {
             file: file.name,
-            format: file.progress.format.map_or("?", Format::name),
+            format: match file.is_archive {
+                true => Kind::Arc.name(),
+                false => file.progress.format.map_or("?", Format::name),
+            },
             packed: None,
             read: file.read,
             rejects: file.rejects.path.map(|path| path.display().to_string()),
@@ -128,7 +143,7 @@ impl Followed {
         let format = match kind {
             Some(Kind::Swf) => bail!("SWF logs are finished works and cannot be followed"),
             Some(Kind::Records(format)) => Some(format),
-            None => None,
+            Some(Kind::Arc) | None => None,
         };
         if path == Path::new("-") {
             bail!("standard input cannot be followed");
@@ -154,11 +169,17 @@ impl Followed {
             progress,
             rejects: Rejects::of(path, args.rejects.as_deref(), true, true),
             read: 0,
+            is_archive: kind == Some(Kind::Arc),
+            sent: BTreeSet::new(),
         })
     }
 
     /// Reports everything that is new.
     async fn round(&mut self, job: &mut Reporting) -> anyhow::Result<()> {
+        self.is_archive |= self.progress.format.is_none() && arc::is_archive_at(&self.path);
+        if self.is_archive {
+            return self.archive_round(job).await;
+        }
         loop {
             let (log, later) = self.log()?;
             let Some(log) = log else { return Ok(()) };
@@ -197,7 +218,7 @@ impl Followed {
                 next = Progress {
                     log: Some(later),
                     format: next.format,
-                    place: None,
+                    ..Progress::default()
                 };
                 read.more = true;
             }
@@ -207,6 +228,38 @@ impl Followed {
             }
             if !read.more {
                 return Ok(());
+            }
+        }
+    }
+
+    /// The same of an archive.
+    async fn archive_round(&mut self, job: &mut Reporting) -> anyhow::Result<()> {
+        let from = self.progress.ended_s.unwrap_or(0).saturating_sub(OVERLAP_S);
+        self.sent = self.sent.split_off(&arc::before(from));
+        let cannot = || format!("cannot read {}", self.name);
+        let archive = Archive::open(&self.path, &job.options.cluster).with_context(cannot)?;
+        let mut place = arc::before(from);
+        loop {
+            let mut jobs = archive.behind(place).with_context(cannot)?;
+            let Some((last, _)) = jobs.last() else {
+                return Ok(());
+            };
+            place = *last;
+            jobs.retain(|(place, _)| !self.sent.contains(place));
+            let (places, records): (Vec<Place>, Vec<_>) = jobs.into_iter().unzip();
+            let mut batch = Vec::new();
+            for (place, record) in places.iter().zip(records) {
+                let number = arc::number(*place);
+                let entry = job.prepared(arc::entry(record), &self.name, number);
+                batch.push((number, entry.map_err(|error| Hopeless(error.to_string()))?));
+            }
+            let count = batch.len() as u64;
+            job.send(&mut batch, &self.name, &mut self.rejects).await?;
+            (self.read, job.tally.report.read) = (self.read + count, job.tally.report.read + count);
+            self.sent.extend(places);
+            if self.progress.ended_s < Some(place.0) {
+                self.progress.ended_s = Some(place.0);
+                state::store(&self.cursor, &self.progress)?;
             }
         }
     }

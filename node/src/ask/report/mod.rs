@@ -7,6 +7,7 @@
 //!
 //! Deliberately not here: parsing (`fairmesh-records`), charging (the node).
 
+mod arc;
 mod follow;
 mod rejects;
 mod send;
@@ -45,8 +46,8 @@ pub struct ReportArgs {
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// The format: auto, swf, jsonl, slurm-sacct, slurm-jobcomp, slurm-script, slurm-squeue,
-    /// slurm-scontrol, pbs, grid-engine, lsf, htcondor-json, htcondor-ads, htcondor-fields, ogf-usage-record or
-    /// apel-job
+    /// slurm-scontrol, pbs, grid-engine, lsf, htcondor-json, htcondor-ads, htcondor-fields, ogf-usage-record,
+    /// apel-job, or arc for the accounting archive of an ARC computing element
     #[arg(long, default_value = "auto", hide_default_value = true)]
     pub format: String,
     /// The cluster's name, for records that do not say it [default for SWF: the file's name]

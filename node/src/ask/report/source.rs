@@ -15,6 +15,7 @@ use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 use flate2::bufread::MultiGzDecoder;
 
+use super::arc::{ArcJobs, Archive, is_archive};
 use super::swf::{SwfJobs, lacks_start};
 use crate::follow::usage_of;
 
@@ -25,6 +26,8 @@ pub(in crate::ask) enum Kind {
     Records(Format),
     /// Standard Workload Format.
     Swf,
+    /// The accounting archive of ARC's A-REX.
+    Arc,
 }
 
 impl Kind {
@@ -33,6 +36,7 @@ impl Kind {
         Ok(match name {
             "auto" => None,
             "swf" => Some(Self::Swf),
+            "arc" => Some(Self::Arc),
             name => Some(Self::Records(name.parse().map_err(|_| {
                 anyhow::anyhow!("no format `{}`; there are {}", name.escape_debug(), names())
             })?)),
@@ -43,6 +47,7 @@ impl Kind {
         match self {
             Self::Records(format) => format.name(),
             Self::Swf => "swf",
+            Self::Arc => "arc",
         }
     }
 }
@@ -50,7 +55,11 @@ impl Kind {
 /// All formats.
 fn names() -> String {
     let formats = Format::all().map(Format::name);
-    let all: Vec<&str> = ["auto"].into_iter().chain(formats).chain(["swf"]).collect();
+    let all: Vec<&str> = ["auto"]
+        .into_iter()
+        .chain(formats)
+        .chain(["swf", "arc"])
+        .collect();
     all.join(", ")
 }
 
@@ -79,6 +88,7 @@ pub(in crate::ask) struct Source {
 enum Reader {
     Records(Box<Records<Box<dyn BufRead>>>),
     Swf(Box<SwfJobs<Box<dyn BufRead>>>),
+    Arc(Box<ArcJobs>),
 }
 
 struct Counting<R> {
@@ -168,6 +178,11 @@ impl Source {
             Kind::Records(format) => {
                 Reader::Records(Box::new(Records::new(whole, format, options)))
             }
+            Kind::Arc => {
+                let archive = Archive::open(path, &options.cluster);
+                let archive = archive.with_context(|| format!("cannot read {}", path.display()))?;
+                Reader::Arc(Box::new(ArcJobs::new(archive)))
+            }
             Kind::Swf => {
                 let cluster = if options.cluster.is_empty() {
                     stem(path)
@@ -201,7 +216,7 @@ impl Source {
     pub(in crate::ask) fn ignored(&self) -> u64 {
         match &self.reader {
             Reader::Records(records) => records.ignored().values().sum(),
-            Reader::Swf(_) => 0,
+            Reader::Swf(_) | Reader::Arc(_) => 0,
         }
     }
 }
@@ -212,6 +227,7 @@ impl Iterator for Source {
     fn next(&mut self) -> Option<Item> {
         let records = match &mut self.reader {
             Reader::Swf(jobs) => return jobs.next(),
+            Reader::Arc(jobs) => return jobs.next(),
             Reader::Records(records) => records,
         };
         Some(match records.next()? {
@@ -230,6 +246,9 @@ impl Iterator for Source {
 
 /// What a beginning is plainly of.
 pub(in crate::ask) fn recognised(beginning: &[u8]) -> Option<Kind> {
+    if is_archive(beginning) {
+        return Some(Kind::Arc);
+    }
     let format = Format::detect(beginning).map(Kind::Records);
     format.or_else(|| is_swf(beginning).then_some(Kind::Swf))
 }

@@ -21,6 +21,9 @@ pub struct HoldBody {
     pub parts: Vec<QuotaPartBody>,
     /// What it is short of.
     pub short_core_ms: String,
+    /// Of a check: what a hold of it takes, wherever that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_core_ms: Option<String>,
     /// Its price.
     pub price: String,
     /// For its user, where it does not run.

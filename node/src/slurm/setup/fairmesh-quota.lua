@@ -17,6 +17,8 @@ local UNLIMITED_S = 366 * 86400
 local M = {}
 local silent_until = 0
 local groups = {}
+-- What the components so far of a heterogeneous job need, by user and account, core-milliseconds.
+local components = {}
 
 -- A number that Slurm has set; it stands for "none" and "without a limit" by the largest ones.
 local function number(value)
@@ -35,7 +37,7 @@ local function object(fields)
 	local words = {}
 	for name, value in pairs(fields) do
 		if type(value) == "number" then
-			words[#words + 1] = string.format('"%s":%d', name, value)
+			words[#words + 1] = string.format('"%s":%.0f', name, value)
 		else
 			words[#words + 1] = string.format('"%s":%s', name, quoted(value))
 		end
@@ -56,18 +58,37 @@ local function group_of(gid)
 	return groups[gid] or nil
 end
 
--- How long a job may run, in seconds: what it asks for, else what its partition says.
-local function wall_s(job, partitions)
-	local minutes = number(job.time_limit)
-	if minutes == nil and job.time_limit ~= slurm.INFINITE then
-		local name = job.partition and job.partition:match("^[^,]+")
-		for of, partition in pairs(partitions) do
-			if of == name or (name == nil and partition.flag_default == 1) then
-				minutes = number(partition.default_time) or number(partition.max_time)
-			end
+-- Name and settings of the partition, the first of them if the job names several, the default one if none.
+local function partition_of(job, partitions)
+	local wanted = job.partition and job.partition:match("^[^,]+")
+	for name, partition in pairs(partitions) do
+		if name == wanted or (wanted == nil and partition.flag_default == 1) then
+			return name, partition
 		end
 	end
+	return wanted, nil
+end
+
+-- How long a job may run, in seconds: what it asks for, else what its partition says.
+local function wall_s(job, partition)
+	local minutes = number(job.time_limit)
+	if minutes == nil and partition and job.time_limit ~= slurm.INFINITE then
+		minutes = number(partition.default_time) or number(partition.max_time)
+	end
 	return minutes and math.max(minutes * 60, 1) or UNLIMITED_S
+end
+
+-- Tasks of an array such as `1-7:2,10%4`; 1 where it is none.
+local function tasks_of(job)
+	local count = 0
+	for word in (job.array_inx or ""):gsub("%%%d+$", ""):gmatch("[^,%[%]]+") do
+		local first, last, step = word:match("^(%d+)%-(%d+):?(%d*)$")
+		if first then
+			count = count + math.floor((last - first) / math.max(tonumber(step) or 1, 1))
+		end
+		count = count + 1
+	end
+	return math.max(count, 1)
 end
 
 -- GPUs in lists such as `gres:gpu:a100:2,gres:craynetwork:1`.
@@ -83,6 +104,7 @@ local function gpus_in(list)
 end
 
 local function asked_for(job, partitions)
+	local name, partition = partition_of(job, partitions)
 	local nodes = math.max(number(job.min_nodes) or 1, 1)
 	local tasks = math.max(number(job.num_tasks) or 1, 1)
 	local cores = math.max(number(job.min_cpus) or 1, nodes)
@@ -101,12 +123,13 @@ local function asked_for(job, partitions)
 		user = job.user_name,
 		account = job.account or job.default_account,
 		group = group_of(number(job.group_id)),
-		queue = job.partition,
+		queue = name,
+		qos = job.qos or job.default_qos,
 		cores = cores,
 		nodes = nodes,
 		gpus = gpus,
 		mem_mib = math.floor(mem),
-		wall_s = wall_s(job, partitions),
+		wall_s = wall_s(job, partition),
 	}
 end
 
@@ -171,24 +194,63 @@ local function silent(why)
 	slurm.log_error("fairmesh: whether quotas cover jobs is not known (%s): %s", tostring(why), ON_SILENCE)
 end
 
+-- Whether an answer lets a job be submitted: here, or by rights that others have.
+local function lets(body)
+	return text(body, "verdict") == "waiting" or body:find('"runs":true', 1, true) ~= nil
+end
+
+-- What a job needs of its account's credit, core-milliseconds; 0 where it is not held to any.
+local function needs(body)
+	return tonumber(text(body, "needs_core_ms")) or 0
+end
+
+-- What of the same credit the components before this one need; `of` is what they have in common.
+local function ahead_of(job, of)
+	if number(job.het_job_offset) == nil then
+		return 0
+	end
+	if job.het_job_offset == 0 then
+		components = {}
+	end
+	return components[of] or 0
+end
+
+-- An array is taken if one of its tasks has credit. Its user is told if not all have.
+local function tell_of_tasks(request, need, tasks)
+	request.ahead_core_ms = math.min(need * (tasks - 1), 2 ^ 53)
+	local status, body = ask(object(request))
+	if status == 200 and not lets(body) then
+		slurm.log_user(
+			"not all %d tasks of this array have credit now, and those beyond it will wait, held: %s",
+			tasks,
+			text(body, "message") or ""
+		)
+	end
+end
+
 -- slurm.SUCCESS where the job may be submitted. Otherwise its user is told why.
 function M.check(job, partitions)
-	local status, body
+	local status, body, request, of, ahead
 	if os.time() >= silent_until then
-		local request = object(asked_for(job, partitions))
-		status, body = ask(request)
+		request = asked_for(job, partitions)
+		of = (request.user or "") .. "/" .. (request.account or "")
+		ahead = ahead_of(job, of)
+		request.ahead_core_ms = ahead
+		status, body = ask(object(request))
 		if status ~= 200 and status ~= 422 then
 			silent(status and ("HTTP status " .. status) or body)
 			status = nil
 		end
 	end
-	if status == 200 then
-		local verdict = text(body, "verdict")
-		if verdict == "waiting" or body:find('"runs":true', 1, true) then
-			return slurm.SUCCESS
+	if status == 200 and lets(body) then
+		local need, tasks = needs(body), tasks_of(job)
+		components[of] = ahead + need
+		if need > 0 and tasks > 1 then
+			tell_of_tasks(request, need, tasks)
 		end
-		local why = text(body, "message") or verdict or "no credit"
-		slurm.log_user("%s", why)
+		return slurm.SUCCESS
+	elseif status == 200 then
+		slurm.log_user("%s", text(body, "message") or text(body, "verdict") or "no credit")
 	elseif status == 422 then
 		slurm.log_user("%s", text(body, "error") or "no credit")
 	elseif ON_SILENCE == "refuse" then

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::Place;
 use super::super::cluster::Cluster;
-use super::super::settings::OnSilence;
 use super::findings::{Finding, finding};
+use crate::quota_cmd::callout::OnSilence;
 
 /// Where Lua's modules lie, below which there is a folder for each version of Lua.
 const LUA_FOLDERS: [&str; 4] = [
