@@ -18,11 +18,12 @@ use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 use crate::invariants::{Invariant, LIVENESS, Liveness, NO_PANIC, Seen, Steps, TABLE, Violation};
 use crate::liar::{Liars, Lie, named};
 use crate::oracle::{Amounts, Oracle};
-use crate::swarm::{Feeds, Options, plan_faults};
+use crate::swarm::{Feeds, Options, QuotaStep, plan_credit, plan_faults};
 use crate::vo::Relabel;
 use crate::world::{Action, StepInfo, StepKind, Tamper, World};
 
 mod act;
+mod credit;
 mod heal;
 mod lie;
 pub mod outcome;
@@ -32,6 +33,8 @@ pub mod shrink;
 pub mod summary;
 pub mod watch;
 
+use credit::Credit;
+pub use credit::{Booked, Books};
 pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 
@@ -49,6 +52,7 @@ enum Planned {
     Fault(Box<Action>),
     Relabel(usize),
     Lie(usize),
+    Credit(QuotaStep),
 }
 
 /// Where a run is.
@@ -68,6 +72,7 @@ pub struct Run {
     ids: Vec<VoId>,
     oracle: Oracle,
     feeds: Feeds,
+    credit: Credit,
     facts: SharedFacts,
     invariants: Vec<(Box<dyn Invariant>, u64)>,
     schedule: BTreeMap<(u64, u64), Planned>,
@@ -144,6 +149,7 @@ impl Run {
             seed,
             ids: vos.iter().map(|vo| vo.id).collect(),
             feeds: Feeds::new(seed, &options),
+            credit: Credit::new(seed),
             invariants: TABLE
                 .iter()
                 .map(|entry| ((entry.make)(options.sites), 0))
@@ -294,6 +300,11 @@ impl Run {
                 self.at(random.below(ms), Planned::Lie(node));
             }
         }
+        if let Some(quotas) = self.options.quotas {
+            for (at, step) in plan_credit(self.seed, &quotas, self.options.sites, ms) {
+                self.at(at, Planned::Credit(step));
+            }
+        }
         for planned in plan_faults(self.seed, &self.options, ms) {
             let action = Box::new(planned.action);
             self.at(planned.at.0, Planned::Fault(action));
@@ -370,6 +381,7 @@ impl Run {
             kind,
             facts: &facts,
             oracle: &self.oracle,
+            books: &self.credit.books,
             deep,
             whole: &self.whole,
             vos: &self.ids,

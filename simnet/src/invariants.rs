@@ -13,6 +13,7 @@ use std::fmt;
 use fairmesh_model::{AccountPath, SiteId, VoId};
 use fairmesh_site::Site;
 
+use crate::check::Books;
 use crate::check::watch::Facts;
 use crate::liar::Liar;
 use crate::oracle::Oracle;
@@ -33,6 +34,7 @@ mod policies;
 mod prices;
 mod priorities;
 mod privacy;
+mod quotas;
 mod total;
 mod twice;
 
@@ -51,6 +53,8 @@ pub struct Seen<'a> {
     pub facts: &'a Facts,
     /// The ledger.
     pub oracle: &'a Oracle,
+    /// What sites have answered about quotas.
+    pub books: &'a Books,
     /// Whether it is time for checks that cost more.
     pub deep: bool,
     /// Whether the site has got everything back that its disk may have lost: nothing was lost, or
@@ -157,7 +161,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 16] = [
+pub const TABLE: [Entry; 17] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -202,6 +206,11 @@ pub const TABLE: [Entry; 16] = [
         name: "privacy",
         says: "what the members of a VO hold is told to its members only",
         make: |_| Box::new(privacy::Privacy),
+    },
+    Entry {
+        name: "quotas",
+        says: "no more is spent of a slice than was granted, and what was granted or charged stays so",
+        make: |_| Box::new(quotas::Quotas),
     },
     Entry {
         name: "limits",

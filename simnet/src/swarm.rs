@@ -7,6 +7,7 @@
 //! Invariant: options are all that a run depends on beside its seed; they print as TOML and a run
 //! from what was printed is the same run. Deliberately not here: doing it (`check`).
 
+mod credit;
 mod draw;
 mod faults;
 mod hunted;
@@ -14,6 +15,8 @@ mod load;
 mod options;
 mod pace;
 
+pub use credit::QuotaOptions;
+pub(crate) use credit::{QuotaStep, plan_credit};
 pub(crate) use faults::plan_faults;
 pub(crate) use load::{Feeds, Offer};
 pub use options::{

@@ -36,6 +36,7 @@ impl Run {
             Planned::Fault(action) => self.fault(&action),
             Planned::Relabel(node) => self.relabel(node),
             Planned::Lie(node) => self.lie(node),
+            Planned::Credit(step) => self.act_on_credit(step),
         }
     }
 
@@ -75,6 +76,7 @@ impl Run {
                         self.oracle.acknowledged(node, &offer.record);
                     }
                     self.feeds.answered(node, offer);
+                    self.credit.answered(&offer.record);
                 } else if terms[at].is_none() && self.has_charter(node, offer) {
                     // Nobody can say what it costs: it is for a person to put that right.
                     self.note_odd("uncharged_job");
@@ -390,6 +392,7 @@ impl Run {
     /// A node has lost its store, or been given an older one.
     fn lost(&mut self, node: usize, keeps_side: bool, keeps_journal: bool, local: &Amounts) {
         self.whole[node] = false;
+        self.credit.books.lost.insert(node);
         self.forgot(node, keeps_side);
         let held = held_on_disk(&self.world, &self.blinded);
         let removed = self.removed.iter().any(|(site, _)| *site == node);

@@ -91,6 +91,7 @@ mod tests {
             kind: StepKind::Publish,
             facts: &facts.take(),
             oracle: &Oracle::new(SITES),
+            books: &crate::check::Books::default(),
             deep: true,
             whole: &[true; SITES],
             vos: &[vo.id],

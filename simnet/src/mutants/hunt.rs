@@ -38,6 +38,8 @@ struct Grids {
     own: Option<&'static str>,
     /// The lie that all liars tell, if it is one.
     lie: Option<&'static str>,
+    /// Whether there are quotas in each.
+    has_quotas: bool,
 }
 
 /// Whether seeds pass without a fault, for those of which that was asked.
@@ -58,7 +60,14 @@ pub fn hunt_for_its_own(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hun
 
 fn run_of(seed: Seed, grids: Grids) -> Run {
     match grids.own {
-        None => Run::new(seed, options_of(seed, grids.lie)),
+        None => {
+            let options = options_of(seed, grids.lie);
+            let options = match grids.has_quotas {
+                true => options.with_quotas(seed),
+                false => options,
+            };
+            Run::new(seed, options)
+        }
         Some(name) => Run::new(seed, options_for(name, seed)).only(name),
     }
 }
@@ -113,6 +122,10 @@ fn options_for(name: &str, seed: Seed) -> Options {
         "owner" => faults.departures += 8,
         "prices" => faults.reconfigurations += 4,
         "privacy" => faults.removals += 8,
+        "quotas" => {
+            faults.crashes_within += 8;
+            options = options.with_quotas(seed);
+        }
         "expired" => options.vos.iter_mut().for_each(|vo| vo.expires_hours = 1),
         "liars" => {
             let lie = liar::named("documents").expect("it is in the table");
@@ -136,7 +149,12 @@ fn hunt_with(
         found: None,
     };
     let lie = of.lie.as_deref();
-    let grids = Grids { own, lie };
+    let has_quotas = of.meant == "quotas";
+    let grids = Grids {
+        own,
+        lie,
+        has_quotas,
+    };
     for index in 0..seeds_max {
         let seed = Seed(first.0.wrapping_add(index));
         let planted = mutant::plant(&of.name);

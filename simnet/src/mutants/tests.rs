@@ -11,14 +11,9 @@ use crate::liar;
 /// Where the macros themselves are.
 const SWITCH: &str = "mutant.rs";
 
-/// What has a table of its own, beside its tests: crates that no simulated site runs, and a site's quotas, which
-/// have a play of their own (`tests/world/quotas.rs`).
-const OWN_TABLES: [&str; 4] = [
-    "crates/broker",
-    "crates/quota",
-    "site/src/quota",
-    "site/src/quota.rs",
-];
+/// What has a table of its own, beside its tests: what no simulated site runs, and the rules of rights, which are
+/// played with ledgers alone (`crates/quota/tests`).
+const OWN_TABLES: [&str; 2] = ["crates/broker", "crates/quota"];
 
 /// Names of the hooks below a folder.
 fn hooks(dir: &Path, names: &mut BTreeSet<String>) {

@@ -7,6 +7,7 @@
 //! Invariant: each is looked at after every step, as in `check`. Deliberately not here: the
 //! invariants themselves (`crate::invariants`).
 
+use crate::check::Books;
 use crate::check::watch::{Facts, SharedFacts};
 use crate::invariants::{Invariant, Seen, TABLE};
 use crate::oracle::Oracle;
@@ -94,6 +95,7 @@ impl Condition for Invariants {
             kind: step.kind,
             facts: &facts,
             oracle: &self.oracle,
+            books: &Books::default(),
             deep: step.number.is_multiple_of(DEEP_EVERY),
             whole: &self.whole,
             vos: &vos,

@@ -10,7 +10,8 @@ use crate::liar;
 
 use super::{
     ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalLevels,
-    LocalOptions, ModeOption, Options, TimingOptions, VoOptions, options::ALL_AT_ONCE,
+    LocalOptions, ModeOption, Options, QuotaOptions, TimingOptions, VoOptions,
+    options::ALL_AT_ONCE,
 };
 
 /// Batches that all nodes together take in one run, about.
@@ -62,6 +63,7 @@ impl Options {
             link: draw_link(&mut coins),
             faults: draw_faults(&mut coins, minutes),
             vos,
+            quotas: QuotaOptions::draw(seed, minutes),
             liars: Vec::new(),
             step: None,
         };

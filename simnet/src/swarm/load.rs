@@ -190,6 +190,11 @@ impl Feeds {
         }
     }
 
+    /// A job that has ended: it is reported with the next ones.
+    pub(crate) fn hand_in(&mut self, site: usize, offer: Offer) {
+        self.feeds[site].pending.push(offer);
+    }
+
     /// The site refuses a record that nobody can charge: it is not offered again.
     pub(crate) fn done(&mut self, site: usize, offer: &Offer) -> bool {
         let pending = &mut self.feeds[site].pending;

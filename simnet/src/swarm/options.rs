@@ -12,6 +12,7 @@ use fairmesh_model::{
 use fairmesh_site::{Charging, Timing};
 use serde::{Deserialize, Serialize};
 
+use super::QuotaOptions;
 use crate::liar::{LIAR_CORES, Liar};
 use crate::network::{LinkSpec, NetworkSpec};
 use crate::vo::{DAY, OwnerSpec, VALIDITY, Vo, VoSpec};
@@ -74,6 +75,9 @@ pub struct Options {
     pub faults: FaultOptions,
     /// The VOs.
     pub vos: Vec<VoOptions>,
+    /// What is granted, and who asks for it, where there are quotas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quotas: Option<QuotaOptions>,
     /// Members that lie.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub liars: Vec<Liar>,

@@ -13,7 +13,7 @@ use simnet::mutants::hunt::{hunt, hunt_for_its_own};
 const SEEDS_MAX: u64 = 12;
 
 /// For each invariant the fault that is meant for it and is found soonest.
-const OWN: [(&str, &str); 17] = [
+const OWN: [(&str, &str); 18] = [
     ("agreement", "DigestKeepsOld"),
     ("nothing-lost", "LedgerUnwritten"),
     ("nothing-twice", "MarksUnread"),
@@ -23,6 +23,7 @@ const OWN: [(&str, &str); 17] = [
     ("priorities", "GlobalLevelsLocal"),
     ("prices", "PricesUnread"),
     ("privacy", "StrangersServed"),
+    ("quotas", "EndedUncommitted"),
     ("limits", "PartsUnstored"),
     ("expired", "ExpiryUnsaid"),
     ("liars", "RefusalUnsaid"),

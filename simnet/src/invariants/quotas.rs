@@ -1,0 +1,260 @@
+//! Nobody spends more than was granted, and nothing that was granted is forgotten.
+//!
+//! Invariant checked, at honest nodes: of each slice no more is used at all of them together than was granted, and
+//! where members lie, than was granted and what these held, once more for each honest node but one; a node whose
+//! rights are not frozen knows of itself all that others hold of it; a job that was granted has its mark after every
+//! step and start, and what open marks hold is held; a job whose end was acknowledged is charged. At rest all nodes
+//! show the same of each slice, and granted = used + held + left + on the way.
+//!
+//! Where stores were lost, jobs' names are: the books are not held against such a node. Of two losses what only the
+//! two knew of each other is lost (docs/quotas.md), so sums are not held against a Grid that had two.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{JobKey, VoId};
+use fairmesh_site::Site;
+use fairmesh_site::rights::{Cell, Ledger, SliceId, State, Totals};
+
+use super::{Invariant, Seen, Violation};
+use crate::check::Booked;
+use crate::world::StepKind;
+
+/// The checker.
+pub(super) struct Quotas;
+
+/// The ledgers of a VO at honest nodes that run.
+fn ledgers<'a>(seen: &'a Seen<'_>, vo: VoId) -> Vec<(usize, &'a Ledger)> {
+    let nodes = 0..seen.world.nodes().len();
+    let honest = nodes.filter(|node| !seen.is_liar(*node));
+    let ledgers = honest.filter_map(|node| Some((node, seen.world.site(node)?.ledger(vo)?)));
+    ledgers.collect()
+}
+
+fn slices(ledger: &Ledger) -> Vec<SliceId> {
+    let all = ledger.grants().iter();
+    let all = all.flat_map(|(allocation, body)| {
+        let count = u32::try_from(body.slices.len()).expect("few");
+        (0..count).map(move |index| SliceId { allocation, index })
+    });
+    all.collect()
+}
+
+/// Of each slice no more is used than was granted.
+fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
+    if seen.books.lost.len() > 1 {
+        return Ok(0);
+    }
+    let ledgers = ledgers(seen, vo);
+    let mut used: BTreeMap<SliceId, (u128, u128)> = BTreeMap::new();
+    for (_, ledger) in &ledgers {
+        for (id, row) in ledger.own_rows() {
+            let (sum, to_liars) = used.entry(id).or_default();
+            *sum += u128::from(row.used()) + u128::from(row.held());
+            let sent = row.cells().map(|(cell, amount)| match cell {
+                Cell::Sent(to) if seen.lies(to) => u128::from(amount),
+                _ => 0,
+            });
+            *to_liars += sent.sum::<u128>();
+        }
+    }
+    for (id, (used, to_liars)) in &used {
+        let of = ledgers
+            .iter()
+            .find_map(|(_, ledger)| Some((ledger, ledger.grants().slice(*id)?)));
+        let Some((ledger, slice)) = of else {
+            continue;
+        };
+        let initial = ledger.grants().initial_sites(*id);
+        let of_liars = initial.filter(|(site, _)| seen.lies(*site));
+        let of_liars: u128 = of_liars.map(|(_, amount)| u128::from(amount)).sum();
+        let again = ledgers.len().saturating_sub(1) as u128;
+        let most = u128::from(slice.amount.0) + (of_liars + to_liars) * again;
+        if *used > most {
+            let message = format!("{used} core-ms of slice {} are spent, of {most}", id.index);
+            return Err(Violation::of_all(message));
+        }
+    }
+    Ok(used.len() as u64)
+}
+
+/// A node knows of itself what others hold of it.
+fn check_known(seen: &Seen<'_>, node: usize, vo: VoId) -> Result<u64, Violation> {
+    let ledgers = ledgers(seen, vo);
+    let Some((_, own)) = ledgers.iter().find(|(of, _)| *of == node) else {
+        return Ok(0);
+    };
+    if own.is_frozen() {
+        return Ok(0);
+    }
+    let mut checks = 0;
+    for (other, ledger) in ledgers.iter().filter(|(other, _)| *other != node) {
+        for id in slices(ledger) {
+            let Some(row) = ledger.row_of(id, own.me()) else {
+                continue;
+            };
+            let known = |cell| own.own_row(id).map_or(0, |own| own.get(cell));
+            checks += 1;
+            if let Some((cell, amount)) = row.cells().find(|(cell, amount)| known(*cell) < *amount)
+            {
+                let message = format!(
+                    "site {other} holds {amount} of its {cell:?} of slice {}, and it itself {}",
+                    id.index,
+                    known(cell)
+                );
+                return Err(Violation::at(node, message));
+            }
+        }
+    }
+    Ok(checks)
+}
+
+/// What was answered stays true.
+fn check_books(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
+    let mut checks = 0;
+    let of_node = |of: &BTreeMap<JobKey, Booked>| {
+        let here = of.iter().filter(|(_, booked)| booked.node == node);
+        here.map(|(job, booked)| (job.clone(), booked.vo))
+            .collect::<Vec<_>>()
+    };
+    for (job, vo) in of_node(&seen.books.held) {
+        let Some(ledger) = site.ledger(vo) else {
+            continue;
+        };
+        checks += 1;
+        if ledger.mark(&job).is_none() {
+            let message = format!("job {} was granted, and is not known", job.job);
+            return Err(Violation::at(node, message));
+        }
+    }
+    for (job, vo) in of_node(&seen.books.charged) {
+        let mark = site.ledger(vo).and_then(|ledger| ledger.mark(&job));
+        checks += 1;
+        if mark.is_some_and(|mark| mark.state != State::Committed) {
+            let message = format!("job {} has ended, and is not charged", job.job);
+            return Err(Violation::at(node, message));
+        }
+    }
+    for vo in seen.vos {
+        checks += check_marks(node, site.ledger(*vo))?;
+    }
+    Ok(checks)
+}
+
+/// What open marks hold is held.
+fn check_marks(node: usize, ledger: Option<&Ledger>) -> Result<u64, Violation> {
+    let Some(ledger) = ledger else {
+        return Ok(0);
+    };
+    let mut held: BTreeMap<SliceId, u64> = BTreeMap::new();
+    let open = ledger.marks().filter(|(_, mark)| mark.state == State::Held);
+    for part in open.flat_map(|(_, mark)| &mark.parts) {
+        *held.entry(part.slice).or_default() += part.amount.0;
+    }
+    for (id, held) in &held {
+        let counted = ledger.own_row(*id).map_or(0, |row| row.held());
+        if counted < *held {
+            let message = format!(
+                "jobs hold {held} core-ms of slice {}, and it counts {counted}",
+                id.index
+            );
+            return Err(Violation::at(node, message));
+        }
+    }
+    Ok(held.len() as u64)
+}
+
+/// What a node shows of a slice that does not depend on who shows it and when.
+fn shown(ledger: &Ledger, id: SliceId, node: usize, seen: &Seen<'_>) -> (Totals, u128) {
+    let totals = ledger.slice_totals(id, seen.world.now_at(node).wall);
+    let left = totals.spendable + totals.to_come + totals.perished;
+    let same = Totals {
+        here: 0,
+        spendable: 0,
+        to_come: 0,
+        perished: 0,
+        ..totals
+    };
+    (same, left)
+}
+
+fn check_tables(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
+    let ledgers = ledgers(seen, vo);
+    let Some((first, of_first)) = ledgers.first() else {
+        return Ok(0);
+    };
+    let mut checks = 0;
+    for id in slices(of_first) {
+        let (totals, left) = shown(of_first, id, *first, seen);
+        checks += 1;
+        let sum = totals.used + totals.held + left + totals.on_the_way;
+        if seen.books.lost.is_empty() && seen.liars.is_empty() && sum != totals.granted {
+            let message = format!("slice {}: {totals:?}, {left} left; that is {sum}", id.index);
+            return Err(Violation::at(*first, message));
+        }
+        for (other, ledger) in &ledgers[1..] {
+            let theirs = shown(ledger, id, *other, seen);
+            if theirs != (totals, left) && seen.liars.is_empty() {
+                let message = format!(
+                    "slice {}: shows {theirs:?}, and site {first} {:?}",
+                    id.index,
+                    (totals, left)
+                );
+                return Err(Violation::at(*other, message));
+            }
+        }
+    }
+    Ok(checks)
+}
+
+fn has_quotas(seen: &Seen<'_>) -> bool {
+    let honest = |node: &usize| !seen.is_liar(*node);
+    let mut nodes = (0..seen.world.nodes().len()).filter(honest);
+    nodes.any(|node| {
+        let site = seen.world.site(node);
+        site.is_some_and(|site| {
+            let ledgers = seen.vos.iter().filter_map(|vo| site.ledger(*vo));
+            ledgers
+                .into_iter()
+                .any(|ledger| !ledger.grants().is_empty())
+        })
+    })
+}
+
+impl Invariant for Quotas {
+    fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        let due = seen.deep || matches!(seen.kind, StepKind::Quota | StepKind::Started);
+        if !due || !has_quotas(seen) {
+            return Ok(());
+        }
+        for vo in seen.vos {
+            *checks += check_spent(seen, *vo)?;
+        }
+        for node in seen.nodes() {
+            let Some(site) = seen.world.site(node) else {
+                continue;
+            };
+            if !seen.books.lost.contains(&node) {
+                *checks += check_books(seen, node, site)?;
+            }
+            // Who is no member, or takes no part for a while, is not heard before rights thaw.
+            let faults = seen.world.faults();
+            if faults.of("remove") + faults.of("unmount") == 0 {
+                for vo in seen.vos {
+                    *checks += check_known(seen, node, *vo)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        self.after_step(seen, checks)?;
+        for vo in seen.vos {
+            for node in seen.nodes() {
+                *checks += check_known(seen, node, *vo)?;
+            }
+            *checks += check_tables(seen, *vo)?;
+        }
+        Ok(())
+    }
+}
