@@ -86,6 +86,12 @@ pub struct Mark {
     pub state: State,
     /// Whose credit it spends.
     pub account: AccountPath,
+    /// Whose job it is; `None` of one that an earlier release wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<AccountPath>,
+    /// When it first asked, or was charged without asking.
+    #[serde(default)]
+    pub at: WallTime,
     /// How it was decided.
     pub verdict: Verdict,
     /// By whose rule; `None` of a job that ran without asking.

@@ -7,7 +7,7 @@ use fairmesh_fairshare::Snapshot;
 use fairmesh_gossip::{Head, Shared};
 use fairmesh_model::{
     AccountPath, ContentHash, CoreMillis, Counters, Millis, MonoTime, Now, Origin, Seq, SiteId,
-    Span, StreamId, Verified, VoId, WallTime, Window, cbor, mutant,
+    Span, StreamId, Verified, VoId, WallTime, Window, WindowLength, cbor, mutant,
 };
 use fairmesh_policy::{CompiledTree, DocumentRef, Warning};
 use serde_bytes::ByteBuf;
@@ -370,6 +370,11 @@ impl Site {
     /// The tree in force, with where each entry comes from.
     pub fn compiled(&self) -> &CompiledTree {
         &self.shares.tree.compiled
+    }
+
+    /// Windows of a VO's usage.
+    pub fn window_of(&self, vo: VoId) -> Option<WindowLength> {
+        self.vos.get(&vo).map(Vo::window)
     }
 
     /// The signed documents held of a VO, as bytes.

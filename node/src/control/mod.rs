@@ -32,6 +32,7 @@ mod place;
 mod prices;
 mod priority;
 mod quota;
+mod quota_history;
 mod records;
 mod shares;
 mod sites;
@@ -195,6 +196,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/explain", get(explain::get))
         .route("/v1/usage", get(usage::get))
         .route("/v1/quota", get(quota::get))
+        .route("/v1/quota/history", get(quota_history::history))
+        .route("/v1/quota/summary", get(quota_history::summary))
         .route("/v1/quota/check", post(quota::check))
         .route("/v1/quota/quote", post(quota::quote))
         .route("/v1/place", post(place::post))

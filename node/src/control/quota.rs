@@ -386,7 +386,7 @@ fn mode_by_owner(site: &Site, vo: VoId) -> bool {
     owner.is_some_and(|owner| owner.is_off || owner.mode.is_some())
 }
 
-fn totals_body(totals: &Totals) -> super::answer::QuotaTotalsBody {
+pub(super) fn totals_body(totals: &Totals) -> super::answer::QuotaTotalsBody {
     super::answer::QuotaTotalsBody {
         granted_core_ms: totals.granted.to_string(),
         used_core_ms: totals.used.to_string(),
@@ -408,11 +408,11 @@ fn part_body(part: &Part) -> QuotaPartBody {
     }
 }
 
-fn total(parts: &[Part]) -> CoreMillis {
+pub(super) fn total(parts: &[Part]) -> CoreMillis {
     parts.iter().map(|part| part.amount).sum()
 }
 
-fn decider(by: Decider) -> String {
+pub(super) fn decider(by: Decider) -> String {
     match by {
         Decider::Owner => "owner".to_owned(),
         Decider::Allocation(id) => format!("allocation {id}"),
@@ -421,7 +421,7 @@ fn decider(by: Decider) -> String {
 }
 
 /// The word of a value that is written as one.
-fn word(value: &impl serde::Serialize) -> String {
+pub(super) fn word(value: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }

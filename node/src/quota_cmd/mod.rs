@@ -9,6 +9,7 @@ pub mod callout;
 
 mod authority;
 mod calls;
+mod history;
 mod show;
 
 use std::io::Write;
@@ -30,6 +31,10 @@ pub struct QuotaArgs {
 pub enum QuotaCommand {
     /// Show what is left of accounts' credit, here and in the VO
     Show(show::ShowArgs),
+    /// Show who granted what, and which jobs of this site ran beyond their quota or beside it
+    History(history::HistoryArgs),
+    /// Show what users were charged in a month, at each site
+    Summary(history::SummaryArgs),
     /// Hold what a job may cost: exit 0 if it may run, 1 if not
     Hold(calls::HoldArgs),
     /// Charge a job by hand; what a feed reports needs no such call
@@ -55,6 +60,8 @@ pub enum QuotaCommand {
 pub async fn run(args: &QuotaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         QuotaCommand::Show(args) => show::run(args, out).await,
+        QuotaCommand::History(args) => history::history(args, out).await,
+        QuotaCommand::Summary(args) => history::summary(args, out).await,
         QuotaCommand::Hold(args) => calls::hold(args, out).await,
         QuotaCommand::Commit(args) => calls::commit(args, out).await,
         QuotaCommand::Release(args) => calls::release(args, out).await,

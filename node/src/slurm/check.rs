@@ -1,12 +1,15 @@
 //! `fairmesh slurm check`: who of the cluster's users and accounts maps where, and who nowhere; and
-//! whether the range of site factors keeps apart whom the node keeps apart, with room for importance.
+//! whether the range of site factors keeps apart whom the node keeps apart, with room for importance; and whether jobs are
+//! held to the quotas that there are.
 //!
 //! The names are slurmdbd's where it runs, and those of the queue elsewhere. Invariant: the answer is
-//! the node's own, by the rules that it counts with. Exit 1 if somebody maps nowhere.
+//! the node's own, by the rules that it counts with. Exit 1 if somebody maps nowhere, or jobs
+//! are to be held to quotas and are not.
 //! Deliberately not here: the rules (`[[identity]]`), which this is to help writing.
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,9 +18,9 @@ use fairmesh_client::{Client, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Scale, Who};
 use super::Place;
 use super::cluster::{Cluster, Finished};
 use super::runner::Runner;
-use super::{follow, queue};
+use super::{follow, queue, setup};
 use crate::ask::Control;
-use crate::control::answer::{Answer, PriorityBody};
+use crate::control::answer::{Answer, PriorityBody, QuotaBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, OutputArgs, Table};
 
@@ -45,6 +48,7 @@ pub(super) struct CheckArgs {
 pub(super) async fn run(
     args: &CheckArgs,
     place: &Place,
+    config: &Path,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
     let people = tokio::task::block_in_place(|| people(place))?;
@@ -93,11 +97,46 @@ pub(super) async fn run(
     for words in [merged(&factors, scale), cramped(step, scale)] {
         words.iter().for_each(|words| eprintln!("{words}"));
     }
-    Ok(if nowhere == 0 {
+    let (words, is_held) = quotas(place, &control, config).await?;
+    words.iter().for_each(|words| eprintln!("{words}"));
+    Ok(if nowhere == 0 && is_held {
         Exit::Success
     } else {
         Exit::Failure
     })
+}
+
+/// What is to be said of quotas, and whether jobs are held to them where they are to be.
+async fn quotas(
+    place: &Place,
+    control: &Control,
+    config: &Path,
+) -> anyhow::Result<(Vec<String>, bool)> {
+    let (answer, _): (Answer<QuotaBody>, _) = control.get("/v1/quota", &[]).await?;
+    let accounts = answer.body.accounts.iter().filter(|of| of.mode != "off");
+    let lacks = tokio::task::block_in_place(|| {
+        let cluster = Cluster::ask(&Runner::new(&place.settings))?;
+        setup::quota_lacks(place, &cluster, config)
+    });
+    Ok(of_quotas(place.settings.quota, accounts.count(), lacks?))
+}
+
+fn of_quotas(is_asked: bool, accounts: usize, lacks: Vec<String>) -> (Vec<String>, bool) {
+    let with = |words: String| (vec![words], true);
+    match (is_asked, accounts, lacks.is_empty()) {
+        (false, 0, _) => (Vec::new(), true),
+        (false, accounts, _) => with(format!(
+            "{accounts} accounts have quotas here (`fairmesh quota show`), and no job of this Slurm is held to them: \
+             write quota = true in [slurm], and see `fairmesh slurm setup`"
+        )),
+        (true, accounts, true) => with(format!(
+            "jobs are held to quotas when they are submitted and before they start; {accounts} accounts have one"
+        )),
+        (true, _, false) => {
+            let words = lacks.into_iter().map(|lacks| format!("quotas: {lacks}"));
+            (words.collect(), false)
+        }
+    }
 }
 
 type Person = (String, Option<String>);
@@ -200,6 +239,27 @@ mod tests {
         Scale {
             range,
             importance: 200,
+        }
+    }
+
+    #[test]
+    fn it_is_said_whether_jobs_are_held_to_quotas() {
+        let lack = || vec!["there is no PrologSlurmctld; write it".to_owned()];
+        for (is_asked, accounts, lacks, words, is_held) in [
+            (false, 0, Vec::new(), "", true),
+            (false, 2, Vec::new(), "2 accounts have quotas here", true),
+            (true, 2, Vec::new(), "jobs are held to quotas when", true),
+            (
+                true,
+                0,
+                lack(),
+                "quotas: there is no PrologSlurmctld",
+                false,
+            ),
+        ] {
+            let (said, held) = of_quotas(is_asked, accounts, lacks);
+            assert!(said.concat().starts_with(words), "{said:?}");
+            assert_eq!(held, is_held, "{said:?}");
         }
     }
 

@@ -154,7 +154,7 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         What::Feed(feed) if feed.once || feed.dry_run => {
             tokio::task::block_in_place(|| place.feed().once(feed.dry_run, out))
         }
-        What::Check(check) => check::run(check, &place, out).await,
+        What::Check(check) => check::run(check, &place, &args.config, out).await,
         what => {
             let (sync, feed) = match what {
                 What::Sync(_) => (true, false),

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
 use fairmesh_tests::{Node, Site, Vo};
@@ -124,6 +124,27 @@ fn an_authority_grants_and_takes_back_and_the_owner_has_the_last_word() -> anyho
     shell.hold("4", 2, false, "(so the owner of this site decides)")?;
     let operator = "quota hold 5 --cluster c --user op1 --account physics --cores 9 --time 1h";
     shell.says(operator, true, "exempt")?;
+
+    // Who did what: the authority, the owner, and a job that nobody had asked about.
+    let end = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    let begin = end - 3_600_000;
+    let record = format!(
+        "{{\"cluster\":\"c\",\"job\":\"7\",\"user\":\"ann\",\"account\":\"physics\",\"start_ms\":{begin},\"end_ms\":{end},\"cores\":4}}"
+    );
+    ensure!(node.http("POST", "/v1/records", record.as_bytes())?.status == 200);
+    let (_, said) = shell.run("quota history /ann -P -n")?;
+    for words in [
+        "|/ann|1|2.00|",
+        "exempt|owner|",
+        "over_quota|nobody asked|1|1.00|3.00",
+    ] {
+        ensure!(said.contains(words), "no {words}: {said}");
+    }
+    ensure!(!said.contains("|granted|"), "{said}");
+    shell.says("quota history /ann -P --all", true, "|granted|")?;
+    shell.says("quota summary -P -n", true, "|physics|/ann|/ann|a|1|4.00")?;
+    shell.says("quota summary --month 2020-01 -P -n", true, "")?;
+    shell.says("quota summary --month 2020-13", false, "is no month")?;
 
     // What is held stays; the rest is gone.
     shell.says("quota revoke /ann --key authority.key", true, "")?;

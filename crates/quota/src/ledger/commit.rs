@@ -42,7 +42,7 @@ impl Ledger {
         }
         let mut mark = match known {
             Some(mark) => mark,
-            None => unasked(self.grants.accounts(user).next()?, now),
+            None => unasked(self.grants.accounts(user).next()?, user.clone(), now),
         };
         if mark.state != State::Held {
             mark.by = None;
@@ -225,10 +225,12 @@ impl Ledger {
 }
 
 /// A job that nobody had asked for.
-fn unasked(account: AccountPath, now: WallTime) -> Mark {
+fn unasked(account: AccountPath, user: AccountPath, now: WallTime) -> Mark {
     Mark {
         state: State::Expired,
         account,
+        user: Some(user),
+        at: now,
         verdict: Verdict::OverQuota,
         by: None,
         amount: CoreMillis(0),

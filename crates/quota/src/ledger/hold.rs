@@ -95,7 +95,7 @@ impl Ledger {
             }
         }
         match plan.verdict.runs() {
-            true => self.put_hold(request, plan),
+            true => self.put_hold(now, request, plan),
             false => plan.answer(),
         }
     }
@@ -179,7 +179,7 @@ impl Ledger {
 
     /// Puts a hold in place of the one that is there, if any: rights of the old one that the new one lacks are
     /// freed, and those that it has beyond are held.
-    fn put_hold(&mut self, request: &HoldRequest, plan: Plan) -> Answer {
+    fn put_hold(&mut self, now: WallTime, request: &HoldRequest, plan: Plan) -> Answer {
         let Plan {
             verdict,
             by,
@@ -190,7 +190,9 @@ impl Ledger {
             ..
         } = plan;
         let account = plan.account.unwrap_or_else(|| request.user.clone());
-        let old = self.marks.get(&request.job).map(|mark| mark.parts.clone());
+        let known = self.marks.get(&request.job);
+        let at = known.map_or(now, |mark| mark.at);
+        let old = known.map(|mark| mark.parts.clone());
         let of = |parts: &[Part], id: SliceId| -> u64 {
             parts
                 .iter()
@@ -214,6 +216,8 @@ impl Ledger {
         let mark = Mark {
             state: State::Held,
             account,
+            user: Some(request.user.clone()),
+            at,
             verdict,
             by: Some(by),
             amount,

@@ -152,3 +152,97 @@ pub struct QuotaTotalsBody {
     /// Charged beyond all this.
     pub overdraft_core_ms: String,
 }
+
+/// `fairmesh.quota_history/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaHistoryBody {
+    /// The newest version of each allocation, in the order in which these were signed.
+    pub documents: Vec<QuotaDocumentBody>,
+    /// Jobs of this site that ran beyond their quota, or beside it, the newest first; none where the caller may only
+    /// read.
+    pub jobs: Option<Vec<QuotaJobBody>>,
+}
+
+/// Who granted, or took back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaDocumentBody {
+    /// The VO.
+    pub vo: String,
+    /// Its name.
+    pub vo_name: Option<String>,
+    /// Whose credit.
+    pub path: String,
+    /// Which allocation.
+    pub allocation: String,
+    /// 1 as it was granted; later ones end slices sooner, or change terms.
+    pub version: u64,
+    /// When it was signed, by the signer's clock.
+    pub issued_ms: u64,
+    /// The keys that have signed it.
+    pub signers: Vec<String>,
+    /// Of all slices.
+    pub granted_core_ms: String,
+    /// When the last slice ends.
+    pub ends_ms: u64,
+}
+
+/// What became of a job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaJobBody {
+    /// When it first asked, or was charged without asking; 0 where an earlier release wrote it.
+    pub at_ms: u64,
+    /// Whose credit.
+    pub account: String,
+    /// Whose job.
+    pub user: Option<String>,
+    /// The batch system's name.
+    pub cluster: String,
+    /// Its name of the job.
+    pub job: String,
+    /// Which run of it.
+    pub instance: u64,
+    /// `held`, `committed`, `released` or `expired`.
+    pub state: String,
+    /// As in `fairmesh.hold/1`.
+    pub verdict: String,
+    /// Whose rule said so; none of a job that ran without asking.
+    pub by: Option<String>,
+    /// Its price.
+    pub price: String,
+    /// What is held for it.
+    pub held_core_ms: String,
+    /// What it was charged out of rights.
+    pub used_core_ms: String,
+    /// What it was charged beyond them.
+    pub overdraft_core_ms: String,
+}
+
+/// `fairmesh.quota_summary/1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaSummaryBody {
+    /// `2026-11`.
+    pub month: String,
+    /// By VO, account, user and site.
+    pub users: Vec<QuotaUserBody>,
+}
+
+/// What a user was charged at a site.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaUserBody {
+    /// The VO.
+    pub vo: String,
+    /// Its name.
+    pub vo_name: Option<String>,
+    /// Whose credit.
+    pub account: String,
+    /// Who, as a path of the VO.
+    pub user: String,
+    /// Where.
+    pub site: String,
+    /// Its name in a charter.
+    pub site_name: Option<String>,
+    /// Jobs that ended.
+    pub jobs: u64,
+    /// At the usual price, less what was taken back.
+    pub charge_core_ms: String,
+}

@@ -87,6 +87,27 @@ pub(super) fn run(args: &SetupArgs, config: &Path, out: &mut dyn Write) -> anyho
     Ok(Exit::Failure)
 }
 
+/// What holding jobs to quotas lacks at a cluster; nothing where the configuration does not ask for it.
+///
+/// # Errors
+/// Where this program or its configuration is not to be found.
+pub(super) fn quota_lacks(
+    place: &Place,
+    cluster: &Cluster,
+    config: &Path,
+) -> anyhow::Result<Vec<String>> {
+    if !place.settings.quota {
+        return Ok(Vec::new());
+    }
+    let program = std::env::current_exe().context("where this program is")?;
+    let config = fs::canonicalize(config)?;
+    let (program, config) = (program.to_string_lossy(), config.to_string_lossy());
+    let files = QuotaFiles::of(place, Some(cluster), &program, &config);
+    let lacks = files.findings(cluster).into_iter();
+    let lacks = lacks.map(|finding| format!("{}; {}", finding.problem, finding.mend));
+    Ok(lacks.collect())
+}
+
 fn write_part(path: &Path, part: &Part) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

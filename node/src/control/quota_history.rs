@@ -1,0 +1,279 @@
+//! `GET /v1/quota/history[?vo=][&path=][&all=true]`: who granted what, and which jobs ran beyond it or beside it; and `GET
+//! /v1/quota/summary[?month=][&vo=][&path=]`: what each account's users were charged in a month, at each site.
+//!
+//! The summary is of what members have signed of usage in their heads, so any node of the VO has it of all sites.
+//! Invariant: what one job did is told to writers only, and it is this site's alone; sums are told to whoever may read.
+//! Deliberately not here: jobs whose marks the store has let go of, as the VO's history passes over them.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::response::IntoResponse;
+use fairmesh_model::{
+    AccountPath, Allocation, CoreMillis, Counters, JobKey, Now, Signed, SiteId, VoId, WallTime,
+};
+use fairmesh_site::Site;
+use fairmesh_site::rights::{Mark, Verdict};
+use jiff::{ToSpan as _, civil::Date};
+use serde::Deserialize;
+
+use super::State;
+use super::access::{Peer, check_writer};
+use super::answer::{
+    QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaUserBody,
+};
+use super::error::ApiError;
+use super::extract::{Params, parse_path};
+use super::quota::{decider, total, word};
+use super::rests_on::{answer, rests_on, site_name};
+use super::text::clean;
+use super::usage::find_vos;
+
+/// Jobs that are told of at most, the newest.
+const JOBS_MAX: usize = 10_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    vo: Option<String>,
+    path: Option<String>,
+    /// Those that ran within their quota, too.
+    #[serde(default)]
+    all: bool,
+    /// `2026-11`; this month where none is named.
+    month: Option<String>,
+}
+
+/// What is asked about, where a node has it.
+struct Asked {
+    vos: Vec<(VoId, Option<String>)>,
+    path: Option<AccountPath>,
+}
+
+impl Query {
+    fn asked(&self, site: &Site, now: Now) -> Result<Asked, ApiError> {
+        let status = site.vo_status(now);
+        let vos = match &self.vo {
+            Some(wanted) => find_vos(site, now, wanted)?,
+            None => status.iter().map(|of| of.vo).collect(),
+        };
+        let name = |vo: &VoId| {
+            let of = status.iter().find(|of| of.vo == *vo);
+            of.and_then(|of| of.name.as_deref()).map(clean)
+        };
+        let vos = vos.into_iter().map(|vo| (vo, name(&vo)));
+        let path = self.path.as_deref();
+        let path = path.map(|path| parse_path(&format!("/{}", path.trim_start_matches('/'))));
+        Ok(Asked {
+            vos: vos.collect(),
+            path: path.transpose()?,
+        })
+    }
+}
+
+pub(super) async fn history(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let is_writer = check_writer(&shared, peer, "/v1/quota/history").is_ok();
+    let (rests_on, body) = shared
+        .node()
+        .ask(move |site, now| {
+            let asked = query.asked(site, now);
+            let body = asked.map(|asked| QuotaHistoryBody {
+                documents: documents(site, &asked),
+                jobs: is_writer.then(|| jobs(site, &asked, query.all)),
+            });
+            (rests_on(site, now), body)
+        })
+        .await?;
+    Ok(answer("quota_history", rests_on, body?))
+}
+
+fn is_wanted(asked: &Asked, path: &AccountPath) -> bool {
+    let wanted = asked.path.as_ref();
+    wanted.is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))
+}
+
+/// The newest version of each allocation, in the order in which these were signed.
+fn documents(site: &Site, asked: &Asked) -> Vec<QuotaDocumentBody> {
+    let mut found = Vec::new();
+    for (vo, name) in &asked.vos {
+        for bytes in site.documents(*vo) {
+            let Ok(signed) = Signed::<Allocation>::parse(&bytes) else {
+                continue;
+            };
+            let of = signed.claimed();
+            if !is_wanted(asked, &of.path) {
+                continue;
+            }
+            let granted: u128 = of
+                .slices
+                .iter()
+                .map(|slice| u128::from(slice.amount.0))
+                .sum();
+            let ends = of.slices.iter().map(|slice| slice.end.0).max();
+            let id = of.id.unwrap_or_else(|| signed.hash().into());
+            found.push(QuotaDocumentBody {
+                vo: vo.to_string(),
+                vo_name: name.clone(),
+                path: clean(of.path.as_str()),
+                allocation: id.to_string(),
+                version: of.version,
+                issued_ms: of.issued.0,
+                signers: signed.signers().map(|key| key.to_string()).collect(),
+                granted_core_ms: granted.to_string(),
+                ends_ms: ends.unwrap_or(0),
+            });
+        }
+    }
+    found.sort_by(|a, b| (a.issued_ms, &a.allocation).cmp(&(b.issued_ms, &b.allocation)));
+    found
+}
+
+/// The jobs of this site, the newest first.
+fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
+    let mut found: Vec<(WallTime, &JobKey, &Mark)> = Vec::new();
+    for (vo, _) in &asked.vos {
+        let marks = site
+            .ledger(*vo)
+            .into_iter()
+            .flat_map(|ledger| ledger.marks());
+        let marks = marks.filter(|(_, mark)| is_wanted(asked, &mark.account));
+        let marks = marks.filter(|(_, mark)| all || is_odd(mark));
+        found.extend(marks.map(|(job, mark)| (mark.at, job, mark)));
+    }
+    found.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
+    found.truncate(JOBS_MAX);
+    let body = |(at, job, mark): (WallTime, &JobKey, &Mark)| QuotaJobBody {
+        at_ms: at.0,
+        account: clean(mark.account.as_str()),
+        user: mark.user.as_ref().map(|user| clean(user.as_str())),
+        cluster: clean(&job.cluster),
+        job: clean(&job.job),
+        instance: job.instance,
+        state: word(&mark.state),
+        verdict: word(&mark.verdict),
+        by: mark.by.map(decider),
+        price: mark.price.to_string(),
+        held_core_ms: total(&mark.parts).0.to_string(),
+        used_core_ms: total(&mark.used).0.to_string(),
+        overdraft_core_ms: overdraft(mark).0.to_string(),
+    };
+    found.into_iter().map(body).collect()
+}
+
+fn overdraft(mark: &Mark) -> CoreMillis {
+    mark.overdraft.map_or(CoreMillis(0), |part| part.amount)
+}
+
+/// Whether a job ran beyond its quota, or beside it.
+fn is_odd(mark: &Mark) -> bool {
+    mark.verdict != Verdict::Granted || mark.by.is_none() || overdraft(mark).0 > 0
+}
+
+pub(super) async fn summary(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let (rests_on, body) = shared
+        .node()
+        .ask(move |site, now| {
+            let body = query.asked(site, now).and_then(|asked| {
+                let days = month(query.month.as_deref(), now.wall)?;
+                Ok(users(site, &asked, days))
+            });
+            (rests_on(site, now), body)
+        })
+        .await?;
+    Ok(answer("quota_summary", rests_on, body?))
+}
+
+/// A month, and its days since the epoch, the last excluded.
+fn month(wanted: Option<&str>, now: WallTime) -> Result<(String, std::ops::Range<u32>), ApiError> {
+    let epoch = Date::constant(1970, 1, 1);
+    let today = i64::try_from(now.0 / 86_400_000).unwrap_or(0);
+    let today = epoch.saturating_add(today.days());
+    let wrong = |text: &str| {
+        let error = format!("`{text}` is no month");
+        ApiError::bad_request(error).hint("write it as 2026-11")
+    };
+    let first = match wanted {
+        None => today.first_of_month(),
+        Some(text) => format!("{text}-01").parse().map_err(|_| wrong(text))?,
+    };
+    let day = |date: Date| {
+        let days = date.duration_since(epoch).as_secs() / 86_400;
+        u32::try_from(days).map_err(|_| wrong(wanted.unwrap_or_default()))
+    };
+    let next = first.saturating_add(1.month());
+    Ok((first.strftime("%Y-%m").to_string(), day(first)?..day(next)?))
+}
+
+/// What users of accounts with credit were charged in these days, by account, user and site.
+fn users(
+    site: &Site,
+    asked: &Asked,
+    (month, days): (String, std::ops::Range<u32>),
+) -> QuotaSummaryBody {
+    let mut sums: BTreeMap<(VoId, AccountPath, AccountPath, SiteId), Counters> = BTreeMap::new();
+    for cell in site.usage_cells() {
+        let vo = cell
+            .vo
+            .filter(|vo| asked.vos.iter().any(|(of, _)| of == vo));
+        let Some((vo, ledger)) = vo.and_then(|vo| Some((vo, site.ledger(vo)?))) else {
+            continue;
+        };
+        let length = site.window_of(vo);
+        let is_then = length.is_some_and(|length| days.contains(&cell.span.day(length)));
+        let account = ledger.grants().accounts(&cell.path).next();
+        let Some(account) = account.filter(|account| is_then && is_wanted(asked, account)) else {
+            continue;
+        };
+        let sum = sums.entry((vo, account, cell.path, cell.site)).or_default();
+        *sum = sum.plus(cell.counters);
+    }
+    let name = |vo: VoId| {
+        let mut vos = asked.vos.iter();
+        vos.find(|(of, _)| *of == vo)
+            .and_then(|(_, name)| name.clone())
+    };
+    let users = sums
+        .into_iter()
+        .map(|((vo, account, user, at), sum)| QuotaUserBody {
+            vo: vo.to_string(),
+            vo_name: name(vo),
+            account: clean(account.as_str()),
+            user: clean(user.as_str()),
+            site: at.to_string(),
+            site_name: site_name(site, at),
+            jobs: sum.jobs,
+            charge_core_ms: sum.net().to_string(),
+        });
+    QuotaSummaryBody {
+        month,
+        users: users.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_month_has_its_days() {
+        let now = WallTime(1_767_615_600_000);
+        for (wanted, name, days) in [
+            (None, "2026-01", 20_454..20_485),
+            (Some("2024-02"), "2024-02", 19_754..19_783),
+            (Some("2025-12"), "2025-12", 20_423..20_454),
+        ] {
+            let found = month(wanted, now).ok();
+            assert_eq!(found, Some((name.to_owned(), days)), "{wanted:?}");
+        }
+        for wrong in ["2025-13", "1969-01", "", "nov"] {
+            assert!(month(Some(wrong), now).is_err(), "{wrong}");
+        }
+    }
+}
