@@ -167,6 +167,11 @@ const TABLE: &[Fault] = &[
         queue::tests::groups_take_turns_within_the_limits_of_every_level,
     ),
     (
+        "SitePartUnchecked",
+        "a group has more than its part of a site",
+        queue::tests::a_group_has_its_part_of_each_site_where_use_is_proportional,
+    ),
+    (
         "FailedSiteAgain",
         "a site that has just failed a job is tried again for it",
         queue::tests::a_site_that_failed_a_job_is_not_tried_for_it_for_a_while,

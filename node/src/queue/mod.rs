@@ -69,6 +69,10 @@ pub struct RunArgs {
     /// Limits of the VO and its groups: a file of SLAs with at_most and shares behind a `+`
     #[arg(long, value_name = "SLA.toml")]
     pub sla: Option<PathBuf>,
+    /// Let a group have at each site only its part of what the VO may have there: for several queues of one VO, which do
+    /// not see what the others send
+    #[arg(long, requires = "sla")]
+    pub by_site: bool,
     /// Runs or submits a job
     #[arg(long, value_name = "CMD")]
     pub submit: String,

@@ -278,7 +278,10 @@ fn limits(args: &RunArgs, grid: &Grid) -> anyhow::Result<Limits> {
         .iter()
         .filter_map(may_have)
         .fold(0, u64::saturating_add);
-    Ok(Limits::of(&sla, contributed))
+    Ok(Limits {
+        by_site: args.by_site.then(|| sla.clone()),
+        ..Limits::of(&sla, contributed)
+    })
 }
 
 /// What ASK has printed; `None` where that is none of its words.

@@ -31,6 +31,7 @@ impl Place {
         };
         let here = |command: &str| format!("HERE='{}'; {command}", folder.path().display());
         let args = RunArgs {
+            by_site: false,
             jobs: write("jobs.jsonl", JOBS),
             grid: Some(write("grid.json", GRID)),
             socket: None,

@@ -59,6 +59,8 @@ pub struct Setup {
     pub sites_enforce: bool,
     /// Sites that lie.
     pub liars: usize,
+    /// Whether a group has at each site only its part of what the VO may have there.
+    pub by_site: bool,
 }
 
 impl Setup {
@@ -74,6 +76,7 @@ impl Setup {
             view: Millis::from_secs(300),
             sites_enforce: true,
             liars: 0,
+            by_site: false,
         }
     }
 }
@@ -465,7 +468,11 @@ impl Run {
 impl Host {
     fn new(setup: &Setup, index: usize) -> Self {
         let sla = Sla::parse(GROUPS, "the VO").expect("a good document");
-        let mut manager = Manager::new(Limits::of(&sla, VO_CAP), setup.selector);
+        let limits = Limits {
+            by_site: setup.by_site.then(|| sla.clone()),
+            ..Limits::of(&sla, VO_CAP)
+        };
+        let mut manager = Manager::new(limits, setup.selector);
         for job in 0..setup.jobs {
             let job = QueuedJob {
                 key: format!("{job:04}"),

@@ -46,6 +46,20 @@ fn every_selector_ends_all_jobs_within_the_limits() {
     }
 }
 
+/// Sites that do not keep the VO's limit, views of five minutes, and four queues that do not see each other.
+#[test]
+fn a_part_of_each_site_keeps_its_limit_whatever_others_send() {
+    let blind = |by_site| {
+        run(Setup {
+            by_site,
+            sites_enforce: false,
+            ..small(Selector::LeastUsed, 4)
+        })
+    };
+    assert_eq!(blind(true).beyond, 0);
+    assert!(blind(false).beyond > 0);
+}
+
 #[test]
 fn a_run_is_a_function_of_its_setup() {
     let setup = small(Selector::Random, 2);
@@ -95,8 +109,12 @@ fn tables_and_claims_are_of_what_was_run() {
         "three jobs are not enough for all of it, or nothing is compared"
     );
     let rows = stale::rows(&few);
-    assert_eq!(stale::table(&rows).rows.len(), 2 * 2 * stale::AGES_S.len());
-    assert_eq!(stale::claims(&rows).len(), 2);
+    // One and four hosts with two selectors, and four by site.
+    assert_eq!(
+        stale::table(&rows).rows.len(),
+        (2 * 2 + 1) * stale::AGES_S.len()
+    );
+    assert_eq!(stale::claims(&rows).len(), 3);
     let rows = liars::rows(&few);
     assert_eq!(liars::table(&rows).rows.len(), 2 * 3 * liars::LIARS.len());
 }

@@ -1,5 +1,8 @@
 //! What a VO and its groups may have in flight, and whose turn it is.
 //!
+//! Where use is proportional by site, a group may have at each site only its part of what the VO may have there. So several
+//! queues of one VO, each of a group of its own, keep a site's limit without seeing what the others send.
+//!
 //! Invariant: a start needs room at every level, from the account up to the VO.
 //! Source: GRUBER (Euro-Par 2005), section 4: a VO with at most 600 CPUs, groups with at most 25 % of them.
 
@@ -17,6 +20,8 @@ pub struct Limits {
     pub cpus: BTreeMap<AccountPath, u64>,
     /// Entitlements by account, in any one unit; an account that is not here has as much as all others of its kind.
     pub entitled: BTreeMap<AccountPath, u64>,
+    /// The VO's own document where use is proportional by site; `None`: its limits are of the Grid as a whole.
+    pub by_site: Option<Sla>,
 }
 
 impl Limits {
@@ -29,7 +34,21 @@ impl Limits {
             .unwrap_or(contributed);
         let entitled = |path: &AccountPath| Some((path.clone(), sla.entitlement(path, all)?));
         let entitled = sla.entries.keys().filter_map(entitled).collect();
-        Self { cpus, entitled }
+        Self {
+            cpus,
+            entitled,
+            by_site: None,
+        }
+    }
+
+    /// What accounts may have at a site at which the VO may have so many CPUs; nothing bounds them where use is not
+    /// proportional by site.
+    pub(super) fn at_site(&self, vo_limit: u64) -> BTreeMap<AccountPath, u64> {
+        let by_site = self
+            .by_site
+            .as_ref()
+            .filter(|_| !mutated!(SitePartUnchecked));
+        by_site.map_or_else(BTreeMap::new, |sla| sla.limits(vo_limit))
     }
 
     /// The account at or above `account` whose limit is below `cpus`, if there is one.
@@ -59,8 +78,13 @@ impl Held {
     }
 
     /// Whether `cpus` more keep every limit of the account and of those above it.
-    pub(super) fn has_room(&self, limits: &Limits, account: &AccountPath, cpus: u64) -> bool {
-        let bound = |path: &AccountPath| limits.cpus.get(path).copied();
+    pub(super) fn has_room(
+        &self,
+        limits: &BTreeMap<AccountPath, u64>,
+        account: &AccountPath,
+        cpus: u64,
+    ) -> bool {
+        let bound = |path: &AccountPath| limits.get(path).copied();
         account.ancestors().all(|path| {
             let unchecked = if path.is_root() {
                 mutated!(VoLimitUnchecked)

@@ -37,7 +37,19 @@ struct Round {
     queues: BTreeMap<AccountPath, Vec<String>>,
     /// Kinds of jobs that no site can have now: others like them, which may not go to the same sites, need not be
     /// tried.
-    nowhere: BTreeSet<(u64, Millis, Vec<String>)>,
+    nowhere: BTreeSet<(u64, Millis, AccountPath, Vec<String>)>,
+    /// By site, where use is proportional by site: what accounts may have there, and what of this queue is there.
+    at_sites: BTreeMap<String, (BTreeMap<AccountPath, u64>, Held)>,
+}
+
+impl Round {
+    fn hold(&mut self, entry: &Entry, site: &str) {
+        let (account, cpus) = (&entry.job.account, entry.job.cpus);
+        self.held.add(account, cpus);
+        if let Some((_, held)) = self.at_sites.get_mut(site) {
+            held.add(account, cpus);
+        }
+    }
 }
 
 impl Manager {
@@ -49,13 +61,14 @@ impl Manager {
             held: Held::default(),
             queues: self.queues(),
             nowhere: BTreeSet::new(),
+            at_sites: self.at_sites(&planning),
         };
         for entry in self.entries.values().filter(|entry| entry.is_in_flight()) {
-            round.held.add(&entry.job.account, entry.job.cpus);
+            round.hold(entry, &entry.site);
         }
         while let Some((job, site)) = self.next(&planning, &mut round, draw) {
             let entry = &self.entries[&job];
-            round.held.add(&entry.job.account, entry.job.cpus);
+            round.hold(entry, &site);
             let (attempt, at) = (entry.attempt + 1, planning.now);
             let record = Record::Assigned {
                 job: job.clone(),
@@ -101,6 +114,25 @@ impl Manager {
         at.is_some_and(|at| now.since(*at) < DOUBTED) && !mutated!(LiarBelieved)
     }
 
+    /// What accounts may have at each site, where that is bounded.
+    fn at_sites(
+        &self,
+        planning: &Planning<'_>,
+    ) -> BTreeMap<String, (BTreeMap<AccountPath, u64>, Held)> {
+        let bounded = self.limits.by_site.as_ref().map(|_| planning.sites);
+        let sites = bounded.unwrap_or_default().iter();
+        let at_site = |site: &SiteView| {
+            let of = site.vos.get(planning.vo);
+            let may_have = of.map_or(0, |of| match of.extensible {
+                true => site.total,
+                false => of.burst_limit.min(site.total),
+            });
+            let limits = self.limits.at_site(may_have);
+            (site.name.clone(), (limits, Held::default()))
+        };
+        sites.map(at_site).collect()
+    }
+
     /// Keys that wait, by account, the first of them last.
     fn queues(&self) -> BTreeMap<AccountPath, Vec<String>> {
         let mut queues: BTreeMap<AccountPath, Vec<String>> = BTreeMap::new();
@@ -127,16 +159,19 @@ impl Manager {
             let queue = round.queues.get_mut(&account).expect("a key of the map");
             while let Some(key) = queue.pop() {
                 let entry = &self.entries[&key];
-                if !round.held.has_room(&self.limits, &account, entry.job.cpus) {
+                if !round
+                    .held
+                    .has_room(&self.limits.cpus, &account, entry.job.cpus)
+                {
                     queue.clear();
                     break;
                 }
                 let shunned = shunned(entry, planning.now);
-                let kind = (entry.job.cpus, entry.job.wall, shunned);
+                let kind = (entry.job.cpus, entry.job.wall, account.clone(), shunned);
                 if round.nowhere.contains(&kind) {
                     continue;
                 }
-                if let Some(site) = self.choose(planning, entry, &kind.2, draw) {
+                if let Some(site) = self.choose(planning, (entry, &kind.3), &round.at_sites, draw) {
                     return Some((key, site));
                 }
                 round.nowhere.insert(kind);
@@ -150,8 +185,8 @@ impl Manager {
     fn choose(
         &self,
         planning: &Planning<'_>,
-        entry: &Entry,
-        shunned: &[String],
+        (entry, shunned): (&Entry, &[String]),
+        at_sites: &BTreeMap<String, (BTreeMap<AccountPath, u64>, Held)>,
         draw: Draw<'_>,
     ) -> Option<String> {
         let mut request = Request::of_cpus(planning.vo, entry.job.cpus);
@@ -164,7 +199,10 @@ impl Manager {
             .filter(|site| naive || !shunned.contains(&site.name))
         {
             let doubted = self.is_doubted(&site.name, planning.now);
-            if doubted && !self.chooser.is_due(&site.name) {
+            let (account, cpus) = (&entry.job.account, entry.job.cpus);
+            let here = at_sites.get(&site.name);
+            let has_room = here.is_none_or(|(limits, held)| held.has_room(limits, account, cpus));
+            if (doubted && !self.chooser.is_due(&site.name)) || !has_room {
                 continue;
             }
             let known_at = known_at(site, planning.now);

@@ -7,7 +7,7 @@ use fairmesh_model::{AccountPath, Share};
 
 use super::*;
 use crate::engine::Engine;
-use crate::sla::Sign;
+use crate::sla::{Sign, Sla};
 use crate::view::{SiteView, Standing};
 
 fn path(text: &str) -> AccountPath {
@@ -104,6 +104,32 @@ pub(crate) fn groups_take_turns_within_the_limits_of_every_level() {
     let mut bound = queue(limits(&[("/", 4), ("/g", 3), ("/h", 4)]), &jobs);
     let effects = planned(&mut bound, 1, &[site("s", 100, 0)]);
     assert_eq!(submitted(&effects), ["g0.1 s", "h0.1 s", "g1.1 s"]);
+}
+
+/// Two queues, each of a group with a quarter, that see nothing of each other: a site's limit holds all the same.
+#[test]
+pub(crate) fn a_group_has_its_part_of_each_site_where_use_is_proportional() {
+    let sla = Sla::parse("[sla]\n\"/g\" = { cpu = \"25%+\" }\n", "the VO").expect("a document");
+    let bounded = Limits {
+        by_site: Some(sla.clone()),
+        ..Limits::of(&sla, 30)
+    };
+    let jobs: Vec<_> = (0..9).map(|n| job(&n.to_string(), "/g/u", 1)).collect();
+    let sites = [site("a", 20, 0), site("b", 10, 0)];
+    let sent = |limits: Limits| submitted(&planned(&mut queue(limits, &jobs), 1, &sites));
+    // 7 of 30: 5 of 20, and 2 of 10; by load alone there would be more at `a` than 5 once `b` is small.
+    let by_site = sent(bounded.clone());
+    let at = |name: &str| by_site.iter().filter(|of| of.ends_with(name)).count();
+    assert_eq!((at(" a"), at(" b")), (5, 2), "{by_site:?}");
+    let only_a = |limits| submitted(&planned(&mut queue(limits, &jobs), 1, &sites[..1])).len();
+    assert_eq!(only_a(bounded.clone()), 5);
+    assert_eq!(only_a(Limits::of(&sla, 30)), 7);
+    // What is there counts in the next round.
+    let mut manager = queue(bounded, &jobs);
+    assert_eq!(planned(&mut manager, 1, &sites[..1]).len(), 10);
+    assert!(planned(&mut manager, 2, &sites[..1]).is_empty());
+    manager.told(WallTime(3), "0", 1, Status::Ended);
+    assert_eq!(submitted(&planned(&mut manager, 4, &sites[..1])).len(), 1);
 }
 
 #[test]
