@@ -123,14 +123,15 @@ pub fn measure_submission(program: &str, count: usize) -> anyhow::Result<()> {
         slurm.submit("xavier", 1, Duration::from_secs(1), &[])?;
         anyhow::Ok(began.elapsed())
     };
-    let measure = |name: &str| {
-        let mut times: Vec<Duration> = (0..count)
-            .map(|_| submit())
-            .collect::<anyhow::Result<_>>()?;
+    let measure = |name: &str, once: &dyn Fn() -> anyhow::Result<Duration>| {
+        // A queue that has grown meanwhile is not to be measured either.
+        slurm.run("scancel", &["-u", "root"])?;
+        slurm.await_idle()?;
+        let mut times: Vec<Duration> = (0..count).map(|_| once()).collect::<anyhow::Result<_>>()?;
         times.sort_unstable();
         let at = |hundredths: usize| times[(times.len() - 1) * hundredths / 100].as_micros();
         println!(
-            "{name}: {count} times sbatch, middle {} us, 99th of a hundred {} us, longest {} us",
+            "{name}: {count} times, middle {} us, 99th of a hundred {} us, longest {} us",
             at(50),
             at(99),
             at(100)
@@ -138,13 +139,22 @@ pub fn measure_submission(program: &str, count: usize) -> anyhow::Result<()> {
         anyhow::Ok(())
     };
     for _ in 0..2 {
-        measure("without")?;
+        measure("sbatch without", &submit)?;
     }
     if !set_up(program, &site, &slurm)? {
         return Ok(());
     }
+    let question =
+        br#"{"cluster":"alpha","job":"submitted","account":"xavier","cores":1,"wall_s":60}"#;
+    let ask = || {
+        let began = Instant::now();
+        let answer = node.http("POST", "/v1/quota/check", question)?;
+        ensure!(answer.body["runs"] == true, "{answer:?}");
+        anyhow::Ok(began.elapsed())
+    };
     for _ in 0..2 {
-        measure("with the look at the quota")?;
+        measure("sbatch with the look at the quota", &submit)?;
+        measure("that look alone", &ask)?;
     }
     slurm.run("scancel", &["-u", "root"])?;
     Ok(())

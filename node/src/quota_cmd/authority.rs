@@ -131,7 +131,9 @@ fn find<'a>(
     which: &str,
 ) -> anyhow::Result<Option<&'a Signed<Allocation>>> {
     let id = |of: &Signed<Allocation>| of.claimed().id.unwrap_or_else(|| of.hash().into());
-    let path = AccountPath::parse(which).ok();
+    // As messages to users name it, too.
+    let path = format!("/{}", which.strip_prefix('/').unwrap_or(which));
+    let path = AccountPath::parse(&path).ok();
     let is_meant = |of: &&Signed<Allocation>| {
         Some(&of.claimed().path) == path.as_ref() || id(of).to_string().starts_with(which)
     };

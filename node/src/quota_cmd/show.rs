@@ -39,7 +39,13 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
         return Ok(found);
     }
     if answer.body.accounts.is_empty() {
-        eprintln!("no allocation: nobody's use is bounded");
+        match &args.path {
+            Some(path) => eprintln!(
+                "no allocation for {}: where its VO grants credit, its jobs have none",
+                clean(path)
+            ),
+            None => eprintln!("no allocation: nobody's use is bounded"),
+        }
         return Ok(found);
     }
     let mut columns = vec![

@@ -299,7 +299,8 @@ mod tests {
         other.execute_batch("CREATE TABLE t (x)").expect("made");
         let archive = Archive::open(&path, "ce1").expect("open");
         let mut items = ArcJobs::new(archive);
-        let (why, _) = items.next().expect("an item").1.err().expect("refused");
+        let (_, item) = items.next().expect("an item");
+        let (why, _) = item.expect_err("refused");
         assert!(why.contains("no such table"), "{why}");
         assert!(items.next().is_none());
     }
