@@ -8,7 +8,7 @@
 //!
 //! Deliberately not here: what clippy and rustdoc already check (see the workspace's lints).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -142,6 +142,34 @@ fn crates_take_the_lints_of_the_workspace() {
     report(
         "crates without `[lints] workspace = true`",
         each_manifest(missing_lints),
+    );
+}
+
+#[test]
+fn attacks_are_shown_by_tests_that_exist() {
+    let tests: BTreeSet<String> = code_files()
+        .filter_map(|file| std::fs::read_to_string(file).ok())
+        .flat_map(|text| {
+            text.lines()
+                .filter_map(function_name)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let model =
+        std::fs::read_to_string(root().join("docs/threat-model.md")).expect("the threat model");
+    let rows = model
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains('`'));
+    let shown = rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next());
+    let named: Vec<&str> = shown
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    assert!(named.len() > 30, "{named:?}");
+    let unknown = named.into_iter().filter(|name| !tests.contains(*name));
+    report(
+        "names in docs/threat-model.md of no test",
+        unknown.map(str::to_owned).collect(),
     );
 }
 

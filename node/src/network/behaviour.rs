@@ -26,12 +26,14 @@ use crate::network::config::{
     IN_FLIGHT_PER_PEER_MAX, INBOUND_PER_PEER_MAX, PING_TIMEOUT,
 };
 use crate::network::counted::{Counted, WireBytes};
+use crate::network::gate::Gate;
 use crate::network::topics::MemberGossip;
 use crate::network::{GOSSIP_BYTES_MAX, MessageName, NetworkConfig, NetworkError, NetworkLimits};
 
 /// All protocols of a node, those that refuse first.
 #[derive(NetworkBehaviour)]
 pub(crate) struct Behaviour {
+    pub(crate) gate: Gate,
     pub(crate) allowed: allow_block_list::Behaviour<AllowedPeers>,
     limits: connection_limits::Behaviour,
     memory: memory_connection_limits::Behaviour,
@@ -104,6 +106,7 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
     let protocol = (StreamProtocol::new(PROTOCOL), ProtocolSupport::Full);
     let memory = config.limits.memory_bytes_max;
     Ok(Behaviour {
+        gate: Gate::new(config.limits.pending_max),
         allowed: allow_block_list::Behaviour::default(),
         limits: connection_limits::Behaviour::new(connection_limits(&config.limits)),
         memory: memory_connection_limits::Behaviour::with_max_bytes(memory),
@@ -117,7 +120,6 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
 fn connection_limits(limits: &NetworkLimits) -> ConnectionLimits {
     ConnectionLimits::default()
         .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER_MAX))
-        .with_max_pending_incoming(Some(limits.pending_max))
         .with_max_established(Some(limits.connections_max))
 }
 

@@ -34,6 +34,7 @@ impl Driver {
                     |(site, addresses): (SiteId, Vec<_>)| (site, address::given(site, addresses));
                 let peers = peers.into_iter().map(given).collect();
                 self.dialer.set_configured(peers, Instant::now());
+                self.expect_members();
             }
             NetworkCommand::Subscribe { topic, members } => self.subscribe(topic, &members),
             NetworkCommand::Unsubscribe(topic) => {
@@ -95,6 +96,13 @@ impl Driver {
             addresses.insert(site, address::given(site, parsed));
         }
         self.dialer.set_chartered(addresses, Instant::now());
+        self.expect_members();
+    }
+
+    /// Keeps room for handshakes from where members are said to be.
+    fn expect_members(&mut self) {
+        let given = self.dialer.given();
+        self.swarm.behaviour_mut().gate.expect(given);
     }
 
     fn subscribe(&mut self, topic: VoId, members: &BTreeSet<SiteId>) {

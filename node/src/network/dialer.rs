@@ -122,6 +122,12 @@ impl Dialer {
         self.hasten_all(changed(&before, &self.configured), now);
     }
 
+    /// Where peers are, as charters and the configuration say.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &Multiaddr> {
+        let all = self.configured.values().chain(self.chartered.values());
+        all.flatten()
+    }
+
     fn hasten_all(&mut self, sites: Vec<SiteId>, now: Instant) {
         for site in sites {
             self.hasten(site, now);

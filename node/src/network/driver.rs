@@ -69,7 +69,7 @@ impl Driver {
     pub(crate) fn new(
         config: &NetworkConfig,
         site: SiteId,
-        (swarm, bytes): (Swarm<Behaviour>, Arc<WireBytes>),
+        (mut swarm, bytes): (Swarm<Behaviour>, Arc<WireBytes>),
         events: mpsc::Sender<NetworkEvent>,
         stats_out: watch::Sender<Arc<NetworkStats>>,
     ) -> Self {
@@ -78,9 +78,11 @@ impl Driver {
             .iter()
             .map(|(site, addresses)| (*site, address::given(*site, addresses.iter().cloned())))
             .collect();
+        let dialer = Dialer::new(config, configured);
+        swarm.behaviour_mut().gate.expect(dialer.given());
         Self {
             swarm,
-            dialer: Dialer::new(config, configured),
+            dialer,
             outbox: Outbox::new(events),
             requests: Requests::default(),
             links: BTreeMap::new(),

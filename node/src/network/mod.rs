@@ -25,6 +25,7 @@ mod commands;
 mod counted;
 mod dialer;
 mod driver;
+mod gate;
 mod outbox;
 mod protocol_events;
 mod reports;

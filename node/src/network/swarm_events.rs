@@ -43,9 +43,12 @@ impl Driver {
                 error,
                 ..
             } => self.on_dial_error(peer, &error),
-            SwarmEvent::IncomingConnectionError { peer_id, error, .. } => {
-                self.on_refused(peer_id, &error);
-            }
+            SwarmEvent::IncomingConnectionError {
+                peer_id,
+                error,
+                send_back_addr,
+                ..
+            } => self.on_refused(peer_id, &send_back_addr, &error),
             SwarmEvent::ListenerError { error, .. } => {
                 self.complain("listening", &error.to_string());
             }
@@ -137,16 +140,16 @@ impl Driver {
         }
     }
 
-    fn on_refused(&mut self, peer: Option<PeerId>, error: &ListenError) {
+    fn on_refused(&mut self, peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
         self.stats.connections_refused += 1;
         if !matches!(error, ListenError::Denied { .. }) {
-            tracing::debug!(%error, "incoming connection failed");
+            tracing::debug!(%from, %error, "incoming connection failed");
             return;
         }
         if let Some(held_back) = self.strangers.pass(Instant::now()) {
             let reason = address::innermost(error);
             let site = peer.and_then(site_of).map(|site| site.to_string());
-            tracing::info!(site, held_back, "connection refused: {reason}");
+            tracing::info!(site, %from, held_back, "connection refused: {reason}");
         }
     }
 

@@ -108,6 +108,46 @@ async fn a_peer_that_restarts_elsewhere_is_found_again() {
     a.until_connected(b.site()).await;
 }
 
+/// Opens a connection from an address, says nothing, and comes again whenever it is turned away.
+#[cfg(not(feature = "quic"))]
+async fn besiege(gate: std::net::SocketAddr, from: u8) -> std::io::Result<()> {
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    loop {
+        pace.tick().await;
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind((std::net::Ipv4Addr::new(127, 0, 0, from), 0).into())?;
+        if let Ok(mut stream) = socket.connect(gate).await {
+            // Whatever ends it.
+            let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+        }
+    }
+}
+
+#[cfg(not(feature = "quic"))]
+#[tokio::test]
+async fn a_member_that_restarts_is_let_in_whatever_strangers_open() {
+    let (mut a, b) = connected_pair().await;
+    let port = a.address.iter().find_map(|part| match part {
+        Protocol::Tcp(port) => Some(port),
+        _ => None,
+    });
+    let gate = (std::net::Ipv4Addr::LOCALHOST, port.expect("a port")).into();
+    let mut siege = tokio::task::JoinSet::new();
+    for from in 2..=101 {
+        siege.spawn(besiege(gate, from));
+    }
+    a.until_stats(|stats| stats.connections_refused >= 300)
+        .await;
+    b.handle.shutdown().await;
+    a.until_disconnected(b.site()).await;
+    let mut b = Node::start(2).await;
+    b.meet(&[&a]).await;
+    b.until_connected(a.site()).await;
+    let stats = b.handle.stats.borrow().clone();
+    assert_eq!(stats.peers[&a.site()].dials_failed, 0);
+    assert!(siege.try_join_next().is_none(), "it goes on");
+}
+
 #[tokio::test]
 async fn shutting_down_ends_everything() {
     let (a, mut b) = connected_pair().await;
