@@ -60,6 +60,17 @@ impl Arc {
             port,
         };
         arc.certify()?;
+        // Otherwise its start lets openssl look for a prime, and leaves it behind at that for minutes.
+        let mut group = Command::new("openssl");
+        group.args([
+            "genpkey",
+            "-genparam",
+            "-algorithm",
+            "DH",
+            "-pkeyopt",
+            "group:ffdhe2048",
+        ]);
+        arc.said(group.arg("-out").arg(folder.join("control/dhparam.pem")))?;
         fs::write(arc.conf(), arc.configuration(program, site))?;
         for daemon in DAEMONS {
             let mut start = Command::new(format!("/usr/share/arc/{daemon}-start"));

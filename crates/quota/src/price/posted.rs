@@ -28,9 +28,7 @@ impl Pricing {
             Self::Fixed | Self::Calendar(_) => LoadPrice::default().least,
         }
     }
-}
 
-impl Pricing {
     /// The highest price that it can come to.
     pub fn most(&self) -> Factor {
         match self {
