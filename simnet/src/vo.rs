@@ -16,10 +16,13 @@ use fairmesh_model::{
     UsageMode, UsageRecord, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
-use fairmesh_site::{Charging, IdentityMap, Pattern, Rule, SiteConfig, Timing};
+use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
 use sha2::{Digest, Sha256};
 
 mod machines;
+mod owner;
+
+pub use owner::{OwnerSpec, Relabel};
 
 /// 2026-01-05, a Monday, 12:20 UTC: where simulated time begins unless a scenario says otherwise.
 pub const START: WallTime = WallTime(1_767_615_600_000);
@@ -365,104 +368,6 @@ fn first_policies(
 /// A limit that is passed often, and not always.
 fn a_quarter_more(share: Share) -> Share {
     Share::from_ratio(u64::from(share.units()) * 5, u64::from(Share::ONE) * 4)
-}
-
-/// What a site's owner decides, for sites that are alike.
-#[derive(Debug, Clone)]
-pub struct OwnerSpec {
-    /// Share of the site that each VO gets.
-    pub vo_share: Share,
-    /// Whether each VO may have a quarter more than its share at most.
-    pub limits: bool,
-    /// Whether the VOs are mounted below one entry, by which each is measured by what it used at all members.
-    pub together: bool,
-    /// How far entries of the owner's are from their targets, where he says it.
-    pub distance: Option<Distance>,
-    /// Share of the site that `/local` gets; its jobs have the batch account `local`.
-    pub local_share: Share,
-    /// How local usage is weighed by its age.
-    pub local_history: HistoryRule,
-    /// Windows of local usage.
-    pub local_window: WindowLength,
-    /// How local accounts are charged.
-    pub charging: Charging,
-    /// Classes of machines that each site has; none at 0.
-    pub machine_classes: usize,
-    /// Which identity rules come before the usual ones ([`Relabel`]).
-    pub relabel: Relabel,
-    /// How often.
-    pub timing: Timing,
-}
-
-/// Who is who, beside the usual rule that a VO's job belongs to its group and user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Relabel {
-    /// Nobody else.
-    #[default]
-    Usual,
-    /// What `u0` uses counts for his group.
-    UserToGroup,
-    /// Users of the group `g1` are those of `g0`.
-    GroupToGroup,
-    /// Those with a Grid identity are known by it.
-    Subjects,
-}
-
-impl Relabel {
-    /// Another one.
-    #[must_use]
-    pub fn next(self) -> Self {
-        match self {
-            Self::Usual => Self::UserToGroup,
-            Self::UserToGroup => Self::GroupToGroup,
-            Self::GroupToGroup => Self::Subjects,
-            Self::Subjects => Self::Usual,
-        }
-    }
-
-    fn rule(self, vo: &Vo) -> Option<Rule> {
-        let rule = Rule {
-            account: Some(Pattern::parse(&vo.spec.name)),
-            vo: Some(vo.id),
-            ..Rule::default()
-        };
-        Some(match self {
-            Self::Usual => return None,
-            Self::UserToGroup => Rule {
-                user: Some(Pattern::parse("u0")),
-                path: "/{group}".to_owned(),
-                ..rule
-            },
-            Self::GroupToGroup => Rule {
-                group: Some(Pattern::parse("g1")),
-                path: "/g0/{user}".to_owned(),
-                ..rule
-            },
-            Self::Subjects => Rule {
-                subject: Some(Pattern::parse("/O=grid/*")),
-                path: "/g0/{subject}".to_owned(),
-                ..rule
-            },
-        })
-    }
-}
-
-impl Default for OwnerSpec {
-    fn default() -> Self {
-        Self {
-            vo_share: percent(30),
-            local_share: percent(10),
-            local_history: HistoryRule::None { horizon: 30 * 24 },
-            local_window: WindowLength::HOUR,
-            charging: Charging::default(),
-            machine_classes: 0,
-            limits: false,
-            together: false,
-            distance: None,
-            relabel: Relabel::Usual,
-            timing: Timing::default(),
-        }
-    }
 }
 
 /// The configuration of site `site`: it mounts those of `vos` that it is a member of.

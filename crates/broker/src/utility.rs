@@ -72,20 +72,13 @@ impl<'a> Class<'a> {
             os: os.unwrap_or_default(),
             arch: arch.unwrap_or_default(),
             tags: Some(&class.properties),
-            free,
-            ..Self::in_numbers(class)
-        }
-    }
-
-    /// What it has in numbers, without its names.
-    fn in_numbers(class: &MachineClass) -> Self {
-        Self {
             cpus: class.cpus.into(),
             mem_mib: class.mem_mib,
             disk_mib: class.disk_mib,
             spec: class.spec,
             count: class.count.into(),
-            ..Self::default()
+            free,
+            waiting: 0,
         }
     }
 }
@@ -109,13 +102,6 @@ pub enum Wish {
     Spec(Factor),
     /// The job's time on that machine.
     Time(Millis),
-}
-
-impl Wish {
-    /// Whether it is for something that machines have by name.
-    fn is_by_name(&self) -> bool {
-        matches!(self, Self::Os(_) | Self::Arch(_) | Self::Tag(_))
-    }
 }
 
 /// One way to meet a requirement, and what it is worth.
@@ -267,35 +253,15 @@ impl Wishes {
         if met == 0 || (matching == Matching::All && met < all) {
             return None;
         }
-        let millionths = self.mean(sum, weights, normalised);
-        // What is worth nothing is no reason to go there.
-        (millionths > 0).then_some(millionths)
-    }
-
-    /// What a class of these machines is worth at most by [`Matching::Partial`], whatever it has by name: what it
-    /// has in numbers is looked at alone, which is a small part of the work.
-    pub fn worth_at_most(&self, machines: &MachineClass, normalised: bool) -> u32 {
-        let (mut sum, mut weights) = (0_u64, 0_u64);
-        let bare = Class::in_numbers(machines);
-        for (of, ranked) in self.by_rank() {
-            let mut options = ranked.iter().map(|index| &of.options[*index]);
-            let best = options
-                .find(|choice| choice.wish.is_by_name() || self.satisfies(&bare, &choice.wish));
-            sum += best.map_or(0, |choice| u64::from(choice.value) * u64::from(of.weight));
-            weights += u64::from(of.weight);
-        }
-        self.mean(sum, weights, normalised)
-    }
-
-    /// A sum of weighed values, over the weights or over the number of requirements.
-    fn mean(&self, sum: u64, weights: u64, normalised: bool) -> u32 {
         let whole = match normalised {
             true => weights,
-            false => self.requirements.len() as u64 * u64::from(ONE),
+            false => all as u64 * u64::from(ONE),
         };
         // A job whose requirements all weigh nothing wants nothing.
         let millionths = sum.checked_div(whole).unwrap_or(0);
-        u32::try_from(millionths).expect("a mean of values is not above 1")
+        let millionths = u32::try_from(millionths).expect("a mean of values is not above 1");
+        // What is worth nothing is no reason to go there.
+        (millionths > 0).then_some(millionths)
     }
 
     fn by_rank(&self) -> impl Iterator<Item = (&Requirement, &[usize])> {

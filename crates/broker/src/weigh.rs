@@ -2,10 +2,9 @@
 //! what it wishes.
 //!
 //! Invariant: classes are looked at where they lie; nothing of a class is copied but the name of the best. Of classes
-//! that are worth the same the one counts that has more by its numbers, and of those the first by name.
+//! that are worth the same the first by name counts.
 //! Deliberately not here: whether the SLA lets the job have them (`engine`).
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use fairmesh_fairshare::charging::{Counted, suitable};
@@ -31,7 +30,6 @@ pub fn weigh(
     let prices = known.view.prices.clone();
     if let Some(prices) = prices.as_deref() {
         let (mut free, mut slowest) = (0_u64, None);
-        let mut open = Vec::new();
         // Both by name, so that one walk over either finds what belongs together.
         let mut said = classes.iter().peekable();
         for (name, class) in suitable(prices, &request.job, counted) {
@@ -40,25 +38,14 @@ pub fn weigh(
             let free_here = free_here.map_or(0, |(_, of)| *of);
             free = free.saturating_add(free_here);
             slowest = Some(slowest.map_or(class.spec, |spec| class.spec.min(spec)));
-            if let Some((wishes, normalised)) = wishes {
-                let most = wishes.worth_at_most(class, normalised);
-                open.push((most, name, class, free_here));
-            }
-        }
-        if let Some((wishes, normalised)) = wishes {
-            // A class' names lie about in memory, and to look at them is most of the work: those that could be worth
-            // most by their numbers come first, and most others need not be looked at.
-            open.sort_by_key(|(most, ..)| Reverse(*most));
-            for (most, name, class, free_here) in open {
-                let held = best.as_ref().map_or(0, |(held, _)| *held);
-                if most <= held {
-                    break;
-                }
-                let class = Class::of(name, class, free_here / u64::from(class.cpus));
-                let worth = wishes.worth(&class, Matching::Partial, normalised);
-                if let Some(worth) = worth.filter(|worth| *worth > held) {
-                    best = Some((worth, class));
-                }
+            let Some((wishes, normalised)) = wishes else {
+                continue;
+            };
+            let class = Class::of(name, class, free_here / u64::from(class.cpus));
+            let worth = wishes.worth(&class, Matching::Partial, normalised);
+            let held = best.as_ref().map_or(0, |(held, _)| *held);
+            if let Some(worth) = worth.filter(|worth| *worth > held) {
+                best = Some((worth, class));
             }
         }
         if !classes.is_empty() {
@@ -111,10 +98,10 @@ mod tests {
     }
 
     proptest! {
-        /// Classes that are passed over by their numbers alone are none that would have been the best; and free
-        /// CPUs are of the classes that suit the job, whichever of them the advert names.
+        /// The best class is the one that is worth most of those that suit the job, and free CPUs are of these,
+        /// whichever of them the advert names.
         #[test]
-        fn the_best_class_is_found_without_looking_at_all_of_them(
+        fn the_best_class_and_free_cpus_are_of_those_that_suit_the_job(
             machines in proptest::collection::btree_map("[a-f]", machines(), 1..6),
             classes in proptest::collection::btree_map("[a-g]", 0..9_u64, 0..6),
             requirements in proptest::collection::vec(requirement(), 1..4),
@@ -125,13 +112,11 @@ mod tests {
             let request = Request::of_cpus("vo", cpus);
             let suits = |of: &&MachineClass| u64::from(of.cpus) >= cpus;
             let worth = |name: &str, of: &MachineClass| {
-                let worth = wishes.worth(&Class::of(name, of, 0), Matching::Partial, normalised);
-                prop_assert!(worth <= Some(wishes.worth_at_most(of, normalised)));
-                Ok(worth)
+                wishes.worth(&Class::of(name, of, 0), Matching::Partial, normalised)
             };
             let mut best = None;
             for (name, of) in machines.iter().filter(|(_, of)| suits(of)) {
-                best = best.max(worth(name, of)?);
+                best = best.max(worth(name, of));
             }
             let named = machines.iter().filter(|(_, of)| suits(of));
             let free: u64 = named.filter_map(|(name, _)| classes.get(name)).sum();

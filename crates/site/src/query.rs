@@ -384,6 +384,15 @@ impl Site {
         documents.map(|(_, _, bytes)| bytes.to_vec()).collect()
     }
 
+    /// The signed allocations in force of a VO, as they were signed; nothing is copied.
+    pub fn allocations(&self, vo: VoId) -> Vec<Arc<[u8]>> {
+        let held = self.vos.get(&vo).into_iter();
+        let allocations = held.flat_map(|held| held.policies.allocations());
+        allocations
+            .map(|signed| Arc::clone(signed.bytes()))
+            .collect()
+    }
+
     /// VOs that the owner has left and whose charter is kept: what was used for them counts at the root.
     pub fn left_vos(&self) -> impl Iterator<Item = VoId> {
         let founded = self.left.iter().filter(|(_, held)| held.is_founded());

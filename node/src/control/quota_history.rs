@@ -6,6 +6,7 @@
 //! Deliberately not here: jobs whose marks the store has let go of, as the VO's history passes over them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::response::IntoResponse;
@@ -77,18 +78,23 @@ pub(super) async fn history(
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let is_writer = check_writer(&shared, peer, "/v1/quota/history").is_ok();
-    let (rests_on, body) = shared
+    let (rests_on, found) = shared
         .node()
         .ask(move |site, now| {
             let asked = query.asked(site, now);
-            let body = asked.map(|asked| QuotaHistoryBody {
-                documents: documents(site, &asked),
-                jobs: is_writer.then(|| jobs(site, &asked, query.all)),
+            let found = asked.map(|asked| {
+                let jobs = is_writer.then(|| jobs(site, &asked, query.all));
+                let signed = asked.vos.iter().map(|(vo, _)| site.allocations(*vo));
+                (signed.collect::<Vec<_>>(), jobs, asked)
             });
-            (rests_on(site, now), body)
+            (rests_on(site, now), found)
         })
         .await?;
-    Ok(answer("quota_history", rests_on, body?))
+    // They are read here and not on the node's own task.
+    let (signed, jobs, asked) = found?;
+    let documents = documents(&signed, &asked);
+    let body = QuotaHistoryBody { documents, jobs };
+    Ok(answer("quota_history", rests_on, body))
 }
 
 fn is_wanted(asked: &Asked, path: &AccountPath) -> bool {
@@ -96,12 +102,12 @@ fn is_wanted(asked: &Asked, path: &AccountPath) -> bool {
     wanted.is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))
 }
 
-/// The newest version of each allocation, in the order in which these were signed.
-fn documents(site: &Site, asked: &Asked) -> Vec<QuotaDocumentBody> {
+/// What authorities of each VO have signed, in that order.
+fn documents(signed: &[Vec<Arc<[u8]>>], asked: &Asked) -> Vec<QuotaDocumentBody> {
     let mut found = Vec::new();
-    for (vo, name) in &asked.vos {
-        for bytes in site.documents(*vo) {
-            let Ok(signed) = Signed::<Allocation>::parse(&bytes) else {
+    for ((vo, name), of_vo) in asked.vos.iter().zip(signed) {
+        for bytes in of_vo {
+            let Ok(signed) = Signed::<Allocation>::parse(bytes) else {
                 continue;
             };
             let of = signed.claimed();

@@ -156,7 +156,7 @@ pub struct QuotaTotalsBody {
 /// `fairmesh.quota_history/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct QuotaHistoryBody {
-    /// The newest version of each allocation, in the order in which these were signed.
+    /// Each allocation as it was granted, and its later version in force, in the order in which they were signed.
     pub documents: Vec<QuotaDocumentBody>,
     /// Jobs of this site that ran beyond their quota, or beside it, the newest first; none where the caller may only
     /// read.

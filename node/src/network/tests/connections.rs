@@ -143,8 +143,12 @@ async fn a_member_that_restarts_is_let_in_whatever_strangers_open() {
     let mut b = Node::start(2).await;
     b.meet(&[&a]).await;
     b.until_connected(a.site()).await;
-    let stats = b.handle.stats.borrow().clone();
-    assert_eq!(stats.peers[&a.site()].dials_failed, 0);
+    // At its first dial.
+    b.until_stats(|stats| {
+        let of_a = stats.peers.get(&a.handle.site());
+        of_a.is_some_and(|of| of.connected && of.dials_failed == 0)
+    })
+    .await;
     assert!(siege.try_join_next().is_none(), "it goes on");
 }
 
