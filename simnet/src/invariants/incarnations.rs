@@ -39,7 +39,9 @@ impl Invariant for Incarnations {
             let message = "found half a side file, though no bit of it was flipped";
             return Err(Violation::at(node, message));
         }
-        let own = seen.facts.heads.iter().filter(|seen| seen.own);
+        // What a liar signs is what its script makes it sign.
+        let own = seen.facts.heads.iter();
+        let own = own.filter(|found| found.own && !seen.is_liar(found.node));
         for found in own.filter(|found| found.head.seq.0 == 1) {
             let (node, head) = (found.node, &found.head);
             let stream = StreamId {
@@ -73,5 +75,72 @@ impl Invariant for Incarnations {
 
     fn forgot(&mut self, node: usize, keeps_side: bool) {
         self.remembers[node] &= keeps_side;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_cluster::Seed;
+    use fairmesh_model::{Seq, WallTime};
+    use fairmesh_site::gossip::Head;
+
+    use super::*;
+    use crate::check::watch::{Facts, HeadSeen};
+    use crate::liar::Liar;
+    use crate::oracle::Oracle;
+    use crate::vo::{OwnerSpec, Vo, VoSpec, site_id};
+    use crate::world::{StepKind, World, WorldSpec};
+
+    /// Seeds 8000046 and 8000061: a liar had forged heads of countless incarnations of its own, and its node began
+    /// one below them. An honest site that does so has lost what it knew.
+    #[test]
+    fn a_site_begins_above_all_it_has_signed_unless_it_lies() {
+        let vo = Vo::found(0, VoSpec::small("grid", 1)).expect("a valid VO");
+        let vos = std::slice::from_ref(&vo);
+        let spec = WorldSpec::of_vos(1, vos, &OwnerSpec::default());
+        let world = World::founded(Seed(1), spec, vos);
+        let began = |number: u64| {
+            let head = Head {
+                vo: vo.id,
+                site: site_id(0),
+                incarnation: Incarnation(number),
+                seq: Seq(1),
+                at: WallTime(number),
+                root: ContentHash::of(b"nothing"),
+                covers: Vec::new(),
+            };
+            HeadSeen {
+                node: 0,
+                hash: ContentHash::of(&number.to_be_bytes()),
+                head,
+                own: true,
+            }
+        };
+        let judged = |liars: &[Liar]| {
+            let facts = Facts {
+                heads: vec![began(5), began(4)],
+                ..Facts::default()
+            };
+            let seen = Seen {
+                world: &world,
+                node: Some(0),
+                kind: StepKind::Started,
+                facts: &facts,
+                oracle: &Oracle::new(1),
+                books: &crate::check::Books::default(),
+                deep: true,
+                whole: &[true],
+                vos: &[vo.id],
+                liars,
+            };
+            Incarnations::new(1).after_step(&seen, &mut 0)
+        };
+        let liar = Liar {
+            site: 0,
+            lie: "incarnations".to_owned(),
+        };
+        assert_eq!(judged(&[liar]), Ok(()));
+        let broken = judged(&[]).expect_err("it knew of the fifth");
+        assert_eq!(broken.message, "begins incarnation 4, though 5 is known");
     }
 }

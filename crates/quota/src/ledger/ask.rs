@@ -58,8 +58,8 @@ impl Ledger {
         wants
     }
 
-    /// Whom to ask for so much of an account: of the slice that ends first those that have most left of it,
-    /// of all who `can_hear`.
+    /// Whom to ask for so much of an account, and for what is settled before anything of it can be spent: of
+    /// the slice that ends first those that have most left of it, of all who `can_hear`.
     pub fn ask(
         &self,
         now: WallTime,
@@ -68,7 +68,7 @@ impl Ledger {
         can_hear: impl Fn(SiteId, SliceId) -> bool,
     ) -> Vec<(SiteId, Want)> {
         let mut wants = Vec::new();
-        let mut left = amount.0;
+        let mut left = amount.0.saturating_add(self.due_of(account, now));
         if self.is_frozen() {
             return wants;
         }

@@ -38,11 +38,15 @@ impl Ledger {
         owed.fold(0, u64::saturating_add)
     }
 
-    fn settle(&mut self, now: WallTime, account: &AccountPath) {
+    /// What of that the next rights settle by themselves.
+    pub(super) fn due_of(&self, account: &AccountPath, now: WallTime) -> u64 {
         let terms = self.grants.terms(account, now);
-        if self.owed(account) == 0
-            || terms.is_none_or(|(_, terms)| terms.settle == Settlement::Manual)
-        {
+        let is_next = terms.is_some_and(|(_, terms)| terms.settle != Settlement::Manual);
+        if is_next { self.owed(account) } else { 0 }
+    }
+
+    fn settle(&mut self, now: WallTime, account: &AccountPath) {
+        if self.due_of(account, now) == 0 {
             return;
         }
         let slices = self.grants.slices_of(account);

@@ -26,6 +26,7 @@ pub(super) const ROWS: &[(&str, fn())] = &[
     ("prices by load", prices_follow_load),
     ("settling", an_overdraft_is_settled_by_what_comes_next),
     ("soft", a_site_owes_its_part_of_the_overdraft),
+    ("asking", what_is_owed_is_asked_for_with_what_is_needed),
     ("owners", owners_have_the_last_word),
     ("replacing", a_hold_is_replaced_or_stays),
     ("expiring holds", a_hold_that_nobody_speaks_of_expires),
@@ -280,6 +281,34 @@ fn an_overdraft_is_settled_by_what_comes_next() {
             30 - paid
         );
         assert_eq!(ledger.spendable(ids[1]), 100 - paid);
+    }
+}
+
+/// Seed 8000530: each transfer was settled away as it came, so the next was asked for five seconds later, until
+/// nothing was owed any more.
+#[test]
+fn what_is_owed_is_asked_for_with_what_is_needed() {
+    for (settle, asked, left) in [(Settlement::Next, 40, 10), (Settlement::Manual, 10, 10)] {
+        let body = Allocation {
+            settle,
+            ..allocation(vec![slice(200, 0, DAY)], &[1, 1])
+        };
+        let (grants, ids) = grants(vec![body]);
+        let now = WallTime(1);
+        let new = |me| Ledger::new(site(me), members(2), grants.clone());
+        let (mut a, mut b) = (new(0), new(1));
+        b.commit(now, &job(1), CoreMillis(130), &user());
+        let path = b.grants().paths().next().expect("one").clone();
+        let wants = b.ask(now, &path, CoreMillis(10), |_, _| true);
+        let [(to, want)] = wants[..] else {
+            panic!("{wants:?}");
+        };
+        assert_eq!((to, want.amount), (site(0), CoreMillis(asked)));
+        assert_eq!(a.give(now, site(1), &want), CoreMillis(asked));
+        let row = a.own_row(ids[0]).expect("it has sent").clone();
+        b.receive(site(0), Incarnation(1), [(ids[0], row)]);
+        b.tick(now);
+        assert_eq!(b.spendable(ids[0]), left);
     }
 }
 
