@@ -10,6 +10,7 @@ use fairmesh_site::{Severity, Site, Timing};
 
 use super::answer::{NoticeBody, PeerBody, VoBody};
 use super::text::clean;
+use crate::driver::Disk;
 use crate::output::{age, until};
 
 /// From when on before its end a document's expiry is told.
@@ -17,6 +18,9 @@ const EXPIRY_NAMED: Millis = Millis::from_secs(30 * 86_400);
 
 /// From when on it is a warning: several people may have to sign on several machines.
 const EXPIRY_WARNED: Millis = Millis::from_secs(7 * 86_400);
+
+/// From when on a disk that fills is a warning.
+const DAYS_LEFT_WARNED: u64 = 7;
 
 /// The code of what a VO's documents lack.
 const POLICY_WARNING: &str = "policy-warning";
@@ -128,6 +132,31 @@ fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<NoticeBody> {
         );
         notice("peer-silent", Severity::Warning, &text)
     })
+}
+
+/// What the disk of the data folder lacks, or will.
+pub(super) fn of_disk(disk: &Disk) -> Option<NoticeBody> {
+    let refusal = disk.refusal.as_deref();
+    let told = |code, text: &str| Some(notice(code, Severity::Error, text));
+    match (
+        refusal,
+        disk.days_left.filter(|days| *days < DAYS_LEFT_WARNED),
+    ) {
+        (Some(why), _) if disk.is_full => told(
+            "disk-full",
+            &format!(
+                "{why}: reports are refused, priorities are as of then, and it goes on when there is room"
+            ),
+        ),
+        (Some(why), _) => told("disk-low", why),
+        (None, Some(days)) => {
+            let text = format!(
+                "as the disk of the data folder has filled in the last day it is full in {days} days"
+            );
+            Some(notice("disk-fills", Severity::Warning, &text))
+        }
+        (None, None) => None,
+    }
 }
 
 /// The worst first, each once; and whether there is nothing to worry about.

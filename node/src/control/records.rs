@@ -73,7 +73,7 @@ async fn hand_over(shared: &Shared, feed: &mut Feed<UsageRecord>) -> Result<(), 
         shared.node().report(records)
     );
     if let Err(error) = logged {
-        tracing::warn!(%error, "reported usage was counted and is not in the record log");
+        tracing::warn!(%error, "what was reported is not in the record log");
     }
     feed.add(&reported?, &numbers);
     Ok(())

@@ -45,6 +45,7 @@ pub(super) async fn get(
     let peers = asked.found.bodies(&shared);
     let mut notices = asked.notices;
     notices.extend(health::of_mesh(&asked.vos, &peers, &timing, now));
+    notices.extend(health::of_disk(&shared.node().disk()));
     let (notices, healthy) = health::sorted(notices);
     let body = StatusBody {
         node: node_body(&shared, asked.records_counted, asked.unmapped),

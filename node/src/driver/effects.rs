@@ -1,5 +1,6 @@
 //! Carrying effects out: what must be durable first and at once, then the rest in order.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use fairmesh_model::Seq;
@@ -7,15 +8,19 @@ use fairmesh_round::{Op, Step};
 use fairmesh_site::{Effect, HeadId, Severity};
 
 use super::marks::MarkSweep;
+use super::room::Arrivals;
 use super::{Driver, Observation};
 use crate::network::NetworkCommand;
 use crate::store::StoreError;
 
 impl Driver {
     /// Ends the round: what must be durable first and at once, then the rest in order.
-    pub(super) async fn carry_out(&mut self) -> Result<(), StoreError> {
-        if let Some(sweep) = &mut self.marks {
-            match sweep.next(self.data.store()) {
+    pub(super) async fn carry_out(
+        &mut self,
+        arrivals: &mut Arrivals<'_>,
+    ) -> Result<(), StoreError> {
+        if let (Some(sweep), Some(store)) = (&mut self.marks, self.data.store()) {
+            match sweep.next(store) {
                 Some(writes) if writes.is_empty() => {}
                 Some(writes) => drop(self.round.took(vec![Effect::Persist(writes)])),
                 None => self.marks = None,
@@ -23,18 +28,19 @@ impl Driver {
         }
         let site = &self.site;
         let steps = self.round.finish(|| site.rows_held_alone());
-        let (mut ops, mut effects) = (Vec::new(), Vec::new());
+        let (mut ops, mut effects) = (std::mem::take(&mut self.late), Vec::new());
         for step in steps {
             match step {
-                Step::Disk(op) => ops.push(op),
+                Step::Disk(op) => ops.push_back(op),
                 Step::Do(effect) => effects.push(effect),
             }
         }
         if !ops.is_empty() {
             let heads = self.heads_of(&ops);
-            tokio::task::block_in_place(|| self.data.carry_out(ops))?;
+            self.write(ops, arrivals).await?;
             self.observe(heads);
         }
+        self.disk.look(&self.data);
         for effect in effects {
             self.carry_out_one(effect).await;
         }
@@ -44,7 +50,7 @@ impl Driver {
     }
 
     /// The heads that will be durable, where anybody wants to know.
-    fn heads_of(&self, ops: &[Op]) -> Vec<(HeadId, Seq)> {
+    fn heads_of(&self, ops: &VecDeque<Op>) -> Vec<(HeadId, Seq)> {
         let applied = ops.iter().filter_map(|op| match op {
             Op::Apply { writes, .. } => Some(writes),
             _ => None,
@@ -125,7 +131,8 @@ impl Driver {
         }
     }
 
-    async fn send(&self, command: NetworkCommand) {
+    /// Not by `&self`, which would have to be `Sync`, and with it what waits for room.
+    pub(super) async fn send(&mut self, command: NetworkCommand) {
         if self.network.send(command).await.is_err() {
             tracing::error!("the network task has ended");
         }

@@ -10,7 +10,7 @@ use fairmesh_site::{
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Command, Correcting};
+use super::{Command, Correcting, Disk};
 use crate::network::{NetworkCommand, NetworkHandle, NetworkStats};
 
 /// The node has stopped, or its store has failed.
@@ -24,6 +24,7 @@ pub struct NodeHandle {
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) network: NetworkHandle,
     pub(super) view: watch::Receiver<Arc<View>>,
+    pub(super) disk: watch::Receiver<Disk>,
 }
 
 impl NodeHandle {
@@ -156,6 +157,11 @@ impl NodeHandle {
     /// What look-ups read now.
     pub fn view(&self) -> Arc<View> {
         self.view.borrow().clone()
+    }
+
+    /// What is known of the node's disk.
+    pub fn disk(&self) -> Disk {
+        self.disk.borrow().clone()
     }
 
     async fn call(

@@ -3,8 +3,9 @@
 //! Sockets, peers, feeds and timers turn into events; what a handful of them comes to is carried out
 //! together, in the order that `fairmesh-round` says.
 //!
-//! Invariant: what is sent, answered or acknowledged is durable. When the store fails, the node
-//! stops: its memory is ahead of its disk, and starting again from the disk is the way back.
+//! Invariant: what is sent, answered or acknowledged is durable. Where the disk is full a round waits for room;
+//! when the store fails otherwise, the node stops: its memory is ahead of its disk, and starting again from the
+//! disk is the way back.
 //!
 //! Deliberately not here: what events mean (`fairmesh-site`), what is durable before what
 //! (`fairmesh-round`), and what people see (`control`).
@@ -13,18 +14,20 @@ mod clock;
 mod effects;
 mod handle;
 mod marks;
+mod room;
 mod start;
 
 pub use clock::{Clock, FastClock, SystemClock};
 pub use handle::{Gone, NodeHandle};
+pub use room::Disk;
 pub use start::{NodeOptions, NodeTask, Running, start};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
-use fairmesh_round::{Input, Round, Unreadable};
+use fairmesh_round::{Input, Op, Round, Unreadable};
 use fairmesh_site::{
     AdvertCall, Done, Estimate, Event, HeadId, JobMark, QuotaCall, Reply, Site, Table, View,
 };
@@ -33,6 +36,7 @@ use tokio::task::JoinSet;
 
 use crate::network::{MessageName, NetworkEvent, NetworkHandle};
 use crate::store::{DataDir, StoreError};
+use room::DiskWatch;
 
 /// Something to ask the site, on the driver's task.
 pub(crate) type Question = Box<dyn FnOnce(&Site, Now) + Send>;
@@ -74,6 +78,11 @@ pub(crate) struct Driver {
     site: Site,
     round: Round,
     data: DataDir,
+    /// What the start has still to write, before anything else.
+    late: VecDeque<Op>,
+    /// What arrived while a round waited for room.
+    later: VecDeque<Arrived>,
+    disk: DiskWatch,
     network: NetworkHandle,
     clock: Arc<dyn Clock>,
     view: watch::Sender<Arc<View>>,
@@ -106,10 +115,13 @@ impl Driver {
         first: Vec<fairmesh_site::Effect>,
     ) -> Result<(), StoreError> {
         self.round.took(first);
-        self.carry_out().await?;
+        let mut arrivals = (&mut commands, &mut network);
+        self.carry_out(&mut arrivals).await?;
         loop {
+            let (commands, network) = (&mut *arrivals.0, &mut *arrivals.1);
             let wait = self.until_wakeup();
             let arrived = tokio::select! {
+                () = std::future::ready(()), if !self.later.is_empty() => self.later.pop_front(),
                 command = commands.recv() => command.map(Arrived::Command),
                 event = network.recv() => event.map(Arrived::Network),
                 Some(done) = self.works.join_next() => {
@@ -139,7 +151,7 @@ impl Driver {
                         .or_else(|| network.try_recv().ok().map(Arrived::Network));
                 }
             }
-            self.carry_out().await?;
+            self.carry_out(&mut arrivals).await?;
             if let Some(done) = stop {
                 self.network.shutdown().await;
                 // The store is closed before anybody hears that the node has stopped.
@@ -167,7 +179,10 @@ impl Driver {
             Arrived::Timer => Some(Input::Event(Event::Tick)),
             Arrived::Done(done) => Some(Input::Event(Event::Done(done))),
             Arrived::Network(event) => self.network_event(event).map(Input::Event),
-            Arrived::Command(command) => self.command_input(command),
+            Arrived::Command(command) => match self.disk.refuses(&command) {
+                Some(why) => room::refuse(command, &why),
+                None => self.command_input(command),
+            },
         };
         match input {
             Some(input) => self.handle(input),
@@ -274,7 +289,10 @@ impl Driver {
 
     fn mark_of(&self, record: &UsageRecord) -> Option<JobMark> {
         self.round.mark_of(record, |key| {
-            self.data.store().get(Table::Jobs, key).map_err(|error| {
+            let Some(store) = self.data.store() else {
+                return Err(Unreadable);
+            };
+            store.get(Table::Jobs, key).map_err(|error| {
                 tracing::error!(%error, job = %record.key.job, "mark of a job cannot be read; the job is not counted");
                 Unreadable
             })

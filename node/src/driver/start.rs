@@ -1,22 +1,27 @@
 //! Starting a node: store, site, network, driver.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use fairmesh_model::{Incarnation, SigningKey};
-use fairmesh_round::{FileRead, JOURNAL_BYTES_MAX, Opening, SIDE, take_incarnation};
+use fairmesh_round::{FileRead, JOURNAL_BYTES_MAX, Op, Opening, SIDE, take_incarnation};
 use fairmesh_site::{Event, Row, Site, SiteConfig, Table};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::room::DiskWatch;
 use super::{Clock, Driver, NodeHandle, Observation};
 use crate::network::{self, Multiaddr, NetworkConfig, NetworkEvent};
-use crate::store::{DataDir, Files, Recovery, Store, StoreError};
+use crate::store::{Ballast, DataDir, Files, Recovery, Store, StoreError};
 
 /// Commands that wait for the driver; beyond this callers wait.
 const COMMANDS_MAX: usize = 256;
+
+/// How often a start is tried that has no room.
+const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// What a node is started with.
 pub struct NodeOptions {
@@ -52,17 +57,17 @@ pub struct Running {
 /// Starts a node on the current (multi-threaded) tokio runtime.
 pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     let now = options.clock.now();
-    std::fs::create_dir_all(&options.data_dir)
-        .with_context(|| format!("cannot make {}", options.data_dir.display()))?;
-    let (files, incarnation) = next_incarnation(&options)?;
-    // No two starts share an incarnation, so no two stores share a lineage.
-    let (mut data, recovery, opening) = DataDir::open(files, now.wall, incarnation.0)?;
-    say_what_was_found(&recovery, &opening);
-    let rows = read_rows(data.store())?;
+    let Folder {
+        data,
+        incarnation,
+        opening,
+        rows,
+        mut late,
+    } = open(&options).await?;
     let key = SigningKey::from_secret(&options.secret);
     let mut site = Site::restore(options.site, key, incarnation, options.random, now, rows);
     let (round, ops) = opening.ready(|| site.rows_held_alone(), JOURNAL_BYTES_MAX, now.wall);
-    data.carry_out(ops)?;
+    late.extend(ops);
     let first = site.handle(options.clock.now(), Event::Tick);
 
     let expected = options.network.listen.len();
@@ -70,10 +75,15 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
     let listening = await_listening(&mut events, expected).await;
     let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
     let (view_sender, view) = watch::channel(site.view());
+    let disk = DiskWatch::new();
+    let disk_said = disk.subscribe();
     let driver = Driver {
         site,
         round,
         data,
+        late,
+        later: VecDeque::new(),
+        disk,
         network: network.clone(),
         clock: options.clock,
         view: view_sender,
@@ -91,26 +101,102 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
             commands,
             network,
             view,
+            disk: disk_said,
         },
         driver,
         listening,
     })
 }
 
-/// Takes an incarnation that no start of this site has used, and remembers that it did.
-fn next_incarnation(options: &NodeOptions) -> anyhow::Result<(Files, Incarnation)> {
-    let mut files = Files::new(&options.data_dir);
+/// A folder that is open.
+struct Folder {
+    data: DataDir,
+    incarnation: Incarnation,
+    opening: Opening,
+    rows: Vec<Row>,
+    /// What is still to be written, before anything is let out.
+    late: VecDeque<Op>,
+}
+
+/// Opens the folder. Where that needs room which there is not, waits for it.
+async fn open(options: &NodeOptions) -> anyhow::Result<Folder> {
+    let mut waits = false;
+    let ballast = Ballast::of(&options.data_dir);
+    loop {
+        match try_open(options) {
+            Err(StartError::Store(error)) if error.lacks_room() => {
+                if ballast.drop_it() {
+                    continue;
+                }
+                if !std::mem::replace(&mut waits, true) {
+                    tracing::error!(%error, "there is no room to start: the node waits for it");
+                }
+                tokio::time::sleep(TRY_EVERY).await;
+            }
+            Err(StartError::Store(error)) => return Err(error.into()),
+            Err(StartError::Other(error)) => return Err(error),
+            Ok(folder) => {
+                ballast.take_on();
+                return Ok(folder);
+            }
+        }
+    }
+}
+
+/// Why a folder is not open.
+enum StartError {
+    Store(StoreError),
+    Other(anyhow::Error),
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+fn try_open(options: &NodeOptions) -> Result<Folder, StartError> {
+    let now = options.clock.now().wall;
+    let folder = &options.data_dir;
+    let (mut files, incarnation, mut late) = next_incarnation(options)?;
+    match files.carry_out(&mut late) {
+        // It is written before anything is signed under it.
+        Err(error) if error.lacks_room() && Store::is_in(folder) => {}
+        written => written?,
+    }
+    // No two starts share an incarnation, so no two stores share a lineage.
+    let (data, recovery, opening) = DataDir::open(files, now, incarnation.0)?;
+    say_what_was_found(&recovery, &opening);
+    let store = data.store().expect("it was just opened");
+    let rows = read_rows(store).map_err(StartError::Other)?;
+    Ok(Folder {
+        rows,
+        data,
+        incarnation,
+        opening,
+        late,
+    })
+}
+
+/// Takes an incarnation that no start of this site has used, and what remembers that.
+fn next_incarnation(
+    options: &NodeOptions,
+) -> Result<(Files, Incarnation, VecDeque<Op>), StartError> {
+    let files = Files::make(&options.data_dir)?;
     let path = options.data_dir.join(SIDE.as_ref());
     let side = match files.read(&SIDE) {
         FileRead::Absent => None,
         FileRead::Bytes(bytes) => Some(bytes),
-        FileRead::Refused(why) => anyhow::bail!("{}: {why}", path.display()),
+        FileRead::Refused(why) => {
+            let error = anyhow::anyhow!("{}: {why}", path.display());
+            return Err(StartError::Other(error));
+        }
     };
     let now = options.clock.now().wall;
-    let (incarnation, ops) = take_incarnation(side.as_deref(), now, options.random)
-        .with_context(|| path.display().to_string())?;
-    files.carry_out(ops)?;
-    Ok((files, incarnation))
+    let taken = take_incarnation(side.as_deref(), now, options.random);
+    let taken = taken.with_context(|| path.display().to_string());
+    let (incarnation, ops) = taken.map_err(StartError::Other)?;
+    Ok((files, incarnation, ops.into()))
 }
 
 fn say_what_was_found(recovery: &Recovery, opening: &Opening) {

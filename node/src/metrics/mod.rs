@@ -18,6 +18,7 @@ use fairmesh_site::{Coverage, QuotaStats, Site, SiteStats, gossip::GossipStats};
 
 use crate::control::answer::SlurmReport;
 use crate::control::{ApiError, Shared};
+use crate::driver::Disk;
 use crate::network::NetworkStats;
 use crate::record_log::LogStats;
 use quota::QuotaSample;
@@ -41,6 +42,8 @@ pub(crate) struct Sample {
     pub(crate) slurm: SlurmReport,
     /// None where no log is kept.
     pub(crate) record_log: Option<LogStats>,
+    /// The disk of the data folder.
+    pub(crate) disk: Disk,
     /// When the sample was taken, in milliseconds since the Unix epoch.
     pub(crate) now_ms: u64,
 }
@@ -66,6 +69,7 @@ pub(crate) struct LookupSample {
 /// Answers a scrape.
 pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, ApiError> {
     let mut sample = shared.options.node.ask(take).await?;
+    sample.disk = shared.options.node.disk();
     sample.network = shared.options.node.network_stats();
     let load =
         |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);

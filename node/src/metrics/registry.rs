@@ -89,7 +89,31 @@ fn site(registry: &mut Registry, sample: &Sample) {
         "Entries of the share tree in force",
         sample.entries,
     );
+    disk(registry, sample);
     lookups(registry, sample);
+}
+
+fn disk(registry: &mut Registry, sample: &Sample) {
+    let free = "disk_free_bytes";
+    if let Some(room) = sample.disk.room {
+        gauge(
+            registry,
+            free,
+            "Free on the disk of the data folder",
+            room.free,
+        );
+    }
+    if let Some(days) = sample.disk.days_left {
+        let help = "Until that disk is full, by how it filled in the last day";
+        gauge(registry, "disk_days_left", help, days);
+    }
+    let refuses = u64::from(sample.disk.refusal.is_some());
+    gauge(
+        registry,
+        "disk_refuses",
+        "Whether reports are refused for want of room",
+        refuses,
+    );
 }
 
 fn lookups(registry: &mut Registry, sample: &Sample) {

@@ -1,10 +1,12 @@
 //! The data folder: the store, and the files beside it. What `fairmesh-round` wants done is done here.
 //!
-//! Invariant: operations are carried out in order, and none behind one that failed. Only the making of
-//! the store's batch, which nobody sees, runs beside what comes before it.
+//! Invariant: operations are carried out in order, and none behind one that failed; that one may be tried again.
+//! Only the making of the store's batch, which nobody sees, runs beside what comes before it.
 //!
 //! Deliberately not here: which operations, and what the files hold.
 
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,7 +19,10 @@ use fairmesh_round::{
 };
 
 use super::recovery::{io_error, sync_dir};
-use super::{Recovery, Store, StoreError, Table};
+use super::{Recovery, Room, Store, StoreError, Table};
+
+/// The folder of the store.
+pub(super) const STORE: FileName = Cow::Borrowed("store");
 
 /// The files beside the store.
 #[derive(Debug)]
@@ -31,7 +36,9 @@ pub struct Files {
 #[derive(Debug)]
 pub struct DataDir {
     files: Files,
-    store: Store,
+    store: Option<Store>,
+    /// By this a store that cannot be opened is set aside.
+    opened: WallTime,
 }
 
 impl Files {
@@ -39,6 +46,12 @@ impl Files {
     pub fn new(dir: &Path) -> Self {
         let dir = dir.to_owned();
         Self { dir, open: None }
+    }
+
+    /// Those in the folder `dir`, which is made if it is not there.
+    pub fn make(dir: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(dir).map_err(io_error("making", dir))?;
+        Ok(Self::new(dir))
     }
 
     /// What a file holds.
@@ -50,47 +63,48 @@ impl Files {
         }
     }
 
-    /// Does all of `ops` in order, up to the first that fails.
-    pub fn carry_out(&mut self, ops: Vec<Op>) -> Result<(), StoreError> {
-        ops.into_iter().try_for_each(|op| self.carry_out_one(op))
+    /// Does `ops` in order, up to the first that fails; that and what is behind it stay.
+    pub fn carry_out(&mut self, ops: &mut VecDeque<Op>) -> Result<(), StoreError> {
+        while let Some(op) = ops.front() {
+            self.carry_out_one(op)?;
+            ops.pop_front();
+        }
+        Ok(())
     }
 
-    fn carry_out_one(&mut self, op: Op) -> Result<(), StoreError> {
+    fn carry_out_one(&mut self, op: &Op) -> Result<(), StoreError> {
         let path = |name: &FileName| self.dir.join(name.as_ref());
         match op {
             Op::Create(name) => {
                 let mut options = File::options();
                 let options = options.create(true).truncate(true).write(true).mode(0o600);
-                let made = options.open(path(&name));
-                self.open = Some((
-                    name.clone(),
-                    made.map_err(io_error("making", &path(&name)))?,
-                ));
+                let made = options.open(path(name));
+                self.open = Some((name.clone(), made.map_err(io_error("making", &path(name)))?));
             }
             Op::Write { file, at, bytes } => {
-                let path = path(&file);
-                let written = self.file(file)?.write_all_at(&bytes, at);
+                let path = path(file);
+                let written = self.file(file)?.write_all_at(bytes, *at);
                 written.map_err(io_error("writing", &path))?;
             }
             Op::Sync(file) => {
-                let path = path(&file);
+                let path = path(file);
                 let synced = self.file(file)?.sync_data();
                 synced.map_err(io_error("syncing", &path))?;
             }
             Op::Rename { from, to } => {
-                fs::rename(path(&from), path(&to)).map_err(io_error("renaming", &path(&from)))?;
+                fs::rename(path(from), path(to)).map_err(io_error("renaming", &path(from)))?;
                 self.open = None;
             }
-            Op::Copy { from, to } => match fs::copy(path(&from), path(&to)) {
+            Op::Copy { from, to } => match fs::copy(path(from), path(to)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(file = %from, %error, "no copy of it could be kept");
                 }
                 _ => {}
             },
             Op::Remove(name) => {
-                match fs::remove_file(path(&name)) {
+                match fs::remove_file(path(name)) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(io_error("removing", &path(&name))(error));
+                        return Err(io_error("removing", &path(name))(error));
                     }
                     _ => {}
                 }
@@ -103,12 +117,13 @@ impl Files {
     }
 
     /// A file, to write to.
-    fn file(&mut self, name: FileName) -> Result<&File, StoreError> {
-        let is_open = self.open.as_ref().is_some_and(|(of, _)| *of == name);
+    fn file(&mut self, name: &FileName) -> Result<&File, StoreError> {
+        let is_open = self.open.as_ref().is_some_and(|(of, _)| of == name);
         if !is_open {
-            let path = self.path(&name);
+            let path = self.path(name);
             let opened = File::options().write(true).open(&path);
-            self.open = Some((name, opened.map_err(io_error("opening", &path))?));
+            let opened = opened.map_err(io_error("opening", &path))?;
+            self.open = Some((name.clone(), opened));
         }
         Ok(&self.open.as_ref().expect("it was opened").1)
     }
@@ -126,39 +141,75 @@ impl DataDir {
         now: WallTime,
         lineage: u64,
     ) -> Result<(Self, Recovery, Opening), StoreError> {
-        let dir = files.path(&"store".into());
+        let dir = files.path(&STORE);
         let (store, recovery) = Store::open(&dir, now)?;
         let of_store = store.get(Table::Meta, LINEAGE_KEY)?;
         if of_store.is_some() && store.get(Table::Meta, FORMAT_KEY)?.is_none() {
             return Err(StoreError::FirstEdition(dir));
         }
         let left = tidy(|name| files.path(name).exists());
-        files.carry_out(left)?;
+        files.carry_out(&mut left.into())?;
         let [old, current] = [JOURNAL_OLD, JOURNAL].map(|name| files.read(&name));
         let state = StoreState::new(of_store.as_deref(), store.number());
         let (opening, ops) = Opening::new(state, lineage, &old, &current, now)?;
-        let mut data = Self { files, store };
-        data.carry_out(ops)?;
+        let mut data = Self {
+            files,
+            store: Some(store),
+            opened: now,
+        };
+        data.carry_out(&mut ops.into())?;
         Ok((data, recovery, opening))
     }
 
-    /// Does all of `ops` in order, up to the first that fails; then the store takes no more.
-    pub fn carry_out(&mut self, ops: Vec<Op>) -> Result<(), StoreError> {
-        let mut before = Vec::new();
-        for op in ops {
-            let Op::Apply { number, writes } = op else {
-                before.push(op);
-                continue;
-            };
-            let (files, before) = (&mut self.files, std::mem::take(&mut before));
-            let log = || files.carry_out(before);
-            self.store.write_behind(number, writes, log)?;
+    /// Does `ops` in order, up to the first that fails; that and what is behind it stay, and may be tried again.
+    pub fn carry_out(&mut self, ops: &mut VecDeque<Op>) -> Result<(), StoreError> {
+        let is_again = self.store.as_ref().is_none_or(Store::is_failed);
+        if is_again {
+            self.open_again()?;
         }
-        self.files.carry_out(before)
+        while let Some(at) = ops.iter().position(|op| matches!(op, Op::Apply { .. })) {
+            let mut before: VecDeque<Op> = ops.drain(..at).collect();
+            let (Some(Op::Apply { number, writes }), Some(store)) = (ops.front(), &self.store)
+            else {
+                unreachable!("it is there, and open");
+            };
+            let mut log = || self.files.carry_out(&mut before);
+            // What failed may have been the sync of a change that is there now.
+            let done = match is_again && store.number() >= *number {
+                true => log(),
+                false => store.write_behind(*number, writes, log),
+            };
+            if let Err(error) = done {
+                before.append(ops);
+                *ops = before;
+                return Err(error);
+            }
+            ops.pop_front();
+        }
+        self.files.carry_out(ops)
     }
 
-    /// The store, to read from.
-    pub fn store(&self) -> &Store {
-        &self.store
+    /// The store, to read from. None where it failed and could not be opened again so far.
+    pub fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    /// What room there is on its disk.
+    pub fn room(&self) -> io::Result<Room> {
+        Room::of(&self.files.dir)
+    }
+
+    /// What sled has in memory after a write that failed may not be what is on the disk.
+    fn open_again(&mut self) -> Result<(), StoreError> {
+        let dir = self.files.path(&STORE);
+        // Its lock is free when it is gone.
+        self.store = None;
+        let (store, recovery) = Store::open(&dir, self.opened)?;
+        if recovery.is_new {
+            // The site goes by rows that this one does not have: only a start brings them back.
+            return Err(StoreError::Failed(dir));
+        }
+        self.store = Some(store);
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use fairmesh_model::WallTime;
 use fairmesh_round::checksum;
 use sled::{Batch, IVec};
 
+use super::data_dir::STORE;
 use super::mark::Mark;
 use super::record::{Stored, chunk_key, disk_key, parse_value};
 use super::recovery::{self, Opened, Recovery};
@@ -68,11 +69,16 @@ impl Store {
         Ok((store, recovery))
     }
 
+    /// Whether there is one in a data folder.
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(STORE.as_ref()).join("db").exists()
+    }
+
     /// Applies all of `writes`, in order, as one change. When this returns without an error they are
     /// on disk; on an error none was acknowledged.
     pub fn write(&self, writes: Vec<Write>) -> Result<(), StoreError> {
-        self.write_checked(writes, |tally, writes| {
-            let batch = tally.batch(&self.tree, tally.number + 1, writes);
+        self.write_checked(&writes, |tally| {
+            let batch = tally.batch(&self.tree, tally.number + 1, &writes);
             batch.map_err(|error| engine(&self.dir, error))
         })
     }
@@ -82,10 +88,10 @@ impl Store {
     pub(super) fn write_behind(
         &self,
         number: u64,
-        writes: Vec<Write>,
+        writes: &[Write],
         log: impl FnOnce() -> Result<(), StoreError> + Send,
     ) -> Result<(), StoreError> {
-        self.write_checked(writes, |tally, writes| {
+        self.write_checked(writes, |tally| {
             thread::scope(|scope| {
                 let logging = scope.spawn(log);
                 let batch = tally.batch(&self.tree, number, writes);
@@ -103,10 +109,10 @@ impl Store {
 
     fn write_checked(
         &self,
-        writes: Vec<Write>,
-        make: impl FnOnce(&mut Tally, Vec<Write>) -> Result<Batch, StoreError>,
+        writes: &[Write],
+        make: impl FnOnce(&mut Tally) -> Result<Batch, StoreError>,
     ) -> Result<(), StoreError> {
-        for write in &writes {
+        for write in writes {
             let value_bytes = write.value.as_ref().map_or(0, Vec::len);
             if write.key.len() > KEY_BYTES_MAX {
                 return Err(StoreError::KeyTooLong(write.key.len()));
@@ -120,7 +126,7 @@ impl Store {
         if self.failed.load(Ordering::Acquire) {
             return Err(failed());
         }
-        let done = make(&mut tally, writes).and_then(|batch| self.commit(batch));
+        let done = make(&mut tally).and_then(|batch| self.commit(batch));
         self.failed.store(done.is_err(), Ordering::Release);
         // The batch is on disk either way; a mark that lags only notices less.
         if done.is_ok()

@@ -19,6 +19,7 @@ mod error;
 mod mark;
 mod record;
 mod recovery;
+mod room;
 mod tally;
 
 pub use data_dir::{DataDir, Files};
@@ -26,6 +27,7 @@ pub use engine::Store;
 pub use error::StoreError;
 pub use fairmesh_site::{Table, Write};
 pub use recovery::Recovery;
+pub use room::{Ballast, Filling, Room};
 
 /// Longest key of a record. sled writes an index page of more than 128 KiB as a file of its own,
 /// which it never syncs; a page holds up to some 320 keys. Longer names go in as a hash.

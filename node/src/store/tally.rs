@@ -54,17 +54,17 @@ impl Tally {
         &mut self,
         tree: &sled::Db,
         number: u64,
-        writes: Vec<Write>,
+        writes: &[Write],
     ) -> sled::Result<Batch> {
         let mut batch = Batch::default();
-        let last_of_key: BTreeMap<Vec<u8>, Option<Vec<u8>>> = writes
-            .into_iter()
-            .map(|write| (disk_key(write.table, &write.key), write.value))
+        let last_of_key: BTreeMap<Vec<u8>, Option<&[u8]>> = writes
+            .iter()
+            .map(|write| (disk_key(write.table, &write.key), write.value.as_deref()))
             .collect();
         let mut next = *self;
         for (disk_key, value) in last_of_key {
             let old = tree.get(&disk_key)?;
-            next.replace(&mut batch, disk_key, old.as_ref(), value.as_deref());
+            next.replace(&mut batch, disk_key, old.as_ref(), value);
         }
         assert!(number > self.number, "batches are numbered upwards");
         next.number = number;

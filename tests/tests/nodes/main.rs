@@ -4,6 +4,7 @@
 mod arc;
 mod cli;
 mod correct;
+mod disk;
 mod kill;
 mod large_policies;
 mod local_users;

@@ -48,7 +48,7 @@ impl Ready {
             })
             .collect();
         let is_begun = ops.iter().any(|op| matches!(op, Op::Rename { .. }));
-        self.data.carry_out(ops).expect("written");
+        self.data.carry_out(&mut ops.into()).expect("written");
         is_begun
     }
 }
@@ -92,7 +92,7 @@ fn opened(data_dir: &Path, lineage: u64) -> (DataDir, Opening) {
 fn ready_with(data_dir: &Path, lineage: u64, rows: Vec<Write>) -> Ready {
     let (mut data, opening) = opened(data_dir, lineage);
     let (round, ops) = opening.ready(|| rows, JOURNAL_BYTES_MAX, NOW);
-    data.carry_out(ops).expect("is ready");
+    data.carry_out(&mut ops.into()).expect("is ready");
     Ready { data, round }
 }
 
@@ -103,8 +103,8 @@ fn ready(data_dir: &Path) -> Ready {
 /// That the store has what the three rounds come to.
 fn assert_all_there(data: &DataDir) {
     let ledger = vec![(b"bob".to_vec(), vec![3; 48])];
-    assert_eq!(all(data.store(), Table::Ledger), ledger);
-    assert_eq!(all(data.store(), Table::Jobs).len(), 3);
+    assert_eq!(all(data.store().expect("open"), Table::Ledger), ledger);
+    assert_eq!(all(data.store().expect("open"), Table::Jobs).len(), 3);
 }
 
 #[test]
@@ -154,14 +154,25 @@ fn a_store_that_is_lost_gets_its_own_counters_back() {
             let (data, opening) = opened(dir.path(), 78);
             assert!(opening.rows_replayed > 0, "{name}");
             assert_all_there(&data);
-            assert!(all(data.store(), Table::Heads).is_empty(), "{name}");
+            assert!(
+                all(data.store().expect("open"), Table::Heads).is_empty(),
+                "{name}"
+            );
         }
         ready_with(dir.path(), 79, vec![count(b"bob", 3)]).write(vec![mark(b"4")]);
         // And once more, with the journal that was begun for the store in between.
         fs::remove_dir_all(dir.path().join("store")).expect("removed");
         let (data, _) = opened(dir.path(), 80);
-        assert_eq!(all(data.store(), Table::Jobs).len(), 4, "{name}");
-        assert_eq!(all(data.store(), Table::Ledger).len(), 1, "{name}");
+        assert_eq!(
+            all(data.store().expect("open"), Table::Jobs).len(),
+            4,
+            "{name}"
+        );
+        assert_eq!(
+            all(data.store().expect("open"), Table::Ledger).len(),
+            1,
+            "{name}"
+        );
     }
 }
 
@@ -197,7 +208,7 @@ fn a_journal_with_a_torn_tail_is_replaced_by_what_the_site_holds() {
     fs::remove_dir_all(dir.path().join("store")).expect("removed");
     let (data, opening) = opened(dir.path(), 78);
     assert_eq!(opening.journal_damage, None);
-    let ledger = all(data.store(), Table::Ledger);
+    let ledger = all(data.store().expect("open"), Table::Ledger);
     assert_eq!(ledger, [(b"bob".to_vec(), vec![3; 48])]);
 }
 
@@ -227,7 +238,7 @@ fn a_journal_that_is_damaged_or_unreadable_does_not_stop_a_whole_store() {
     assert!(damage.contains("set aside"), "{damage}");
     assert_all_there(&data);
     let (_, ops) = opening.ready(Vec::new, JOURNAL_BYTES_MAX, NOW);
-    data.carry_out(ops).expect("is ready");
+    data.carry_out(&mut ops.into()).expect("is ready");
     drop(data);
     assert_eq!(opened(dir.path(), LINEAGE).1.journal_damage, None);
 }
@@ -242,7 +253,7 @@ fn a_journal_that_fails_fails_the_store_before_anything_is_applied() {
         source: std::io::ErrorKind::StorageFull.into(),
     };
     store
-        .write_behind(1, vec![mark(b"1")], || Err(full()))
+        .write_behind(1, &[mark(b"1")], || Err(full()))
         .expect_err("the disk is full");
     assert!(store.is_failed() && all(&store, Table::Jobs).is_empty());
     let next = store.write(vec![mark(b"1")]);
@@ -270,8 +281,12 @@ fn a_journal_that_has_grown_begins_anew_with_what_nobody_else_holds() {
     drop(folder);
     fs::remove_dir_all(dir.path().join("store")).expect("removed");
     let (data, _) = opened(dir.path(), 78);
-    let jobs = all(data.store(), Table::Jobs).len();
+    let jobs = all(data.store().expect("open"), Table::Jobs).len();
     assert_eq!(jobs, usize::from(written) * 500);
-    let bob = data.store().get(Table::Ledger, b"bob").expect("reads");
+    let bob = data
+        .store()
+        .expect("open")
+        .get(Table::Ledger, b"bob")
+        .expect("reads");
     assert_eq!(bob, Some(vec![3; 48]));
 }

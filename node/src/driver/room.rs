@@ -1,0 +1,249 @@
+//! A disk without room.
+//!
+//! Where there is little room, feeds and people are refused, with a word, and the mesh goes on with what is kept
+//! for it. Where there is none, the round waits until there is: as on a slow disk, nothing of it is let out before
+//! it is durable. Meanwhile look-ups and questions are answered from memory, what feeds and people hand in is
+//! refused, and what peers say is dropped: they say it again.
+//!
+//! Invariant: nothing is refused that has been acknowledged, and nothing acknowledged that is not durable.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use fairmesh_round::{Input, Op};
+use fairmesh_site::{Reply, Reported, Verdict};
+use tokio::sync::{mpsc, watch};
+
+use super::{Arrived, Command, Driver};
+use crate::network::{NetworkCommand, NetworkEvent};
+use crate::store::{DataDir, Filling, Room, StoreError};
+
+/// How often the disk is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a round is tried again with: less than its journal and store take would only fail again.
+const TRY_BYTES: u64 = 4 << 20;
+
+/// After so long it is tried all the same: not every file system says what a user may write.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
+
+/// Most that waits for room, of what cannot be dropped.
+const LATER_MAX: usize = 1_024;
+
+/// What a node knows of its disk.
+#[derive(Debug, Clone, Default)]
+pub struct Disk {
+    /// What there is; `None` where the system does not say.
+    pub room: Option<Room>,
+    /// Why nothing that is handed in is taken.
+    pub refusal: Option<String>,
+    /// Whether a round waits for room.
+    pub is_full: bool,
+    /// Whole days until it is full, if it goes on as in the last day.
+    pub days_left: Option<u64>,
+}
+
+/// What arrives.
+pub(super) type Arrivals<'a> = (
+    &'a mut mpsc::Receiver<Command>,
+    &'a mut mpsc::Receiver<NetworkEvent>,
+);
+
+/// Looks at the disk.
+#[derive(Debug)]
+pub(super) struct DiskWatch {
+    said: watch::Sender<Disk>,
+    filling: Filling,
+    looked: Option<Instant>,
+    noted: Option<Instant>,
+}
+
+impl DiskWatch {
+    pub(super) fn new() -> Self {
+        Self {
+            said: watch::Sender::new(Disk::default()),
+            filling: Filling::default(),
+            looked: None,
+            noted: None,
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Disk> {
+        self.said.subscribe()
+    }
+
+    /// Why a command that adds to the disk is refused now.
+    pub(super) fn refuses(&self, command: &Command) -> Option<String> {
+        use Command::{Correct, Publish, Report, Running};
+        let adds = matches!(
+            command,
+            Report(..) | Running(..) | Correct(..) | Publish(..)
+        );
+        let said = adds.then(|| self.said.borrow())?;
+        said.refusal.clone()
+    }
+
+    /// Looks, if it is time.
+    pub(super) fn look(&mut self, data: &DataDir) {
+        let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
+        if !is_due(self.looked, LOOK_EVERY) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let room = data.room().ok();
+        if let Some(room) = room.filter(|_| is_due(self.noted, 3_600 * LOOK_EVERY)) {
+            self.noted = Some(Instant::now());
+            self.filling.note(room.free);
+        }
+        let refusal = room.filter(Room::is_low).map(|room| {
+            let [free, reserve] = [room.free, room.reserve()].map(|bytes| bytes >> 20);
+            format!(
+                "{free} MiB are left on the disk of the data folder: below {reserve} MiB nothing is taken but what \
+                 members publish"
+            )
+        });
+        let days_left = self.filling.days_left();
+        self.said.send_if_modified(|said| {
+            let is_news = said.refusal.is_some() != refusal.is_some();
+            if let Some(refusal) = refusal.as_ref().filter(|_| is_news) {
+                tracing::error!("reports are refused: {refusal}");
+            }
+            *said = Disk {
+                room,
+                refusal,
+                is_full: false,
+                days_left,
+            };
+            is_news
+        });
+    }
+
+    /// Says that a round waits.
+    fn is_full(&self, error: &StoreError) {
+        tracing::error!(
+            %error,
+            "there is no room for what is to be durable: reports are refused and look-ups answered as things \
+             stand; the node goes on when there is room"
+        );
+        self.said.send_modify(|said| {
+            said.is_full = true;
+            said.refusal = Some(format!("the disk is full ({error})"));
+        });
+    }
+
+    fn refusal(&self) -> String {
+        let said = self.said.borrow();
+        said.refusal.clone().unwrap_or_default()
+    }
+}
+
+/// Answers a command that is refused.
+pub(super) fn refuse(command: Command, why: &str) -> Option<Input> {
+    let all = |records: usize| {
+        let refused = (0..records).map(|index| (index, why.to_owned()));
+        Reply::Reported(Reported {
+            refused: refused.collect(),
+            ..Reported::default()
+        })
+    };
+    let (reply, answer) = match command {
+        Command::Report(records, reply) => (reply, all(records.len())),
+        Command::Running(jobs, reply) => (reply, all(jobs.len())),
+        Command::Correct(correcting, reply) => (reply, all(correcting.records.len())),
+        Command::Publish(_, reply) => (reply, Reply::Published(Err(why.to_owned()))),
+        Command::Quota(_, reply) => (reply, Reply::Quota(Box::new(Err(why.to_owned())))),
+        _ => unreachable!("adds nothing to the disk"),
+    };
+    // Nobody waits any more: then the answer is not needed.
+    let _ = reply.send(answer);
+    None
+}
+
+impl Driver {
+    /// Does `ops` in order. Where there is no room they wait for it.
+    pub(super) async fn write(
+        &mut self,
+        mut ops: VecDeque<Op>,
+        arrivals: &mut Arrivals<'_>,
+    ) -> Result<(), StoreError> {
+        let mut waited = false;
+        while let Err(error) = tokio::task::block_in_place(|| self.data.carry_out(&mut ops)) {
+            if !error.lacks_room() {
+                return Err(error);
+            }
+            if !waited {
+                self.disk.is_full(&error);
+            }
+            waited = true;
+            self.wait_for_room(error, arrivals).await?;
+        }
+        if waited {
+            tracing::info!("there is room again: what waited is durable, and reports are taken");
+            self.disk.looked = None;
+        }
+        Ok(())
+    }
+
+    /// Goes on without the disk for as long as it has no room. An error when the node is told to stop: what waits
+    /// was not acknowledged.
+    async fn wait_for_room(
+        &mut self,
+        error: StoreError,
+        (commands, network): &mut Arrivals<'_>,
+    ) -> Result<(), StoreError> {
+        let began = Instant::now();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.tick().await;
+        loop {
+            tokio::select! {
+                _ = look.tick() => {
+                    let room = self.data.room().ok();
+                    let has_room = |room: Room| !room.is_read_only && room.free >= TRY_BYTES;
+                    if room.is_some_and(has_room) || began.elapsed() >= TRY_AGAIN {
+                        return Ok(());
+                    }
+                }
+                Some(command) = commands.recv() => match command {
+                    Command::Stop(_) => return Err(error),
+                    Command::Ask(question) => question(&self.site, self.clock.now()),
+                    Command::Estimate(..) => drop(self.command_input(command)),
+                    Command::Advert(..) | Command::Reconfigure(_) => {
+                        self.keep_for_later(Arrived::Command(command));
+                    }
+                    command => drop(refuse(command, &self.disk.refusal())),
+                },
+                Some(event) = network.recv() => self.without_disk(event).await,
+            }
+        }
+    }
+
+    /// What a peer says, or that it is there or gone.
+    async fn without_disk(&mut self, event: NetworkEvent) {
+        match event {
+            NetworkEvent::Gossip {
+                message_id, from, ..
+            } => {
+                self.send(NetworkCommand::Judge {
+                    message_id,
+                    from,
+                    verdict: Verdict::Ignore,
+                })
+                .await;
+            }
+            NetworkEvent::Request { .. } => {}
+            NetworkEvent::Connected(peer) | NetworkEvent::Disconnected(peer) => {
+                // Of each peer the last is what is true.
+                self.later.retain(|later| !matches!(later,
+                    Arrived::Network(NetworkEvent::Connected(of) | NetworkEvent::Disconnected(of)) if *of == peer));
+                self.later.push_back(Arrived::Network(event));
+            }
+            event => self.keep_for_later(Arrived::Network(event)),
+        }
+    }
+
+    fn keep_for_later(&mut self, arrived: Arrived) {
+        if self.later.len() < LATER_MAX {
+            self.later.push_back(arrived);
+        }
+    }
+}
