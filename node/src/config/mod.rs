@@ -38,7 +38,7 @@ pub use fairmesh_site::Timing;
 pub use reload::Reload;
 pub use shares::UnreadableTree;
 pub use text::{FileError, Source};
-pub use writers::{Writer, uids};
+pub use writers::{Uids, Writer, uids};
 
 use crate::emulate::ProjectionName;
 use crate::record_log::Keep;

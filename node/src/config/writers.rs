@@ -3,9 +3,12 @@
 //! Invariant: a user that the system does not know is never granted anything, and is reported.
 //! Deliberately not here: asking a connection who it is (SO_PEERCRED).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::process::Command;
+
+/// With this `getent` says that nobody has that name.
+const NO_SUCH_USER: i32 = 2;
 
 /// A user by name or number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,19 +28,41 @@ impl fmt::Display for Writer {
     }
 }
 
-/// The numbers of `writers`, and those whom the system does not know.
-pub fn uids(writers: &[Writer]) -> (BTreeSet<u32>, Vec<String>) {
+/// The numbers of `writers`, and those whom the system does not know. Of whom it cannot tell now, a directory being
+/// away, is what was `known` before. Waits for the directory.
+pub fn uids(writers: &[Writer], known: &Uids) -> (Uids, Vec<String>) {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let (mut uids, mut unknown) = (BTreeSet::new(), Vec::new());
+    uids_by(writers, known, |name| match uid_in(&passwd, name) {
+        Some(uid) => Ok(Some(uid)),
+        None => uid_of_directory(name),
+    })
+}
+
+/// The numbers of writers.
+pub type Uids = BTreeMap<Writer, u32>;
+
+/// A directory that does not answer.
+struct Away;
+
+fn uids_by(
+    writers: &[Writer],
+    known: &Uids,
+    mut uid_of: impl FnMut(&str) -> Result<Option<u32>, Away>,
+) -> (Uids, Vec<String>) {
+    let (mut uids, mut unknown) = (Uids::new(), Vec::new());
+    let mut is_away = false;
     for writer in writers {
         let uid = match writer {
             Writer::Uid(uid) => Some(*uid),
-            Writer::Name(name) => uid_in(&passwd, name).or_else(|| uid_of_directory(name)),
+            // One that has not answered in time is not waited for again.
+            Writer::Name(_) if is_away => known.get(writer).copied(),
+            Writer::Name(name) => uid_of(name).unwrap_or_else(|Away| {
+                is_away = true;
+                known.get(writer).copied()
+            }),
         };
         match uid {
-            Some(uid) => {
-                uids.insert(uid);
-            }
+            Some(uid) => drop(uids.insert(writer.clone(), uid)),
             None => unknown.push(writer.to_string()),
         }
     }
@@ -45,12 +70,15 @@ pub fn uids(writers: &[Writer]) -> (BTreeSet<u32>, Vec<String>) {
 }
 
 /// Users who are in no file but in LDAP or SSSD, as on most clusters: `getent` asks them all.
-fn uid_of_directory(name: &str) -> Option<u32> {
-    let answer = Command::new("getent")
-        .args(["passwd", "--", name])
-        .output()
-        .ok()?;
-    uid_in(&String::from_utf8(answer.stdout).ok()?, name)
+fn uid_of_directory(name: &str) -> Result<Option<u32>, Away> {
+    let mut getent = Command::new("timeout");
+    getent.args(["--kill-after=1", "5", "getent", "passwd", "--", name]);
+    let answer = getent.output().map_err(|_| Away)?;
+    match answer.status.code() {
+        Some(0) => Ok(uid_in(&String::from_utf8_lossy(&answer.stdout), name)),
+        Some(NO_SUCH_USER) => Ok(None),
+        _ => Err(Away),
+    }
 }
 
 fn uid_in(passwd: &str, name: &str) -> Option<u32> {
@@ -65,14 +93,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_was_known_stays_so_while_the_directory_is_away() {
+        let writers = ["ann", "bob"].map(|name| Writer::Name(name.to_owned()));
+        let (known, _) = uids_by(&writers, &Uids::new(), |name| {
+            Ok((name == "ann").then_some(7))
+        });
+        let mut asked = 0;
+        let (uids, unknown) = uids_by(&writers, &known, |_| {
+            asked += 1;
+            Err(Away)
+        });
+        assert_eq!((uids, asked), (known.clone(), 1), "it is waited for once");
+        assert_eq!(unknown, ["bob"]);
+        let (uids, _) = uids_by(&writers, &known, |_| Ok(None));
+        assert_eq!(uids, Uids::new(), "who is gone is gone");
+    }
+
+    #[test]
     fn names_become_numbers_and_strangers_are_reported() {
         let writers = [
             Writer::Name("root".to_owned()),
             Writer::Uid(990),
             Writer::Name("nobody-of-this-name".to_owned()),
         ];
-        let (uids, unknown) = uids(&writers);
-        assert_eq!(uids, BTreeSet::from([0, 990]));
+        let (uids, unknown) = uids(&writers, &Uids::new());
+        assert_eq!(uids.into_values().collect::<Vec<_>>(), [0, 990]);
         assert_eq!(unknown, ["nobody-of-this-name"]);
         assert_eq!(uid_in("a:x:7:8::/:/bin/sh\nab:x:9:", "ab"), Some(9));
     }

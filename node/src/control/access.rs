@@ -41,8 +41,9 @@ pub fn own_uid() -> io::Result<u32> {
 
 /// Whether `peer` may write.
 pub(super) fn may_write(peer: Peer, own_uid: u32, settings: &ControlSettings) -> bool {
-    peer.uid
-        .is_some_and(|uid| uid == 0 || uid == own_uid || settings.writers.contains(&uid))
+    peer.uid.is_some_and(|uid| {
+        uid == 0 || uid == own_uid || settings.writers.values().any(|writer| *writer == uid)
+    })
 }
 
 /// Whom the node's sockets trust: those who may write.
@@ -116,17 +117,16 @@ pub(super) async fn answer_in_turn(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use fairmesh_site::Timing;
 
     use super::*;
+    use crate::config::{Uids, Writer};
 
     #[test]
     fn root_the_node_and_the_named_write_and_others_read() {
         let settings = ControlSettings {
             name: "site".to_owned(),
-            writers: BTreeSet::from([990]),
+            writers: Uids::from([(Writer::Uid(990), 990)]),
             timing: Timing::default(),
             ..ControlSettings::default()
         };

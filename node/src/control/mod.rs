@@ -40,7 +40,7 @@ mod slurm;
 mod status;
 mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,6 +57,7 @@ pub use access::{own_uid, trusted};
 pub use connections::ControlServer;
 pub use text::clean;
 
+use crate::config::Uids;
 use crate::driver::NodeHandle;
 use crate::emulate::ProjectionName;
 use crate::lookup::LookupStats;
@@ -72,7 +73,7 @@ pub struct ControlSettings {
     /// What people call the site.
     pub name: String,
     /// Who may write, beside root and the node's own user.
-    pub writers: BTreeSet<u32>,
+    pub writers: Uids,
     /// The site's intervals, to judge what is late.
     pub timing: Timing,
     /// What the owner calls the VOs: in the record log.

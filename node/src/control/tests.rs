@@ -1,5 +1,6 @@
 //! A real node on loopback, asked over a real socket.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

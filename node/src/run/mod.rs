@@ -18,7 +18,7 @@ use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::config::{Config, uids};
+use crate::config::{Config, Uids, uids};
 use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
 use crate::driver::{NodeHandle, NodeOptions, NodeTask, Running, SystemClock, start};
 use crate::init::load_key;
@@ -74,7 +74,7 @@ pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Resu
         writeln!(out, "VO       {alias} ({vo})")?;
     }
     let mut warnings = config.doubts();
-    let (_, unknown) = uids(&config.sockets.writers);
+    let (_, unknown) = uids(&config.sockets.writers, &Uids::new());
     let unknown = unknown.iter();
     let unknown = unknown.map(|name| format!("the writer `{name}` is no user of this machine"));
     let elsewhere = match &key {
@@ -154,7 +154,8 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     patience.abort();
     let running = running?;
     tracing::info!(%site, name = config.name, "the node runs");
-    let (settings_sender, settings) = watch::channel(settings_of(&config));
+    let settings = settings_of(&config, &Uids::new()).await?;
+    let (settings_sender, settings) = watch::channel(settings);
     let (stop_sender, stop) = watch::channel(false);
     let records = open_records(&config).await?;
     let servers =
@@ -298,6 +299,8 @@ async fn serve(
                 let reloaded = tokio::select! {
                     reloaded = reload(&started, &current, handle, settings) => reloaded,
                     () = &mut end => return None,
+                    // A directory of users that is away takes its time.
+                    () = &mut watchdog => continue,
                 };
                 match reloaded {
                     Ok(reloaded) => {
@@ -340,9 +343,10 @@ async fn reload(
     let needs_restart = Config::diff(started, &new).needs_restart;
     handle.reconfigure(new.to_site_config()).await?;
     handle.know_peers(new.peer_addresses()).await?;
+    let known = settings.borrow().writers.clone();
     settings.send_replace(ControlSettings {
         name: started.name.clone(),
-        ..settings_of(&new)
+        ..settings_of(&new, &known).await?
     });
     if applied.is_empty() && needs_restart.is_empty() {
         say("reload: nothing has changed");
@@ -362,15 +366,18 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-fn settings_of(config: &Config) -> ControlSettings {
-    let (writers, unknown) = uids(&config.sockets.writers);
+/// What the configuration says to the sockets, with whom of the writers was `known`.
+async fn settings_of(config: &Config, known: &Uids) -> anyhow::Result<ControlSettings> {
+    let (writers, known) = (config.sockets.writers.clone(), known.clone());
+    let asked = tokio::task::spawn_blocking(move || uids(&writers, &known));
+    let (writers, unknown) = asked.await?;
     for name in unknown {
         tracing::warn!(
             user = name,
-            "a writer in the configuration is no user of this machine"
+            "a writer in the configuration is no user of this machine, or the directory of users is away"
         );
     }
-    ControlSettings {
+    Ok(ControlSettings {
         name: config.name.clone(),
         writers,
         timing: config.to_site_config().timing,
@@ -381,7 +388,7 @@ fn settings_of(config: &Config) -> ControlSettings {
             .collect(),
         charge_rule: config.charge_rule.clone(),
         projection: config.projection,
-    }
+    })
 }
 
 fn words(items: &[impl ToString]) -> String {

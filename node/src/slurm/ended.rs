@@ -109,8 +109,15 @@ pub(super) fn note_suspended(cursor: &mut Cursor, jobs: &[Job]) {
         }
     }
     while cursor.suspended.len() > SUSPENDED_MAX {
-        cursor.suspended.pop_first();
+        let oldest = cursor.suspended.keys().min_by_key(|name| submitted(name));
+        let oldest = oldest.cloned().unwrap_or_default();
+        cursor.suspended.remove(&oldest);
     }
+}
+
+/// When the job of a mark was submitted.
+fn submitted(mark: &str) -> Option<u64> {
+    mark.rsplit_once('-')?.1.parse().ok()
 }
 
 fn mark(job: u64, submit: u64) -> String {

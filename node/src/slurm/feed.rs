@@ -100,6 +100,7 @@ impl Feed {
 
     /// Rounds until told to stop.
     pub(super) fn run(&mut self, stop: &Stop) {
+        self.runner.until(stop);
         let interval = Duration::from_millis(self.settings.feed_interval.0);
         let mut trouble: Option<(Instant, String)> = None;
         while !stop.is_told() {

@@ -245,7 +245,7 @@ impl Beside {
         Self { stop, loops }
     }
 
-    /// Ends the loops; what they are at is finished first.
+    /// Ends the loops; what they are at is finished first, but for commands of Slurm that hang.
     pub async fn end(self) {
         self.stop.now();
         for one in self.loops {

@@ -1,14 +1,18 @@
 //! Slurm's commands: each run once, with a deadline and a bound on what it may say.
 //!
 //! Times are asked for in seconds since 1970 and words in no language, so that what comes back does
-//! not depend on the host. Invariant: a command that hangs is killed; one that fails says why in the
-//! error. Deliberately not here: what the answers mean.
+//! not depend on the host. Each runs below `timeout` (of coreutils), which ends it when we do not.
+//!
+//! Invariant: a command that hangs is ended, and soon where somebody wants the loops to stop; one that fails says
+//! why in the error. Deliberately not here: what the answers mean.
 
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::settings::SlurmSettings;
 use super::stop::Stop;
@@ -19,6 +23,15 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// What an update may take on top: ten times what it takes where slurmctld has two cores to itself.
 const UPDATE_MAX: Duration = Duration::from_millis(25);
+
+/// What a command may still take when somebody wants the loops to stop.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// How often is looked whether somebody does.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What `timeout` says where there is no such command, or it cannot be run.
+const NO_COMMAND: [i32; 2] = [126, 127];
 
 /// Most that a command may print: a million jobs of 250 bytes.
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;
@@ -70,6 +83,7 @@ struct Output {
 pub(super) struct Runner {
     slurm_conf: Option<PathBuf>,
     bin_dir: Option<PathBuf>,
+    stop: Stop,
 }
 
 impl Runner {
@@ -78,12 +92,19 @@ impl Runner {
         Self {
             slurm_conf: settings.slurm_conf.clone(),
             bin_dir: settings.bin_dir.clone(),
+            stop: Stop::default(),
         }
+    }
+
+    /// Ends its commands when `stop` is told.
+    pub(super) fn until(&mut self, stop: &Stop) {
+        self.stop = stop.clone();
     }
 
     /// Runs a command to its end and gives what it printed.
     pub(super) fn ask(&self, command: &str, arguments: &[&str]) -> Result<String, SlurmError> {
-        let output = Running::of(self.spawn(command, arguments)?).finish(command, ANSWER_MAX)?;
+        let running = Running::of(self.spawn(command, arguments, ANSWER_MAX)?);
+        let output = running.finish(command, ANSWER_MAX, &self.stop)?;
         if output.good {
             return Ok(output.stdout);
         }
@@ -101,25 +122,21 @@ impl Runner {
         rate: u32,
         stop: &Stop,
     ) -> Result<Vec<String>, SlurmError> {
-        let mut child = self.spawn("scontrol", &[])?;
-        let mut stdin = child.stdin.take();
-        // It repeats what it reads: unless that is read, too, both sides come to wait for each other.
-        let running = Running::of(child);
-        let portion = usize::try_from(rate / 10).unwrap_or(1).max(1);
-        for (index, portion) in lines.chunks(portion).enumerate() {
-            if index > 0 && stop.wait(PORTION) {
-                break;
-            }
-            let text: String = portion.iter().map(|line| format!("{line}\n")).collect();
-            let sent = stdin.as_mut().map(|stdin| stdin.write_all(text.as_bytes()));
-            if sent.is_some_and(|sent| sent.is_err()) {
-                break;
-            }
-        }
-        drop(stdin);
         let updates = u32::try_from(lines.len()).unwrap_or(u32::MAX);
-        let most = ANSWER_MAX.saturating_add(UPDATE_MAX.saturating_mul(updates));
-        let output = running.finish("scontrol", most)?;
+        let portion = usize::try_from(rate / 10).unwrap_or(1).max(1);
+        let portions = u32::try_from(lines.len() / portion).unwrap_or(u32::MAX);
+        let most = ANSWER_MAX
+            .saturating_add(UPDATE_MAX.saturating_mul(updates))
+            .saturating_add(PORTION.saturating_mul(portions));
+        let mut child = self.spawn("scontrol", &[], most)?;
+        let stdin = child.stdin.take();
+        // It repeats what it reads: unless that is read, too, both sides come to wait for each other. And it reads
+        // no more where slurmctld hangs: then what is sent waits in the pipe until it is ended.
+        let running = Running::of(child);
+        let output = std::thread::scope(|scope| {
+            scope.spawn(move || send(stdin, lines.chunks(portion), stop));
+            running.finish("scontrol", most, stop)
+        })?;
         let complaints = output.stderr.lines().map(str::trim);
         let complaints: Vec<String> = complaints
             .filter(|line| !line.is_empty())
@@ -134,13 +151,21 @@ impl Runner {
         Ok(complaints)
     }
 
-    fn spawn(&self, command: &str, arguments: &[&str]) -> Result<Child, SlurmError> {
+    fn spawn(
+        &self,
+        command: &str,
+        arguments: &[&str],
+        most: Duration,
+    ) -> Result<Child, SlurmError> {
         let program = self
             .bin_dir
             .as_ref()
             .map_or_else(|| PathBuf::from(command), |folder| folder.join(command));
-        let mut child = Command::new(program);
+        let mut child = Command::new("timeout");
         child
+            .arg("--kill-after=1")
+            .arg((most + STOP_MAX).as_secs().to_string())
+            .arg(program)
             .args(arguments)
             .env("SLURM_TIME_FORMAT", "%s")
             .env("SLURM_BITSTR_LEN", "0")
@@ -189,30 +214,59 @@ impl Running {
         }
     }
 
-    /// Waits for the end, and kills what does not come to it.
-    fn finish(mut self, command: &str, most: Duration) -> Result<Output, SlurmError> {
-        let until = Instant::now() + most;
-        let left = || until.saturating_duration_since(Instant::now());
-        let stdout = self.stdout.recv_timeout(left());
-        let stderr = self.stderr.recv_timeout(left());
-        let (Ok(stdout), Ok(stderr)) = (stdout, stderr) else {
-            // It may have ended just now, which is as good.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-            return Err(SlurmError::Slow {
-                command: command.to_owned(),
-                most,
-            });
-        };
-        let ended = self.child.wait().map_err(|why| SlurmError::Missing {
+    /// Waits for the end, and ends what does not come to it: in time, or soon where it is told to stop.
+    fn finish(mut self, command: &str, most: Duration, stop: &Stop) -> Result<Output, SlurmError> {
+        let began = Instant::now();
+        let mut until = began + most;
+        let mut said = [None, None];
+        for (said, pipe) in said.iter_mut().zip([&self.stdout, &self.stderr]) {
+            while said.is_none() {
+                if stop.is_told() {
+                    until = until.min(Instant::now() + STOP_MAX);
+                }
+                let left = until.saturating_duration_since(Instant::now());
+                *said = match pipe.recv_timeout(left.min(LOOK_EVERY)) {
+                    Ok(text) => Some(text),
+                    Err(RecvTimeoutError::Timeout) if !left.is_zero() => continue,
+                    Err(_) => {
+                        // It may have ended just now, which is as good.
+                        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+                        let _ = self.child.wait();
+                        let (command, most) = (command.to_owned(), began.elapsed());
+                        return Err(SlurmError::Slow { command, most });
+                    }
+                };
+            }
+        }
+        let missing = |why: io::Error| SlurmError::Missing {
             command: command.to_owned(),
             why,
-        })?;
+        };
+        let ended = self.child.wait().map_err(missing)?;
+        let [stdout, stderr] = said.map(Option::unwrap_or_default);
+        if ended.code().is_some_and(|code| NO_COMMAND.contains(&code)) {
+            let why = stderr.trim().trim_start_matches("timeout: ");
+            return Err(missing(io::Error::other(clean(why))));
+        }
         Ok(Output {
             good: ended.success(),
             stdout,
             stderr,
         })
+    }
+}
+
+/// Sends lines to `scontrol`, portion by portion, until it reads no more or is told to stop.
+fn send<'a>(stdin: Option<impl Write>, portions: impl Iterator<Item = &'a [String]>, stop: &Stop) {
+    let Some(mut stdin) = stdin else { return };
+    for (index, portion) in portions.enumerate() {
+        if index > 0 && stop.wait(PORTION) {
+            break;
+        }
+        let text: String = portion.iter().map(|line| format!("{line}\n")).collect();
+        if stdin.write_all(text.as_bytes()).is_err() {
+            break;
+        }
     }
 }
 
@@ -247,21 +301,68 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_command_that_repeats_much_is_not_waited_for_in_vain() -> anyhow::Result<()> {
+    /// A Slurm whose `scontrol` is this script.
+    fn scontrol(script: &str) -> anyhow::Result<(tempfile::TempDir, Runner)> {
         let folder = tempfile::tempdir()?;
         let program = folder.path().join("scontrol");
-        std::fs::write(
-            &program,
-            "#!/bin/sh\ncat\necho 'no such job for job 7' >&2\n",
-        )?;
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
         let mut settings = SlurmSettings::defaults(folder.path());
         settings.bin_dir = Some(folder.path().to_owned());
-        // More than any pipe holds.
-        let lines = vec!["update JobId=7 SiteFactor=500000000".to_owned(); 20_000];
-        let told = Runner::new(&settings).scontrol(&lines, u32::MAX, &Stop::default())?;
+        Ok((folder, Runner::new(&settings)))
+    }
+
+    /// More than any pipe holds.
+    fn lines() -> Vec<String> {
+        vec!["update JobId=7 SiteFactor=500000000".to_owned(); 20_000]
+    }
+
+    #[test]
+    fn a_command_that_repeats_much_is_not_waited_for_in_vain() -> anyhow::Result<()> {
+        let (_folder, runner) = scontrol("cat\necho 'no such job for job 7' >&2")?;
+        let told = runner.scontrol(&lines(), u32::MAX, &Stop::default())?;
         assert_eq!(told, ["no such job for job 7"]);
+        Ok(())
+    }
+
+    /// A slurmctld that hangs: neither what is sent nor what is asked keeps a node from its end.
+    #[test]
+    fn a_command_that_hangs_is_ended_when_the_node_stops() -> anyhow::Result<()> {
+        let (folder, mut runner) = scontrol("echo $$ > ${0%/*}/pid\nexec sleep 600")?;
+        let pid = folder.path().join("pid");
+        for sends in [true, false] {
+            let stop = Stop::default();
+            runner.until(&stop);
+            let ended = std::thread::scope(|scope| {
+                let running = scope.spawn(|| match sends {
+                    true => runner.scontrol(&lines(), u32::MAX, &stop).map(drop),
+                    false => runner.ask("scontrol", &["show", "job", "7"]).map(drop),
+                });
+                while !pid.exists() {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                stop.now();
+                running.join().expect("it does not panic")
+            });
+            assert!(matches!(ended, Err(SlurmError::Slow { .. })), "{ended:?}");
+            let its = std::fs::read_to_string(&pid)?;
+            let state = std::fs::read_to_string(format!("/proc/{}/stat", its.trim()));
+            assert!(state.is_err(), "it is still there: {state:?}");
+            std::fs::remove_file(&pid)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_named() -> anyhow::Result<()> {
+        let (_folder, runner) = scontrol("true")?;
+        let error = runner.ask("squeue", &[]).expect_err("it is not there");
+        let told = error.to_string();
+        assert!(
+            told.starts_with("cannot run `squeue`: failed to run command"),
+            "{told}"
+        );
+        assert!(told.contains("No such file"), "{told}");
         Ok(())
     }
 }

@@ -94,6 +94,7 @@ impl Sync {
 
     /// Rounds until told to stop.
     pub(super) fn run(&mut self, stop: &Stop) {
+        self.runner.until(stop);
         let interval = Duration::from_millis(self.settings.interval.0);
         let mut trouble: Option<(Instant, bool)> = None;
         while !stop.is_told() {

@@ -13,7 +13,7 @@ use super::super::cluster::{Cluster, Finished};
 use super::super::runner::SlurmError;
 use super::super::settings::SlurmSettings;
 use super::quota::QuotaFiles;
-use crate::config::{Config, uids};
+use crate::config::{Config, Uids, uids};
 use crate::control::own_uid;
 
 /// What is missing, and what to do about it.
@@ -147,10 +147,11 @@ fn of_rights(cluster: &Cluster, file: &Path) -> Vec<Finding> {
             format!("run `fairmesh slurm run` as {slurm_user}"),
         ));
     }
-    let writers = Config::load(file).map(|config| uids(&config.sockets.writers).0);
+    let writers = Config::load(file);
+    let writers = writers.map(|config| uids(&config.sockets.writers, &Uids::new()).0);
     if let (Ok(writers), Some(uid)) = (writers, slurm_uid)
         && uid != 0
-        && !writers.contains(&uid)
+        && !writers.values().any(|writer| *writer == uid)
     {
         let name = slurm_user.split('(').next().unwrap_or(slurm_user);
         findings.push(finding(
