@@ -14,9 +14,11 @@ use std::fmt;
 use fairmesh_cluster::{Seed, Stream};
 use serde::{Deserialize, Serialize};
 
+mod rights;
 mod script;
 mod wire;
 
+pub(crate) use rights::Forgers;
 pub(crate) use script::Liars;
 
 /// Cores that charters declare for a liar: few enough that a lie about them shows.

@@ -216,17 +216,26 @@ impl Ledger {
     }
 
     /// Forgets rows of slices that ended before `before` and hold nothing for anybody, and marks of jobs that
-    /// have ended and would have expired before it: what the site's history has passed over.
-    pub fn forget(&mut self, before: WallTime) {
+    /// have ended and would have expired before it: what the site's history has passed over. What is gone of the
+    /// site's own comes back.
+    pub fn forget(&mut self, before: WallTime) -> Changes {
         self.forgotten_before = self.forgotten_before.max(before);
+        let mut gone = Changes::default();
         let known = self.rows.keys().copied();
         let past: Vec<SliceId> = known.filter(|id| self.is_past(*id)).collect();
         for id in past {
-            self.rows.remove(&id);
+            let rows = self.rows.remove(&id).unwrap_or_default();
             self.offers.values_mut().for_each(|of| _ = of.remove(&id));
+            gone.rows.extend(rows.contains_key(&self.me).then_some(id));
         }
-        self.marks
-            .retain(|_, mark| mark.is_open() || mark.until >= before);
+        self.marks.retain(|job, mark| {
+            let stays = mark.is_open() || mark.until >= before;
+            if !stays {
+                gone.marks.insert(job.clone());
+            }
+            stays
+        });
+        gone
     }
 }
 

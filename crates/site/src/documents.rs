@@ -130,7 +130,7 @@ impl Site {
                 // Members may have come back, with what was kept of them, or have gone.
                 self.read_members(now, vo);
             }
-            self.follow_grants(vo);
+            self.follow_grants(vo, is_charter);
             self.describe(vo);
             self.allow_is_stale = true;
         }

@@ -190,8 +190,9 @@ impl Site {
         }
     }
 
-    /// Documents of a VO have changed: members, allocations.
-    pub(crate) fn follow_grants(&mut self, vo: VoId) {
+    /// Documents of a VO have changed: members, allocations. With a charter members may have come back, with what
+    /// was kept of them; what the others say was received when they said it.
+    pub(crate) fn follow_grants(&mut self, vo: VoId, is_charter: bool) {
         let Some(held) = self.vos.get_mut(&vo) else {
             return;
         };
@@ -202,7 +203,9 @@ impl Site {
         held.quota.has_news = true;
         // Others may be members of what has credit now.
         held.quota.funded = None;
-        self.read_rights(vo);
+        if is_charter {
+            self.read_rights(vo);
+        }
         self.keep_quota(vo);
     }
 
@@ -341,16 +344,13 @@ impl Site {
     /// Lets go of slices that ended before what the VO's history has passed over, and of jobs of then.
     pub(crate) fn forget_quota(&mut self, vo: VoId, before: WallTime) {
         let ledger = &mut self.vos.get_mut(&vo).expect("it was listed").quota.ledger;
-        let rows: Vec<SliceId> = ledger.own_rows().map(|(id, _)| id).collect();
-        let marks: Vec<JobKey> = ledger.marks().map(|(job, _)| job.clone()).collect();
-        ledger.forget(before);
-        let mut writes = Vec::new();
-        for id in rows.into_iter().filter(|id| ledger.own_row(*id).is_none()) {
+        let Changes { rows, marks } = ledger.forget(before);
+        let mut writes = Vec::with_capacity(rows.len() + marks.len());
+        for id in rows {
             writes.push(rows::rights_row(vo, id, None));
             self.own.set_part(vo, rows::part_key(id), None);
         }
-        let gone = marks.iter().filter(|job| ledger.mark(job).is_none());
-        writes.extend(gone.map(|job| rows::hold_row(vo, job, None)));
+        writes.extend(marks.iter().map(|job| rows::hold_row(vo, job, None)));
         self.persist(writes);
     }
 }

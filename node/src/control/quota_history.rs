@@ -224,21 +224,19 @@ fn users(
     (month, days): (String, std::ops::Range<u32>),
 ) -> QuotaSummaryBody {
     let mut sums: BTreeMap<(VoId, AccountPath, AccountPath, SiteId), Counters> = BTreeMap::new();
-    for cell in site.usage_cells() {
-        let vo = cell
-            .vo
-            .filter(|vo| asked.vos.iter().any(|(of, _)| of == vo));
-        let Some((vo, ledger)) = vo.and_then(|vo| Some((vo, site.ledger(vo)?))) else {
+    for (vo, _) in &asked.vos {
+        let Some(ledger) = site.ledger(*vo) else {
             continue;
         };
-        let length = site.window_of(vo);
-        let is_then = length.is_some_and(|length| days.contains(&cell.span.day(length)));
-        let account = ledger.grants().accounts(&cell.path).next();
-        let Some(account) = account.filter(|account| is_then && is_wanted(asked, account)) else {
-            continue;
-        };
-        let sum = sums.entry((vo, account, cell.path, cell.site)).or_default();
-        *sum = sum.plus(cell.counters);
+        for cell in site.usage_cells_in(*vo, days.clone()) {
+            let account = ledger.grants().accounts(&cell.path).next();
+            if let Some(account) = account.filter(|account| is_wanted(asked, account)) {
+                let sum = sums
+                    .entry((*vo, account, cell.path, cell.site))
+                    .or_default();
+                *sum = sum.plus(cell.counters);
+            }
+        }
     }
     let name = |vo: VoId| {
         let mut vos = asked.vos.iter();

@@ -9,7 +9,7 @@ use crate::quotas::{EXPERIMENTS, Extent};
 /// Cores of a site, which a divisor has to leave some of.
 const CORES: u64 = 100;
 
-/// Options of `simnet quotas`: strictness, cut, factor, fairshare.
+/// Options of `simnet quotas`: strictness, hoarding, cut, skew, liars, factor, fairshare, prices.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -16,6 +16,7 @@ use fairmesh_site::gossip::wire::{FRAME_BYTES_MAX, HeadItem, PullAnswer, Push, R
 use fairmesh_site::gossip::{
     Head, Kinds, ManifestRow, PART_BYTES_MAX, PARTS_MAX, PartKey, Replica,
 };
+use fairmesh_site::rights::{Row, SliceId};
 use fairmesh_site::{Effect, HeadId, Table};
 use fairmesh_usage::cut;
 use serde_bytes::ByteBuf;
@@ -54,6 +55,7 @@ const WITHHELD_PARTS: u32 = 256;
 /// Kinds of parts, as a site's own code names them, and one that no site knows.
 const USAGE: u8 = 1;
 const RUNNING: u8 = 2;
+const RIGHTS: u8 = 5;
 const UNKNOWN: u8 = 200;
 
 /// Parts of a head.
@@ -173,11 +175,24 @@ impl Forger {
         }
     }
 
+    /// A push of the head that would follow its node's last one, with another row of rights.
+    pub(super) fn with_rights(&self, vo: VoId, id: SliceId, row: &Row) -> Option<Vec<u8>> {
+        let forging = self.forging(vo)?;
+        let (name, whole) = (
+            id.to_bytes(),
+            [&id.to_bytes()[..], &row.to_bytes()].concat(),
+        );
+        let (allocation, index) = name.split_at(32);
+        let key = PartKey::new(RIGHTS, &[&allocation[..16], index].concat());
+        let incarnation = forging.last.claimed().incarnation;
+        forging.with(incarnation.0, Parts::from([(key, whole)]))
+    }
+
     fn forging(&self, vo: VoId) -> Option<Forging<'_>> {
         Some(Forging {
             of: self,
             last: self.last.get(&vo)?,
-            window: *self.windows.get(&vo)?,
+            window: self.windows.get(&vo).copied().unwrap_or(WindowLength::HOUR),
             made: self.made,
         })
     }

@@ -4,7 +4,7 @@
 //! bank is there again: the two ways that Gardfjäll's thesis names (Umeå University, section 3.6.1).
 //!
 //! Invariant: while all sites reach it, no project is charged beyond its grant.
-//! Deliberately not here: slices, overdrafts, several banks.
+//! Deliberately not here: slices, overdrafts, prices, several banks.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: each job that is asked about is decided once, and what it costs is told once.
 
-use fairmesh_model::{CoreMillis, JobKey, WallTime};
+use fairmesh_model::{CoreMillis, Factor, JobKey, WallTime};
 use fairmesh_site::rights::Verdict;
 
 /// A job that wants to run.
@@ -14,8 +14,10 @@ pub struct Ask {
     pub project: usize,
     /// At which site, as an index.
     pub site: usize,
-    /// What it would be charged if it ran as long as it asks to.
+    /// What it would be charged at the usual price if it ran as long as it asks to.
     pub charge: CoreMillis,
+    /// What the site asks for its machines now.
+    pub price: Factor,
     /// The machines that it asks for would stand idle.
     pub is_idle: bool,
 }
@@ -58,7 +60,7 @@ pub trait Credit {
     /// What was decided since this was last asked.
     fn decided(&mut self) -> Vec<Decided>;
 
-    /// A job that ran has ended at its site.
+    /// A job that ran has ended at its site, and cost so much at the usual price.
     fn ended(&mut self, now: WallTime, site: usize, job: &JobKey, charge: CoreMillis);
 
     /// From now on sites of one number hear each other, and a bank those of number 0.

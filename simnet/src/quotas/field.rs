@@ -10,12 +10,14 @@
 use std::collections::BTreeMap;
 
 use fairmesh_cluster::{AccountKey, Backfill, Cluster, Finished, Job, JobId, Seed, Started};
-use fairmesh_model::{CoreMillis, JobKey, Millis, Share, WallTime};
+use fairmesh_model::{CoreMillis, Factor, JobKey, Millis, Share, WallTime};
 use fairmesh_site::rights::Verdict;
 use fairmesh_site::rights::decision::{Machines, band};
+use fairmesh_site::rights::price::Pricing;
 
 use super::credit::{Ask, Credit, Spent};
 use super::load::{Arrival, Arrivals, Load};
+use super::market::Market;
 use crate::vo::{START, path};
 
 /// The factor of everybody: what orders jobs here is when they came.
@@ -40,7 +42,41 @@ pub struct FieldSpec {
     pub cuts: Vec<(Millis, Vec<usize>)>,
     /// A time, and sites, of which jobs that ask are counted apart.
     pub watched: Option<(Millis, Millis, Vec<usize>)>,
+    /// What sites ask for their machines.
+    pub pricing: Pricing,
 }
+
+impl FieldSpec {
+    /// Sites of so many cores each, without bands, idle machines, cuts and prices.
+    pub fn new(sites: usize, cores: u32, loads: Vec<Load>, duration: Millis) -> Self {
+        Self {
+            sites,
+            cores,
+            loads,
+            duration,
+            has_bands: false,
+            idle_max: None,
+            cuts: Vec::new(),
+            watched: None,
+            pricing: Pricing::Fixed,
+        }
+    }
+}
+
+/// What can be seen of a run while it goes on.
+pub struct Seen<'a, C> {
+    /// When, after the beginning.
+    pub at: Millis,
+    /// What was counted so far.
+    pub measures: &'a FieldMeasures,
+    /// Who keeps the accounts.
+    pub credit: &'a C,
+    /// What sites ask for their machines.
+    pub prices: &'a [Factor],
+}
+
+/// Looks at a run, each time when so much has passed.
+pub type Watch<'a, C> = (Millis, &'a mut dyn FnMut(&Seen<'_, C>));
 
 /// Jobs that asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -163,6 +199,7 @@ struct Field<'a, C> {
     spec: &'a FieldSpec,
     credit: &'a mut C,
     clusters: Vec<Cluster>,
+    market: Market,
     /// Jobs of each site's queue that are within their quota.
     within_queued: Vec<u64>,
     /// Jobs that were submitted and have not ended, by number.
@@ -175,14 +212,33 @@ struct Field<'a, C> {
 
 /// Runs it.
 pub fn run<C: Credit>(spec: &FieldSpec, seed: Seed, credit: &mut C) -> FieldMeasures {
+    run_watched(spec, seed, credit, (spec.duration, &mut |_| {}))
+}
+
+/// Runs it, and looks at it now and then, from the beginning on; the end is what comes back.
+pub fn run_watched<C: Credit>(
+    spec: &FieldSpec,
+    seed: Seed,
+    credit: &mut C,
+    (every, see): Watch<'_, C>,
+) -> FieldMeasures {
     let mut arrivals = Arrivals::new(seed, &spec.loads, spec.sites);
     let mut field = Field::new(spec, credit);
     let mut cuts = spec.cuts.iter().peekable();
     let end = START.after(spec.duration);
+    let mut seen_at = START;
     loop {
         let cut = cuts.peek().map(|(at, _)| START.after(*at));
         let ends = field.clusters.iter().filter_map(Cluster::next_event).min();
-        let due = [arrivals.next_at(), cut, ends, field.credit.next_at()];
+        let market = field.market.next_at();
+        let due = [
+            arrivals.next_at(),
+            cut,
+            ends,
+            field.credit.next_at(),
+            market,
+            Some(seen_at),
+        ];
         let now = due.into_iter().flatten().min().unwrap_or(end).min(end);
         field.credit.advance(now);
         if now == end {
@@ -192,12 +248,17 @@ pub fn run<C: Credit>(spec: &FieldSpec, seed: Seed, credit: &mut C) -> FieldMeas
             field.credit.cut(now, groups);
         }
         field.end_jobs(now);
+        field.market.look(now, &field.clusters);
         if arrivals.next_at().is_some_and(|at| at <= now) {
             let arrival = arrivals.next().expect("it is there");
             field.submit(now, arrival);
         }
         field.take_decisions(now);
         field.schedule(now);
+        if seen_at <= now {
+            see(&field.seen(now));
+            seen_at = now.after(every);
+        }
     }
 }
 
@@ -222,6 +283,7 @@ impl<'a, C: Credit> Field<'a, C> {
         Self {
             order: order.collect(),
             clusters: vec![Cluster::new(spec.cores, Backfill::Off); spec.sites],
+            market: Market::new(spec.sites, &spec.pricing),
             within_queued: vec![0; spec.sites],
             known: BTreeMap::new(),
             accounts,
@@ -236,7 +298,19 @@ impl<'a, C: Credit> Field<'a, C> {
         }
     }
 
-    fn submit(&mut self, now: WallTime, arrival: Arrival) {
+    fn seen(&self, now: WallTime) -> Seen<'_, C> {
+        Seen {
+            at: now.since(START),
+            measures: &self.measures,
+            credit: self.credit,
+            prices: self.market.prices(),
+        }
+    }
+
+    fn submit(&mut self, now: WallTime, mut arrival: Arrival) {
+        if self.spec.loads[arrival.project].follows_price {
+            arrival.site = self.market.cheapest(arrival.site);
+        }
         let number = self.submitted;
         self.submitted += 1;
         let at = now.since(START);
@@ -250,6 +324,7 @@ impl<'a, C: Credit> Field<'a, C> {
             project: arrival.project,
             site: arrival.site,
             charge: CoreMillis(arrival.asked.0),
+            price: self.market.prices()[arrival.site],
             is_idle: self.would_idle(&arrival),
         };
         let known = Known {

@@ -26,6 +26,8 @@ pub struct Load {
     pub until: Millis,
     /// By how many percent requests exceed run times: at least, at most.
     pub over_percent: (u64, u64),
+    /// Whether its users submit where it is cheapest; else, and among equals, where they are used to.
+    pub follows_price: bool,
     /// How likely each site is, by the day.
     pub weights: fn(day: u64, sites: usize) -> Vec<u32>,
 }
@@ -38,6 +40,7 @@ impl Load {
             from: Millis(0),
             until: time,
             over_percent: (20, 40),
+            follows_price: false,
             weights: |_, sites| vec![1; sites],
         }
     }

@@ -187,6 +187,19 @@ impl Mesh {
         &self.nodes[site].ledger
     }
 
+    /// What can still be held of each slice of all projects, at all sites together, whether it has begun or not.
+    pub fn unspent(&self) -> Vec<(u64, AllocationSlice)> {
+        let grants = self.nodes[0].ledger.grants();
+        let slices = self.paths.iter().flat_map(|path| grants.slices_of(path));
+        let left = |id| {
+            self.nodes
+                .iter()
+                .map(|node| node.ledger.spendable(id))
+                .sum()
+        };
+        slices.map(|(id, slice)| (left(id), slice)).collect()
+    }
+
     fn plan(&mut self, at: WallTime, event: Event) {
         self.number += 1;
         self.queue.insert((at, self.number), event);
@@ -345,7 +358,7 @@ impl Credit for Mesh {
             user: self.paths[ask.project].clone(),
             account: None,
             charge: ask.charge,
-            price: Factor::ONE,
+            price: ask.price,
             least: Factor::ONE,
             importance: Default::default(),
             until: now.after(HOLD_LIVES).after(Millis(ask.charge.0)),
@@ -366,9 +379,11 @@ impl Credit for Mesh {
     }
 
     fn ended(&mut self, now: WallTime, site: usize, job: &JobKey, charge: CoreMillis) {
-        // Its mark says whose it was.
+        // Its mark says whose it was, and at which price it was held.
         let nobody = AccountPath::root();
-        let committed = self.nodes[site].ledger.commit(now, job, charge, &nobody);
+        let ledger = &mut self.nodes[site].ledger;
+        let cost = ledger.mark(job).map_or(charge, |mark| mark.cost(charge));
+        let committed = ledger.commit(now, job, cost, &nobody);
         committed.expect("it was held");
         self.changed(now, site, TELL);
     }

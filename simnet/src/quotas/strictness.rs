@@ -97,16 +97,9 @@ pub(super) fn field(divisor: u64, load_percent: u64) -> FieldSpec {
         let asked = hours * percent * load_percent / 10_000 / divisor;
         Load::even(asked, TIME)
     };
-    FieldSpec {
-        sites: SITES,
-        cores: u32::try_from(CORES / divisor).expect("few"),
-        loads: GRANTS.iter().zip(&DEMAND_PERCENT).map(load).collect(),
-        duration: TIME,
-        has_bands: false,
-        idle_max: None,
-        cuts: Vec::new(),
-        watched: None,
-    }
+    let loads = GRANTS.iter().zip(&DEMAND_PERCENT).map(load).collect();
+    let cores = u32::try_from(CORES / divisor).expect("few");
+    FieldSpec::new(SITES, cores, loads, TIME)
 }
 
 fn run_case(case: &Case, extent: &Extent, seed: u64) -> FieldMeasures {

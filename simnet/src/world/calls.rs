@@ -5,11 +5,12 @@
 //!
 //! Deliberately not here: feeds that ask again (load generators).
 
-use fairmesh_model::{RunningJob, UsageRecord};
+use fairmesh_model::{RunningJob, UsageRecord, VoId};
 use fairmesh_round::Input;
 use fairmesh_site::{Event, QuotaCall, QuotaReply, Reply, Reported, SiteConfig, Ticket};
 
 use super::World;
+use crate::network::Payload;
 
 impl World {
     /// Reports usage as a feed does.
@@ -51,6 +52,12 @@ impl World {
             Reply::Quota(reply) => Some(*reply),
             Reply::Reported(_) | Reply::Published(_) | Reply::Advert(_) => None,
         }
+    }
+
+    /// A push of a site whose own software picks whom it tells what reaches one of its neighbours.
+    pub(crate) fn push_to(&mut self, from: usize, to: usize, vo: VoId, bytes: &[u8]) {
+        let topic = self.network.meshes.topic(vo);
+        self.receive_push(from, to, topic, Payload::new(bytes));
     }
 
     /// Hands in a signed document.

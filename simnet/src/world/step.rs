@@ -302,7 +302,7 @@ impl World {
     }
 
     /// A push becomes an event where it comes for the first time.
-    fn receive_push(
+    pub(super) fn receive_push(
         &mut self,
         from: usize,
         to: usize,

@@ -8,7 +8,7 @@ use simnet::experiment::Outcome;
 use simnet::quotas::field::{FieldMeasures, FieldSpec, run};
 use simnet::quotas::load::Load;
 use simnet::quotas::mesh::{Grant, Mesh};
-use simnet::quotas::{Extent, cut, factor, strictness};
+use simnet::quotas::{Extent, cut, factor, hoarding, liars, prices, skew, strictness};
 use simnet::vo::{DAY, HOUR};
 
 fn small(divisor: u64) -> Extent {
@@ -59,6 +59,52 @@ fn nothing_is_owed_where_all_that_a_job_may_cost_is_held() {
     must_hold(&outcome, "20 to 40 % too long: the less is held");
 }
 
+#[test]
+fn slices_take_back_what_is_saved() {
+    let outcome = hoarding::run_of(&small(25), &[4], DAY.times(36));
+    must_hold(&outcome, "one slice: after month 10 twice as much");
+    must_hold(&outcome, "windows: the peak of the imbalance falls");
+    must_hold(&outcome, "windows: the peak of waits falls");
+}
+
+#[test]
+fn rights_go_where_jobs_are_submitted() {
+    let outcome = skew::run(&small(10));
+    must_hold(&outcome, "one slice, another site each day: at least 99 %");
+    must_hold(&outcome, "without transfers less than half");
+}
+
+#[test]
+fn liars_make_others_spend_no_more_than_they_had_once_each() {
+    let outcome = liars::run(&small(1));
+    must_hold(&outcome, "do not have, 1 of 6: nothing is over-spent");
+    must_hold(
+        &outcome,
+        "vouching for the other, 2 of 6: nothing is over-spent",
+    );
+    must_hold(
+        &outcome,
+        "both sides of a cut, 2 of 6: no more is over-spent than the liars had",
+    );
+    must_hold(
+        &outcome,
+        "each member at once, 2 of 6: no more is over-spent than once",
+    );
+    must_hold(
+        &outcome,
+        "each member at once, 1 of 6: every honest site knows",
+    );
+}
+
+#[test]
+fn users_who_follow_prices_shorten_everybodys_waits() {
+    let outcome = prices::run(&small(10));
+    must_hold(
+        &outcome,
+        "75 % used to one site, jobs for 80 %: with prices by load jobs wait less",
+    );
+}
+
 /// Two sites of four cores, and one project that asks for twice what it was granted.
 fn one_project(seed: u64) -> FieldMeasures {
     let mut mesh = Mesh::new(
@@ -66,14 +112,8 @@ fn one_project(seed: u64) -> FieldMeasures {
         &[1, 1],
     );
     let spec = FieldSpec {
-        sites: 2,
-        cores: 4,
-        loads: vec![Load::even(300, DAY.times(2))],
-        duration: DAY.times(2),
-        has_bands: false,
-        idle_max: None,
         cuts: vec![(Millis(HOUR.0), vec![0, 1]), (DAY, vec![0, 0])],
-        watched: None,
+        ..FieldSpec::new(2, 4, vec![Load::even(300, DAY.times(2))], DAY.times(2))
     };
     run(&spec, Seed(seed), &mut mesh)
 }

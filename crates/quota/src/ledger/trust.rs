@@ -70,6 +70,11 @@ impl Ledger {
         self.distrusted.insert(site);
     }
 
+    /// Whether nothing is taken of what a site sends, because it has contradicted itself.
+    pub fn is_distrusted(&self, site: SiteId) -> bool {
+        self.distrusted.contains(&site)
+    }
+
     /// Takes what others have sent and account for.
     pub(super) fn take_sent(&mut self) {
         if self.is_frozen() {

@@ -1,0 +1,305 @@
+//! E9: two equal sites, of which one may be used more, and prices that follow load: half of the users submit where it is
+//! cheaper at the moment, the others where they are used to.
+//!
+//! Invariant: fixed prices and those by load have the same jobs; with fixed ones nobody has a reason to go elsewhere.
+//! Source: prices that follow load, and the incentive to spread work: Gardfjäll's thesis (Umeå University), sections
+//! 3.5 and 3.6.2. The formula is `fairmesh_quota::price`'s.
+
+use fairmesh_cluster::Seed;
+use fairmesh_model::{Factor, Millis, QuotaMode};
+use fairmesh_site::rights::price::{LOAD_PRICE_EVERY, LoadPrice, Pricing};
+
+use super::Extent;
+use super::field::{FieldMeasures, FieldSpec, Seen, run_watched};
+use super::load::Load;
+use super::mesh::{Grant, Mesh};
+use super::strictness::CORES;
+use crate::experiment::{Claim, Mean, Outcome, Table, each};
+use crate::figures::{Figure, Series};
+use crate::vo::{DAY, HOUR};
+
+/// How long a run is.
+const TIME: Millis = Millis(10 * DAY.0);
+
+/// Projects; the users of the second half follow prices.
+const PROJECTS: usize = 6;
+const FAITHFUL: usize = PROJECTS / 2;
+
+/// No price swings to and fro in less.
+const PERIOD_MIN: Millis = HOUR;
+
+/// Who submits where, who does not go by prices.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    name: &'static str,
+    /// Stem of the picture's file.
+    file: &'static str,
+    /// Jobs as a part of what both sites can run, percent.
+    load: u64,
+    weights: fn(u64, usize) -> Vec<u32>,
+}
+
+const USED: [Used; 3] = [
+    Used {
+        name: "60 % used to one site, jobs for 80 %",
+        file: "prices-60",
+        load: 80,
+        weights: |_, _| vec![60, 40],
+    },
+    Used {
+        name: "75 % used to one site, jobs for 80 %",
+        file: "prices-75",
+        load: 80,
+        weights: |_, _| vec![75, 25],
+    },
+    Used {
+        name: "half used to each site, jobs for 95 %",
+        file: "prices-50",
+        load: 95,
+        weights: |_, _| vec![50, 50],
+    },
+];
+
+/// One run.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    used: Used,
+    by_load: bool,
+}
+
+/// Fixed prices and those by load, one after the other.
+fn cases() -> Vec<Case> {
+    let both = |used| [false, true].map(|by_load| Case { used, by_load });
+    USED.into_iter().flat_map(both).collect()
+}
+
+/// Prices of both sites at a moment.
+type Look = (Millis, [f64; 2]);
+
+struct Measures {
+    end: FieldMeasures,
+    looks: Vec<Look>,
+    /// Times from one moment at which the first site became the dearer one to the next.
+    periods: Vec<Millis>,
+}
+
+impl Measures {
+    /// Charged for what was run, of some projects: what a core-hour cost on average.
+    fn paid(&self, projects: std::ops::Range<usize>) -> f64 {
+        let of = &self.end.projects[projects];
+        let used: u128 = of.iter().map(|of| of.spent.used).sum();
+        let delivered: u64 = of.iter().map(|of| of.delivered).sum();
+        used as f64 / delivered.max(1) as f64
+    }
+
+    fn shortest_h(&self) -> f64 {
+        let shortest = self.periods.iter().min();
+        shortest.map_or(f64::INFINITY, |period| period.0 as f64 / HOUR.0 as f64)
+    }
+
+    /// Between the dearer and the cheaper site, on average.
+    fn gap(&self) -> f64 {
+        let gaps = self
+            .looks
+            .iter()
+            .map(|(_, prices)| (prices[0] - prices[1]).abs());
+        gaps.sum::<f64>() / self.looks.len().max(1) as f64
+    }
+}
+
+/// From a swing to the next like it: the first site becomes the dearer one, having been the cheaper one before.
+fn periods(looks: &[Look]) -> Vec<Millis> {
+    let (mut was_cheaper, mut last, mut periods) = (false, None, Vec::new());
+    for (at, [first, second]) in looks {
+        if first < second {
+            was_cheaper = true;
+        } else if first > second && was_cheaper {
+            was_cheaper = false;
+            periods.extend(last.map(|last: Millis| Millis(at.0 - last.0)));
+            last = Some(*at);
+        }
+    }
+    periods
+}
+
+fn run_case(case: &Case, extent: &Extent, seed: u64) -> Measures {
+    let cores = CORES / extent.divisor;
+    let hours = 2 * cores * TIME.0 / HOUR.0 * case.used.load / 100 / PROJECTS as u64;
+    // At twice the usual price it would do, too.
+    let grant = Grant::whole(3 * hours * HOUR.0, TIME, QuotaMode::Strict);
+    let load = |project| Load {
+        weights: case.used.weights,
+        follows_price: project >= FAITHFUL,
+        ..Load::even(hours, TIME)
+    };
+    let loads = (0..PROJECTS).map(load).collect();
+    let spec = FieldSpec {
+        pricing: match case.by_load {
+            true => Pricing::Load(LoadPrice::default()),
+            false => Pricing::Fixed,
+        },
+        ..FieldSpec::new(2, u32::try_from(cores).expect("few"), loads, TIME)
+    };
+    let mut mesh = Mesh::new(&vec![grant; PROJECTS], &[CORES; 2]);
+    let mut looks = Vec::new();
+    let price = |factor: &Factor| f64::from(factor.millionths()) / f64::from(Factor::UNITS);
+    let mut look = |seen: &Seen<'_, Mesh>| {
+        looks.push((seen.at, [price(&seen.prices[0]), price(&seen.prices[1])]));
+    };
+    let watch: (Millis, &mut dyn FnMut(&Seen<'_, Mesh>)) =
+        (Millis(LOAD_PRICE_EVERY.0 / 3), &mut look);
+    let end = run_watched(&spec, Seed(seed), &mut mesh, watch);
+    let periods = periods(&looks);
+    Measures {
+        end,
+        looks,
+        periods,
+    }
+}
+
+fn wait_min(of: &Measures) -> f64 {
+    of.end.mean_wait_s(|_| true) / 60.0
+}
+
+fn utilisation(of: &Measures) -> f64 {
+    100.0 * of.end.utilisation()
+}
+
+fn table(cases: &[Case], of: &[Vec<Measures>]) -> Table {
+    let columns = [
+        "users and jobs",
+        "prices",
+        "cores in use (%)",
+        "mean wait (min)",
+        "mean wait of those who do not follow (min)",
+        "paid for a core-hour, following",
+        "not following",
+        "between both prices",
+        "swings per day",
+        "shortest swing (h)",
+    ];
+    let mut table = Table::new(
+        "prices",
+        "E9: half of the users go where it is cheaper",
+        columns,
+    );
+    for (case, of) in cases.iter().zip(of) {
+        let mean = |value: &dyn Fn(&Measures) -> f64| Mean::of(of.iter().map(value));
+        let shortest = of
+            .iter()
+            .map(Measures::shortest_h)
+            .fold(f64::INFINITY, f64::min);
+        table.row([
+            case.used.name.to_owned(),
+            if case.by_load { "by load" } else { "fixed" }.to_owned(),
+            mean(&utilisation).text(1),
+            mean(&wait_min).text(1),
+            mean(&|of| of.end.mean_wait_s(|project| project < FAITHFUL) / 60.0).text(1),
+            mean(&|of| of.paid(FAITHFUL..PROJECTS)).text(3),
+            mean(&|of| of.paid(0..FAITHFUL)).text(3),
+            mean(&Measures::gap).text(3),
+            mean(&|of| of.periods.len() as f64 / (TIME.0 / DAY.0) as f64).text(1),
+            match shortest.is_finite() {
+                true => format!("{shortest:.2}"),
+                false => "none".to_owned(),
+            },
+        ]);
+    }
+    table
+}
+
+/// Two days of prices of the first seed.
+fn picture(used: Used, of: &Measures) -> Figure {
+    let line = |site: usize| Series {
+        name: ["the first site", "the second"][site].to_owned(),
+        points: of
+            .looks
+            .iter()
+            .filter(|(at, _)| DAY.times(4) <= *at && *at <= DAY.times(6))
+            .map(|(at, prices)| (at.0 as f64 / DAY.0 as f64, prices[site]))
+            .collect(),
+        target: None,
+        colour_group: site,
+    };
+    Figure {
+        name: used.file.to_owned(),
+        title: format!("E9: prices by load, {}", used.name),
+        caption: "Two sites of the same size; half of the users submit where it is cheaper at the moment, the others \
+                  where they are used to. One seed."
+            .to_owned(),
+        x_label: "days".to_owned(),
+        y_label: "price".to_owned(),
+        y_range: None,
+        series: (0..2).map(line).collect(),
+    }
+}
+
+/// What must hold of a load: fixed prices, and those by load.
+fn claims(used: Used, fixed: &[Measures], by_load: &[Measures]) -> Vec<Claim> {
+    let pair = |value: fn(&Measures) -> f64| {
+        [fixed, by_load].map(|of| Mean::of(of.iter().map(value)).mean)
+    };
+    let name = used.name;
+    let ([run, run_by_load], [wait, wait_by_load]) = (pair(utilisation), pair(wait_min));
+    let shortest = by_load
+        .iter()
+        .map(Measures::shortest_h)
+        .fold(f64::INFINITY, f64::min);
+    let least_h = PERIOD_MIN.0 as f64 / HOUR.0 as f64;
+    vec![
+        Claim::new(
+            format!("{name}: with prices by load no less is run"),
+            format!("{run_by_load:.1} %, fixed {run:.1} %"),
+            run_by_load >= run,
+        ),
+        Claim::new(
+            format!("{name}: with prices by load jobs wait less"),
+            format!("{wait_by_load:.1} min, fixed {wait:.1} min"),
+            wait_by_load < wait,
+        ),
+        Claim::new(
+            format!("{name}: no price swings to and fro in less than an hour, with any seed"),
+            format!("{shortest:.2} h at least"),
+            shortest >= least_h,
+        ),
+    ]
+}
+
+/// Runs it.
+pub fn run(extent: &Extent) -> Outcome {
+    let cases = cases();
+    let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
+        run_case(case, extent, seed)
+    });
+    let pairs: Vec<_> = USED.into_iter().zip(of.chunks(2)).collect();
+    let lines = pairs.iter().map(|(used, of)| picture(*used, &of[1][0]));
+    let claims = pairs
+        .iter()
+        .flat_map(|(used, of)| claims(*used, &of[0], &of[1]));
+    Outcome {
+        tables: vec![table(&cases, &of)],
+        lines: lines.collect(),
+        claims: claims.collect(),
+        ..Outcome::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swing_lasts_until_the_next_like_it() {
+        let looks = |firsts: &[f64]| -> Vec<Look> {
+            let looks = (0..).zip(firsts);
+            looks
+                .map(|(at, first)| (Millis(at), [*first, 1.0]))
+                .collect()
+        };
+        assert_eq!(periods(&looks(&[1.1, 1.0, 1.1, 1.0, 1.1])), []);
+        assert_eq!(
+            periods(&looks(&[0.9, 1.1, 1.0, 0.9, 1.1, 1.1, 0.9, 1.1])),
+            [Millis(3), Millis(3)]
+        );
+    }
+}
