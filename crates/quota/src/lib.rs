@@ -15,6 +15,7 @@
 //! counters.
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
+pub mod burn;
 pub mod decision;
 pub mod fit;
 mod funded;

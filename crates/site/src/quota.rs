@@ -23,8 +23,9 @@ use std::sync::Arc;
 
 use fairmesh_gossip::PartKey;
 use fairmesh_model::{
-    CoreMillis, JobKey, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated,
+    AccountPath, CoreMillis, JobKey, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated,
 };
+use fairmesh_quota::burn::Burns;
 use fairmesh_quota::price::{Posted, Poster};
 use fairmesh_quota::{Changes, Funded, Grants, Ledger, Mark, Row, SliceId, Want};
 
@@ -101,6 +102,8 @@ pub(crate) struct Quota {
     pub(crate) described: Option<Posted>,
     /// Who is within his quota, where the owner wants these in front; as of the last look at the time.
     funded: Option<Arc<Funded>>,
+    /// How fast credit is spent.
+    burns: Burns,
 }
 
 impl Quota {
@@ -128,6 +131,7 @@ impl Quota {
             poster: Poster::default(),
             described: None,
             funded: None,
+            burns: Burns::default(),
         }
     }
 
@@ -390,6 +394,7 @@ impl Site {
         quota.ledger.tick(now.wall);
         quota.has_news |= was_frozen && !quota.ledger.is_frozen();
         if quota.is_on {
+            quota.burns.look(now.wall, &quota.ledger);
             quota.asked.retain(|_, at| now.mono < at.after(ASK_AGAIN));
             quota.given.retain(|_, at| now.mono < at.after(GIVE_AGAIN));
             for site in quota
@@ -480,6 +485,11 @@ impl Site {
     /// The rights of a VO as this site knows them.
     pub fn ledger(&self, vo: VoId) -> Option<&Ledger> {
         self.vos.get(&vo).map(|held| &held.quota.ledger)
+    }
+
+    /// What an account of a VO spends at all sites, core-milliseconds a day; none before it was watched for an hour.
+    pub fn burn(&self, vo: VoId, account: &AccountPath) -> Option<u64> {
+        self.vos.get(&vo)?.quota.burns.per_day(account)
     }
 
     /// Counters for the metrics.

@@ -13,6 +13,7 @@ use fairmesh_model::{
     SiteId, Terms, UsageRecord, VoId, WallTime,
 };
 use fairmesh_records::ChargeRule;
+use fairmesh_site::rights::burn::runs_out;
 use fairmesh_site::rights::{Decider, Part, Totals};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Site};
 use serde::Deserialize;
@@ -346,12 +347,21 @@ fn accounts(site: &Site, now: Now, query: &Query) -> Result<Vec<QuotaAccountBody
                 .unheard()
                 .map(|id| site_name(site, id).unwrap_or_else(|| id.to_string()));
             let slices = ledger.grants().slices_of(path).into_iter();
-            let slices = slices.map(|(id, slice)| QuotaSliceBody {
+            let slices: Vec<_> = slices
+                .map(|(id, slice)| (id, slice, ledger.slice_totals(id, now.wall)))
+                .collect();
+            let burn = site.burn(vo, path);
+            let left = slices.iter().map(|(_, slice, totals)| {
+                let left = totals.spendable + totals.to_come + totals.on_the_way;
+                (left, *slice)
+            });
+            let runs_out = burn.and_then(|per_day| runs_out(now.wall, per_day, left));
+            let slices = slices.iter().map(|(id, slice, totals)| QuotaSliceBody {
                 allocation: id.allocation.to_string(),
                 slice: id.index,
                 start_ms: slice.start.0,
                 end_ms: slice.end.0,
-                totals: totals_body(&ledger.slice_totals(id, now.wall)),
+                totals: totals_body(totals),
             });
             found.push(QuotaAccountBody {
                 vo: vo.to_string(),
@@ -361,6 +371,8 @@ fn accounts(site: &Site, now: Now, query: &Query) -> Result<Vec<QuotaAccountBody
                 mode_by_owner: mode_by_owner(site, vo),
                 price: site.price_of(vo, path, now).to_string(),
                 totals: totals_body(&ledger.account_totals(path, now.wall)),
+                burn_core_ms_per_day: burn.map(|per_day| per_day.to_string()),
+                runs_out_ms: runs_out.map(|at| at.0),
                 unheard: unheard.collect(),
                 slices: slices.collect(),
             });

@@ -71,6 +71,9 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
         ]
         .map(|name| (name, Align::Right)),
     );
+    if !args.slices {
+        columns.extend([("PerDay", Align::Right), ("RunsOut", Align::Left)]);
+    }
     let mut table = Table::new(&columns).with_heading(heading(&answer.rests_on));
     for account in &answer.body.accounts {
         rows(account, args.slices)
@@ -107,13 +110,21 @@ fn rows(account: &QuotaAccountBody, by_slice: bool) -> Vec<Vec<String>> {
         ]
     };
     if !by_slice {
-        return vec![[named(), amounts(&account.totals)].concat()];
+        return vec![[named(), amounts(&account.totals), pace(account)].concat()];
     }
     let slices = account.slices.iter().map(|slice| {
         let times = [slice.start_ms, slice.end_ms].map(|at| timestamp(WallTime(at)));
         [named(), times.into(), amounts(&slice.totals)].concat()
     });
     slices.collect()
+}
+
+/// What is spent a day, and when nothing is left at that pace.
+fn pace(account: &QuotaAccountBody) -> Vec<String> {
+    let or_none = |said: Option<String>| said.unwrap_or_else(|| "-".to_owned());
+    let burn = account.burn_core_ms_per_day.as_deref().map(core_hours);
+    let runs_out = account.runs_out_ms.map(|at| timestamp(WallTime(at)));
+    vec![or_none(burn), or_none(runs_out)]
 }
 
 fn amounts(totals: &QuotaTotalsBody) -> Vec<String> {

@@ -146,9 +146,8 @@ fn run_case(case: &Case, extent: &Extent, seed: u64) -> Measures {
     let mut look = |seen: &Seen<'_, Mesh>| {
         looks.push((seen.at, [price(&seen.prices[0]), price(&seen.prices[1])]));
     };
-    let watch: (Millis, &mut dyn FnMut(&Seen<'_, Mesh>)) =
-        (Millis(LOAD_PRICE_EVERY.0 / 3), &mut look);
-    let end = run_watched(&spec, Seed(seed), &mut mesh, watch);
+    let every = Millis(LOAD_PRICE_EVERY.0 / 3);
+    let end = run_watched(&spec, Seed(seed), &mut mesh, (every, &mut look));
     let periods = periods(&looks);
     Measures {
         end,

@@ -108,6 +108,13 @@ pub struct QuotaAccountBody {
     /// What became of it, as this site knows it.
     #[serde(flatten)]
     pub totals: QuotaTotalsBody,
+    /// What is charged to it a day at all sites: a mean since this node's start in which the last week weighs most. None
+    /// in its first hour.
+    #[serde(default)]
+    pub burn_core_ms_per_day: Option<String>,
+    /// When nothing will be left at that rate, slices to come included; none where it lasts to the end of the last.
+    #[serde(default)]
+    pub runs_out_ms: Option<u64>,
     /// Members that are to be heard before this site spends anything after its start.
     pub unheard: Vec<String>,
     /// By slice, those that end first first.
