@@ -48,32 +48,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
         }
         return Ok(found);
     }
-    let mut columns = vec![
-        ("VO", Align::Left),
-        ("Account", Align::Left),
-        ("Mode", Align::Left),
-        ("Price", Align::Right),
-    ];
-    if args.slices {
-        columns.extend([("From", Align::Left), ("Until", Align::Left)]);
-    }
-    columns.extend(
-        [
-            "Granted",
-            "Used",
-            "Held",
-            "Left",
-            "Here",
-            "OnTheWay",
-            "ToCome",
-            "Perished",
-            "Overdraft",
-        ]
-        .map(|name| (name, Align::Right)),
-    );
-    if !args.slices {
-        columns.extend([("PerDay", Align::Right), ("RunsOut", Align::Left)]);
-    }
+    let columns = columns(args.slices);
     let mut table = Table::new(&columns).with_heading(heading(&answer.rests_on));
     for account in &answer.body.accounts {
         rows(account, args.slices)
@@ -95,6 +70,36 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
         );
     }
     Ok(found)
+}
+
+fn columns(by_slice: bool) -> Vec<(&'static str, Align)> {
+    let mut columns = vec![
+        ("VO", Align::Left),
+        ("Account", Align::Left),
+        ("Mode", Align::Left),
+        ("Price", Align::Right),
+    ];
+    if by_slice {
+        columns.extend([("From", Align::Left), ("Until", Align::Left)]);
+    }
+    columns.extend(
+        [
+            "Granted",
+            "Used",
+            "Held",
+            "Left",
+            "Here",
+            "OnTheWay",
+            "ToCome",
+            "Perished",
+            "Overdraft",
+        ]
+        .map(|name| (name, Align::Right)),
+    );
+    if !by_slice {
+        columns.extend([("PerDay", Align::Right), ("RunsOut", Align::Left)]);
+    }
+    columns
 }
 
 fn rows(account: &QuotaAccountBody, by_slice: bool) -> Vec<Vec<String>> {
