@@ -74,7 +74,14 @@ pub(super) fn check_writer(shared: &Shared, peer: Peer, path: &str) -> Result<()
     if may_write(peer, own_uid, &shared.options.settings.borrow()) {
         return Ok(());
     }
-    tracing::info!(uid = peer.uid, path, "refused: only writers may do this");
+    if let Some(held_back) = shared.may_tell_of_refusal() {
+        tracing::info!(
+            uid = peer.uid,
+            path,
+            held_back,
+            "refused: only writers may do this"
+        );
+    }
     let who = peer
         .uid
         .map_or_else(|| "an unknown user".to_owned(), |uid| format!("user {uid}"));

@@ -70,7 +70,9 @@ impl ControlServer {
                 match tokio::time::timeout(age_max, served).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::debug!(uid, %error, "control connection ended"),
-                    Err(_) => tracing::info!(uid, "a control connection was cut after {age_max:?}"),
+                    Err(_) => {
+                        tracing::debug!(uid, "a control connection was cut after {age_max:?}")
+                    }
                 }
             })
         };

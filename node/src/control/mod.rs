@@ -42,7 +42,7 @@ mod usage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -61,6 +61,7 @@ use crate::config::Uids;
 use crate::driver::NodeHandle;
 use crate::emulate::ProjectionName;
 use crate::lookup::LookupStats;
+use crate::network::Throttle;
 use crate::record_log::RecordLog;
 use crate::serve::Serving;
 use crate::sockets::{BindError, SlotLimits};
@@ -144,6 +145,8 @@ pub(crate) struct Shared {
     pub(crate) options: ControlOptions,
     pub(crate) started: Instant,
     pub(crate) slurm: SlurmLoops,
+    /// Lines about what users may not do: any of them can provoke these, as fast as he likes.
+    refusals: Mutex<Throttle>,
 }
 
 /// The state of the router.
@@ -155,7 +158,15 @@ impl Shared {
             options,
             started: Instant::now(),
             slurm: SlurmLoops::default(),
+            refusals: Mutex::default(),
         }
+    }
+
+    /// `Some(n)` where a line about a refusal may be written now, after `n` that were not.
+    fn may_tell_of_refusal(&self) -> Option<u64> {
+        let refusals = self.refusals.lock();
+        let mut refusals = refusals.unwrap_or_else(PoisonError::into_inner);
+        refusals.pass(Instant::now())
     }
 
     pub(crate) fn node(&self) -> &NodeHandle {

@@ -75,10 +75,15 @@ fn sixteen_greedy_users_do_not_keep_the_scheduler_out() -> anyhow::Result<()> {
     let _node = site.start()?;
     let [lookup, control] = ["lookup.sock", "control.sock"].map(|name| folder.path().join(name));
     let ask = "GET /v1/usage HTTP/1.1\r\nhost: fairmesh\r\n\r\n";
+    let post = "POST /v1/records HTTP/1.1\r\nhost: fairmesh\r\ncontent-length: 0\r\n\r\n";
     let mut greedy = Vec::new();
     for uid in USERS {
         greedy.push(Greedy::start(uid, &lookup, "")?);
-        greedy.push(Greedy::start(uid, &control, ask)?);
+        greedy.push(Greedy::start(
+            uid,
+            &control,
+            if uid % 2 == 0 { ask } else { post },
+        )?);
     }
     for _ in 0..3 {
         let output = prio(&control)?;
@@ -88,6 +93,10 @@ fn sixteen_greedy_users_do_not_keep_the_scheduler_out() -> anyhow::Result<()> {
         let status = status.args(["status", "--socket"]).arg(&control).output()?;
         ensure!(status.status.success(), "{status:?}");
     }
+    // Hundreds of posts a second are refused, and a log is read by people.
+    let log = std::fs::read_to_string(folder.path().join("log"))?;
+    let told = log.matches("only writers may do this").count();
+    ensure!((1..10).contains(&told), "{told} lines:\n{log}");
     Ok(())
 }
 
