@@ -15,7 +15,8 @@ mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, Incarnation, JobKey, SiteId, WallTime, mutated};
+use fairmesh_model::{AccountPath, CoreMillis, Incarnation, JobKey, SiteId, WallTime, mutated};
+use serde::{Deserialize, Serialize};
 
 use crate::grants::{Grants, SliceId};
 use crate::mark::{Mark, State};
@@ -33,6 +34,23 @@ pub struct Changes {
     pub rows: BTreeSet<SliceId>,
     /// Jobs whose marks are new or changed.
     pub marks: BTreeSet<JobKey>,
+    /// Rights that went or came, in that order.
+    pub transfers: Vec<Transfer>,
+}
+
+/// Rights that went to another site, or came from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// Of which slice.
+    pub slice: SliceId,
+    /// Sent to whom, or taken from whom.
+    pub cell: Cell,
+    /// How much.
+    pub amount: CoreMillis,
+    /// What the site had left of the slice before.
+    pub before: CoreMillis,
+    /// And afterwards.
+    pub after: CoreMillis,
 }
 
 /// The rights of one site in one VO.
@@ -258,10 +276,21 @@ impl Ledger {
 
     /// Lets a counter of the site's own grow.
     fn add(&mut self, id: SliceId, cell: Cell, amount: u64) {
-        if amount > 0 {
-            let row = self.rows.entry(id).or_default().entry(self.me).or_default();
-            row.add(cell, amount);
-            self.changes.rows.insert(id);
+        if amount == 0 {
+            return;
+        }
+        let before = CoreMillis(self.left(id));
+        let row = self.rows.entry(id).or_default().entry(self.me).or_default();
+        row.add(cell, amount);
+        self.changes.rows.insert(id);
+        if matches!(cell, Cell::Sent(_) | Cell::Taken(_)) {
+            self.changes.transfers.push(Transfer {
+                slice: id,
+                cell,
+                amount: CoreMillis(amount),
+                before,
+                after: CoreMillis(self.left(id)),
+            });
         }
     }
 

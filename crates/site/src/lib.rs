@@ -66,7 +66,8 @@ pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, VoStatus};
 pub use quota::{
-    Bands, HoldCall, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given, read_want,
+    Bands, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given,
+    read_want,
 };
 pub use restore::Row;
 pub use site::{Site, SiteStats};

@@ -16,6 +16,7 @@ mod calls;
 mod idle;
 mod prices;
 mod rows;
+mod transfers;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,9 @@ pub use calls::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
 pub(crate) use idle::Waits;
 pub use prices::{Bands, Quote};
 pub(crate) use rows::{check, parse_hold, parse_rights};
+pub use transfers::Moved;
+use transfers::Transfers;
+pub(crate) use transfers::parse_transfer;
 use wire::ASKED_FOR_RIGHTS;
 pub(crate) use wire::is_want;
 pub use wire::{read_given, read_want};
@@ -92,6 +96,10 @@ pub(crate) struct Quota {
     /// The next head sends rights.
     is_urgent: bool,
     ticked_at: Option<MonoTime>,
+    /// The time then.
+    wall: WallTime,
+    /// Rights that went and came.
+    transfers: Transfers,
     /// Whom rights were asked of, and when.
     asked: BTreeMap<(SiteId, SliceId), MonoTime>,
     /// Who was given rights, and when.
@@ -126,6 +134,8 @@ impl Quota {
             has_news: false,
             is_urgent: false,
             ticked_at: None,
+            wall: WallTime(0),
+            transfers: Transfers::default(),
             asked: BTreeMap::new(),
             given: BTreeMap::new(),
             poster: Poster::default(),
@@ -191,6 +201,19 @@ impl Site {
         }
         for vo in self.vo_ids() {
             self.read_rights(vo);
+        }
+    }
+
+    /// Transfers as the store has them.
+    pub(crate) fn keep_transfers(&mut self, rows: Vec<(VoId, u64, Moved)>) {
+        let mut of_vos: BTreeMap<VoId, Vec<(u64, Moved)>> = BTreeMap::new();
+        for (vo, number, moved) in rows {
+            of_vos.entry(vo).or_default().push((number, moved));
+        }
+        for (vo, of_vo) in of_vos {
+            if let Some(held) = self.vos.get_mut(&vo) {
+                held.quota.transfers = Transfers::restore(of_vo);
+            }
         }
     }
 
@@ -316,8 +339,17 @@ impl Site {
         let Some(held) = self.vos.get_mut(&vo) else {
             return Vec::new();
         };
-        let ledger = &mut held.quota.ledger;
-        let Changes { rows, marks } = ledger.take_changes();
+        let Quota {
+            ledger,
+            transfers: kept,
+            wall,
+            ..
+        } = &mut held.quota;
+        let Changes {
+            rows,
+            marks,
+            transfers,
+        } = ledger.take_changes();
         let mut writes = Vec::with_capacity(rows.len() + marks.len());
         for id in rows.iter().filter(|_| !mutated!(RightsUnwritten)) {
             writes.push(rows::rights_row(vo, *id, ledger.own_row(*id)));
@@ -329,6 +361,11 @@ impl Site {
         for job in mutant!(HoldsUnwritten, marks, BTreeSet::new()) {
             writes.push(rows::hold_row(vo, &job, ledger.mark(&job)));
         }
+        let moved = |transfer| Moved {
+            at: *wall,
+            transfer,
+        };
+        writes.extend(transfers.into_iter().flat_map(|of| kept.add(vo, moved(of))));
         writes
     }
 
@@ -347,14 +384,16 @@ impl Site {
 
     /// Lets go of slices that ended before what the VO's history has passed over, and of jobs of then.
     pub(crate) fn forget_quota(&mut self, vo: VoId, before: WallTime) {
-        let ledger = &mut self.vos.get_mut(&vo).expect("it was listed").quota.ledger;
-        let Changes { rows, marks } = ledger.forget(before);
+        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let ledger = &mut quota.ledger;
+        let Changes { rows, marks, .. } = ledger.forget(before);
         let mut writes = Vec::with_capacity(rows.len() + marks.len());
         for id in rows {
             writes.push(rows::rights_row(vo, id, None));
             self.own.set_part(vo, rows::part_key(id), None);
         }
         writes.extend(marks.iter().map(|job| rows::hold_row(vo, job, None)));
+        writes.extend(quota.transfers.forget(vo, before));
         self.persist(writes);
     }
 }
@@ -390,6 +429,7 @@ impl Site {
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let quota = &mut held.quota;
         quota.ticked_at = Some(now.mono);
+        quota.wall = now.wall;
         let was_frozen = quota.ledger.is_frozen();
         quota.ledger.tick(now.wall);
         quota.has_news |= was_frozen && !quota.ledger.is_frozen();
@@ -451,6 +491,7 @@ impl Site {
         }
         held.quota.given.insert(to, now.mono);
         held.quota.is_urgent = true;
+        held.quota.wall = now.wall;
         self.quota_stats.transfers += 1;
         self.quota_stats.sent = self.quota_stats.sent.saturating_add(given.0);
         self.keep_quota(vo);
@@ -485,6 +526,12 @@ impl Site {
     /// The rights of a VO as this site knows them.
     pub fn ledger(&self, vo: VoId) -> Option<&Ledger> {
         self.vos.get(&vo).map(|held| &held.quota.ledger)
+    }
+
+    /// Rights of a VO that went to other members and came from them, the oldest first.
+    pub fn transfers(&self, vo: VoId) -> impl Iterator<Item = &Moved> {
+        let held = self.vos.get(&vo).into_iter();
+        held.flat_map(|held| held.quota.transfers.iter())
     }
 
     /// What an account of a VO spends at all sites, core-milliseconds a day; none before it was watched for an hour.

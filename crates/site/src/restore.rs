@@ -19,7 +19,7 @@ use crate::correct::Refund;
 use crate::document::{Document, DocumentRefused};
 use crate::notice::Notice;
 use crate::own::Own;
-use crate::quota::{parse_hold, parse_rights};
+use crate::quota::{parse_hold, parse_rights, parse_transfer};
 use crate::site::{Site, Unmapped};
 use crate::store::{HeadId, Table, Write, head_row, parse_ledger_row};
 use crate::vo::Vo;
@@ -64,6 +64,7 @@ impl Site {
         site.restore_ledger(now, incarnation, seed, take(Table::Ledger));
         site.restore_refunds(now, take(Table::Audit));
         site.restore_rights(now, take(Table::Rights), take(Table::Holds));
+        site.restore_transfers(now, take(Table::Transfers));
         site.mend_own(now);
         site.set_left_aside();
         site.follow_mounts();
@@ -245,6 +246,12 @@ impl Site {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_hold(&key, &value);
         let holds = self.read_rows(now, "hold", holds, parse);
         self.restore_quotas(rights, holds);
+    }
+
+    fn restore_transfers(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let parse = |key: Vec<u8>, value: Vec<u8>| parse_transfer(&key, &value);
+        let rows = self.read_rows(now, "transfer of rights", rows, parse);
+        self.keep_transfers(rows);
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {

@@ -42,11 +42,13 @@ pub enum Table {
     Rights = 17,
     /// What is held for jobs, and what became of them, by VO and job.
     Holds = 18,
+    /// Rights that went to other sites or came from them, by VO and number.
+    Transfers = 19,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Meta,
         Self::Documents,
         Self::Ledger,
@@ -59,6 +61,7 @@ impl Table {
         Self::Audit,
         Self::Rights,
         Self::Holds,
+        Self::Transfers,
     ];
 }
 

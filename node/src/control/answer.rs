@@ -30,8 +30,8 @@ pub use place::{
 pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
 pub use quota::{
     HoldBody, QuotaAccountBody, QuotaBody, QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody,
-    QuotaPartBody, QuotaSliceBody, QuotaSummaryBody, QuotaTotalsBody, QuotaUserBody, QuoteBody,
-    QuotesBody, SettledBody,
+    QuotaPartBody, QuotaSliceBody, QuotaSummaryBody, QuotaTotalsBody, QuotaTransferBody,
+    QuotaUserBody, QuoteBody, QuotesBody, SettledBody,
 };
 pub use slurm::{FeedReport, RoundsReport, SlurmHeard, SlurmReport, SyncReport};
 pub use tree::{

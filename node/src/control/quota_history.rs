@@ -1,5 +1,6 @@
-//! `GET /v1/quota/history[?vo=][&path=][&all=true]`: who granted what, and which jobs ran beyond it or beside it; and `GET
-//! /v1/quota/summary[?month=][&vo=][&path=]`: what each account's users were charged in a month, at each site.
+//! `GET /v1/quota/history[?vo=][&path=][&all=true]`: who granted what, which rights went to other sites and came from
+//! them, and which jobs ran beyond their quota or beside it; and `GET /v1/quota/summary[?month=][&vo=][&path=]`: what
+//! each account's users were charged in a month, at each site.
 //!
 //! The summary is of what members have signed of usage in their heads, so any node of the VO has it of all sites.
 //! Invariant: what one job did is told to writers only, and it is this site's alone; sums are told to whoever may read.
@@ -13,15 +14,16 @@ use axum::response::IntoResponse;
 use fairmesh_model::{
     AccountPath, Allocation, CoreMillis, Counters, JobKey, Now, Signed, SiteId, VoId, WallTime,
 };
-use fairmesh_site::Site;
-use fairmesh_site::rights::{Mark, Verdict};
+use fairmesh_site::rights::{Cell, Mark, Verdict};
+use fairmesh_site::{Moved, Site};
 use jiff::{ToSpan as _, civil::Date};
 use serde::Deserialize;
 
 use super::State;
 use super::access::{Peer, check_writer};
 use super::answer::{
-    QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaUserBody,
+    QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody,
+    QuotaUserBody,
 };
 use super::error::ApiError;
 use super::extract::{Params, parse_path};
@@ -85,15 +87,20 @@ pub(super) async fn history(
             let found = asked.map(|asked| {
                 let jobs = is_writer.then(|| jobs(site, &asked, query.all));
                 let signed = asked.vos.iter().map(|(vo, _)| site.allocations(*vo));
-                (signed.collect::<Vec<_>>(), jobs, asked)
+                let moved = (transfers(site, &asked), jobs);
+                (signed.collect::<Vec<_>>(), moved, asked)
             });
             (rests_on(site, now), found)
         })
         .await?;
     // They are read here and not on the node's own task.
-    let (signed, jobs, asked) = found?;
+    let (signed, (transfers, jobs), asked) = found?;
     let documents = documents(&signed, &asked);
-    let body = QuotaHistoryBody { documents, jobs };
+    let body = QuotaHistoryBody {
+        documents,
+        transfers,
+        jobs,
+    };
     Ok(answer("quota_history", rests_on, body))
 }
 
@@ -135,6 +142,45 @@ fn documents(signed: &[Vec<Arc<[u8]>>], asked: &Asked) -> Vec<QuotaDocumentBody>
         }
     }
     found.sort_by(|a, b| (a.issued_ms, &a.allocation).cmp(&(b.issued_ms, &b.allocation)));
+    found
+}
+
+/// The rights that went and came, the newest first.
+fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
+    let mut found = Vec::new();
+    for (vo, vo_name) in &asked.vos {
+        let Some(ledger) = site.ledger(*vo) else {
+            continue;
+        };
+        for Moved { at, transfer } in site.transfers(*vo) {
+            let (way, other) = match transfer.cell {
+                Cell::Sent(to) => ("to", to),
+                Cell::Taken(from) => ("from", from),
+                _ => continue,
+            };
+            let id = transfer.slice;
+            let granted = ledger.grants().get(id.allocation);
+            let Some(of) = granted.filter(|of| is_wanted(asked, &of.path)) else {
+                continue;
+            };
+            found.push(QuotaTransferBody {
+                at_ms: at.0,
+                vo: vo.to_string(),
+                vo_name: vo_name.clone(),
+                path: clean(of.path.as_str()),
+                allocation: id.allocation.to_string(),
+                slice: id.index,
+                way: way.to_owned(),
+                site: other.to_string(),
+                site_name: site_name(site, other),
+                core_ms: transfer.amount.0.to_string(),
+                before_core_ms: transfer.before.0.to_string(),
+                after_core_ms: transfer.after.0.to_string(),
+            });
+        }
+    }
+    found.reverse();
+    found.sort_by_key(|of| std::cmp::Reverse(of.at_ms));
     found
 }
 

@@ -1,12 +1,12 @@
-//! `fairmesh quota history` and `summary`: who granted what, which jobs ran beyond it or beside it, and what users were
-//! charged in a month.
+//! `fairmesh quota history` and `summary`: who granted what, which rights moved, which jobs ran beyond their quota or
+//! beside it, and what users were charged in a month.
 
 use std::io::Write;
 
 use fairmesh_model::WallTime;
 
 use crate::ask::{AskArgs, core_hours, heading, name_or_id, unless_refused};
-use crate::control::answer::{QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody};
+use crate::control::answer::{QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
 
@@ -87,12 +87,43 @@ pub(super) async fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::
         ]);
     }
     table.write(out, &args.ask.output)?;
+    if !answer.body.transfers.is_empty() {
+        transfers(&answer.body.transfers).write(out, &args.ask.output)?;
+    }
     let Some(jobs) = &answer.body.jobs else {
         eprintln!("jobs are told to the site's own writers only");
         return Ok(Exit::Success);
     };
     table_of(jobs).write(out, &args.ask.output)?;
     Ok(Exit::Success)
+}
+
+fn transfers(of: &[QuotaTransferBody]) -> Table {
+    let mut table = Table::new(&[
+        ("Counted", Align::Left),
+        ("VO", Align::Left),
+        ("Account", Align::Left),
+        ("Slice", Align::Right),
+        ("Way", Align::Left),
+        ("Site", Align::Left),
+        ("Amount", Align::Right),
+        ("Before", Align::Right),
+        ("After", Align::Right),
+    ]);
+    for of in of {
+        table.row([
+            timestamp(WallTime(of.at_ms)),
+            name_or_id(of.vo_name.as_deref(), &of.vo),
+            clean(&of.path),
+            of.slice.to_string(),
+            clean(&of.way),
+            name_or_id(of.site_name.as_deref(), &of.site),
+            core_hours(&of.core_ms),
+            core_hours(&of.before_core_ms),
+            core_hours(&of.after_core_ms),
+        ]);
+    }
+    table
 }
 
 fn table_of(jobs: &[QuotaJobBody]) -> Table {

@@ -31,7 +31,7 @@ pub struct QuotaArgs {
 pub enum QuotaCommand {
     /// Show what is left of accounts' credit, here and in the VO
     Show(show::ShowArgs),
-    /// Show who granted what, and which jobs of this site ran beyond their quota or beside it
+    /// Show who granted what, which rights moved, and which jobs here ran beyond their quota or beside it
     History(history::HistoryArgs),
     /// Show what users were charged in a month, at each site
     Summary(history::SummaryArgs),

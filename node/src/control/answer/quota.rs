@@ -165,6 +165,9 @@ pub struct QuotaTotalsBody {
 pub struct QuotaHistoryBody {
     /// Each allocation as it was granted, and its later version in force, in the order in which they were signed.
     pub documents: Vec<QuotaDocumentBody>,
+    /// Rights of this site that went to other sites and came from them, the newest first.
+    #[serde(default)]
+    pub transfers: Vec<QuotaTransferBody>,
     /// Jobs of this site that ran beyond their quota, or beside it, the newest first; none where the caller may only
     /// read.
     pub jobs: Option<Vec<QuotaJobBody>>,
@@ -191,6 +194,35 @@ pub struct QuotaDocumentBody {
     pub granted_core_ms: String,
     /// When the last slice ends.
     pub ends_ms: u64,
+}
+
+/// Rights that went to another site, or came from it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QuotaTransferBody {
+    /// When this site counted it.
+    pub at_ms: u64,
+    /// The VO.
+    pub vo: String,
+    /// Its name.
+    pub vo_name: Option<String>,
+    /// Whose credit.
+    pub path: String,
+    /// Of which allocation.
+    pub allocation: String,
+    /// Which of its slices, from 0.
+    pub slice: u32,
+    /// `to` another site, or `from` it.
+    pub way: String,
+    /// Which.
+    pub site: String,
+    /// Its name in a charter.
+    pub site_name: Option<String>,
+    /// How much.
+    pub core_ms: String,
+    /// What was left of the slice here before.
+    pub before_core_ms: String,
+    /// And afterwards.
+    pub after_core_ms: String,
 }
 
 /// What became of a job.

@@ -6,8 +6,8 @@ use fairmesh_model::{
     Allocation, AllocationSlice, CoreMillis, Factor, JobKey, Millis, QuotaMode, Settlement, Signed,
     UsageRecord, WallTime,
 };
-use fairmesh_site::rights::{Answer, State, Totals, Verdict};
-use fairmesh_site::{Event, HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Reply, Table};
+use fairmesh_site::rights::{Answer, Cell, State, Totals, Verdict};
+use fairmesh_site::{Event, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, Reply, Table};
 
 use crate::mesh::{Mesh, ROUGH};
 use crate::node::Rows;
@@ -179,6 +179,48 @@ fn rights_move_to_where_they_are_needed() {
     mesh.run(Millis::from_secs(3));
     let refused = answer(waits.or_else(|| reply(&mut mesh, 2)));
     assert_eq!(refused.verdict, Verdict::Refused);
+}
+
+/// Each change says what was left before and after, and nothing of it is lost at a restart.
+#[test]
+fn each_transfer_is_a_line_at_both_ends_that_outlives_a_start() {
+    let mut mesh = found(2, 3, 30);
+    let record = asking(&mesh, "large", 18);
+    call(&mut mesh, 2, hold_call(record, true));
+    mesh.run(MINUTE);
+    let lines = |mesh: &Mesh, node: usize| -> Vec<Moved> {
+        let site = &mesh.nodes[node].site;
+        site.transfers(mesh.vo).copied().collect()
+    };
+    let all = [0, 1, 2].map(|node| lines(&mesh, node));
+    let mut came = 0;
+    for moved in &all[2] {
+        let Moved { at, transfer: of } = moved;
+        let Cell::Taken(from) = of.cell else {
+            panic!("it has sent nothing: {moved:?}")
+        };
+        assert!(
+            at.0 > 0 && of.after.0 == of.before.0 + of.amount.0,
+            "{moved:?}"
+        );
+        came += of.amount.0;
+        let is_sent = |there: &Moved| {
+            let of_there = there.transfer;
+            of_there.cell == Cell::Sent(mesh.nodes[2].site.id())
+                && of_there.amount == of.amount
+                && of_there.before.0 == of_there.after.0 + of.amount.0
+        };
+        let sender = (0..2).find(|node| mesh.nodes[*node].site.id() == from);
+        assert!(
+            all[sender.expect("a member")].iter().any(is_sent),
+            "{moved:?}"
+        );
+    }
+    assert!(came >= 8 * HOUR.0, "{came}");
+    for (node, before) in all.iter().enumerate() {
+        mesh.restart(node);
+        assert_eq!(&lines(&mesh, node), before, "{node}");
+    }
 }
 
 #[test]
@@ -387,6 +429,7 @@ fn without_an_allocation_nothing_is_kept_or_said_and_with_one_priorities_are_the
     let (off, on) = (play(false), play(true));
     for node in 0..3 {
         assert_eq!(tree(&off, node), tree(&on, node));
+        assert_eq!(off.nodes[node].count_rows(Table::Transfers), 0);
         for table in [Table::Rights, Table::Holds] {
             assert_eq!(off.nodes[node].count_rows(table), 0);
             assert!(on.nodes[node].count_rows(table) > 0);
