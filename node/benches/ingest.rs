@@ -127,6 +127,7 @@ async fn node(folder: &tempfile::TempDir, clock: Arc<SystemClock>) -> NodeHandle
             identity: IdentityMap::new(vec![rule]),
             introducers: BTreeSet::new(),
             advert: None,
+            forward: None,
             quotas: Default::default(),
             local_history: HistoryRule::default(),
             local_window: WindowLength::HOUR,

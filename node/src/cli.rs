@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::{
-    arc, ask, demo, emulate, init, manual, place, policy_cmd, queue, quota_cmd, run, sla, slurm,
+    arc, ask, demo, emulate, forward, init, manual, place, policy_cmd, queue, quota_cmd, run, sla,
+    slurm,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use fairmesh_model::is_visible;
@@ -40,6 +41,7 @@ enum Command {
     Emulate(emulate::EmulateArgs),
     Place(place::PlaceArgs),
     Queue(queue::QueueArgs),
+    Forward(forward::ForwardArgs),
     Sla(sla::SlaArgs),
     Quota(quota_cmd::QuotaArgs),
     Policy(policy_cmd::PolicyArgs),
@@ -116,6 +118,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Emulate(args) => emulate::run(&args, &mut out, &policy_cmd::read_tree),
         Command::Place(args) => place::run(&args, &mut out).await,
         Command::Queue(args) => tokio::task::block_in_place(|| queue::run(&args, &mut out)),
+        Command::Forward(args) => forward::run(&args, &mut out).await,
         Command::Sla(args) => tokio::task::block_in_place(|| sla::run(&args, &mut out)),
         Command::Quota(args) => quota_cmd::run(&args, &mut out).await,
         Command::Policy(args) => policy_cmd::run(&args, &mut out).await,

@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod config;
 pub mod demo;
 pub mod emulate;
+pub mod forward;
 pub mod init;
 pub mod output;
 pub mod place;

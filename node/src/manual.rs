@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 26] = [
+const EXAMPLES: [(&str, &str); 27] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -74,11 +74,15 @@ const EXAMPLES: [(&str, &str); 26] = [
     ),
     (
         "place",
-        "fairmesh place JOB.toml\nfairmesh place --grid GRID.json --vo physics --cpus 64",
+        "fairmesh place JOB.toml\nfairmesh place JOB.toml --submit\nfairmesh place --grid GRID.json --vo physics --cpus 64",
     ),
     (
         "queue",
         "fairmesh queue run JOBS.jsonl --vo physics --submit ./submit.sh\nfairmesh queue status",
+    ),
+    (
+        "forward",
+        "fairmesh forward run --submit ./submit.sh --ask ./ask.sh --folder /var/lib/fairmesh-forward\nfairmesh forward status",
     ),
     (
         "sla",

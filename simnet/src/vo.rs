@@ -431,6 +431,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         identity: IdentityMap::new(rules),
         introducers,
         advert: None,
+        forward: None,
         quotas: Default::default(),
         local_history: owner.local_history,
         local_window: owner.local_window,

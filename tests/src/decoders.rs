@@ -12,12 +12,13 @@ use fairmesh_model::{
 };
 use fairmesh_records::export::{self, Summaries};
 use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options, Reason, Records};
+use fairmesh_site::Offer;
 
 /// A decoder: takes bytes, says whether it liked them.
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 47] = [
+pub const DECODERS: [(&str, Decoder); 50] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
@@ -30,6 +31,13 @@ pub const DECODERS: [(&str, Decoder); 47] = [
     }),
     ("rights_given", |bytes| {
         fairmesh_site::read_given(bytes).is_some()
+    }),
+    ("forward_offer", |bytes| signed::<Offer>(bytes)),
+    ("forward_message", |bytes| {
+        fairmesh_site::read_forward(bytes).is_some()
+    }),
+    ("forward_told", |bytes| {
+        fairmesh_site::read_forward_told(bytes).is_some()
     }),
     ("head", |bytes| signed::<Head>(bytes)),
     ("usage_table", |bytes| fairmesh_usage::check(bytes).is_ok()),

@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Millis, MonoTime, mutant, mutated};
+use serde::{Deserialize, Serialize};
 
 /// Hops that a job may take, unless told otherwise.
 pub const TTL: u8 = 4;
@@ -20,11 +21,15 @@ pub const TTL: u8 = 4;
 /// Most hops that any site lets a job take: bounds how many sites one job can busy.
 pub const TTL_MAX: u8 = 16;
 
+/// Most sites that a job is told to have tried: bounds what travels with it, and how many sites that decline it one
+/// job can busy.
+pub const TRIED_MAX: usize = 64;
+
 /// How long a sender waits for an answer before it repeats itself.
 pub const RESEND: Millis = Millis::from_secs(5);
 
 /// A job on its way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traveller {
     /// Its key, which never means another job.
     pub job: String,
@@ -32,8 +37,29 @@ pub struct Traveller {
     pub vo: String,
     /// Hops left.
     pub ttl: u8,
-    /// Sites that it has been to, in order.
-    pub tried: Vec<String>,
+    /// Sites that it has been to or that have declined it, in order.
+    pub tried: Vec<Tried>,
+}
+
+/// What came of a job at a site.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Tried {
+    /// The site.
+    pub site: String,
+    /// Why it did not take the job, and is not asked again; `None` where it took the job and sent it on.
+    pub said: Option<String>,
+}
+
+impl Traveller {
+    fn has_declined(&self, site: &str) -> bool {
+        let mut tried = self.tried.iter();
+        tried.any(|tried| tried.said.is_some() && tried.site == site)
+    }
+
+    fn note(&mut self, site: &str, said: Option<String>) {
+        let site = site.to_owned();
+        self.tried.push(Tried { site, said });
+    }
 }
 
 /// A class of machines that is worth something to a job.
@@ -47,6 +73,8 @@ pub struct Place {
     pub utility: u32,
     /// How much of the site is held and waited for, in millionths.
     pub load: u64,
+    /// Whether the job could not start there at once: such a place comes behind all where it could.
+    pub waits: bool,
 }
 
 /// What happens to a site.
@@ -69,13 +97,19 @@ pub enum Event {
         wanted_free: Option<String>,
         /// Where it could go.
         places: Vec<Place>,
+        /// Why this site takes no more jobs of that sender, if it does not.
+        refuse: Option<String>,
     },
     /// A receiver has durably taken a job.
     Taken(Answer),
-    /// A receiver does not take jobs of its VO; where else it could go.
-    Declined(Answer, Vec<Place>),
+    /// A receiver does not take the job, and why; where else it could go.
+    Declined(Answer, String, Vec<Place>),
     /// Other jobs have taken the class that a job was assigned to; where it could go now.
     Outrun(String, Vec<Place>),
+    /// The batch system here has refused a job, and why; where else it could go.
+    Refused(String, String, Vec<Place>),
+    /// Nobody takes a job any more after so long a time: one that was sent, and not acknowledged, is given up.
+    Expired(String),
     /// What was to be done with a job here is done for good: it is with the batch system, or its user knows.
     Settled(String),
     /// Time has passed.
@@ -115,30 +149,35 @@ pub enum Effect {
         /// What it sent.
         answer: Answer,
     },
-    /// Tell a site that jobs of this VO are not taken.
+    /// Tell a site that the job is not taken.
     Decline {
         /// The sender.
         to: String,
         /// What it sent.
         answer: Answer,
+        /// Why.
+        why: String,
     },
     /// Tell the user that the job runs nowhere, and what was tried.
     Fail(Traveller, Failure),
 }
 
 /// Why a job runs nowhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Failure {
     /// Nothing that it asks for is anywhere.
-    #[error("no requirement of the job is met anywhere")]
+    #[error("no requirement of the job is met anywhere that takes it")]
     Nowhere,
     /// It has no hops left, and its best place is elsewhere.
     #[error("the job has been forwarded as often as it may be")]
     TooFar,
+    /// Whoever it was sent to last has never answered.
+    #[error("the site that it was sent to never answered, and may run it")]
+    InDoubt,
 }
 
 /// What a site remembers of a job: enough to recognise repeats, and to go on after a start.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// The fewest hops that it was seen with.
     pub ttl: u8,
@@ -150,7 +189,7 @@ pub struct Kept {
 }
 
 /// Where a job is, as far as one site knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Assigned here, to a class.
     Here(Traveller, String),
@@ -163,7 +202,7 @@ pub enum State {
 }
 
 /// A job on its way to a site.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sending {
     /// The job as it is sent.
     pub job: Traveller,
@@ -171,8 +210,6 @@ pub struct Sending {
     pub to: String,
     /// For which class.
     pub class: String,
-    /// Sites that have declined it, which are not asked again.
-    pub declined: BTreeSet<String>,
 }
 
 /// One site's part in forwarding.
@@ -226,7 +263,7 @@ impl Forwarder {
                 // A user who repeats himself has one job.
                 if !self.kept.contains_key(&job.job) {
                     let seen = job.ttl.saturating_add(1);
-                    self.decide(now, (job, seen), &places, BTreeSet::new(), &mut out);
+                    self.decide(now, (job, seen), &places, &mut out);
                 }
             }
             Event::FromSite {
@@ -234,19 +271,32 @@ impl Forwarder {
                 job,
                 wanted_free,
                 places,
+                refuse,
             } => {
-                self.receive(now, &from, job, (wanted_free, &places), &mut out);
+                let why = refuse.or_else(|| self.objection(&job));
+                self.receive(now, &from, job, why, (wanted_free, &places), &mut out);
             }
             Event::Taken(answer) => {
                 if self.answered(&answer).is_some() {
                     self.settle(&answer.job, &mut out);
                 }
             }
-            Event::Declined(answer, places) => {
-                if let Some((seen, sending)) = self.answered(&answer) {
-                    let mut declined = sending.declined;
-                    declined.insert(sending.to);
-                    self.decide(now, (sending.job, seen), &places, declined, &mut out);
+            Event::Declined(answer, why, places) => {
+                if let Some((seen, Sending { mut job, to, .. })) = self.answered(&answer) {
+                    job.note(&to, Some(why));
+                    self.decide(now, (job, seen), &places, &mut out);
+                }
+            }
+            Event::Refused(job, why, places) => {
+                if let Some((seen, State::Here(mut job, _))) = self.seen_in(&job) {
+                    job.note(&self.site, Some(why));
+                    self.decide(now, (job, seen), &places, &mut out);
+                }
+            }
+            Event::Expired(job) => {
+                if let Some((seen, State::Sent(Sending { mut job, to, .. }))) = self.seen_in(&job) {
+                    job.note(&to, Some("it has not answered".to_owned()));
+                    self.fail(job, seen, Failure::InDoubt, &mut out);
                 }
             }
             Event::Outrun(job, places) => self.outrun(now, &job, places, &mut out),
@@ -266,11 +316,48 @@ impl Forwarder {
         self.resend_at.values().min().copied()
     }
 
+    /// Takes jobs of these VOs from others from now on.
+    pub fn accept(&mut self, accept_forwarded: BTreeSet<String>) {
+        self.accepts = accept_forwarded;
+    }
+
+    /// What is remembered of a job.
+    pub fn kept(&self, job: &str) -> Option<&Kept> {
+        self.kept.get(job)
+    }
+
+    /// Lets go of a job that nobody takes any more, whoever sends it.
+    pub fn forget(&mut self, job: &str) {
+        self.kept.remove(job);
+        self.resend_at.remove(job);
+    }
+
+    fn seen_in(&self, job: &str) -> Option<(u8, State)> {
+        let kept = self.kept.get(job)?;
+        Some((kept.ttl, kept.state.clone()))
+    }
+
+    /// Why a job is taken from nobody.
+    fn objection(&self, job: &Traveller) -> Option<String> {
+        if !self.accepts.contains(&job.vo) {
+            return Some("its owner takes no forwarded jobs of this VO".to_owned());
+        }
+        // A sound sender gives up a job without hops, and lets none have more than anybody may.
+        let is_lost = job.ttl == 0 || job.ttl > TTL_MAX;
+        is_lost.then(|| {
+            format!(
+                "a job that is sent has 1 to {TTL_MAX} hops, and this one {}",
+                job.ttl
+            )
+        })
+    }
+
     fn receive(
         &mut self,
         now: MonoTime,
         from: &str,
         mut job: Traveller,
+        why: Option<String>,
         (wanted_free, places): (Option<String>, &[Place]),
         out: &mut Vec<Effect>,
     ) {
@@ -286,23 +373,26 @@ impl Forwarder {
             .filter(|kept| ttl >= kept.ttl && !mutated!(RepeatTaken));
         if let Some(kept) = kept {
             out.push(match kept.declined.contains(&ttl) {
-                true => Effect::Decline { to, answer },
+                true => Effect::Decline {
+                    to,
+                    answer,
+                    why: "it has declined this before".to_owned(),
+                },
                 false => Effect::Acknowledge { to, answer },
             });
             return;
         }
-        // A sound sender gives up a job without hops, and lets none have more than anybody may.
-        if !self.accepts.contains(&job.vo) || ttl == 0 || ttl > TTL_MAX {
+        if let Some(why) = why {
             // Durable too, or a message that comes twice could be taken after consent was given in between.
             self.keep_declined(&key, ttl, out);
-            out.push(Effect::Decline { to, answer });
+            out.push(Effect::Decline { to, answer, why });
             return;
         }
         job.ttl = mutant!(HopsUncounted, ttl - 1, ttl);
-        job.tried.push(from.to_owned());
+        job.note(from, None);
         match wanted_free {
             Some(class) => self.take(job, ttl, class, out),
-            None => self.decide(now, (job, ttl), places, BTreeSet::new(), out),
+            None => self.decide(now, (job, ttl), places, out),
         }
         // Right behind what was kept, and before the job goes anywhere.
         let place = mutant!(AcknowledgedEarly, 1, 0);
@@ -315,17 +405,16 @@ impl Forwarder {
         now: MonoTime,
         (job, seen): (Traveller, u8),
         places: &[Place],
-        declined: BTreeSet<String>,
         out: &mut Vec<Effect>,
     ) {
         let open = places
             .iter()
-            .filter(|place| place.utility > 0 && !declined.contains(&place.site));
+            .filter(|place| place.utility > 0 && !job.has_declined(&place.site));
         let best = open.min_by(|a, b| {
             let elsewhere = |place: &Place| place.site != self.site;
-            let better = b
-                .utility
-                .cmp(&a.utility)
+            let better = a.waits.cmp(&b.waits);
+            let better = better
+                .then(b.utility.cmp(&a.utility))
                 .then(elsewhere(a).cmp(&elsewhere(b)));
             let better = better.then(a.load.cmp(&b.load));
             better.then_with(|| (&a.site, &a.class).cmp(&(&b.site, &b.class)))
@@ -333,16 +422,13 @@ impl Forwarder {
         match best {
             None => self.fail(job, seen, Failure::Nowhere, out),
             Some(best) if best.site == self.site => self.take(job, seen, best.class.clone(), out),
-            Some(_) if job.ttl == 0 => self.fail(job, seen, Failure::TooFar, out),
+            Some(_) if job.ttl == 0 || job.tried.len() >= TRIED_MAX => {
+                self.fail(job, seen, Failure::TooFar, out)
+            }
             Some(best) => {
                 let key = job.job.clone();
                 let (to, class) = (best.site.clone(), best.class.clone());
-                let sending = Sending {
-                    job,
-                    to,
-                    class,
-                    declined,
-                };
+                let sending = Sending { job, to, class };
                 let state = mutant!(SentAndForgotten, State::Sent(sending.clone()), State::Gone);
                 self.keep(&key, seen, state, out);
                 self.resend_at.insert(key, now.after(RESEND));
@@ -381,7 +467,7 @@ impl Forwarder {
         });
         match places.is_empty() {
             true => out.push(assign(job, &class)),
-            false => self.decide(now, (traveller, ttl), &places, BTreeSet::new(), out),
+            false => self.decide(now, (traveller, ttl), &places, out),
         }
     }
 

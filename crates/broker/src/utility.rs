@@ -14,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use fairmesh_model::{Factor, MachineClass, Millis, mutant, mutated};
+use serde::{Deserialize, Serialize};
 
 /// Most requirements of a job: bounds the work of one placement.
 pub const REQUIREMENTS_MAX: usize = 32;
@@ -84,7 +85,7 @@ impl<'a> Class<'a> {
 }
 
 /// What an option asks for. Names are equal or not; amounts are at least there; time is at most taken.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Wish {
     /// An operating system.
     Os(String),
@@ -105,7 +106,7 @@ pub enum Wish {
 }
 
 /// One way to meet a requirement, and what it is worth.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// What is asked for.
     pub wish: Wish,
@@ -114,7 +115,7 @@ pub struct Choice {
 }
 
 /// One thing that a job asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requirement {
     /// Ways to meet it, in any order.
     pub options: Vec<Choice>,

@@ -1,8 +1,8 @@
-//! The journal: the site's own counters, job marks and corrections once more, in files that are not the
+//! The journal: the site's own counters, job marks, corrections and forwarded jobs once more, in files that are not the
 //! store's.
 //!
 //! Peers hold what was published, and nobody else holds the rest; so each round's rows of own
-//! counters, rights, holds, job marks and corrections are written and synced here before the store's batch is applied. A store
+//! counters, rights, holds, job marks, corrections and forwarded jobs are written and synced here before the store's batch is applied. A store
 //! that is lost or comes back older than its journal is brought up to it.
 //!
 //! `site.journal` grows to [`JOURNAL_BYTES_MAX`]; then it becomes `site.journal.old`, and a new one
@@ -119,6 +119,9 @@ impl Journal {
 
 /// Whether nobody but this site may hold such a row.
 fn is_own(write: &&Write) -> bool {
-    use Table::{Audit, Holds, Jobs, Ledger, Rights};
-    matches!(write.table, Ledger | Jobs | Audit | Rights | Holds)
+    use Table::{Audit, Forwarded, Holds, Jobs, Ledger, Rights};
+    matches!(
+        write.table,
+        Ledger | Jobs | Audit | Rights | Holds | Forwarded
+    )
 }

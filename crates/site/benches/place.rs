@@ -72,6 +72,7 @@ fn site(number: u64) -> Site {
                 ..Standing::default()
             }),
             classes: Arc::new(classes),
+            takes: false,
         },
         prices: Arc::new(PriceList {
             machines,

@@ -198,6 +198,11 @@ impl Listed {
 }
 
 impl OwnAdvert {
+    /// How things stand.
+    pub(crate) fn live(&self) -> Option<&Advert> {
+        self.live.as_ref()
+    }
+
     /// When a head is due for its sake, if one is; never before `first`.
     pub(crate) fn due(&self, interval: Millis, first: MonoTime) -> Option<MonoTime> {
         let next = self.said_at.map_or(MonoTime(0), |at| at.after(interval));
@@ -257,7 +262,7 @@ impl Site {
     }
 
     /// Brings what a VO would be told up to date, where the site stands as `view` has it.
-    fn work_out_advert(&mut self, now: Now, vo: VoId, view: Option<&SiteView>) {
+    pub(crate) fn work_out_advert(&mut self, now: Now, vo: VoId, view: Option<&SiteView>) {
         let live = view.and_then(|view| self.advert_of(now, vo, view));
         let change = self.config.advert.as_ref().map(|rules| rules.change);
         let advert = &mut self.vos.get_mut(&vo).expect("it was listed").advert;
@@ -314,11 +319,12 @@ impl Site {
             wait: view.wait,
             standing: view.vos.get(&alias).copied(),
             classes: Arc::new(classes),
+            takes: self.takes_forwarded(vo),
         })
     }
 
     /// The site as its own broker sees it, with all its VOs by their aliases.
-    fn own_view(&mut self, now: Now) -> Option<SiteView> {
+    pub(crate) fn own_view(&mut self, now: Now) -> Option<SiteView> {
         self.config.advert.as_ref()?;
         let machines = self.machines(now)?;
         let MachinesNow {
@@ -548,6 +554,7 @@ fn is_news(said: &Advert, live: &Advert, change: Share) -> bool {
     let least = least.div_ceil(u128::from(Share::ONE)).max(1);
     said.total != live.total
         || terms(said) != terms(live)
+        || said.takes != live.takes
         || none(said.free) != none(live.free)
         || none(said.waiting) != none(live.waiting)
         || u128::from(said.free.abs_diff(live.free)) >= least

@@ -11,6 +11,7 @@ use fairmesh_policy::SitePolicy;
 use fairmesh_quota::price::Pricing;
 
 use crate::advert::AdvertRules;
+use crate::forward::ForwardRules;
 use crate::identity::{IdentityMap, Pattern};
 
 /// A site's configuration.
@@ -33,6 +34,8 @@ pub struct SiteConfig {
     pub charging: Charging,
     /// What VOs are told of free CPUs; `None` for nothing.
     pub advert: Option<AdvertRules>,
+    /// Which jobs are passed on to and from other members; `None` for none.
+    pub forward: Option<ForwardRules>,
     /// What the owner says of VOs' quotas.
     pub quotas: BTreeMap<VoId, OwnerQuota>,
     /// How often.

@@ -10,6 +10,7 @@ use fairmesh_model::{RunningJob, SiteId, UsageRecord, VoId, WallTime};
 
 use crate::advert::{AdvertAnswer, AdvertCall};
 use crate::config::SiteConfig;
+use crate::forward::{ForwardCall, ForwardReply};
 use crate::notice::Notice;
 use crate::quota::{QuotaCall, QuotaReply};
 use crate::store::{JobMark, Write};
@@ -97,6 +98,13 @@ pub enum Event {
         ticket: Ticket,
         /// What.
         call: AdvertCall,
+    },
+    /// Somebody hands in a job for the mesh, or says what became of one here.
+    Forward {
+        /// Who waits.
+        ticket: Ticket,
+        /// What.
+        call: ForwardCall,
     },
     /// Somebody hands in a charter, a share policy or an allocation. A large one is answered once it was read.
     Publish {
@@ -219,6 +227,8 @@ pub enum Reply {
     Quota(Box<QuotaReply>),
     /// To a call about adverts.
     Advert(Box<AdvertAnswer>),
+    /// To a call about jobs that are passed on.
+    Forward(Box<ForwardReply>),
     /// To a document.
     Published(Result<String, String>),
 }

@@ -39,6 +39,7 @@ mod describe;
 mod document;
 mod documents;
 mod estimate;
+mod forward;
 mod heads;
 mod inbox;
 mod mounts;
@@ -61,6 +62,11 @@ pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, 
 pub use fairmesh_broker as broker;
 pub use fairmesh_gossip as gossip;
 pub use fairmesh_quota as rights;
+pub use forward::{
+    Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules, ForwardStats,
+    ForwardedJob, HereJob, KEY_BYTES_MAX, Message, Offer, RUN_BYTES_MAX, Stage, Take, Told,
+    brings_job, read_forward, read_forward_told,
+};
 pub use identity::{Account, IdentityMap, Pattern, Rule};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};

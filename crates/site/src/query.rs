@@ -246,10 +246,11 @@ impl Site {
     }
 
     /// The rows of the store of all own counters that nobody but this site is known to hold, of its rights
-    /// and of open holds, as of the last event: what must survive the loss of the store. O(such rows).
+    /// of open holds and of forwarded jobs, as of the last event: what must survive the loss of the store. O(such rows).
     pub fn rows_held_alone(&self) -> Vec<Write> {
         let mut rows = self.own.rows_held_alone();
         rows.extend(self.quota_rows_held_alone());
+        rows.extend(self.forwarded_rows());
         rows
     }
 

@@ -1,6 +1,6 @@
-//! Requests between members: of the anti-entropy, for rights, and about free CPUs.
+//! Requests between members: of the anti-entropy, for rights, about free CPUs, and of jobs that are passed on.
 //!
-//! Invariant: a request goes to one of the three by its first byte, and its answer by its number.
+//! Invariant: a request goes to one of the four by its first byte, and its answer by its number.
 
 use fairmesh_model::{Now, SiteId, cbor};
 use serde::Serialize;
@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::advert::is_question;
 use crate::event::{Channel, Effect};
+use crate::forward::is_forward;
 use crate::quota::is_want;
 use crate::site::Site;
 
@@ -34,6 +35,9 @@ impl Site {
         if is_question(bytes) {
             return self.answer_question(now, from, channel, bytes);
         }
+        if is_forward(bytes) {
+            return self.answer_forward(now, from, channel, bytes);
+        }
         let response = self.gossip.answer(now, from, bytes, &self.vos);
         self.watch_peer(now, from);
         let bytes = response.to_bytes();
@@ -46,6 +50,8 @@ impl Site {
             self.take_given(bytes);
         } else if Self::asked_to_confirm(id) {
             self.take_confirmed(from, id, bytes);
+        } else if Self::asked_to_forward(id) {
+            self.take_told(now, from, id, bytes);
         } else {
             self.take_answer(now, from, id, bytes);
         }

@@ -17,6 +17,7 @@ use fairmesh_policy::{HighestSeen, PolicyError};
 use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::document::{Document, DocumentRefused};
+use crate::forward::{Forwarding, parse_forwarded};
 use crate::notice::Notice;
 use crate::own::Own;
 use crate::quota::{parse_hold, parse_rights, parse_transfer};
@@ -65,6 +66,7 @@ impl Site {
         site.restore_refunds(now, take(Table::Audit));
         site.restore_rights(now, take(Table::Rights), take(Table::Holds));
         site.restore_transfers(now, take(Table::Transfers));
+        site.restore_forwarded(now, take(Table::Forwarded));
         site.mend_own(now);
         site.set_left_aside();
         site.follow_mounts();
@@ -252,6 +254,12 @@ impl Site {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_transfer(&key, &value);
         let rows = self.read_rows(now, "transfer of rights", rows, parse);
         self.keep_transfers(rows);
+    }
+
+    fn restore_forwarded(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let parse = |key: Vec<u8>, value: Vec<u8>| parse_forwarded(&key, &value);
+        let rows = self.read_rows(now, "forwarded job", rows, parse);
+        self.forward = Forwarding::restore(self.id, self.accepted(), rows);
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {

@@ -16,6 +16,7 @@ use crate::advert::{Confirms, Sources};
 use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::event::{Effect, Event};
+use crate::forward::Forwarding;
 use crate::inbox::Inbox;
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
@@ -80,6 +81,8 @@ pub struct Site {
     /// What is known of free CPUs here, and who waits for what others say of theirs.
     pub(crate) sources: Sources,
     pub(crate) confirms: Confirms,
+    /// Jobs that members pass on to each other.
+    pub(crate) forward: Forwarding,
     pub(crate) vos: BTreeMap<VoId, Vo>,
     /// What is held of VOs that the configuration names no more: for when one is named again.
     pub(crate) left: BTreeMap<VoId, Vo>,
@@ -143,6 +146,7 @@ impl Site {
             running: Running::default(),
             sources: Sources::default(),
             confirms: Confirms::default(),
+            forward: Forwarding::restore(id, BTreeSet::new(), Vec::new()),
             vos,
             left: BTreeMap::new(),
             read: BTreeMap::new(),
@@ -165,6 +169,7 @@ impl Site {
             house_kept_on: 0,
         };
         site.describe_all();
+        site.follow_consent();
         site
     }
 
@@ -209,6 +214,7 @@ impl Site {
             }
             Event::Quota { ticket, call } => self.take_quota(now, ticket, call),
             Event::Advert { ticket, call } => self.take_advert(now, ticket, call),
+            Event::Forward { ticket, call } => self.take_forward_call(now, ticket, call),
             Event::Publish { ticket, bytes } => self.inbox.hand_in(ticket, bytes),
             Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
             Event::Done(Done(Outcome::Built(tree))) => self.take_tree(*tree),
@@ -277,6 +283,7 @@ impl Site {
         }
         self.advance_quotas(now);
         self.advance_confirms(now);
+        self.advance_forward(now);
         self.publish_due(now);
         // What has come and waits is not asked for once more.
         if self.inbox.is_empty() {
@@ -406,6 +413,7 @@ impl Site {
         // Counters are kept by the window, so its length stays until the next start.
         config.local_window = self.config.local_window;
         self.config = Arc::new(config);
+        self.follow_consent();
         self.gossip.set_intervals(intervals(&self.config));
         for vo in named {
             if self.vos.contains_key(&vo) {
@@ -537,38 +545,6 @@ impl Site {
             }
         };
         self.notice(now.mono, Notice::OwnClockOff { what });
-    }
-
-    /// Names a peer whose clock is off from ours, while it is.
-    pub(crate) fn watch_peer(&mut self, now: Now, site: SiteId) {
-        let Some(theirs) = self.gossip.clock_of(site, now.mono) else {
-            return;
-        };
-        let by = theirs.since(now.wall).max(now.wall.since(theirs));
-        if by > self.config.timing.clock_tolerance {
-            self.name_clock(now, site, by, theirs > now.wall);
-        } else {
-            self.clear_clock(site);
-        }
-    }
-
-    /// Names a site whose clock is off.
-    pub(crate) fn name_clock(&mut self, now: Now, site: SiteId, by: Millis, ahead: bool) {
-        // In whole tolerances, so that it is not news whenever it has moved a little.
-        let tolerance = self.config.timing.clock_tolerance.0;
-        let by = Millis(by.0 / tolerance.max(1) * tolerance);
-        let notice = Notice::ClockOff { site, by, ahead };
-        let is_other =
-            |listed: &Notice| matches!(listed, Notice::ClockOff { site: of, .. } if *of == site);
-        self.notices
-            .clear(|listed| *listed == notice || !is_other(listed));
-        self.notice(now.mono, notice);
-    }
-
-    /// A site's clock is not known to be off.
-    pub(crate) fn clear_clock(&mut self, of: SiteId) {
-        self.notices
-            .clear(|notice| !matches!(notice, Notice::ClockOff { site, .. } if *site == of));
     }
 
     /// Says something to the operator while it holds.

@@ -44,11 +44,13 @@ pub enum Table {
     Holds = 18,
     /// Rights that went to other sites or came from them, by VO and number.
     Transfers = 19,
+    /// Jobs that members pass on to each other, by their names: where each is, and what became of it.
+    Forwarded = 20,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Meta,
         Self::Documents,
         Self::Ledger,
@@ -62,6 +64,7 @@ impl Table {
         Self::Rights,
         Self::Holds,
         Self::Transfers,
+        Self::Forwarded,
     ];
 }
 

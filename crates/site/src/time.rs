@@ -9,7 +9,10 @@
 //! Invariant: nobody's clock moves anybody else's usage; a wrong clock of our own delays, and nothing
 //! that it could lose is acknowledged.
 
-use fairmesh_model::{Millis, Now, WallTime};
+use fairmesh_model::{Millis, Now, SiteId, WallTime};
+
+use crate::notice::Notice;
+use crate::site::Site;
 
 /// What is known of our own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +76,40 @@ impl Standing {
     /// Whether what a wrong clock could lose may be acknowledged: that something is too old to count.
     pub(crate) fn may_forget(self) -> bool {
         matches!(self, Self::Right | Self::Unknown)
+    }
+}
+
+impl Site {
+    /// Names a peer whose clock is off from ours, while it is.
+    pub(crate) fn watch_peer(&mut self, now: Now, site: SiteId) {
+        let Some(theirs) = self.gossip.clock_of(site, now.mono) else {
+            return;
+        };
+        let by = theirs.since(now.wall).max(now.wall.since(theirs));
+        if by > self.config.timing.clock_tolerance {
+            self.name_clock(now, site, by, theirs > now.wall);
+        } else {
+            self.clear_clock(site);
+        }
+    }
+
+    /// Names a site whose clock is off.
+    pub(crate) fn name_clock(&mut self, now: Now, site: SiteId, by: Millis, ahead: bool) {
+        // In whole tolerances, so that it is not news whenever it has moved a little.
+        let tolerance = self.config.timing.clock_tolerance.0;
+        let by = Millis(by.0 / tolerance.max(1) * tolerance);
+        let notice = Notice::ClockOff { site, by, ahead };
+        let is_other =
+            |listed: &Notice| matches!(listed, Notice::ClockOff { site: of, .. } if *of == site);
+        self.notices
+            .clear(|listed| *listed == notice || !is_other(listed));
+        self.notice(now.mono, notice);
+    }
+
+    /// A site's clock is not known to be off.
+    pub(crate) fn clear_clock(&mut self, of: SiteId) {
+        self.notices
+            .clear(|notice| !matches!(notice, Notice::ClockOff { site, .. } if *site == of));
     }
 }
 

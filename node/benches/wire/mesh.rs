@@ -262,6 +262,7 @@ fn config(vo: VoId, introducers: BTreeSet<SiteId>, timing: Timing) -> anyhow::Re
         identity: IdentityMap::new(vec![rule]),
         introducers,
         advert: None,
+        forward: None,
         quotas: Default::default(),
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,

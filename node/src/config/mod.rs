@@ -16,6 +16,7 @@ pub mod site;
 pub mod text;
 
 mod advert;
+mod forward;
 mod lint;
 mod raw;
 mod records;
@@ -31,14 +32,14 @@ use anyhow::Context as _;
 use fairmesh_model::{HistoryRule, SiteId, VoId, WindowLength};
 use fairmesh_policy::SitePolicy;
 use fairmesh_records::ChargeRule;
-use fairmesh_site::{AdvertRules, Charging, OwnerQuota};
+use fairmesh_site::{AdvertRules, Charging, ForwardRules, OwnerQuota};
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
 pub use reload::Reload;
 pub use shares::UnreadableTree;
 pub use text::{FileError, Source};
-pub use writers::{Uids, Writer, uids};
+pub use writers::{Uids, Writer, name_of, uids};
 
 use crate::emulate::ProjectionName;
 use crate::record_log::Keep;
@@ -84,6 +85,8 @@ pub struct Config {
     pub projection: ProjectionName,
     /// What VOs are told of free CPUs, if anything.
     pub advert: Option<AdvertRules>,
+    /// Which jobs are passed on to and from other members, if any.
+    pub forward: Option<ForwardRules>,
     /// What the owner says of VOs' quotas.
     pub quotas: BTreeMap<VoId, OwnerQuota>,
     /// How often.
@@ -177,6 +180,7 @@ impl Config {
             history: raw.history.rule(source, window)?,
             charging: charging::charging(source, &raw.charging, &raw.machine)?,
             advert: advert::checked(source, &raw, &vos)?,
+            forward: forward::checked(source, &raw, &vos)?,
             quotas: quota::checked(source, &raw.quota, &vos)?,
             timing: sections::timing(source, &raw.timing)?,
             records: records::checked(source, &raw.records)?,

@@ -12,6 +12,7 @@ use toml::Spanned;
 
 use super::advert::RawAdvert;
 use super::charging::{RawCharging, RawMachine};
+use super::forward::RawForward;
 use super::history::RawHistory;
 use super::quantity::RawDuration;
 use super::quota::RawQuota;
@@ -49,6 +50,8 @@ pub(super) struct RawConfig {
     pub(super) advert: Option<RawAdvert>,
     /// What is promised to VOs; read by `fairmesh_broker::Sla::parse`.
     pub(super) sla: Option<Spanned<IgnoredAny>>,
+    /// Which jobs are passed on to and from other members.
+    pub(super) forward: Option<RawForward>,
     /// The owner's word about VOs' quotas, by alias.
     #[serde(default)]
     pub(super) quota: BTreeMap<Spanned<String>, RawQuota>,

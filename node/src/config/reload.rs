@@ -60,6 +60,7 @@ impl Config {
         // The Slurm feed holds a copy for jobs that run, and is told of below.
         note(live, old.charge_rule != new.charge_rule, "charging.states");
         note(live, old.advert != new.advert, "advert");
+        note(live, old.forward != new.forward, "forward");
         note(live, old.quotas != new.quotas, "quota");
         note(live, old.timing != new.timing, "timing");
         let is_other = old.projection != new.projection;

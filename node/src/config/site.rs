@@ -24,6 +24,7 @@ impl Config {
             local_window: self.window,
             charging: self.charging.clone(),
             advert: self.advert.clone(),
+            forward: self.forward.clone(),
             quotas: self.quotas.clone(),
             timing: self.timing,
         }

@@ -69,14 +69,27 @@ fn uids_by(
     (uids, unknown)
 }
 
+/// The name of a user, if the system knows it. Waits for its directory.
+pub fn name_of(uid: u32) -> Option<String> {
+    let answer = getent(&uid.to_string()).ok()?;
+    let mut fields = answer.split(':');
+    let name = fields.next()?.to_owned();
+    (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+}
+
 /// Users who are in no file but in LDAP or SSSD, as on most clusters: `getent` asks them all.
 fn uid_of_directory(name: &str) -> Result<Option<u32>, Away> {
+    Ok(uid_in(&getent(name)?, name))
+}
+
+/// The line of a user, by name or number; nothing of one who is nobody.
+fn getent(user: &str) -> Result<String, Away> {
     let mut getent = Command::new("timeout");
-    getent.args(["--kill-after=1", "5", "getent", "passwd", "--", name]);
+    getent.args(["--kill-after=1", "5", "getent", "passwd", "--", user]);
     let answer = getent.output().map_err(|_| Away)?;
     match answer.status.code() {
-        Some(0) => Ok(uid_in(&String::from_utf8_lossy(&answer.stdout), name)),
-        Some(NO_SUCH_USER) => Ok(None),
+        Some(0) => Ok(String::from_utf8_lossy(&answer.stdout).into_owned()),
+        Some(NO_SUCH_USER) => Ok(String::new()),
         _ => Err(Away),
     }
 }
@@ -119,6 +132,8 @@ mod tests {
         let (uids, unknown) = uids(&writers, &Uids::new());
         assert_eq!(uids.into_values().collect::<Vec<_>>(), [0, 990]);
         assert_eq!(unknown, ["nobody-of-this-name"]);
+        assert_eq!(name_of(0).as_deref(), Some("root"));
+        assert_eq!(name_of(u32::MAX - 7), None);
         assert_eq!(uid_in("a:x:7:8::/:/bin/sh\nab:x:9:", "ab"), Some(9));
     }
 }

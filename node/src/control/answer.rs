@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 mod accounting;
 mod corrections;
+mod forward;
 mod mesh;
 mod place;
 mod prices;
@@ -19,6 +20,10 @@ mod tree;
 
 pub use accounting::{AccountCharge, AccountingBody, GroupBody, SummaryBody, TotalsBody};
 pub use corrections::{AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
+pub use forward::{
+    ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
+    TriedBody,
+};
 pub use mesh::{
     DocumentBody, DocumentsBody, HeadBody, NodeBody, NoticeBody, PeerBody, PeersBody,
     PublishedBody, StatusBody, VoBody,

@@ -26,6 +26,7 @@ mod accounting;
 mod corrections;
 mod documents;
 mod explain;
+mod forward;
 mod health;
 mod peers;
 mod place;
@@ -180,6 +181,16 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
     ControlServer::bind(path, options).await
 }
 
+/// What there is, for who asks for something else.
+const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, audit, \
+    documents, forward, forward/here, quota, metrics; POST /v1/accounting, records, running, \
+    corrections, documents, slurm, occupancy, place, forward, forward/here, quota/hold, quota/commit, \
+    quota/release, quota/drain, quota/check, quota/quote";
+
+/// Which of it takes what.
+const METHODS: &str = "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/corrections, /v1/documents, \
+    /v1/slurm, /v1/occupancy, /v1/place, /v1/forward, /v1/forward/here and below /v1/quota";
+
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
     let writes = Router::new()
@@ -190,6 +201,10 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/documents", post(documents::post))
         .route("/v1/slurm", post(slurm::post))
         .route("/v1/occupancy", post(place::post_occupancy))
+        .route(
+            "/v1/forward/here",
+            get(forward::get_here).post(forward::post_here),
+        )
         .route("/v1/quota/hold", post(quota::hold))
         .route("/v1/quota/commit", post(quota::commit))
         .route("/v1/quota/release", post(quota::release))
@@ -213,6 +228,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/quota/check", post(quota::check))
         .route("/v1/quota/quote", post(quota::quote))
         .route("/v1/place", post(place::post))
+        .route("/v1/forward", get(forward::get).post(forward::post))
         .route("/v1/unmapped", get(usage::get_unmapped))
         .route("/v1/documents", get(documents::get))
         .route("/v1/metrics", get(crate::metrics::get))
@@ -229,22 +245,14 @@ fn router(shared: Arc<Shared>) -> Router {
         .merge(writes)
         .merge(both)
         .fallback(async || {
-            ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(
-                "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, \
-                 audit, documents, quota, metrics; POST /v1/accounting, records, running, corrections, \
-                 documents, slurm, occupancy, place, quota/hold, quota/commit, quota/release, quota/drain, \
-                 quota/check, quota/quote",
-            )
+            ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(PATHS)
         })
         .method_not_allowed_fallback(async || {
             ApiError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "this path does not take this method",
             )
-            .hint(
-                "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, \
-                 /v1/corrections, /v1/documents, /v1/slurm, /v1/occupancy, /v1/place and below /v1/quota",
-            )
+            .hint(METHODS)
         })
         .with_state(shared)
 }

@@ -140,6 +140,7 @@ fn site_config() -> SiteConfig {
         identity: IdentityMap::new(vec![rule]),
         introducers: BTreeSet::new(),
         advert: None,
+        forward: None,
         quotas: Default::default(),
         local_history: HistoryRule::None {
             horizon: 24 * 365 * 100,

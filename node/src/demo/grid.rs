@@ -294,6 +294,7 @@ fn site_config(
             Load::Broker => Some(advert_rules()?),
             _ => None,
         },
+        forward: None,
         quotas: Default::default(),
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_site::{
-    AdvertAnswer, AdvertCall, Estimate, QuotaCall, QuotaReply, Reply, Reported, Site, SiteConfig,
-    View,
+    AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, QuotaCall, QuotaReply, Reply,
+    Reported, Site, SiteConfig, View,
 };
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -88,6 +88,15 @@ impl NodeHandle {
             unreachable!("a call about adverts is answered by one")
         };
         Ok(*answer)
+    }
+
+    /// Hands in a job for the mesh, or says what became of one here. What the answer says is durable.
+    pub async fn forward(&self, call: ForwardCall) -> Result<ForwardReply, Gone> {
+        let reply = self.call(|reply| Command::Forward(call, reply)).await?;
+        let Reply::Forward(reply) = reply else {
+            unreachable!("a call about jobs that are passed on is answered by one")
+        };
+        Ok(*reply)
     }
 
     /// Hands in a signed document, for all members of its VO.

@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_round::{Input, Op, Round, Unreadable};
 use fairmesh_site::{
-    AdvertCall, Done, Estimate, Event, HeadId, JobMark, QuotaCall, Reply, Site, Table, View,
+    AdvertCall, Done, Estimate, Event, ForwardCall, HeadId, JobMark, QuotaCall, Reply, Site, Table,
+    View, brings_job,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Publish(Vec<u8>, oneshot::Sender<Reply>),
     Quota(QuotaCall, oneshot::Sender<Reply>),
     Advert(AdvertCall, oneshot::Sender<Reply>),
+    Forward(ForwardCall, oneshot::Sender<Reply>),
     Estimate(Vec<UsageRecord>, oneshot::Sender<Vec<Estimate>>),
     Ask(Question),
     Reconfigure(Box<fairmesh_site::SiteConfig>),
@@ -209,6 +211,10 @@ impl Driver {
                     token,
                 }
             }
+            // Its sender keeps it, and asks again.
+            NetworkEvent::Request { bytes, .. } if self.disk.is_low() && brings_job(&bytes) => {
+                return None;
+            }
             NetworkEvent::Request {
                 from,
                 channel,
@@ -265,6 +271,10 @@ impl Driver {
             Command::Advert(call, reply) => {
                 let ticket = self.expect_reply(reply);
                 Some(Input::Event(Event::Advert { ticket, call }))
+            }
+            Command::Forward(call, reply) => {
+                let ticket = self.expect_reply(reply);
+                Some(Input::Event(Event::Forward { ticket, call }))
             }
             Command::Publish(bytes, reply) => {
                 let ticket = self.expect_reply(reply);

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fairmesh_round::{Input, Op};
-use fairmesh_site::{Reply, Reported, Verdict};
+use fairmesh_site::{ForwardCall, Reply, Reported, Verdict};
 use tokio::sync::{mpsc, watch};
 
 use super::{Arrived, Command, Driver};
@@ -74,13 +74,22 @@ impl DiskWatch {
 
     /// Why a command that adds to the disk is refused now.
     pub(super) fn refuses(&self, command: &Command) -> Option<String> {
-        use Command::{Correct, Publish, Report, Running};
+        use Command::{Correct, Forward, Publish, Report, Running};
         let adds = matches!(
             command,
-            Report(..) | Running(..) | Correct(..) | Publish(..)
+            Report(..)
+                | Running(..)
+                | Correct(..)
+                | Publish(..)
+                | Forward(ForwardCall::HandIn(..), _)
         );
         let said = adds.then(|| self.said.borrow())?;
         said.refusal.clone()
+    }
+
+    /// Whether nothing is taken that need not be.
+    pub(super) fn is_low(&self) -> bool {
+        self.said.borrow().refusal.is_some()
     }
 
     /// Looks, if it is time.
@@ -151,6 +160,7 @@ pub(super) fn refuse(command: Command, why: &str) -> Option<Input> {
         Command::Running(jobs, reply) => (reply, all(jobs.len())),
         Command::Correct(correcting, reply) => (reply, all(correcting.records.len())),
         Command::Publish(_, reply) => (reply, Reply::Published(Err(why.to_owned()))),
+        Command::Forward(_, reply) => (reply, Reply::Forward(Box::new(Err(why.to_owned())))),
         Command::Quota(_, reply) => (reply, Reply::Quota(Box::new(Err(why.to_owned())))),
         _ => unreachable!("adds nothing to the disk"),
     };

@@ -71,6 +71,7 @@ fn site_config(vo: VoId) -> SiteConfig {
         ]),
         introducers: BTreeSet::new(),
         advert: None,
+        forward: None,
         quotas: Default::default(),
         local_history: HistoryRule::default(),
         local_window: WindowLength::HOUR,

@@ -226,6 +226,8 @@ mod tests {
         assert_eq!(shown.slurm.take(), Some(slurm));
         // And so it is of what is told of free CPUs.
         assert_eq!(shown.advert.take(), Some(Default::default()));
+        // And of jobs that are passed on.
+        assert_eq!(shown.forward.take(), Some(Default::default()));
         assert_eq!(shown, config(&plain).expect("valid"));
     }
 }

@@ -4,6 +4,7 @@
 //! are outcomes, VOs and member sites, all bounded by charters. Counters are copies of the node's
 //! own, taken at each scrape. Deliberately not here: alerts and dashboards.
 
+mod forward;
 mod quota;
 mod record_log;
 mod registry;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use fairmesh_site::{Coverage, QuotaStats, Site, SiteStats, gossip::GossipStats};
+use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats, gossip::GossipStats};
 
 use crate::control::answer::SlurmReport;
 use crate::control::{ApiError, Shared};
@@ -34,6 +35,7 @@ pub(crate) struct Sample {
     pub(crate) network: Arc<NetworkStats>,
     pub(crate) vos: Vec<VoSample>,
     pub(crate) quota: QuotaStats,
+    pub(crate) forward: ForwardStats,
     /// Of VOs with allocations.
     pub(crate) quotas: Vec<QuotaSample>,
     pub(crate) unmapped: u64,
@@ -101,6 +103,7 @@ fn take(site: &Site, now: fairmesh_model::Now) -> Sample {
         gossip: site.gossip_stats(),
         vos: site.vo_status(now).into_iter().map(vo).collect(),
         quota: site.quota_stats(),
+        forward: site.forward_stats(),
         quotas: quota::sample(site, now),
         unmapped: u64::try_from(site.unmapped().count()).unwrap_or(u64::MAX),
         now_ms: now.wall.0,

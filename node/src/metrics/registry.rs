@@ -21,6 +21,7 @@ pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
     network(&mut registry, sample);
     vos(&mut registry, sample);
     super::quota::register(&mut registry, sample);
+    super::forward::register(&mut registry, sample);
     super::slurm::register(&mut registry, sample);
     super::record_log::register(&mut registry, sample);
     let mut text = String::new();

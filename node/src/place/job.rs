@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_site::RUN_BYTES_MAX;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -36,6 +37,18 @@ struct RawJob {
     require: Vec<RawRequire>,
     #[serde(default)]
     normalised: bool,
+    /// Its user's name for it, where it is handed in.
+    key: Option<Spanned<String>>,
+    /// Anything, for the submit command of the site that it goes to.
+    run: Option<Spanned<String>>,
+}
+
+/// A job, and what is needed to hand it in.
+#[derive(Debug)]
+pub(super) struct JobFile {
+    pub(super) ask: PlaceAsk,
+    pub(super) key: Option<String>,
+    pub(super) run: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -50,7 +63,7 @@ struct RawRequire {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub(super) fn parse(text: &str, file: &str) -> Result<PlaceAsk, FileError> {
+pub(super) fn parse(text: &str, file: &str) -> Result<JobFile, FileError> {
     let source = Source { file, text };
     let raw: RawJob = source.parse()?;
     if *raw.cpus.get_ref() == 0 {
@@ -72,7 +85,16 @@ pub(super) fn parse(text: &str, file: &str) -> Result<PlaceAsk, FileError> {
         let first = raw.require.first().map(|of| of.kind.span());
         return Err(source.error(first, Some("require"), problem));
     }
-    Ok(PlaceAsk {
+    if let Some(run) = raw
+        .run
+        .as_ref()
+        .filter(|run| run.get_ref().len() > RUN_BYTES_MAX)
+    {
+        let problem =
+            format!("it has more than {RUN_BYTES_MAX} bytes: stage what is larger, and name it");
+        return Err(source.error(Some(run.span()), Some("run"), problem));
+    }
+    let ask = PlaceAsk {
         cpus: *raw.cpus.get_ref(),
         mem_mib: size("memory", &raw.memory)?,
         disk_mib: size("disk", &raw.disk)?,
@@ -89,6 +111,11 @@ pub(super) fn parse(text: &str, file: &str) -> Result<PlaceAsk, FileError> {
         properties: raw.properties,
         normalised: raw.normalised,
         ..PlaceAsk::default()
+    };
+    Ok(JobFile {
+        ask,
+        key: raw.key.map(Spanned::into_inner),
+        run: raw.run.map(Spanned::into_inner),
     })
 }
 
@@ -130,7 +157,7 @@ mod tests {
         let text = "user = \"ann\"\ncpus = 8\nmemory = \"16GiB\"\ntime = \"90m\"\n\
                     [[require]]\nkind = \"os\"\noptions = { macos = 1.0, linux = 0.5 }\nweight = 0.25\n\
                     [[require]]\nkind = \"memory\"\noptions = { 64GiB = 1, 32GiB = 0.1 }\n";
-        let job = parse(text, "job.toml").expect("valid");
+        let job = parse(text, "job.toml").expect("valid").ask;
         assert_eq!((job.cpus, job.mem_mib, job.wall_s), (8, 16 << 10, 5_400));
         let os = &job.require[0];
         assert_eq!(

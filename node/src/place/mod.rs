@@ -13,6 +13,7 @@ mod job;
 mod known;
 mod node;
 mod report;
+mod submit;
 mod wish;
 
 use std::io::Write;
@@ -27,7 +28,7 @@ use fairmesh_model::Millis;
 pub use grid::Grid;
 pub(crate) use known::known_by_node;
 pub(crate) use report::{reason, wait_s, word};
-pub(crate) use wish::wishes;
+pub(crate) use wish::{requirements, wishes};
 
 use crate::ask::AskArgs;
 use crate::emulate::read;
@@ -48,11 +49,14 @@ JOB.toml says what the job asks for; but for `cpus` all of it may be left out:
     time = \"2h\"
     queue = \"long\"
     properties = [\"ib\"]
+    key = \"run-17\"
+    run = \"#!/bin/sh ...\"
     [[require]]
     kind = \"os\"
     options = { macos = 1.0, linux = 0.5 }
     weight = 1.0
 Kinds of wishes are os, arch, tag, cpus, memory, disk, speed and time; an option is worth from 0 to 1.
+`key` and `run` are for --submit: your name for the job, and anything for the submit command of the site that it goes to.
 
 GRID.json says how the sites stand, instead of a node. Shares are percent, bursts are CPUs:
     {\"sites\": [{\"name\": \"s\", \"total\": 100, \"free\": 40, \"waiting\": 0,
@@ -108,6 +112,24 @@ pub struct PlaceArgs {
     /// Ask the best site itself how it is now, and the next one where that says no
     #[arg(long, conflicts_with = "grid")]
     pub confirm: bool,
+    /// Hand the job in: it goes to the best site that takes jobs of its VO from others, and runs there once
+    #[arg(long, conflicts_with_all = ["grid", "confirm"], requires = "job")]
+    pub submit: bool,
+    /// Your name for the job, which never means another one of yours [default: `key` of JOB.toml, or a new one]
+    #[arg(long, value_name = "KEY", requires = "submit")]
+    pub key: Option<String>,
+    /// How often it may be passed on [default: 4]
+    #[arg(long, value_name = "N", requires = "submit", value_parser = clap::value_parser!(u8).range(0..=16))]
+    pub hops: Option<u8>,
+    /// How long to wait until a batch system has it
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "submit",
+        default_value_t = 30,
+        hide_default_value = true
+    )]
+    pub wait: u64,
     /// Leave out sites from which nothing was received for so long (by `sound`); a node goes by its own `[timing]`
     #[arg(long, value_name = "SECONDS", requires = "grid")]
     pub silence: Option<u64>,

@@ -4,15 +4,30 @@
 
 use std::io::Write;
 
-use super::{PlaceArgs, job};
+use super::job::JobFile;
+use super::{PlaceArgs, job, submit};
 use crate::ask::{core_hours, heading, unless_refused};
-use crate::control::answer::{Answer, PlaceAsk, PlaceBody, PlacedBody};
+use crate::control::answer::{Answer, ForwardAsk, PlaceAsk, PlaceBody, PlacedBody};
 use crate::control::clean;
 use crate::emulate::read;
 use crate::output::{Align, Exit, Table};
 
 pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let body = serde_json::to_vec(&question(args)?)?;
+    let JobFile { ask, key, run } = question(args)?;
+    if args.submit {
+        return submit::run(
+            args,
+            ForwardAsk {
+                key,
+                run,
+                ttl: args.hops,
+                job: ask,
+            },
+            out,
+        )
+        .await;
+    }
+    let body = serde_json::to_vec(&ask)?;
     let control = args.ask.control();
     let asked = control.post::<Answer<PlaceBody>>("/v1/place", body);
     let Some(answer) = unless_refused(asked.await.map_err(Into::into))? else {
@@ -29,16 +44,23 @@ pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result
     Ok(Exit::Success)
 }
 
-fn question(args: &PlaceArgs) -> anyhow::Result<PlaceAsk> {
-    let job = match &args.job {
-        Some(file) => job::parse(&read(file)?, &file.display().to_string())?,
-        None => PlaceAsk {
-            vo: args.vo.clone(),
-            user: args.user.clone(),
-            account: args.account.clone(),
-            cpus: args.cpus.unwrap_or_default(),
-            wall_s: args.wall,
-            ..PlaceAsk::default()
+fn question(args: &PlaceArgs) -> anyhow::Result<JobFile> {
+    let of_file = args.job.as_ref().map(|file| {
+        job::parse(&read(file)?, &file.display().to_string()).map_err(anyhow::Error::from)
+    });
+    let JobFile { ask: job, key, run } = match of_file {
+        Some(of_file) => of_file?,
+        None => JobFile {
+            key: None,
+            run: None,
+            ask: PlaceAsk {
+                vo: args.vo.clone(),
+                user: args.user.clone(),
+                account: args.account.clone(),
+                cpus: args.cpus.unwrap_or_default(),
+                wall_s: args.wall,
+                ..PlaceAsk::default()
+            },
         },
     };
     let is_somebodys = [&job.user, &job.group, &job.subject]
@@ -48,7 +70,7 @@ fn question(args: &PlaceArgs) -> anyhow::Result<PlaceAsk> {
         true => job.user,
         false => crate::ask::explain::me(),
     };
-    Ok(PlaceAsk {
+    let ask = PlaceAsk {
         user,
         engine: Some(args.engine.to_string()),
         selector: args.selector.map(|of| of.to_string()),
@@ -56,6 +78,11 @@ fn question(args: &PlaceArgs) -> anyhow::Result<PlaceAsk> {
         top: args.top,
         confirm: args.confirm,
         ..job
+    };
+    Ok(JobFile {
+        ask,
+        key: args.key.clone().or(key),
+        run,
     })
 }
 

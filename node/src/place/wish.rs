@@ -44,6 +44,18 @@ pub(crate) fn wishes(require: &[RequireAsk], wall: Millis) -> Result<Option<Wish
     if require.is_empty() {
         return Ok(None);
     }
+    let wishes = Wishes::new(requirements(require, wall)?, wall);
+    wishes.map(Some).map_err(|error| error.to_string())
+}
+
+/// What a job asks for, from words.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(crate) fn requirements(
+    require: &[RequireAsk],
+    wall: Millis,
+) -> Result<Vec<Requirement>, String> {
     let requirement = |of: &RequireAsk| {
         let options = of.options.iter();
         let choice = |(text, value): &(String, u32)| {
@@ -67,8 +79,7 @@ pub(crate) fn wishes(require: &[RequireAsk], wall: Millis) -> Result<Option<Wish
     if is_timed && wall.0 == 0 {
         return Err("a wish for time needs the job's own: say `time`".to_owned());
     }
-    let wishes = Wishes::new(requirements, wall).map_err(|error| error.to_string())?;
-    Ok(Some(wishes))
+    Ok(requirements)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
+use fairmesh_broker::queue::Status;
 
 use super::Life;
 
@@ -30,7 +31,7 @@ const OUTPUT_BYTES_MAX: u64 = 4_096;
 
 /// What became of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Came {
+pub(crate) enum Came {
     /// It never began.
     Nothing,
     /// It is about to begin, or nothing came of that: the next look will tell.
@@ -45,12 +46,12 @@ pub(super) enum Came {
 
 /// The files of one attempt.
 #[derive(Debug, Clone)]
-pub(super) struct Attempt {
+pub(crate) struct Attempt {
     files: PathBuf,
 }
 
 impl Attempt {
-    pub(super) fn new(folder: &Path, name: &str) -> Self {
+    pub(crate) fn new(folder: &Path, name: &str) -> Self {
         Self {
             files: folder.join(name),
         }
@@ -63,7 +64,7 @@ impl Attempt {
     }
 
     /// What became of its command.
-    pub(super) fn came(&self) -> anyhow::Result<Came> {
+    pub(crate) fn came(&self) -> anyhow::Result<Came> {
         if self.is_locked()? {
             let began = self.file(".began").try_exists()?;
             return Ok(if began { Came::Runs } else { Came::Begins });
@@ -79,7 +80,7 @@ impl Attempt {
     }
 
     /// Starts a command that never began, with the job's line on its standard input.
-    pub(super) fn start(
+    pub(crate) fn start(
         &self,
         command: &str,
         line: &str,
@@ -107,6 +108,19 @@ impl Attempt {
         Ok(child)
     }
 
+    /// Forgets the attempt, once somebody else remembers what came of it.
+    pub(crate) fn remove(&self) -> anyhow::Result<()> {
+        for ending in [".run", ".began", ".out", ".ended"] {
+            match std::fs::remove_file(self.file(ending)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn is_locked(&self) -> anyhow::Result<bool> {
         let file = match File::open(self.file(".run")) {
             Ok(file) => file,
@@ -122,9 +136,69 @@ impl Attempt {
     }
 }
 
+/// How a batch system is asked for an attempt.
+#[derive(Debug, Clone)]
+pub(crate) struct Asking<'a> {
+    /// The command.
+    pub(crate) command: &'a str,
+    /// What it is told.
+    pub(crate) env: Vec<(&'static str, String)>,
+    /// How long it may take.
+    pub(crate) seconds_max: u64,
+}
+
+impl Asking<'_> {
+    /// Asks for the attempt of which the batch system may have given this name; `None` where it gives no answer.
+    pub(crate) fn ask(mut self, id: String) -> anyhow::Result<Option<Status>> {
+        self.env.push(("FAIRMESH_ID", id));
+        let told = answer(self.command, &self.env, self.seconds_max)?;
+        Ok(told.and_then(|words| status_of(&words)))
+    }
+}
+
+/// What is known of an attempt; `None` where that is not known at the moment. `is_new` says that nobody has said yet
+/// that the batch system has it.
+pub(crate) fn status(
+    files: &Attempt,
+    is_new: bool,
+    ask: Option<Asking<'_>>,
+) -> anyhow::Result<Option<Status>> {
+    let came = files.came()?;
+    match came {
+        Came::Nothing if is_new => return Ok(Some(Status::Nowhere)),
+        Came::Begins => return Ok(None),
+        _ => {}
+    }
+    let failed = match &came {
+        Came::Nothing => "the files of this attempt are gone".to_owned(),
+        Came::Killed => "its command was killed".to_owned(),
+        Came::Ended(code, _) => format!("its command has ended with {code}"),
+        Came::Runs | Came::Begins => String::new(),
+    };
+    let Some(ask) = ask else {
+        return Ok(Some(match came {
+            Came::Runs => Status::Running,
+            Came::Ended(0, _) => Status::Ended,
+            _ => Status::Failed(failed),
+        }));
+    };
+    let id = match came {
+        // It may be submitted in this very moment, and the batch system not know it yet.
+        Came::Runs => return Ok(None),
+        Came::Ended(0, id) if is_new => return Ok(Some(Status::Waiting(Some(id)))),
+        Came::Ended(0, id) => id,
+        _ => String::new(),
+    };
+    Ok(ask.ask(id)?.map(|told| match told {
+        // A command that failed may have submitted the job all the same; here it has not.
+        Status::Nowhere if is_new => Status::Failed(failed),
+        told => told,
+    }))
+}
+
 /// Runs a command to its end, and gives its first line of output; `None` where it fails or takes too long:
 /// one batch system that does not answer must not keep the others' jobs waiting.
-pub(super) fn answer(
+pub(crate) fn answer(
     command: &str,
     env: &[(&str, String)],
     seconds_max: u64,
@@ -141,6 +215,29 @@ pub(super) fn answer(
         .context("cannot run timeout (of coreutils)")?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(output.status.success().then(|| first_line(&text)))
+}
+
+/// What ASK has printed; `None` where that is none of its words.
+fn status_of(words: &str) -> Option<Status> {
+    let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
+    let status = match word {
+        "nowhere" => Status::Nowhere,
+        "waiting" => Status::Waiting(None),
+        "running" => Status::Running,
+        "ended" => Status::Ended,
+        "failed" => Status::Failed(
+            format!("the batch system says: failed {rest}")
+                .trim_end()
+                .to_owned(),
+        ),
+        _ => {
+            eprintln!(
+                "fairmesh: --ask has printed `{word}`; its words are nowhere, waiting, running, ended, failed"
+            );
+            return None;
+        }
+    };
+    Some(status)
 }
 
 fn first_line(text: &str) -> String {

@@ -7,7 +7,7 @@
 //! and the files of attempts are all that a start needs.
 //! Deliberately not here: batch systems. They are behind the user's commands.
 
-mod attempt;
+pub(crate) mod attempt;
 mod jobs;
 mod journal;
 mod run;
@@ -131,7 +131,7 @@ fn folder(jobs: &Path) -> PathBuf {
 /// A life that ends after so many steps: a kill, as far as the disk and other processes can tell. For tests; one
 /// that nobody ends has no end.
 #[derive(Debug, Clone, Copy, Default)]
-struct Life {
+pub(crate) struct Life {
     left: Option<u32>,
 }
 

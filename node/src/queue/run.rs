@@ -15,7 +15,7 @@ use fairmesh_broker::{SiteView, Sla};
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::WallTime;
 
-use super::attempt::{Attempt, Came, answer};
+use super::attempt::{Asking, Attempt, answer, status};
 use super::journal::Journal;
 use super::sites::Sites;
 use super::{Life, RunArgs, folder, jobs};
@@ -180,44 +180,16 @@ impl<'a> Runner<'a> {
 
     /// What is known of an attempt; `None` where that is not known at the moment.
     fn ask(&self, job: &str, attempt: u32, site: &str) -> anyhow::Result<Option<Status>> {
-        let came = self.files(job, attempt).came()?;
         let is_new = self
             .manager
             .entry(job)
             .is_some_and(|entry| entry.phase == Phase::Assigned);
-        match came {
-            Came::Nothing if is_new => return Ok(Some(Status::Nowhere)),
-            Came::Begins => return Ok(None),
-            _ => {}
-        }
-        let failed = match &came {
-            Came::Nothing => "the files of this attempt are gone".to_owned(),
-            Came::Killed => "its command was killed".to_owned(),
-            Came::Ended(code, _) => format!("its command has ended with {code}"),
-            Came::Runs | Came::Begins => String::new(),
-        };
-        let Some(command) = &self.args.ask else {
-            return Ok(Some(match came {
-                Came::Runs => Status::Running,
-                Came::Ended(0, _) => Status::Ended,
-                _ => Status::Failed(failed),
-            }));
-        };
-        let id = match came {
-            // It may be submitted in this very moment, and the batch system not know it yet.
-            Came::Runs => return Ok(None),
-            Came::Ended(0, id) if is_new => return Ok(Some(Status::Waiting(Some(id)))),
-            Came::Ended(0, id) => id,
-            _ => String::new(),
-        };
-        let mut env = self.env(job, attempt, site);
-        env.push(("FAIRMESH_ID", id));
-        let told = answer(command, &env, self.args.ask_max)?.and_then(|words| status(&words));
-        Ok(told.map(|told| match told {
-            // A command that failed may have submitted the job all the same; here it has not.
-            Status::Nowhere if is_new => Status::Failed(failed),
-            told => told,
-        }))
+        let ask = self.args.ask.as_ref().map(|command| Asking {
+            command,
+            env: self.env(job, attempt, site),
+            seconds_max: self.args.ask_max,
+        });
+        status(&self.files(job, attempt), is_new, ask)
     }
 
     fn files(&self, job: &str, attempt: u32) -> Attempt {
@@ -282,29 +254,6 @@ fn limits(args: &RunArgs, grid: &Grid) -> anyhow::Result<Limits> {
         by_site: args.by_site.then(|| sla.clone()),
         ..Limits::of(&sla, contributed)
     })
-}
-
-/// What ASK has printed; `None` where that is none of its words.
-fn status(words: &str) -> Option<Status> {
-    let (word, rest) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
-    let status = match word {
-        "nowhere" => Status::Nowhere,
-        "waiting" => Status::Waiting(None),
-        "running" => Status::Running,
-        "ended" => Status::Ended,
-        "failed" => Status::Failed(
-            format!("the batch system says: failed {rest}")
-                .trim_end()
-                .to_owned(),
-        ),
-        _ => {
-            eprintln!(
-                "fairmesh: --ask has printed `{word}`; its words are nowhere, waiting, running, ended, failed"
-            );
-            return None;
-        }
-    };
-    Some(status)
 }
 
 fn now() -> WallTime {

@@ -223,6 +223,7 @@ fn site_config(vos: &[Vo], spec: &GridSpec) -> SiteConfig {
         identity: IdentityMap::new(rules.collect()),
         introducers,
         advert: None,
+        forward: None,
         quotas: Default::default(),
         local_history: HISTORY,
         local_window: WINDOW,

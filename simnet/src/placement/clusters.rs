@@ -88,7 +88,7 @@ enum Happening {
     Submit(usize),
     Deliver(usize, Sending),
     Taken(Answer),
-    Declined(Answer),
+    Declined(Answer, String),
     Told(usize, usize, Vec<u64>),
     Timer(usize),
     End(usize, usize, usize),
@@ -203,11 +203,11 @@ impl<'a> Run<'a> {
                 (0..self.clusters.len())
                     .for_each(|to| self.handle(to, Event::Taken(answer.clone())));
             }
-            Happening::Declined(answer) => {
+            Happening::Declined(answer, why) => {
                 let job = answer.job.parse().expect("a number");
                 for to in 0..self.clusters.len() {
                     let places = self.places(to, job, false);
-                    self.handle(to, Event::Declined(answer.clone(), places));
+                    self.handle(to, Event::Declined(answer.clone(), why.clone(), places));
                 }
             }
             Happening::Told(to, from, free) => self.clusters[to].known[from] = free,
@@ -232,6 +232,7 @@ impl<'a> Run<'a> {
                 job: sending.job,
                 wanted_free,
                 places,
+                refuse: None,
             },
         );
     }
@@ -253,8 +254,8 @@ impl<'a> Run<'a> {
                 Effect::Acknowledge { answer, .. } => {
                     self.after(self.rules.delay, Happening::Taken(answer))
                 }
-                Effect::Decline { answer, .. } => {
-                    self.after(self.rules.delay, Happening::Declined(answer))
+                Effect::Decline { answer, why, .. } => {
+                    self.after(self.rules.delay, Happening::Declined(answer, why))
                 }
                 Effect::Fail(job, why) => {
                     self.handle(cluster, Event::Settled(job.job.clone()));
@@ -382,6 +383,8 @@ impl<'a> Run<'a> {
                     class: name(resource),
                     utility,
                     load,
+                    // What is taken is offered where nothing is free.
+                    waits: false,
                 };
                 if is_free {
                     free.push(place)

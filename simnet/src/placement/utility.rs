@@ -101,7 +101,8 @@ impl Measures {
             let user = &mut users[job.user];
             user.jobs += 1.0;
             match fate.expect("the run went to its end") {
-                Fate::Failed(Failure::TooFar) => lost += 1,
+                // Nobody is silent here, so none is in doubt.
+                Fate::Failed(Failure::TooFar | Failure::InDoubt) => lost += 1,
                 Fate::Failed(Failure::Nowhere) => refused += 1,
                 Fate::Ran {
                     cluster,

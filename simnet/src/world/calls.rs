@@ -50,7 +50,7 @@ impl World {
     pub fn quota_reply(&mut self, node: usize, ticket: Ticket) -> Option<QuotaReply> {
         match self.nodes[node].take_reply(ticket)? {
             Reply::Quota(reply) => Some(*reply),
-            Reply::Reported(_) | Reply::Published(_) | Reply::Advert(_) => None,
+            Reply::Reported(_) | Reply::Published(_) | Reply::Advert(_) | Reply::Forward(_) => None,
         }
     }
 
@@ -133,7 +133,7 @@ impl World {
     fn reported(&mut self, node: usize, ticket: Ticket) -> Option<Reported> {
         match self.nodes[node].take_reply(ticket)? {
             Reply::Reported(reported) => Some(reported),
-            Reply::Published(_) | Reply::Quota(_) | Reply::Advert(_) => None,
+            Reply::Published(_) | Reply::Quota(_) | Reply::Advert(_) | Reply::Forward(_) => None,
         }
     }
 }

@@ -188,7 +188,8 @@ impl World {
             Event::Running { jobs, .. } => (StepKind::Running, jobs.len()),
             Event::Correct { correction, .. } => (StepKind::Report, correction.records.len()),
             Event::Quota { .. } => (StepKind::Quota, 0),
-            Event::Advert { .. } => (StepKind::Advert, 0),
+            // None hands jobs in here.
+            Event::Advert { .. } | Event::Forward { .. } => (StepKind::Advert, 0),
             Event::Publish { bytes, .. } => (StepKind::Publish, bytes.len()),
             Event::Done(_) => (StepKind::Done, 0),
             Event::Reconfigured(_) => (StepKind::Reconfigured, 0),

@@ -112,7 +112,7 @@ fn report(number: u64) -> Vec<u8> {
 }
 
 /// Something that is another number as soon as a file below has been written to.
-fn state_of(folder: &Path) -> u128 {
+pub(crate) fn state_of(folder: &Path) -> u128 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let state = |entry: DirEntry| match entry.metadata() {
         Ok(it) if it.is_dir() => state_of(&entry.path()),

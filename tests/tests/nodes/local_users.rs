@@ -115,3 +115,64 @@ fn prio(control: &Path) -> anyhow::Result<Output> {
         .write_all(b"ann lab\n")?;
     Ok(prio.wait_with_output()?)
 }
+
+/// Sends one request and prints the answer.
+const ASK_ONCE: &str = r#"
+    use IO::Socket::UNIX;
+    my ($path, $ask) = @ARGV;
+    my $socket = IO::Socket::UNIX->new(Peer => $path) or die;
+    print $socket $ask;
+    print while <$socket>;
+"#;
+
+#[test]
+fn a_user_hands_in_jobs_in_his_own_name_only() -> anyhow::Result<()> {
+    // Whom every system knows.
+    const NOBODY: u32 = 65_534;
+    let folder = tempfile::tempdir()?;
+    if std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).is_err()
+        || Command::new("true").uid(NOBODY).status().is_err()
+    {
+        fairmesh_needs::lacks(Need::Root, "this is not root");
+        return Ok(());
+    }
+    let site = Site::init(PROGRAM, folder.path(), "lab")?;
+    let text = "[site]\nname = \"lab\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
+                [sockets]\nlookup = \"lookup.sock\"\ncontrol = \"control.sock\"\n\
+                [[identity]]\npath = \"/lab/{user}\"\n[shares]\n\"/lab\" = 100\n";
+    std::fs::write(site.config(), text)?;
+    let _node = site.start()?;
+    let control = folder.path().join("control.sock");
+    let asked = |method: &str, path: &str, body: &str| -> anyhow::Result<String> {
+        let ask = format!(
+            "{method} {path} HTTP/1.1\r\nhost: fairmesh\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut perl = Command::new("perl");
+        perl.args(["-e", ASK_ONCE])
+            .arg(&control)
+            .arg(ask)
+            .uid(NOBODY);
+        Ok(String::from_utf8(perl.output()?.stdout)?)
+    };
+    let job = |user: &str| {
+        let body = format!("{{\"key\": \"k\", \"job\": {{\"user\": \"{user}\", \"cpus\": 1}}}}");
+        asked("POST", "/v1/forward", &body)
+    };
+    let others = job("ann")?;
+    assert!(
+        others.starts_with("HTTP/1.1 403") && others.contains("nobody may not hand in jobs of ann"),
+        "{others}"
+    );
+    // He is believed to be himself; that he belongs to no VO is another matter.
+    let own = job("nobody")?;
+    assert!(
+        own.starts_with("HTTP/1.1 422") && own.contains("who pays"),
+        "{own}"
+    );
+    for (method, path) in [("GET", "/v1/forward/here"), ("POST", "/v1/forward/here")] {
+        let answer = asked(method, path, "{}")?;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    }
+    Ok(())
+}

@@ -5,6 +5,7 @@ mod arc;
 mod cli;
 mod correct;
 mod disk;
+mod forward;
 mod kill;
 mod large_policies;
 mod local_users;

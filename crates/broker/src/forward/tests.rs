@@ -20,7 +20,7 @@ fn place(site: &str, utility: u32) -> Place {
         site: site.to_owned(),
         class: "thin".to_owned(),
         utility,
-        load: 0,
+        ..Place::default()
     }
 }
 
@@ -41,6 +41,7 @@ fn from_site(from: &str, ttl: u8, wanted_free: Option<&str>, places: &[Place]) -
         job: job("j", ttl),
         wanted_free: wanted_free.map(str::to_owned),
         places: places.to_vec(),
+        refuse: None,
     }
 }
 
@@ -52,7 +53,13 @@ fn words(effects: &[Effect]) -> Vec<String> {
         Effect::Send(sending) => format!("send {} {}", sending.to, sending.job.ttl),
         Effect::Acknowledge { to, answer } => format!("ack {to} {}", answer.ttl),
         Effect::Decline { to, .. } => format!("decline {to}"),
-        Effect::Fail(job, why) => format!("fail {why:?} {}", job.tried.join(",")),
+        Effect::Fail(job, why) => {
+            let tried = job.tried.iter().map(|tried| match &tried.said {
+                Some(_) => format!("({})", tried.site),
+                None => tried.site.clone(),
+            });
+            format!("fail {why:?} {}", tried.collect::<Vec<_>>().join(","))
+        }
     };
     effects.iter().map(word).collect()
 }
@@ -116,10 +123,11 @@ pub(crate) fn who_does_not_consent_is_asked_once_and_believed_once() {
         job: "j".to_owned(),
         ttl: 4,
     };
-    let effects = sender.handle(MonoTime(1), Event::Declined(answer("b"), places.to_vec()));
+    let declined = |from| Event::Declined(answer(from), "no".to_owned(), places.to_vec());
+    let effects = sender.handle(MonoTime(1), declined("b"));
     assert_eq!(words(&effects), ["keep", "send c 4"]);
     // The same answer, late: the job is c's by now.
-    let late = sender.handle(MonoTime(2), Event::Declined(answer("b"), places.to_vec()));
+    let late = sender.handle(MonoTime(2), declined("b"));
     assert!(late.is_empty(), "{late:?}");
     let none = sender.handle(MonoTime(2), Event::Taken(answer("b")));
     assert!(none.is_empty() && sender.next_wakeup().is_some());
@@ -141,6 +149,71 @@ fn a_job_that_was_outrun_goes_elsewhere_or_queues() {
         Event::Outrun("j".to_owned(), vec![place("a", 9)]),
     );
     assert_eq!(words(&queued), ["assign thin"]);
+}
+
+#[test]
+fn a_job_whose_batch_system_refuses_it_goes_to_the_next_and_all_that_was_tried_is_told() {
+    let places = [place("a", 9), place("b", 5), place("c", 1)];
+    let mut site = open("a");
+    site.handle(MonoTime(0), from_user(1, &places));
+    let refused = Event::Refused("j".to_owned(), "no such queue".to_owned(), places.to_vec());
+    let effects = site.handle(MonoTime(1), refused.clone());
+    assert_eq!(words(&effects), ["keep", "send b 1"]);
+    assert!(site.handle(MonoTime(1), refused).is_empty(), "it is b's");
+    let declined = |from: &str, places: &[Place]| {
+        let answer = Answer {
+            from: from.to_owned(),
+            job: "j".to_owned(),
+            ttl: 1,
+        };
+        Event::Declined(answer, "full".to_owned(), places.to_vec())
+    };
+    let mut far = site.clone();
+    let effects = site.handle(MonoTime(2), declined("b", &places[..2]));
+    assert_eq!(words(&effects), ["keep", "fail Nowhere (a),(b)"]);
+    far.handle(MonoTime(2), declined("b", &places));
+    let doubt = far.handle(MonoTime(3), Event::Expired("j".to_owned()));
+    assert_eq!(words(&doubt), ["keep", "fail InDoubt (a),(b),(c)"]);
+    // Too late, and nothing is sent on.
+    let late = far.handle(MonoTime(4), declined("c", &places));
+    assert!(late.is_empty() && far.next_wakeup().is_none(), "{late:?}");
+}
+
+#[test]
+fn a_place_where_it_could_start_comes_before_a_better_one_where_it_would_wait() {
+    let waiting = Place {
+        waits: true,
+        ..place("b", 900)
+    };
+    let free = place("c", 100);
+    let effects = open("a").handle(MonoTime(0), from_user(TTL, &[waiting.clone(), free]));
+    assert_eq!(words(&effects), ["keep", "send c 4"]);
+    let effects = open("a").handle(MonoTime(0), from_user(TTL, &[waiting]));
+    assert_eq!(words(&effects), ["keep", "send b 4"]);
+}
+
+#[test]
+fn a_job_that_everybody_declines_ends() {
+    let name = |at: usize| format!("s{at:03}");
+    let places: Vec<Place> = (0..200).map(|at| place(&name(at), 5)).collect();
+    let mut site = open("a");
+    let mut effects = site.handle(MonoTime(0), from_user(TTL, &places));
+    let mut asked = 0;
+    while let Some(Effect::Send(sending)) = effects.last() {
+        asked += 1;
+        let answer = Answer {
+            from: sending.to.clone(),
+            job: "j".to_owned(),
+            ttl: TTL,
+        };
+        let declined = Event::Declined(answer, "no".to_owned(), places.clone());
+        effects = site.handle(MonoTime(0), declined);
+    }
+    assert_eq!(asked, TRIED_MAX);
+    assert!(matches!(
+        effects.last(),
+        Some(Effect::Fail(_, Failure::TooFar))
+    ));
 }
 
 /// A Grid of four sites and one job.
@@ -195,7 +268,8 @@ impl Grid {
                     self.settled(site, job);
                 }
                 Effect::Fail(job, why) => {
-                    assert!(job.tried.len() <= usize::from(TTL), "{job:?}");
+                    let been = job.tried.iter().filter(|tried| tried.said.is_none());
+                    assert!(been.count() <= usize::from(TTL), "{job:?}");
                     self.ends.insert(format!("{site} gave it up: {why}"));
                     self.settled(site, job.job);
                 }
@@ -206,12 +280,13 @@ impl Grid {
                         job,
                         wanted_free: None,
                         places: Vec::new(),
+                        refuse: None,
                     };
                     self.post(to, event, faults);
                 }
                 Effect::Acknowledge { to, answer } => self.post(to, Event::Taken(answer), faults),
-                Effect::Decline { to, answer } => {
-                    self.post(to, Event::Declined(answer, Vec::new()), faults)
+                Effect::Decline { to, answer, why } => {
+                    self.post(to, Event::Declined(answer, why, Vec::new()), faults)
                 }
             }
         }
@@ -247,7 +322,7 @@ impl Grid {
         let (to, mut event) = self
             .messages
             .swap_remove(self.stream.index(self.messages.len()));
-        if let Event::FromSite { places, .. } | Event::Declined(_, places) = &mut event {
+        if let Event::FromSite { places, .. } | Event::Declined(_, _, places) = &mut event {
             *places = self.places();
         }
         let site = SITES.into_iter().find(|site| *site == to).expect("a site");

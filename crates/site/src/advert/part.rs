@@ -48,6 +48,13 @@ pub struct Advert {
     /// Free CPUs of each machine class, where the site knows which machines its jobs run on.
     #[serde(rename = "c", default, skip_serializing_if = "is_empty")]
     pub classes: Arc<BTreeMap<String, u64>>,
+    /// Whether the owner takes jobs of the VO that other members pass on.
+    #[serde(rename = "p", default, skip_serializing_if = "is_false")]
+    pub takes: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn is_empty(classes: &Arc<BTreeMap<String, u64>>) -> bool {
@@ -146,6 +153,7 @@ mod tests {
             wait: Some(Millis(5)),
             standing: Some(Standing::default()),
             classes: Arc::new(BTreeMap::from([("fat".to_owned(), 2)])),
+            takes: true,
         }
     }
 

@@ -420,7 +420,7 @@ impl Mesh {
         self.handle(node, Event::Report { ticket: 1, records });
         match self.nodes[node].replies.pop()? {
             Reply::Reported(reported) => Some(reported),
-            Reply::Published(_) | Reply::Quota(_) | Reply::Advert(_) => None,
+            Reply::Published(_) | Reply::Quota(_) | Reply::Advert(_) | Reply::Forward(_) => None,
         }
     }
 

@@ -168,6 +168,7 @@ pub(crate) fn config(
         identity: IdentityMap::new(rules),
         introducers,
         advert: None,
+        forward: None,
         quotas: Default::default(),
         local_history: HistoryRule::None { horizon: 30 * 24 },
         local_window: WindowLength::HOUR,

@@ -128,7 +128,7 @@ fn a_document_that_is_read_beside_the_site_keeps_its_place() {
         mesh.run(Millis::from_secs(1));
         let published = |reply: &Reply| match reply {
             Reply::Published(result) => result.clone().expect("adopted"),
-            Reply::Reported(_) | Reply::Quota(_) | Reply::Advert(_) => {
+            Reply::Reported(_) | Reply::Quota(_) | Reply::Advert(_) | Reply::Forward(_) => {
                 panic!("nothing was reported")
             }
         };

@@ -10,6 +10,7 @@ mod crashes;
 mod descriptions;
 mod faults;
 mod fork;
+mod forwarding;
 mod hostile;
 mod incarnations;
 mod large_trees;

@@ -1,0 +1,439 @@
+//! Jobs that members pass on to each other, towards the machines that are worth most to them.
+//!
+//! The rules are `fairmesh_broker::forward`'s; here its state machine meets members, the store and time. What is
+//! remembered of a job is made durable with the event that changed it, in front of whatever it lets out; so a job is
+//! acknowledged only when it would survive a kill, and its sender keeps it until then. Whoever has passed a job on
+//! asks the next site what became of it, which asks on: so its user learns the end where he handed it in.
+//!
+//! Nothing is taken that the owner has not agreed to: by VO, and so many of a member at a time and in a minute. What
+//! is taken waits here until somebody beside the node hands it to the batch system (`fairmesh forward run`).
+//!
+//! Invariant: a message that cannot be judged for good, or not be remembered, is answered by [`Told::Later`]: its
+//! sender keeps the job. Nothing of a job is forgotten before nobody takes it any more, for a day.
+//! Deliberately not here: batch systems, and who may hand in jobs.
+//! Source: Vasques, algorithm 2; the specification's section 8.3.
+
+mod calls;
+mod house;
+mod offer;
+mod places;
+mod rows;
+mod table;
+mod wire;
+
+use std::collections::BTreeSet;
+
+use fairmesh_broker::forward::{
+    Answer, Effect as Step, Event as Arrived, Sending, State, Traveller,
+};
+use fairmesh_model::{ContentHash, Millis, Now, Role, Signed, SiteId, VoId};
+
+use crate::event::{Channel, Effect};
+use crate::notice::Notice;
+use crate::site::Site;
+use crate::store::Write;
+use crate::time::Standing;
+pub use calls::{Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob};
+pub use offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX};
+pub use rows::Stage;
+pub(crate) use rows::parse as parse_forwarded;
+use rows::{Entry, is_open};
+pub(crate) use table::Forwarding;
+use table::{About, Asked};
+pub(crate) use wire::is_forward;
+pub use wire::{End, Message, Take, Told, brings_job, read_forward, read_forward_told};
+use wire::{FORWARD, plain};
+
+/// Requests under way to one member: more wait until some are answered.
+const ASKS_OF_ONE_MAX: usize = 16;
+
+/// What an owner agrees to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardRules {
+    /// VOs whose jobs are taken from other members, and handed to the batch system here.
+    pub accept: BTreeSet<VoId>,
+    /// Jobs of one member that may wait here to be handed on, at most.
+    pub per_member: usize,
+    /// Jobs that one member may hand over in a minute.
+    pub per_minute: u32,
+    /// CPUs of the largest job that is taken from others; any, where it is not said.
+    pub cpus_max: Option<u32>,
+}
+
+impl Default for ForwardRules {
+    fn default() -> Self {
+        Self {
+            accept: BTreeSet::new(),
+            per_member: 100,
+            per_minute: 30,
+            cpus_max: None,
+        }
+    }
+}
+
+/// Counters for the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ForwardStats {
+    /// Jobs that were handed in here.
+    pub handed_in: u64,
+    /// Jobs of other members that were taken.
+    pub taken: u64,
+    /// Jobs of other members that were declined.
+    pub declined: u64,
+    /// Messages with a job, repeats too.
+    pub sent: u64,
+    /// Jobs that the batch system here has taken.
+    pub submitted: u64,
+    /// Jobs that were given up here.
+    pub failed: u64,
+}
+
+/// What members say.
+impl Site {
+    /// Whether the answer to a request is one about a job.
+    pub(crate) fn asked_to_forward(id: u64) -> bool {
+        id & FORWARD != 0
+    }
+
+    /// VOs whose jobs are taken from others, as the state machine names them.
+    pub(crate) fn accepted(&self) -> BTreeSet<String> {
+        let rules = self.config.forward.iter();
+        rules
+            .flat_map(|rules| &rules.accept)
+            .map(VoId::to_string)
+            .collect()
+    }
+
+    /// What the owner agrees to has changed.
+    pub(crate) fn follow_consent(&mut self) {
+        let accepted = self.accepted();
+        self.forward.machine.accept(accepted);
+    }
+
+    pub(crate) fn takes_forwarded(&self, vo: VoId) -> bool {
+        let rules = self.config.forward.as_ref();
+        rules.is_some_and(|rules| rules.accept.contains(&vo))
+    }
+
+    /// The rows of all jobs that are remembered: nobody else holds them.
+    pub(crate) fn forwarded_rows(&self) -> Vec<Write> {
+        let jobs = self.forward.jobs.iter();
+        jobs.filter_map(|(job, entry)| self.forwarded_row(*job, entry))
+            .collect()
+    }
+
+    fn forwarded_row(&self, job: ContentHash, entry: &Entry) -> Option<Write> {
+        let kept = self.forward.machine.kept(&job.to_string())?;
+        Some(rows::row(job, Some((kept, entry))))
+    }
+
+    /// A member sends a job, or asks what became of some.
+    pub(crate) fn answer_forward(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        channel: Channel,
+        bytes: &[u8],
+    ) {
+        let told = match read_forward(bytes) {
+            Some(Message::Take(take)) => self.take_job(now, from, channel, take),
+            Some(Message::Ends(jobs)) => {
+                let ends = jobs.iter().map(|job| self.end_for(from, *job));
+                Some(Told::Ends(ends.collect()))
+            }
+            None => Some(Told::Later),
+        };
+        if let Some(told) = told {
+            self.answer_told(channel, &told);
+        }
+    }
+
+    fn answer_told(&mut self, channel: Channel, told: &Told) {
+        let bytes = wire::told(told);
+        self.effects.push(Effect::Answer { channel, bytes });
+    }
+
+    /// What became of a job, for whoever has sent it here.
+    fn end_for(&self, asker: SiteId, job: ContentHash) -> Option<End> {
+        let entry = self.forward.jobs.get(&job)?;
+        let kept = self.forward.machine.kept(&job.to_string())?;
+        entry.from.contains(&asker).then(|| entry.end(kept))?
+    }
+
+    /// What a sender is told at once; nothing where the state machine answers him.
+    fn take_job(&mut self, now: Now, from: SiteId, channel: Channel, take: Take) -> Option<Told> {
+        if matches!(
+            self.standing,
+            Standing::BeforeOwnHead | Standing::Off { .. }
+        ) {
+            return Some(Told::Later);
+        }
+        let declined = |why: &str| Some(Told::Declined(why.to_owned()));
+        let Ok(signed) = Signed::<Offer>::parse(&take.offer) else {
+            return declined("it is not understood there (another release?)");
+        };
+        let origin = signed.claimed().origin;
+        let Ok(offer) = signed.verify(&[&Role::single(origin)]) else {
+            return declined("its origin has not signed it");
+        };
+        let (job, vo, offer) = (offer.hash(), offer.vo(), offer.body().clone());
+        let held = self.vos.get(&vo);
+        // A charter that is on its way may make them members.
+        if !held.is_some_and(|held| held.replica.is_member(from) && held.replica.is_member(origin))
+        {
+            return Some(Told::Later);
+        }
+        let is_known = self.forward.jobs.contains_key(&job);
+        if !is_known && offer.until <= now.wall {
+            return declined("its offer has ended");
+        }
+        if !is_known && self.forward.is_full(Some(from)) {
+            return Some(Told::Later);
+        }
+        let refuse = self.objection(now, from, &offer);
+        if let Some(why) = refuse.clone().filter(|_| !is_known) {
+            let why = format!("a job: {why}");
+            self.notice(now.mono, Notice::Refused { vo, from, why });
+        }
+        let places = self.places(now, &offer.job);
+        let wanted_free = self.wanted_free((vo, &offer.job), &take.class, &places);
+        if !is_known {
+            let from = BTreeSet::from([from]);
+            let entry = Entry::of(&offer);
+            self.forward.insert(job, Entry { from, ..entry });
+        }
+        let entry = self
+            .forward
+            .jobs
+            .get_mut(&job)
+            .expect("it was just entered");
+        entry.from.insert(from);
+        entry.offer = Some(take.offer);
+        let traveller = Traveller {
+            job: job.to_string(),
+            vo: vo.to_string(),
+            ttl: take.ttl,
+            tried: take.tried,
+        };
+        let arrived = Arrived::FromSite {
+            from: from.to_string(),
+            job: traveller,
+            wanted_free,
+            places,
+            refuse,
+        };
+        self.step(now, arrived, Some(channel));
+        self.drop_offer(job);
+        None
+    }
+
+    /// A repeat has brought an offer with which nothing is to be done.
+    fn drop_offer(&mut self, job: ContentHash) {
+        let forward = &mut self.forward;
+        let is_open = forward.open.contains(&job);
+        let entry = forward.jobs.get_mut(&job).filter(|_| !is_open);
+        if let Some(entry) = entry {
+            entry.offer = None;
+        }
+    }
+
+    /// Why a member's job is not taken now, whatever the VO.
+    fn objection(&self, now: Now, from: SiteId, offer: &Offer) -> Option<String> {
+        let rules = self.config.forward.clone().unwrap_or_default();
+        if let Some(most) = rules.cpus_max.filter(|most| offer.job.cpus > *most) {
+            return Some(format!("it takes jobs of {most} CPUs at most from others"));
+        }
+        if self.forward.open_of(from) >= rules.per_member {
+            return Some(format!(
+                "{} jobs of that sender wait there already",
+                rules.per_member
+            ));
+        }
+        let (began, count) = self.forward.rates.get(&from).copied().unwrap_or_default();
+        let is_fast = now.mono < began.after(Millis::from_secs(60)) && count >= rules.per_minute;
+        is_fast.then(|| format!("it takes {} jobs a minute of one sender", rules.per_minute))
+    }
+
+    fn count_rate(&mut self, now: Now, from: SiteId) {
+        let rate = self.forward.rates.entry(from).or_insert((now.mono, 0));
+        if now.mono >= rate.0.after(Millis::from_secs(60)) {
+            *rate = (now.mono, 0);
+        }
+        rate.1 += 1;
+    }
+
+    /// Hands an event to the state machine and carries out what comes of it.
+    fn step(&mut self, now: Now, arrived: Arrived, channel: Option<Channel>) {
+        let steps = self.forward.machine.handle(now.mono, arrived);
+        for step in steps {
+            match step {
+                Step::Keep(job, kept) => {
+                    self.note_sent(now, &job, &kept.state);
+                    self.keep_job(&job);
+                }
+                // It is asked for by whoever hands it to the batch system.
+                Step::Assign { .. } => {}
+                Step::Send(sending) => self.send_job(now, sending),
+                Step::Acknowledge { to, .. } => {
+                    self.forward.stats.taken += 1;
+                    if let Ok(from) = to.parse() {
+                        self.count_rate(now, from);
+                    }
+                    self.answer_step(channel, &Told::Taken);
+                }
+                Step::Decline { why, .. } => {
+                    self.forward.stats.declined += 1;
+                    self.answer_step(channel, &Told::Declined(plain(&why)));
+                }
+                Step::Fail(..) => self.forward.stats.failed += 1,
+            }
+        }
+    }
+
+    fn answer_step(&mut self, channel: Option<Channel>, told: &Told) {
+        let channel = channel.expect("only messages are answered");
+        self.answer_told(channel, told);
+    }
+
+    /// Makes durable what is remembered of a job, without its offer once nothing is to be done for it.
+    fn keep_job(&mut self, name: &str) {
+        let Ok(job) = name.parse::<ContentHash>() else {
+            return;
+        };
+        let forward = &mut self.forward;
+        let Some((kept, entry)) = forward.machine.kept(name).zip(forward.jobs.get_mut(&job)) else {
+            return;
+        };
+        if is_open(kept) {
+            // It may have come back: what becomes of it is decided here.
+            entry.end = None;
+            if let Some(passed) = entry.passed.take() {
+                forward.away.remove(&(passed, job));
+            }
+        } else {
+            entry.offer = None;
+        }
+        forward.index(job);
+        let entry = &self.forward.jobs[&job];
+        let write = self.forwarded_row(job, entry);
+        self.persist(write.into_iter().collect());
+    }
+
+    /// Counts what was sent to a site since it told how it is.
+    fn note_sent(&mut self, now: Now, name: &str, state: &State) {
+        let to = match state {
+            State::Here(..) => Some(self.id),
+            State::Sent(sending) => sending.to.parse().ok(),
+            State::Failed(..) | State::Gone => None,
+        };
+        let entry = self.forward.entry(name);
+        let cpus = entry.map_or(0, |entry| u64::from(entry.cpus));
+        self.forward
+            .recent
+            .extend(to.map(|to| (to, now.wall, cpus)));
+    }
+
+    fn send_job(&mut self, now: Now, sending: Sending) {
+        let (Ok(to), Ok(name)) = (sending.to.parse(), sending.job.job.parse::<ContentHash>())
+        else {
+            return;
+        };
+        let offer = self
+            .forward
+            .jobs
+            .get(&name)
+            .and_then(|entry| entry.offer.clone());
+        let (Some(offer), true) = (offer, self.may_ask(to)) else {
+            // It is sent again in a while.
+            return;
+        };
+        self.forward.stats.sent += 1;
+        let Traveller {
+            job, ttl, tried, ..
+        } = sending.job;
+        let about = About::Job(Answer {
+            from: sending.to,
+            job,
+            ttl,
+        });
+        let take = Take {
+            ttl,
+            tried,
+            class: sending.class,
+            offer,
+        };
+        self.ask_member(now, to, about, &Message::Take(take));
+    }
+
+    /// Whether a member can be asked, and is not asked a lot already.
+    fn may_ask(&self, to: SiteId) -> bool {
+        let under_way = self.forward.asks.values().filter(|asked| asked.of == to);
+        under_way.count() < ASKS_OF_ONE_MAX && self.gossip.peers().any(|peer| peer == to)
+    }
+
+    fn ask_member(&mut self, now: Now, of: SiteId, about: About, message: &Message) {
+        self.forward.last_ask += 1;
+        let id = self.forward.last_ask | FORWARD;
+        let at = now.mono;
+        self.forward.asks.insert(id, Asked { of, at, about });
+        let bytes = wire::message(message);
+        self.effects.push(Effect::Ask { to: of, id, bytes });
+    }
+
+    /// A member has answered, or has not.
+    pub(crate) fn take_told(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
+        let asked = self.forward.asks.remove(&id);
+        let told = bytes.and_then(read_forward_told);
+        let (Some(Asked { of, about, .. }), Some(told)) = (asked, told) else {
+            return;
+        };
+        if of != from {
+            return;
+        }
+        match (about, told) {
+            (About::Job(answer), Told::Taken) => {
+                self.passed_on(&answer, from);
+                self.step(now, Arrived::Taken(answer), None);
+            }
+            (About::Job(answer), Told::Declined(why)) => {
+                let places = self.places_of(now, &answer.job);
+                self.step(now, Arrived::Declined(answer, why, places), None);
+            }
+            (About::Ends(jobs), Told::Ends(ends)) => {
+                for (job, end) in jobs.into_iter().zip(ends) {
+                    self.take_end(from, job, end);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whoever the job was sent to last says that he has it.
+    fn passed_on(&mut self, answer: &Answer, to: SiteId) {
+        let kept = self.forward.machine.kept(&answer.job);
+        let Some(State::Sent(sending)) = kept.map(|kept| &kept.state) else {
+            return;
+        };
+        let is_last = sending.to == answer.from && sending.job.ttl == answer.ttl;
+        let job = answer.job.parse::<ContentHash>().ok();
+        let entry = job.and_then(|job| self.forward.jobs.get_mut(&job));
+        if let Some(entry) = entry.filter(|_| is_last) {
+            entry.passed = Some(to);
+        }
+    }
+
+    fn places_of(&mut self, now: Now, job: &str) -> Vec<fairmesh_broker::forward::Place> {
+        let offer = self.forward.entry(job).and_then(Entry::offer);
+        offer.map_or_else(Vec::new, |offer| self.places(now, &offer.claimed().job))
+    }
+
+    fn take_end(&mut self, from: SiteId, job: ContentHash, end: Option<End>) {
+        let Some(end) = end.filter(|_| self.forward.away.contains(&(from, job))) else {
+            return;
+        };
+        if let Some(entry) = self.forward.jobs.get_mut(&job) {
+            entry.end = Some(end);
+            self.keep_job(&job.to_string());
+        }
+    }
+}

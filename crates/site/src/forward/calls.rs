@@ -1,0 +1,243 @@
+//! What people and programs beside the node say of jobs that are passed on: here is one for the mesh; the batch system
+//! has that one, or has refused it.
+//!
+//! Invariant: what is answered is durable; a call that is repeated gets the same answer.
+
+use std::collections::BTreeSet;
+
+use fairmesh_broker::forward::{Event as Arrived, State, TTL, TTL_MAX, Traveller};
+use fairmesh_model::{ContentHash, Now, Signed, SiteId, VoId, cbor};
+use serde_bytes::ByteBuf;
+
+use super::offer::{Errand, OFFER_MAX, Offer};
+use super::rows::{Entry, Stage};
+use super::wire::{End, plain};
+use crate::event::{Effect, Reply, Ticket};
+use crate::site::Site;
+
+/// Most jobs of one user that are remembered: one user does not take all the room.
+const JOBS_OF_USER_MAX: usize = 1_000;
+
+/// A call about jobs that are passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForwardCall {
+    /// Find a place for this, with so many hops at most.
+    HandIn(Box<Errand>, Option<u8>),
+    /// What came of a job that was here to be handed to the batch system.
+    Settle(ContentHash, Came),
+}
+
+/// What the batch system says of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Came {
+    /// It has it, under this name of its own.
+    Submitted(String),
+    /// It has refused it, and surely does not run it: it is sent elsewhere.
+    Refused(String),
+    /// It is not known whether it has it: it is sent nowhere.
+    InDoubt(String),
+}
+
+/// What a call comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForwardAnswer {
+    /// The job's name in the mesh.
+    HandedIn(ContentHash),
+    /// It is noted.
+    Settled,
+}
+
+/// The answer to a call; an error says what is wrong with the call, and that nothing was done.
+pub type ForwardReply = Result<ForwardAnswer, String>;
+
+/// A job, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForwardedJob {
+    /// Its name in the mesh.
+    pub id: ContentHash,
+    /// Its VO.
+    pub vo: VoId,
+    /// Its user's name for it.
+    pub key: String,
+    /// Whose it is.
+    pub user: String,
+    /// CPUs that it asks for.
+    pub cpus: u32,
+    /// Who sent it; nobody, where it was handed in here.
+    pub from: BTreeSet<SiteId>,
+    /// Where it is.
+    pub stage: Stage,
+}
+
+/// A job that is to be handed to the batch system here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HereJob {
+    /// Its name in the mesh.
+    pub id: ContentHash,
+    /// A number that tells its visits to this site apart.
+    pub visit: u8,
+    /// The class that it was assigned to; empty where it wishes nothing.
+    pub class: String,
+    /// What it asks for, and who answers for it.
+    pub offer: Offer,
+}
+
+impl Site {
+    pub(crate) fn take_forward_call(&mut self, now: Now, ticket: Ticket, call: ForwardCall) {
+        let reply = match (self.refuses_all(), call) {
+            (Some(why), _) => Err(why),
+            (None, ForwardCall::HandIn(job, ttl)) => self.hand_in(now, *job, ttl),
+            (None, ForwardCall::Settle(job, came)) => self.settle_job(now, job, came),
+        };
+        let reply = Reply::Forward(Box::new(reply));
+        self.effects.push(Effect::Reply { ticket, reply });
+    }
+
+    fn hand_in(&mut self, now: Now, errand: Errand, ttl: Option<u8>) -> ForwardReply {
+        let asked = ContentHash::of(&cbor::to_vec(&errand));
+        if let Some(known) = self.known_errand(&errand, asked)? {
+            return Ok(ForwardAnswer::HandedIn(known));
+        }
+        let places = self.places(now, &errand);
+        let offer = Offer {
+            origin: self.id,
+            issued: now.wall,
+            until: now.wall.after(OFFER_MAX),
+            job: errand,
+        };
+        let entry = Entry::of(&offer);
+        let vo = entry.vo;
+        let signed = Signed::sign(offer, &[&self.key]).map_err(|error| error.to_string())?;
+        let job = signed.hash();
+        let entry = Entry {
+            errand: Some(asked),
+            offer: Some(ByteBuf::from(signed.bytes().to_vec())),
+            ..entry
+        };
+        self.forward.insert(job, entry);
+        self.forward.stats.handed_in += 1;
+        let job_in = Traveller {
+            job: job.to_string(),
+            vo: vo.to_string(),
+            ttl: ttl.unwrap_or(TTL).min(TTL_MAX),
+            tried: Vec::new(),
+        };
+        let arrived = Arrived::FromUser {
+            job: job_in,
+            places,
+        };
+        self.step(now, arrived, None);
+        Ok(ForwardAnswer::HandedIn(job))
+    }
+
+    /// The name of a job that was handed in before; an error where it cannot be handed in.
+    fn known_errand(
+        &self,
+        errand: &Errand,
+        asked: ContentHash,
+    ) -> Result<Option<ContentHash>, String> {
+        let bad = |why: &str| format!("job `{}`: {why}", errand.key.escape_debug());
+        errand.validate().map_err(|why| bad(&why))?;
+        if self.config.forward.is_none() {
+            let why =
+                "the owner of this site passes no jobs on ([forward] in the node's configuration)";
+            return Err(why.to_owned());
+        }
+        if !self.is_founded(errand.vo) {
+            return Err(bad("the charter of its VO has not come yet"));
+        }
+        let own = &self.forward.own;
+        if let Some(known) = own.get(&(errand.user.clone(), errand.key.clone())) {
+            return match self.forward.jobs[known].errand == Some(asked) {
+                true => Ok(Some(*known)),
+                false => Err(bad(
+                    "this key is another job's, which asks for something else",
+                )),
+            };
+        }
+        let of_user = own.range((errand.user.clone(), String::new())..);
+        let of_user = of_user.take_while(|((user, _), _)| *user == errand.user);
+        if of_user.count() >= JOBS_OF_USER_MAX || self.forward.is_full(None) {
+            return Err(bad("too many jobs were handed in within two days"));
+        }
+        Ok(None)
+    }
+
+    fn settle_job(&mut self, now: Now, job: ContentHash, came: Came) -> ForwardReply {
+        let name = job.to_string();
+        let kept = self.forward.machine.kept(&name);
+        let Some(State::Here(traveller, _)) = kept.map(|kept| &kept.state) else {
+            // Said before, and the answer was lost.
+            return match self.forward.jobs.contains_key(&job) {
+                true => Ok(ForwardAnswer::Settled),
+                false => Err(format!("no job {name} is known here")),
+            };
+        };
+        let tried = traveller.tried.clone();
+        let end = match came {
+            Came::Refused(why) => {
+                let places = self.places_of(now, &name);
+                self.step(now, Arrived::Refused(name, plain(&why), places), None);
+                return Ok(ForwardAnswer::Settled);
+            }
+            Came::Submitted(batch) => {
+                self.forward.stats.submitted += 1;
+                End::Submitted {
+                    site: self.id,
+                    batch: plain(&batch),
+                }
+            }
+            Came::InDoubt(why) => {
+                self.forward.stats.failed += 1;
+                let why = plain(&why);
+                End::Failed { why, tried }
+            }
+        };
+        let entry = self
+            .forward
+            .jobs
+            .get_mut(&job)
+            .expect("the state machine keeps it");
+        entry.end = Some(end);
+        self.step(now, Arrived::Settled(name), None);
+        Ok(ForwardAnswer::Settled)
+    }
+
+    /// All jobs that were handed in or taken here and are remembered.
+    pub fn forwarded(&self) -> impl Iterator<Item = ForwardedJob> + '_ {
+        let ids = self.forward.jobs.keys();
+        ids.filter_map(|id| self.forwarded_job(*id))
+    }
+
+    /// One of them.
+    pub fn forwarded_job(&self, id: ContentHash) -> Option<ForwardedJob> {
+        let entry = self.forward.jobs.get(&id)?;
+        let kept = self.forward.machine.kept(&id.to_string())?;
+        Some(ForwardedJob {
+            id,
+            vo: entry.vo,
+            key: entry.key.clone(),
+            user: entry.user.clone(),
+            cpus: entry.cpus,
+            from: entry.from.clone(),
+            stage: entry.stage(kept)?,
+        })
+    }
+
+    /// Those that are to be handed to the batch system here.
+    pub fn forwarded_here(&self) -> impl Iterator<Item = HereJob> + '_ {
+        self.forward.open.iter().filter_map(|id| {
+            let kept = self.forward.machine.kept(&id.to_string())?;
+            let State::Here(_, class) = &kept.state else {
+                return None;
+            };
+            let offer = self.forward.jobs.get(id)?.offer()?;
+            Some(HereJob {
+                id: *id,
+                visit: kept.ttl,
+                class: class.clone(),
+                offer: offer.claimed().clone(),
+            })
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! Where a job could go, as this site knows: its own machines as they are now, others' as they have told.
+//!
+//! Invariant: only sites are named that take forwarded jobs of the VO, and can be reached; what was sent to them since
+//! they told is counted.
+
+use std::sync::Arc;
+
+use fairmesh_broker::engine::Engine;
+use fairmesh_broker::forward::Place;
+use fairmesh_broker::utility::ONE;
+use fairmesh_broker::weigh::weigh;
+use fairmesh_broker::{Verdict, judge};
+use fairmesh_model::{Now, SiteId, VoId};
+
+use super::offer::Errand;
+use crate::advert::Advert;
+use crate::site::Site;
+
+impl Site {
+    /// Places for a job, this site among them where it takes jobs.
+    pub(super) fn places(&mut self, now: Now, job: &Errand) -> Vec<Place> {
+        let own = self.own_view(now);
+        self.work_out_advert(now, job.vo, own.as_ref());
+        let connected: Vec<SiteId> = self.gossip.peers().collect();
+        let takes = |(site, advert): (SiteId, Option<&Advert>)| {
+            let advert = advert.filter(|advert| advert.takes)?;
+            let is_near = site == self.id || connected.contains(&site);
+            is_near.then(|| (site, advert.clone()))
+        };
+        let told: Vec<(SiteId, Advert)> = self.adverts(job.vo).filter_map(takes).collect();
+        let wishes = job.wishes().ok().flatten();
+        let name = job.vo.to_string();
+        let request = job.request(&name);
+        let place = |(site, advert): (SiteId, Advert)| {
+            let mut known = self.known_by(now, (job.vo, &name), site, &advert);
+            let wished = wishes.as_ref().map(|wishes| (wishes, job.normalised));
+            let best = weigh(&mut known, &advert.classes, &request, wished);
+            let sent = self.forward.sent_since(site, advert.at);
+            let view = known.view.with_sent(&name, sent);
+            let silence = Some(self.config.timing.silence);
+            let waits = match judge(Engine::default(), &view, &request, silence) {
+                Verdict::Now { .. } => false,
+                Verdict::Wait { .. } => true,
+                Verdict::No(_) => return None,
+            };
+            let held = view
+                .total
+                .saturating_sub(view.idle())
+                .saturating_add(view.waiting);
+            let load = u128::from(held) * u128::from(ONE) / u128::from(view.total.max(1));
+            Some(Place {
+                site: site.to_string(),
+                class: best.map(|(class, _)| class).unwrap_or_default(),
+                utility: known.utility.unwrap_or(ONE),
+                load: u64::try_from(load).unwrap_or(u64::MAX),
+                waits,
+            })
+        };
+        told.into_iter().filter_map(place).collect()
+    }
+
+    /// The class that a sender wants for a job, if it is still free here.
+    pub(super) fn wanted_free(
+        &self,
+        (vo, job): (VoId, &Errand),
+        wanted: &str,
+        places: &[Place],
+    ) -> Option<String> {
+        let own = self.id.to_string();
+        let could_start = |place: &&Place| place.site == own && !place.waits;
+        places.iter().find(could_start)?;
+        let free = self.vos.get(&vo)?.advert.live()?;
+        let classes = Arc::clone(&free.classes);
+        let is_free = match classes.get(wanted) {
+            Some(free) => *free >= u64::from(job.cpus),
+            // Of which machines are free it knows nothing, but that some are.
+            None => classes.is_empty() || wanted.is_empty(),
+        };
+        is_free.then(|| wanted.to_owned())
+    }
+}

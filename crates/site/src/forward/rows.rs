@@ -1,0 +1,126 @@
+//! What is remembered of a job that is passed on, as a row of the store.
+//!
+//! Invariant: a row holds all that a start needs: to go on, to know a repeat, and to say what became of the job.
+
+use std::collections::BTreeSet;
+
+use fairmesh_broker::forward::{Kept, State};
+use fairmesh_model::{ContentHash, Signed, SiteId, VoId, WallTime, cbor};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::offer::Offer;
+use super::wire::End;
+use crate::store::{Table, Write};
+
+/// Largest row: an offer, what was tried, and what became of it.
+const ROW_BYTES_MAX: usize = 256 << 10;
+
+/// What is remembered of a job beside what the state machine keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// Its VO.
+    pub(super) vo: VoId,
+    /// Its user's name for it, and whose it is.
+    pub(super) key: String,
+    pub(super) user: String,
+    /// CPUs that it asks for.
+    pub(super) cpus: u32,
+    /// Nobody takes it after this.
+    pub(super) until: WallTime,
+    /// Who sent it; nobody, where it was handed in here.
+    pub(super) from: BTreeSet<SiteId>,
+    /// Of one that was handed in here: what was asked for.
+    pub(super) errand: Option<ContentHash>,
+    /// The signed offer, while anything is to be done for it.
+    pub(super) offer: Option<ByteBuf>,
+    /// Who has taken it from this site.
+    pub(super) passed: Option<SiteId>,
+    /// What became of it, where that is known.
+    pub(super) end: Option<End>,
+}
+
+/// Where a job is, as far as a site knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Here, to be handed to the batch system.
+    Here {
+        /// For which class of machines.
+        class: String,
+    },
+    /// Sent to a site that has not acknowledged it yet.
+    Sent(SiteId),
+    /// A site has taken it, and has not said yet what became of it.
+    Passed(SiteId),
+    /// At its end.
+    Ended(End),
+}
+
+impl Entry {
+    /// Of an offer, before anything is done with it.
+    pub(super) fn of(offer: &Offer) -> Self {
+        Self {
+            vo: offer.job.vo,
+            key: offer.job.key.clone(),
+            user: offer.job.user.clone(),
+            cpus: offer.job.cpus,
+            until: offer.until,
+            from: BTreeSet::new(),
+            errand: None,
+            offer: None,
+            passed: None,
+            end: None,
+        }
+    }
+
+    /// The offer, where it is still held.
+    pub(super) fn offer(&self) -> Option<Signed<Offer>> {
+        Signed::parse(self.offer.as_ref()?).ok()
+    }
+
+    /// What became of the job, where that is known.
+    pub(super) fn end(&self, kept: &Kept) -> Option<End> {
+        match &kept.state {
+            State::Failed(job, why) => Some(End::Failed {
+                why: why.to_string(),
+                tried: job.tried.clone(),
+            }),
+            _ => self.end.clone(),
+        }
+    }
+
+    /// Where it is; `None` of one that was declined here and is elsewhere.
+    pub(super) fn stage(&self, kept: &Kept) -> Option<Stage> {
+        match &kept.state {
+            State::Here(_, class) => Some(Stage::Here {
+                class: class.clone(),
+            }),
+            State::Sent(sending) => Some(Stage::Sent(sending.to.parse().ok()?)),
+            State::Failed(..) | State::Gone => {
+                let end = self.end(kept).map(Stage::Ended);
+                end.or(self.passed.map(Stage::Passed))
+            }
+        }
+    }
+}
+
+/// Whether anything is still to be done for a job here.
+pub(super) fn is_open(kept: &Kept) -> bool {
+    matches!(kept.state, State::Here(..) | State::Sent(_))
+}
+
+/// The row of a job, which goes where nothing is known of it.
+pub(super) fn row(job: ContentHash, of: Option<(&Kept, &Entry)>) -> Write {
+    let key = job.as_bytes().to_vec();
+    match of {
+        Some(of) => Write::set(Table::Forwarded, key, cbor::to_vec(&of)),
+        None => Write::delete(Table::Forwarded, key),
+    }
+}
+
+/// Reads what [`row`] has written; `None` if it is no such row.
+pub(crate) fn parse(key: &[u8], value: &[u8]) -> Option<(ContentHash, Kept, Entry)> {
+    let job = ContentHash::from_bytes(key.try_into().ok()?);
+    let (kept, entry) = cbor::from_slice(value, ROW_BYTES_MAX).ok()?;
+    Some((job, kept, entry))
+}

@@ -1,0 +1,160 @@
+//! What a site remembers of jobs that are passed on, and the lists that it is found by.
+//!
+//! Invariant: the lists are what the entries and the state machine say.
+//! Deliberately not here: what is durable, and messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_broker::forward::{Answer, Forwarder, Kept, State};
+use fairmesh_model::{ContentHash, MonoTime, SiteId, WallTime};
+
+use super::ForwardStats;
+use super::rows::{Entry, is_open};
+
+/// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each.
+const JOBS_MAX: usize = 65_536;
+
+/// Most of them that one member, or this site's own users together, can fill: eight liars fill the table.
+const JOBS_OF_ONE_MAX: usize = JOBS_MAX / 8;
+
+/// A request that is under way.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) of: SiteId,
+    pub(super) at: MonoTime,
+    pub(super) about: About,
+}
+
+/// What it is about.
+#[derive(Debug)]
+pub(super) enum About {
+    Job(Answer),
+    Ends(Vec<ContentHash>),
+}
+
+/// What a site knows of jobs that are passed on.
+#[derive(Debug, Default)]
+pub(crate) struct Forwarding {
+    pub(super) machine: Forwarder,
+    pub(super) jobs: BTreeMap<ContentHash, Entry>,
+    /// Jobs that were handed in here, by user and key.
+    pub(super) own: BTreeMap<(String, String), ContentHash>,
+    /// Jobs for which anything is still to be done here.
+    pub(super) open: BTreeSet<ContentHash>,
+    /// Jobs that others have taken, and of which the end is not known.
+    pub(super) away: BTreeSet<(SiteId, ContentHash)>,
+    /// How many jobs each sender fills the table with.
+    pub(super) filled: BTreeMap<Option<SiteId>, usize>,
+    pub(super) asks: BTreeMap<u64, Asked>,
+    pub(super) last_ask: u64,
+    /// Jobs taken of each member in the minute that began then.
+    pub(super) rates: BTreeMap<SiteId, (MonoTime, u32)>,
+    /// CPUs that were sent to sites, and when: their adverts do not show them yet.
+    pub(super) recent: Vec<(SiteId, WallTime, u64)>,
+    pub(super) house_at: MonoTime,
+    pub(super) ends_at: MonoTime,
+    pub(super) stats: ForwardStats,
+}
+
+impl Forwarding {
+    /// With what the store had.
+    pub(crate) fn restore(
+        own: SiteId,
+        accept: BTreeSet<String>,
+        rows: Vec<(ContentHash, Kept, Entry)>,
+    ) -> Self {
+        let kept = rows
+            .iter()
+            .map(|(job, kept, _)| (job.to_string(), kept.clone()));
+        let kept: BTreeMap<_, _> = kept.collect();
+        // What is to be done for jobs that are here is asked for, and need not be said.
+        let (machine, _) = Forwarder::start(&own.to_string(), accept, kept);
+        let mut restored = Self {
+            machine,
+            ..Self::default()
+        };
+        for (job, _, entry) in rows {
+            restored.insert(job, entry);
+            restored.index(job);
+        }
+        restored
+    }
+
+    pub(super) fn insert(&mut self, job: ContentHash, entry: Entry) {
+        *self.filled.entry(entry.sender()).or_default() += 1;
+        if entry.errand.is_some() {
+            self.own
+                .insert((entry.user.clone(), entry.key.clone()), job);
+        }
+        self.jobs.insert(job, entry);
+    }
+
+    /// Brings the lists of what is to be done up to date with a job.
+    pub(super) fn index(&mut self, job: ContentHash) {
+        let Some((kept, entry)) = self.machine.kept(&job.to_string()).zip(self.jobs.get(&job))
+        else {
+            return;
+        };
+        match is_open(kept) {
+            true => self.open.insert(job),
+            false => self.open.remove(&job),
+        };
+        if let Some(passed) = entry.passed {
+            match matches!(kept.state, State::Gone) && entry.end.is_none() {
+                true => self.away.insert((passed, job)),
+                false => self.away.remove(&(passed, job)),
+            };
+        }
+    }
+
+    pub(super) fn forget(&mut self, job: ContentHash) {
+        self.machine.forget(&job.to_string());
+        let Some(entry) = self.jobs.remove(&job) else {
+            return;
+        };
+        self.open.remove(&job);
+        self.away.retain(|(_, of)| *of != job);
+        if entry.errand.is_some() {
+            self.own.remove(&(entry.user.clone(), entry.key.clone()));
+        }
+        if let Some(filled) = self.filled.get_mut(&entry.sender()) {
+            *filled -= 1;
+        }
+    }
+
+    /// Whether one more job of a sender would be more than is remembered.
+    pub(super) fn is_full(&self, of: Option<SiteId>) -> bool {
+        let filled = self.filled.get(&of).copied().unwrap_or_default();
+        self.jobs.len() >= JOBS_MAX || filled >= JOBS_OF_ONE_MAX
+    }
+
+    /// CPUs that were sent to a site since it told how it is.
+    pub(super) fn sent_since(&self, site: SiteId, at: WallTime) -> u64 {
+        let sent = self
+            .recent
+            .iter()
+            .filter(|(to, when, _)| *to == site && *when >= at);
+        sent.map(|(_, _, cpus)| cpus).sum()
+    }
+
+    /// What is remembered of a job, by the state machine's name for it.
+    pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
+        self.jobs.get(&name.parse().ok()?)
+    }
+
+    /// Jobs of a member for which anything is to be done here.
+    pub(super) fn open_of(&self, member: SiteId) -> usize {
+        let open = self.open.iter().filter_map(|job| self.jobs.get(job));
+        open.filter(|entry| entry.from.contains(&member)).count()
+    }
+}
+
+impl Entry {
+    /// Whose room in the table it takes.
+    fn sender(&self) -> Option<SiteId> {
+        match self.errand {
+            Some(_) => None,
+            None => self.from.first().copied(),
+        }
+    }
+}

