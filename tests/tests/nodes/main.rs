@@ -10,6 +10,7 @@ mod kill;
 mod large_policies;
 mod local_users;
 mod mounts;
+mod officers;
 mod order;
 mod place;
 mod prices;
