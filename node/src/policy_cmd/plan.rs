@@ -2,8 +2,9 @@
 //!
 //! Invariant: shares of the whole are those of `fairmesh_policy::plan`, ranks those of
 //! `fairmesh emulate`; entries are listed that either changes for, and those that say another thing of how the
-//! level below them is compared or divided. Deliberately not here: whether
-//! documents are properly signed (`verify`); a draft can be planned with.
+//! level below them is compared or divided. Where charters are given, a signed policy that they do not let speak is
+//! left out, and named. Deliberately not here: whether documents are properly signed where none is (`verify`); a draft
+//! can be planned with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -16,13 +17,15 @@ use serde::Serialize;
 
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
+use super::verify::chain_of;
 use crate::emulate::{Charges, ProjectionName, ShareTree, Unknown, emulate, read};
 use crate::output::{Align, Exit, OutputArgs, Table, write_json};
 
 /// Options of `plan`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlanArgs {
-    /// What is in force: share policies, drafts or share trees that make one tree
+    /// What is in force: share policies, drafts or share trees that make one tree; with the VO's charters, from the
+    /// first, only what these let speak
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
     pub old: Vec<PathBuf>,
     /// What would be
@@ -85,7 +88,11 @@ impl Line {
 }
 
 pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let (old, new) = (read_tree(&args.old)?, read_tree(&args.new)?);
+    let ((old, _), (new, left_out)) = (judged_tree(&args.old)?, judged_tree(&args.new)?);
+    for said in left_out {
+        // Not among what a program reads.
+        eprintln!("left out of the new: {said}");
+    }
     let usage = args.usage.as_ref().map(|file| {
         let charges = Charges::parse(&read(file)?, &file.display().to_string())?;
         anyhow::Ok(charges)
@@ -100,13 +107,41 @@ pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
 /// # Errors
 /// A file that cannot be read or holds no shares, and an entry whose parent is in none of them.
 pub fn read_tree(files: &[PathBuf]) -> anyhow::Result<ShareTree> {
-    let trees = files
-        .iter()
-        .map(|file| load_one(file))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    ShareTree::union(trees).map_err(|path| {
+    Ok(judged_tree(files)?.0)
+}
+
+/// That tree, and which signed policies are left out of it, and why, where there are charters among the files.
+fn judged_tree(files: &[PathBuf]) -> anyhow::Result<(ShareTree, Vec<String>)> {
+    let (mut signed, mut others, mut has_charter) = (Vec::new(), Vec::new(), false);
+    for file in files {
+        if as_text(&read_bytes(file)?).is_some() {
+            others.push(file.clone());
+        } else {
+            has_charter |= PolicyDocument::read(file)?.own_role().is_some();
+            signed.push(file.clone());
+        }
+    }
+    let (mut trees, mut left_out) = (Vec::new(), Vec::new());
+    if has_charter {
+        let (policies, verdicts) = chain_of(&signed)?;
+        for policy in policies.policies() {
+            let tree = ShareTree::of_policy(policy.body());
+            trees.push(tree.context("a path is too long or too deep")?);
+        }
+        let refused = verdicts.into_iter();
+        left_out.extend(
+            refused.filter_map(|(name, verdict)| Some(format!("{name}: {}", verdict.err()?))),
+        );
+    } else {
+        others = files.to_vec();
+    }
+    for file in &others {
+        trees.push(load_one(file)?);
+    }
+    let tree = ShareTree::union(trees).map_err(|path| {
         anyhow::anyhow!("`{path}` is in a tree and the entry above it is in none: give the policy that divides that")
-    })
+    })?;
+    Ok((tree, left_out))
 }
 
 fn load_one(file: &Path) -> anyhow::Result<ShareTree> {

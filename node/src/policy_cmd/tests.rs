@@ -402,6 +402,11 @@ fn a_rotated_key_that_would_empty_the_tree_is_named_before_it_is_published() {
     desk.run("new shares --from @s1.cbor -o @s2.toml");
     desk.run("sign @s2.toml --key @d -o @by-d.cbor");
     desk.run("sign @s2.toml --key @c --key @d -o @by-both.cbor");
+    // Before anything is published, and without a node.
+    let planned = desk.run("plan --old @1.cbor @s1.cbor --new @1.cbor @2.cbor @s1.cbor -P");
+    assert!(planned.contains("/x|100|-|-100"), "{planned}");
+    let planned = desk.run("plan --old @1.cbor @s1.cbor --new @1.cbor @2.cbor @by-d.cbor");
+    assert_eq!(planned, "nobody gains or loses");
     let bytes = |names: &[&str]| -> Vec<Vec<u8>> {
         let read = |name: &&str| std::fs::read(desk.path(name)).expect("there");
         names.iter().map(read).collect()
