@@ -86,6 +86,8 @@ pub struct ForwardStats {
     pub submitted: u64,
     /// Jobs that were given up here.
     pub failed: u64,
+    /// Jobs that wait here now: to be handed to the batch system, or acknowledged by a member.
+    pub waiting: u64,
 }
 
 /// What members say.
@@ -155,7 +157,14 @@ impl Site {
 
     /// What became of a job, for whoever has sent it here.
     fn end_for(&self, asker: SiteId, job: ContentHash) -> Option<End> {
-        let entry = self.forward.jobs.get(&job)?;
+        let Some(entry) = self.forward.jobs.get(&job) else {
+            // Whoever asks was acknowledged, so this site's store is not what it was.
+            let why = "the site that took it does not know it any more, and may run it";
+            return Some(End::Failed {
+                why: why.to_owned(),
+                tried: Vec::new(),
+            });
+        };
         let kept = self.forward.machine.kept(&job.to_string())?;
         entry.from.contains(&asker).then(|| entry.end(kept))?
     }

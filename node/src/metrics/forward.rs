@@ -6,7 +6,7 @@ use fairmesh_site::ForwardStats;
 use prometheus_client::registry::Registry;
 
 use super::Sample;
-use super::registry::{counter, counters};
+use super::registry::{counter, counters, gauge};
 
 pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     let stats = &sample.forward;
@@ -27,6 +27,12 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
         "forward_jobs",
         "Jobs handed in here or sent by members, by what was done",
         jobs,
+    );
+    gauge(
+        registry,
+        "forward_waiting",
+        "Jobs that wait to be handed to the batch system here, or to be acknowledged by a member",
+        stats.waiting,
     );
     counter(
         registry,

@@ -327,11 +327,13 @@ fn a_job_goes_to_the_best_site_runs_there_once_and_its_user_is_told() -> anyhow:
     let status = grid.command(0, &["forward", "status"])?;
     let status = String::from_utf8(status.stdout)?;
     assert_eq!(status.lines().count(), 6, "{status}");
-    for expected in ["outcome=\"taken\"} 3", "outcome=\"submitted\"} 1"] {
-        assert!(
-            metrics.contains(&format!("forward_jobs_total{{{expected}")),
-            "{metrics}"
-        );
+    for expected in [
+        "jobs_total{outcome=\"taken\"} 3",
+        "jobs_total{outcome=\"submitted\"} 1",
+        "waiting 0",
+    ] {
+        let expected = format!("forward_{expected}");
+        assert!(metrics.contains(&expected), "{expected}: {metrics}");
     }
     Ok(())
 }

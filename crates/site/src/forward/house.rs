@@ -98,6 +98,9 @@ impl Site {
 
     /// Counters for the metrics.
     pub fn forward_stats(&self) -> ForwardStats {
-        self.forward.stats
+        ForwardStats {
+            waiting: self.forward.open.len() as u64,
+            ..self.forward.stats
+        }
     }
 }

@@ -357,6 +357,25 @@ fn a_job_whose_receiver_falls_silent_is_given_up_as_in_doubt_and_goes_nowhere_el
 }
 
 #[test]
+fn a_site_that_has_lost_a_job_says_so_to_who_asks() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 3);
+        let job = hand_in(&mut mesh, "j1");
+        mesh.run(Millis::from_secs(1));
+        assert_eq!(here(&mesh, 2), [job]);
+        let mut older = mesh.nodes[2].rows.clone();
+        older.retain(|(table, _), _| *table != Table::Forwarded);
+        mesh.restart_on(2, older);
+        mesh.run(MINUTE);
+        let (why, _) = failed(&mesh, job);
+        assert_eq!(
+            why,
+            "the site that took it does not know it any more, and may run it"
+        );
+    });
+}
+
+#[test]
 fn a_job_that_was_changed_on_its_way_is_declined() {
     with_seeds(|seed| {
         let mut mesh = found(seed, 3);
