@@ -7,6 +7,7 @@
 //! cells for a hundred, 300 bytes a second for an idle one among 30.
 
 #[path = "wire/mesh.rs"]
+#[allow(dead_code, reason = "some of it is for quotas")]
 mod mesh;
 
 use std::time::Duration;

@@ -67,6 +67,27 @@ fn a_mesh_that_was_cut_in_two_is_one_again_within_three_sync_intervals() -> anyh
 }
 
 #[test]
+fn sites_go_on_within_their_quota_where_a_bank_is_missed() -> anyhow::Result<()> {
+    let report = demo(&[
+        "--quota",
+        "--sites",
+        "4",
+        "--for",
+        "18s",
+        "--partition",
+        "6s..12s",
+    ])?;
+    let quota = &report["quota"];
+    assert_eq!(millis(quota, "overspent"), 0);
+    assert!(millis(quota, "spent") > 0);
+    assert!(millis(quota, "granted_while_bank_away") > 0, "{quota}");
+    let bank = &quota["bank"];
+    assert!(millis(bank, "refused_while_away") > 0, "{quota}");
+    assert!(millis(bank, "overspent") > 0, "{quota}");
+    Ok(())
+}
+
+#[test]
 fn a_real_trace_adds_up_to_the_millisecond_at_every_node() -> anyhow::Result<()> {
     let Some(trace) = fairmesh_needs::traces("swf/LCG-2005-1.days1-6.swf.gz") else {
         return Ok(());

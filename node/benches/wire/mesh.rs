@@ -43,6 +43,8 @@ impl Totals {
 pub(super) struct Mesh {
     nodes: Vec<NodeHandle>,
     clock: Arc<SystemClock>,
+    sites: Vec<SiteId>,
+    vo: VoId,
     _folder: TempDir,
 }
 
@@ -89,10 +91,32 @@ impl Mesh {
         let mesh = Self {
             nodes,
             clock,
+            sites,
+            vo,
             _folder: folder,
         };
         mesh.until_connected().await?;
         Ok(mesh)
+    }
+
+    /// The first node.
+    pub(super) fn node(&self) -> &NodeHandle {
+        &self.nodes[0]
+    }
+
+    /// The VO.
+    pub(super) fn vo(&self) -> VoId {
+        self.vo
+    }
+
+    /// Its members.
+    pub(super) fn sites(&self) -> impl Iterator<Item = SiteId> {
+        self.sites.iter().copied()
+    }
+
+    /// What the clock says.
+    pub(super) fn now(&self) -> fairmesh_model::WallTime {
+        self.clock.now().wall
     }
 
     async fn until_connected(&self) -> anyhow::Result<()> {
@@ -195,7 +219,7 @@ fn secret(number: usize) -> [u8; 32] {
     secret
 }
 
-fn authority() -> SigningKey {
+pub(super) fn authority() -> SigningKey {
     SigningKey::from_secret(&[0xA5; 32])
 }
 

@@ -7,6 +7,7 @@
 //! view or the command fails.
 //! Deliberately not here: faults beyond a partition. That is the simulator's work.
 
+mod bank;
 mod broker;
 mod grid;
 mod load;
@@ -88,7 +89,8 @@ pub struct DemoArgs {
 
     /// Beside the load, give one project credit for all sites together, in three slices, and let its users submit
     /// mostly at one site: rights move, what is not spent in time perishes, and nobody spends more than was
-    /// granted, cut off or not.
+    /// granted, cut off or not. Beside it a bank, which is away while the mesh is cut (or in the middle third of the
+    /// time): what sites do then that cannot ask it.
     #[arg(long, conflicts_with = "trace")]
     quota: bool,
 
@@ -214,7 +216,7 @@ impl Show<'_> {
         let jobs = tokio::task::block_in_place(|| clusters.finish())?;
         let digests = await_identical(&self.grid, SETTLE_MAX).await?;
         propagation.take(&mut self.grid.observations, self.grid.nodes.len(), false);
-        let quota = match &self.quota {
+        let quota = match &mut self.quota {
             Some(quota) => Some(quota.outcome(&self.grid).await?),
             None => None,
         };
@@ -283,7 +285,14 @@ impl Show<'_> {
                 }
             }
             if let Some(quota) = &mut self.quota {
-                quota.step(&self.grid).await?;
+                let is_away = match self.args.partition {
+                    Some(_) => cut,
+                    None => {
+                        let third = self.args.length / 3;
+                        (third..third * 2).contains(&began.elapsed())
+                    }
+                };
+                quota.step(&self.grid, is_away).await?;
             }
             if let Some(broker) = &mut self.broker {
                 let whole = self.args.length.as_millis().max(1);

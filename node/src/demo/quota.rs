@@ -20,6 +20,7 @@ use fairmesh_site::rights::{Totals, Verdict};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaStats};
 use serde::Serialize;
 
+use super::bank::{Bank, BankReport};
 use super::grid::Grid;
 use crate::driver::{Clock as _, NodeHandle};
 
@@ -56,6 +57,10 @@ pub(super) struct QuotaReport {
     pub(super) granted_after_transfer: u64,
     /// Transfers of rights between sites.
     pub(super) transfers: u64,
+    /// Jobs that were granted while the bank beside was away.
+    pub(super) granted_while_bank_away: u64,
+    /// What that bank would have come to.
+    pub(super) bank: BankReport,
 }
 
 impl QuotaReport {
@@ -64,7 +69,10 @@ impl QuotaReport {
         let hours = |amount: u64| amount / 3_600_000;
         format!(
             "Quota of {PROJECT}: {} of {} core-hours spent by all sites together, {} perished, overspent by {}. \
-             {} jobs were granted at once, {} after rights had come ({} transfers), {} refused.",
+             {} jobs were granted at once, {} after rights had come ({} transfers), {} refused.\n\
+             While a bank beside it was away {} jobs were granted here. Sites that refuse without their bank would have \
+             refused all {} that asked; those that run everything and tell it later would have overspent {} \
+             core-hours.",
             hours(self.spent),
             hours(self.granted),
             hours(self.perished),
@@ -72,7 +80,10 @@ impl QuotaReport {
             self.granted_locally,
             self.granted_after_transfer,
             self.transfers,
-            self.refused
+            self.refused,
+            self.granted_while_bank_away,
+            self.bank.refused_while_away,
+            hours(self.bank.overspent)
         )
     }
 }
@@ -87,10 +98,15 @@ pub(super) struct Quota {
     last: Option<Instant>,
     calls: Vec<tokio::task::JoinHandle<Option<Running>>>,
     running: VecDeque<Running>,
+    bank: Bank,
+    is_away: bool,
+    granted_while_away: u64,
 }
 
 struct Running {
     node: usize,
+    /// Whether the bank was away when it asked.
+    while_away: bool,
     record: UsageRecord,
     ends: WallTime,
 }
@@ -135,6 +151,7 @@ impl Quota {
             price_max: None,
             idle_charge: Factor::ONE,
         };
+        let bank = Bank::new(body.slices.clone());
         let signed = Signed::sign(body, &[&grid.authority])?;
         let published = grid.nodes[0]
             .handle
@@ -149,6 +166,9 @@ impl Quota {
             last: None,
             calls: Vec::new(),
             running: VecDeque::new(),
+            bank,
+            is_away: false,
+            granted_while_away: 0,
         };
         quota.await_rights(grid).await?;
         Ok(quota)
@@ -174,7 +194,9 @@ impl Quota {
     }
 
     /// Submits what is due, and reports what has ended.
-    pub(super) async fn step(&mut self, grid: &Grid) -> anyhow::Result<()> {
+    pub(super) async fn step(&mut self, grid: &Grid, is_away: bool) -> anyhow::Result<()> {
+        self.is_away = is_away;
+        self.bank.step(grid.clock.now().wall, is_away);
         if self.last.is_none_or(|last| last.elapsed() >= EVERY) {
             self.last = Some(Instant::now());
             self.submit(grid);
@@ -184,7 +206,7 @@ impl Quota {
             .partition(tokio::task::JoinHandle::is_finished);
         self.calls = open;
         for call in done {
-            self.running.extend(call.await?);
+            self.begin(call.await?);
         }
         let now = grid.clock.now().wall;
         let (ended, running) = std::mem::take(&mut self.running)
@@ -192,6 +214,12 @@ impl Quota {
             .partition(|job| job.ends <= now);
         self.running = running;
         self.report(grid, ended).await
+    }
+
+    fn begin(&mut self, granted: Option<Running>) {
+        let while_away = granted.as_ref().is_some_and(|job| job.while_away);
+        self.granted_while_away += u64::from(while_away);
+        self.running.extend(granted);
     }
 
     fn submit(&mut self, grid: &Grid) {
@@ -224,6 +252,8 @@ impl Quota {
         };
         let handle = grid.nodes[node].handle.clone();
         let ran = Millis(self.ask / 100 * RAN_PERCENT);
+        self.bank.ask(now, self.ask, ran.0, now.after(ran));
+        let while_away = self.is_away;
         let clock = std::sync::Arc::clone(&grid.clock);
         self.calls.push(tokio::spawn(async move {
             if !hold(&handle, record.clone()).await {
@@ -238,6 +268,7 @@ impl Quota {
             };
             Some(Running {
                 node,
+                while_away,
                 record,
                 ends: end,
             })
@@ -258,7 +289,7 @@ impl Quota {
     /// Ends what still runs, and lets what was asked be answered.
     pub(super) async fn finish(&mut self, grid: &Grid) -> anyhow::Result<()> {
         for call in std::mem::take(&mut self.calls) {
-            self.running.extend(call.await?);
+            self.begin(call.await?);
         }
         let now = grid.clock.now().wall;
         let mut ended = std::mem::take(&mut self.running);
@@ -272,7 +303,7 @@ impl Quota {
     }
 
     /// What became of the credit, by what all nodes hold together at the end.
-    pub(super) async fn outcome(&self, grid: &Grid) -> anyhow::Result<QuotaReport> {
+    pub(super) async fn outcome(&mut self, grid: &Grid) -> anyhow::Result<QuotaReport> {
         let (vo, path) = (grid.vos[0], self.path.clone());
         let of_slices = grid.nodes[0].handle.ask(move |site, now| {
             let ledger = site.ledger(vo)?;
@@ -289,6 +320,8 @@ impl Quota {
             spent: sum(|of| of.used),
             overspent: sum(|of| of.used.saturating_sub(of.granted)),
             perished: sum(|of| of.perished),
+            granted_while_bank_away: self.granted_while_away,
+            bank: self.bank.outcome(),
             ..QuotaReport::default()
         };
         for node in &grid.nodes {
