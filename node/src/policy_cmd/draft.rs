@@ -3,6 +3,7 @@
 //! Invariant: one text gives one payload, on any machine and at any time: nothing is filled in from
 //! a clock or a host when a draft is read. Deliberately not here: signatures.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use fairmesh_model::{Allocation, Charter, Document, KeyId, Role, SharePolicy, Signed};
@@ -99,12 +100,16 @@ impl RawRole {
     pub(super) fn role(&self, source: Source<'_>, key: &str) -> Result<Role, FileError> {
         let key_name = format!("{key}.keys");
         let help = "key ids are printed by `fairmesh policy keygen`";
-        let keys = self
-            .keys
-            .iter()
-            .map(|id| source.parsed::<KeyId>(&key_name, id, help));
+        let mut keys = BTreeSet::new();
+        for id in &self.keys {
+            let key = source.parsed::<KeyId>(&key_name, id, help)?;
+            if !keys.insert(key) {
+                let problem = format!("{key} is listed twice: one key signs once");
+                return Err(source.error(Some(id.span()), Some(&key_name), problem));
+            }
+        }
         Ok(Role {
-            keys: keys.collect::<Result<_, _>>()?,
+            keys,
             threshold: self.threshold.unwrap_or(1),
         })
     }

@@ -4,6 +4,7 @@
 //! signatures or the old and the new ones, whenever the machine stops. Deliberately not here:
 //! whether the signatures are enough for a node; `verify` says so.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -75,6 +76,16 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         (None, None) => args.file.clone(),
     };
     for key in &keys {
+        let id = key.key_id();
+        if document.signers().contains(&id) {
+            ensure!(
+                document.count_valid(&BTreeSet::from([id])) == 1,
+                "{}: what stands there as the signature of {id} is none: somebody has changed the file; sign it as it \
+                 was before that",
+                args.file.display()
+            );
+            writeln!(out, "note: {id} has signed it already")?;
+        }
         document.add_signature(key)?;
     }
     if target == args.file {

@@ -383,6 +383,36 @@ fn credit_is_drafted_signed_shown_and_changed() {
     );
 }
 
+/// One key counts once, however often it is written or signs.
+#[test]
+fn a_key_that_is_there_twice_is_named() {
+    let desk = founded();
+    let draft = desk.read("1.toml");
+    let (_, keys) = draft.split_once("[authority]\nkeys = [\n").expect("keys");
+    let (first, _) = keys.split_once('\n').expect("one");
+    let (_, last) = keys.split_once("\n").expect("two");
+    let (last, _) = last.split_once('\n').expect("two");
+    desk.write("twice.toml", &draft.replace(last, first));
+    let refused = desk.refused("sign @twice.toml --key @a");
+    let id = first.trim().trim_matches(['"', ',']);
+    let named = refused.contains(&id[..60]) && refused.contains("is listed twice");
+    assert!(named && refused.contains("twice.toml:"), "{refused}");
+
+    let said = desk.run("sign @1.toml --key @a --key @a");
+    assert!(said.contains("has signed it already"), "{said}");
+    assert!(said.contains("1 of 2 needed"), "{said}");
+    // Somebody who passes the file on puts another's name below it.
+    let mut bytes = std::fs::read(desk.path("1.cbor")).expect("there");
+    let last = bytes.last_mut().expect("a signature");
+    *last ^= 1;
+    std::fs::write(desk.path("1.cbor"), bytes).expect("written");
+    let refused = desk.refused("sign @1.cbor --key @a");
+    assert!(
+        refused.contains("somebody has changed the file"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn a_rotated_key_that_would_empty_the_tree_is_named_before_it_is_published() {
     let desk = founded();

@@ -132,12 +132,13 @@ impl Charter {
         if self.sites.len() > CHARTER_SITES_MAX {
             return Err(format!("more than {CHARTER_SITES_MAX} sites"));
         }
-        let ids: BTreeSet<_> = self.sites.iter().map(|member| member.site).collect();
-        let names: BTreeSet<_> = self.sites.iter().map(|member| &member.name).collect();
-        if ids.len() != self.sites.len() || names.len() != self.sites.len() {
-            return Err("a site or a site's name is listed twice".to_owned());
-        }
+        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
         for member in &self.sites {
+            if !ids.insert(member.site) {
+                return Err(format!("site {} is listed twice", member.site));
+            } else if !names.insert(&member.name) {
+                return Err(format!("two sites have the name `{}`", member.name));
+            }
             validate_name("site", &member.name)?;
             if member.addresses.len() > 16
                 || member
