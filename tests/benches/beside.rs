@@ -1,14 +1,19 @@
 //! Look-ups of a real node of 100,000 users, at rest and while every report makes a new order in the
-//! background: how long they take, in one run. `cargo bench -p fairmesh-tests --bench beside`.
+//! background, or sixteen other users ask for all usage on forty connections each: how long they take, in one run.
+//! `cargo bench -p fairmesh-tests --bench beside`, as root.
 //!
-//! Goal: no look-up waits for an order that is being made, only for its core.
+//! Goal: no look-up waits for an order that is being made, only for its core; beside the others 99 % within twice
+//! what they take at rest.
 
 use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use fairmesh_client::{Client, Who};
+use fairmesh_tests::greedy::{self, Greedy};
 use fairmesh_tests::{Node, Site, records};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
@@ -28,7 +33,13 @@ fn main() -> anyhow::Result<()> {
     let site = Site::init(PROGRAM, &folder.path().join("site"), "site")?;
     std::fs::write(site.config(), config())?;
     let node = site.start()?;
-    let mut client = Client::connect(site.data().join("run/lookup.sock"), Duration::from_secs(10))?;
+    let run = site.data().join("run");
+    let [lookup, control] = ["lookup.sock", "control.sock"].map(|name| run.join(name));
+    // Everybody may reach the sockets, as in /run.
+    for folder in [folder.path(), site.folder(), &site.data(), &run] {
+        std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+    }
+    let mut client = Client::connect(&lookup, Duration::from_secs(10))?;
     // The first look-up waits for the first order.
     time(&mut client, Duration::from_secs(2))?;
 
@@ -47,6 +58,19 @@ fn main() -> anyhow::Result<()> {
         "while jobs are reported: {} with {orders} new orders",
         spread(beside)
     );
+    let ask = "GET /v1/usage HTTP/1.1\r\nhost: fairmesh\r\n\r\n";
+    let others = greedy::USERS.map(|uid| {
+        let sockets = [(&lookup, ""), (&control, ask)];
+        sockets.map(|(socket, ask)| Greedy::start(uid, socket, ask))
+    });
+    let others: Vec<Greedy> = others.flatten().collect::<anyhow::Result<_>>()?;
+    let (beside, _) = time(&mut client, TIMED)?;
+    println!(
+        "while {} others ask for all usage: {}",
+        greedy::USERS.len(),
+        spread(beside)
+    );
+    drop(others);
     Ok(())
 }
 

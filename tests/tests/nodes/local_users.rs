@@ -2,60 +2,18 @@
 //! the service of its scheduler.
 
 use std::fs::Permissions;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, ensure};
 use fairmesh_needs::Need;
 use fairmesh_tests::Site;
+use fairmesh_tests::greedy::{Greedy, USERS};
 
 use crate::PROGRAM;
-
-/// Numbers that no user of this machine has. Together they may have more connections than there are.
-const USERS: std::ops::Range<u32> = 61_001..61_017;
-
-/// Connects forty times, says so, and asks on all of them (nothing, maybe) until it is killed.
-const GREEDY: &str = r#"
-    use IO::Socket::UNIX;
-    $SIG{PIPE} = "IGNORE";
-    my ($path, $ask) = @ARGV;
-    my @held = map { IO::Socket::UNIX->new(Peer => $path) } 1..40;
-    $| = 1;
-    print scalar(grep { defined } @held), "\n";
-    for (;;) {
-        for my $one (grep { defined } @held) { $one->blocking(0); syswrite($one, $ask); sysread($one, my $answer, 65536) }
-        select(undef, undef, undef, 0.2);
-    }
-"#;
-
-/// Killed when dropped.
-struct Greedy(Child);
-
-impl Greedy {
-    fn start(uid: u32, socket: &Path, ask: &str) -> anyhow::Result<Self> {
-        let mut child = Command::new("perl")
-            .args(["-e", GREEDY])
-            .arg(socket)
-            .arg(ask)
-            .uid(uid)
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut held = String::new();
-        BufReader::new(child.stdout.take().context("piped")?).read_line(&mut held)?;
-        ensure!(held.trim() == "40", "{uid} has {held} connections");
-        Ok(Self(child))
-    }
-}
-
-impl Drop for Greedy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn sixteen_greedy_users_do_not_keep_the_scheduler_out() -> anyhow::Result<()> {
