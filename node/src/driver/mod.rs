@@ -122,14 +122,18 @@ impl Driver {
         loop {
             let (commands, network) = (&mut *arrivals.0, &mut *arrivals.1);
             let wait = self.until_wakeup();
-            let arrived = tokio::select! {
-                () = std::future::ready(()), if !self.later.is_empty() => self.later.pop_front(),
-                command = commands.recv() => command.map(Arrived::Command),
-                event = network.recv() => event.map(Arrived::Network),
-                Some(done) = self.works.join_next() => {
-                    Some(Arrived::Done(done.expect("work is pure and does not end otherwise")))
+            // What waited comes first: of a peer that is there and gone again the last is what is true.
+            let arrived = if self.later.is_empty() {
+                tokio::select! {
+                    command = commands.recv() => command.map(Arrived::Command),
+                    event = network.recv() => event.map(Arrived::Network),
+                    Some(done) = self.works.join_next() => {
+                        Some(Arrived::Done(done.expect("work is pure and does not end otherwise")))
+                    }
+                    () = tokio::time::sleep(wait) => Some(Arrived::Timer),
                 }
-                () = tokio::time::sleep(wait) => Some(Arrived::Timer),
+            } else {
+                self.later.pop_front()
             };
             let Some(arrived) = arrived else {
                 return Ok(());
@@ -146,10 +150,9 @@ impl Driver {
                     arrived => self.take(arrived),
                 };
                 if has_room {
-                    next = commands
-                        .try_recv()
-                        .ok()
-                        .map(Arrived::Command)
+                    let later = self.later.pop_front();
+                    next = later
+                        .or_else(|| commands.try_recv().ok().map(Arrived::Command))
                         .or_else(|| network.try_recv().ok().map(Arrived::Network));
                 }
             }
