@@ -4,7 +4,7 @@
 //!
 //! Invariant: the site holds, sends and uses only what is left of its own rights, but for overdrafts, which are
 //! counted by themselves; it takes from another site only what that site's rows and those behind it account
-//! for. A site that may have lost counters counts nothing until everybody has told it what he holds of it.
+//! for, and what others have confirmed. A site that may have lost counters counts nothing until everybody has told it what he holds of it.
 
 mod ask;
 mod commit;
@@ -26,6 +26,7 @@ use demand::Demand;
 pub use ask::Want;
 pub use commit::Committed;
 pub use hold::HoldRequest;
+pub use trust::Offer;
 
 /// What is to be made durable: rows and marks as they are now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -65,6 +66,8 @@ pub struct Ledger {
     newest: BTreeMap<SiteId, Incarnation>,
     /// What each other site has sent this one of each slice, by the heads of its newest incarnation.
     offers: BTreeMap<SiteId, BTreeMap<SliceId, u64>>,
+    /// How much of that may be taken: others hold it, too.
+    confirmed: BTreeMap<(SiteId, SliceId), u64>,
     marks: BTreeMap<JobKey, Mark>,
     /// Jobs with open holds, by when these expire.
     open: BTreeSet<(WallTime, JobKey)>,
@@ -115,6 +118,7 @@ impl Ledger {
             rows: rows.into_iter().map(of_me).collect(),
             newest: BTreeMap::new(),
             offers: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
             marks: BTreeMap::new(),
             open: BTreeSet::new(),
             promised: BTreeMap::new(),
@@ -244,6 +248,7 @@ impl Ledger {
         for id in past {
             let rows = self.rows.remove(&id).unwrap_or_default();
             self.offers.values_mut().for_each(|of| _ = of.remove(&id));
+            self.confirmed.retain(|(_, of), _| *of != id);
             gone.rows.extend(rows.contains_key(&self.me).then_some(id));
         }
         self.marks.retain(|job, mark| {

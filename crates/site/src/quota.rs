@@ -18,6 +18,7 @@ mod prices;
 mod rows;
 mod transfers;
 mod wire;
+mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub(crate) use transfers::parse_transfer;
 use wire::ASKED_FOR_RIGHTS;
 pub(crate) use wire::is_want;
 pub use wire::{read_given, read_want};
+pub(crate) use witness::is_witness;
+use witness::{Round, Rounds};
 
 /// How often a ledger looks at the time, and at what it lacks.
 const TICK: Millis = Millis::from_secs(1);
@@ -104,6 +107,8 @@ pub(crate) struct Quota {
     asked: BTreeMap<(SiteId, SliceId), MonoTime>,
     /// Who was given rights, and when.
     given: BTreeMap<SiteId, MonoTime>,
+    /// What others are asked to witness before it is taken.
+    rounds: Rounds,
     /// What the owner asks of the VO's jobs.
     poster: Poster,
     /// What of that is in the site's head, or goes into the next.
@@ -138,6 +143,7 @@ impl Quota {
             transfers: Transfers::default(),
             asked: BTreeMap::new(),
             given: BTreeMap::new(),
+            rounds: Rounds::new(),
             poster: Poster::default(),
             described: None,
             funded: None,
@@ -409,16 +415,24 @@ impl Site {
             if is_due && held.charter().is_some() {
                 self.tick_quota(now, vo);
             }
+            let quota = &self.vos[&vo].quota;
+            if quota.has_news || !quota.rounds.is_empty() {
+                self.advance_witnesses(now, vo);
+            }
             self.answer_waiting(now, vo);
         }
     }
 
-    /// When a call has waited for long enough, or a look at the time is due where there are quotas.
+    /// When a call has waited for long enough, somebody is to be asked, or a look at the time is due where there are quotas.
     pub(crate) fn quota_wakeup(&self) -> Option<MonoTime> {
         let due = self.vos.values().filter_map(|held| {
             let waits = held.quota.waiting.iter().map(|call| call.until);
             let ticks = held.quota.ticked_at.filter(|_| held.quota.is_on);
-            waits.chain(ticks.map(|at| at.after(TICK))).min()
+            let rounds = held.quota.rounds.values().map(Round::wakeup);
+            waits
+                .chain(rounds)
+                .chain(ticks.map(|at| at.after(TICK)))
+                .min()
         });
         due.min()
     }

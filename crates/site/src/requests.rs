@@ -1,6 +1,6 @@
-//! Requests between members: of the anti-entropy, for rights, about free CPUs, and of jobs that are passed on.
+//! Requests between members: of the anti-entropy, for rights and of them, about free CPUs, and of jobs that are passed on.
 //!
-//! Invariant: a request goes to one of the four by its first byte, and its answer by its number.
+//! Invariant: a request goes to one of the five by its first byte, and its answer by its number.
 
 use fairmesh_model::{Now, SiteId, cbor};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::advert::is_question;
 use crate::event::{Channel, Effect};
 use crate::forward::is_forward;
-use crate::quota::is_want;
+use crate::quota::{is_want, is_witness};
 use crate::site::Site;
 
 /// A message behind the byte that says what it is about.
@@ -32,6 +32,9 @@ impl Site {
         if is_want(bytes) {
             return self.answer_want(now, from, channel, bytes);
         }
+        if is_witness(bytes) {
+            return self.answer_witness(from, channel, bytes);
+        }
         if is_question(bytes) {
             return self.answer_question(now, from, channel, bytes);
         }
@@ -48,6 +51,8 @@ impl Site {
     pub(crate) fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         if Self::asked_for_rights(id) {
             self.take_given(bytes);
+        } else if Self::asked_to_witness(id) {
+            self.take_witnessed(from, id, bytes);
         } else if Self::asked_to_confirm(id) {
             self.take_confirmed(from, id, bytes);
         } else if Self::asked_to_forward(id) {

@@ -342,14 +342,6 @@ fn claims(case: Case, of: &[Measures]) -> Vec<Claim> {
             worst <= 1.0,
         ),
     }];
-    if case.lie == Lie::Each {
-        let others = SITES - case.liars - 1;
-        claims.push(Claim::new(
-            format!("{what}: no more is over-spent than once what they had for each honest member but one"),
-            measured,
-            worst <= others as f64,
-        ));
-    }
     if case.is_contradiction() {
         let latest = of
             .iter()

@@ -1,7 +1,8 @@
 //! Ledgers that tell each other of rights: `fairmesh_quota`'s own code, under a plain network.
 //!
 //! What a real site does around its ledger is done here in its rhythm: a job that lacks rights waits two seconds
-//! for them, a member is asked again after five, a row that sends rights is told within a second. What differs:
+//! for them, a member is asked again after five, a row that sends rights is told within a second, and what it sends
+//! is taken when the others have witnessed it, a round trip later. What differs:
 //! a ledger looks at what it lacks each five minutes instead of each second (a job that lacks rights asks at once
 //! all the same), and other rows are told each quarter of an hour: months would take days to compute otherwise.
 //!
@@ -37,6 +38,9 @@ const WAIT: Millis = Millis::from_secs(2);
 
 /// Before this a member is not asked again for rights to a slice.
 const ASK_AGAIN: Millis = Millis::from_secs(5);
+
+/// Asking one member whether it witnesses what was sent.
+const WITNESS_BYTES: u64 = 200;
 
 /// The longest that a job waits in its queue, and the margin, beside its run time.
 const HOLD_LIVES: Millis = Millis(30 * 24 * HOUR.0 + 600_000);
@@ -85,6 +89,8 @@ enum Event {
         to: usize,
         rows: Vec<(SliceId, Row)>,
     },
+    /// The others have witnessed what a site was sent.
+    Confirmed(usize),
     /// Who still waits at a site has waited for long enough.
     Decide(usize),
 }
@@ -218,8 +224,24 @@ impl Mesh {
             Event::Rows { from, to, rows } if self.groups[from] == self.groups[to] => {
                 let ledger = &mut self.nodes[to].ledger;
                 ledger.receive(self.ids[from], Incarnation(1), rows);
+                if !ledger.unconfirmed().is_empty() {
+                    let others = self
+                        .groups
+                        .iter()
+                        .filter(|group| **group == self.groups[to]);
+                    self.bytes += WITNESS_BYTES * (others.count() as u64).saturating_sub(2);
+                    // Its question arrives behind the row, which is told to all at once.
+                    self.plan(now.after(LATENCY).after(LATENCY), Event::Confirmed(to));
+                }
                 self.changed(now, to, TELL);
                 self.decide_waiting(now, to);
+            }
+            Event::Confirmed(site) => {
+                let ledger = &mut self.nodes[site].ledger;
+                let offers = ledger.unconfirmed();
+                offers.iter().for_each(|offer| ledger.confirm(offer));
+                self.changed(now, site, TELL);
+                self.decide_waiting(now, site);
             }
             Event::Want { .. } | Event::Rows { .. } => {}
             Event::Decide(site) => self.decide_waiting(now, site),

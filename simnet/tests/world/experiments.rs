@@ -75,7 +75,7 @@ fn rights_go_where_jobs_are_submitted() {
 }
 
 #[test]
-fn liars_make_others_spend_no_more_than_they_had_once_each() {
+fn liars_make_others_spend_no_more_than_they_had() {
     let outcome = liars::run(&small(1));
     must_hold(&outcome, "do not have, 1 of 6: nothing is over-spent");
     must_hold(
@@ -88,12 +88,26 @@ fn liars_make_others_spend_no_more_than_they_had_once_each() {
     );
     must_hold(
         &outcome,
-        "each member at once, 2 of 6: no more is over-spent than once",
+        "each member at once, 2 of 6: no more is over-spent than the liars had",
     );
     must_hold(
         &outcome,
         "each member at once, 1 of 6: every honest site knows",
     );
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn what_no_member_witnesses_is_spent_by_each() {
+    let planted = fairmesh_model::mutant::plant("WitnessesUnasked");
+    let outcome = liars::run(&small(1));
+    drop(planted);
+    let words = "each member at once, 1 of 6: no more is over-spent";
+    let claim = outcome
+        .claims
+        .iter()
+        .find(|claim| claim.what.contains(words));
+    assert!(!claim.expect("it is said").holds);
 }
 
 #[test]

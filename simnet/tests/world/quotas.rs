@@ -324,6 +324,42 @@ fn what_a_lost_store_had_published_is_not_spent_again() {
     with_seeds(|seed| play(seed, Faults::Losses));
 }
 
+/// How long a job waits that lacks rights which another site has.
+#[cfg(feature = "mutants")]
+fn waits(seed: Seed) -> Millis {
+    let mut play = Play::new(seed);
+    let record = play.record(40);
+    let call = QuotaCall::Hold(Box::new(HoldCall {
+        record,
+        account: None,
+        is_exempt: false,
+        may_wait: true,
+        importance: Default::default(),
+    }));
+    let began = play.world.now();
+    let ticket = play.world.send_quota(0, call).expect("it runs");
+    loop {
+        if let Some(reply) = play.world.quota_reply(0, ticket) {
+            assert!(granted(reply));
+            return play.world.now().since(began);
+        }
+        play.world.run_for(Millis(5));
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn witnesses_cost_a_job_that_waits_for_rights_little_more_than_a_round_trip() {
+    with_seeds(|seed| {
+        let asked = waits(seed);
+        let planted = fairmesh_model::mutant::plant("WitnessesUnasked");
+        let unasked = waits(seed);
+        drop(planted);
+        println!("{asked:?}, and unasked {unasked:?}");
+        assert!(asked.0 <= unasked.0 + 400, "{asked:?} {unasked:?}");
+    });
+}
+
 /// Faults in what a site does with its ledger, and what finds each.
 #[cfg(feature = "mutants")]
 const PLANTED: [(&str, Faults, &str); 8] = [

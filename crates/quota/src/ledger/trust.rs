@@ -6,6 +6,10 @@
 //! invent them for themselves only: what a coalition has sent to others is at most what it was granted and what
 //! others have sent to it.
 //!
+//! Rows can be shown to one member and others to the next. So what was sent is taken only when every other member
+//! that can be asked holds it, too, and finds that it is accounted for (docs/witnesses.md): of two members that
+//! were shown the same rights one says no to the other. Whom to ask, and for how long, is the owner's.
+//!
 //! A site that has lost its store cannot know what it had sent by heads that nobody had received. So what counts
 //! as sent is what the heads of its newest incarnation say, and an older head that comes late says nothing.
 //!
@@ -14,11 +18,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{Incarnation, SiteId, mutant, mutated};
+use fairmesh_model::{CoreMillis, Incarnation, SiteId, mutant, mutated};
+use serde::{Deserialize, Serialize};
 
 use super::Ledger;
 use crate::grants::SliceId;
 use crate::row::{Cell, Row};
+
+/// What a site has ever sent another of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Offer {
+    /// Of which slice.
+    pub slice: SliceId,
+    /// By whom.
+    pub from: SiteId,
+    /// How much.
+    pub sent: CoreMillis,
+}
 
 impl Ledger {
     /// Rows of one head, checked and whole: all of them where it is the first of its incarnation, otherwise
@@ -65,6 +81,45 @@ impl Ledger {
         self.take_sent();
     }
 
+    /// What others have sent this site that is not confirmed yet.
+    pub fn unconfirmed(&self) -> Vec<Offer> {
+        let offers = self.offers.iter();
+        let offers = offers.flat_map(|(from, of)| {
+            of.iter().map(|(slice, sent)| Offer {
+                slice: *slice,
+                from: *from,
+                sent: CoreMillis(*sent),
+            })
+        });
+        let is_open = |offer: &Offer| {
+            let taken = self.get(offer.slice, Cell::Taken(offer.from));
+            let confirmed = self.confirmed.get(&(offer.from, offer.slice));
+            offer.sent.0 > taken.max(confirmed.copied().unwrap_or(0))
+                && self.grants.slice(offer.slice).is_some()
+                && !self.distrusted.contains(&offer.from)
+                && !self.is_frozen()
+        };
+        offers.filter(is_open).collect()
+    }
+
+    /// Every member that can be asked has witnessed it: it is taken.
+    pub fn confirm(&mut self, offer: &Offer) {
+        let confirmed = self.confirmed.entry((offer.from, offer.slice)).or_default();
+        *confirmed = offer.sent.0.max(*confirmed);
+        self.take_sent();
+    }
+
+    /// Whether this site holds that `offer` was made to `to`, and that its sender accounts for it. Once it has said
+    /// so it takes nothing that contradicts it.
+    pub fn witnesses(&self, to: SiteId, offer: &Offer) -> bool {
+        let id = offer.slice;
+        let row = self.row_of(id, offer.from);
+        let holds = row.is_some_and(|row| row.get(Cell::Sent(to)) >= offer.sent.0);
+        let is_sound = || self.sound_sites(id).contains(&offer.from);
+        self.is_past(id)
+            || (holds || mutated!(UnseenWitnessed)) && (is_sound() || mutated!(UnsoundWitnessed))
+    }
+
     /// A site has signed two heads that contradict each other: nothing that it sends is taken any more.
     pub fn distrust(&mut self, site: SiteId) {
         self.distrusted.insert(site);
@@ -75,7 +130,7 @@ impl Ledger {
         self.distrusted.contains(&site)
     }
 
-    /// Takes what others have sent and account for.
+    /// Takes what others have sent, account for, and have not told this site alone.
     pub(super) fn take_sent(&mut self) {
         if self.is_frozen() {
             return;
@@ -83,6 +138,8 @@ impl Ledger {
         let offers = self.offers.iter();
         let offers = offers.flat_map(|(site, of)| of.iter().map(|(id, sent)| (*id, *site, *sent)));
         let more = |(id, site, sent): (SliceId, SiteId, u64)| {
+            let confirmed = self.confirmed.get(&(site, id)).copied().unwrap_or(0);
+            let sent = mutant!(UnconfirmedTaken, sent.min(confirmed), sent);
             let more = sent.saturating_sub(self.get(id, Cell::Taken(site)));
             let more = mutant!(TakenAgain, more, sent);
             (more > 0 && self.grants.slice(id).is_some()).then_some((id, site, more))

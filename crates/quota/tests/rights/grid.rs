@@ -46,6 +46,8 @@ pub(super) enum Step {
     Publish { at: u8 },
     /// A site hands over what it holds of another.
     HandOver { at: u8, of: u8 },
+    /// A site asks another whether it witnesses what it was sent.
+    Confirm { at: u8, by: u8 },
     /// A message arrives.
     Deliver { which: Index },
     /// A message arrives, and will again.
@@ -95,6 +97,7 @@ fn any_step(faults: Faults) -> impl Strategy<Value = Step> {
         1 => at.clone().prop_map(|at| Step::Tick { at }),
         3 => (at.clone(), proptest::option::of(amount.clone())).prop_map(|(at, amount)| Step::Ask { at, amount }),
         4 => at.clone().prop_map(|at| Step::Publish { at }),
+        12 => (at.clone(), of.clone()).prop_map(|(at, by)| Step::Confirm { at, by }),
         8 => any::<Index>().prop_map(|which| Step::Deliver { which }),
         2 => any::<Index>().prop_map(|which| Step::Repeat { which }),
         2 => any::<Index>().prop_map(|which| Step::Drop { which }),

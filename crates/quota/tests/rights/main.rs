@@ -12,10 +12,10 @@ mod worked;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, Importance, JobKey, QuotaMode,
-    Role, Settlement, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
+    AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, Importance, Incarnation, JobKey,
+    QuotaMode, Role, Settlement, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
 };
-use fairmesh_quota::{Grants, HoldRequest, SliceId};
+use fairmesh_quota::{Grants, HoldRequest, Ledger, SliceId};
 
 fn site(number: u8) -> SiteId {
     SiteId::from_bytes([number; 32])
@@ -109,3 +109,15 @@ fn members(count: u8) -> BTreeSet<SiteId> {
 }
 
 type Rows = BTreeMap<SliceId, fairmesh_quota::Row>;
+
+/// Receives a head where nobody else can be asked whether he holds it, too.
+fn receive(
+    ledger: &mut Ledger,
+    from: SiteId,
+    incarnation: u64,
+    rows: impl IntoIterator<Item = (SliceId, fairmesh_quota::Row)>,
+) {
+    ledger.receive(from, Incarnation(incarnation), rows);
+    let offers = ledger.unconfirmed();
+    offers.iter().for_each(|offer| ledger.confirm(offer));
+}

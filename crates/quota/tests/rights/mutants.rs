@@ -147,6 +147,18 @@ const TABLE: &[(&str, &str)] = &[
         "frozen rights thaw when one member has been heard",
     ),
     (
+        "UnconfirmedTaken",
+        "what was sent is taken though no other member has witnessed it",
+    ),
+    (
+        "UnseenWitnessed",
+        "a site witnesses what it has not received",
+    ),
+    (
+        "UnsoundWitnessed",
+        "a site witnesses what is sent by one that does not account for it",
+    ),
+    (
         "WantedGiven",
         "machines that those within their quota wait for are given away",
     ),

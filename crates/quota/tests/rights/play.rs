@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{CoreMillis, Incarnation, JobKey, Millis, SiteId, WallTime};
 use fairmesh_quota::{
-    Cell, Grants, HoldRequest, Ledger, Mark, Part, Row, SliceId, State, Totals, Verdict, Want,
+    Cell, Grants, HoldRequest, Ledger, Mark, Offer, Part, Row, SliceId, State, Totals, Verdict,
+    Want,
 };
 
 use super::grid::{Lie, Plan, Step};
@@ -38,6 +39,8 @@ struct Node {
     hides_use: bool,
     /// What it has said while it lied: a row does not shrink.
     told: Rows,
+    /// Who has witnessed what was sent to it.
+    witnessed: BTreeMap<Offer, BTreeSet<u8>>,
 }
 
 #[derive(Debug, Clone)]
@@ -77,8 +80,6 @@ struct Books {
     lost: BTreeMap<SliceId, i128>,
     /// What each site that has lost its store must know again before it spends anything.
     owed: BTreeMap<u8, Rows>,
-    /// How often liars have taken back all that they had said.
-    anew: i128,
 }
 
 struct Grid<'a> {
@@ -130,6 +131,7 @@ impl<'a> Grid<'a> {
             lies: BTreeMap::new(),
             hides_use: false,
             told: Rows::new(),
+            witnessed: BTreeMap::new(),
         };
         Self {
             plan,
@@ -176,6 +178,10 @@ impl<'a> Grid<'a> {
             }
             Step::HandOver { at, of } => {
                 self.hand_over(at % count, of % count);
+                Ok(())
+            }
+            Step::Confirm { at, by } => {
+                self.confirm(at % count, by % count);
                 Ok(())
             }
             Step::Deliver { which } | Step::Repeat { which } | Step::Drop { which } => {
@@ -258,6 +264,7 @@ impl<'a> Grid<'a> {
         let (grants, members) = (self.grants.clone(), self.members.clone());
         let node = self.node(at);
         node.tears = false;
+        node.witnessed.clear();
         node.incarnation = Incarnation(node.incarnation.0 + 1);
         let store = &node.store;
         let own = (store.rows.clone(), store.marks.clone());
@@ -505,6 +512,26 @@ impl<'a> Grid<'a> {
         Ok(())
     }
 
+    /// A site asks another about all that it was sent and has not taken. It takes what all others have witnessed;
+    /// liars witness anything.
+    fn confirm(&mut self, at: u8, by: u8) {
+        for offer in self.node(at).ledger.unconfirmed() {
+            let is_honest = !self.is_liar(by) && site(by) != offer.from;
+            if is_honest && !self.node(by).ledger.witnesses(site(at), &offer) {
+                continue;
+            }
+            let others = (0..self.count()).filter(|other| *other != at);
+            let others: BTreeSet<u8> = others.collect();
+            let node = self.node(at);
+            let witnessed = node.witnessed.entry(offer).or_default();
+            witnessed.insert(by);
+            if witnessed.is_superset(&others) {
+                node.ledger.confirm(&offer);
+            }
+        }
+        self.persist(at);
+    }
+
     fn publish(&mut self, at: u8) {
         let is_liar = self.is_liar(at);
         let node = self.node(at);
@@ -669,7 +696,6 @@ impl<'a> Grid<'a> {
                 node.incarnation = Incarnation(node.incarnation.0 + 1);
                 node.told.clear();
                 node.lies.clear();
-                self.books.anew += 1;
             }
             Lie::Sends(_) | Lie::Takes(_) => {}
         }
@@ -721,12 +747,10 @@ impl<'a> Grid<'a> {
             }
         }
         let most = granted + lost + self.forgotten_transfers(id);
-        // Each time that a liar starts anew it can send what it has once more, to those who have not heard.
-        let again = self.books.anew * of_liars;
-        ensure(of_honest <= most + again, || {
+        ensure(of_honest <= most, || {
             format!("honest sites used {of_honest} of {granted} ({lost} unknown)")
         })?;
-        ensure(used <= most + again + of_liars, || {
+        ensure(used <= most + of_liars, || {
             format!("{used} used of {granted}, liars held {of_liars}")
         })
     }
@@ -806,6 +830,9 @@ impl<'a> Grid<'a> {
                 (0..self.count()).for_each(|of| self.hand_over(at, of));
             }
             self.deliver_all()?;
+            for at in 0..self.count() {
+                (0..self.count()).for_each(|by| self.confirm(at, by));
+            }
         }
         self.check()
     }

@@ -36,6 +36,11 @@ pub(super) const ROWS: &[(&str, fn())] = &[
     ("accounts", the_deepest_account_with_rights_pays),
     ("split", a_split_sums_up),
     ("liars", what_a_row_does_not_account_for_is_not_taken),
+    ("two tales", what_each_is_shown_alone_is_taken_once),
+    (
+        "witnesses",
+        who_has_witnessed_takes_nothing_that_contradicts_it,
+    ),
     ("giving", a_site_sends_what_it_has_and_keeps_a_floor),
     ("recalling", what_others_have_taken_was_sent),
     ("two credits", no_job_is_given_back_more_than_it_was_charged),
@@ -159,7 +164,7 @@ fn rights_that_were_sent_are_spent_once() {
     assert_eq!(a.spendable(ids[0]), 40);
     let row = a.own_row(ids[0]).expect("it has sent").clone();
     for _ in 0..2 {
-        b.receive(site(0), Incarnation(1), [(ids[0], row.clone())]);
+        receive(&mut b, site(0), 1, [(ids[0], row.clone())]);
         assert_eq!(b.spendable(ids[0]), 160);
     }
     assert_eq!(b.hold(now, &request(1, 150)).verdict, Verdict::Granted);
@@ -306,7 +311,7 @@ fn what_is_owed_is_asked_for_with_what_is_needed() {
         assert_eq!((to, want.amount), (site(0), CoreMillis(asked)));
         assert_eq!(a.give(now, site(1), &want), CoreMillis(asked));
         let row = a.own_row(ids[0]).expect("it has sent").clone();
-        b.receive(site(0), Incarnation(1), [(ids[0], row)]);
+        receive(&mut b, site(0), 1, [(ids[0], row)]);
         b.tick(now);
         assert_eq!(b.spendable(ids[0]), left);
     }
@@ -614,10 +619,10 @@ fn a_head_that_comes_late_offers_nothing() {
     // It loses its store, and nobody has received what it had sent.
     let nothing = Default::default();
     let mut a = Ledger::restore(site(0), members(2), grants, nothing, false);
-    b.receive(site(0), Incarnation(2), Rows::new());
+    receive(&mut b, site(0), 2, Rows::new());
     a.hear(now, site(1));
     assert_eq!(a.hold(now, &request(1, 100)).verdict, Verdict::Granted);
-    b.receive(site(0), Incarnation(1), [(ids[0], late)]);
+    receive(&mut b, site(0), 1, [(ids[0], late)]);
     assert_eq!(b.spendable(ids[0]), 100);
 }
 
@@ -657,8 +662,8 @@ fn what_a_row_does_not_account_for_is_not_taken() {
         ),
     ] {
         let mut ledger = Ledger::new(me, members(3), grants.clone());
-        ledger.receive(liar, Incarnation(1), row(&says));
-        ledger.receive(other, Incarnation(1), row(&of_other));
+        receive(&mut ledger, liar, 1, row(&says));
+        receive(&mut ledger, other, 1, row(&of_other));
         assert_eq!(
             ledger.spendable(ids[0]),
             100 + taken,
@@ -666,9 +671,66 @@ fn what_a_row_does_not_account_for_is_not_taken() {
         );
         // It stays here, whatever is shown later; and nothing more comes of one that contradicts itself.
         ledger.distrust(liar);
-        ledger.receive(liar, Incarnation(2), row(&[sends(200), (Cell::Used, 900)]));
+        receive(&mut ledger, liar, 2, row(&[sends(200), (Cell::Used, 900)]));
         assert_eq!(ledger.spendable(ids[0]), 100 + taken);
     }
+}
+
+/// Rows of one slice.
+fn rows_of(id: SliceId, cells: &[(Cell, u64)]) -> [(SliceId, Row); 1] {
+    let mut row = Row::default();
+    let mut add = |(cell, amount): &(Cell, u64)| row.add(*cell, *amount);
+    cells.iter().for_each(&mut add);
+    [(id, row)]
+}
+
+#[test]
+fn what_each_is_shown_alone_is_taken_once() {
+    let (grants, ids) = grants(vec![allocation(vec![slice(300, 0, DAY)], &[1, 1, 1])]);
+    let new = |me| Ledger::new(site(me), members(3), grants.clone());
+    let (mut b, mut c) = (new(1), new(2));
+    let shown = |to: u8| rows_of(ids[0], &[(Cell::Sent(site(to)), 100)]);
+    b.receive(site(0), Incarnation(1), shown(1));
+    c.receive(site(0), Incarnation(1), shown(2));
+    let (to_b, to_c) = (b.unconfirmed()[0], c.unconfirmed()[0]);
+    assert_eq!(b.spendable(ids[0]), 100, "nobody has witnessed it");
+    assert!(!c.witnesses(site(1), &to_b) && !b.witnesses(site(2), &to_c));
+    // They compare. Each has seen both now, and witnesses neither.
+    c.receive(site(0), Incarnation(1), shown(1));
+    assert!(!c.witnesses(site(1), &to_b));
+    // Whatever b does alone, c takes nothing.
+    b.confirm(&to_b);
+    c.confirm(&to_c);
+    assert_eq!((b.spendable(ids[0]), c.spendable(ids[0])), (200, 100));
+    assert!(b.unconfirmed().is_empty());
+}
+
+#[test]
+fn who_has_witnessed_takes_nothing_that_contradicts_it() {
+    let (grants, ids) = grants(vec![allocation(vec![slice(400, 0, DAY)], &[1, 1, 1, 1])]);
+    let new = |me| Ledger::new(site(me), members(4), grants.clone());
+    let (mut a, mut c) = (new(2), new(3));
+    let [first, second] = [site(0), site(1)];
+    // Two liars: the second shows a that it has sent its rights to a, and c that it has sent them to the first.
+    let (to_a, to_first) = ((Cell::Sent(site(2)), 100), (Cell::Sent(first), 100));
+    let of_first = [(Cell::Taken(second), 100), (Cell::Sent(site(3)), 200)];
+    a.receive(second, Incarnation(1), rows_of(ids[0], &[to_a]));
+    c.receive(second, Incarnation(1), rows_of(ids[0], &[to_first]));
+    for ledger in [&mut a, &mut c] {
+        ledger.receive(first, Incarnation(1), rows_of(ids[0], &of_first));
+    }
+    let to_c = c.unconfirmed()[0];
+    assert!(
+        !a.witnesses(site(3), &to_c),
+        "a has not seen what the first has it of"
+    );
+    c.receive(second, Incarnation(1), rows_of(ids[0], &[to_a]));
+    c.confirm(&to_c);
+    assert_eq!(
+        c.spendable(ids[0]),
+        100,
+        "it has seen that it was sent twice"
+    );
 }
 
 #[test]
