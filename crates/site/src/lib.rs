@@ -49,6 +49,7 @@ mod requests;
 mod restore;
 mod running;
 mod site;
+mod tables;
 mod work;
 
 pub use advert::{
@@ -78,5 +79,6 @@ pub use quota::{
 pub use restore::Row;
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};
+pub use tables::PublishedTables;
 pub use view::{Coverage, Divided, View};
 pub use work::{Done, Work};

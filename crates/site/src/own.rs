@@ -309,6 +309,16 @@ impl Own {
         spans.flat_map(|(span, of_span)| cells_of(*span, of_span))
     }
 
+    /// Those of one span.
+    pub(crate) fn cells_in(
+        &self,
+        vo: Option<VoId>,
+        span: Span,
+    ) -> impl Iterator<Item = Cell<AccountPath>> + '_ {
+        let of_span = self.by_span(vo).get(&span).into_iter();
+        of_span.flat_map(move |of_span| cells_of(span, of_span))
+    }
+
     /// What counts of the cells of a VO, or of the site's own accounts, in `spans`, by span and account.
     pub(crate) fn sums_in(
         &self,

@@ -25,4 +25,4 @@ pub use columns::TableError;
 pub use join::{Cell, Cells, join, join_cells};
 pub use paths::{PathId, Paths};
 pub use slice::{Slice, cut};
-pub use table::{Table, check};
+pub use table::{Table, check, named_cells};

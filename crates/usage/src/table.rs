@@ -22,6 +22,27 @@ pub fn check(bytes: &[u8]) -> Result<u32, TableError> {
     u32::try_from(cells.len()).map_err(|_| TableError::Varint("cells"))
 }
 
+/// The cells of a table's bytes, which [`check`] has taken, of those accounts that `name` gives a name.
+///
+/// # Panics
+/// If they are none.
+pub fn named_cells<K: Clone>(
+    bytes: &[u8],
+    mut name: impl FnMut(&str) -> Option<K>,
+) -> impl Iterator<Item = (Incarnation, K, Counters)> {
+    let mut names = Vec::new();
+    let cells = read_paths(bytes, |text| {
+        names.push(name(text));
+        Ok(())
+    });
+    let (_, cells) = cells.expect("it was checked before");
+    let (cells, _) = read_cells(cells, names.len()).expect("it was checked before");
+    let cells = cells.into_iter();
+    cells.filter_map(move |(incarnation, path, counters)| {
+        Some((incarnation, names[path].clone()?, counters))
+    })
+}
+
 /// A table of cells.
 #[derive(Debug)]
 pub struct Table {

@@ -3,6 +3,7 @@
 //! Invariant: nothing in it changes; the topology is shared with the tree, only sums are copied.
 //! Deliberately not here: anything that a single look-up needs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use fairmesh_model::{AccountPath, Window};
@@ -39,7 +40,7 @@ impl Snapshot {
 
     /// All entries, in path order.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = EntryId> + use<> {
-        (0..u32::try_from(self.sums.len()).expect("ids are 32 bits")).map(EntryId)
+        ids(0..self.sums.len())
     }
 
     /// Levels below the root of the deepest entry.
@@ -60,6 +61,19 @@ impl Snapshot {
     /// The entry above; `None` for the root.
     pub fn parent(&self, entry: EntryId) -> Option<EntryId> {
         (entry != EntryId::ROOT).then(|| EntryId(self.topology.node(entry).parent))
+    }
+
+    /// `entry` and all entries below it, in path order.
+    pub fn subtree(&self, entry: EntryId) -> impl ExactSizeIterator<Item = EntryId> + use<> {
+        ids(self.topology.subtree(entry))
+    }
+
+    /// The entries right below `entry`, in path order: O(children).
+    pub fn children(&self, entry: EntryId) -> impl Iterator<Item = EntryId> {
+        let end = self.topology.subtree(entry).end;
+        let from = move |at: usize| ids(at..end).next();
+        let first = from(entry.index() + 1);
+        std::iter::successors(first, move |child| from(self.topology.subtree(*child).end))
     }
 
     /// Whether nothing is below `entry`.
@@ -93,4 +107,9 @@ impl Snapshot {
         self.topology.vector(&chain, &sums, &mut vector);
         vector
     }
+}
+
+fn ids(range: Range<usize>) -> impl ExactSizeIterator<Item = EntryId> + use<> {
+    let id = |index| u32::try_from(index).expect("ids are 32 bits");
+    (id(range.start)..id(range.end.max(range.start))).map(EntryId)
 }
