@@ -35,6 +35,8 @@ const LATER_MAX: usize = 1_024;
 pub struct Disk {
     /// What there is; `None` where the system does not say.
     pub room: Option<Room>,
+    /// What the files of the store take.
+    pub store_bytes: Option<u64>,
     /// Why nothing that is handed in is taken.
     pub refusal: Option<String>,
     /// Whether a round waits for room.
@@ -112,6 +114,7 @@ impl DiskWatch {
             )
         });
         let days_left = self.filling.days_left();
+        let store_bytes = data.store_bytes().ok();
         self.said.send_if_modified(|said| {
             let is_news = said.refusal.is_some() != refusal.is_some();
             if let Some(refusal) = refusal.as_ref().filter(|_| is_news) {
@@ -119,6 +122,7 @@ impl DiskWatch {
             }
             *said = Disk {
                 room,
+                store_bytes,
                 refusal,
                 is_full: false,
                 days_left,

@@ -1,13 +1,16 @@
 //! `GET /v1/metrics`: OpenMetrics, for Prometheus and its kin.
 //!
-//! Invariant: no label holds a user, an account or anything else that grows with the load: labels
-//! are outcomes, VOs and member sites, all bounded by charters. Counters are copies of the node's
-//! own, taken at each scrape. Deliberately not here: alerts and dashboards.
+//! Invariant: no label holds a user or anything else that grows with the load: labels are outcomes, notices' codes,
+//! VOs and member sites, all bounded by charters, and the largest entries of the two upper levels of the share tree
+//! that have others below them. Counters are copies of the node's own, taken at each scrape.
+//! Deliberately not here: alerts and dashboards (`configs/prometheus`, `configs/grafana`).
 
 mod forward;
+mod health;
 mod quota;
 mod record_log;
 mod registry;
+mod shares;
 mod slurm;
 
 use std::sync::Arc;
@@ -44,6 +47,10 @@ pub(crate) struct Sample {
     pub(crate) slurm: SlurmReport,
     /// None where no log is kept.
     pub(crate) record_log: Option<LogStats>,
+    /// What is to be looked at.
+    pub(crate) health: health::HealthSample,
+    /// The largest entries.
+    pub(crate) shares: Vec<shares::ShareSample>,
     /// The disk of the data folder.
     pub(crate) disk: Disk,
     /// When the sample was taken, in milliseconds since the Unix epoch.
@@ -70,7 +77,12 @@ pub(crate) struct LookupSample {
 
 /// Answers a scrape.
 pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, ApiError> {
-    let mut sample = shared.options.node.ask(take).await?;
+    let (mut sample, clock_offset_s) = shared.options.node.ask(take).await?;
+    let (_, status) = crate::control::status(&shared, false).await?;
+    sample.health = health::HealthSample::of(&status, clock_offset_s);
+    let served = shared.options.serving.newest();
+    let largest = tokio::task::spawn_blocking(move || shares::largest(&served)).await;
+    sample.shares = largest.map_err(ApiError::internal)?;
     sample.disk = shared.options.node.disk();
     sample.network = shared.options.node.network_stats();
     let load =
@@ -87,7 +99,7 @@ pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoRe
 }
 
 #[expect(clippy::cast_precision_loss, reason = "ages in seconds, for people")]
-fn take(site: &Site, now: fairmesh_model::Now) -> Sample {
+fn take(site: &Site, now: fairmesh_model::Now) -> (Sample, Option<f64>) {
     let vo = |status: fairmesh_site::VoStatus| VoSample {
         oldest_age_s: status
             .coverage
@@ -98,7 +110,7 @@ fn take(site: &Site, now: fairmesh_model::Now) -> Sample {
         warnings: u64::try_from(status.warnings.len()).unwrap_or(u64::MAX),
         coverage: status.coverage,
     };
-    Sample {
+    let sample = Sample {
         site: site.stats(),
         gossip: site.gossip_stats(),
         vos: site.vo_status(now).into_iter().map(vo).collect(),
@@ -109,5 +121,6 @@ fn take(site: &Site, now: fairmesh_model::Now) -> Sample {
         now_ms: now.wall.0,
         entries: u64::try_from(site.view().reader().entries()).unwrap_or(u64::MAX),
         ..Sample::default()
-    }
+    };
+    (sample, health::clock_offset_s(site, now))
 }

@@ -20,6 +20,8 @@ pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
     gossip(&mut registry, sample);
     network(&mut registry, sample);
     vos(&mut registry, sample);
+    super::health::register(&mut registry, sample);
+    super::shares::register(&mut registry, sample);
     super::quota::register(&mut registry, sample);
     super::forward::register(&mut registry, sample);
     super::slurm::register(&mut registry, sample);
@@ -103,6 +105,10 @@ fn disk(registry: &mut Registry, sample: &Sample) {
             "Free on the disk of the data folder",
             room.free,
         );
+    }
+    if let Some(bytes) = sample.disk.store_bytes {
+        let help = "What the store takes of it";
+        gauge(registry, "store_bytes", help, bytes);
     }
     if let Some(days) = sample.disk.days_left {
         let help = "Until that disk is full, by how it filled in the last day";

@@ -199,6 +199,11 @@ impl DataDir {
         Room::of(&self.files.dir)
     }
 
+    /// What the files of the store take.
+    pub fn store_bytes(&self) -> io::Result<u64> {
+        bytes_below(&self.files.path(&STORE))
+    }
+
     /// What sled has in memory after a write that failed may not be what is on the disk.
     fn open_again(&mut self) -> Result<(), StoreError> {
         let dir = self.files.path(&STORE);
@@ -212,4 +217,18 @@ impl DataDir {
         self.store = Some(store);
         Ok(())
     }
+}
+
+fn bytes_below(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // A file that goes meanwhile takes nothing.
+        bytes += match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path())?,
+            Ok(metadata) => metadata.len(),
+            Err(_) => 0,
+        };
+    }
+    Ok(bytes)
 }

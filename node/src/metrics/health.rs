@@ -1,0 +1,105 @@
+//! What an operator should look at, as numbers: notices by code, documents' ends, the clock, and which program it is.
+//!
+//! Invariant: a code that a node has told of is at 0 when it is over, as far as it is listed in [`CODES`], so that an
+//! alert clears and none is missed for want of a series.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use fairmesh_model::Now;
+use fairmesh_site::Site;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Sample;
+use super::registry::{Labels, signed};
+use crate::control::answer::StatusBody;
+
+/// Codes that alerts are made of.
+const CODES: [&str; 8] = [
+    "alone",
+    "disk-fills",
+    "disk-full",
+    "disk-low",
+    "peer-over-budget",
+    "peer-silent",
+    "peer-unreachable",
+    "policy-warning",
+];
+
+type Seconds = Gauge<f64, AtomicU64>;
+
+/// What a node says of its health.
+#[derive(Debug, Default)]
+pub(crate) struct HealthSample {
+    notices: BTreeMap<(String, String), u64>,
+    /// When the first document of a VO expires, in seconds since the Unix epoch.
+    expires: Vec<(String, f64)>,
+    clock_offset_s: Option<f64>,
+}
+
+impl HealthSample {
+    #[expect(clippy::cast_precision_loss, reason = "times in seconds, for people")]
+    pub(super) fn of(status: &StatusBody, clock_offset_s: Option<f64>) -> Self {
+        let mut notices: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for notice in &status.notices {
+            let key = (notice.code.clone(), notice.severity.clone());
+            *notices.entry(key).or_default() += 1;
+        }
+        for code in CODES {
+            if !notices.keys().any(|(of, _)| of == code) {
+                notices.insert((code.to_owned(), "none".to_owned()), 0);
+            }
+        }
+        let expires = status.vos.iter().filter_map(|vo| {
+            let short = || vo.vo.chars().take(8).collect();
+            let name = vo.name.clone().unwrap_or_else(short);
+            Some((name, vo.expires_ms? as f64 / 1_000.0))
+        });
+        Self {
+            notices,
+            expires: expires.collect(),
+            clock_offset_s,
+        }
+    }
+}
+
+/// By how much this clock is ahead of the median of the connected sites'.
+#[expect(clippy::cast_precision_loss, reason = "offsets in seconds, for people")]
+pub(super) fn clock_offset_s(site: &Site, now: Now) -> Option<f64> {
+    let peers = site.peers().into_iter().filter(|peer| peer.connected);
+    let mut clocks: Vec<u64> = peers
+        .filter_map(|peer| Some(site.clock_of(peer.site, now.mono)?.0))
+        .collect();
+    clocks.sort_unstable();
+    let median = *clocks.get(clocks.len() / 2)?;
+    Some((i128::from(now.wall.0) - i128::from(median)) as f64 / 1_000.0)
+}
+
+/// Adds what was seen.
+pub(super) fn register(registry: &mut Registry, sample: &Sample) {
+    let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "The program", build);
+    let notices = Family::<Labels, Gauge>::default();
+    for ((code, severity), count) in &sample.health.notices {
+        let labels = vec![("code", code.clone()), ("severity", severity.clone())];
+        notices.get_or_create(&labels).set(signed(*count));
+    }
+    let help = "What an operator should look at, by code";
+    registry.register("notices", help, notices);
+    let expires = Family::<Labels, Seconds>::default();
+    for (vo, at) in &sample.health.expires {
+        let labels = vec![("vo", vo.clone())];
+        expires.get_or_create(&labels).set(*at);
+    }
+    let help = "When the first of a VO's documents in force expires, since the Unix epoch";
+    registry.register_with_unit("documents_expire_timestamp", help, Unit::Seconds, expires);
+    if let Some(offset) = sample.health.clock_offset_s {
+        let gauge = Seconds::default();
+        gauge.set(offset);
+        let help = "By how much this clock is ahead of the median of the connected sites'";
+        registry.register_with_unit("clock_offset", help, Unit::Seconds, gauge);
+    }
+}
