@@ -20,6 +20,7 @@ pub mod cli;
 pub mod control;
 pub mod follow;
 pub mod metrics;
+mod page;
 
 pub mod config;
 pub mod demo;

@@ -69,7 +69,7 @@ struct Person {
 
 /// How an entry is spoken of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose<'a> {
+pub(crate) enum Whose<'a> {
     /// To the user whose it is.
     Yours,
     /// To somebody else.
@@ -209,7 +209,7 @@ fn words(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -> std::io::
 }
 
 /// Why a user stands where he stands: the uppermost level that is not on target decides first.
-fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
+pub(crate) fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
     let is_off = |level: &&LevelBody| level.over || number(&level.deviation).abs() >= ON_TARGET;
     let Some(level) = levels.iter().find(is_off) else {
         return "All of it is on target.".to_owned();
@@ -237,7 +237,7 @@ fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
     )
 }
 
-fn level_words(level: &LevelBody) -> String {
+pub(crate) fn level_words(level: &LevelBody) -> String {
     let parent = parent_words(&level.path);
     let whose = match (level.global, parent == THIS_SITE) {
         (true, _) => " on all sites",
@@ -279,7 +279,7 @@ fn parent_words(path: &str) -> String {
     }
 }
 
-fn comparison_words(
+pub(crate) fn comparison_words(
     body: &ExplainBody,
     comparison: &ComparisonBody,
     out: &mut dyn Write,

@@ -26,6 +26,7 @@ mod shares;
 mod writers;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -65,6 +66,8 @@ pub struct Config {
     pub peers: Vec<Peer>,
     /// The two Unix sockets.
     pub sockets: Sockets,
+    /// The share page, if the owner wants it served.
+    pub page: Option<PageSettings>,
     /// VO ids by the owner's alias.
     pub vos: BTreeMap<String, VoId>,
     /// The owner's share tree.
@@ -104,6 +107,15 @@ pub struct Peer {
     pub site: SiteId,
     /// Where it is.
     pub address: Multiaddr,
+}
+
+/// The share page and the metrics, on a TCP listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageSettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Names that it is asked for by, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
 }
 
 /// The two Unix sockets.
@@ -176,6 +188,7 @@ impl Config {
             listen: sections::listen(source, raw.network.listen.as_deref())?,
             peers: sections::peers(source, &raw.network.peers)?,
             sockets: sections::sockets(source, &raw.sockets, base, &data_dir)?,
+            page: sections::page(source, raw.page.as_ref())?,
             identity: sections::identity(source, &raw.identity, &vos)?,
             history: raw.history.rule(source, window)?,
             charging: charging::charging(source, &raw.charging, &raw.machine)?,

@@ -31,6 +31,8 @@ pub(super) struct RawConfig {
     pub(super) network: RawNetwork,
     #[serde(default)]
     pub(super) sockets: RawSockets,
+    /// The share page; none where the table is not there.
+    pub(super) page: Option<RawPage>,
     /// VO ids by the owner's alias.
     #[serde(default)]
     pub(super) vos: BTreeMap<String, Spanned<String>>,
@@ -90,6 +92,14 @@ pub(super) struct RawSockets {
     pub(super) control: Option<String>,
     pub(super) lookup_mode: Option<Spanned<String>>,
     pub(super) writers: Option<Vec<Spanned<RawWriter>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPage {
+    pub(super) listen: Spanned<String>,
+    #[serde(default)]
+    pub(super) hosts: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

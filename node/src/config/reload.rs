@@ -49,6 +49,7 @@ impl Config {
             old.sockets.writers != new.sockets.writers,
             "sockets.writers",
         );
+        note(restart, old.page != new.page, "page");
         note(live, old.vos != new.vos, "vos");
         note(live, old.policy != new.policy, "shares");
         note(live, old.policy_file != new.policy_file, "policy_file");

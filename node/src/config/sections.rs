@@ -13,9 +13,9 @@ use toml::Spanned;
 
 use super::history::RawHistory;
 use super::quantity::RawDuration;
-use super::raw::{RawRule, RawSockets, RawTiming, RawWriter};
+use super::raw::{RawPage, RawRule, RawSockets, RawTiming, RawWriter};
 use super::text::{FileError, Source};
-use super::{IdentityRule, LISTEN_DEFAULT, Peer, Sockets, Timing, Writer};
+use super::{IdentityRule, LISTEN_DEFAULT, PageSettings, Peer, Sockets, Timing, Writer};
 
 type Checked<T> = Result<T, FileError>;
 
@@ -107,6 +107,27 @@ pub(super) fn sockets(
             .map_or(Ok(0o666), |mode| octal(source, mode))?,
         writers: writers(source, raw.writers.as_deref())?,
     })
+}
+
+pub(super) fn page(source: Source<'_>, raw: Option<&RawPage>) -> Checked<Option<PageSettings>> {
+    let Some(raw) = raw else {
+        return Ok(None);
+    };
+    let help =
+        "write an address with a port: \"127.0.0.1:7680\" is seen by users of this machine alone";
+    let listen = source.parsed("page.listen", &raw.listen, help)?;
+    let name = |name: &Spanned<String>| {
+        let text = name.get_ref();
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        if !text.is_empty() && text.chars().all(is_name) {
+            return Ok(text.clone());
+        }
+        let problem = format!("`{}` is not the name of a host", text.escape_debug());
+        let error = source.error(Some(name.span()), Some("page.hosts"), problem);
+        Err(error.with_help("write names without a port, such as \"grid.example\""))
+    };
+    let hosts = raw.hosts.iter().map(name).collect::<Checked<_>>()?;
+    Ok(Some(PageSettings { listen, hosts }))
 }
 
 fn octal(source: Source<'_>, mode: &Spanned<String>) -> Checked<u32> {

@@ -6,17 +6,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Extension;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::access::{Peer, trusted};
 use super::{ControlOptions, Shared, router};
-use crate::sockets::{BindError, Slot, Slots, Socket, stopped};
+use crate::sockets::{BindError, Slots, Socket, serve_all, stopped};
 
 /// Everybody may connect and read: who may write is decided by who one is.
 const SOCKET_MODE: u32 = 0o666;
@@ -45,6 +47,11 @@ impl ControlServer {
         })
     }
 
+    /// What it serves from, for another listener.
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// Serves until `stop` holds true (or its sender is gone), then lets connections finish the
     /// requests that have arrived, and removes the socket file.
     pub async fn run(self, stop: watch::Receiver<bool>) {
@@ -66,7 +73,10 @@ impl ControlServer {
             let (shared, stop) = (Arc::clone(&shared), connections_stop.clone());
             Some(async move {
                 let age_max = shared.options.limits.connection_age_max;
-                let served = serve(stream, (Peer { uid }, Arc::new(slot)), shared, stop);
+                let head_deadline = shared.options.limits.head_deadline;
+                let router = router(shared).layer(Extension(Peer { uid }));
+                let router = router.layer(Extension(Arc::new(slot)));
+                let served = serve(stream, router, head_deadline, stop);
                 match tokio::time::timeout(age_max, served).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::debug!(uid, %error, "control connection ended"),
@@ -76,25 +86,23 @@ impl ControlServer {
                 }
             })
         };
-        socket.serve("control.sock", grace, stop, take).await;
+        serve_all(socket, "control.sock", grace, stop, take).await;
     }
 }
 
-async fn serve(
-    stream: UnixStream,
-    (peer, slot): (Peer, Arc<Slot>),
-    shared: Arc<Shared>,
+/// Serves HTTP/1.1 on one connection until it ends, or the request under way when `stop` comes is answered.
+pub(crate) async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    head_deadline: Duration,
     mut stop: watch::Receiver<bool>,
 ) -> hyper::Result<()> {
-    let head_deadline = shared.options.limits.head_deadline;
-    let service =
-        TowerToHyperService::new(router(shared).layer(Extension(peer)).layer(Extension(slot)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_deadline)
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => return ended,

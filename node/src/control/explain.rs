@@ -63,6 +63,17 @@ async fn body(
     entry: EntryId,
     versus: Option<EntryId>,
 ) -> Result<ExplainBody, ApiError> {
+    let (mut body, decisive) = explained(moment, entry, versus);
+    body.causes = causes(shared, moment, decisive).await?;
+    Ok(body)
+}
+
+/// The same without whose usage it is, which the site has to be asked, and the entries that this is of.
+pub(crate) fn explained(
+    moment: &Moment,
+    entry: EntryId,
+    versus: Option<EntryId>,
+) -> (ExplainBody, Vec<(AccountPath, bool)>) {
     let explained = explain(&moment.order, entry, versus);
     let levels = moment.level_bodies(explained.levels);
     let versus_levels = versus
@@ -72,16 +83,17 @@ async fn body(
     let comparison = explained
         .comparison
         .map(|comparison| comparison_body(comparison, versus_levels));
-    Ok(ExplainBody {
+    let body = ExplainBody {
         path: explained.path.to_string(),
         rank: moment.order.ranking().rank(entry),
         ranks: moment.order.ranking().count(),
         projection: moment.order.projection().name().to_owned(),
         levels,
         comparison,
-        causes: causes(shared, moment, decisive).await?,
+        causes: Vec::new(),
         others: Vec::new(),
-    })
+    };
+    (body, decisive)
 }
 
 fn wanted(user: String, account: Option<String>, group: Option<String>) -> Wanted {

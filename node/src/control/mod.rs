@@ -66,8 +66,12 @@ use crate::network::Throttle;
 use crate::record_log::RecordLog;
 use crate::serve::Serving;
 use crate::sockets::{BindError, SlotLimits};
+pub(crate) use connections::serve;
 pub(crate) use error::ApiError;
+pub(crate) use explain::explained;
+pub(crate) use shares::Moment;
 use slurm::SlurmLoops;
+pub(crate) use status::status;
 
 /// What an operator may change while the node runs: a reload sends a new one.
 #[derive(Debug, Clone, Default)]
@@ -154,7 +158,7 @@ pub(crate) struct Shared {
 pub(crate) type State = axum::extract::State<Arc<Shared>>;
 
 impl Shared {
-    fn new(options: ControlOptions) -> Self {
+    pub(crate) fn new(options: ControlOptions) -> Self {
         Self {
             options,
             started: Instant::now(),

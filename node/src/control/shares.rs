@@ -20,6 +20,7 @@ use super::extract::{Params, parse_path};
 use super::priority::fraction;
 use super::rests_on::{answer, rests_on};
 use super::{Shared, State};
+use crate::serve::Served;
 
 /// Most entries of one answer: some 100 MB of JSON.
 const ENTRIES_MAX: usize = 200_000;
@@ -46,10 +47,10 @@ pub(super) async fn get(
 }
 
 /// The tree at one moment, in the order in which it is served.
-pub(super) struct Moment {
-    pub(super) order: Arc<Order>,
-    pub(super) view: Arc<View>,
-    pub(super) rests_on: RestsOn,
+pub(crate) struct Moment {
+    pub(crate) order: Arc<Order>,
+    pub(crate) view: Arc<View>,
+    pub(crate) rests_on: RestsOn,
 }
 
 impl Moment {
@@ -64,7 +65,16 @@ impl Moment {
         })
     }
 
-    fn snapshot(&self) -> &Snapshot {
+    /// What there is now: nobody is asked, and no order is made for it.
+    pub(crate) fn of(served: &Served, rests_on: RestsOn) -> Self {
+        Self {
+            order: served.order.clone(),
+            view: served.view.clone(),
+            rests_on,
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> &Snapshot {
         self.order.snapshot()
     }
 
@@ -83,7 +93,7 @@ impl Moment {
     }
 
     /// Levels, for the wire.
-    pub(super) fn level_bodies(&self, levels: Vec<LevelExplanation>) -> Vec<LevelBody> {
+    pub(crate) fn level_bodies(&self, levels: Vec<LevelExplanation>) -> Vec<LevelBody> {
         let levels = levels.into_iter();
         levels.map(|level| self.level_body(level)).collect()
     }

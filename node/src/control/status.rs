@@ -36,25 +36,34 @@ pub(super) async fn get(
     axum::extract::State(shared): State,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
+    let (rests_on, body) = status(&shared, query.digests).await?;
+    Ok(answer("status", rests_on, body))
+}
+
+/// What the node says of itself, with digests of views only if they are wanted.
+pub(crate) async fn status(
+    shared: &Shared,
+    digests: bool,
+) -> Result<(RestsOn, StatusBody), ApiError> {
     let asked = shared
         .node()
-        .ask(move |site, now| ask(site, now, query.digests))
+        .ask(move |site, now| ask(site, now, digests))
         .await?;
     let now = WallTime(asked.rests_on.as_of_ms);
     let timing = shared.options.settings.borrow().timing;
-    let peers = asked.found.bodies(&shared);
+    let peers = asked.found.bodies(shared);
     let mut notices = asked.notices;
     notices.extend(health::of_mesh(&asked.vos, &peers, &timing, now));
     notices.extend(health::of_disk(&shared.node().disk()));
     let (notices, healthy) = health::sorted(notices);
     let body = StatusBody {
-        node: node_body(&shared, asked.records_counted, asked.unmapped),
+        node: node_body(shared, asked.records_counted, asked.unmapped),
         vos: asked.vos,
         peers,
         healthy,
         notices,
     };
-    Ok(answer("status", asked.rests_on, body))
+    Ok((asked.rests_on, body))
 }
 
 fn ask(site: &Site, now: Now, digests: bool) -> Asked {

@@ -2,6 +2,7 @@
 //! the VOs that they are members of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +21,13 @@ use tokio::task::JoinHandle;
 
 use super::broker::advert_rules;
 use super::plan::{Load, Plan, PlanVo};
-use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, Observation, start};
+use crate::config::PageSettings;
+use crate::control::{ControlLimits, ControlOptions, ControlSettings, Shared};
+use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, Observation, Running, start};
 use crate::emulate::ProjectionName;
-use crate::lookup::{LookupConfig, LookupServer};
+use crate::lookup::{LookupConfig, LookupServer, LookupStats};
 use crate::network::{Multiaddr, NetworkConfig};
+use crate::page::PageServer;
 use crate::serve::Serving;
 use crate::store::StoreError;
 
@@ -43,7 +47,7 @@ pub(super) struct DemoNode {
     pub(super) handle: NodeHandle,
     pub(super) lookup_socket: PathBuf,
     driver: JoinHandle<Result<(), StoreError>>,
-    lookup: JoinHandle<()>,
+    servers: Vec<JoinHandle<()>>,
 }
 
 /// All nodes, and what they have in common.
@@ -56,7 +60,9 @@ pub(super) struct Grid {
     pub(super) authority: SigningKey,
     pub(super) clock: Arc<FastClock>,
     pub(super) observations: mpsc::UnboundedReceiver<Observation>,
-    stop_lookups: watch::Sender<bool>,
+    /// Where the first node's share page is.
+    pub(super) page: SocketAddr,
+    stop_servers: watch::Sender<bool>,
     _folder: TempDir,
 }
 
@@ -68,19 +74,24 @@ struct Member {
 
 impl Grid {
     /// Starts the nodes and founds the VOs; returns when every node holds every document.
-    pub(super) async fn start(plan: &Plan, factor_permille: u64) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        plan: &Plan,
+        factor_permille: u64,
+        page_at: SocketAddr,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("fairmesh-demo-")
             .tempdir()
             .context("no room for temporary files")?;
         let clock = Arc::new(FastClock::new(plan.start, factor_permille));
         let (observer, observations) = mpsc::unbounded_channel();
-        let (stop_lookups, stop) = watch::channel(false);
+        let (stop_servers, stop) = watch::channel(false);
         let members = members(plan.cores.len())?;
         let ids: BTreeSet<SiteId> = members.iter().map(|member| member.id).collect();
         let timing = timing(plan, factor_permille);
         let mut nodes: Vec<DemoNode> = Vec::new();
         let mut addresses: Vec<Vec<Multiaddr>> = Vec::new();
+        let mut page = page_at;
         for member in &members {
             // The first node is the only address that the others know: the rest is in the charter.
             let introducer = nodes.first().map(|first| (first.id, addresses[0].clone()));
@@ -98,8 +109,14 @@ impl Grid {
             let projection = ProjectionName::default;
             let source = Serving::start(running.handle.clone(), projection).await?;
             let server =
-                LookupServer::bind(&lookup_socket, source, LookupConfig::default()).await?;
-            let lookup = tokio::spawn(server.run(stop.clone()));
+                LookupServer::bind(&lookup_socket, source.clone(), LookupConfig::default()).await?;
+            let lookups = server.stats();
+            let mut servers = vec![tokio::spawn(server.run(stop.clone()))];
+            if nodes.is_empty() {
+                let bound = page_of(page_at, member, &running, (source, lookups), timing).await?;
+                page = bound.address()?;
+                servers.push(tokio::spawn(bound.run(stop.clone())));
+            }
             addresses.push(running.listening);
             nodes.push(DemoNode {
                 name: member.name.clone(),
@@ -107,7 +124,7 @@ impl Grid {
                 handle: running.handle,
                 lookup_socket,
                 driver: running.driver,
-                lookup,
+                servers,
             });
         }
         let mut grid = Self {
@@ -117,7 +134,8 @@ impl Grid {
             authority: SigningKey::from_secret(&secret()?),
             clock,
             observations,
-            stop_lookups,
+            page,
+            stop_servers,
             _folder: folder,
         };
         grid.found(plan, &members, &addresses, &ids, timing).await?;
@@ -196,14 +214,44 @@ impl Grid {
 
     /// Stops all nodes.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.stop_lookups.send_replace(true);
+        self.stop_servers.send_replace(true);
         for node in self.nodes {
             node.handle.stop().await;
             node.driver.await??;
-            node.lookup.await?;
+            for server in node.servers {
+                server.await?;
+            }
         }
         Ok(())
     }
+}
+
+/// The share page of a node.
+async fn page_of(
+    listen: SocketAddr,
+    member: &Member,
+    running: &Running,
+    (serving, lookups): (Arc<Serving>, Arc<LookupStats>),
+    timing: Timing,
+) -> anyhow::Result<PageServer> {
+    let (_, settings) = watch::channel(ControlSettings {
+        name: member.name.clone(),
+        timing,
+        ..ControlSettings::default()
+    });
+    let shared = Shared::new(ControlOptions {
+        node: running.handle.clone(),
+        serving,
+        site: member.id,
+        listening: running.listening.iter().map(ToString::to_string).collect(),
+        settings,
+        lookups: Some(lookups),
+        records: None,
+        limits: ControlLimits::default(),
+    });
+    let hosts = Vec::new();
+    let bound = PageServer::bind(&PageSettings { listen, hosts }, Arc::new(shared)).await;
+    bound.with_context(|| format!("--page {listen}"))
 }
 
 fn members(count: usize) -> anyhow::Result<Vec<Member>> {

@@ -17,6 +17,7 @@ mod quota;
 mod report;
 mod screen;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -99,6 +100,11 @@ pub struct DemoArgs {
     #[arg(long, conflicts_with_all = ["trace", "quota", "partition"])]
     broker: bool,
 
+    /// Where the share page of the first site is served while the load runs: by default at a free port of this machine,
+    /// with 0.0.0.0:7680 for all who can reach it.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    page: SocketAddr,
+
     /// Print one line of JSON (schema fairmesh.demo/1) at the end, and nothing else on standard
     /// output.
     #[arg(long)]
@@ -155,12 +161,16 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
         screen.say(&format!("Left out of the log: {count} records with {why}"));
     }
     screen.say(&format!("Starting {sites} nodes …"));
-    let grid = Grid::start(&plan, factor_permille).await?;
+    let grid = Grid::start(&plan, factor_permille, args.page).await?;
     let start_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     screen.say(&format!(
         "{sites} sites are one mesh and hold the signed policies of {} VOs ({start_ms} ms). Their clocks run {} times as fast as yours.",
         plan.vos.len(),
         factor_permille / 1_000
+    ));
+    screen.say(&format!(
+        "The share page of {} is http://{}/ for as long as the load runs.",
+        grid.nodes[0].name, grid.page
     ));
     let outcome = Show {
         args: &args,

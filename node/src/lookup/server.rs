@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::connection::Connection;
 use super::{End, LookupConfig, LookupSource};
-use crate::sockets::{BindError, Slots, Socket};
+use crate::sockets::{BindError, Slots, Socket, serve_all};
 
 /// Counters for the metrics; they only grow.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl<S: LookupSource> LookupServer<S> {
                 tracing::debug!(uid, %end, "look-up connection ended");
             })
         };
-        socket.serve("lookup.sock", grace, stop, take).await;
+        serve_all(socket, "lookup.sock", grace, stop, take).await;
     }
 }
 

@@ -25,6 +25,7 @@ use crate::init::load_key;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
 use crate::output::Exit;
+use crate::page::PageServer;
 use crate::record_log::RecordLog;
 use crate::serve::Serving;
 use crate::slurm;
@@ -70,6 +71,13 @@ pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Resu
     writeln!(out, "listens  {}", words(&config.listen))?;
     writeln!(out, "look-ups {}", config.sockets.lookup.display())?;
     writeln!(out, "control  {}", config.sockets.control.display())?;
+    if let Some(page) = &config.page {
+        let who = match page.listen.ip().is_loopback() {
+            true => "all users of this machine",
+            false => "whoever can reach that address",
+        };
+        writeln!(out, "page     http://{}/ for {who}", page.listen)?;
+    }
     for (alias, vo) in &config.vos {
         writeln!(out, "VO       {alias} ({vo})")?;
     }
@@ -218,10 +226,11 @@ async fn open_records(config: &Config) -> anyhow::Result<Option<Arc<RecordLog>>>
     Ok(Some(Arc::new(opened?)))
 }
 
-/// The two sockets.
+/// The two sockets, and the page where it is wanted.
 struct Servers {
     lookup: tokio::task::JoinHandle<()>,
     control: tokio::task::JoinHandle<()>,
+    page: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Servers {
@@ -258,7 +267,15 @@ impl Servers {
             limits: ControlLimits::default(),
         };
         let control = control::bind(&config.sockets.control, options).await?;
+        let mut page = None;
+        if let Some(settings) = &config.page {
+            let bound = PageServer::bind(settings, control.shared()).await;
+            let bound = bound.with_context(|| format!("page.listen: {}", settings.listen))?;
+            tracing::info!(address = %bound.address()?, "the share page is served");
+            page = Some(tokio::spawn(bound.run(stop.clone())));
+        }
         Ok(Self {
+            page,
             lookup: tokio::spawn(lookup.run(stop.clone())),
             control: tokio::spawn(control.run(stop.clone())),
         })
@@ -267,6 +284,9 @@ impl Servers {
     async fn end(self) -> anyhow::Result<()> {
         self.lookup.await?;
         self.control.await?;
+        if let Some(page) = self.page {
+            page.await?;
+        }
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! What the node's two Unix sockets share: the file, who is let in, and whose turn it is.
+//! What the node's two Unix sockets share: the file, who is let in, and whose turn it is; and the loop that takes
+//! connections, of these and of the page's.
 //!
 //! Users of a cluster are not friends of each other. Root, the node's own user and the owner's writers (the
 //! scheduler's user among them) are *trusted*: places are kept for them, and they wait for nobody. Any other
@@ -12,9 +13,11 @@ mod file;
 mod owner;
 mod slots;
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::UnixStream;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -26,39 +29,62 @@ pub use slots::{SlotLimits, TURNS, Trusted};
 /// Pause after `accept` has failed (out of file descriptors, mostly): trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-impl Socket {
-    /// Hands connections to `take`, and runs what that returns, until `stop` holds true (or its sender is
-    /// gone). Then connections have `grace` to finish the requests that have arrived, and the file goes.
-    pub(crate) async fn serve<F>(
-        self,
-        what: &'static str,
-        grace: Duration,
-        mut stop: watch::Receiver<bool>,
-        take: impl Fn(UnixStream) -> Option<F>,
-    ) where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let mut tasks = JoinSet::new();
-        loop {
-            tokio::select! {
-                biased;
-                () = stopped(&mut stop) => break,
-                Some(_) = tasks.join_next() => {}
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        take(stream).map(|connection| tasks.spawn(connection));
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept connections of {what}");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
+/// What connections come from.
+pub(crate) trait Accepts {
+    /// A connection.
+    type Connection;
+
+    /// The next one.
+    fn next(&self) -> impl Future<Output = io::Result<Self::Connection>> + Send;
+}
+
+impl Accepts for Socket {
+    type Connection = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        Ok(self.listener.accept().await?.0)
+    }
+}
+
+impl Accepts for TcpListener {
+    type Connection = (TcpStream, SocketAddr);
+
+    async fn next(&self) -> io::Result<Self::Connection> {
+        self.accept().await
+    }
+}
+
+/// Hands connections to `take`, and runs what that returns, until `stop` holds true (or its sender is
+/// gone). Then connections have `grace` to finish the requests that have arrived, and the listener goes.
+pub(crate) async fn serve_all<L: Accepts, F>(
+    listener: L,
+    what: &'static str,
+    grace: Duration,
+    mut stop: watch::Receiver<bool>,
+    take: impl Fn(L::Connection) -> Option<F>,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped(&mut stop) => break,
+            Some(_) = tasks.join_next() => {}
+            accepted = listener.next() => match accepted {
+                Ok(connection) => {
+                    take(connection).map(|connection| tasks.spawn(connection));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections of {what}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
         }
-        let all_ended = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(grace, all_ended).await.is_err() {
-            tracing::warn!("connections of {what} did not finish in {grace:?} and were cut");
-        }
+    }
+    let all_ended = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(grace, all_ended).await.is_err() {
+        tracing::warn!("connections of {what} did not finish in {grace:?} and were cut");
     }
 }
 

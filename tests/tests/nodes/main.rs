@@ -12,6 +12,7 @@ mod local_users;
 mod mounts;
 mod officers;
 mod order;
+mod page;
 mod place;
 mod prices;
 mod quota;

@@ -1,0 +1,162 @@
+//! The numbers beside the pictures, as CSV: exact ones, for programs.
+//!
+//! Invariant: a text that a spreadsheet would take for a formula is none here. The largest is written piece by piece,
+//! as it is read.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use fairmesh_fairshare::{EntryId, Order};
+use fairmesh_model::Share;
+
+use super::gather::Seen;
+use super::sites;
+use super::usage::Behind;
+use crate::output::timestamp;
+
+/// Entries of one piece.
+const PIECE: usize = 500;
+
+/// All entries below one.
+pub(super) fn shares(seen: &Seen, above: EntryId) -> Response {
+    let order = Arc::clone(&seen.moment.order);
+    let mut below = order.snapshot().subtree(above).skip(1);
+    let head = "path,target_percent,used_percent,deviation_percent,usage_core_ms,parent_usage_core_ms,rank,factor\n";
+    let mut is_first = true;
+    let pieces = std::iter::from_fn(move || {
+        let entries: Vec<EntryId> = below.by_ref().take(PIECE).collect();
+        if entries.is_empty() && !is_first {
+            return None;
+        }
+        let mut text = lines(entries.into_iter().map(|entry| share(&order, entry)));
+        if std::mem::take(&mut is_first) {
+            text.insert_str(0, head);
+        }
+        Some(Ok::<_, std::convert::Infallible>(text))
+    });
+    csv(Body::from_stream(futures::stream::iter(pieces)))
+}
+
+fn share(order: &Order, entry: EntryId) -> Vec<String> {
+    let snapshot = order.snapshot();
+    let path = snapshot.path(entry).to_string();
+    let Some(level) = fairmesh_fairshare::explain::levels(snapshot, entry).pop() else {
+        return vec![path];
+    };
+    let factor = order.factor(entry);
+    vec![
+        path,
+        level.target.to_string(),
+        level.actual.to_string(),
+        level.deviation.to_string(),
+        level.usage.to_string(),
+        level.parent_usage.to_string(),
+        order.ranking().rank(entry).to_string(),
+        format!(
+            "{}.{:09}",
+            factor.units() / Share::ONE,
+            factor.units() % Share::ONE
+        ),
+    ]
+}
+
+/// What was used in time.
+pub(super) fn history(behind: &Behind) -> Response {
+    let steps = behind.steps.iter().map(|step| {
+        vec![
+            timestamp(step.start),
+            step.own.to_string(),
+            step.parent.to_string(),
+        ]
+    });
+    whole(&["start", "used_core_ms", "parent_used_core_ms"], steps)
+}
+
+/// Where it was used.
+pub(super) fn by_site(seen: &Seen, behind: &Behind) -> Response {
+    let names = sites::rows(seen);
+    let sites = behind.by_site.iter().map(|(site, charge)| {
+        let id = site.to_string();
+        vec![super::entry::site_name(&names, &id), id, charge.to_string()]
+    });
+    whole(&["site", "id", "used_core_ms"], sites)
+}
+
+/// The sites.
+pub(super) fn sites(seen: &Seen) -> Response {
+    let number = |of: Option<u64>| of.map_or_else(String::new, |of| of.to_string());
+    let rows = sites::rows(seen).into_iter().map(|row| {
+        vec![
+            row.name,
+            row.id,
+            row.state.1.to_owned(),
+            number(row.in_sync_ms),
+            number(row.data_age_ms),
+            number(row.cores.map(u64::from)),
+        ]
+    });
+    let head = [
+        "site",
+        "id",
+        "state",
+        "in_sync_age_ms",
+        "signed_age_ms",
+        "cores",
+    ];
+    whole(&head, rows)
+}
+
+/// The documents in force.
+pub(super) fn documents(seen: &Seen) -> Response {
+    let rows = seen.said.documents.iter().map(|of| {
+        vec![
+            of.vo.clone(),
+            of.kind.to_owned(),
+            of.path.clone(),
+            of.version.to_string(),
+            timestamp(of.expires),
+        ]
+    });
+    whole(&["vo", "document", "divides", "version", "expires"], rows)
+}
+
+fn whole(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Response {
+    let head = head.iter().map(|&word| word.to_owned()).collect();
+    csv(Body::from(lines(std::iter::once(head).chain(rows))))
+}
+
+fn csv(body: Body) -> Response {
+    ([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], body).into_response()
+}
+
+fn lines(rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut writer = ::csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        let written = writer.write_record(row.iter().map(|cell| harmless(cell).into_owned()));
+        written.expect("a vector takes everything, and all rows are alike");
+    }
+    let bytes = writer.into_inner().expect("a vector takes everything");
+    String::from_utf8(bytes).expect("rows are text")
+}
+
+/// A text that no spreadsheet runs. Our own numbers are none of these, but for a minus.
+fn harmless(cell: &str) -> std::borrow::Cow<'_, str> {
+    let is_formula = cell.starts_with(['=', '+', '@', '-']) && cell.parse::<f64>().is_err();
+    match is_formula {
+        true => format!("'{cell}").into(),
+        false => cell.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_no_formula_and_a_number_stays_one() {
+        let row = ["=1+1", "-2.5", "/a,b", "@x"].map(str::to_owned).to_vec();
+        assert_eq!(lines([row].into_iter()), "'=1+1,-2.5,\"/a,b\",'@x\n");
+    }
+}

@@ -1,0 +1,155 @@
+//! What pages are made of: one moment of the tree, and what the node says of itself, each for many requests.
+//!
+//! Invariant: the node's task is asked once in [`FRESH_FOR`] for what is small, and for lists of tables only after a
+//! pause that is [`PAUSES`] times as long as the last asking took, whatever is requested. Few pages are made at a time,
+//! on threads of their own, and who waits too long is told.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use tokio::sync::{Mutex, Semaphore};
+
+use super::Refused;
+use super::documents::Document;
+use super::usage::Usage;
+use crate::control::answer::{RestsOn, StatusBody};
+use crate::control::{Moment, Shared, status};
+
+/// How long what the node says of itself is shown as now.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// How long at least the tables of usage are, and how many times as long as it took to list them.
+const USAGE_FRESH_FOR: Duration = Duration::from_secs(2);
+const PAUSES: u32 = 20;
+
+/// Pages that are made at the same time: one core of two stays free.
+const MADE_AT_ONCE: usize = 2;
+
+/// How long a request may wait for its turn and its answer.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+/// What all requests share.
+pub(crate) struct Page {
+    shared: Arc<Shared>,
+    hosts: Vec<String>,
+    gathered: Mutex<Option<Arc<Gathered>>>,
+    usage: Mutex<Option<Arc<Usage>>>,
+    turns: Semaphore,
+}
+
+/// What the node said of itself.
+pub(super) struct Gathered {
+    taken: Instant,
+    pub(super) rests_on: RestsOn,
+    pub(super) status: StatusBody,
+    pub(super) documents: Arc<Vec<Document>>,
+    /// What documents these are of.
+    held: Vec<Option<String>>,
+}
+
+/// What one page shows.
+pub(super) struct Seen {
+    pub(super) moment: Moment,
+    pub(super) said: Arc<Gathered>,
+}
+
+impl Page {
+    pub(super) fn new(shared: Arc<Shared>, hosts: Vec<String>) -> Self {
+        Self {
+            shared,
+            hosts,
+            gathered: Mutex::default(),
+            usage: Mutex::default(),
+            turns: Semaphore::new(MADE_AT_ONCE),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// Makes an answer of what there is now, when it is its turn.
+    pub(super) async fn made(
+        &self,
+        make: impl FnOnce(&Seen) -> Result<Response, Refused> + Send + 'static,
+    ) -> Result<Response, Refused> {
+        let made = async {
+            // It is never closed.
+            let _turn = self.turns.acquire().await;
+            let seen = self.seen().await?;
+            let made = tokio::task::spawn_blocking(move || make(&seen)).await;
+            made.map_err(|error| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error))?
+        };
+        tokio::time::timeout(ANSWER_MAX, made)
+            .await
+            .unwrap_or_else(|_| Err(busy()))
+    }
+
+    async fn seen(&self) -> Result<Seen, Refused> {
+        let said = self.said().await?;
+        let served = self.shared.options.serving.newest();
+        let moment = Moment::of(&served, said.rests_on.clone());
+        Ok(Seen { moment, said })
+    }
+
+    async fn said(&self) -> Result<Arc<Gathered>, Refused> {
+        let mut last = self.gathered.lock().await;
+        let is_fresh = |of: &&Arc<Gathered>| of.taken.elapsed() < FRESH_FOR;
+        if let Some(fresh) = last.as_ref().filter(is_fresh) {
+            return Ok(Arc::clone(fresh));
+        }
+        let asked = status(&self.shared, false).await;
+        let (rests_on, status) = asked.map_err(|_| Refused::from(crate::driver::Gone))?;
+        let held: Vec<_> = rests_on
+            .views
+            .iter()
+            .map(|of| of.documents.clone())
+            .collect();
+        let known = last.as_ref().filter(|last| last.held == held);
+        let documents = match known {
+            Some(last) => Arc::clone(&last.documents),
+            None => Arc::new(Document::all(self.shared.node()).await?),
+        };
+        let gathered = Arc::new(Gathered {
+            taken: Instant::now(),
+            rests_on,
+            status,
+            documents,
+            held,
+        });
+        *last = Some(Arc::clone(&gathered));
+        Ok(gathered)
+    }
+
+    /// The tables of usage, as they were a moment ago.
+    pub(super) async fn usage(&self) -> Result<Arc<Usage>, Refused> {
+        let listed = async {
+            let mut last = self.usage.lock().await;
+            let is_fresh = |of: &&Arc<Usage>| {
+                of.taken.elapsed() < USAGE_FRESH_FOR.max(of.took.saturating_mul(PAUSES))
+            };
+            if let Some(fresh) = last.as_ref().filter(is_fresh) {
+                return Ok(Arc::clone(fresh));
+            }
+            let usage = Arc::new(Usage::list(self.shared.node(), self.shared.options.site).await?);
+            *last = Some(Arc::clone(&usage));
+            Ok(usage)
+        };
+        tokio::time::timeout(ANSWER_MAX, listed)
+            .await
+            .unwrap_or_else(|_| Err(busy()))
+    }
+}
+
+fn busy() -> Refused {
+    Refused::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the node is busy, or many look at this page: try again in a moment",
+    )
+}

@@ -1,0 +1,277 @@
+//! The share page: what a node knows of its shares, drawn for people who look, and its metrics for Prometheus, on a
+//! TCP listener of its own. It is off unless the owner turns it on.
+//!
+//! Everything is rendered here, without scripts: a page is one HTML document and one style sheet. Whatever is drawn
+//! has its numbers in a table beside it, and these as CSV.
+//!
+//! Invariants: nothing can be changed through it. A request asks the node's task nothing that grows with the number
+//! of accounts; what it does ask is asked once a second, however many look (`gather`). Words of others are escaped by
+//! the templates and hold visible characters only. Connections, heads, answers and time have limits.
+//!
+//! Deliberately not here: jobs, records and quotas (`control.sock` has these, and says to whom).
+
+mod chart;
+mod csv;
+mod documents;
+mod entry;
+mod figures;
+mod find;
+mod gather;
+mod html;
+mod icicle;
+mod server;
+mod sites;
+mod table;
+mod usage;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use fairmesh_fairshare::EntryId;
+use fairmesh_model::AccountPath;
+use maud::Markup;
+use serde::Deserialize;
+
+pub(crate) use server::PageServer;
+
+use gather::{Page, Seen};
+
+/// The style sheet.
+const STYLE: &str = include_str!("page.css");
+
+/// The mark in a browser's tab: two shares of a bar.
+const ICON: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#24506b"/><rect x="3" y="4" width="10" height="3" fill="#fff"/><rect x="3" y="9" width="4" height="3" fill="#8ec3e6"/><rect x="8" y="9" width="5" height="3" fill="#f0a35e"/></svg>"##;
+
+/// Scripts, frames and anything from elsewhere are refused by the browser, too.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; \
+                      base-uri 'none'; frame-ancestors 'none'";
+
+/// What is shown of an entry.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// Where it is in the share tree; the root where nothing is said.
+    path: Option<String>,
+    /// Whom it is compared with.
+    versus: Option<String>,
+    /// Which part of the entries below it, from 1.
+    page: Option<usize>,
+    /// What these are ordered by.
+    #[serde(default)]
+    sort: table::Sort,
+}
+
+/// Words that are looked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sought {
+    #[serde(default)]
+    q: String,
+}
+
+/// Why a page cannot be shown.
+#[derive(Debug)]
+pub(super) struct Refused {
+    status: StatusCode,
+    why: String,
+}
+
+impl Refused {
+    fn new(status: StatusCode, why: impl std::fmt::Display) -> Self {
+        let why = crate::control::clean(&why.to_string());
+        Self { status, why }
+    }
+}
+
+impl From<crate::driver::Gone> for Refused {
+    fn from(gone: crate::driver::Gone) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, gone)
+    }
+}
+
+impl From<QueryRejection> for Refused {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, rejection.body_text())
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let body = html::refusal(self.status, &self.why);
+        (self.status, html::answer(body)).into_response()
+    }
+}
+
+type Answer = Result<Response, Refused>;
+
+/// All there is.
+fn router(page: Arc<Page>) -> Router {
+    let text = |kind: &'static str, text: &'static str| {
+        let headers = [
+            (header::CONTENT_TYPE, kind),
+            (header::CACHE_CONTROL, "max-age=86400"),
+        ];
+        get(async move || (headers, text))
+    };
+    Router::new()
+        .route("/", get(overview))
+        .route("/entry", get(entry))
+        .route("/find", get(find))
+        .route("/shares.csv", get(shares_csv))
+        .route("/history.csv", get(history_csv))
+        .route("/usage.csv", get(usage_csv))
+        .route("/sites.csv", get(sites_csv))
+        .route("/documents.csv", get(documents_csv))
+        .route("/metrics", get(metrics))
+        .route("/page.css", text("text/css; charset=utf-8", STYLE))
+        .route("/icon.svg", text("image/svg+xml", ICON))
+        .fallback(async || Refused::new(StatusCode::NOT_FOUND, "there is nothing at this address"))
+        .method_not_allowed_fallback(async || {
+            Refused::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this page can only be read: GET and HEAD",
+            )
+        })
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::clone(&page),
+            server::guard,
+        ))
+        .layer(axum::middleware::map_response(guarded))
+        .with_state(page)
+}
+
+/// What every answer says to the browser that has it.
+async fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let fixed = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert(
+        "cross-origin-resource-policy",
+        HeaderValue::from_static("same-origin"),
+    );
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+/// The page of an entry; the root's has sites, documents and notices, too.
+async fn overview(State(page): State<Arc<Page>>) -> Answer {
+    of_entry(page, Wanted::default()).await
+}
+
+async fn entry(
+    State(page): State<Arc<Page>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Answer {
+    let Query(wanted) = wanted?;
+    of_entry(page, wanted).await
+}
+
+async fn of_entry(page: Arc<Page>, wanted: Wanted) -> Answer {
+    let usage = page.usage().await?;
+    shown(&page, move |seen| {
+        let of = found(seen, wanted.path.as_deref())?;
+        let versus = wanted.versus.as_deref();
+        let versus = versus.map(|path| found(seen, Some(path))).transpose()?;
+        Ok(entry::page(
+            seen,
+            &usage,
+            of,
+            versus,
+            (wanted.page, wanted.sort),
+        ))
+    })
+    .await
+}
+
+async fn find(
+    State(page): State<Arc<Page>>,
+    sought: Result<Query<Sought>, QueryRejection>,
+) -> Answer {
+    let Query(sought) = sought?;
+    shown(&page, move |seen| Ok(find::page(seen, &sought.q))).await
+}
+
+async fn shares_csv(
+    State(page): State<Arc<Page>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Answer {
+    let Query(wanted) = wanted?;
+    let make = move |seen: &Seen| Ok(csv::shares(seen, found(seen, wanted.path.as_deref())?));
+    page.made(make).await
+}
+
+async fn history_csv(
+    State(page): State<Arc<Page>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Answer {
+    let Query(wanted) = wanted?;
+    let usage = page.usage().await?;
+    let make = move |seen: &Seen| {
+        let entry = found(seen, wanted.path.as_deref())?;
+        Ok(csv::history(&usage.behind(seen, entry)))
+    };
+    page.made(make).await
+}
+
+async fn usage_csv(
+    State(page): State<Arc<Page>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Answer {
+    let Query(wanted) = wanted?;
+    let usage = page.usage().await?;
+    let make = move |seen: &Seen| {
+        let entry = found(seen, wanted.path.as_deref())?;
+        Ok(csv::by_site(seen, &usage.behind(seen, entry)))
+    };
+    page.made(make).await
+}
+
+async fn sites_csv(State(page): State<Arc<Page>>) -> Answer {
+    page.made(|seen| Ok(csv::sites(seen))).await
+}
+
+async fn documents_csv(State(page): State<Arc<Page>>) -> Answer {
+    page.made(|seen| Ok(csv::documents(seen))).await
+}
+
+async fn metrics(State(page): State<Arc<Page>>) -> Answer {
+    let answer = crate::metrics::get(State(Arc::clone(page.shared()))).await;
+    let answer = answer.map(IntoResponse::into_response);
+    answer.map_err(|_| Refused::new(StatusCode::SERVICE_UNAVAILABLE, "the node does not answer"))
+}
+
+/// A page in HTML, made on a thread of its own.
+async fn shown(
+    page: &Page,
+    make: impl FnOnce(&Seen) -> Result<Markup, Refused> + Send + 'static,
+) -> Answer {
+    let make = move |seen: &Seen| Ok(html::answer(make(seen)?).into_response());
+    page.made(make).await
+}
+
+/// The entry that is meant.
+fn found(seen: &Seen, path: Option<&str>) -> Result<EntryId, Refused> {
+    let path = match path {
+        None => AccountPath::root(),
+        Some(text) => AccountPath::parse(text)
+            .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error))?,
+    };
+    let entry = seen.moment.view.reader().entry(&path);
+    entry.ok_or_else(|| {
+        let why = format!("the share tree has no entry {path}");
+        Refused::new(StatusCode::NOT_FOUND, why)
+    })
+}

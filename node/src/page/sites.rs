@@ -1,0 +1,159 @@
+//! The sites, and how fresh what is known of each is, on one strip.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::Millis;
+use maud::{Markup, html};
+
+use super::gather::Seen;
+use super::html::csv_link;
+use crate::control::answer::{NoticeBody, PeerBody};
+use crate::output::age;
+
+/// A site as it is shown.
+pub(super) struct Row {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// The class of its tile, and the words.
+    pub(super) state: (&'static str, &'static str),
+    /// How long ago what is known of it was all there is.
+    pub(super) in_sync_ms: Option<u64>,
+    /// How long ago it signed the last thing that is held.
+    pub(super) data_age_ms: Option<u64>,
+    pub(super) cores: Option<u32>,
+    pub(super) why: Option<String>,
+}
+
+/// This site first.
+pub(super) fn rows(seen: &Seen) -> Vec<Row> {
+    let charters = seen.said.documents.iter();
+    let cores: BTreeMap<&str, u32> = charters
+        .flat_map(|document| &document.cores)
+        .map(|(site, cores)| (site.as_str(), *cores))
+        .collect();
+    let node = &seen.said.status.node;
+    let own = Row {
+        id: node.site.clone(),
+        name: crate::control::clean(&node.name),
+        state: ("good", "this site"),
+        in_sync_ms: None,
+        data_age_ms: None,
+        cores: cores.get(node.site.as_str()).copied(),
+        why: None,
+    };
+    let peers = seen.said.status.peers.iter().map(|peer| Row {
+        id: peer.site.clone(),
+        name: named(peer.name.as_deref(), &peer.site),
+        state: state(peer),
+        in_sync_ms: peer.agreed_age_ms,
+        data_age_ms: peer.data_age_ms,
+        cores: cores.get(peer.site.as_str()).copied(),
+        why: peer
+            .over_budget
+            .clone()
+            .or_else(|| peer.dial_failure.clone()),
+    });
+    std::iter::once(own).chain(peers).collect()
+}
+
+/// What a site is called.
+pub(super) fn named(name: Option<&str>, id: &str) -> String {
+    name.map_or_else(|| id.chars().take(8).collect(), str::to_owned)
+}
+
+fn state(peer: &PeerBody) -> (&'static str, &'static str) {
+    match (peer.barred, peer.reachable, peer.in_sync) {
+        (true, _, _) => ("bad", "kept out"),
+        (_, false, _) => ("bad", "not reachable"),
+        (_, _, false) => ("late", "catching up"),
+        (_, _, true) => ("good", "in sync"),
+    }
+}
+
+/// The section of the page.
+pub(super) fn section(seen: &Seen) -> Markup {
+    let rows = rows(seen);
+    let ago = |of: Option<u64>| of.map_or_else(|| "–".to_owned(), |ms| age(Millis(ms)));
+    html! {
+        section #sites {
+            h2 { "Sites" }
+            ul.strip {
+                @for row in &rows {
+                    li.(row.state.0) {
+                        strong { (row.name) }
+                        span { (row.state.1) @if let Some(ms) = row.in_sync_ms { ", " (age(Millis(ms))) " ago" } }
+                    }
+                }
+            }
+            details {
+                summary { "The same as a table" }
+                div.scroll tabindex="0" role="region" aria-label="Sites" { table {
+                    thead { tr {
+                        th scope="col" { "Site" }
+                        th scope="col" { "State" }
+                        th.number scope="col" { "Last in sync" }
+                        th.number scope="col" { "Last signed" }
+                        th.number scope="col" { "Cores" }
+                        th scope="col" { "Why" }
+                    } }
+                    tbody { @for row in &rows { tr {
+                        th scope="row" { (row.name) }
+                        td.(row.state.0) { (row.state.1) }
+                        td.number { (ago(row.in_sync_ms)) }
+                        td.number { (ago(row.data_age_ms)) }
+                        td.number { @if let Some(cores) = row.cores { (cores) } @else { "–" } }
+                        td { (row.why.as_deref().unwrap_or("")) }
+                    } } }
+                } }
+            }
+            (csv_link("/sites.csv", "sites"))
+        }
+    }
+}
+
+/// Kinds of notices that are shown above everything else.
+const ALARMS_MAX: usize = 4;
+
+/// What is wrong, one line for each kind.
+pub(super) fn alarms(seen: &Seen) -> Markup {
+    let mut codes: Vec<(&NoticeBody, usize)> = Vec::new();
+    let notices = seen.said.status.notices.iter();
+    for notice in notices.filter(|notice| notice.severity != "info") {
+        match codes.iter_mut().find(|(of, _)| of.code == notice.code) {
+            Some((_, count)) => *count += 1,
+            None => codes.push((notice, 0)),
+        }
+    }
+    html! {
+        @if !codes.is_empty() {
+            ul.notices aria-label="What is wrong" {
+                @for (notice, more) in codes.iter().take(ALARMS_MAX) {
+                    (line(notice, html! {
+                        @if *more > 0 { " " a href="#notices" { "and " (more) " more" } }
+                    }))
+                }
+            }
+        }
+    }
+}
+
+/// All that an operator should know.
+pub(super) fn notices(seen: &Seen) -> Markup {
+    let notices = &seen.said.status.notices;
+    html! {
+        section #notices {
+            h2 { "Notices" }
+            @if notices.is_empty() { p { "None." } }
+            ul.notices { @for notice in notices { (line(notice, html! {})) } }
+        }
+    }
+}
+
+fn line(notice: &NoticeBody, more: Markup) -> Markup {
+    let class = match notice.severity.as_str() {
+        "error" => "bad",
+        "warning" => "late",
+        _ => "plain",
+    };
+    html! { li.(class) { strong { (notice.severity) } " " (notice.text) " " code { (notice.code) } (more) } }
+}
