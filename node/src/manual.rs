@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 27] = [
+const EXAMPLES: [(&str, &str); 28] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -68,6 +68,10 @@ const EXAMPLES: [(&str, &str); 27] = [
     ),
     ("audit", "fairmesh audit"),
     ("netcheck", "fairmesh netcheck"),
+    (
+        "metrics",
+        "fairmesh metrics --output /var/lib/prometheus/node-exporter/fairmesh.prom",
+    ),
     (
         "emulate",
         "fairmesh emulate --policy TREE.toml --usage USAGE.csv",

@@ -82,6 +82,13 @@ impl Control {
         self.ask(request).await
     }
 
+    /// Asks for `path`, whatever the form of the answer.
+    pub async fn text(&self, path: &str) -> Result<String, AskError> {
+        let request = Request::get(path).body(Full::default());
+        let body = self.answered(request).await?;
+        String::from_utf8(body.into()).map_err(|error| self.broken(error))
+    }
+
     /// Sends `body` to `path`.
     pub async fn post<T: DeserializeOwned>(
         &self,
@@ -107,6 +114,17 @@ impl Control {
         &self,
         request: hyper::http::Result<Request<Full<Bytes>>>,
     ) -> Result<(T, String), AskError> {
+        let body = self.answered(request).await?;
+        let answer = serde_json::from_slice(&body).map_err(|error| self.broken(error))?;
+        // serde_json takes UTF-8 only.
+        Ok((answer, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// What comes back where nothing is refused.
+    async fn answered(
+        &self,
+        request: hyper::http::Result<Request<Full<Bytes>>>,
+    ) -> Result<Bytes, AskError> {
         let mut request = request.map_err(|error| self.broken(error))?;
         let host = hyper::header::HeaderValue::from_static("fairmesh");
         request.headers_mut().insert(hyper::header::HOST, host);
@@ -116,9 +134,7 @@ impl Control {
         if !status.is_success() {
             return Err(refusal(status, &body));
         }
-        let answer = serde_json::from_slice(&body).map_err(|error| self.broken(error))?;
-        // serde_json takes UTF-8 only.
-        Ok((answer, String::from_utf8_lossy(&body).into_owned()))
+        Ok(body)
     }
 
     async fn exchange(

@@ -12,6 +12,7 @@
 pub mod correct;
 pub mod documents;
 pub mod explain;
+pub mod metrics;
 pub mod netcheck;
 pub mod peers;
 pub mod prices;

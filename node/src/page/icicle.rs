@@ -25,7 +25,7 @@ const WIDTH_MIN: f64 = 0.8;
 
 /// From which width on, in percent, an entry has its name on a desk's screen, and everywhere.
 const NAMED: f64 = 4.0;
-const NAMED_EVERYWHERE: f64 = 14.0;
+const NAMED_EVERYWHERE: f64 = 20.0;
 
 /// What is drawn.
 struct Cell {

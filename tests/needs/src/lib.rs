@@ -23,6 +23,8 @@ pub enum Need {
     Plugin,
     /// Root, to play other users.
     Root,
+    /// Prometheus and its tool.
+    Prometheus,
     /// NorduGrid ARC's A-REX and clients, and root to start them.
     Arc,
 }
@@ -39,12 +41,13 @@ const OF_XTASK: [&str; 1] = ["deny"];
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Traces,
         Self::Vectors,
         Self::Slurm,
         Self::Plugin,
         Self::Root,
+        Self::Prometheus,
         Self::Arc,
     ];
 
@@ -56,6 +59,7 @@ impl Need {
             Self::Slurm => "slurm",
             Self::Plugin => "plugin",
             Self::Root => "root",
+            Self::Prometheus => "prometheus",
             Self::Arc => "arc",
         }
     }
@@ -67,6 +71,7 @@ impl Need {
             Self::Vectors => "put them in ../shared/vectors, or their folder in FAIRMESH_VECTORS",
             Self::Slurm => "run `cargo xtask test` as root on Debian: it installs Slurm",
             Self::Root => "run the tests as root",
+            Self::Prometheus => "on Debian: apt-get install --no-install-recommends prometheus",
             Self::Arc => {
                 "as root on Debian: apt-get install nordugrid-arc-arex nordugrid-arc-client nordugrid-arc-arcctl-service \
                  nordugrid-arc-plugins-arcrest"

@@ -9,6 +9,7 @@ mod forward;
 mod kill;
 mod large_policies;
 mod local_users;
+mod monitoring;
 mod mounts;
 mod officers;
 mod order;
