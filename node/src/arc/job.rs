@@ -1,6 +1,7 @@
 //! A job as A-REX's control folder describes it, in the words in which the node is asked about it.
 //!
-//! `job.ID.grami` says what the job asks for, `job.ID.local` whose it is; A-REX has written both before it calls.
+//! `job.ID.grami` says what the job asks for, `job.ID.local` whose it is; A-REX has written both before it calls. From
+//! ARC 7 on they are `grami` and `local` in a folder of the job, whose name is its id in pieces of three.
 //!
 //! Invariant: no text that a user wrote is taken for a word of A-REX: A-REX takes the line ends out of what users
 //! write, and a word that stands there twice is an error all the same. Nothing is run by a shell, as A-REX's own
@@ -23,12 +24,18 @@ pub(super) struct Files {
 
 pub(super) fn read(args: &HoldArgs) -> anyhow::Result<Files> {
     ensure!(
-        !args.job.contains('/'),
+        !args.job.is_empty() && args.job.bytes().all(|byte| byte.is_ascii_alphanumeric()),
         "`{}` is no id of a job",
         args.job.escape_debug()
     );
+    let pieces = args.job.as_bytes().chunks(3).map(String::from_utf8_lossy);
+    let mut folder = args.control.join("jobs");
+    pieces.for_each(|piece| folder.push(&*piece));
     let read = |kind: &str| {
-        let file = args.control.join(format!("job.{}.{kind}", args.job));
+        let file = match folder.is_dir() {
+            true => folder.join(kind),
+            false => args.control.join(format!("job.{}.{kind}", args.job)),
+        };
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     };
     Ok(Files {

@@ -55,8 +55,14 @@ const KEEPERS: [(&str, Keeper); 4] = [
     ),
 ];
 
+/// How far away the bank is, from a question to its answer.
+const ROUND_TRIPS_MS: [u64; 3] = [1, 50, 200];
+
+/// The cut in which distances are compared: 3 | 3 for a day.
+const COMPARED: (usize, usize) = (1, 1);
+
 /// One run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     keeper: Keeper,
     shape: usize,
@@ -103,13 +109,13 @@ struct Rows {
 
 impl Rows {
     fn at(&self, keeper: Keeper, shape: usize, length: Option<usize>) -> &[FieldMeasures] {
-        let is_it =
-            |case: &Case| case.keeper == keeper && case.shape == shape && case.length == length;
-        let at = self
-            .cases
-            .iter()
-            .position(is_it)
-            .expect("every case was run");
+        let is_it = Case {
+            keeper,
+            shape,
+            length,
+        };
+        let at = self.cases.iter().position(|case| *case == is_it);
+        let at = at.expect("every case was run");
         &self.of[at]
     }
 
@@ -140,8 +146,80 @@ impl Rows {
             ]
             .map(str::to_owned)
             .into(),
-            rows: self.cases.iter().zip(&self.of).map(row).collect(),
+            rows: self
+                .cases
+                .iter()
+                .zip(&self.of)
+                .filter(|(case, _)| KEEPERS.iter().any(|(_, keeper)| *keeper == case.keeper))
+                .map(row)
+                .collect(),
         }
+    }
+
+    /// What it takes to be answered, and what a cut costs, by how far away accounts are kept.
+    fn distances(&self) -> Table {
+        let columns = [
+            "who keeps accounts",
+            "answered after (ms)",
+            "granted, no cut (%)",
+            "granted, 3 | 3 for a day (%)",
+            "over-spent, 3 | 3 for a day (% of grants)",
+        ];
+        let mut table = Table::new(
+            "cut-distances",
+            "E3: banks near and far, jobs that ask at the sites that will be cut off",
+            columns,
+        );
+        let (shape, length) = COMPARED;
+        for keeper in distant() {
+            let mean = |length, value: &dyn Fn(&FieldMeasures) -> f64| {
+                Mean::of(self.at(keeper, shape, length).iter().map(value))
+            };
+            // Without a cut it does not matter what a bank does in one.
+            let uncut = match keeper {
+                Keeper::Bank(_, Away::RunAndCorrect) => None,
+                _ => Some((
+                    mean(None, &|of| of.watched.mean_answer_ms()).text(2),
+                    mean(None, &granted_percent).text(1),
+                )),
+            };
+            let (answered, granted) = uncut.unwrap_or_default();
+            let cut = Some(length);
+            table.row([
+                name_of(keeper),
+                answered,
+                granted,
+                mean(cut, &granted_percent).text(1),
+                mean(cut, &|of| 100.0 * of.over_use()).text(3),
+            ]);
+        }
+        table
+    }
+
+    /// What distance costs is time alone.
+    fn distance_claims(&self) -> Vec<Claim> {
+        let mean = |keeper, value: &dyn Fn(&FieldMeasures) -> f64| {
+            Mean::of(self.at(keeper, COMPARED.0, None).iter().map(value)).mean
+        };
+        let answers = |keeper| mean(keeper, &|of| of.watched.mean_answer_ms());
+        let banks = ROUND_TRIPS_MS.map(|ms| Keeper::Bank(ms, Away::Refuse));
+        let times = banks.map(answers);
+        let granted = banks.map(|keeper| mean(keeper, &granted_percent));
+        let spread = granted
+            .iter()
+            .fold(0.0_f64, |most, of| most.max((of - granted[0]).abs()));
+        vec![
+            Claim::new(
+                "rights at sites answer sooner than any bank, as a mean over all that ask",
+                format!("{:.2} ms; banks {times:.1?} ms", answers(Keeper::Mesh)),
+                times.windows(2).all(|pair| pair[0] < pair[1]) && answers(Keeper::Mesh) < times[0],
+            ),
+            Claim::new(
+                "a bank's distance changes what is granted by less than a point",
+                format!("{granted:.1?} %"),
+                spread < 1.0,
+            ),
+        ]
     }
 
     fn picture(&self, name: &str, says: &str, value: fn(&FieldMeasures) -> f64) -> Summary {
@@ -224,6 +302,24 @@ impl Rows {
     }
 }
 
+/// Those whose distances are compared.
+fn distant() -> Vec<Keeper> {
+    let bank = |away| ROUND_TRIPS_MS.map(|ms| Keeper::Bank(ms, away));
+    let banks = [bank(Away::Refuse), bank(Away::RunAndCorrect)].concat();
+    [vec![Keeper::Mesh, Keeper::Few], banks].concat()
+}
+
+fn name_of(keeper: Keeper) -> String {
+    match keeper {
+        Keeper::Bank(ms, Away::Refuse) => format!("bank at {ms} ms, refuse"),
+        Keeper::Bank(ms, Away::RunAndCorrect) => format!("bank at {ms} ms, run and correct"),
+        _ => {
+            let named = KEEPERS.iter().find(|(_, of)| *of == keeper);
+            named.expect("it is listed").0.to_owned()
+        }
+    }
+}
+
 fn granted_percent(of: &FieldMeasures) -> f64 {
     100.0 * of.watched.granted_part()
 }
@@ -243,12 +339,26 @@ pub fn run(extent: &Extent) -> Outcome {
             }));
         }
     }
+    for keeper in distant() {
+        let lengths = [None, Some(COMPARED.1)];
+        let compared = lengths.map(|length| Case {
+            keeper,
+            shape: COMPARED.0,
+            length,
+        });
+        let is_needed = |case: &Case| {
+            case.length.is_some() || !matches!(keeper, Keeper::Bank(_, Away::RunAndCorrect))
+        };
+        let new = compared.into_iter().filter(is_needed);
+        let new: Vec<Case> = new.filter(|case| !cases.contains(case)).collect();
+        cases.extend(new);
+    }
     let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
         run_case(case, extent, seed)
     });
     let rows = Rows { cases, of };
     Outcome {
-        tables: vec![rows.table()],
+        tables: vec![rows.table(), rows.distances()],
         bars: vec![
             rows.picture(
                 "granted",
@@ -260,6 +370,6 @@ pub fn run(extent: &Extent) -> Outcome {
             }),
         ],
         lines: Vec::new(),
-        claims: rows.claims(),
+        claims: [rows.claims(), rows.distance_claims()].concat(),
     }
 }

@@ -91,9 +91,16 @@ pub struct Asked {
     pub beyond: u64,
     /// Refused.
     pub refused: u64,
+    /// Milliseconds from asking to the answer, of all.
+    pub answered_ms: u64,
 }
 
 impl Asked {
+    /// Mean time from asking to the answer, milliseconds.
+    pub fn mean_answer_ms(&self) -> f64 {
+        self.answered_ms as f64 / self.all.max(1) as f64
+    }
+
     /// The part of those that asked which were granted.
     pub fn granted_part(&self) -> f64 {
         (self.at_once + self.later) as f64 / self.all.max(1) as f64
@@ -368,6 +375,7 @@ impl<'a, C: Credit> Field<'a, C> {
                     Verdict::OverQuota | Verdict::Idle
                 )),
                 refused: u64::from(is_refused),
+                answered_ms: now.since(arrival.at).0,
             };
             let granted = self.credit.spent(now, project).granted;
             self.measures.projects[project].decided(&one, arrival.run, granted);
@@ -441,6 +449,7 @@ impl Asked {
         self.later += other.later;
         self.beyond += other.beyond;
         self.refused += other.refused;
+        self.answered_ms += other.answered_ms;
     }
 }
 
