@@ -15,7 +15,9 @@ use std::rc::Rc;
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 
-use crate::invariants::{Invariant, LIVENESS, Liveness, NO_PANIC, Seen, Steps, TABLE, Violation};
+use crate::invariants::{
+    Invariant, LIVENESS, Lag, Liveness, NO_PANIC, Seen, Steps, TABLE, Violation,
+};
 use crate::liar::{Liars, Lie, named};
 use crate::oracle::{Amounts, Oracle};
 use crate::swarm::{Feeds, Options, QuotaStep, plan_credit, plan_faults};
@@ -79,6 +81,8 @@ pub struct Run {
     planned: u64,
     phase: Phase,
     taken: Steps,
+    /// Heads since the heal that not all hold.
+    lag: Lag,
     /// When the next look is due, once the Grid is healed.
     look_at: MonoTime,
     /// Whose own sums do not depend on what peers give back.
@@ -158,6 +162,7 @@ impl Run {
             planned: 0,
             phase: Phase::Safety,
             taken: Steps::default(),
+            lag: Lag::default(),
             look_at: MonoTime(0),
             whole: vec![true; options.sites],
             lost_streams: BTreeMap::new(),
@@ -404,7 +409,8 @@ impl Run {
         }
         let vos = self.world.founded_vos();
         let difference = Liveness::difference(&self.world, vos, &self.blinded);
-        let looked = liveness.look(now, difference);
+        let lacked = self.lag.look(now, &self.world, vos, &self.blinded);
+        let looked = liveness.look(now, difference, lacked);
         self.phase = Phase::Healed(liveness);
         match looked {
             Ok(false) => {}

@@ -25,6 +25,7 @@ mod clocks;
 mod coverage;
 mod expired;
 mod incarnations;
+mod lag;
 mod liars;
 mod limits;
 mod liveness;
@@ -39,6 +40,7 @@ mod total;
 mod twice;
 
 pub(crate) use answers::clocks_were_wrong;
+pub use lag::Lag;
 pub use liveness::{Liveness, Slowest, Steps};
 
 /// What a checker is shown.

@@ -48,7 +48,8 @@ impl Run {
         let now = self.world.now();
         let merges = self.options.minutes > MERGES_AFTER_MINUTES;
         let sites = self.options.sites;
-        let liveness = Liveness::new(now, self.slowest(), sites, merges, prices);
+        let moves = (prices, self.options.quotas.is_some());
+        let liveness = Liveness::new(now, self.slowest(), sites, merges, moves);
         self.phase = Phase::Healed(liveness);
         self.look_at = now.after(LOOK_EVERY);
     }

@@ -15,7 +15,8 @@
 //! go of running jobs whose site has fallen silent, say. So views may differ once more for as long, and
 //! where days are merged until all have heard of it; but only once for each site. Merging a day, or letting
 //! go of what weighs nothing, changes what is held and no number: that a site may do at any time, an hour
-//! after its start with what feeds have told it of days ago.
+//! after its start with what feeds have told it of days ago. Credit is passed on as demand fades, a head each
+//! time, for up to [`RESTS_WITHIN`]: then each head must reach everybody in three sync intervals ([`Lag`](super::Lag)).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +33,9 @@ const INTERVALS: u64 = 3;
 /// Until every session is open that the heal allows: what was cut is given up after fifteen seconds
 /// and a quarter, at one end later than at the other, and then opened anew.
 const OPENING: Millis = Millis::from_secs(20);
+
+/// After this nothing is left of the demand that there was when the last job came: it fades by a fifth a minute.
+const RESTS_WITHIN: Millis = Millis::from_secs(3_600);
 
 /// How far apart sites do what they do by the clock, in ticks.
 const TICKS: u64 = 2;
@@ -92,6 +96,8 @@ pub struct Liveness {
     ticks: Millis,
     /// Whether days may be merged.
     merges: bool,
+    /// Until when credit may be passed on.
+    credit_until: MonoTime,
     /// How often views may differ again, and how often they have.
     breaks_max: usize,
     breaks: usize,
@@ -103,13 +109,13 @@ pub struct Liveness {
 
 impl Liveness {
     /// A Grid of so many sites that is healed now. Where owners have changed `prices` all must have
-    /// heard them a heartbeat later.
+    /// heard them a heartbeat later; where there is `credit` it may be passed on for a while.
     pub fn new(
         healed: MonoTime,
         slowest: Slowest,
         sites: usize,
         merges: bool,
-        prices: bool,
+        (prices, credit): (bool, bool),
     ) -> Self {
         let spread = slowest.sync.times(INTERVALS);
         let flushed = healed.after(OPENING).after(slowest.timeout);
@@ -124,6 +130,11 @@ impl Liveness {
             spread,
             ticks: slowest.tick.times(TICKS).max(Millis::from_secs(10)),
             merges,
+            credit_until: if credit {
+                due.after(RESTS_WITHIN)
+            } else {
+                healed
+            },
             breaks_max: sites,
             breaks: 0,
             is_one: false,
@@ -133,16 +144,18 @@ impl Liveness {
     }
 
     /// Takes a look. True once views have been one for as long as they must; what is wrong where
-    /// they are not, though it is time.
+    /// they are not, though it is time. `lacked`: since when somebody has lacked a head, if anybody does.
     pub fn look(
         &mut self,
         now: MonoTime,
         difference: Option<Difference>,
+        lacked: Option<MonoTime>,
     ) -> Result<bool, Violation> {
         let was_one = std::mem::replace(&mut self.is_one, difference.is_none());
         if was_one != self.is_one {
             self.since = now;
-            if self.is_one && self.breaks == 0 {
+            let is_first = now <= self.due || self.one == self.healed;
+            if self.is_one && self.breaks == 0 && is_first {
                 self.one = now;
             }
         }
@@ -150,6 +163,10 @@ impl Liveness {
             return Ok(now >= self.end);
         };
         if now <= self.due {
+            return Ok(false);
+        }
+        let is_credit = apart == Apart::Counters && now < self.credit_until;
+        if is_credit && now.since(lacked.unwrap_or(self.since)) < self.spread {
             return Ok(false);
         }
         self.breaks += usize::from(was_one);
@@ -336,6 +353,27 @@ mod tests {
 
     /// What becomes of views that were one when they had to be, and of which one differs again for a minute.
     fn differs_for_a_minute(apart: Apart) -> Result<bool, Violation> {
+        let mut liveness = healed(false);
+        assert!(!liveness.look(after(liveness.due, 1), None, None)?);
+        for secs in [10, 40, 70] {
+            assert!(!liveness.look(after(liveness.due, secs), differs(apart), None)?);
+        }
+        liveness.look(liveness.end, None, None)
+    }
+
+    fn after(time: MonoTime, secs: u64) -> MonoTime {
+        time.after(Millis::from_secs(secs))
+    }
+
+    fn differs(apart: Apart) -> Option<Difference> {
+        Some(Difference {
+            node: 1,
+            how: "it differs".to_owned(),
+            apart,
+        })
+    }
+
+    fn healed(credit: bool) -> Liveness {
         let slowest = Slowest {
             sync: Millis::from_secs(35),
             timeout: Millis::from_secs(15),
@@ -343,18 +381,25 @@ mod tests {
             heartbeat: Millis::from_secs(528),
             tick: Millis::from_secs(2),
         };
-        let mut liveness = Liveness::new(MonoTime(0), slowest, 2, false, true);
-        let after = |time: MonoTime, secs| time.after(Millis::from_secs(secs));
-        assert!(!liveness.look(after(liveness.due, 1), None)?);
-        let difference = Difference {
-            node: 1,
-            how: "it differs".to_owned(),
-            apart,
+        Liveness::new(MonoTime(0), slowest, 2, false, (true, credit))
+    }
+
+    /// Seed 9000298: three sites whose demand faded gave a fourth more credit each minute, and each of their heads
+    /// was held by all within seconds.
+    #[test]
+    fn credit_may_be_passed_on_for_an_hour_while_each_head_reaches_everybody() {
+        let looks = |lacks_for: u64, until: u64| {
+            let mut liveness = healed(true);
+            let mut looks = (1..until).step_by(30).map(|secs| {
+                let now = after(liveness.due, secs);
+                let lacked = after(liveness.due, secs.saturating_sub(lacks_for));
+                liveness.look(now, differs(Apart::Counters), Some(lacked))
+            });
+            looks.all(|looked| matches!(looked, Ok(false)))
         };
-        for secs in [10, 40, 70] {
-            assert!(!liveness.look(after(liveness.due, secs), Some(difference.clone()))?);
-        }
-        liveness.look(liveness.end, None)
+        assert!(looks(30, 3_500));
+        assert!(!looks(30, 4_000), "it never comes to rest");
+        assert!(!looks(200, 3_500), "a head does not arrive");
     }
 
     /// Seed 3000730: a site heard of jobs that had ended days before, was started again, and merged their days
