@@ -23,7 +23,8 @@ const PACKAGES: &[&str] = &[
     "slurm-wlm-mysql-plugin",
     "mariadb-server",
     "libnss-wrapper",
-    "dpkg-dev", // unpacks Slurm's source, which the plug-in is compiled against
+    "prometheus", // rules and metrics, read by a real one
+    "dpkg-dev",   // unpacks Slurm's source, which the plug-in is compiled against
 ];
 
 /// Where the tests of the plug-in look for Slurm's source.

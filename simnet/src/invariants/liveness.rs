@@ -96,8 +96,9 @@ pub struct Liveness {
     ticks: Millis,
     /// Whether days may be merged.
     merges: bool,
-    /// Until when credit may be passed on.
+    /// Until when credit may be passed on, and for how long none must have been before all is published.
     credit_until: MonoTime,
+    still: Millis,
     /// How often views may differ again, and how often they have.
     breaks_max: usize,
     breaks: usize,
@@ -130,6 +131,11 @@ impl Liveness {
             spread,
             ticks: slowest.tick.times(TICKS).max(Millis::from_secs(10)),
             merges,
+            still: if credit {
+                Millis(slowest.publish.0 + slowest.sync.0)
+            } else {
+                Millis(0)
+            },
             credit_until: if credit {
                 due.after(RESTS_WITHIN)
             } else {
@@ -160,7 +166,7 @@ impl Liveness {
             }
         }
         let Some(Difference { node, how, apart }) = difference else {
-            return Ok(now >= self.end);
+            return Ok(now >= self.end && now.since(self.since) >= self.still);
         };
         if now <= self.due {
             return Ok(false);

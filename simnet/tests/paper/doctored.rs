@@ -39,7 +39,7 @@ fn good() -> Measures {
             entries: run.collect(),
             mean_largest: error,
         };
-        vec![run; 3]
+        vec![run; 10]
     };
     let all = Experiment::all().into_iter();
     all.map(|experiment| (experiment, of(&experiment)))
@@ -157,4 +157,19 @@ fn gossip_may_cost_little() {
             assert!(failed[0].contains(name) && failed[0].contains("same feeds"));
         }
     }
+}
+
+#[test]
+fn what_gossip_costs_is_told_only_of_fewer_than_ten_seeds() {
+    let table = steady(2, Knowledge::Table(60));
+    let mut measures = good();
+    let runs = measures.get_mut(&table).expect("it is run").iter_mut();
+    runs.for_each(|of| of.mean_largest *= 0.9);
+    let bad = |measures: &Measures| checks(measures).iter().filter(|check| !check.holds).count();
+    assert_eq!(bad(&measures), 1);
+    measures.values_mut().for_each(|runs| runs.truncate(9));
+    assert_eq!(bad(&measures), 0);
+    let all = checks(&measures);
+    let told = all.iter().find(|check| check.measured.starts_with("1.111"));
+    assert_eq!(told.map(|check| &check.band[..]), Some("told only"));
 }
