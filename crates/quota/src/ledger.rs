@@ -4,7 +4,8 @@
 //!
 //! Invariant: the site holds, sends and uses only what is left of its own rights, but for overdrafts, which are
 //! counted by themselves; it takes from another site only what that site's rows and those behind it account
-//! for, and what others have confirmed. A site that may have lost counters counts nothing until everybody has told it what he holds of it.
+//! for, and what others have confirmed. A site that may have lost counters counts nothing until everybody has
+//! told it what he holds of it.
 
 mod ask;
 mod commit;

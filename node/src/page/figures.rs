@@ -44,9 +44,8 @@ impl Figures {
         // Only the root has no level: it is all there is.
         let level = levels(snapshot, entry).pop();
         let sums = level.as_ref();
-        let percent = |share: Share| f64::from(share.units()) / f64::from(Share::ONE) * 100.0;
-        let target = sums.map_or(100.0, |level| percent(level.target));
-        let used = sums.map_or(100.0, |level| percent(level.actual));
+        let target = sums.map_or(100.0, |level| share(level.target) * 100.0);
+        let used = sums.map_or(100.0, |level| share(level.actual) * 100.0);
         Self {
             entry,
             path: path.to_string(),

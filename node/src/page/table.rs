@@ -109,13 +109,20 @@ fn row(of: &Figures) -> Markup {
     html! {
         tr {
             th scope="row" { a href=(entry_link(&of.path)) { (of.name) } }
-            td.number { (of.rank) }
-            td.number { (percent(of.target)) }
-            td.number { (percent(of.used)) }
-            td.balance { (chart::balance(of.used, of.target, of.balance.class())) }
+            (cells(of))
             td.number { (hours(of.usage)) }
             td.number { @if of.below > 0 { (of.below) } @else { "–" } }
         }
+    }
+}
+
+/// What every table tells of an entry.
+fn cells(of: &Figures) -> Markup {
+    html! {
+        td.number { (of.rank) }
+        td.number { (percent(of.target)) }
+        td.number { (percent(of.used)) }
+        td.balance { (chart::balance(of.used, of.target, of.balance.class())) }
     }
 }
 
@@ -133,10 +140,7 @@ pub(super) fn of_found(entries: &[Figures]) -> Markup {
             } }
             tbody { @for of in entries { tr {
                 th scope="row" { a href=(entry_link(&of.path)) { (of.path) } }
-                td.number { (of.rank) }
-                td.number { (percent(of.target)) }
-                td.number { (percent(of.used)) }
-                td.balance { (chart::balance(of.used, of.target, of.balance.class())) }
+                (cells(of))
                 td.number { (hours(of.usage)) }
             } } }
         } }
@@ -164,10 +168,7 @@ pub(super) fn of_rivals(own: &Figures, rivals: &[Figures]) -> Markup {
             } }
             tbody { @for of in rivals { tr.own[of.entry == own.entry] {
                 th scope="row" { a href=(entry_link(&of.path)) { (of.name) } }
-                td.number { (of.rank) }
-                td.number { (percent(of.target)) }
-                td.number { (percent(of.used)) }
-                td.balance { (chart::balance(of.used, of.target, of.balance.class())) }
+                (cells(of))
                 td { @if of.entry == own.entry { "this one" } @else {
                     a href=(compared(&of.path)) { (standing(own, of)) span.hidden { " " (of.name) ": why" } }
                 } }
