@@ -18,7 +18,6 @@ pub mod arc;
 pub mod ask;
 pub mod cli;
 pub mod control;
-pub mod follow;
 pub mod metrics;
 mod page;
 
@@ -33,5 +32,6 @@ pub mod policy_cmd;
 pub mod queue;
 pub mod quota_cmd;
 pub mod run;
+pub mod schedulers;
 pub mod sla;
 pub mod slurm;

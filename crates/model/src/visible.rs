@@ -1,4 +1,5 @@
-//! Which characters may stand in names: those that are seen, where they stand.
+//! Which characters may stand in names: those that are seen, where they stand; and words of others, made safe to
+//! print.
 //!
 //! Who signs a document reads its names. Characters that turn the direction of text, end a line or take no room
 //! make a name look like another one. (Boucher and Anderson, "Trojan Source: Invisible Vulnerabilities", USENIX
@@ -22,9 +23,35 @@ pub fn is_visible(c: char) -> bool {
     !is_hidden && !c.is_control()
 }
 
+/// Longest text of others that is passed on: some lines of a terminal.
+const TEXT_CHARS_MAX: usize = 400;
+
+/// `text` on one line, without characters that do something instead of showing something.
+pub fn clean(text: &str) -> String {
+    let visible = |c| match c {
+        '\n' | '\t' => ' ',
+        c if is_visible(c) => c,
+        _ => '\u{fffd}',
+    };
+    let mut shown: String = text.chars().take(TEXT_CHARS_MAX).map(visible).collect();
+    if text.chars().nth(TEXT_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_reaches_a_terminal_that_is_not_text() {
+        assert_eq!(
+            clean("a\x1b[2Jb\nc\u{9b}d\u{202e}e"),
+            "a\u{fffd}[2Jb c\u{fffd}d\u{fffd}e"
+        );
+        assert_eq!(clean(&"é".repeat(500)).chars().count(), TEXT_CHARS_MAX + 1);
+    }
 
     #[test]
     fn what_hides_or_turns_is_not_visible() {

@@ -92,9 +92,11 @@ pub(crate) fn exit(field: &str, text: &str) -> Result<Option<Exit>, Reason> {
 }
 
 /// A job completion plug-in's record of a run that was requeued says PENDING, for that is what the
-/// job is by then; it ended all the same.
+/// job is by then; it ended all the same. So did the part of a job that was resized, and says that it began then.
 pub(crate) fn after_requeue(record: &mut BatchRecord) {
-    if !record.state.has_ended() && record.end.is_some() {
+    if record.state == JobState::Resizing && record.end.is_some() {
+        (record.state, record.start) = (JobState::Resized, None);
+    } else if !record.state.has_ended() && record.end.is_some() {
         record.state = JobState::Requeued;
     }
 }

@@ -50,12 +50,14 @@ pub enum JobState {
     Deadline,
     /// This run ended and the job waits again.
     Requeued,
+    /// This part of it ended, and it went on with other resources.
+    Resized,
     /// Its twin runs on another cluster of a federation.
     Revoked,
 }
 
 /// Each state by its long name and Slurm's compact one.
-const NAMES: [(JobState, &str, &str); 20] = [
+const NAMES: [(JobState, &str, &str); 21] = [
     (JobState::Pending, "PENDING", "PD"),
     (JobState::Running, "RUNNING", "R"),
     (JobState::Suspended, "SUSPENDED", "S"),
@@ -75,6 +77,8 @@ const NAMES: [(JobState, &str, &str); 20] = [
     (JobState::BootFail, "BOOT_FAIL", "BF"),
     (JobState::Deadline, "DEADLINE", "DL"),
     (JobState::Requeued, "REQUEUED", "RQ"),
+    // Slurm calls it RESIZING even when it is over.
+    (JobState::Resized, "RESIZED", "RZ"),
     (JobState::Revoked, "REVOKED", "RV"),
 ];
 

@@ -1,22 +1,17 @@
-//! Slurm's commands: each run once, with a deadline and a bound on what it may say.
+//! The commands of a batch system: each run once, with a deadline and a bound on what it may say.
 //!
-//! Times are asked for in seconds since 1970 and words in no language, so that what comes back does
-//! not depend on the host. Each runs below `timeout` (of coreutils), which ends it when we do not.
-//!
-//! Invariant: a command that hangs is ended, and soon where somebody wants the loops to stop; one that fails says
-//! why in the error. Deliberately not here: what the answers mean.
+//! Invariant: a command that is not waited for any more is ended: one that hangs at its deadline, and every one when
+//! its loop is dropped. One that fails says why in the error. Deliberately not here: what the answers mean.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
-use super::settings::SlurmSettings;
-use super::stop::Stop;
-use crate::control::clean;
+use fairmesh_model::clean;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStdin, Command};
+use tokio::time::{sleep, timeout};
 
 /// How long a command may take: `sacct` over a long gap is the slowest.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
@@ -24,27 +19,20 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// What an update may take on top: ten times what it takes where slurmctld has two cores to itself.
 const UPDATE_MAX: Duration = Duration::from_millis(25);
 
-/// What a command may still take when somebody wants the loops to stop.
-const STOP_MAX: Duration = Duration::from_secs(2);
-
-/// How often is looked whether somebody does.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// What `timeout` says where there is no such command, or it cannot be run.
-const NO_COMMAND: [i32; 2] = [126, 127];
-
 /// Most that a command may print: a million jobs of 250 bytes.
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;
 
-/// Time between two portions of updates, so that slurmctld's other callers get their turn.
+/// Time between two portions of updates, so that the batch system's other callers get their turn.
 const PORTION: Duration = Duration::from_millis(100);
 
-/// Why a command of Slurm gave no answer.
+/// Why a command gave no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SlurmError {
+pub enum CommandError {
     /// It is not installed, or not where `bin_dir` says.
-    #[error("cannot run `{command}`: {why}; is Slurm installed? slurm.bin_dir names its folder")]
+    #[error("cannot run `{command}`: {why}; is it installed? {system}.bin_dir names its folder")]
     Missing {
+        /// The batch system.
+        system: &'static str,
         /// The command.
         command: String,
         /// Why.
@@ -58,7 +46,7 @@ pub(super) enum SlurmError {
         /// What it was given.
         most: Duration,
     },
-    /// It ended with an error: mostly that slurmctld or slurmdbd is away.
+    /// It ended with an error: mostly that the batch system is away.
     #[error("`{command}` failed: {why}")]
     Failed {
         /// The command.
@@ -72,71 +60,65 @@ pub(super) enum SlurmError {
 }
 
 /// What a command printed.
-struct Output {
-    good: bool,
-    stdout: String,
-    stderr: String,
+#[derive(Debug)]
+pub struct Output {
+    /// Whether it ended well.
+    pub good: bool,
+    /// On its standard output.
+    pub stdout: String,
+    /// On its standard error.
+    pub stderr: String,
 }
 
-/// Runs Slurm's commands for one cluster.
+/// Runs the commands of one batch system.
 #[derive(Debug, Clone)]
-pub(super) struct Runner {
-    slurm_conf: Option<PathBuf>,
-    bin_dir: Option<PathBuf>,
-    stop: Stop,
+pub struct Commands {
+    /// The batch system, as its table of the configuration is called.
+    pub system: &'static str,
+    /// The folder of the commands, if they are not in the path.
+    pub bin_dir: Option<PathBuf>,
+    /// Variables of their environment; without a value, those that the operator's own habits must not set.
+    pub environment: Vec<(&'static str, Option<String>)>,
 }
 
-impl Runner {
-    /// For the cluster that the settings name.
-    pub(super) fn new(settings: &SlurmSettings) -> Self {
-        Self {
-            slurm_conf: settings.slurm_conf.clone(),
-            bin_dir: settings.bin_dir.clone(),
-            stop: Stop::default(),
-        }
-    }
-
-    /// Ends its commands when `stop` is told.
-    pub(super) fn until(&mut self, stop: &Stop) {
-        self.stop = stop.clone();
-    }
-
+impl Commands {
     /// Runs a command to its end and gives what it printed.
-    pub(super) fn ask(&self, command: &str, arguments: &[&str]) -> Result<String, SlurmError> {
-        let running = Running::of(self.spawn(command, arguments, ANSWER_MAX)?);
-        let output = running.finish(command, ANSWER_MAX, &self.stop)?;
-        if output.good {
-            return Ok(output.stdout);
+    ///
+    /// # Errors
+    /// If it cannot be run, does not end, or ends with an error.
+    pub async fn ask(&self, command: &str, arguments: &[&str]) -> Result<String, CommandError> {
+        let output = self.run(command, arguments, ANSWER_MAX, None).await?;
+        match output.good {
+            true => Ok(output.stdout),
+            false => Err(failed(command, &output)),
         }
-        Err(SlurmError::Failed {
-            command: command.to_owned(),
-            why: reason(&output),
-        })
     }
 
-    /// Feeds lines to one `scontrol` and gives what it complained about, line by line. Sends at
-    /// most `rate` lines a second and ends early when told to stop.
-    pub(super) fn scontrol(
+    /// Runs a command to its end, however it ends.
+    ///
+    /// # Errors
+    /// If it cannot be run, or does not end.
+    pub async fn try_ask(&self, command: &str, arguments: &[&str]) -> Result<Output, CommandError> {
+        self.run(command, arguments, ANSWER_MAX, None).await
+    }
+
+    /// Feeds lines to one command, at most `rate` of them a second, and gives what it complained about, line by line.
+    ///
+    /// # Errors
+    /// If it cannot be run, does not end, or fails without a word.
+    pub async fn feed(
         &self,
+        command: &str,
         lines: &[String],
         rate: u32,
-        stop: &Stop,
-    ) -> Result<Vec<String>, SlurmError> {
+    ) -> Result<Vec<String>, CommandError> {
         let updates = u32::try_from(lines.len()).unwrap_or(u32::MAX);
         let portion = usize::try_from(rate / 10).unwrap_or(1).max(1);
         let portions = u32::try_from(lines.len() / portion).unwrap_or(u32::MAX);
         let most = ANSWER_MAX
             .saturating_add(UPDATE_MAX.saturating_mul(updates))
             .saturating_add(PORTION.saturating_mul(portions));
-        let mut child = self.spawn("scontrol", &[], most)?;
-        let stdin = child.stdin.take();
-        // It repeats what it reads: unless that is read, too, both sides come to wait for each other. And it reads
-        // no more where slurmctld hangs: then what is sent waits in the pipe until it is ended.
-        let running = Running::of(child);
-        let output = std::thread::scope(|scope| {
-            scope.spawn(move || send(stdin, lines.chunks(portion), stop));
-            running.finish("scontrol", most, stop)
-        })?;
+        let output = self.run(command, &[], most, Some((lines, portion))).await?;
         let complaints = output.stderr.lines().map(str::trim);
         let complaints: Vec<String> = complaints
             .filter(|line| !line.is_empty())
@@ -144,155 +126,107 @@ impl Runner {
             .collect();
         if !output.good && complaints.is_empty() {
             // What it prints is an echo of the commands, which explains nothing.
-            let why = "it did not say why".to_owned();
-            let command = "scontrol".to_owned();
-            return Err(SlurmError::Failed { command, why });
+            let stdout = String::new();
+            return Err(failed(command, &Output { stdout, ..output }));
         }
         Ok(complaints)
     }
 
-    fn spawn(
+    async fn run(
         &self,
         command: &str,
         arguments: &[&str],
         most: Duration,
-    ) -> Result<Child, SlurmError> {
-        let program = self
-            .bin_dir
-            .as_ref()
-            .map_or_else(|| PathBuf::from(command), |folder| folder.join(command));
-        let mut child = Command::new("timeout");
-        child
-            .arg("--kill-after=1")
-            .arg((most + STOP_MAX).as_secs().to_string())
-            .arg(program)
-            .args(arguments)
-            .env("SLURM_TIME_FORMAT", "%s")
-            .env("SLURM_BITSTR_LEN", "0")
-            .env("LC_ALL", "C")
-            .env("TZ", "UTC");
-        // The operator's own habits would change the columns.
-        for habit in [
-            "SQUEUE_FORMAT",
-            "SQUEUE_FORMAT2",
-            "SQUEUE_STATES",
-            "SACCT_FORMAT",
-        ] {
-            child.env_remove(habit);
-        }
-        if let Some(path) = &self.slurm_conf {
-            child.env("SLURM_CONF", path);
-        }
-        child
-            .stdin(if command == "scontrol" && arguments.is_empty() {
-                Stdio::piped()
-            } else {
-                Stdio::null()
-            })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        child.spawn().map_err(|why| SlurmError::Missing {
-            command: command.to_owned(),
-            why,
-        })
-    }
-}
-
-/// A command that runs, while what it prints is read.
-struct Running {
-    child: Child,
-    stdout: Receiver<String>,
-    stderr: Receiver<String>,
-}
-
-impl Running {
-    fn of(mut child: Child) -> Self {
-        Self {
-            stdout: gather(child.stdout.take()),
-            stderr: gather(child.stderr.take()),
-            child,
-        }
-    }
-
-    /// Waits for the end, and ends what does not come to it: in time, or soon where it is told to stop.
-    fn finish(mut self, command: &str, most: Duration, stop: &Stop) -> Result<Output, SlurmError> {
-        let began = Instant::now();
-        let mut until = began + most;
-        let mut said = [None, None];
-        for (said, pipe) in said.iter_mut().zip([&self.stdout, &self.stderr]) {
-            while said.is_none() {
-                if stop.is_told() {
-                    until = until.min(Instant::now() + STOP_MAX);
-                }
-                let left = until.saturating_duration_since(Instant::now());
-                *said = match pipe.recv_timeout(left.min(LOOK_EVERY)) {
-                    Ok(text) => Some(text),
-                    Err(RecvTimeoutError::Timeout) if !left.is_zero() => continue,
-                    Err(_) => {
-                        // It may have ended just now, which is as good.
-                        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-                        let _ = self.child.wait();
-                        let (command, most) = (command.to_owned(), began.elapsed());
-                        return Err(SlurmError::Slow { command, most });
-                    }
-                };
-            }
-        }
-        let missing = |why: io::Error| SlurmError::Missing {
+        lines: Option<(&[String], usize)>,
+    ) -> Result<Output, CommandError> {
+        let missing = |why: io::Error| CommandError::Missing {
+            system: self.system,
             command: command.to_owned(),
             why,
         };
-        let ended = self.child.wait().map_err(missing)?;
-        let [stdout, stderr] = said.map(Option::unwrap_or_default);
-        if ended.code().is_some_and(|code| NO_COMMAND.contains(&code)) {
-            let why = stderr.trim().trim_start_matches("timeout: ");
-            return Err(missing(io::Error::other(clean(why))));
+        let stdin = if lines.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        };
+        let mut child = self.command(command);
+        child.args(arguments).stdin(stdin);
+        let mut child = child.spawn().map_err(missing)?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let talk = async {
+            // It may repeat what it reads: unless that is read, too, both sides come to wait for each other.
+            let ((), stdout, stderr) =
+                tokio::join!(send(pipes.0, lines), gather(pipes.1), gather(pipes.2));
+            (stdout, stderr, child.wait().await)
+        };
+        if let Ok((stdout, stderr, ended)) = timeout(most, talk).await {
+            let good = ended.map_err(missing)?.success();
+            return Ok(Output {
+                good,
+                stdout,
+                stderr,
+            });
         }
-        Ok(Output {
-            good: ended.success(),
-            stdout,
-            stderr,
-        })
+        // It may have ended just now, which is as good.
+        let _ = child.kill().await;
+        let command = command.to_owned();
+        Err(CommandError::Slow { command, most })
+    }
+
+    fn command(&self, command: &str) -> Command {
+        let folder = self.bin_dir.as_ref();
+        let program = folder.map_or_else(|| PathBuf::from(command), |folder| folder.join(command));
+        let mut child = Command::new(program);
+        child
+            .env("LC_ALL", "C")
+            .env("TZ", "UTC")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => child.env(name, value),
+                None => child.env_remove(name),
+            };
+        }
+        child
     }
 }
 
-/// Sends lines to `scontrol`, portion by portion, until it reads no more or is told to stop.
-fn send<'a>(stdin: Option<impl Write>, portions: impl Iterator<Item = &'a [String]>, stop: &Stop) {
-    let Some(mut stdin) = stdin else { return };
-    for (index, portion) in portions.enumerate() {
-        if index > 0 && stop.wait(PORTION) {
-            break;
+/// Sends lines, portion by portion, until they are read no more.
+async fn send(stdin: Option<ChildStdin>, lines: Option<(&[String], usize)>) {
+    let (Some(mut stdin), Some((lines, portion))) = (stdin, lines) else {
+        return;
+    };
+    for (index, portion) in lines.chunks(portion).enumerate() {
+        if index > 0 {
+            sleep(PORTION).await;
         }
         let text: String = portion.iter().map(|line| format!("{line}\n")).collect();
-        if stdin.write_all(text.as_bytes()).is_err() {
+        if stdin.write_all(text.as_bytes()).await.is_err() {
             break;
         }
     }
 }
 
-/// Reads a pipe to its end beside us, so that neither pipe can fill up and stop the command.
-fn gather(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(pipe) = pipe {
-            // What was read before a failure still says more than nothing.
-            let _ = pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
-        }
-        // Nobody waits any more where the command was too slow.
-        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    receiver
+/// Reads a pipe to its end.
+async fn gather(pipe: Option<impl AsyncRead + Unpin>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        // What was read before a failure still says more than nothing.
+        let _ = pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn reason(output: &Output) -> String {
+fn failed(command: &str, output: &Output) -> CommandError {
     let said = [&output.stderr, &output.stdout];
-    let line = said
-        .iter()
-        .flat_map(|text| text.lines())
-        .map(str::trim)
-        .find(|line| !line.is_empty());
-    line.map_or_else(|| "it did not say why".to_owned(), clean)
+    let mut lines = said.iter().flat_map(|text| text.lines()).map(str::trim);
+    let line = lines.find(|line| !line.is_empty());
+    CommandError::Failed {
+        command: command.to_owned(),
+        why: line.map_or_else(|| "it did not say why".to_owned(), clean),
+    }
 }
 
 #[cfg(test)]
@@ -301,15 +235,18 @@ mod tests {
 
     use super::*;
 
-    /// A Slurm whose `scontrol` is this script.
-    fn scontrol(script: &str) -> anyhow::Result<(tempfile::TempDir, Runner)> {
+    /// A batch system whose `scontrol` is this script.
+    fn scontrol(script: &str) -> anyhow::Result<(tempfile::TempDir, Commands)> {
         let folder = tempfile::tempdir()?;
         let program = folder.path().join("scontrol");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-        let mut settings = SlurmSettings::defaults(folder.path());
-        settings.bin_dir = Some(folder.path().to_owned());
-        Ok((folder, Runner::new(&settings)))
+        let commands = Commands {
+            system: "slurm",
+            bin_dir: Some(folder.path().to_owned()),
+            environment: Vec::new(),
+        };
+        Ok((folder, commands))
     }
 
     /// More than any pipe holds.
@@ -317,52 +254,71 @@ mod tests {
         vec!["update JobId=7 SiteFactor=500000000".to_owned(); 20_000]
     }
 
-    #[test]
-    fn a_command_that_repeats_much_is_not_waited_for_in_vain() -> anyhow::Result<()> {
-        let (_folder, runner) = scontrol("cat\necho 'no such job for job 7' >&2")?;
-        let told = runner.scontrol(&lines(), u32::MAX, &Stop::default())?;
+    #[tokio::test]
+    async fn a_command_that_repeats_much_is_not_waited_for_in_vain() -> anyhow::Result<()> {
+        let (_folder, commands) = scontrol("cat\necho 'no such job for job 7' >&2")?;
+        let told = commands.feed("scontrol", &lines(), u32::MAX).await?;
         assert_eq!(told, ["no such job for job 7"]);
         Ok(())
     }
 
-    /// A slurmctld that hangs: neither what is sent nor what is asked keeps a node from its end.
-    #[test]
-    fn a_command_that_hangs_is_ended_when_the_node_stops() -> anyhow::Result<()> {
-        let (folder, mut runner) = scontrol("echo $$ > ${0%/*}/pid\nexec sleep 600")?;
+    /// A slurmctld that hangs: neither what is sent nor what is asked outlives whoever waits for it.
+    #[tokio::test]
+    async fn a_command_that_nobody_waits_for_is_ended() -> anyhow::Result<()> {
+        let (folder, commands) =
+            scontrol("echo $$ > ${0%/*}/new\nmv ${0%/*}/new ${0%/*}/pid\nexec sleep 600")?;
         let pid = folder.path().join("pid");
         for sends in [true, false] {
-            let stop = Stop::default();
-            runner.until(&stop);
-            let ended = std::thread::scope(|scope| {
-                let running = scope.spawn(|| match sends {
-                    true => runner.scontrol(&lines(), u32::MAX, &stop).map(drop),
-                    false => runner.ask("scontrol", &["show", "job", "7"]).map(drop),
-                });
-                while !pid.exists() {
-                    std::thread::sleep(LOOK_EVERY);
+            let run = async {
+                match sends {
+                    true => commands
+                        .feed("scontrol", &lines(), u32::MAX)
+                        .await
+                        .map(drop),
+                    false => commands.ask("scontrol", &["show"]).await.map(drop),
                 }
-                stop.now();
-                running.join().expect("it does not panic")
-            });
-            assert!(matches!(ended, Err(SlurmError::Slow { .. })), "{ended:?}");
+            };
+            let started = async {
+                while !pid.exists() {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::select! {
+                ended = run => anyhow::bail!("it ended by itself: {ended:?}"),
+                () = started => {}
+            }
             let its = std::fs::read_to_string(&pid)?;
-            let state = std::fs::read_to_string(format!("/proc/{}/stat", its.trim()));
-            assert!(state.is_err(), "it is still there: {state:?}");
+            let state = format!("/proc/{}/stat", its.trim());
+            let gone = async {
+                while std::fs::read_to_string(&state).is_ok() {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            timeout(Duration::from_secs(60), gone).await?;
             std::fs::remove_file(&pid)?;
         }
         Ok(())
     }
 
-    #[test]
-    fn a_command_that_is_not_there_is_named() -> anyhow::Result<()> {
-        let (_folder, runner) = scontrol("true")?;
-        let error = runner.ask("squeue", &[]).expect_err("it is not there");
+    #[tokio::test]
+    async fn a_command_that_is_not_there_is_named() -> anyhow::Result<()> {
+        let (_folder, commands) = scontrol("true")?;
+        let error = commands.ask("squeue", &[]).await.expect_err("not there");
         let told = error.to_string();
         assert!(
-            told.starts_with("cannot run `squeue`: failed to run command"),
+            told.starts_with("cannot run `squeue`: No such file"),
             "{told}"
         );
-        assert!(told.contains("No such file"), "{told}");
+        assert!(told.contains("slurm.bin_dir"), "{told}");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_command_that_hangs_is_ended_at_its_deadline() -> anyhow::Result<()> {
+        let (_folder, commands) = scontrol("exec sleep 600")?;
+        let most = Duration::from_millis(50);
+        let ended = commands.run("scontrol", &[], most, None).await;
+        assert!(matches!(ended, Err(CommandError::Slow { .. })), "{ended:?}");
         Ok(())
     }
 }

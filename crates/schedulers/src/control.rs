@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client over the node's Unix socket.
+//! The node's `control.sock`: an HTTP/1.1 client over a Unix socket.
 //!
 //! Invariant: one request, one connection, within a deadline and a size; whatever fails says what to
 //! do next. Deliberately not here: what is asked.
@@ -7,16 +7,15 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use axum::body::Bytes;
+use fairmesh_model::clean;
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
-
-use crate::control::answer::ErrorBody;
-use crate::control::clean;
 
 /// How long an answer may take: longer than the server gives itself.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
@@ -177,9 +176,16 @@ impl Control {
     }
 }
 
+/// Why the node refused.
+#[derive(Deserialize)]
+struct Told {
+    error: String,
+    hint: Option<String>,
+}
+
 fn refusal(status: StatusCode, body: &[u8]) -> AskError {
-    let told: Option<ErrorBody> = serde_json::from_slice(body).ok();
-    let told = told.unwrap_or_else(|| ErrorBody {
+    let told: Option<Told> = serde_json::from_slice(body).ok();
+    let told = told.unwrap_or_else(|| Told {
         error: format!("the node answered {status}"),
         hint: None,
     });

@@ -1,252 +1,224 @@
-//! `fairmesh slurm feed`: what runs and what has run on the cluster, reported to the node.
+//! `fairmesh slurm feed` and its like: what runs and what has run on the cluster, reported to the node.
 //!
-//! A round reads what has finished from where the cluster keeps it, and the queue; it reports the
-//! finished jobs as Slurm recorded them, then the running ones as instalments with the end that their
-//! limits allow, and only then moves its cursor. Invariants: one run of a job has one key whichever
-//! source names it, so the node logs and counts it once; nothing is forgotten before the node has
-//! acknowledged it.
+//! A round reads what has ended from where the cluster keeps it, and the queue; it reports the ended jobs as the batch
+//! system recorded them, then the running ones as instalments with the end that their limits allow, and only then
+//! moves its cursor. Invariants: one run of a job has one key whichever source names it, so the node logs and counts
+//! it once; nothing is forgotten before the node has acknowledged it.
 //!
-//! Deliberately not here: reading the sources (`sacct`, `follow`, `hook`, `queue`), what a source lacks
-//! (`ended`), and which jobs are charged, which is the node's rule.
+//! Deliberately not here: reading the sources (a [`Scheduler`] does), what a source lacks (`ended`, `parts`), and
+//! which jobs are charged, which is the node's rule.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use fairmesh_model::{JobKey, Millis, Origin, Placement, RunningJob, UsageRecord, WallTime};
-use fairmesh_records::{BatchRecord, ChargeRule, Options, Zone};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tokio::runtime::Handle;
+use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord};
+use fairmesh_records::{BatchRecord, ChargeRule};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
-use super::cluster::{Cluster, Finished};
-use super::cursor::Cursor;
-use super::ended::{finished, note_suspended};
-use super::queue::{self, Job, State};
-use super::runner::Runner;
-use super::settings::SlurmSettings;
-use super::stop::Stop;
-use super::tell::{now_ms, tell};
-use super::{follow, hook, quota, sacct};
-use crate::ask::{AskError, Control};
-use crate::control::answer::{
-    AccountingBody, Answer, FeedReport, OccupancyAsk, OccupancyBody, ReportBody, SlurmReport,
-    WaitingAsk,
-};
-use crate::output::Exit;
+use crate::control::{AskError, Control};
+use crate::ended::{finished, note_suspended};
+use crate::follow::FilePosition;
+use crate::job::{Job, State};
+use crate::loops::{Rounds, complain};
+use crate::parts::{self, Resized};
+use crate::report::{FeedReport, LoopsReport, RoundsReport};
+use crate::{About, LoopSettings, Scheduler, now, now_ms, state};
 
-/// Records in one request to the node.
-const BATCH_RECORDS: usize = 5_000;
+/// Records in one request to the node, and of one portion of a file.
+pub const BATCH_RECORDS: usize = 5_000;
 
-/// After so long, that something is away is said once more.
-const REMIND: Duration = Duration::from_secs(600);
+/// Accounts whose waiting jobs the node is told of, at most: as many as it takes.
+const WAITING_MAX: usize = 10_000;
 
-/// Lines that are said one by one in a round.
-const LINES_MAX: usize = 10;
+/// How far the feed has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// Finished jobs of `sacct` are known up to this end, in seconds since 1970.
+    pub sacct_until: Option<u64>,
+    /// A file of records: which, and how far.
+    pub file: Option<FilePosition>,
+    /// Seconds for which jobs were seen to be suspended, by number and submit time, until their end
+    /// is known: job completion files do not say it.
+    #[serde(default)]
+    pub suspended: BTreeMap<String, u64>,
+    /// When runs were last resized, by number and submit time.
+    #[serde(default)]
+    pub resized: BTreeMap<String, Resized>,
+}
+
+/// What a source gave.
+#[derive(Debug, Default)]
+pub struct Portion {
+    /// Jobs that have ended, and others.
+    pub records: Vec<BatchRecord>,
+    /// What made no sense, and why.
+    pub bad: Vec<String>,
+    /// The jobs that this may have been of.
+    pub unread: Vec<u64>,
+    /// Where to be once the node has acknowledged.
+    pub cursor: Cursor,
+    /// The files to remove then.
+    pub files: Vec<PathBuf>,
+    /// What ended later than this, in seconds since 1970, will be given again.
+    pub again_from_s: Option<u64>,
+    /// Whether there is more.
+    pub more: bool,
+}
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Done {
+pub struct Done {
     /// Finished jobs that were reported.
-    pub(super) finished: u64,
+    pub finished: u64,
     /// Of these, what the node had not known.
-    pub(super) counted: u64,
+    pub counted: u64,
     /// Of these, what it had.
-    pub(super) known: u64,
+    pub known: u64,
     /// Of these, what is not charged.
-    pub(super) skipped: u64,
+    pub skipped: u64,
     /// Running jobs that were reported.
-    pub(super) running: u64,
+    pub running: u64,
     /// Records that the node refused.
-    pub(super) refused: u64,
+    pub refused: u64,
+}
+
+/// What the node answers to records, as far as it matters here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reported {
+    read: u64,
+    counted: u64,
+    known: u64,
+    refused: u64,
+    refusals: Vec<Refusal>,
+    skipped: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    reason: String,
+}
+
+/// What waits: the body of `POST /v1/occupancy`.
+#[derive(Debug, Serialize)]
+struct Occupancy {
+    waiting: Vec<Waiting>,
+}
+
+/// The CPUs that waiting jobs of one account ask for.
+#[derive(Debug, Serialize)]
+struct Waiting {
+    #[serde(flatten)]
+    origin: Origin,
+    cpus: u64,
 }
 
 /// The state between two rounds.
 #[derive(Debug)]
-pub(super) struct Feed {
-    runner: Runner,
+pub struct Feed<S> {
+    scheduler: S,
     control: Control,
-    settings: SlurmSettings,
+    settings: LoopSettings,
     cursor: Option<Cursor>,
+    /// What the node has acknowledged and the source will give again: its hash, and when it ended.
+    acknowledged: BTreeMap<[u8; 32], u64>,
     /// What was done, for the node's metrics.
     told: FeedReport,
     /// What was said of the cluster's lack of a source, so that it is said once.
-    lacks: Option<String>,
+    lack: Option<String>,
+    /// When the queue was last looked at, in seconds since 1970.
+    looked_s: Option<u64>,
 }
 
-/// Where to be in the source once the node has acknowledged.
-struct Taken {
-    records: Vec<BatchRecord>,
-    bad: Vec<String>,
-    cursor: Cursor,
-    files: Vec<PathBuf>,
-    more: bool,
-}
-
-impl Feed {
-    /// From the cluster of the settings to the node.
-    pub(super) fn new(settings: SlurmSettings, control: Control) -> Self {
+impl<S: Scheduler> Feed<S> {
+    /// From a batch system to the node.
+    pub fn new(scheduler: S, settings: LoopSettings, control: Control) -> Self {
         Self {
-            runner: Runner::new(&settings),
+            scheduler,
             control,
             settings,
             cursor: None,
+            acknowledged: BTreeMap::new(),
             told: FeedReport::default(),
-            lacks: None,
+            lack: None,
+            looked_s: None,
         }
     }
 
-    /// Rounds until told to stop.
-    pub(super) fn run(&mut self, stop: &Stop) {
-        self.runner.until(stop);
-        let interval = Duration::from_millis(self.settings.feed_interval.0);
-        let mut trouble: Option<(Instant, String)> = None;
-        while !stop.is_told() {
-            let began = now_ms();
-            match self.round(stop) {
-                Ok(done) => {
-                    self.count(&done, (!stop.is_told()).then_some(began));
-                    if trouble.take().is_some() {
-                        tracing::info!("slurm feed: all is well again");
-                    }
-                    if done.counted > 0 || done.refused > 0 {
-                        tracing::info!(
-                            finished = done.finished,
-                            counted = done.counted,
-                            running = done.running,
-                            refused = done.refused,
-                            "slurm feed"
-                        );
-                    }
-                }
-                Err(error) => {
-                    let at_node = error.is::<AskError>();
-                    let rounds = &mut self.told.rounds;
-                    rounds.without_node += u64::from(at_node);
-                    rounds.without_slurm += u64::from(!at_node);
-                    let said = format!("{error:#}");
-                    let news = trouble
-                        .as_ref()
-                        .is_none_or(|(at, was)| *was != said || at.elapsed() > REMIND);
-                    if news {
-                        tracing::warn!(
-                            "slurm feed: {said}; what is not reported now will be later"
-                        );
-                        trouble = Some((Instant::now(), said));
-                    }
-                }
-            }
-            let report = SlurmReport {
-                sync: None,
-                feed: Some(self.told),
-            };
-            tell(&self.control, &report);
-            if stop.wait(interval) {
-                return;
-            }
-        }
-    }
-
-    /// `until_ms`: whatever had ended by then is acknowledged, if the round was not cut short.
-    fn count(&mut self, done: &Done, until_ms: Option<u64>) {
-        let told = &mut self.told;
-        told.rounds.done += 1;
-        told.counted += done.counted;
-        told.known += done.known;
-        told.refused += done.refused;
-        told.running = done.running;
-        told.until_ms = until_ms.or(told.until_ms);
-    }
-
-    /// One round, or what it would report.
+    /// What a round would report: what has ended, and what runs.
     ///
     /// # Errors
-    /// If Slurm or the node is away.
-    pub(super) fn once(&mut self, dry: bool, out: &mut dyn Write) -> anyhow::Result<Exit> {
-        if dry {
-            let (finished, running) = self.look()?;
-            out.write_all(&lines(&finished)?)?;
-            out.write_all(&lines(&running)?)?;
-            return Ok(Exit::Success);
-        }
-        let done = self.round(&Stop::default())?;
-        writeln!(
-            out,
-            "{} finished jobs reported, {} of them news, {} not charged; {} running; {} refused",
-            done.finished, done.counted, done.skipped, done.running, done.refused
-        )?;
-        Ok(match done.refused {
-            0 => Exit::Success,
-            _ => Exit::Failure,
-        })
-    }
-
-    fn look(&mut self) -> anyhow::Result<(Vec<BatchRecord>, Vec<RunningJob>)> {
-        let cluster = Cluster::ask(&self.runner)?;
-        let name = cluster.name(&self.settings);
-        let cursor = Cursor::load(&self.settings.state_file)?;
-        let source = self.source(&cluster);
-        let taken = self.take(source.as_ref(), &name, &cursor)?;
-        let (jobs, _) = queue::read(&self.runner, true)?;
-        let finished = finished(&taken.records, &cursor, &jobs, &name, source.is_none());
-        Ok((finished, running(&self.settings.charge_rule, &jobs, &name)))
+    /// If the batch system is away.
+    pub async fn look(&mut self) -> anyhow::Result<(Vec<BatchRecord>, Vec<RunningJob>)> {
+        let about = self.about().await?;
+        let mut cursor = self.cursor()?;
+        let taken = self.take(&about, &cursor).await?;
+        let (jobs, _) = self.scheduler.queue(true).await?;
+        self.note(&mut cursor, &jobs, &about);
+        let (name, without) = (&about.cluster, about.lack.is_some());
+        let finished = finished(taken, &mut cursor, &jobs, name, without);
+        let rule = &self.settings.charge_rule;
+        Ok((finished, running(rule, &jobs, name, &cursor)))
     }
 
     /// Reports everything that is new.
-    pub(super) fn round(&mut self, stop: &Stop) -> anyhow::Result<Done> {
-        let cluster = Cluster::ask(&self.runner)?;
-        let name = cluster.name(&self.settings);
-        let source = self.source(&cluster);
-        let mut cursor = match self.cursor.take() {
-            Some(cursor) => cursor,
-            None => Cursor::load(&self.settings.state_file)
-                .with_context(|| format!("cannot read {}", self.settings.state_file.display()))?,
-        };
-        let (mut done, mut queue) = (Done::default(), None);
+    ///
+    /// # Errors
+    /// If the batch system or the node is away.
+    pub async fn once(&mut self) -> anyhow::Result<Done> {
+        let about = self.about().await?;
+        let (mut cursor, mut done) = (self.cursor()?, Done::default());
+        let mut queue = None;
         let unlogged = loop {
+            let mut taken = self.take(&about, &cursor).await?;
             let before = cursor.clone();
-            let taken = self.take(source.as_ref(), &name, &cursor)?;
             // The queue is read behind the source, so that what has just finished is still in it.
             if queue.is_none() {
-                let (jobs, bad) = queue::read(&self.runner, true)?;
-                complain("a row of squeue makes no sense", &bad);
-                note_suspended(&mut cursor, &jobs);
+                let (jobs, bad) = self.scheduler.queue(true).await?;
+                complain(&self.name(), "a row of the queue makes no sense", &bad);
+                self.note(&mut cursor, &jobs, &about);
                 queue = Some(jobs);
             }
             let jobs = queue.as_deref().unwrap_or_default();
-            complain("a record makes no sense", &taken.bad);
-            let records = finished(&taken.records, &cursor, jobs, &name, source.is_none());
-            let unlogged = self.report(&records, &mut done)?;
+            complain(&self.name(), "a record makes no sense", &taken.bad);
+            let files = std::mem::take(&mut taken.files);
+            let (more, again_from_s) = (taken.more, taken.again_from_s);
+            let (sacct_until, file) = (taken.cursor.sacct_until, taken.cursor.file.take());
+            let mut next = cursor.clone();
+            let without = about.lack.is_some();
+            let records = finished(taken, &mut next, jobs, &about.cluster, without);
+            let unlogged = self.report(records, again_from_s, &mut done).await?;
             if unlogged.is_some() {
                 break unlogged;
             }
             cursor = Cursor {
-                suspended: cursor.suspended,
-                ..taken.cursor
+                sacct_until,
+                file,
+                ..next
             };
             if cursor != before {
-                cursor.store(&self.settings.state_file)?;
+                state::store(&self.settings.state_file, &cursor)?;
             }
-            for file in &taken.files {
-                std::fs::remove_file(file)
-                    .with_context(|| format!("cannot remove {}", file.display()))?;
+            for file in &files {
+                let cannot = || format!("cannot remove {}", file.display());
+                std::fs::remove_file(file).with_context(cannot)?;
             }
-            if !taken.more || stop.is_told() {
+            if !more {
                 break None;
             }
         };
-        let jobs = queue.as_deref().unwrap_or_default();
-        let running = running(&self.settings.charge_rule, jobs, &name);
-        let answer: Answer<ReportBody> = self.post("/v1/running", lines(&running)?)?;
-        done.running = answer.body.read;
-        done.refused += answer.body.refused;
-        complain_of(&answer.body);
-        self.tell_waiting(jobs)?;
-        if self.settings.quota {
-            self.release(jobs, &name)?;
-        }
+        let jobs = queue.unwrap_or_default();
+        let running = running(&self.settings.charge_rule, &jobs, &about.cluster, &cursor);
+        let answer: Reported = self.control.post("/v1/running", lines(&running)?).await?;
+        done.running = answer.read;
+        done.refused += answer.refused;
+        self.complain_of(&answer);
+        self.tell_waiting(&jobs).await?;
+        let tend = self.scheduler.tend(&jobs, &about.cluster, &self.control);
+        tend.await?;
         if let Some(error) = unlogged {
             return Err(error.into());
         }
@@ -254,135 +226,166 @@ impl Feed {
         Ok(done)
     }
 
-    /// Lets jobs go whose quota covers them again.
-    fn release(&self, jobs: &[Job], cluster: &str) -> anyhow::Result<()> {
-        let check = |call| {
-            let answer = self.post("/v1/quota/check", serde_json::to_vec(&call)?);
-            Ok(answer?.body)
-        };
-        let released = quota::release(&self.runner, &self.settings, jobs, cluster, check)?;
-        if released > 0 {
-            tracing::info!(released, "slurm feed: jobs that had no credit go again");
+    async fn about(&mut self) -> anyhow::Result<About> {
+        let about = self.scheduler.about().await?;
+        if about.lack.is_some() && self.lack != about.lack {
+            let lack = about.lack.as_deref().unwrap_or_default();
+            let (name, setup) = (self.name(), S::NAME);
+            tracing::warn!("{name}: {lack}; `fairmesh {setup} setup` says what to do");
         }
-        Ok(())
+        self.lack.clone_from(&about.lack);
+        Ok(about)
     }
 
-    fn source(&mut self, cluster: &Cluster) -> Option<Finished> {
-        match cluster.finished(&self.settings) {
-            Ok(source) => Some(source),
-            Err(lack) => {
-                if self.lacks.as_ref() != Some(&lack) {
-                    tracing::warn!("slurm feed: {lack}; `fairmesh slurm setup` says what to do");
-                    self.lacks = Some(lack);
-                }
-                None
-            }
+    fn cursor(&mut self) -> anyhow::Result<Cursor> {
+        let file = &self.settings.state_file;
+        let known = match self.cursor.take() {
+            Some(cursor) => return Ok(cursor),
+            None => state::load(file),
+        };
+        let known = known.with_context(|| format!("cannot read {}", file.display()))?;
+        Ok(known.unwrap_or_default())
+    }
+
+    async fn take(&self, about: &About, cursor: &Cursor) -> anyhow::Result<Portion> {
+        match about.lack {
+            None => self.scheduler.ended(cursor).await,
+            Some(_) => Ok(Portion {
+                cursor: cursor.clone(),
+                ..Portion::default()
+            }),
         }
     }
 
-    /// What has finished since the cursor.
-    fn take(
-        &self,
-        source: Option<&Finished>,
-        cluster: &str,
-        cursor: &Cursor,
-    ) -> anyhow::Result<Taken> {
-        let options = Options {
-            cluster: cluster.to_owned(),
-            // slurmctld writes local times, and runs where its file can be read.
-            zone: Zone::new(jiff::tz::TimeZone::system()),
-            growing: matches!(source, Some(Finished::File(_))),
-            ..Options::default()
-        };
-        let mut taken = Taken {
-            records: Vec::new(),
-            bad: Vec::new(),
-            cursor: cursor.clone(),
-            files: Vec::new(),
-            more: false,
-        };
-        match source {
-            None => {}
-            Some(Finished::Sacct) => {
-                let (runner, overlap) = (&self.runner, self.settings.overlap.0 / 1_000);
-                let from = cursor.sacct_until;
-                let read = sacct::read(runner, from, overlap, now().0 / 1_000, &options)?;
-                taken.cursor.sacct_until = Some(read.until);
-                (taken.records, taken.bad, taken.more) = (read.records, read.bad, read.more);
-            }
-            Some(Finished::File(path)) => {
-                let read = follow::read(path, cursor.file.as_ref(), &options, BATCH_RECORDS);
-                let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-                taken.cursor.file = Some(read.next);
-                (taken.records, taken.bad, taken.more) = (read.records, read.bad, read.more);
-            }
-            Some(Finished::Spool(path)) => {
-                let read = hook::read(path, BATCH_RECORDS)
-                    .with_context(|| format!("cannot read the spool {}", path.display()))?;
-                (taken.records, taken.bad, taken.more) = (read.records, read.bad, read.more);
-                taken.files = read.files;
-            }
+    /// Notes in the cursor what only the queue shows.
+    fn note(&mut self, cursor: &mut Cursor, jobs: &[Job], about: &About) {
+        let now_s = now_ms() / 1_000;
+        note_suspended(cursor, jobs, now_s);
+        if about.lack.is_some() {
+            parts::note_resized(cursor, jobs, self.looked_s);
         }
-        Ok(taken)
+        self.looked_s = Some(now_s);
     }
 
-    /// Reports the records. Where the node cannot log them their usage is reported alone, for priorities
-    /// do not wait for the books, and why is given back: the cursor has to stay.
-    fn report(&self, records: &[BatchRecord], done: &mut Done) -> anyhow::Result<Option<AskError>> {
+    /// Reports the records that the node has not acknowledged yet. Where the node cannot log them their usage is
+    /// reported alone, for priorities do not wait for the books, and why is given back: the cursor has to stay.
+    async fn report(
+        &mut self,
+        records: Vec<BatchRecord>,
+        again_from_s: Option<u64>,
+        done: &mut Done,
+    ) -> anyhow::Result<Option<AskError>> {
+        let from = again_from_s.unwrap_or(u64::MAX);
+        let mut fresh = Vec::new();
+        for record in records {
+            let hash: [u8; 32] = Sha256::digest(serde_json::to_vec(&record)?).into();
+            if !self.acknowledged.contains_key(&hash) {
+                fresh.push((record, hash));
+            }
+        }
         let mut unlogged = None;
-        for batch in records.chunks(BATCH_RECORDS) {
-            let path = "/v1/accounting";
-            let body = match self.try_post::<AccountingBody>(path, lines(batch)?) {
-                Ok(answer) => answer.body,
+        for batch in fresh.chunks(BATCH_RECORDS) {
+            let records: Vec<&BatchRecord> = batch.iter().map(|(record, _)| record).collect();
+            let answer = match self.control.post("/v1/accounting", lines(&records)?).await {
+                Ok(answer) => {
+                    let ends = batch
+                        .iter()
+                        .filter_map(|(record, hash)| Some((*hash, record.end?)));
+                    let ends = ends.map(|(hash, end)| (hash, end.0 / 1_000));
+                    self.acknowledged.extend(ends);
+                    answer
+                }
                 Err(error @ AskError::Refused { status: 503, .. }) => {
                     unlogged = Some(error);
-                    AccountingBody {
-                        report: self.report_usage(batch)?,
-                        ..AccountingBody::default()
-                    }
+                    self.report_usage(&records).await?
                 }
                 Err(error) => return Err(error.into()),
             };
-            done.finished += body.report.read;
-            done.counted += body.report.counted;
-            done.known += body.report.known;
-            done.skipped += body.skipped.values().sum::<u64>();
-            done.refused += body.report.refused;
-            complain_of(&body.report);
-            let odd = body.skipped.iter();
+            done.finished += answer.read;
+            done.counted += answer.counted;
+            done.known += answer.known;
+            done.skipped += answer.skipped.values().sum::<u64>();
+            done.refused += answer.refused;
+            self.complain_of(&answer);
+            let odd = answer.skipped.iter();
             let odd = odd.filter(|(why, _)| INCOMPLETE.contains(&why.as_str()));
             let odd: Vec<String> = odd.map(|(why, jobs)| format!("{why}: {jobs}")).collect();
-            complain("finished jobs are not charged", &odd);
+            complain(&self.name(), "finished jobs are not charged", &odd);
         }
+        self.acknowledged.retain(|_, end_s| *end_s >= from);
         Ok(unlogged)
     }
 
-    fn report_usage(&self, records: &[BatchRecord]) -> anyhow::Result<ReportBody> {
+    async fn report_usage(&self, records: &[&BatchRecord]) -> anyhow::Result<Reported> {
         let rule = &self.settings.charge_rule;
         let usage = records.iter().map(|record| rule.usage(record, now()));
         let usage: Vec<UsageRecord> = usage.flatten().collect();
-        Ok(self.post("/v1/records", lines(&usage)?)?.body)
+        Ok(self.control.post("/v1/records", lines(&usage)?).await?)
     }
 
     /// Tells what waits. A node of an earlier release has no such path, and nothing depends on it.
-    fn tell_waiting(&self, jobs: &[Job]) -> anyhow::Result<()> {
+    async fn tell_waiting(&self, jobs: &[Job]) -> anyhow::Result<()> {
         let waits = serde_json::to_vec(&waiting(jobs))?;
-        if let Err(error) = self.try_post::<OccupancyBody>("/v1/occupancy", waits) {
-            tracing::debug!(%error, "slurm feed: the node was not told what waits");
+        let told = self
+            .control
+            .post::<serde::de::IgnoredAny>("/v1/occupancy", waits);
+        if let Err(error) = told.await {
+            tracing::debug!(%error, "the node was not told what waits");
         }
         Ok(())
     }
 
-    fn try_post<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: Vec<u8>,
-    ) -> Result<Answer<T>, AskError> {
-        Handle::current().block_on(self.control.post(path, body))
+    fn complain_of(&self, report: &Reported) {
+        let reasons = report.refusals.iter().map(|refusal| refusal.reason.clone());
+        complain(
+            &self.name(),
+            "the node refused",
+            &reasons.collect::<Vec<_>>(),
+        );
+    }
+}
+
+impl<S: Scheduler> Rounds for Feed<S> {
+    fn name(&self) -> String {
+        format!("{} feed", S::NAME)
     }
 
-    fn post<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> anyhow::Result<Answer<T>> {
-        Ok(self.try_post(path, body)?)
+    fn interval(&self) -> Duration {
+        Duration::from_millis(self.settings.feed_interval.0)
+    }
+
+    async fn round(&mut self) -> anyhow::Result<()> {
+        let began = now_ms();
+        let done = self.once().await?;
+        let told = &mut self.told;
+        told.counted += done.counted;
+        told.known += done.known;
+        told.refused += done.refused;
+        told.running = done.running;
+        // Whatever had ended by then is acknowledged.
+        told.until_ms = Some(began);
+        if done.counted > 0 || done.refused > 0 {
+            let (finished, counted) = (done.finished, done.counted);
+            let (running, refused) = (done.running, done.refused);
+            tracing::info!(finished, counted, running, refused, "{} feed", S::NAME);
+        }
+        Ok(())
+    }
+
+    fn rounds(&mut self) -> &mut RoundsReport {
+        &mut self.told.rounds
+    }
+
+    fn told(&self) -> (&Control, String, LoopsReport) {
+        let report = LoopsReport {
+            sync: None,
+            feed: Some(self.told),
+        };
+        (&self.control, format!("/v1/{}", S::NAME), report)
+    }
+
+    fn comfort(&self, _is_node_away: bool) -> String {
+        "what is not reported now will be later".to_owned()
     }
 }
 
@@ -390,77 +393,37 @@ impl Feed {
 const INCOMPLETE: [&str; 3] = ["no start", "no end", "no CPUs"];
 
 /// The running jobs, each with the end that its limit allows.
-fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str) -> Vec<RunningJob> {
+fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str, cursor: &Cursor) -> Vec<RunningJob> {
     let running = jobs.iter().filter(|job| job.state == State::Running);
     running
         .filter_map(|job| {
-            let record = instalment(rule, job, cluster)?;
+            let record = job.instalment(rule, cluster)?;
             // Without a limit nothing is known, so nothing more is expected.
             let left = job.limit.unwrap_or(0).max(job.used);
-            let expected_end = record.start.after(Millis::from_secs(left)).max(record.end);
+            let limit = record.start.after(Millis::from_secs(left));
+            let record = parts::instalment(record, job, cursor)?;
             Some(RunningJob {
+                expected_end: limit.max(record.end),
                 record,
-                expected_end,
             })
         })
         .collect()
 }
 
 /// The CPUs that waiting jobs ask for, by whose they are; of those who ask for most, where there are too many.
-fn waiting(jobs: &[Job]) -> OccupancyAsk {
+fn waiting(jobs: &[Job]) -> Occupancy {
     let mut sums: BTreeMap<Origin, u64> = BTreeMap::new();
-    for job in jobs
-        .iter()
-        .filter(|job| job.state == State::Pending && !job.held)
-    {
-        let sum = sums.entry(origin(job)).or_default();
+    let waits = |job: &&Job| job.state == State::Pending && !job.held;
+    for job in jobs.iter().filter(waits) {
+        let sum = sums.entry(job.origin()).or_default();
         *sum = sum.saturating_add(job.cpus.into());
     }
-    let waiting = sums
-        .into_iter()
-        .map(|(origin, cpus)| WaitingAsk { origin, cpus });
-    let mut waiting: Vec<WaitingAsk> = waiting.collect();
+    let waiting = sums.into_iter();
+    let waiting = waiting.map(|(origin, cpus)| Waiting { origin, cpus });
+    let mut waiting: Vec<Waiting> = waiting.collect();
     waiting.sort_by_key(|of| std::cmp::Reverse(of.cpus));
-    waiting.truncate(fairmesh_site::WAITING_MAX);
-    OccupancyAsk {
-        waiting,
-        ..OccupancyAsk::default()
-    }
-}
-
-fn origin(job: &Job) -> Origin {
-    Origin {
-        user: Some(job.user.clone()),
-        account: job.account.clone(),
-        group: job.group.clone(),
-        subject: None,
-    }
-}
-
-pub(super) fn instalment(rule: &ChargeRule, job: &Job, cluster: &str) -> Option<UsageRecord> {
-    let start = WallTime::from_unix_secs(job.start?);
-    Some(UsageRecord {
-        key: JobKey {
-            cluster: cluster.to_owned(),
-            job: job.id.to_string(),
-            instance: job.submit,
-        },
-        origin: origin(job),
-        start,
-        end: start.after(Millis::from_secs(job.used)),
-        cores: job.cpus,
-        gpus: job.gpus,
-        mem_mib: job.mem_mib,
-        placement: Placement {
-            nodes: job.nodes,
-            disk_mib: 0,
-            queue: job.partition.clone(),
-            machine: job.host.clone(),
-            terms: rule.terms(job.partition.as_deref(), job.qos.as_deref()),
-            ..Placement::default()
-        },
-        running: true,
-    })
+    waiting.truncate(WAITING_MAX);
+    Occupancy { waiting }
 }
 
 fn lines(items: &[impl Serialize]) -> anyhow::Result<Vec<u8>> {
@@ -472,91 +435,5 @@ fn lines(items: &[impl Serialize]) -> anyhow::Result<Vec<u8>> {
     Ok(body)
 }
 
-fn complain(what: &str, lines: &[String]) {
-    for line in lines.iter().take(LINES_MAX) {
-        tracing::warn!("slurm feed: {what}: {line}");
-    }
-    if lines.len() > LINES_MAX {
-        tracing::warn!(more = lines.len() - LINES_MAX, "slurm feed: {what}");
-    }
-}
-
-fn complain_of(report: &ReportBody) {
-    let reasons = report.refusals.iter().map(|refusal| refusal.reason.clone());
-    complain("the node refused", &reasons.collect::<Vec<_>>());
-}
-
-fn now() -> WallTime {
-    WallTime(now_ms())
-}
-
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use axum::Router;
-    use axum::response::IntoResponse as _;
-    use fairmesh_records::{Format, JobState};
-
-    use super::*;
-    use crate::control::answer::RestsOn;
-
-    fn job() -> BatchRecord {
-        let key = JobKey {
-            cluster: "alpha".to_owned(),
-            job: "1".to_owned(),
-            instance: 1_795_238_180,
-        };
-        let mut record = BatchRecord::new(Format::SlurmJobcomp, key, JobState::Completed);
-        record.origin.user = Some("ann".to_owned());
-        record.start = Some(WallTime::from_unix_secs(1_795_238_184));
-        record.end = Some(WallTime::from_unix_secs(1_795_238_190));
-        (record.cpus, record.wall) = (Some(2), Some(Millis::from_secs(4)));
-        record
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn where_the_log_fails_usage_is_reported_all_the_same_and_the_cursor_stays()
-    -> anyhow::Result<()> {
-        let folder = tempfile::tempdir()?;
-        let socket = folder.path().join("control.sock");
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hears = Arc::clone(&heard);
-        let node = Router::new().fallback(async move |uri: axum::http::Uri, body: String| {
-            let path = uri.path().to_owned();
-            hears.lock().expect("whole").push((path.clone(), body));
-            if path == "/v1/accounting" {
-                let why = r#"{"error":"the record log failed: no room"}"#;
-                return (axum::http::StatusCode::SERVICE_UNAVAILABLE, why).into_response();
-            }
-            let body = ReportBody {
-                counted: 1,
-                ..ReportBody::default()
-            };
-            let (schema, rests_on) = ("fairmesh.report/1".to_owned(), RestsOn::default());
-            axum::Json(Answer {
-                schema,
-                rests_on,
-                body,
-            })
-            .into_response()
-        });
-        let listener = tokio::net::UnixListener::bind(&socket)?;
-        tokio::spawn(async move { axum::serve(listener, node).await });
-        let feed = Feed::new(SlurmSettings::defaults(folder.path()), Control::new(socket));
-        let reported = tokio::task::spawn_blocking(move || {
-            let mut done = Done::default();
-            feed.report(&[job()], &mut done).map(|why| (why, done))
-        });
-        let (unlogged, done) = reported.await??;
-        let why = unlogged.context("why it was not logged")?.to_string();
-        assert!(why.contains("no room"), "{why}");
-        assert_eq!(done.counted, 1);
-        let heard = heard.lock().expect("whole");
-        let paths: Vec<&str> = heard.iter().map(|(path, _)| path.as_str()).collect();
-        assert_eq!(paths, ["/v1/accounting", "/v1/records"]);
-        let usage: UsageRecord = serde_json::from_str(&heard[1].1)?;
-        assert_eq!(usage.end.since(usage.start), Millis::from_secs(4));
-        Ok(())
-    }
-}
+mod tests;

@@ -4,10 +4,8 @@
 //! has been renamed, or copied and emptied, the rest of the old one is read before the new one; when
 //! it has been replaced by another that leaves no trace of it, the new one is read from its beginning
 //! and the loss is said.
-//! Deliberately not here: keeping the place durably until the node has acknowledged (`state` writes
+//! Deliberately not here: keeping the place durably until the node has acknowledged ([`crate::state`] writes
 //! the file, the caller says when), reading lines (`fairmesh-records`).
-
-pub mod state;
 
 mod place;
 

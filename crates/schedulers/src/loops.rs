@@ -1,37 +1,151 @@
-//! "Stop" for threads that sleep: a flag that wakes them.
+//! Rounds, again and again, until somebody wants them to stop.
 //!
-//! Invariant: once told, every wait ends at once and for ever. Deliberately not here: signals, which
-//! the caller turns into [`Stop::now`].
+//! What is wrong is said once, and again after a while; so is that it is right again. After each round the node is
+//! told what the loop has done, and shows it with its own metrics.
+//!
+//! Invariant: a loop ends soon after it is told to, whatever hangs: the round that it is at has [`STOP_MAX`] to come
+//! to its end, and is dropped then as a crash would drop it. Deliberately not here: signals.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Shared by those who stop and those who are stopped.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Stop {
-    shared: Arc<(Mutex<bool>, Condvar)>,
+use fairmesh_client::ClientError;
+use serde::de::IgnoredAny;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::control::{AskError, Control};
+use crate::report::{LoopsReport, RoundsReport};
+
+/// What a round may still take when somebody wants the loops to stop.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// How long the node may take to hear what was done: no round waits for longer.
+const HEARING_MAX: Duration = Duration::from_secs(5);
+
+/// After so long, that something is away is said once more.
+const REMIND: Duration = Duration::from_secs(600);
+
+/// Of a list of complaints, those that are said one by one.
+const LINES_MAX: usize = 10;
+
+/// A loop.
+pub trait Rounds: Send + 'static {
+    /// What it is called: `slurm sync`.
+    fn name(&self) -> String;
+
+    /// Between two rounds.
+    fn interval(&self) -> Duration;
+
+    /// One round; says what it did.
+    fn round(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// Where it counts how its rounds ended.
+    fn rounds(&mut self) -> &mut RoundsReport;
+
+    /// Whom to tell what was done, where, and what.
+    fn told(&self) -> (&Control, String, LoopsReport);
+
+    /// What becomes of what a round came not to.
+    fn comfort(&self, is_node_away: bool) -> String;
 }
 
-impl Stop {
-    /// Ends every wait.
-    pub(super) fn now(&self) {
-        *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.shared.1.notify_all();
+/// Loops that run.
+#[derive(Debug)]
+pub struct Beside {
+    stop: watch::Sender<bool>,
+    loops: Vec<JoinHandle<()>>,
+}
+
+impl Default for Beside {
+    /// None.
+    fn default() -> Self {
+        Self {
+            stop: watch::Sender::new(false),
+            loops: Vec::new(),
+        }
+    }
+}
+
+impl Beside {
+    /// Starts a loop beside the others.
+    pub fn start(&mut self, rounds: impl Rounds) {
+        let run = run(rounds, self.stop.subscribe());
+        self.loops.push(tokio::spawn(run));
     }
 
-    /// Whether it was told.
-    pub(super) fn is_told(&self) -> bool {
-        *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Ends the loops.
+    pub async fn end(self) {
+        self.stop.send_replace(true);
+        for one in self.loops {
+            if let Err(error) = one.await {
+                tracing::error!(%error, "a loop with a batch system ended badly");
+            }
+        }
     }
+}
 
-    /// Sleeps for `time` or until told; whether it was told.
-    pub(super) fn wait(&self, time: Duration) -> bool {
-        let told = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self
-            .shared
-            .1
-            .wait_timeout_while(told, time, |told| !*told)
-            .unwrap_or_else(PoisonError::into_inner);
-        *waited.0
+async fn run(mut rounds: impl Rounds, mut stop: watch::Receiver<bool>) {
+    let name = rounds.name();
+    let mut trouble: Option<(Instant, String)> = None;
+    loop {
+        let mut told = stop.clone();
+        let impatience = async {
+            // Whoever could tell is gone, which tells as much.
+            let _ = told.wait_for(|told| *told).await;
+            sleep(STOP_MAX).await;
+        };
+        let done = tokio::select! {
+            biased;
+            done = rounds.round() => done,
+            () = impatience => return,
+        };
+        match done {
+            Ok(()) => {
+                rounds.rounds().done += 1;
+                if let Some((since, _)) = trouble.take() {
+                    let away_s = since.elapsed().as_secs();
+                    tracing::info!(away_s, "{name}: all is well again");
+                }
+            }
+            Err(error) => {
+                let is_node_away = error.is::<AskError>() || error.is::<ClientError>();
+                let counted = rounds.rounds();
+                counted.without_node += u64::from(is_node_away);
+                counted.without_scheduler += u64::from(!is_node_away);
+                let said = format!("{error:#}");
+                let is_news = |(at, was): &(Instant, String)| *was != said || at.elapsed() > REMIND;
+                if trouble.as_ref().is_none_or(is_news) {
+                    let comfort = rounds.comfort(is_node_away);
+                    tracing::warn!("{name}: {said}; {comfort}");
+                    trouble = Some((Instant::now(), said));
+                }
+            }
+        }
+        let (control, path, report) = rounds.told();
+        tell(control, &path, &report).await;
+        tokio::select! {
+            _ = stop.wait_for(|told| *told) => return,
+            () = sleep(rounds.interval()) => {}
+        }
+    }
+}
+
+/// Tells the node. That it does not listen changes nothing; counters go on, and are told next time.
+async fn tell(control: &Control, path: &str, report: &LoopsReport) {
+    let body = serde_json::to_vec(report).unwrap_or_default();
+    let heard = control.post::<IgnoredAny>(path, body);
+    let heard = timeout(HEARING_MAX, heard).await;
+    // The loop itself has said already if the node is away.
+    tracing::debug!(?heard, "the node was told what the loop has done");
+}
+
+/// Says what is odd, one line for each of the first, and how many more there are.
+pub(crate) fn complain(name: &str, what: &str, lines: &[String]) {
+    for line in lines.iter().take(LINES_MAX) {
+        tracing::warn!("{name}: {what}: {line}");
+    }
+    if lines.len() > LINES_MAX {
+        tracing::warn!(more = lines.len() - LINES_MAX, "{name}: {what}");
     }
 }

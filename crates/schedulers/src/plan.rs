@@ -1,13 +1,15 @@
 //! From jobs and factors to updates: a pure function.
 //!
-//! A job keeps the site factor that it has while that is wrong by no more than the granularity and
-//! the order of all accounts is right; so ageing usage does not rewrite the whole queue each round.
+//! What counts is who goes before whom, and by how much. So the jobs of a level (one account's of one importance)
+//! keep the number that most of them have while that is off by no more than the granularity, and stands apart from
+//! its neighbours by half of what it should at the least. New jobs get the number of their level. So neither ageing
+//! usage nor ranks that move elsewhere in the tree rewrite the queue.
 //!
-//! Invariants: after all updates are done, of two accounts the one with the higher factor has the
-//! higher site factors, and of one account's jobs the more important one; equal ones have equal site
-//! factors up to the granularity. All of it before Slurm subtracts nice: what it is given back of that
-//! is added behind. Held jobs and accounts that the node does not know are never touched; the job with
-//! the highest site factor comes first.
+//! Invariants: after all updates are done, of two accounts the one with the higher factor has the higher numbers, and
+//! of one account's jobs the more important one, at least half as far apart as factors and importance say; equal ones
+//! have equal numbers. All of it before the batch system subtracts nice: what it is given back of that is added
+//! behind. Held jobs and accounts that the node does not know are never touched; the job with the highest number
+//! comes first.
 //! Deliberately not here: asking and telling (`sync`).
 
 use std::collections::BTreeMap;
@@ -17,11 +19,11 @@ use fairmesh_client::{Own, Scale};
 /// A waiting job, as far as priorities go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// Slurm's number.
+    /// The batch system's number of it.
     pub id: u64,
-    /// What `scontrol` calls it.
+    /// What its commands call it.
     pub target: String,
-    /// Its site factor, if it is known.
+    /// The number that it has, if it is known.
     pub current: Option<i64>,
     /// Its account's factor; none where the node does not know the account.
     pub factor: Option<u32>,
@@ -31,29 +33,35 @@ pub struct Waiting {
     pub held: bool,
 }
 
-/// What to tell Slurm of one job.
+/// What to tell of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// Slurm's number.
+    /// The batch system's number of it.
     pub id: u64,
-    /// What `scontrol` calls it.
+    /// What its commands call it.
     pub target: String,
-    /// The site factor before, if it is known.
+    /// The number before, if it is known.
     pub from: Option<i64>,
-    /// The site factor to set.
+    /// The number to set.
     pub to: i64,
 }
 
-/// A job on its level, without what Slurm is given back of its nice.
+/// A job on its level, without what the batch system is given back of its nice.
 struct Placed<'a> {
     job: &'a Waiting,
-    /// Its site factor, if it is known, less that.
+    /// Its number, if it is known, less that.
     current: Option<i64>,
     nice: i64,
 }
 
-/// The updates that bring Slurm's queue in line with factors that differ by `step` at the least, the
-/// highest site factor first.
+/// A level: where it belongs, and where it is to be.
+#[derive(Debug, Clone, Copy)]
+struct Level {
+    exact: i64,
+    target: i64,
+}
+
+/// The updates that bring a queue in line with factors that differ by `step` at the least, the highest number first.
 pub fn plan(jobs: &[Waiting], scale: &Scale, step: u32, granularity: u32) -> Vec<Update> {
     let mut levels: BTreeMap<i64, Vec<Placed<'_>>> = BTreeMap::new();
     for job in jobs.iter().filter(|job| !job.held) {
@@ -65,60 +73,55 @@ pub fn plan(jobs: &[Waiting], scale: &Scale, step: u32, granularity: u32) -> Vec
             levels.entry(exact).or_default().push(placed);
         }
     }
-    let kept = keepable(&levels, i64::from(granularity));
+    let targets = targets(&levels, i64::from(granularity));
     let mut updates = Vec::new();
-    for ((exact, jobs), kept) in levels.iter().zip(kept).rev() {
-        for Placed { job, current, nice } in jobs {
-            let stays = kept && current.is_some_and(|now| near(now, *exact, granularity));
-            if !stays && *current != Some(*exact) {
-                updates.push(Update {
-                    id: job.id,
-                    target: job.target.clone(),
-                    from: job.current,
-                    to: exact + nice,
-                });
-            }
-        }
+    for (jobs, level) in levels.values().zip(targets).rev() {
+        let wrong = jobs.iter().filter(|it| it.current != Some(level.target));
+        updates.extend(wrong.map(|Placed { job, nice, .. }| Update {
+            id: job.id,
+            target: job.target.clone(),
+            from: job.current,
+            to: level.target + nice,
+        }));
     }
     updates
 }
 
-fn near(now: i64, exact: i64, granularity: u32) -> bool {
-    (now - exact).abs() <= i64::from(granularity)
-}
-
-/// Of each level, lowest first: whether its jobs may keep what they have where that is near enough.
-/// Two neighbours of which that would turn or blur the order are both set anew.
-fn keepable(levels: &BTreeMap<i64, Vec<Placed<'_>>>, granularity: i64) -> Vec<bool> {
-    let mut spans: Vec<(i64, i64, i64, bool)> = levels
-        .iter()
-        .map(|(exact, jobs)| {
-            let near = jobs.iter().filter_map(|placed| placed.current);
-            let near = near.filter(|now| (now - exact).abs() <= granularity);
-            let (low, high) = near.fold((*exact, *exact), |(low, high), now| {
-                (low.min(now), high.max(now))
-            });
-            (*exact, low, high, true)
-        })
-        .collect();
-    // Each pass but the last takes the freedom of at least one level, so this ends.
+/// Where each level is to be, lowest first. Of two neighbours that come too near to each other the one that is
+/// further off goes where it belongs.
+fn targets(levels: &BTreeMap<i64, Vec<Placed<'_>>>, granularity: i64) -> Vec<Level> {
+    let level = |(exact, jobs): (&i64, &Vec<Placed<'_>>)| Level {
+        exact: *exact,
+        target: usual(*exact, jobs, granularity).unwrap_or(*exact),
+    };
+    let mut targets: Vec<Level> = levels.iter().map(level).collect();
+    let off = |level: &Level| (level.target - level.exact).abs();
+    // Each pass but the last sends at least one level where it belongs, so this ends.
     loop {
         let mut changed = false;
-        for index in 1..spans.len() {
-            let (below, above) = (spans[index - 1], spans[index]);
-            if below.2 < above.1 {
+        for index in 1..targets.len() {
+            let (below, above) = (targets[index - 1], targets[index]);
+            if 2 * (above.target - below.target) >= above.exact - below.exact {
                 continue;
             }
-            for level in [&mut index.saturating_sub(1), &mut { index }] {
-                let (exact, _, _, free) = spans[*level];
-                changed |= free;
-                spans[*level] = (exact, exact, exact, false);
-            }
+            let worse = index - usize::from(off(&below) > off(&above));
+            targets[worse].target = targets[worse].exact;
+            changed = true;
         }
         if !changed {
-            return spans.into_iter().map(|(_, _, _, free)| free).collect();
+            return targets;
         }
     }
+}
+
+/// The number that most jobs of a level have, if it may stay. 0 is that of a job that nobody has placed.
+fn usual(exact: i64, jobs: &[Placed<'_>], granularity: i64) -> Option<i64> {
+    let near = jobs.iter().filter_map(|placed| placed.current);
+    let near = near.filter(|now| *now != 0 && (now - exact).abs() <= granularity);
+    let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+    near.for_each(|now| *counts.entry(now).or_default() += 1);
+    let by_count = |(now, count): &(i64, usize)| (*count, -(now - exact).abs());
+    counts.into_iter().max_by_key(by_count).map(|(now, _)| now)
 }
 
 #[cfg(test)]
@@ -219,27 +222,62 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_right_however_coarse() {
+    fn the_order_and_the_distances_are_right_however_coarse() {
         let jobs = [
             job(1, Some(500), Some(501)),
             job(2, Some(500), Some(502)),
             job(3, Some(503), Some(520)),
             job(4, Some(900), Some(900)),
         ];
-        // 1 and 2 are tied in Slurm, so both are set; 3 would then stand between, and may stay.
-        assert_eq!(told(&jobs, 100), [(2, 502), (1, 501)]);
+        // 1 and 2 are tied; 3 comes too near to where 2 belongs.
+        assert_eq!(told(&jobs, 100), [(3, 520), (2, 502)]);
         let turned = [job(1, Some(503), Some(501)), job(2, Some(502), Some(504))];
         assert_eq!(told(&turned, 100), [(2, 504), (1, 501)]);
     }
 
     #[test]
-    fn a_correction_that_collides_with_its_neighbour_sets_that_one_too() {
-        let jobs = [
-            job(1, Some(450), Some(480)),
-            job(2, Some(470), Some(490)),
-            job(3, Some(460), Some(495)),
+    fn while_the_order_and_half_of_the_distance_hold_nothing_is_told() {
+        let two = |low, high| [job(1, Some(300), Some(low)), job(2, Some(800), Some(high))];
+        for (low, high) in [
+            (300, 800),
+            (100, 200),
+            (10, 1_000),
+            (700, 701),
+            (900, 1_000),
+        ] {
+            assert_eq!(told(&two(low, high), 1_000), [], "{low} {high}");
+        }
+        let near = [job(1, Some(300), Some(0)), job(2, Some(700), Some(1_000))];
+        assert_eq!(told(&near, 1_000), [(2, 1_000)], "400 is less than half");
+        assert_eq!(told(&two(800, 300), 1_000).len(), 2, "the order has turned");
+        let alone = [
+            job(1, Some(300), Some(1_000)),
+            job(2, Some(0), Some(1_000)),
+            job(3, None, Some(1_000)),
         ];
-        assert_eq!(told(&jobs, 100), [(3, 495), (2, 490), (1, 480)]);
+        assert_eq!(told(&alone, 1_000), [(2, 300), (3, 300)], "new ones join");
+    }
+
+    proptest::proptest! {
+        /// Whatever a queue held, the order of accounts is right afterwards, ties are ties, and a second look has
+        /// nothing to say.
+        #[test]
+        fn a_plan_puts_any_queue_in_order(
+            queue in proptest::collection::vec((proptest::option::of(0_i64..1_200), 0_u32..=1_000), 0..40),
+            granularity in 0_u32..=1_000,
+        ) {
+            let job = |(id, (current, factor)): (u64, &(Option<i64>, u32))| job(id, *current, Some(*factor));
+            let mut jobs: Vec<Waiting> = (1..).zip(&queue).map(job).collect();
+            for update in plan(&jobs, &SCALE, 0, granularity) {
+                let index = usize::try_from(update.id - 1).expect("small");
+                jobs[index].current = Some(update.to);
+            }
+            for (a, b) in jobs.iter().flat_map(|a| jobs.iter().map(move |b| (a, b))) {
+                let (factors, numbers) = ((a.factor, b.factor), (a.current, b.current));
+                proptest::prop_assert_eq!(factors.0.cmp(&factors.1), numbers.0.cmp(&numbers.1));
+            }
+            proptest::prop_assert_eq!(plan(&jobs, &SCALE, 0, granularity), []);
+        }
     }
 
     #[test]

@@ -1,43 +1,44 @@
-//! What the loops with Slurm have done, as they tell the node.
+//! What the loops with a batch system have done, as they tell the node.
 
 use serde::{Deserialize, Serialize};
 
-/// The body of `POST /v1/slurm`: either loop, or both. Counters begin with the loop's process.
+/// The body of `POST /v1/slurm` and its like: either loop, or both. Counters begin with the loop's process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct SlurmReport {
-    /// Priorities into Slurm.
+pub struct LoopsReport {
+    /// Priorities into the batch system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncReport>,
-    /// Usage out of Slurm.
+    /// Usage out of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feed: Option<FeedReport>,
 }
 
 /// How the rounds of a loop ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RoundsReport {
     /// Rounds that came to their end.
     pub done: u64,
-    /// Rounds in which Slurm was away, or its files.
-    pub without_slurm: u64,
+    /// Rounds in which the batch system was away, or its files.
+    #[serde(alias = "without_slurm")]
+    pub without_scheduler: u64,
     /// Rounds in which the node was away.
     pub without_node: u64,
 }
 
-/// `fairmesh slurm sync`.
+/// `fairmesh slurm sync` and its like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SyncReport {
     /// Its rounds.
     pub rounds: RoundsReport,
-    /// Site factors that were set.
+    /// Priorities that were set.
     pub set: u64,
-    /// Site factors that Slurm refused.
+    /// Priorities that the batch system refused.
     pub refused: u64,
     /// Jobs that waited in the last round that came to its end.
     pub waiting: u64,
@@ -47,13 +48,13 @@ pub struct SyncReport {
     pub unknown: u64,
     /// Updates that were left to the next round.
     pub left: u64,
-    /// When the site factors last were the node's, in milliseconds since the Unix epoch.
+    /// When the priorities last were the node's, in milliseconds since the Unix epoch.
     pub good_ms: Option<u64>,
 }
 
-/// `fairmesh slurm feed`.
+/// `fairmesh slurm feed` and its like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FeedReport {
     /// Its rounds.
@@ -69,8 +70,3 @@ pub struct FeedReport {
     /// Whatever had ended by then is acknowledged, in milliseconds since the Unix epoch.
     pub until_ms: Option<u64>,
 }
-
-/// `fairmesh.slurm/1`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SlurmHeard {}

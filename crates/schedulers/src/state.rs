@@ -30,26 +30,50 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
         .ok())
 }
 
-/// Replaces the file, durably.
+/// Replaces the file, durably; makes its folder where there is none.
 ///
 /// # Errors
 /// If it cannot be written: the old one stays.
 pub fn store(path: &Path, state: &impl Serialize) -> anyhow::Result<()> {
     let whole = || -> anyhow::Result<()> {
-        let folder = path.parent().context("a file is in a folder")?;
-        let folder = if folder.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            folder
-        };
-        fs::create_dir_all(folder)?;
-        let fresh = PathBuf::from(format!("{}.new", path.display()));
-        let mut file = File::create(&fresh)?;
-        file.write_all(&serde_json::to_vec(state)?)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)?;
-        File::open(folder)?.sync_all()?;
+        fs::create_dir_all(folder_of(path))?;
+        replace(path, &serde_json::to_vec(state)?)?;
         Ok(())
     };
     whole().with_context(|| format!("cannot write the cursor {}", path.display()))
+}
+
+/// Replaces a file by one of these bytes, durably.
+///
+/// # Errors
+/// If it cannot be written: the old one stays.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = PathBuf::from(format!("{}.new", path.display()));
+    let mut file = File::create(&fresh)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    File::open(folder_of(path))?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_kept_and_a_damaged_one_begun_anew() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("deep/cursor.json");
+        assert_eq!(load::<u64>(&path)?, None);
+        store(&path, &7)?;
+        assert_eq!(load(&path)?, Some(7));
+        fs::write(&path, "{\"sacct_un")?;
+        assert_eq!(load::<u64>(&path)?, None);
+        Ok(())
+    }
 }

@@ -1,87 +1,71 @@
-//! `fairmesh slurm sync`: the node's factors become Slurm's site factors, round by round.
+//! `fairmesh slurm sync` and its like: the node's factors become the numbers by which a batch system orders its queue.
 //!
-//! A round reads the queue, asks the node about everybody in it in one batch, and tells Slurm what
-//! has changed. Invariant: whatever is away, nothing is set that does not rest on an answer of the
-//! node: without the node the last good factors stay, and without Slurm the next round catches up.
-//! What is wrong is said once, and so is that it is right again.
-//! Deliberately not here: the decision (`plan`), and when the process ends (`mod`).
+//! A round reads the queue, asks the node about everybody in it in one batch, and tells the batch system what has to
+//! change. Invariant: whatever is away, nothing is set that does not rest on an answer of the node: without the node
+//! the last good numbers stay, and without the batch system the next round catches up.
+//! Deliberately not here: the decision (`plan`), and when the process ends (`loops`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use fairmesh_client::{Client, ClientError, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Who};
 
-use super::plan::{Update, Waiting, plan};
-use super::queue::{self, Job, State};
-use super::runner::{Runner, SlurmError};
-use super::settings::SlurmSettings;
-use super::stop::Stop;
-use super::tell::{now_ms, tell};
-use crate::ask::Control;
-use crate::control::answer::{SlurmReport, SyncReport};
+use crate::control::Control;
+use crate::job::{Job, State};
+use crate::loops::{Rounds, complain};
+use crate::plan::{Update, Waiting, plan};
+use crate::report::{LoopsReport, RoundsReport, SyncReport};
+use crate::{LoopSettings, Scheduler, now_ms};
 
 /// How long the node may take over a batch.
 const LOOKUP_MAX: Duration = Duration::from_secs(10);
 
-/// After so many rounds, what Slurm holds is read again: somebody else may have changed it.
+/// After so many rounds, what the batch system holds is read again: somebody else may have changed it.
 const ROUNDS_TO_CHECK: u32 = 20;
-
-/// After so long, the age of the factors is said once more.
-const REMIND: Duration = Duration::from_secs(600);
-
-/// Complaints that are said one by one in a round.
-const COMPLAINTS_MAX: usize = 10;
 
 /// What a round did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Round {
+pub struct Round {
     /// Jobs that wait.
-    pub(super) waiting: usize,
+    pub waiting: usize,
     /// Of these, jobs that are held: never touched.
-    pub(super) held: usize,
+    pub held: usize,
     /// Of these, jobs of accounts that the node does not know.
-    pub(super) unknown: usize,
+    pub unknown: usize,
     /// What was told, or would be, the most important first.
-    pub(super) updates: Vec<Update>,
+    pub updates: Vec<Update>,
     /// What is left for the next round.
-    pub(super) left: usize,
-    /// What `scontrol` refused, by job.
-    pub(super) refused: Vec<String>,
+    pub left: usize,
+    /// What was refused, by job.
+    pub refused: Vec<String>,
 }
 
-/// Why a round came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SyncError {
-    /// Slurm is away.
-    #[error(transparent)]
-    Slurm(#[from] SlurmError),
-    /// The node is away.
-    #[error("the node: {0}")]
-    Node(#[from] ClientError),
-}
+/// User, account and group.
+pub type Person = (String, Option<String>, Option<String>);
 
 /// The state between two rounds.
 #[derive(Debug)]
-pub(super) struct Sync {
-    runner: Runner,
+pub struct Sync<S> {
+    scheduler: S,
     lookup: PathBuf,
     control: Control,
-    settings: SlurmSettings,
+    settings: LoopSettings,
     /// What was done, for the node's metrics.
     done: SyncReport,
-    /// What Slurm is known to hold, by job.
+    /// What the batch system is known to hold, by job.
     known: BTreeMap<u64, i64>,
     /// Rounds until that is read again; 0 for now.
     check_in: u32,
     last_good: Instant,
 }
 
-impl Sync {
-    /// Between the node whose sockets are given and the cluster of the settings.
-    pub(super) fn new(settings: SlurmSettings, lookup: PathBuf, control: Control) -> Self {
+impl<S: Scheduler> Sync<S> {
+    /// Between the node whose sockets are given and a batch system.
+    pub fn new(scheduler: S, settings: LoopSettings, lookup: PathBuf, control: Control) -> Self {
         Self {
-            runner: Runner::new(&settings),
+            scheduler,
             lookup,
             control,
             settings,
@@ -92,99 +76,27 @@ impl Sync {
         }
     }
 
-    /// Rounds until told to stop.
-    pub(super) fn run(&mut self, stop: &Stop) {
-        self.runner.until(stop);
-        let interval = Duration::from_millis(self.settings.interval.0);
-        let mut trouble: Option<(Instant, bool)> = None;
-        while !stop.is_told() {
-            match self.round(false, stop) {
-                Ok(round) => {
-                    if let Some((since, _)) = trouble.take() {
-                        let away = since.elapsed().as_secs();
-                        tracing::info!(away_s = away, "slurm sync: all is well again");
-                    }
-                    report(&round);
-                    self.count(&round);
-                }
-                Err(error) => {
-                    let at_node = matches!(error, SyncError::Node(_));
-                    let rounds = &mut self.done.rounds;
-                    rounds.without_node += u64::from(at_node);
-                    rounds.without_slurm += u64::from(!at_node);
-                    let news = trouble.is_none_or(|(since, was_node)| {
-                        was_node != at_node || since.elapsed() > REMIND
-                    });
-                    if news {
-                        self.complain(&error);
-                        trouble = Some((Instant::now(), at_node));
-                    }
-                    // A slurmctld that was away may have lost or changed anything.
-                    self.check_in = 0;
-                }
-            }
-            let report = SlurmReport {
-                sync: Some(self.done),
-                feed: None,
-            };
-            tell(&self.control, &report);
-            if stop.wait(interval) {
-                return;
-            }
-        }
-    }
-
-    fn count(&mut self, round: &Round) {
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let told = round.updates.len().saturating_sub(round.refused.len());
-        self.done = SyncReport {
-            set: self.done.set + count(told),
-            refused: self.done.refused + count(round.refused.len()),
-            waiting: count(round.waiting),
-            held: count(round.held),
-            unknown: count(round.unknown),
-            left: count(round.left),
-            // With updates left, some site factors are still older.
-            good_ms: match round.left {
-                0 => Some(now_ms()),
-                _ => self.done.good_ms,
-            },
-            ..self.done
-        };
-        self.done.rounds.done += 1;
-    }
-
-    fn complain(&self, error: &SyncError) {
-        let age = self.last_good.elapsed().as_secs();
-        match error {
-            SyncError::Node(_) => tracing::warn!(
-                age_s = age,
-                "slurm sync: {error}; the last site factors stay as they are"
-            ),
-            SyncError::Slurm(_) => {
-                tracing::warn!("slurm sync: {error}; waiting for Slurm");
-            }
-        }
-    }
-
-    /// One round; a dry one tells Slurm nothing.
-    pub(super) fn round(&mut self, dry: bool, stop: &Stop) -> Result<Round, SyncError> {
-        let (jobs, bad) = queue::read(&self.runner, false)?;
-        for row in bad.iter().take(COMPLAINTS_MAX) {
-            tracing::warn!(row, "slurm sync: a row of squeue makes no sense");
-        }
+    /// One round; a dry one tells the batch system nothing.
+    ///
+    /// # Errors
+    /// If the batch system or the node is away.
+    pub async fn once(&mut self, dry: bool) -> anyhow::Result<Round> {
+        let (jobs, bad) = self.scheduler.queue(false).await?;
+        let name = self.name();
+        complain(&name, "a row of the queue makes no sense", &bad);
         if self.check_in == 0 {
-            self.known = site_factors(&self.runner)?;
+            self.known = self.scheduler.numbers().await?;
             self.check_in = ROUNDS_TO_CHECK;
         }
         self.check_in -= 1;
-        let pending: Vec<&Job> = jobs
-            .iter()
-            .filter(|job| job.state == State::Pending)
-            .collect();
-        let (factors, step) = self.factors(&jobs)?;
-        let waiting = self.waiting(&pending, &factors);
+        // Running jobs, too, as they may be requeued soon.
+        let people: BTreeSet<Person> = jobs.iter().map(person).collect();
+        let asked = factors(&self.lookup, people.into_iter().collect()).await;
+        let (factors, step) = asked.context("the node")?;
         self.last_good = Instant::now();
+        let pending = |job: &&Job| job.state == State::Pending;
+        let pending: Vec<&Job> = jobs.iter().filter(pending).collect();
+        let waiting = self.waiting(&pending, &factors);
         let present: BTreeSet<u64> = pending.iter().map(|job| job.id).collect();
         self.known.retain(|id, _| present.contains(id));
         let (scale, granularity) = (&self.settings.scale, self.settings.granularity);
@@ -194,10 +106,7 @@ impl Sync {
         if !dry {
             updates.truncate(most);
         }
-        let refused = match dry {
-            true => Vec::new(),
-            false => self.tell(&updates, stop)?,
-        };
+        let refused = self.tell(&updates, dry).await?;
         Ok(Round {
             waiting: waiting.len(),
             held: waiting.iter().filter(|job| job.held).count(),
@@ -208,11 +117,14 @@ impl Sync {
         })
     }
 
-    /// Sets all site factors back to 0, of running jobs too: they may come back into the queue.
-    pub(super) fn reset(&mut self, dry: bool, stop: &Stop) -> Result<Round, SyncError> {
-        let (jobs, _) = queue::read(&self.runner, false)?;
-        self.known = site_factors(&self.runner)?;
-        // Some that wait are not listed with a site factor, and may have one all the same.
+    /// Sets all numbers back to 0, of running jobs too: they may come back into the queue.
+    ///
+    /// # Errors
+    /// If the batch system is away.
+    pub async fn reset(&mut self, dry: bool) -> anyhow::Result<Round> {
+        let (jobs, _) = self.scheduler.queue(false).await?;
+        self.known = self.scheduler.numbers().await?;
+        // Some that wait are not listed with a number, and may have one all the same.
         let touched = |job: &&Job| !job.held && self.known.get(&job.id) != Some(&0);
         let updates: Vec<Update> = jobs
             .iter()
@@ -224,10 +136,7 @@ impl Sync {
                 to: 0,
             })
             .collect();
-        let refused = match dry {
-            true => Vec::new(),
-            false => self.tell(&updates, stop)?,
-        };
+        let refused = self.tell(&updates, dry).await?;
         let pending = |job: &&Job| job.state == State::Pending;
         Ok(Round {
             waiting: jobs.iter().filter(pending).count(),
@@ -244,22 +153,6 @@ impl Sync {
         usize::try_from(most).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The factors of everybody in the queue, running jobs too, as theirs may be requeued soon; and how
-    /// far apart different ones are at the least.
-    fn factors(&self, jobs: &[Job]) -> Result<(Factors, u32), ClientError> {
-        let people: BTreeSet<Person> = jobs.iter().map(person).collect();
-        let people: Vec<Person> = people.into_iter().collect();
-        let mut client = Client::connect(&self.lookup, LOOKUP_MAX)?;
-        let (mut factors, mut step) = (BTreeMap::new(), FACTOR_MAX);
-        for batch in people.chunks(LOOKUP_BATCH_MAX) {
-            let who: Vec<Who<'_>> = batch.iter().map(who).collect();
-            let answer = client.lookup(&who)?;
-            step = step.min(answer.view.step);
-            factors.extend(batch.iter().cloned().zip(answer.factors()));
-        }
-        Ok((factors, step))
-    }
-
     fn waiting(&self, pending: &[&Job], factors: &Factors) -> Vec<Waiting> {
         pending
             .iter()
@@ -274,44 +167,117 @@ impl Sync {
             .collect()
     }
 
-    fn tell(&mut self, updates: &[Update], stop: &Stop) -> Result<Vec<String>, SlurmError> {
-        if updates.is_empty() {
+    /// Gives what was refused, but for jobs that have left the queue.
+    async fn tell(&mut self, updates: &[Update], dry: bool) -> anyhow::Result<Vec<String>> {
+        if dry || updates.is_empty() {
             return Ok(Vec::new());
         }
-        let lines: Vec<String> = updates
-            .iter()
-            .map(|update| format!("update JobId={} SiteFactor={}", update.target, update.to))
-            .collect();
-        let told = self.runner.scontrol(&lines, self.settings.rate, stop);
-        let complaints = told.inspect_err(|_| self.check_in = 0)?;
-        let refused: BTreeMap<&str, &str> =
-            complaints.iter().filter_map(|line| blamed(line)).collect();
-        for update in updates {
-            if !refused.contains_key(update.target.as_str()) {
-                self.known.insert(update.id, update.to);
-            }
+        // Until it has answered, who was told what is not sure.
+        let checked = std::mem::replace(&mut self.check_in, 0);
+        let refusals = self.scheduler.set(updates).await?;
+        if refusals.iter().all(|refusal| refusal.job.is_some()) {
+            self.check_in = checked;
         }
-        if stop.is_told() || refused.len() < complaints.len() {
-            // Who was told what is not sure: see what Slurm holds.
-            self.check_in = 0;
-        }
-        let gone =
-            |why: &str| why.starts_with("Invalid job id") || why.contains("already finished");
-        let worth = complaints
-            .iter()
-            .filter(|line| !gone(blamed(line).map_or(line.as_str(), |(_, why)| why)));
-        Ok(worth.cloned().collect())
+        let refused: BTreeSet<u64> = refusals.iter().filter_map(|it| it.job).collect();
+        let told = updates.iter().filter(|it| !refused.contains(&it.id));
+        self.known.extend(told.map(|update| (update.id, update.to)));
+        let worth = refusals.into_iter().filter(|refusal| !refusal.is_gone);
+        Ok(worth.map(|refusal| refusal.words).collect())
+    }
+
+    fn count(&mut self, round: &Round) {
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let told = round.updates.len().saturating_sub(round.refused.len());
+        self.done = SyncReport {
+            set: self.done.set + count(told),
+            refused: self.done.refused + count(round.refused.len()),
+            waiting: count(round.waiting),
+            held: count(round.held),
+            unknown: count(round.unknown),
+            left: count(round.left),
+            // With updates left, some numbers are still older.
+            good_ms: match round.left {
+                0 => Some(now_ms()),
+                _ => self.done.good_ms,
+            },
+            ..self.done
+        };
     }
 }
 
-/// User, account and group.
-type Person = (String, Option<String>, Option<String>);
+impl<S: Scheduler> Rounds for Sync<S> {
+    fn name(&self) -> String {
+        format!("{} sync", S::NAME)
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_millis(self.settings.interval.0)
+    }
+
+    async fn round(&mut self) -> anyhow::Result<()> {
+        let round = self.once(false).await.inspect_err(|_| {
+            // A batch system that was away may have lost or changed anything.
+            self.check_in = 0;
+        })?;
+        let name = self.name();
+        complain(&name, "refused", &round.refused);
+        if !round.updates.is_empty() {
+            let (waiting, updated, left) = (round.waiting, round.updates.len(), round.left);
+            tracing::info!(waiting, updated, left, "{name}");
+        }
+        self.count(&round);
+        Ok(())
+    }
+
+    fn rounds(&mut self) -> &mut RoundsReport {
+        &mut self.done.rounds
+    }
+
+    fn told(&self) -> (&Control, String, LoopsReport) {
+        let report = LoopsReport {
+            sync: Some(self.done),
+            feed: None,
+        };
+        (&self.control, format!("/v1/{}", S::NAME), report)
+    }
+
+    fn comfort(&self, is_node_away: bool) -> String {
+        if !is_node_away {
+            return "waiting for it".to_owned();
+        }
+        let (number, age) = (S::NUMBER, self.last_good.elapsed().as_secs());
+        format!("the last {number}s, of {age} s ago, stay as they are")
+    }
+}
 
 /// None of those whom the node does not know.
 type Factors = BTreeMap<Person, Option<u32>>;
 
 fn person(job: &Job) -> Person {
     (job.user.clone(), job.account.clone(), job.group.clone())
+}
+
+/// The factor of each of these whom the node knows, and how far apart different ones are at the least.
+///
+/// # Errors
+/// If the node is away.
+pub async fn factors(
+    lookup: &std::path::Path,
+    people: Vec<Person>,
+) -> Result<(Factors, u32), ClientError> {
+    let lookup = lookup.to_owned();
+    let asked = tokio::task::spawn_blocking(move || {
+        let mut client = Client::connect(&lookup, LOOKUP_MAX)?;
+        let (mut factors, mut step) = (BTreeMap::new(), FACTOR_MAX);
+        for batch in people.chunks(LOOKUP_BATCH_MAX) {
+            let who: Vec<Who<'_>> = batch.iter().map(who).collect();
+            let answer = client.lookup(&who)?;
+            step = step.min(answer.view.step);
+            factors.extend(batch.iter().cloned().zip(answer.factors()));
+        }
+        Ok((factors, step))
+    });
+    asked.await.expect("a look-up does not panic")
 }
 
 fn who((user, account, group): &Person) -> Who<'_> {
@@ -321,72 +287,4 @@ fn who((user, account, group): &Person) -> Who<'_> {
         group: group.as_deref(),
         subject: None,
     })
-}
-
-/// The job and the reason of a complaint: `Invalid job id specified for job 12`, or
-/// `12_1-5: Job has already finished`.
-fn blamed(line: &str) -> Option<(&str, &str)> {
-    if let Some((why, job)) = line.rsplit_once(" for job ") {
-        return Some((job.trim(), why));
-    }
-    let (job, why) = line.split_once(": ")?;
-    let is_job = job.starts_with(|c: char| c.is_ascii_digit());
-    is_job.then_some((job, why.trim()))
-}
-
-/// The site factors of waiting jobs.
-fn site_factors(runner: &Runner) -> Result<BTreeMap<u64, i64>, SlurmError> {
-    let text = runner.ask("sprio", &["-h", "-o", "%i|%S"])?;
-    let rows = text.lines().filter_map(|line| line.split_once('|'));
-    let rows = rows
-        .filter_map(|(id, factor)| Some((id.trim().parse().ok()?, factor.trim().parse().ok()?)));
-    Ok(rows.collect())
-}
-
-/// Says what a round did, if it did anything.
-fn report(round: &Round) {
-    for refused in round.refused.iter().take(COMPLAINTS_MAX) {
-        tracing::warn!("slurm sync: scontrol: {refused}");
-    }
-    if round.refused.len() > COMPLAINTS_MAX {
-        let more = round.refused.len() - COMPLAINTS_MAX;
-        tracing::warn!(more, "slurm sync: scontrol refused more jobs");
-    }
-    if !round.updates.is_empty() {
-        tracing::info!(
-            waiting = round.waiting,
-            updated = round.updates.len(),
-            left = round.left,
-            "slurm sync"
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn complaints_name_their_job() {
-        for (line, job, why) in [
-            (
-                "Invalid job id specified for job 99999",
-                "99999",
-                "Invalid job id specified",
-            ),
-            (
-                "Access/permission denied for job 4_[1-5]",
-                "4_[1-5]",
-                "Access/permission denied",
-            ),
-            (
-                "4_1-5: Job has already finished",
-                "4_1-5",
-                "Job has already finished",
-            ),
-        ] {
-            assert_eq!(blamed(line), Some((job, why)), "{line}");
-        }
-        assert_eq!(blamed("Unable to contact slurm controller"), None);
-    }
 }

@@ -4,6 +4,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fairmesh_schedulers::slurm::standing::{self, InQueue};
+
 use super::number::{amount, core_hours, number, percent};
 use super::{AskArgs, heading, name_or_id, unless_refused};
 use crate::config::Config;
@@ -11,7 +13,6 @@ use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
 use crate::control::clean;
 use crate::emulate::ProjectionName;
 use crate::output::Exit;
-use crate::slurm::standing::{self, InQueue};
 
 /// What the top entries share.
 const THIS_SITE: &str = "this site";
@@ -87,7 +88,7 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         let question = Question::of_args(args);
         return explain(&args.ask, &question, None, out).await;
     };
-    let found = tokio::task::block_in_place(|| standing::of(&args.config, job))?;
+    let found = standing::of(&crate::slurm::beside(&args.config)?, job).await?;
     let Some(found) = found else {
         eprintln!("fairmesh: Slurm has no job {}", clean(job));
         return Ok(Exit::Failure);

@@ -23,7 +23,6 @@ pub mod share;
 pub mod status;
 pub mod usage;
 
-mod client;
 mod columns;
 mod export;
 
@@ -36,7 +35,7 @@ use std::path::PathBuf;
 use fairmesh_model::{Millis, WallTime};
 use serde::de::DeserializeOwned;
 
-pub use client::{AskError, Control};
+pub use fairmesh_schedulers::control::{AskError, Control};
 pub(crate) use number::core_hours;
 
 use crate::control::answer::{Answer, RestsOn};

@@ -44,7 +44,7 @@ pub use writers::{Uids, Writer, name_of, uids};
 
 use crate::emulate::ProjectionName;
 use crate::record_log::Keep;
-use crate::slurm::settings::{SlurmSettings, checked};
+use crate::slurm::settings::{SlurmTable, checked};
 
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
@@ -97,7 +97,7 @@ pub struct Config {
     /// How much of the jobs' own records is kept; `None` for nothing.
     pub records: Option<Keep>,
     /// How the node and Slurm work together, if they do.
-    pub slurm: Option<SlurmSettings>,
+    pub slurm: Option<SlurmTable>,
 }
 
 /// A peer whose address the operator wrote down.

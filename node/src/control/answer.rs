@@ -15,7 +15,6 @@ mod prices;
 mod quota;
 #[cfg(test)]
 mod schemas;
-mod slurm;
 mod tree;
 
 pub use accounting::{AccountCharge, AccountingBody, GroupBody, SummaryBody, TotalsBody};
@@ -38,7 +37,6 @@ pub use quota::{
     QuotaPartBody, QuotaSliceBody, QuotaSummaryBody, QuotaTotalsBody, QuotaTransferBody,
     QuotaUserBody, QuoteBody, QuotesBody, SettledBody,
 };
-pub use slurm::{FeedReport, RoundsReport, SlurmHeard, SlurmReport, SyncReport};
 pub use tree::{
     CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,
     OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody, UnmappedBody,
@@ -132,3 +130,8 @@ pub struct ErrorBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
+
+/// `fairmesh.slurm/1` and its like: what a loop has done was heard.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LoopsHeard {}

@@ -19,6 +19,7 @@ mod extract;
 mod feed;
 mod lines;
 mod log;
+mod loops;
 mod rests_on;
 mod text;
 
@@ -37,7 +38,6 @@ mod quota_history;
 mod records;
 mod shares;
 mod sites;
-mod slurm;
 mod status;
 mod usage;
 
@@ -69,8 +69,8 @@ use crate::sockets::{BindError, SlotLimits};
 pub(crate) use connections::serve;
 pub(crate) use error::ApiError;
 pub(crate) use explain::explained;
+use loops::Loops;
 pub(crate) use shares::Moment;
-use slurm::SlurmLoops;
 pub(crate) use status::status;
 
 /// What an operator may change while the node runs: a reload sends a new one.
@@ -149,7 +149,7 @@ pub struct ControlOptions {
 pub(crate) struct Shared {
     pub(crate) options: ControlOptions,
     pub(crate) started: Instant,
-    pub(crate) slurm: SlurmLoops,
+    pub(crate) loops: Loops,
     /// Lines about what users may not do: any of them can provoke these, as fast as he likes.
     refusals: Mutex<Throttle>,
 }
@@ -162,7 +162,7 @@ impl Shared {
         Self {
             options,
             started: Instant::now(),
-            slurm: SlurmLoops::default(),
+            loops: Loops::default(),
             refusals: Mutex::default(),
         }
     }
@@ -188,12 +188,17 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 /// What there is, for who asks for something else.
 const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, audit, \
     documents, forward, forward/here, quota, metrics; POST /v1/accounting, records, running, \
-    corrections, documents, slurm, occupancy, place, forward, forward/here, quota/hold, quota/commit, \
+    corrections, documents, slurm, gridengine, occupancy, place, forward, forward/here, quota/hold, quota/commit, \
     quota/release, quota/drain, quota/check, quota/quote";
 
 /// Which of it takes what.
 const METHODS: &str = "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/corrections, /v1/documents, \
-    /v1/slurm, /v1/occupancy, /v1/place, /v1/forward, /v1/forward/here and below /v1/quota";
+    /v1/slurm, /v1/gridengine, /v1/occupancy, /v1/place, /v1/forward, /v1/forward/here and below /v1/quota";
+
+/// Where the loops with a batch system say what they have done.
+fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
+    post(move |state: State, body| loops::post(system, state, body))
+}
 
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
@@ -203,7 +208,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/corrections", post(corrections::post))
         .route("/v1/audit", get(corrections::get_audit))
         .route("/v1/documents", post(documents::post))
-        .route("/v1/slurm", post(slurm::post))
+        .route("/v1/slurm", loops_of("slurm"))
+        .route("/v1/gridengine", loops_of("gridengine"))
         .route("/v1/occupancy", post(place::post_occupancy))
         .route(
             "/v1/forward/here",

@@ -7,20 +7,21 @@
 
 mod forward;
 mod health;
+mod loops;
 mod quota;
 mod record_log;
 mod registry;
 mod shares;
-mod slurm;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use fairmesh_schedulers::report::LoopsReport;
 use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats, gossip::GossipStats};
 
-use crate::control::answer::SlurmReport;
 use crate::control::{ApiError, Shared};
 use crate::driver::Disk;
 use crate::network::NetworkStats;
@@ -44,7 +45,8 @@ pub(crate) struct Sample {
     pub(crate) unmapped: u64,
     pub(crate) entries: u64,
     pub(crate) lookups: Option<LookupSample>,
-    pub(crate) slurm: SlurmReport,
+    /// By batch system.
+    pub(crate) loops: BTreeMap<&'static str, LoopsReport>,
     /// None where no log is kept.
     pub(crate) record_log: Option<LogStats>,
     /// What is to be looked at.
@@ -92,7 +94,7 @@ pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoRe
         rows: load(&stats.rows),
         refused: load(&stats.refused),
     });
-    sample.slurm = shared.slurm.heard();
+    sample.loops = shared.loops.heard();
     sample.record_log = shared.options.records.as_ref().map(|log| log.stats());
     let text = render(&sample).map_err(ApiError::internal)?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))

@@ -24,7 +24,7 @@ pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
     super::shares::register(&mut registry, sample);
     super::quota::register(&mut registry, sample);
     super::forward::register(&mut registry, sample);
-    super::slurm::register(&mut registry, sample);
+    super::loops::register(&mut registry, sample);
     super::record_log::register(&mut registry, sample);
     let mut text = String::new();
     encode(&mut text, &registry)?;

@@ -1,10 +1,11 @@
 //! How the programs that a batch system calls before a job ask the node to hold what it may cost.
 //!
 //! Invariant: what is broken is never taken for a refusal: the caller's `on_silence` says what becomes of the job
-//! then. Deliberately not here: how a batch system's job is described (`slurm::quota`, `arc::job`).
+//! then. Deliberately not here: how a batch system's job is described (`fairmesh_schedulers::slurm::quota`, `arc::job`).
 
 use std::time::Duration;
 
+pub(crate) use fairmesh_schedulers::slurm::quota::UNLIMITED_S;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,9 +16,6 @@ use crate::control::clean;
 /// How long the node may take over a hold: two seconds for rights of other sites, and the rest for a machine on
 /// which many jobs start at once.
 const HOLD_MAX: Duration = Duration::from_secs(10);
-
-/// What stands for "without a limit", in seconds: a year, which is to be more than anybody's credit.
-pub(crate) const UNLIMITED_S: u64 = 366 * 86_400;
 
 /// What becomes of jobs while the node does not say whether their quota covers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]

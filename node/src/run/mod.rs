@@ -27,8 +27,8 @@ use crate::network::NetworkConfig;
 use crate::output::Exit;
 use crate::page::PageServer;
 use crate::record_log::RecordLog;
+use crate::schedulers;
 use crate::serve::Serving;
-use crate::slurm;
 
 /// A start that takes longer says so, and again each time it has taken so long.
 const START_QUIET: Duration = Duration::from_secs(5);
@@ -173,7 +173,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         config.name,
         words(&running.listening)
     ));
-    let slurm = slurm::beside(&config);
+    let loops = schedulers::beside(&config);
     notify(&[
         sd_notify::NotifyState::Ready,
         sd_notify::NotifyState::Status("running"),
@@ -190,7 +190,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     );
     let ended = ended.await;
     notify(&[sd_notify::NotifyState::Stopping]);
-    slurm.end().await;
+    loops.end().await;
     stop_sender.send_replace(true);
     servers.end().await?;
     if let Some(ended) = ended {

@@ -10,22 +10,16 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::Context as _;
-use fairmesh_client::{Client, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Scale, Who};
+use fairmesh_client::Scale;
+use fairmesh_schedulers::slurm::cluster::Cluster;
+use fairmesh_schedulers::sync;
 
-use super::Place;
-use super::cluster::{Cluster, Finished};
-use super::runner::Runner;
-use super::{follow, queue, setup};
+use super::{Place, setup};
 use crate::ask::Control;
 use crate::control::answer::{Answer, PriorityBody, QuotaBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, OutputArgs, Table};
-
-/// How long the node may take over a batch.
-const LOOKUP_MAX: Duration = Duration::from_secs(10);
 
 /// Finished jobs that are read where no database knows the accounts.
 const FINISHED_MAX: usize = 100_000;
@@ -51,9 +45,18 @@ pub(super) async fn run(
     config: &Path,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
-    let people = tokio::task::block_in_place(|| people(place))?;
-    let (factors, step) = tokio::task::block_in_place(|| factors(place, &people))?;
-    let control = Control::new(place.control.clone());
+    let people = place.slurm.people(FINISHED_MAX).await?;
+    let asked = people
+        .iter()
+        .cloned()
+        .map(|(user, account)| (user, account, None));
+    let asked: Vec<sync::Person> = asked.collect();
+    let (factors, step) = sync::factors(&place.sockets.lookup, asked.clone()).await?;
+    let factors: Vec<Option<u32>> = asked
+        .iter()
+        .map(|who| factors.get(who).copied().flatten())
+        .collect();
+    let control = place.sockets.control();
     let mut table = Table::new(&[
         ("User", Align::Left),
         ("Account", Align::Left),
@@ -93,7 +96,7 @@ pub(super) async fn run(
             ""
         }
     );
-    let scale = &place.settings.scale;
+    let scale = &place.table.slurm.common.scale;
     for words in [merged(&factors, scale), cramped(step, scale)] {
         words.iter().for_each(|words| eprintln!("{words}"));
     }
@@ -114,11 +117,9 @@ async fn quotas(
 ) -> anyhow::Result<(Vec<String>, bool)> {
     let (answer, _): (Answer<QuotaBody>, _) = control.get("/v1/quota", &[]).await?;
     let accounts = answer.body.accounts.iter().filter(|of| of.mode != "off");
-    let lacks = tokio::task::block_in_place(|| {
-        let cluster = Cluster::ask(&Runner::new(&place.settings))?;
-        setup::quota_lacks(place, &cluster, config)
-    });
-    Ok(of_quotas(place.settings.quota, accounts.count(), lacks?))
+    let cluster = Cluster::ask(&place.slurm.commands).await?;
+    let lacks = setup::quota_lacks(place, &cluster, config)?;
+    Ok(of_quotas(place.table.slurm.quota, accounts.count(), lacks))
 }
 
 fn of_quotas(is_asked: bool, accounts: usize, lacks: Vec<String>) -> (Vec<String>, bool) {
@@ -137,42 +138,6 @@ fn of_quotas(is_asked: bool, accounts: usize, lacks: Vec<String>) -> (Vec<String
             (words.collect(), false)
         }
     }
-}
-
-type Person = (String, Option<String>);
-
-/// Everybody whom the cluster knows.
-fn people(place: &Place) -> anyhow::Result<Vec<Person>> {
-    let runner = Runner::new(&place.settings);
-    let cluster = Cluster::ask(&runner)?;
-    let mut people = BTreeSet::new();
-    if cluster.has_slurmdbd() {
-        let name = cluster.value("ClusterName").unwrap_or_default();
-        let of_cluster = format!("cluster={name}");
-        let arguments = ["-nP", "show", "assoc", &of_cluster, "format=User,Account"];
-        for line in runner.ask("sacctmgr", &arguments)?.lines() {
-            match line.split_once('|') {
-                Some((user, account)) if !user.is_empty() => {
-                    people.insert((user.to_owned(), Some(account.to_owned())));
-                }
-                _ => {}
-            }
-        }
-    }
-    let (jobs, _) = queue::read(&runner, true)?;
-    people.extend(jobs.into_iter().map(|job| (job.user, job.account)));
-    if let Ok(Finished::File(path)) = cluster.finished(&place.settings) {
-        let read = follow::read(
-            &path,
-            None,
-            &fairmesh_records::Options::default(),
-            FINISHED_MAX,
-        );
-        let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-        let whose = read.records.into_iter().map(|record| record.origin);
-        people.extend(whose.filter_map(|origin| Some((origin.user?, origin.account))));
-    }
-    Ok(people.into_iter().collect())
 }
 
 /// What to say where site factors merge accounts that have different factors.
@@ -208,31 +173,10 @@ fn cramped(step: u32, scale: &Scale) -> Option<String> {
     })
 }
 
-/// The factor of each whom the node knows, and how far apart different ones are at the least.
-fn factors(place: &Place, people: &[Person]) -> anyhow::Result<(Vec<Option<u32>>, u32)> {
-    let mut client = Client::connect(&place.lookup, LOOKUP_MAX)?;
-    let (mut factors, mut step) = (Vec::new(), FACTOR_MAX);
-    for batch in people.chunks(LOOKUP_BATCH_MAX) {
-        let who: Vec<Who<'_>> = batch
-            .iter()
-            .map(|(user, account)| {
-                Who::Names(Names {
-                    user: Some(user),
-                    account: account.as_deref(),
-                    group: None,
-                    subject: None,
-                })
-            })
-            .collect();
-        let answer = client.lookup(&who)?;
-        step = step.min(answer.view.step);
-        factors.extend(answer.factors());
-    }
-    Ok((factors, step))
-}
-
 #[cfg(test)]
 mod tests {
+    use fairmesh_client::FACTOR_MAX;
+
     use super::*;
 
     fn scale(range: u32) -> Scale {

@@ -1,48 +1,24 @@
-//! The loop with Slurm: priorities into it, usage out of it, and the commands that set it up.
+//! The commands that work with a Slurm beside the node, and set it up.
 //!
-//! `sync` and `feed` are two loops that know nothing of each other; `fairmesh slurm run` is both, and
-//! so is `fairmesh run` where the configuration says so. They speak to the node over its sockets even
-//! then, so that one way is tested and a node that is away looks the same everywhere.
-//!
-//! Invariant: neither loop ever ends because Slurm or the node is away. Deliberately not here: the
-//! plug-in for large sites, which does the work of `sync` within slurmctld.
+//! Deliberately not here: the loops (`fairmesh_schedulers::slurm`), and the plug-in for large sites, which does the
+//! work of `sync` within slurmctld.
 
-pub mod plan;
 pub mod settings;
 
 mod check;
-mod cluster;
-mod cursor;
-mod ended;
-mod feed;
-mod follow;
-mod frame;
-mod hook;
-mod queue;
-mod quota;
-mod runner;
-mod sacct;
+mod prolog;
 mod setup;
-pub(crate) mod standing;
-mod stop;
-mod sync;
-mod tell;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
+use fairmesh_schedulers::slurm::{SPOOL_DEFAULT, Slurm, spool};
 
-use crate::ask::Control;
 use crate::config::Config;
 use crate::output::Exit;
-use feed::Feed;
-use settings::SlurmSettings;
-use stop::Stop;
-use sync::{Round, Sync};
+use crate::schedulers::{FeedArgs, Pair, Sockets, SyncArgs};
+use settings::SlurmTable;
 
 /// Work with a Slurm beside the node: priorities into it, usage out of it
 #[derive(Debug, Args)]
@@ -68,67 +44,55 @@ enum What {
     /// Do both, until SIGTERM
     Run,
     /// Leave a finished job for the feed: the program of JobCompType=jobcomp/script
-    Hook(hook::HookArgs),
+    Hook(HookArgs),
     /// Hold what a starting job may cost: the program of PrologSlurmctld
-    Prolog(quota::PrologArgs),
+    Prolog(prolog::PrologArgs),
     /// Say which users and accounts of the cluster map where, and which map nowhere
     Check(check::CheckArgs),
     /// Print what Slurm's configuration needs, and say what a running cluster lacks
     Setup(setup::SetupArgs),
 }
 
+/// Leave a finished job for the feed.
 #[derive(Debug, Args)]
-struct SyncArgs {
-    /// One round, then end
-    #[arg(long)]
-    once: bool,
-    /// Only show what one round would do
-    #[arg(long)]
-    dry_run: bool,
-    /// Set all site factors back to 0 and end
-    #[arg(long)]
-    reset: bool,
-}
-
-#[derive(Debug, Args)]
-struct FeedArgs {
-    /// One round, then end
-    #[arg(long)]
-    once: bool,
-    /// Only show what one round would report, as JSON lines
-    #[arg(long)]
-    dry_run: bool,
+struct HookArgs {
+    /// The folder to leave it in [default: slurm.spool of the configuration, or /var/spool/fairmesh]
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
 }
 
 /// What the commands work with.
 struct Place {
-    settings: SlurmSettings,
-    lookup: PathBuf,
-    control: PathBuf,
+    table: SlurmTable,
+    sockets: Sockets,
+    slurm: Slurm,
 }
 
 impl Place {
     fn load(file: &Path) -> anyhow::Result<Self> {
-        Ok(Self::of(&Config::load(file)?))
+        let config = Config::load(file)?;
+        let table = config.slurm.clone();
+        let table = table.unwrap_or_else(|| SlurmTable::defaults(&config.data_dir));
+        Ok(Self {
+            sockets: Sockets::of(&config),
+            slurm: Slurm::new(table.slurm.clone()),
+            table,
+        })
     }
+}
 
-    fn of(config: &Config) -> Self {
-        let settings = config.slurm.clone();
-        Self {
-            settings: settings.unwrap_or_else(|| SlurmSettings::defaults(&config.data_dir)),
-            lookup: config.sockets.lookup.clone(),
-            control: config.sockets.control.clone(),
-        }
+/// Slurm beside the node of a configuration.
+pub(crate) fn pair(table: &SlurmTable, config: &Config) -> Pair<Slurm> {
+    Pair {
+        scheduler: Slurm::new(table.slurm.clone()),
+        settings: table.slurm.common.clone(),
+        sockets: Sockets::of(config),
     }
+}
 
-    fn sync(&self) -> Sync {
-        let control = Control::new(self.control.clone());
-        Sync::new(self.settings.clone(), self.lookup.clone(), control)
-    }
-
-    fn feed(&self) -> Feed {
-        Feed::new(self.settings.clone(), Control::new(self.control.clone()))
-    }
+/// The Slurm beside the node of this configuration.
+pub(crate) fn beside(file: &Path) -> anyhow::Result<Slurm> {
+    Ok(Place::load(file)?.slurm)
 }
 
 /// Runs the command.
@@ -136,133 +100,31 @@ impl Place {
 /// # Errors
 /// If the configuration is wrong, or for a single round Slurm or the node is away.
 pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    if let What::Hook(hook) = &args.what {
-        // It runs for each job that ends, and needs no more of the configuration than the spool.
-        return hook::run(hook, &args.config);
-    }
-    if let What::Setup(setup) = &args.what {
-        return tokio::task::block_in_place(|| setup::run(setup, &args.config, out));
+    if let What::Hook(args_of_hook) = &args.what {
+        // It runs for each job that ends, and needs no more of the configuration than the spool, which slurmctld's
+        // user need not be able to read.
+        let spool = args_of_hook.spool.clone().unwrap_or_else(|| {
+            let configured = Config::load(&args.config).ok();
+            let table = configured.and_then(|config| config.slurm);
+            table.map_or_else(|| SPOOL_DEFAULT.into(), |table| table.slurm.spool)
+        });
+        spool::leave_job(&spool, |name| std::env::var(name).ok())?;
+        return Ok(Exit::Success);
     }
     if let What::Prolog(prolog) = &args.what {
-        return quota::prolog(prolog, &args.config).await;
+        return prolog::run(prolog, &args.config).await;
     }
     let place = Place::load(&args.config)?;
+    let pair = Pair {
+        scheduler: place.slurm.clone(),
+        settings: place.table.slurm.common.clone(),
+        sockets: place.sockets.clone(),
+    };
     match &args.what {
-        What::Sync(sync) if sync.once || sync.dry_run || sync.reset => {
-            tokio::task::block_in_place(|| one_sync(&place, sync, out))
-        }
-        What::Feed(feed) if feed.once || feed.dry_run => {
-            tokio::task::block_in_place(|| place.feed().once(feed.dry_run, out))
-        }
+        What::Sync(sync) => pair.sync(sync, out).await,
+        What::Feed(feed) => pair.feed(feed, out).await,
         What::Check(check) => check::run(check, &place, &args.config, out).await,
-        what => {
-            let (sync, feed) = match what {
-                What::Sync(_) => (true, false),
-                What::Feed(_) => (false, true),
-                _ => (true, true),
-            };
-            until_signal(Beside::start(&place, sync, feed)).await
-        }
+        What::Setup(setup) => setup::run(setup, &place, &args.config, out).await,
+        _ => pair.run(true, true).await,
     }
-}
-
-fn one_sync(place: &Place, args: &SyncArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let (mut sync, stop) = (place.sync(), Stop::default());
-    let round = match args.reset {
-        true => sync.reset(args.dry_run, &stop)?,
-        false => sync.round(args.dry_run, &stop)?,
-    };
-    show(&round, args, out)?;
-    Ok(match round.refused.is_empty() {
-        true => Exit::Success,
-        false => Exit::Failure,
-    })
-}
-
-fn show(round: &Round, args: &SyncArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    if args.dry_run {
-        for update in &round.updates {
-            let from = update
-                .from
-                .map_or_else(|| "?".to_owned(), |from| from.to_string());
-            writeln!(
-                out,
-                "job {}: site factor {from} -> {}",
-                update.target, update.to
-            )?;
-        }
-    }
-    let told = if args.dry_run {
-        "would update"
-    } else {
-        "updated"
-    };
-    writeln!(
-        out,
-        "{} jobs wait, {} of them held and {} of accounts that the node does not know; {told} {}",
-        round.waiting,
-        round.held,
-        round.unknown,
-        round.updates.len().saturating_sub(round.refused.len()),
-    )?;
-    if round.left > 0 && !args.dry_run {
-        writeln!(
-            out,
-            "{} more have to wait for the next round (slurm.rate)",
-            round.left
-        )?;
-    }
-    for refused in &round.refused {
-        eprintln!("scontrol: {refused}");
-    }
-    Ok(())
-}
-
-/// The loops beside a node, or alone in a process.
-#[derive(Debug)]
-pub struct Beside {
-    stop: Stop,
-    loops: Vec<JoinHandle<()>>,
-}
-
-/// Starts the loops if the configuration of a node asks for them.
-pub fn beside(config: &Config) -> Beside {
-    let wanted = config.slurm.as_ref().is_some_and(|slurm| slurm.with_node);
-    Beside::start(&Place::of(config), wanted, wanted)
-}
-
-impl Beside {
-    fn start(place: &Place, sync: bool, feed: bool) -> Self {
-        let (stop, mut loops) = (Stop::default(), Vec::new());
-        if sync {
-            let (mut sync, stop) = (place.sync(), stop.clone());
-            loops.push(tokio::task::spawn_blocking(move || sync.run(&stop)));
-        }
-        if feed {
-            let (mut feed, stop) = (place.feed(), stop.clone());
-            loops.push(tokio::task::spawn_blocking(move || feed.run(&stop)));
-        }
-        Self { stop, loops }
-    }
-
-    /// Ends the loops; what they are at is finished first, but for commands of Slurm that hang.
-    pub async fn end(self) {
-        self.stop.now();
-        for one in self.loops {
-            if let Err(error) = one.await {
-                tracing::error!(%error, "a loop with Slurm ended badly");
-            }
-        }
-    }
-}
-
-async fn until_signal(beside: Beside) -> anyhow::Result<Exit> {
-    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    beside.end().await;
-    Ok(Exit::Success)
 }

@@ -13,6 +13,7 @@ use crate::fields::{self, given};
 use crate::format::Format;
 use crate::reader::{Found, Ignored, Options, Parser};
 use crate::record::BatchRecord;
+use crate::state::JobState;
 use crate::value;
 
 /// What to ask `sacct -a -X -P -D -o` for. `-D` shows the earlier runs of requeued jobs, too; the
@@ -95,6 +96,20 @@ impl SacctLines {
         record.start = time("start", record.submit)?;
         let elapsed = record.wall.unwrap_or(Millis(0));
         record.end = time("end", record.start.map(|start| start.after(elapsed)))?;
+        if record.state == JobState::Resizing && record.end.is_some() {
+            record.state = JobState::Resized;
+        }
+        // After a job was resized it has a new row: with the start of the whole run, an elapsed time since then, and a
+        // submit time that is the moment of the change.
+        if let (Some(start), Some(submit)) = (record.start, record.submit)
+            && submit > start
+        {
+            let before = submit.since(start);
+            record.wall = record
+                .wall
+                .map(|wall| Millis(wall.0.saturating_sub(before.0)));
+            record.start = Some(submit);
+        }
         record.requested_wall = match row.given("timelimitraw") {
             Some(limit) => fields::minutes("TimelimitRaw", limit)?,
             None => fields::length("Timelimit", row.get("timelimit"))?,

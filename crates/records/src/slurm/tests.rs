@@ -347,3 +347,43 @@ fn a_growing_file_is_read_to_its_last_whole_line() {
     assert_eq!(more.len(), 1);
     assert!(more[0].is_ok());
 }
+
+/// What Slurm 22.05 said of a job of 24 CPUs that was suspended for 3 s, shrunk to 16 CPUs after 9 s, and suspended
+/// for 5 s more.
+const RESIZED: [&str; 2] = [
+    "\
+JobIDRaw|User|State|Submit|Start|End|ElapsedRaw|NCPUS
+1|root|RESIZING|1795561375|1795561377|1795561386|6|24
+1|root|COMPLETED|1795561386|1795561377|1795561417|35|16
+",
+    "\
+JobId=1 UserId=root(0) Name=wrap JobState=RESIZING StartTime=1795561386 EndTime=1795561386 ProcCnt=24 \
+SubmitTime=1795561375 ExitCode=0:0 
+JobId=1 UserId=root(0) Name=wrap JobState=COMPLETED StartTime=1795561386 EndTime=1795561417 ProcCnt=16 \
+SubmitTime=1795561375 ExitCode=0:0 
+",
+];
+
+#[test]
+fn each_part_of_a_resized_job_is_charged_for_what_it_held() {
+    let records = good(Format::SlurmSacct, RESIZED[0]);
+    let usage = |record| ChargeRule::default().usage(record, NOON).expect("it ran");
+    let parts: Vec<_> = records.iter().map(usage).collect();
+    let charge = |part: &fairmesh_model::UsageRecord| {
+        let (begin, wall) = (part.start.0 / 1_000, part.end.since(part.start).0 / 1_000);
+        (part.key.instance, begin, wall, part.cores)
+    };
+    assert_eq!(charge(&parts[0]), (1_795_561_375, 1_795_561_377, 6, 24));
+    assert_eq!(charge(&parts[1]), (1_795_561_386, 1_795_561_386, 26, 16));
+    assert_eq!(records[0].state, JobState::Resized);
+    // A file does not say when the first part began, and is not taken to say that it was nothing.
+    let records = good(Format::SlurmJobcomp, RESIZED[1]);
+    assert_eq!(
+        (records[0].state, records[0].start),
+        (JobState::Resized, None)
+    );
+    let first = ChargeRule::default().usage(&records[0], NOON);
+    assert_eq!(first, Err(Skip::NoStart));
+    let last = records[1].span();
+    assert_eq!((last, records[1].cpus), (Some(Millis(31_000)), Some(16)));
+}

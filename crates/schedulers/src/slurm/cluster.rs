@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use super::runner::{Runner, SlurmError};
-use super::settings::{SlurmSettings, UsageSource};
+use super::{SlurmSettings, UsageSource};
+use crate::command::{CommandError, Commands};
 
 /// What slurmctld always answers with `(null)`, whatever its configuration says.
 const SILENT: &str = "PrioritySiteFactorPlugin";
 
 /// A cluster's configuration, key by key.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cluster {
+pub struct Cluster {
     values: BTreeMap<String, String>,
 }
 
 /// Where finished jobs are read from, once that is decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Finished {
+pub enum Finished {
     /// slurmdbd.
     Sacct,
     /// The file of `jobcomp/filetxt`.
@@ -33,8 +33,12 @@ pub(super) enum Finished {
 
 impl Cluster {
     /// Asks slurmctld.
-    pub(super) fn ask(runner: &Runner) -> Result<Self, SlurmError> {
-        let mut cluster = Self::parse(&runner.ask("scontrol", &["show", "config"])?);
+    ///
+    /// # Errors
+    /// If it is away.
+    pub async fn ask(commands: &Commands) -> Result<Self, CommandError> {
+        let said = commands.ask("scontrol", &["show", "config"]).await?;
+        let mut cluster = Self::parse(&said);
         let file = cluster.value("SLURM_CONF");
         // Whoever may not read it learns no more than slurmctld says.
         if let Some(text) = file.and_then(|file| fs::read_to_string(file).ok()) {
@@ -59,7 +63,8 @@ impl Cluster {
         }
     }
 
-    pub(super) fn parse(text: &str) -> Self {
+    /// Reads what `scontrol show config` printed.
+    pub fn parse(text: &str) -> Self {
         let pairs = text.lines().filter_map(|line| line.split_once('='));
         let values = pairs
             .map(|(key, value)| (key.trim().to_ascii_lowercase(), value.trim()))
@@ -70,30 +75,37 @@ impl Cluster {
     }
 
     /// The value of a key, whatever the case of its letters.
-    pub(super) fn value(&self, key: &str) -> Option<&str> {
+    pub fn value(&self, key: &str) -> Option<&str> {
         self.values
             .get(&key.to_ascii_lowercase())
             .map(String::as_str)
     }
 
     /// The name that records carry.
-    pub(super) fn name(&self, settings: &SlurmSettings) -> String {
-        let own = settings.cluster.as_deref().or(self.value("ClusterName"));
+    pub fn name(&self, settings: &SlurmSettings) -> String {
+        let own = settings
+            .common
+            .cluster
+            .as_deref()
+            .or(self.value("ClusterName"));
         own.unwrap_or("slurm").to_owned()
     }
 
     /// Whether the plug-in does the work of `fairmesh slurm sync`.
-    pub(super) fn has_our_plugin(&self) -> bool {
+    pub fn has_our_plugin(&self) -> bool {
         self.value("PrioritySiteFactorPlugin") == Some("site_factor/fairmesh")
     }
 
     /// Whether slurmdbd keeps the accounts.
-    pub(super) fn has_slurmdbd(&self) -> bool {
+    pub fn has_slurmdbd(&self) -> bool {
         self.value("AccountingStorageType") == Some("accounting_storage/slurmdbd")
     }
 
     /// Where finished jobs are to be read from, or what is missing.
-    pub(super) fn finished(&self, settings: &SlurmSettings) -> Result<Finished, String> {
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn finished(&self, settings: &SlurmSettings) -> Result<Finished, String> {
         let file = || {
             let said = self.value("JobCompLoc").map(PathBuf::from);
             settings.jobcomp_file.clone().or(said)

@@ -8,7 +8,9 @@
 //! Invariant: each row is what Slurm printed of one job. Deliberately not here: what the columns mean;
 //! files, where Slurm draws no mark (`docs/slurm.md` says what that costs).
 
-use super::runner::{Runner, SlurmError};
+use fairmesh_model::clean;
+
+use crate::command::{CommandError, Commands};
 
 /// What stands between columns in one list.
 #[derive(Debug, Clone)]
@@ -16,9 +18,9 @@ pub(super) struct Mark(String);
 
 impl Mark {
     /// Draws one.
-    pub(super) fn draw() -> Result<Self, SlurmError> {
+    pub(super) fn draw() -> Result<Self, CommandError> {
         let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|why| SlurmError::NoRandomness(why.to_string()))?;
+        getrandom::fill(&mut random).map_err(|why| CommandError::NoRandomness(why.to_string()))?;
         let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         // A digit behind the colon would be the column's width.
         Ok(Self(format!("|{digits}|")))
@@ -56,13 +58,13 @@ impl Mark {
             let line = format!("{}|{}", row.join("|"), last.replace('\n', " "));
             match is_plain {
                 true => lines.push_str(&format!("{line}\n")),
-                false => bad.push(crate::control::clean(&line)),
+                false => bad.push(clean(&line)),
             }
             row.clear();
             row.push(next);
         }
         if row.iter().any(|word| !word.trim().is_empty()) {
-            bad.push(crate::control::clean(&row.join("|")));
+            bad.push(clean(&row.join("|")));
         }
         (lines, bad)
     }
@@ -70,12 +72,12 @@ impl Mark {
 
 /// Asks `squeue` for these columns of all jobs that the options name, and hands each row to `take`. Where the
 /// last row is not whole it has fewer.
-pub(super) fn squeue(
-    runner: &Runner,
+pub(super) async fn squeue(
+    commands: &Commands,
     which: &[&str],
     columns: &[&str],
     take: impl FnMut(&[&str]),
-) -> Result<(), SlurmError> {
+) -> Result<(), CommandError> {
     let mark = Mark::draw()?;
     let wanted: Vec<String> = columns
         .iter()
@@ -84,7 +86,7 @@ pub(super) fn squeue(
     let wanted = wanted.join(",");
     let mut arguments = vec!["-h", "-a", "-O", &wanted];
     arguments.extend(which);
-    let text = runner.ask("squeue", &arguments)?;
+    let text = commands.ask("squeue", &arguments).await?;
     mark.columns(&text).chunks(columns.len()).for_each(take);
     Ok(())
 }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_differ() -> Result<(), SlurmError> {
+    fn marks_differ() -> Result<(), CommandError> {
         assert_ne!(Mark::draw()?.text(), Mark::draw()?.text());
         Ok(())
     }

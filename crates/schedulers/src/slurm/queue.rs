@@ -5,13 +5,15 @@
 //! expected is an error of that row alone. Deliberately not here: what is done with the rows.
 
 use fairmesh_client::Own;
+use fairmesh_model::clean;
 use fairmesh_records::JobState;
 
 use super::frame;
-use super::runner::{Runner, SlurmError};
+use crate::command::{CommandError, Commands};
+use crate::job::{Job, State};
 
 /// The columns, in the order of [`row`].
-const COLUMNS: [&str; 21] = [
+const COLUMNS: [&str; 22] = [
     "JobID",
     "JobArrayID",
     "State",
@@ -32,95 +34,43 @@ const COLUMNS: [&str; 21] = [
     "GroupName",
     "UserName",
     "Nice",
+    "ResizeTime",
     "Comment",
 ];
 
-/// What a job is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// Waiting.
-    Pending,
-    /// Running, or stopped with its resources held.
-    Running,
-    /// On its way out: its last word is not spoken.
-    Leaving,
-    /// Ended.
-    Ended,
-}
-
-/// One job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Job {
-    /// Slurm's number, which no other job of the queue has.
-    pub(super) id: u64,
-    /// The words that `scontrol` takes for what waits of it: `12`, or `12_[3-9]`.
-    pub(super) target: String,
-    /// What it is doing.
-    pub(super) state: State,
-    /// Slurm's word for that.
-    pub(super) word: Option<JobState>,
-    /// Held by its user or an administrator.
-    pub(super) held: bool,
-    /// CPUs allocated or asked for.
-    pub(super) cpus: u32,
-    /// GPUs allocated.
-    pub(super) gpus: u32,
-    /// Memory allocated, MiB.
-    pub(super) mem_mib: u64,
-    /// When this run of it was submitted, in seconds since 1970: a requeued job has a new one.
-    pub(super) submit: u64,
-    /// When it started, in seconds since 1970.
-    pub(super) start: Option<u64>,
-    /// When it ended, or may end, in seconds since 1970.
-    pub(super) end: Option<u64>,
-    /// How long it has run, in seconds, without the time that it was suspended.
-    pub(super) used: u64,
-    /// How long it may run, in seconds.
-    pub(super) limit: Option<u64>,
-    /// Nodes allocated; 0 where that is not known.
-    pub(super) nodes: u32,
-    /// Its partition.
-    pub(super) partition: Option<String>,
-    /// Its quality of service.
-    pub(super) qos: Option<String>,
-    /// The first of its nodes.
-    pub(super) host: Option<String>,
-    /// The account; none where none was given.
-    pub(super) account: Option<String>,
-    /// The user's group.
-    pub(super) group: Option<String>,
-    /// The user.
-    pub(super) user: String,
-    /// What its nice and its comment say of its importance.
-    pub(super) own: Own,
-    /// Its user's words, and ours.
-    pub(super) comment: String,
-}
-
 /// Reads the queue; `all` with what has ended lately. Also gives the rows that made no sense.
-pub(super) fn read(runner: &Runner, all: bool) -> Result<(Vec<Job>, Vec<String>), SlurmError> {
+pub(super) async fn read(
+    commands: &Commands,
+    all: bool,
+) -> Result<(Vec<Job>, Vec<String>), CommandError> {
     let states = if all {
         "all"
     } else {
         "PENDING,RUNNING,SUSPENDED"
     };
     let (mut jobs, mut bad) = (Vec::new(), Vec::new());
-    frame::squeue(runner, &["-t", states], &COLUMNS, |columns| {
-        match row(columns) {
-            Some(job) => jobs.push(job),
-            None => bad.push(crate::control::clean(&columns.join("|"))),
-        }
-    })?;
+    let which = ["-t", states];
+    let take = |columns: &[&str]| match row(columns) {
+        Some(job) => jobs.push(job),
+        None => bad.push(clean(&columns.join("|"))),
+    };
+    frame::squeue(commands, &which, &COLUMNS, take).await?;
     Ok((jobs, bad))
 }
 
 /// The job of this number, which Slurm calls `target` (`12`, or `12_7` of an array).
-pub(super) fn one(runner: &Runner, id: u64, target: &str) -> Result<Option<Job>, SlurmError> {
+pub(super) async fn one(
+    commands: &Commands,
+    id: u64,
+    target: &str,
+) -> Result<Option<Job>, CommandError> {
     let mut found = None;
-    frame::squeue(runner, &["-t", "all", "-j", target], &COLUMNS, |columns| {
+    let which = ["-t", "all", "-j", target];
+    let asked = frame::squeue(commands, &which, &COLUMNS, |columns| {
         let job = row(columns).filter(|job| job.id == id);
         found = found.take().or(job);
-    })?;
+    });
+    asked.await?;
     Ok(found)
 }
 
@@ -156,6 +106,8 @@ fn row(columns: &[&str]) -> Option<Job> {
     let group = words.next()?;
     let user = words.next()?;
     let nice = words.next()?.parse().unwrap_or(0);
+    // How long ago it was is more than Slurm can print there.
+    let is_resized = name(words.next()?).is_some_and(|ago| seconds(&ago) != Some(0));
     let comment = words.next()?;
     let own = Own::of(nice, comment);
     Some(Job {
@@ -169,6 +121,7 @@ fn row(columns: &[&str]) -> Option<Job> {
         mem_mib,
         submit,
         start,
+        is_resized,
         end,
         used,
         limit,
@@ -182,14 +135,14 @@ fn row(columns: &[&str]) -> Option<Job> {
         own,
         comment: match comment {
             "(null)" => String::new(),
-            comment => crate::control::clean(comment),
+            comment => clean(comment),
         },
     })
 }
 
 /// Without a database users may write what they like for an account.
 fn name(text: &str) -> Option<String> {
-    (!matches!(text, "" | "(null)" | "N/A" | "n/a")).then(|| crate::control::clean(text))
+    (!matches!(text, "" | "(null)" | "N/A" | "n/a")).then(|| clean(text))
 }
 
 /// `12_[3-9%2]` says that two may run at once, which `scontrol` does not take.
@@ -201,7 +154,7 @@ fn waiting_part(target: &str) -> String {
 }
 
 /// `1-02:03:04`, `02:03`; nothing for UNLIMITED and the like.
-pub(super) fn seconds(text: &str) -> Option<u64> {
+fn seconds(text: &str) -> Option<u64> {
     let (days, rest) = match text.split_once('-') {
         Some((days, rest)) => (days.parse::<u64>().ok()?, rest),
         None => (0, text),
@@ -218,7 +171,7 @@ pub(super) fn seconds(text: &str) -> Option<u64> {
 }
 
 /// GPUs and MiB of `cpu=4,mem=100000M,node=1,gres/gpu=2`.
-pub(super) fn resources(tres: &str) -> (u32, u64) {
+fn resources(tres: &str) -> (u32, u64) {
     let (mut gpus, mut mem_mib) = (0, 0);
     for part in tres.split(',') {
         match part.split_once('=') {
@@ -261,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_row_is_a_job() {
-        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|0|";
+        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|0|N/A|";
         let job = of(line).expect("a job");
         assert_eq!((job.id, job.target.as_str()), (17, "13_1"));
         assert_eq!(job.state, State::Running);
@@ -284,18 +237,20 @@ mod tests {
 
     #[test]
     fn held_jobs_and_arrays_are_seen() {
-        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob|30|fairmesh:importance=150";
+        let held = "5|5|PENDING|JobHeldUser|0|8|1795238180|N/A|N/A|0:00|UNLIMITED|N/A|1-1|long|normal|n/a|(null)|users|bob|30|N/A|fairmesh:importance=150";
         let job = of(held).expect("a job");
         assert!(job.held && job.start.is_none() && job.limit.is_none() && job.account.is_none());
         assert_eq!((job.own.importance.get(), job.own.nice), (150, 30));
-        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob|0|(null)";
+        let array = "13|13_[3-9%2]|PENDING|JobArrayTaskLimit|1|2|1795238180|N/A|N/A|0:00|5:00|N/A|1|long|normal|n/a|vo1|users|bob|0|N/A|(null)";
         let job = of(array).expect("a job");
         assert!(!job.held);
         assert_eq!(job.target, "13_[3-9]");
         // A suspended job has priority 0 and is not held.
-        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|N/A|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob|0|(null)";
+        let suspended = "11|11|SUSPENDED|None|0|2|1795238053|1795238054|N/A|0:02|UNLIMITED|cpu=2|1|long|normal|n1|vo2|users|bob|0|N/A|(null)";
         let job = of(suspended).expect("a job");
-        assert!(!job.held && job.state == State::Running && job.used == 2);
+        assert!(!job.held && job.state == State::Running && job.used == 2 && !job.is_resized);
+        let resized = suspended.replace("|N/A|(null)", "|INVALID|(null)");
+        assert!(of(&resized).expect("a job").is_resized);
     }
 
     #[test]
@@ -304,7 +259,7 @@ mod tests {
             "",
             "x",
             "1|1|PENDING",
-            "x|1|PENDING|None|0|1|5|N/A|N/A|0:00|5:00||1|p|q|n|a|g|b|0|",
+            "x|1|PENDING|None|0|1|5|N/A|N/A|0:00|5:00||1|p|q|n|a|g|b|0|N/A|",
         ] {
             assert_eq!(of(line), None, "{line}");
         }

@@ -1,5 +1,5 @@
-//! Quotas at a Slurm: `fairmesh slurm prolog`, the program of `PrologSlurmctld`, holds what a starting job may
-//! cost; the feed lets jobs go again that were put back for want of credit.
+//! Quotas at a Slurm: how a starting job is described to the node (`fairmesh slurm prolog`, the program of
+//! `PrologSlurmctld`, holds what it may cost), how it is put back for want of credit, and how the feed lets it go again.
 //!
 //! A job is named and described as the feed does it, by the same row of `squeue`, so what is held for a run is
 //! what its last record charges. A job that may not run goes back into the queue, held, with the reason behind
@@ -15,18 +15,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Place;
-use super::feed::instalment;
-use super::queue::{self, Job, State};
-use super::runner::Runner;
-use super::settings::SlurmSettings;
-use super::tell::now_ms;
-use crate::ask::Control;
-use crate::control::answer::HoldBody;
-use crate::output::Exit;
-use crate::quota_cmd::callout::{OnSilence, Said, UNLIMITED_S, hold};
+use super::{Slurm, queue};
+use crate::control::Control;
+use crate::job::{Job, State};
+use crate::now_ms;
 
 /// What stands before the reason in the comment of a job that was put back.
 const MARK: &str = "fairmesh quota: ";
@@ -34,8 +29,8 @@ const MARK: &str = "fairmesh quota: ";
 /// How the name of a file ends that says that a job was put back.
 const SUFFIX: &str = "put-back";
 
-/// How a user limits a job's time.
-const LIMIT_BY: &str = "sbatch --time";
+/// What stands for "without a limit", in seconds: a year, which is to be more than anybody's credit.
+pub const UNLIMITED_S: u64 = 366 * 86_400;
 
 /// A job that was put back waits so long for rights that others have, but may need themselves.
 const WAITS_AGAIN: Duration = Duration::from_secs(60);
@@ -43,17 +38,19 @@ const WAITS_AGAIN: Duration = Duration::from_secs(60);
 /// Jobs that are let go in one round, at most.
 const RELEASED_MAX: usize = 1_000;
 
-/// Hold what a starting job may cost.
-#[derive(Debug, clap::Args)]
-pub(super) struct PrologArgs {
-    /// Slurm's number of the job [default: $SLURM_JOB_ID]
-    #[arg(long)]
-    job: Option<u64>,
+/// What the node says of a job that is asked for.
+#[derive(Deserialize)]
+struct Checked {
+    verdict: String,
+    runs: bool,
+    needs_core_ms: Option<String>,
 }
 
 /// A job that starts, as the environment of its prolog names it.
-struct Starting {
-    job: u64,
+#[derive(Debug)]
+pub struct Starting {
+    /// Slurm's number of it.
+    pub job: u64,
     /// What Slurm's commands call this job alone: an array's last task has the number of the array.
     target: String,
     /// What they call all of it that can go back into the queue at once.
@@ -62,16 +59,17 @@ struct Starting {
 }
 
 impl Starting {
-    fn of(args: &PrologArgs, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+    /// The job of this number, or else of the environment; none where neither names one.
+    pub fn of(given: Option<u64>, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let number = |name| variable(name)?.parse::<u64>().ok();
-        let job = args.job.or_else(|| number("SLURM_JOB_ID"))?;
+        let job = given.or_else(|| number("SLURM_JOB_ID"))?;
         let task = number("SLURM_ARRAY_JOB_ID").zip(number("SLURM_ARRAY_TASK_ID"));
-        let task = task.filter(|_| args.job.is_none());
+        let task = task.filter(|_| given.is_none());
         let target = task.map_or_else(
             || job.to_string(),
             |(array, task)| format!("{array}_{task}"),
         );
-        let leader = number("SLURM_HET_JOB_ID").filter(|_| args.job.is_none());
+        let leader = number("SLURM_HET_JOB_ID").filter(|_| given.is_none());
         Some(Self {
             job,
             whole: leader.map_or_else(|| target.clone(), |leader| leader.to_string()),
@@ -81,79 +79,34 @@ impl Starting {
     }
 }
 
-/// Runs the command. 0 lets the job run; after 1 Slurm puts it back into its queue.
+/// Asks Slurm about a job that starts: the job, and how the node is asked about it.
 ///
 /// # Errors
-/// None: what is broken is said, and the job runs, or not, as `on_silence` wants it.
-pub(super) async fn prolog(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit> {
-    let place = match Place::load(config) {
-        Ok(place) => place,
-        Err(error) => {
-            eprintln!("fairmesh: {error:#}; the job runs unasked");
-            return Ok(Exit::Success);
-        }
-    };
-    let Some(starting) = Starting::of(args, |name| std::env::var(name).ok()) else {
-        eprintln!("fairmesh: neither --job nor SLURM_JOB_ID names a job");
-        return Ok(Exit::Success);
-    };
-    let runner = Runner::new(&place.settings);
-    let control = Control::new(place.control.clone());
-    let (described, said) = match describe(&starting, &place.settings, &runner) {
-        Ok((job, call)) => {
-            let said = hold(&control, &call, LIMIT_BY).await;
-            (Some((job, call)), said)
-        }
-        Err(error) => (None, Said::Nothing(format!("{error:#}"))),
-    };
-    let why = match (said, place.settings.on_silence) {
-        (Said::Runs, _) => {
-            // If it was put back before, somebody has let it go.
-            let _ = fs::remove_file(file(&place.settings.spool, starting.job));
-            return Ok(Exit::Success);
-        }
-        (Said::Nothing(why), OnSilence::Run) => {
-            eprintln!("fairmesh: {why}; job {} runs unasked", starting.job);
-            return Ok(Exit::Success);
-        }
-        (Said::Nothing(why), OnSilence::Refuse) => why,
-        (Said::Refused(why), _) => {
-            if let Some((_, call)) = &described {
-                // The run that ends now is known and costs its quota nothing. Where this fails, it does.
-                let _ = hold(&control, &exempted(call.clone()), LIMIT_BY).await;
-            }
-            why
-        }
-    };
-    eprintln!("fairmesh: job {}: {why}", starting.job);
-    let comment = described.map_or_else(String::new, |(job, _)| job.comment);
-    let comment = format!("{}{MARK}{why}", users_part(&comment));
-    tokio::task::block_in_place(|| put_back(&starting, &runner, &place.settings.spool, &comment));
-    Ok(Exit::Failure)
-}
-
-fn describe(
-    starting: &Starting,
-    settings: &SlurmSettings,
-    runner: &Runner,
-) -> anyhow::Result<(Job, Value)> {
+/// If Slurm is away, or does not know the job.
+pub async fn describe(starting: &Starting, slurm: &Slurm) -> anyhow::Result<(Job, Value)> {
     let (id, target) = (starting.job, &starting.target);
-    let job = tokio::task::block_in_place(|| queue::one(runner, id, target))?;
+    let job = queue::one(&slurm.commands, id, target).await?;
     let job = job.with_context(|| format!("squeue shows no job {id}"))?;
-    let cluster = settings.cluster.as_ref().or(starting.cluster.as_ref());
+    let cluster = slurm.settings.common.cluster.as_ref();
+    let cluster = cluster.or(starting.cluster.as_ref());
     let cluster = cluster.map_or("slurm", String::as_str);
-    let call = asking(settings, &job, cluster).context("a job without a start")?;
+    let call = asking(slurm, &job, cluster).context("a job without a start")?;
     Ok((job, call))
 }
 
+/// Forgets that a job was put back, which somebody has let go.
+pub fn forget(starting: &Starting, slurm: &Slurm) {
+    let _ = fs::remove_file(file(&slurm.settings.spool, starting.job));
+}
+
 /// A job as the node is asked about it.
-fn asking(settings: &SlurmSettings, job: &Job, cluster: &str) -> Option<Value> {
+fn asking(slurm: &Slurm, job: &Job, cluster: &str) -> Option<Value> {
     let start = job.start.or(Some(now_ms() / 1_000));
     let job = Job {
         start,
         ..job.clone()
     };
-    let record = instalment(&settings.charge_rule, &job, cluster)?;
+    let record = job.instalment(&slurm.settings.common.charge_rule, cluster)?;
     let mut call = serde_json::to_value(record).ok()?;
     let fields = call.as_object_mut()?;
     for gone in ["start_ms", "end_ms", "running"] {
@@ -165,7 +118,8 @@ fn asking(settings: &SlurmSettings, job: &Job, cluster: &str) -> Option<Value> {
     Some(call)
 }
 
-fn exempted(mut call: Value) -> Value {
+/// The same call for a run that ends now, is known, and costs its quota nothing.
+pub fn exempted(mut call: Value) -> Value {
     if let Some(fields) = call.as_object_mut() {
         fields.insert("exempt".to_owned(), json!(true));
     }
@@ -182,24 +136,30 @@ fn users_part(comment: &str) -> String {
     }
 }
 
-/// Back into the queue, held. What is no batch job cannot go back: Slurm ends it, and it is told why.
-fn put_back(starting: &Starting, runner: &Runner, spool: &Path, comment: &str) {
+/// Back into the queue, held, with the reason behind what its user's comment says. What is no batch job cannot go
+/// back: Slurm ends it, and it is told why.
+pub async fn put_back(starting: &Starting, slurm: &Slurm, users_comment: &str, why: &str) {
+    let comment = format!("{}{MARK}{why}", users_part(users_comment));
     let (of_job, whole) = (format!("JobId={}", starting.target), &starting.whole);
+    let spool = &slurm.settings.spool;
     // Without it nobody lets the job go again but an administrator.
-    if let Err(error) = fs::write(file(spool, starting.job), comment) {
+    if let Err(error) = fs::write(file(spool, starting.job), &comment) {
         eprintln!("fairmesh: cannot write into {}: {error}", spool.display());
     }
     let comment = format!("Comment={comment}");
+    let commands = &slurm.commands;
+    let update = ["update", &of_job, &comment];
     let said = [
-        runner.ask("scontrol", &["update", &of_job, &comment]),
-        runner.ask("scontrol", &["requeuehold", whole]),
+        commands.ask("scontrol", &update).await,
+        commands.ask("scontrol", &["requeuehold", whole]).await,
     ];
     if said.iter().any(Result::is_err) {
         for error in said.into_iter().filter_map(Result::err) {
             eprintln!("fairmesh: {error}");
         }
         // It may be a shell that somebody waits for.
-        let _ = runner.ask("scontrol", &["notify", whole, &comment]);
+        let notify = ["notify", whole, &comment];
+        let _ = commands.ask("scontrol", &notify).await;
     }
 }
 
@@ -216,29 +176,30 @@ fn age(spool: &Path, job: u64) -> Duration {
 
 /// Lets jobs go that were put back, as far as the node would hold for them now; how many. Of one user and account
 /// those that are no smaller than one that is refused are not asked for.
-pub(super) fn release(
-    runner: &Runner,
-    settings: &SlurmSettings,
+pub(super) async fn release(
+    slurm: &Slurm,
     jobs: &[Job],
     cluster: &str,
-    mut check: impl FnMut(Value) -> anyhow::Result<HoldBody>,
+    node: &Control,
 ) -> anyhow::Result<usize> {
+    let spool = &slurm.settings.spool;
     let mut ahead: BTreeMap<(&str, Option<&str>), u64> = BTreeMap::new();
     let mut refused: BTreeMap<(&str, Option<&str>), u64> = BTreeMap::new();
     let mut released = 0;
-    for job in put_back_jobs(&settings.spool, jobs)? {
+    for job in put_back_jobs(spool, jobs)? {
         let whose = (job.user.as_str(), job.account.as_deref());
         let size = u64::from(job.cpus).saturating_mul(job.limit.unwrap_or(UNLIMITED_S));
         if refused.get(&whose).is_some_and(|least| size >= *least) || released == RELEASED_MAX {
             continue;
         }
-        let Some(mut call) = asking(settings, job, cluster) else {
+        let Some(mut call) = asking(slurm, job, cluster) else {
             continue;
         };
         let before = ahead.get(&whose).copied().unwrap_or(0);
         call["ahead_core_ms"] = json!(before);
-        let said = check(call)?;
-        let could_come = || said.verdict == "waiting" && age(&settings.spool, job.id) > WAITS_AGAIN;
+        let call = serde_json::to_vec(&call)?;
+        let said: Checked = node.post("/v1/quota/check", call).await?;
+        let could_come = || said.verdict == "waiting" && age(spool, job.id) > WAITS_AGAIN;
         if !said.runs && !could_come() {
             refused.insert(whose, size);
             continue;
@@ -255,10 +216,11 @@ pub(super) fn release(
         let of_job = format!("JobId={target}");
         // Slurm lets nothing that was put back start for two minutes.
         let update = ["update", &of_job, &comment, "StartTime=now"];
-        runner.ask("scontrol", &update)?;
+        slurm.commands.ask("scontrol", &update).await?;
         // First the file, so that a hold that somebody else sets behind this is his.
-        fs::remove_file(file(&settings.spool, job.id))?;
-        runner.ask("scontrol", &["release", &target])?;
+        fs::remove_file(file(spool, job.id))?;
+        let release = ["release", &target];
+        slurm.commands.ask("scontrol", &release).await?;
         released += 1;
     }
     Ok(released)
@@ -302,7 +264,7 @@ mod tests {
             let found = variables.iter().find(|(is, _)| *is == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let starting = Starting::of(&PrologArgs { job: None }, variable)?;
+        let starting = Starting::of(None, variable)?;
         Some((starting.target, starting.whole))
     }
 

@@ -6,10 +6,11 @@
 //! taken out of the elapsed time already.
 
 use fairmesh_records::slurm::SACCT_FORMAT;
-use fairmesh_records::{BatchRecord, Format, Options, Records};
+use fairmesh_records::{Format, Options, Records};
 
 use super::frame::Mark;
-use super::runner::{Runner, SlurmError};
+use crate::command::{CommandError, Commands};
+use crate::feed::Portion;
 
 /// How far back the first call goes: the longest that usage counts by default.
 const FIRST_LOOK_S: u64 = 90 * 86_400;
@@ -17,26 +18,14 @@ const FIRST_LOOK_S: u64 = 90 * 86_400;
 /// Most of the past in one call.
 const STEP_S: u64 = 86_400;
 
-/// What one call gave.
-pub(super) struct Portion {
-    /// Finished jobs, and others.
-    pub(super) records: Vec<BatchRecord>,
-    /// Lines that made no sense, and why.
-    pub(super) bad: Vec<String>,
-    /// Finished jobs are known up to here.
-    pub(super) until: u64,
-    /// Whether the past is not worked off.
-    pub(super) more: bool,
-}
-
-/// Asks for jobs that ended after `until`, all in seconds since 1970.
-pub(super) fn read(
-    runner: &Runner,
+/// Asks for jobs that ended after `until`, all in seconds since 1970; also gives up to when they are known now.
+pub(super) async fn read(
+    commands: &Commands,
     until: Option<u64>,
     overlap_s: u64,
     now_s: u64,
     options: &Options,
-) -> Result<Portion, SlurmError> {
+) -> Result<(Portion, u64), CommandError> {
     let until = until.unwrap_or(now_s.saturating_sub(FIRST_LOOK_S));
     let (from, to) = (
         until.saturating_sub(overlap_s),
@@ -50,7 +39,7 @@ pub(super) fn read(
     if to < now_s {
         arguments.extend(["-E", &end]);
     }
-    let text = runner.ask("sacct", &arguments)?;
+    let text = commands.ask("sacct", &arguments).await?;
     let (text, mut bad) = mark.lines(&text, SACCT_FORMAT.split(',').count());
     let mut records = Vec::new();
     for record in Records::new(text.as_bytes(), Format::SlurmSacct, options) {
@@ -62,12 +51,16 @@ pub(super) fn read(
     let ends = records.iter().filter(|record| record.state.has_ended());
     let newest = ends.filter_map(|record| record.end).max();
     let newest = newest.map_or(until, |end| until.max(end.0 / 1_000));
-    Ok(Portion {
+    let more = to < now_s;
+    let until = if more { to } else { newest.min(now_s) };
+    let portion = Portion {
         records,
         bad,
-        until: if to < now_s { to } else { newest.min(now_s) },
-        more: to < now_s,
-    })
+        more,
+        again_from_s: Some(until.saturating_sub(overlap_s)),
+        ..Portion::default()
+    };
+    Ok((portion, until))
 }
 
 /// A moment as `sacct` takes it: in the zone that the runner sets, which is UTC.

@@ -1,4 +1,4 @@
-//! `fairmesh slurm hook`: the program of `JobCompType=jobcomp/script`, and the spool that it fills.
+//! The spool that `fairmesh slurm hook` fills, the program of `JobCompType=jobcomp/script`.
 //!
 //! slurmctld starts it for each job that ended, so it does one thing: it writes the record into a
 //! file of its own in the spool, durably, and ends. The feed takes the files from there when the node
@@ -7,46 +7,32 @@
 //! Invariant: a file that bears a record's name is whole. Deliberately not here: talking to the node,
 //! which slurmctld's script must never wait for.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use fairmesh_records::{BatchRecord, Options, slurm::script_record};
+use fairmesh_model::clean;
+use fairmesh_records::{BatchRecord, JobState, Options, slurm::script_record};
 
-use super::settings::SPOOL_DEFAULT;
-use crate::config::Config;
-use crate::output::Exit;
+use crate::feed::Portion;
+use crate::state;
 
 /// How a record's file ends.
 const SUFFIX: &str = "json";
 
-/// Leave a finished job for the feed.
-#[derive(Debug, clap::Args)]
-pub(super) struct HookArgs {
-    /// The folder to leave it in [default: slurm.spool of the configuration, or /var/spool/fairmesh]
-    #[arg(long, value_name = "DIR")]
-    spool: Option<PathBuf>,
-}
-
-/// Runs the command.
+/// Leaves the job of the environment of a script of `jobcomp/script`, which `variable` looks up.
 ///
 /// # Errors
-/// If the environment is not that of a job's script, or the file cannot be written.
-pub(super) fn run(args: &HookArgs, config: &Path) -> anyhow::Result<Exit> {
-    let spool = args.spool.clone().unwrap_or_else(|| {
-        // slurmctld's user need not be able to read the node's configuration.
-        let configured = Config::load(config).ok().and_then(|config| config.slurm);
-        configured.map_or_else(|| SPOOL_DEFAULT.into(), |slurm| slurm.spool)
-    });
+/// If the environment is not that of such a script, or the file cannot be written.
+pub fn leave_job(spool: &Path, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
     let options = Options {
         cluster: "slurm".to_owned(),
         ..Options::default()
     };
-    let record = script_record(|name| std::env::var(name).ok(), &options)
+    let record = script_record(variable, &options)
         .context("this is not the environment of a script of jobcomp/script")?;
-    leave(&spool, &record).with_context(|| format!("cannot write into {}", spool.display()))?;
-    Ok(Exit::Success)
+    leave(spool, &record).with_context(|| format!("cannot write into {}", spool.display()))
 }
 
 fn leave(spool: &Path, record: &BatchRecord) -> anyhow::Result<()> {
@@ -54,47 +40,27 @@ fn leave(spool: &Path, record: &BatchRecord) -> anyhow::Result<()> {
     anyhow::ensure!(
         job.bytes().all(|byte| byte.is_ascii_digit()),
         "the job id `{}` is not a number",
-        crate::control::clean(job)
+        clean(job)
     );
-    let name = format!("{job}-{instance}");
-    let fresh = spool.join(format!(".{name}.{}", std::process::id()));
-    let mut file = File::create(&fresh)?;
-    file.write_all(&serde_json::to_vec(record)?)?;
-    file.sync_all()?;
-    fs::rename(&fresh, spool.join(format!("{name}.{SUFFIX}")))?;
-    File::open(spool)?.sync_all()?;
-    Ok(())
-}
-
-/// What lies in the spool.
-pub(super) struct Portion {
-    /// The records.
-    pub(super) records: Vec<BatchRecord>,
-    /// Files that made no sense, and why. They stay for a person to look at, under another name.
-    pub(super) bad: Vec<String>,
-    /// The files to remove once the records are counted.
-    pub(super) files: Vec<PathBuf>,
-    /// Whether there are more.
-    pub(super) more: bool,
-}
-
-/// Reads up to `most` records.
-pub(super) fn read(spool: &Path, most: usize) -> io::Result<Portion> {
-    let mut portion = Portion {
-        records: Vec::new(),
-        bad: Vec::new(),
-        files: Vec::new(),
-        more: false,
+    // The parts of a job that was resized bear its key, and their names sort before that of the last one.
+    let part = match record.state {
+        JobState::Resized => format!("-{}", record.end.map_or(0, |end| end.0 / 1_000)),
+        _ => String::new(),
     };
-    for entry in fs::read_dir(spool)? {
-        let path = entry?.path();
-        if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
-            continue;
-        }
-        if portion.files.len() >= most {
-            portion.more = true;
-            break;
-        }
+    let path = spool.join(format!("{job}-{instance}{part}.{SUFFIX}"));
+    Ok(state::replace(&path, &serde_json::to_vec(record)?)?)
+}
+
+/// Reads up to `most` records. Files that make no sense stay for a person to look at, under another name.
+pub(super) fn read(spool: &Path, most: usize) -> io::Result<Portion> {
+    let mut portion = Portion::default();
+    let entries = fs::read_dir(spool)?.collect::<io::Result<Vec<_>>>()?;
+    let paths = entries.into_iter().map(|entry| entry.path());
+    let is_record = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == SUFFIX);
+    let mut paths: Vec<PathBuf> = paths.filter(is_record).collect();
+    paths.sort_unstable();
+    portion.more = paths.len() > most;
+    for path in paths.into_iter().take(most) {
         match serde_json::from_slice(&fs::read(&path)?) {
             Ok(record) => {
                 portion.records.push(record);

@@ -4,12 +4,10 @@
 //! stands there, which only the node knows.
 
 use std::io::{self, Write};
-use std::path::Path;
 
-use super::Place;
-use super::frame;
-use super::runner::Runner;
-use crate::control::clean;
+use fairmesh_model::clean;
+
+use super::{Slurm, frame};
 
 /// The columns, in the order of [`row`].
 const COLUMNS: [&str; 9] = [
@@ -26,15 +24,15 @@ const COLUMNS: [&str; 9] = [
 
 /// Somebody's job, as far as it stands in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub struct Standing {
     /// Slurm's number; `12_[3-9]` for tasks that wait.
-    pub(crate) job: String,
+    pub job: String,
     /// The user.
-    pub(crate) user: String,
+    pub user: String,
     /// The account; none where none was given.
-    pub(crate) account: Option<String>,
+    pub account: Option<String>,
     /// The user's group.
-    pub(crate) group: Option<String>,
+    pub group: Option<String>,
     id: u64,
     partitions: Vec<String>,
     state: String,
@@ -44,32 +42,34 @@ pub(crate) struct Standing {
 
 /// A job, and the queue before it.
 #[derive(Debug)]
-pub(crate) struct InQueue {
+pub struct InQueue {
     /// The job.
-    pub(crate) job: Standing,
+    pub job: Standing,
     /// The last of those before it that is of another user or account.
-    pub(crate) before: Option<Standing>,
+    pub before: Option<Standing>,
     site_factor: Option<String>,
     ahead: usize,
     waiting: usize,
 }
 
-/// Finds a job, by the configuration of the node beside its Slurm; none if there is no such job.
+/// Finds a job; none if there is no such job.
 ///
 /// # Errors
-/// If the configuration is wrong, or Slurm is away.
-pub(crate) fn of(config: &Path, job: &str) -> anyhow::Result<Option<InQueue>> {
-    let runner = Runner::new(&Place::load(config)?.settings);
+/// If Slurm is away.
+pub async fn of(slurm: &Slurm, job: &str) -> anyhow::Result<Option<InQueue>> {
     let mut jobs: Vec<Standing> = Vec::new();
-    frame::squeue(&runner, &["-t", "all"], &COLUMNS, |columns| {
-        jobs.extend(row(columns))
-    })?;
+    let all = ["-t", "all"];
+    let asked = frame::squeue(&slurm.commands, &all, &COLUMNS, |columns| {
+        jobs.extend(row(columns));
+    });
+    asked.await?;
     let Some(mut found) = find(&jobs, job) else {
         return Ok(None);
     };
     if found.job.is_pending() {
         let id = found.job.id.to_string();
-        let factor = runner.ask("sprio", &["-h", "-j", &id, "-o", "%S"])?;
+        let asked = ["-h", "-j", &id, "-o", "%S"];
+        let factor = slurm.commands.ask("sprio", &asked).await?;
         let factor = factor.lines().next().map(|word| word.trim().to_owned());
         found.site_factor = factor.filter(|word| !word.is_empty());
     }
@@ -153,7 +153,10 @@ impl Standing {
 
 impl InQueue {
     /// Says it in words.
-    pub(crate) fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn words(&self, out: &mut dyn Write) -> io::Result<()> {
         let job = &self.job;
         let (name, reason) = (job.named(), clean(&job.reason));
         if !job.is_pending() {

@@ -17,6 +17,8 @@ use anyhow::{Context as _, bail};
 use fairmesh_model::UsageRecord;
 use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{BatchRecord, Format, GridIdentities};
+use fairmesh_schedulers::follow::{self, FilePosition};
+use fairmesh_schedulers::state;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -27,7 +29,6 @@ use super::source::{Entry, Kind, recognised};
 use super::tally::FileBody;
 use super::{ReportArgs, Reporting, read_identities};
 use crate::control::clean;
-use crate::follow::{self, FilePosition, state};
 
 /// Time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

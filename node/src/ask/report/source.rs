@@ -13,11 +13,11 @@ use anyhow::{Context as _, bail};
 use fairmesh_model::UsageRecord;
 use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{BatchRecord, Format, Options, Records};
+use fairmesh_schedulers::follow::usage_of;
 use flate2::bufread::MultiGzDecoder;
 
 use super::arc::{ArcJobs, Archive, is_archive};
 use super::swf::{SwfJobs, lacks_start};
-use crate::follow::usage_of;
 
 /// How a file is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

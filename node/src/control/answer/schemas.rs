@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    PeersBody, PricesBody, PriorityBody, PublishedBody, SharesBody, SlurmHeard, StatusBody,
+    LoopsHeard, PeersBody, PricesBody, PriorityBody, PublishedBody, SharesBody, StatusBody,
     SummaryBody, UnmappedBody, UsageBody,
 };
 
@@ -62,7 +62,7 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<CorrectionsBody>("fairmesh.corrections/1"),
         answer::<AuditBody>("fairmesh.audit/1"),
         answer::<PricesBody>("fairmesh.prices/1"),
-        answer::<SlurmHeard>("fairmesh.slurm/1"),
+        answer::<LoopsHeard>("fairmesh.slurm/1"),
         ("error.json".to_owned(), text(&written::<ErrorBody>())),
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas");

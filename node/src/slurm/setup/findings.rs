@@ -8,10 +8,12 @@ use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use fairmesh_schedulers::command::CommandError;
+use fairmesh_schedulers::slurm::SlurmSettings;
+use fairmesh_schedulers::slurm::cluster::{Cluster, Finished};
+
 use super::super::Place;
-use super::super::cluster::{Cluster, Finished};
-use super::super::runner::SlurmError;
-use super::super::settings::SlurmSettings;
+use super::super::settings::SlurmTable;
 use super::quota::QuotaFiles;
 use crate::config::{Config, Uids, uids};
 use crate::control::own_uid;
@@ -33,7 +35,7 @@ pub(super) fn finding(problem: impl Into<String>, mend: impl Into<String>) -> Fi
 /// Everything that is missing.
 pub(super) fn of(
     place: &Place,
-    cluster: Result<Cluster, SlurmError>,
+    cluster: Result<Cluster, CommandError>,
     file: &Path,
     quota: Option<&QuotaFiles>,
 ) -> Vec<Finding> {
@@ -44,13 +46,13 @@ pub(super) fn of(
             findings.push(finding(error.to_string(), mend));
         }
         Ok(cluster) => {
-            findings.extend(of_priorities(&cluster, &place.settings));
-            findings.extend(of_usage(&cluster, &place.settings));
+            findings.extend(of_priorities(&cluster, &place.table));
+            findings.extend(of_usage(&cluster, &place.table.slurm));
             findings.extend(of_rights(&cluster, file));
             findings.extend(quota.into_iter().flat_map(|files| files.findings(&cluster)));
         }
     }
-    for socket in [&place.lookup, &place.control] {
+    for socket in [&place.sockets.lookup, &place.sockets.control] {
         if let Err(error) = UnixStream::connect(socket) {
             let problem = fairmesh_client::no_node_at(socket, &error);
             findings.push(finding(problem, "under systemd: systemctl start fairmesh"));
@@ -59,7 +61,7 @@ pub(super) fn of(
     findings
 }
 
-fn of_priorities(cluster: &Cluster, settings: &SlurmSettings) -> Vec<Finding> {
+fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<Finding> {
     let mut findings = Vec::new();
     let restart = "in slurm.conf, then restart slurmctld";
     let kind = cluster.value("PriorityType").unwrap_or("priority/basic");
@@ -82,17 +84,17 @@ fn of_priorities(cluster: &Cluster, settings: &SlurmSettings) -> Vec<Finding> {
     }
     let others = ["Age", "Assoc", "JobSize", "Partition", "QOS"].map(weight);
     let others: u64 = others.iter().sum();
-    if others > u64::from(settings.scale.range) {
+    if others > u64::from(table.slurm.common.scale.range) {
         findings.push(finding(
             format!(
                 "the other weights add up to {others}, slurm.range is {}",
-                settings.scale.range
+                table.slurm.common.scale.range
             ),
             "raise slurm.range in fairmesh.toml, or lower the PriorityWeights",
         ));
     }
     // Where the node leaves the loops to the unit, that is written for the plug-in.
-    let is_agreed = cluster.has_our_plugin() && !settings.with_node;
+    let is_agreed = cluster.has_our_plugin() && !table.with_node;
     if let Some(plugin) = cluster.value("PrioritySiteFactorPlugin")
         && !is_agreed
     {
@@ -167,10 +169,10 @@ mod tests {
     use super::*;
 
     fn problems(text: &str) -> Vec<String> {
-        let settings = SlurmSettings::defaults(Path::new("/d"));
+        let table = SlurmTable::defaults(Path::new("/d"));
         let cluster = Cluster::parse(text);
-        let mut findings = of_priorities(&cluster, &settings);
-        findings.extend(of_usage(&cluster, &settings));
+        let mut findings = of_priorities(&cluster, &table);
+        findings.extend(of_usage(&cluster, &table.slurm));
         findings
             .into_iter()
             .map(|finding| finding.problem)

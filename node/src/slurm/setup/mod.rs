@@ -13,11 +13,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use fairmesh_schedulers::slurm::UsageSource;
+use fairmesh_schedulers::slurm::cluster::{Cluster, Finished};
 
 use super::Place;
-use super::cluster::{Cluster, Finished};
-use super::runner::Runner;
-use super::settings::UsageSource;
 use crate::output::Exit;
 use quota::QuotaFiles;
 
@@ -45,22 +44,25 @@ struct Part {
 ///
 /// # Errors
 /// If the configuration is wrong, or a file cannot be written.
-pub(super) fn run(args: &SetupArgs, config: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let place = Place::load(config)?;
-    let runner = Runner::new(&place.settings);
-    let cluster = Cluster::ask(&runner);
+pub(super) async fn run(
+    args: &SetupArgs,
+    place: &Place,
+    config: &Path,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let cluster = Cluster::ask(&place.slurm.commands).await;
     let program = std::env::current_exe().context("where this program is")?;
     let (program, config_path) = (program.to_string_lossy(), fs::canonicalize(config)?);
-    let (cluster_said, quota) = (cluster.as_ref().ok(), place.settings.quota);
+    let (cluster_said, quota) = (cluster.as_ref().ok(), place.table.slurm.quota);
     let quota = quota.then(|| {
         QuotaFiles::of(
-            &place,
+            place,
             cluster_said,
             &program,
             &config_path.to_string_lossy(),
         )
     });
-    let mut parts = parts(args, (&program, &config_path), &place, cluster_said);
+    let mut parts = parts(args, (&program, &config_path), place, cluster_said);
     if let Some(files) = &quota {
         parts[0].text.push_str(&files.slurm_conf());
         parts.extend(quota_parts(files));
@@ -76,7 +78,7 @@ pub(super) fn run(args: &SetupArgs, config: &Path, out: &mut dyn Write) -> anyho
             }
         }
     }
-    let findings = findings::of(&place, cluster, config, quota.as_ref());
+    let findings = findings::of(place, cluster, config, quota.as_ref());
     for finding in &findings {
         writeln!(out, "missing: {}; {}", finding.problem, finding.mend)?;
     }
@@ -96,7 +98,7 @@ pub(super) fn quota_lacks(
     cluster: &Cluster,
     config: &Path,
 ) -> anyhow::Result<Vec<String>> {
-    if !place.settings.quota {
+    if !place.table.slurm.quota {
         return Ok(Vec::new());
     }
     let program = std::env::current_exe().context("where this program is")?;
@@ -122,9 +124,9 @@ fn parts(
     place: &Place,
     cluster: Option<&Cluster>,
 ) -> Vec<Part> {
-    let (config, spool) = (config.display(), place.settings.spool.display());
+    let (config, spool) = (config.display(), place.table.slurm.spool.display());
     let has_slurmdbd = cluster.is_some_and(Cluster::has_slurmdbd);
-    let with_hook = place.settings.usage == UsageSource::Hook && !has_slurmdbd;
+    let with_hook = place.table.slurm.usage == UsageSource::Hook && !has_slurmdbd;
     let hook = "/etc/slurm/fairmesh-jobcomp";
     let unit = "/etc/systemd/system/fairmesh-slurm.service";
     let has_plugin = cluster.is_some_and(Cluster::has_our_plugin);
@@ -181,7 +183,7 @@ fn slurm_conf(place: &Place, cluster: Option<&Cluster>, hook: Option<&str>) -> S
                     PriorityType=priority/multifactor\nPriorityWeightFairshare=0\n"
             .to_owned();
     // What the cluster does already is left as it is.
-    let source = cluster.and_then(|cluster| cluster.finished(&place.settings).ok());
+    let source = cluster.and_then(|cluster| cluster.finished(&place.table.slurm).ok());
     let lines = match (hook, source) {
         (Some(hook), _) => format!("JobCompType=jobcomp/script\nJobCompLoc={hook}\n"),
         (None, Some(Finished::Sacct)) => "# Finished jobs are read with sacct.\n".to_owned(),

@@ -6,8 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use fairmesh_schedulers::slurm::cluster::Cluster;
+
 use super::super::Place;
-use super::super::cluster::Cluster;
 use super::findings::{Finding, finding};
 use crate::quota_cmd::callout::OnSilence;
 
@@ -38,22 +39,22 @@ impl QuotaFiles {
         config: &str,
     ) -> Self {
         let said = cluster.and_then(|cluster| cluster.value("SLURM_CONF").map(PathBuf::from));
-        let slurm_conf = place.settings.slurm_conf.clone().or(said);
+        let slurm_conf = place.table.slurm.slurm_conf.clone().or(said);
         let folder = slurm_conf.as_deref().and_then(Path::parent);
         let folder = folder.unwrap_or(Path::new("/etc/slurm"));
         let [job_submit, check, prolog] =
             ["job_submit.lua", "fairmesh-quota.lua", "fairmesh-prolog"]
                 .map(|name| folder.join(name));
         let name = cluster.map_or_else(
-            || Cluster::default().name(&place.settings),
-            |cluster| cluster.name(&place.settings),
+            || Cluster::default().name(&place.table.slurm),
+            |cluster| cluster.name(&place.table.slurm),
         );
-        let on_silence = match place.settings.on_silence {
+        let on_silence = match place.table.on_silence {
             OnSilence::Run => "run",
             OnSilence::Refuse => "refuse",
         };
         Self {
-            spool: place.settings.spool.clone(),
+            spool: place.table.slurm.spool.clone(),
             job_submit: (
                 job_submit,
                 include_str!("job_submit.lua")
@@ -62,7 +63,7 @@ impl QuotaFiles {
             check: (
                 check,
                 include_str!("fairmesh-quota.lua")
-                    .replace("{SOCKET}", &lua(&place.control.to_string_lossy()))
+                    .replace("{SOCKET}", &lua(&place.sockets.control.to_string_lossy()))
                     .replace("{CLUSTER}", &lua(&name))
                     .replace("{ON_SILENCE}", on_silence),
             ),

@@ -1,10 +1,11 @@
-//! What the loops with Slurm have done, as far as they have told the node.
+//! What the loops with batch systems have done, as far as they have told the node.
 //!
 //! Invariant: ages go on growing when a loop is silent, as they are counted from its last good round;
-//! what was never heard is not there. Deliberately not here: the loops (`crate::slurm`).
+//! what was never heard is not there. Deliberately not here: the loops (`fairmesh-schedulers`).
 
 use std::sync::atomic::AtomicU64;
 
+use fairmesh_schedulers::report::{FeedReport, LoopsReport, RoundsReport, SyncReport};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -12,27 +13,33 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Sample;
 use super::registry::{Labels, counters, gauge, signed};
-use crate::control::answer::{FeedReport, RoundsReport, SyncReport};
 
-/// Adds what was heard.
+/// Adds what was heard, each batch system under its own name.
 pub(super) fn register(registry: &mut Registry, sample: &Sample) {
-    let heard = &sample.slurm;
-    let of_sync = heard.sync.map(|sync| ("sync", sync.rounds));
-    let of_feed = heard.feed.map(|feed| ("feed", feed.rounds));
-    let loops: Vec<_> = of_sync.into_iter().chain(of_feed).collect();
-    if loops.is_empty() {
-        return;
-    }
-    rounds(registry, &loops);
-    if let Some(sync) = &heard.sync {
-        of_the_sync(registry, sync, sample.now_ms);
-    }
-    if let Some(feed) = &heard.feed {
-        of_the_feed(registry, feed, sample.now_ms);
+    for (system, heard) in &sample.loops {
+        of_a_system(
+            registry.sub_registry_with_prefix(system),
+            system,
+            heard,
+            sample.now_ms,
+        );
     }
 }
 
-fn rounds(registry: &mut Registry, loops: &[(&str, RoundsReport)]) {
+fn of_a_system(registry: &mut Registry, system: &str, heard: &LoopsReport, now_ms: u64) {
+    let of_sync = heard.sync.map(|sync| ("sync", sync.rounds));
+    let of_feed = heard.feed.map(|feed| ("feed", feed.rounds));
+    let loops: Vec<_> = of_sync.into_iter().chain(of_feed).collect();
+    rounds(registry, system, &loops);
+    if let Some(sync) = &heard.sync {
+        of_the_sync(registry, sync, now_ms);
+    }
+    if let Some(feed) = &heard.feed {
+        of_the_feed(registry, feed, now_ms);
+    }
+}
+
+fn rounds(registry: &mut Registry, system: &str, loops: &[(&str, RoundsReport)]) {
     let done = Family::<Labels, Counter>::default();
     let failed = Family::<Labels, Counter>::default();
     for (name, rounds) in loops {
@@ -40,22 +47,22 @@ fn rounds(registry: &mut Registry, loops: &[(&str, RoundsReport)]) {
         let labels = vec![label.clone()];
         done.get_or_create(&labels).inc_by(rounds.done);
         for (away, count) in [
-            ("slurm", rounds.without_slurm),
+            (system, rounds.without_scheduler),
             ("node", rounds.without_node),
         ] {
             let labels = vec![label.clone(), ("away", away.to_owned())];
             failed.get_or_create(&labels).inc_by(count);
         }
     }
-    registry.register("slurm_rounds", "Rounds that came to their end", done);
+    registry.register("rounds", "Rounds that came to their end", done);
     let help = "Rounds that came to nothing, by what was away";
-    registry.register("slurm_rounds_failed", help, failed);
+    registry.register("rounds_failed", help, failed);
 }
 
 fn of_the_sync(registry: &mut Registry, sync: &SyncReport, now_ms: u64) {
     let updates = counters("outcome", &[("set", sync.set), ("refused", sync.refused)]);
-    let help = "Site factors sent to Slurm, by outcome";
-    registry.register("slurm_updates", help, updates);
+    let help = "Priorities of jobs sent to the batch system, by outcome";
+    registry.register("updates", help, updates);
     let jobs = Family::<Labels, Gauge>::default();
     for (state, count) in [
         ("waiting", sync.waiting),
@@ -68,9 +75,9 @@ fn of_the_sync(registry: &mut Registry, sync: &SyncReport, now_ms: u64) {
     }
     let help =
         "Jobs of the last round: waiting; of these held, of unknown accounts, left to the next";
-    registry.register("slurm_jobs", help, jobs);
-    let help = "Time since Slurm's site factors were last the node's";
-    age(registry, "slurm_factors_age", help, sync.good_ms, now_ms);
+    registry.register("jobs", help, jobs);
+    let help = "Time since the batch system's priorities were last the node's";
+    age(registry, "factors_age", help, sync.good_ms, now_ms);
 }
 
 fn of_the_feed(registry: &mut Registry, feed: &FeedReport, now_ms: u64) {
@@ -81,11 +88,11 @@ fn of_the_feed(registry: &mut Registry, feed: &FeedReport, now_ms: u64) {
     ];
     let records = counters("outcome", &outcomes);
     let help = "Jobs reported, by what became of them: ended ones counted or known; refused";
-    registry.register("slurm_records", help, records);
+    registry.register("records", help, records);
     let help = "Running jobs in the last report";
-    gauge(registry, "slurm_running_jobs", help, feed.running);
+    gauge(registry, "running_jobs", help, feed.running);
     let help = "Time for which ended jobs may not have been reported yet";
-    age(registry, "slurm_cursor_lag", help, feed.until_ms, now_ms);
+    age(registry, "cursor_lag", help, feed.until_ms, now_ms);
 }
 
 /// Seconds since a moment, if it ever was.
@@ -102,7 +109,6 @@ fn age(registry: &mut Registry, name: &str, help: &str, since_ms: Option<u64>, n
 mod tests {
     use super::super::registry::render;
     use super::*;
-    use crate::control::answer::SlurmReport;
 
     #[test]
     fn what_was_heard_is_shown_and_ages_are_counted_from_now() {
@@ -111,7 +117,7 @@ mod tests {
             ..Sample::default()
         };
         assert!(!render(&sample).expect("renders").contains("slurm"));
-        sample.slurm = SlurmReport {
+        let slurm = LoopsReport {
             sync: Some(SyncReport {
                 rounds: RoundsReport {
                     done: 3,
@@ -124,6 +130,7 @@ mod tests {
             }),
             feed: None,
         };
+        sample.loops.insert("slurm", slurm);
         let text = render(&sample).expect("renders");
         for line in [
             "fairmesh_slurm_rounds_total{loop=\"sync\"} 3",

@@ -1,0 +1,110 @@
+//! A job in the queue of a batch system, whichever it is.
+//!
+//! Invariant: the id is a number that no other job of the queue has. Deliberately not here: reading queues.
+
+use fairmesh_client::Own;
+use fairmesh_model::{JobKey, Millis, Origin, Placement, UsageRecord, WallTime};
+use fairmesh_records::{ChargeRule, JobState};
+
+/// What a job is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum State {
+    /// Waiting.
+    #[default]
+    Pending,
+    /// Running, or stopped with its resources held.
+    Running,
+    /// On its way out: its last word is not spoken.
+    Leaving,
+    /// Ended.
+    Ended,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Job {
+    /// The batch system's number.
+    pub id: u64,
+    /// The words that its commands take for what waits of it: `12`, or `12_[3-9]`.
+    pub target: String,
+    /// What it is doing.
+    pub state: State,
+    /// The batch system's word for that.
+    pub word: Option<JobState>,
+    /// Held by its user or an administrator.
+    pub held: bool,
+    /// CPUs allocated or asked for.
+    pub cpus: u32,
+    /// GPUs allocated.
+    pub gpus: u32,
+    /// Memory allocated, MiB.
+    pub mem_mib: u64,
+    /// When this run of it was submitted, in seconds since 1970: a requeued job has a new one.
+    pub submit: u64,
+    /// When it started, in seconds since 1970.
+    pub start: Option<u64>,
+    /// Whether it has been resized since.
+    pub is_resized: bool,
+    /// When it ended, or may end, in seconds since 1970.
+    pub end: Option<u64>,
+    /// How long it has run, in seconds, without the time that it was suspended.
+    pub used: u64,
+    /// How long it may run, in seconds.
+    pub limit: Option<u64>,
+    /// Nodes allocated; 0 where that is not known.
+    pub nodes: u32,
+    /// Its partition or queue.
+    pub partition: Option<String>,
+    /// Its quality of service.
+    pub qos: Option<String>,
+    /// The first of its nodes.
+    pub host: Option<String>,
+    /// The account or project; none where none was given.
+    pub account: Option<String>,
+    /// The user's group.
+    pub group: Option<String>,
+    /// The user.
+    pub user: String,
+    /// What it says of its importance.
+    pub own: Own,
+    /// Its user's words, and ours.
+    pub comment: String,
+}
+
+impl Job {
+    /// Whose it is.
+    pub fn origin(&self) -> Origin {
+        Origin {
+            user: Some(self.user.clone()),
+            account: self.account.clone(),
+            group: self.group.clone(),
+            subject: None,
+        }
+    }
+
+    /// What it has held up to now, as an instalment; none of a job that has not started.
+    pub fn instalment(&self, rule: &ChargeRule, cluster: &str) -> Option<UsageRecord> {
+        let start = WallTime::from_unix_secs(self.start?);
+        Some(UsageRecord {
+            key: JobKey {
+                cluster: cluster.to_owned(),
+                job: self.id.to_string(),
+                instance: self.submit,
+            },
+            origin: self.origin(),
+            start,
+            end: start.after(Millis::from_secs(self.used)),
+            cores: self.cpus,
+            gpus: self.gpus,
+            mem_mib: self.mem_mib,
+            placement: Placement {
+                nodes: self.nodes,
+                queue: self.partition.clone(),
+                machine: self.host.clone(),
+                terms: rule.terms(self.partition.as_deref(), self.qos.as_deref()),
+                ..Placement::default()
+            },
+            running: true,
+        })
+    }
+}

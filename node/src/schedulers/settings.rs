@@ -1,0 +1,103 @@
+//! What the tables of all batch systems in the configuration have in common.
+//!
+//! Invariant: valid [`LoopSettings`] have intervals above zero, a range that 32 bits can hold, and paths relative to
+//! the configuration resolved.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use fairmesh_client::Scale;
+use fairmesh_client::points::IMPORTANCE_POINTS_MAX;
+use fairmesh_model::Millis;
+use fairmesh_records::ChargeRule;
+use fairmesh_schedulers::{LoopSettings, granularity_of};
+use toml::Spanned;
+
+use crate::config::quantity::RawDuration;
+use crate::config::{FileError, Source};
+
+/// Largest range: Slurm adds the site factor as a number around 2^31, so there is no room for more.
+const RANGE_MAX: u64 = 2_000_000_000;
+
+/// The keys that every such table may have.
+pub(crate) struct Given<'a> {
+    pub(crate) table: &'static str,
+    pub(crate) cluster: &'a Option<String>,
+    pub(crate) bin_dir: &'a Option<String>,
+    pub(crate) interval: &'a Option<RawDuration>,
+    pub(crate) range: &'a Option<Spanned<u64>>,
+    pub(crate) importance: &'a Option<Spanned<u64>>,
+    pub(crate) granularity: &'a Option<Spanned<u64>>,
+    pub(crate) rate: &'a Option<Spanned<u64>>,
+    pub(crate) feed_interval: &'a Option<RawDuration>,
+    pub(crate) state_file: &'a Option<String>,
+}
+
+impl Given<'_> {
+    /// Checks them; `base` is the configuration's folder.
+    pub(crate) fn checked(
+        &self,
+        source: Source<'_>,
+        default: LoopSettings,
+        base: &Path,
+        charge_rule: &ChargeRule,
+    ) -> Result<LoopSettings, FileError> {
+        let range = self.number(source, "range", self.range, 1..=RANGE_MAX)?;
+        let range = range.unwrap_or(default.scale.range);
+        let points = 0..=u64::from(IMPORTANCE_POINTS_MAX);
+        let importance = self.number(source, "importance", self.importance, points)?;
+        let importance = importance.unwrap_or(default.scale.importance);
+        let most = 0..=u64::from(range);
+        let granularity = self.number(source, "granularity", self.granularity, most)?;
+        let rate = self.number(source, "rate", self.rate, 1..=10_000)?;
+        let (interval, feed_interval) = (self.interval, self.feed_interval);
+        let path = |given: &Option<String>| given.as_ref().map(|given| base.join(given));
+        Ok(LoopSettings {
+            cluster: self.cluster.clone(),
+            bin_dir: path(self.bin_dir),
+            interval: self.length(source, "interval", interval, default.interval)?,
+            scale: Scale { range, importance },
+            granularity: granularity.unwrap_or_else(|| granularity_of(range)),
+            rate: rate.unwrap_or(default.rate),
+            feed_interval: self.length(
+                source,
+                "feed_interval",
+                feed_interval,
+                default.feed_interval,
+            )?,
+            state_file: path(self.state_file).unwrap_or(default.state_file),
+            charge_rule: charge_rule.clone(),
+        })
+    }
+
+    /// A length of time.
+    pub(crate) fn length(
+        &self,
+        source: Source<'_>,
+        name: &str,
+        given: &Option<RawDuration>,
+        default: Millis,
+    ) -> Result<Millis, FileError> {
+        let key = format!("{}.{name}", self.table);
+        let given = given.as_ref();
+        given.map_or(Ok(default), |given| source.duration(&key, given))
+    }
+
+    fn number(
+        &self,
+        source: Source<'_>,
+        name: &str,
+        given: &Option<Spanned<u64>>,
+        allowed: RangeInclusive<u64>,
+    ) -> Result<Option<u32>, FileError> {
+        let Some(given) = given else { return Ok(None) };
+        let value = *given.get_ref();
+        let fits = allowed.contains(&value).then(|| u32::try_from(value).ok());
+        fits.flatten().map(Some).ok_or_else(|| {
+            let (least, most) = (allowed.start(), allowed.end());
+            let problem = format!("{value} is not between {least} and {most}");
+            let key = format!("{}.{name}", self.table);
+            source.error(Some(given.span()), Some(&key), problem)
+        })
+    }
+}
