@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::{
-    arc, ask, demo, emulate, forward, init, manual, place, policy_cmd, queue, quota_cmd, run, sla,
-    slurm,
+    arc, ask, demo, emulate, forward, gridengine, init, manual, place, policy_cmd, queue,
+    quota_cmd, run, sla, slurm,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use fairmesh_model::is_visible;
@@ -47,6 +47,8 @@ enum Command {
     Quota(quota_cmd::QuotaArgs),
     Policy(policy_cmd::PolicyArgs),
     Slurm(slurm::SlurmArgs),
+    #[command(name = "gridengine")]
+    GridEngine(gridengine::GridEngineArgs),
     Arc(arc::ArcArgs),
     /// Print completions for a shell.
     Completions {
@@ -125,6 +127,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Quota(args) => quota_cmd::run(&args, &mut out).await,
         Command::Policy(args) => policy_cmd::run(&args, &mut out).await,
         Command::Slurm(args) => slurm::run(&args, &mut out).await,
+        Command::GridEngine(args) => gridengine::run(&args, &mut out).await,
         Command::Arc(args) => arc::run(&args).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut command_line(), "fairmesh", &mut out);
@@ -144,7 +147,7 @@ fn log_filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
         let quiet = std::env::args()
             .nth(1)
-            .is_none_or(|command| !matches!(command.as_str(), "run" | "slurm"));
+            .is_none_or(|command| !matches!(command.as_str(), "run" | "slurm" | "gridengine"));
         if quiet {
             "error".into()
         } else {

@@ -25,6 +25,7 @@ pub mod config;
 pub mod demo;
 pub mod emulate;
 pub mod forward;
+pub mod gridengine;
 pub mod init;
 pub mod output;
 pub mod place;

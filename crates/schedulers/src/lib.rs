@@ -22,6 +22,7 @@ pub mod job;
 pub mod report;
 pub mod state;
 
+pub mod gridengine;
 pub mod slurm;
 
 mod ended;

@@ -43,8 +43,10 @@ pub use text::{FileError, Source};
 pub use writers::{Uids, Writer, name_of, uids};
 
 use crate::emulate::ProjectionName;
+use crate::gridengine::settings::GridEngineTable;
 use crate::record_log::Keep;
-use crate::slurm::settings::{SlurmTable, checked};
+use crate::slurm::settings::SlurmTable;
+use crate::{gridengine, slurm};
 
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
@@ -98,6 +100,8 @@ pub struct Config {
     pub records: Option<Keep>,
     /// How the node and Slurm work together, if they do.
     pub slurm: Option<SlurmTable>,
+    /// How it works together with a Grid Engine, if there is one.
+    pub gridengine: Option<GridEngineTable>,
 }
 
 /// A peer whose address the operator wrote down.
@@ -200,7 +204,12 @@ impl Config {
             slurm: raw
                 .slurm
                 .as_ref()
-                .map(|raw| checked(source, raw, base, &data_dir, &charge_rule))
+                .map(|raw| slurm::settings::checked(source, raw, base, &data_dir, &charge_rule))
+                .transpose()?,
+            gridengine: (raw.gridengine.as_ref())
+                .map(|raw| {
+                    gridengine::settings::checked(source, raw, base, &data_dir, &charge_rule)
+                })
                 .transpose()?,
             charge_rule,
             projection: raw.order.projection,

@@ -18,6 +18,7 @@ use super::quantity::RawDuration;
 use super::quota::RawQuota;
 use super::records::RawRecords;
 use crate::emulate::ProjectionName;
+use crate::gridengine::settings::RawGridEngine;
 use crate::slurm::settings::RawSlurm;
 
 /// The whole file.
@@ -67,6 +68,7 @@ pub(super) struct RawConfig {
     pub(super) records: RawRecords,
     /// Whether and how the node and a Slurm beside it work together.
     pub(super) slurm: Option<RawSlurm>,
+    pub(super) gridengine: Option<RawGridEngine>,
 }
 
 #[derive(Debug, Deserialize)]

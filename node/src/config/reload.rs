@@ -71,6 +71,7 @@ impl Config {
         let both = kept(old) && kept(new);
         note(live, both && old.records != new.records, "records");
         note(restart, old.slurm != new.slurm, "slurm");
+        note(restart, old.gridengine != new.gridengine, "gridengine");
         reload
     }
 }

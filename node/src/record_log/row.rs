@@ -63,13 +63,29 @@ pub(super) fn write(
     Ok(inserted)
 }
 
+/// What a job is charged for, and what says how long it held that.
+const CHARGED: [&str; 10] = [
+    "format",
+    "start",
+    "end",
+    "wall",
+    "cpus",
+    "nodes",
+    "gpus",
+    "memory_mib",
+    "requested_memory_mib",
+    "chunks",
+];
+
 /// A row as it stands: whether the job is over, whether the record is the batch system's own, the
 /// record, and whom it is charged to.
 type Known = (bool, bool, String, (Option<String>, Option<String>));
 
 /// What is to stand in its place, if anything: an end outweighs an instalment, and the batch system's
 /// own record what was only charged. Of two such records the later one counts, with what only the
-/// earlier one says: `sacct` knows of a QOS, a job completion file does not.
+/// earlier one says: `sacct` knows of a QOS, a job completion file does not. But what the first one was charged for
+/// stays, for a job that has ended is charged once: a slurmctld that lost its state says of a job that ended long ago
+/// that it ended now. `fairmesh correct` changes both.
 fn fuller(known: Known, entry: &Entry, json: String) -> Option<(Entry, String)> {
     let (was_over, was_full, old, place) = known;
     let is_moved = place != (entry.vo.clone(), entry.path.clone());
@@ -83,7 +99,10 @@ fn fuller(known: Known, entry: &Entry, json: String) -> Option<(Entry, String)> 
     let members = |json: &str| serde_json::from_str::<Map<String, Value>>(json).ok();
     let mut merged = members(&json)?;
     for (name, value) in members(&old)? {
-        merged.entry(name).or_insert(value);
+        match was_over && CHARGED.contains(&&*name) {
+            true => drop(merged.insert(name, value)),
+            false => drop(merged.entry(name).or_insert(value)),
+        }
     }
     let record: BatchRecord = serde_json::from_value(merged.into()).ok()?;
     let json = serde_json::to_string(&record).ok()?;

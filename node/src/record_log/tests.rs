@@ -93,6 +93,32 @@ async fn the_fullest_word_on_a_job_is_kept_whatever_comes_when() {
     .expect("found");
 }
 
+/// A job that has ended is charged once, by its first record; a log that took a later end would say otherwise for good.
+#[tokio::test]
+async fn what_a_job_was_charged_for_stays_whatever_is_said_of_it_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let first = entry(1, JobState::Completed, true);
+    let mut lost = entry(1, JobState::NodeFail, true);
+    lost.record.end = Some(WallTime(9 * HOUR));
+    lost.record.nodes = Some(3);
+    for batch in [vec![first.clone()], vec![lost.clone()], vec![first, lost]] {
+        log.append(batch).await.expect("written");
+    }
+    let reader = log.reader().expect("a reader");
+    find(&reader, &Filter::default(), 1, |found| {
+        let record = found.record().expect("a record");
+        assert_eq!(record.held(), Some(Millis(HOUR)));
+        assert_eq!((record.state, record.nodes), (JobState::NodeFail, Some(3)));
+        true
+    })
+    .expect("found");
+    let held: i64 = reader
+        .query_row("SELECT held FROM records", [], |row| row.get(0))
+        .expect("a row");
+    assert_eq!(held, HOUR.cast_signed(), "and so do the sums");
+}
+
 #[tokio::test]
 async fn records_are_found_by_name_and_period_the_newest_first_to_stay() {
     let folder = tempfile::tempdir().expect("a folder");

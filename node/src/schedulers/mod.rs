@@ -4,6 +4,7 @@
 //! The loops speak to the node over its sockets even there, so that one way is tested and a node that is away looks
 //! the same everywhere. Deliberately not here: the loops (`fairmesh-schedulers`).
 
+pub(crate) mod check;
 pub mod settings;
 
 use std::io::Write;
@@ -186,6 +187,9 @@ pub fn beside(config: &Config) -> Beside {
     let mut beside = Beside::default();
     if let Some(table) = config.slurm.as_ref().filter(|table| table.with_node) {
         crate::slurm::pair(table, config).start(true, true, &mut beside);
+    }
+    if let Some(table) = config.gridengine.as_ref().filter(|table| table.with_node) {
+        crate::gridengine::pair(table, config).start(true, true, &mut beside);
     }
     beside
 }

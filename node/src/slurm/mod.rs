@@ -5,8 +5,8 @@
 
 pub mod settings;
 
-mod check;
 mod prolog;
+mod quotas;
 mod setup;
 
 use std::io::Write;
@@ -17,6 +17,7 @@ use fairmesh_schedulers::slurm::{SPOOL_DEFAULT, Slurm, spool};
 
 use crate::config::Config;
 use crate::output::Exit;
+use crate::schedulers::check::{self, CheckArgs};
 use crate::schedulers::{FeedArgs, Pair, Sockets, SyncArgs};
 use settings::SlurmTable;
 
@@ -48,7 +49,7 @@ enum What {
     /// Hold what a starting job may cost: the program of PrologSlurmctld
     Prolog(prolog::PrologArgs),
     /// Say which users and accounts of the cluster map where, and which map nowhere
-    Check(check::CheckArgs),
+    Check(CheckArgs),
     /// Print what Slurm's configuration needs, and say what a running cluster lacks
     Setup(setup::SetupArgs),
 }
@@ -64,20 +65,19 @@ struct HookArgs {
 /// What the commands work with.
 struct Place {
     table: SlurmTable,
-    sockets: Sockets,
-    slurm: Slurm,
+    pair: Pair<Slurm>,
 }
+
+/// Finished jobs that `check` reads where no database knows the accounts.
+const FINISHED_MAX: usize = 100_000;
 
 impl Place {
     fn load(file: &Path) -> anyhow::Result<Self> {
         let config = Config::load(file)?;
         let table = config.slurm.clone();
         let table = table.unwrap_or_else(|| SlurmTable::defaults(&config.data_dir));
-        Ok(Self {
-            sockets: Sockets::of(&config),
-            slurm: Slurm::new(table.slurm.clone()),
-            table,
-        })
+        let pair = pair(&table, &config);
+        Ok(Self { table, pair })
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn pair(table: &SlurmTable, config: &Config) -> Pair<Slurm> {
 
 /// The Slurm beside the node of this configuration.
 pub(crate) fn beside(file: &Path) -> anyhow::Result<Slurm> {
-    Ok(Place::load(file)?.slurm)
+    Ok(Place::load(file)?.pair.scheduler)
 }
 
 /// Runs the command.
@@ -115,15 +115,20 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         return prolog::run(prolog, &args.config).await;
     }
     let place = Place::load(&args.config)?;
-    let pair = Pair {
-        scheduler: place.slurm.clone(),
-        settings: place.table.slurm.common.clone(),
-        sockets: place.sockets.clone(),
-    };
+    let pair = &place.pair;
     match &args.what {
         What::Sync(sync) => pair.sync(sync, out).await,
         What::Feed(feed) => pair.feed(feed, out).await,
-        What::Check(check) => check::run(check, &place, &args.config, out).await,
+        What::Check(args_of_check) => {
+            let people = pair.scheduler.people(FINISHED_MAX).await?;
+            let all_map = check::run(args_of_check, &people, pair, out).await?;
+            let (words, is_held) = quotas::quotas(&place, &args.config).await?;
+            words.iter().for_each(|words| eprintln!("{words}"));
+            Ok(match all_map && is_held {
+                true => Exit::Success,
+                false => Exit::Failure,
+            })
+        }
         What::Setup(setup) => setup::run(setup, &place, &args.config, out).await,
         _ => pair.run(true, true).await,
     }

@@ -38,8 +38,8 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
         eprintln!("fairmesh: neither --job nor SLURM_JOB_ID names a job");
         return Ok(Exit::Success);
     };
-    let control = place.sockets.control();
-    let (described, said) = match describe(&starting, &place.slurm).await {
+    let control = place.pair.sockets.control();
+    let (described, said) = match describe(&starting, &place.pair.scheduler).await {
         Ok((job, call)) => {
             let said = hold(&control, &call, LIMIT_BY).await;
             (Some((job, call)), said)
@@ -48,7 +48,7 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
     };
     let why = match (said, place.table.on_silence) {
         (Said::Runs, _) => {
-            forget(&starting, &place.slurm);
+            forget(&starting, &place.pair.scheduler);
             return Ok(Exit::Success);
         }
         (Said::Nothing(why), OnSilence::Run) => {
@@ -66,6 +66,6 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
     };
     eprintln!("fairmesh: job {}: {why}", starting.job);
     let comment = described.map_or_else(String::new, |(job, _)| job.comment);
-    put_back(&starting, &place.slurm, &comment, &why).await;
+    put_back(&starting, &place.pair.scheduler, &comment, &why).await;
     Ok(Exit::Failure)
 }

@@ -52,7 +52,7 @@ pub(super) fn of(
             findings.extend(quota.into_iter().flat_map(|files| files.findings(&cluster)));
         }
     }
-    for socket in [&place.sockets.lookup, &place.sockets.control] {
+    for socket in [&place.pair.sockets.lookup, &place.pair.sockets.control] {
         if let Err(error) = UnixStream::connect(socket) {
             let problem = fairmesh_client::no_node_at(socket, &error);
             findings.push(finding(problem, "under systemd: systemctl start fairmesh"));

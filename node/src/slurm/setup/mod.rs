@@ -50,7 +50,7 @@ pub(super) async fn run(
     config: &Path,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
-    let cluster = Cluster::ask(&place.slurm.commands).await;
+    let cluster = Cluster::ask(&place.pair.scheduler.commands).await;
     let program = std::env::current_exe().context("where this program is")?;
     let (program, config_path) = (program.to_string_lossy(), fs::canonicalize(config)?);
     let (cluster_said, quota) = (cluster.as_ref().ok(), place.table.slurm.quota);

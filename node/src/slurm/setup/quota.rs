@@ -63,7 +63,10 @@ impl QuotaFiles {
             check: (
                 check,
                 include_str!("fairmesh-quota.lua")
-                    .replace("{SOCKET}", &lua(&place.sockets.control.to_string_lossy()))
+                    .replace(
+                        "{SOCKET}",
+                        &lua(&place.pair.sockets.control.to_string_lossy()),
+                    )
                     .replace("{CLUSTER}", &lua(&name))
                     .replace("{ON_SILENCE}", on_silence),
             ),

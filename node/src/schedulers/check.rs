@@ -1,0 +1,189 @@
+//! `fairmesh slurm check` and its like: who of the cluster's users and accounts maps where, and who nowhere; and
+//! whether the range of its numbers keeps apart whom the node keeps apart, with room for importance.
+//!
+//! Invariant: the answer is the node's own, by the rules that it counts with.
+//! Deliberately not here: the rules (`[[identity]]`), which this is to help writing.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use fairmesh_client::Scale;
+use fairmesh_schedulers::{Scheduler, sync};
+
+use super::Pair;
+use crate::control::answer::{Answer, PriorityBody};
+use crate::control::clean;
+use crate::output::{Align, OutputArgs, Table};
+
+/// Say which users and accounts map where.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Only those who map nowhere
+    #[arg(long)]
+    nowhere: bool,
+    /// The form of the table.
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Says who maps where, and gives whether everybody maps somewhere.
+///
+/// # Errors
+/// If the node is away.
+pub(crate) async fn run<S: Scheduler>(
+    args: &CheckArgs,
+    people: &[(String, Option<String>)],
+    pair: &Pair<S>,
+    out: &mut dyn Write,
+) -> anyhow::Result<bool> {
+    let asked = people.iter().cloned();
+    let asked = asked.map(|(user, account)| (user, account, None));
+    let asked: Vec<sync::Person> = asked.collect();
+    let (factors, step) = sync::factors(&pair.sockets.lookup, asked.clone()).await?;
+    let factor = |who| factors.get(who).copied().flatten();
+    let factors: Vec<Option<u32>> = asked.iter().map(factor).collect();
+    let control = pair.sockets.control();
+    let mut table = Table::new(&[
+        ("User", Align::Left),
+        ("Account", Align::Left),
+        ("Counts for", Align::Left),
+        ("Entry", Align::Left),
+    ]);
+    let mut nowhere = 0_usize;
+    for ((user, account), factor) in people.iter().zip(&factors) {
+        nowhere += usize::from(factor.is_none());
+        let shown = |name: &Option<String>| clean(name.as_deref().unwrap_or("-"));
+        let (who, what) = (clean(user), shown(account));
+        if factor.is_none() {
+            table.row([
+                who,
+                what,
+                "nowhere: no identity rule holds".to_owned(),
+                String::new(),
+            ]);
+        } else if !args.nowhere {
+            let parameters = [
+                ("user", Some(user.as_str())),
+                ("account", account.as_deref()),
+            ];
+            let (answer, _): (Answer<PriorityBody>, _) =
+                control.get("/v1/priority", &parameters).await?;
+            let (counts, entry) = (clean(&answer.body.account), clean(&answer.body.entry));
+            table.row([who, what, counts, entry]);
+        }
+    }
+    table.write(out, &args.output)?;
+    eprintln!(
+        "{} users and accounts, {nowhere} map nowhere{}",
+        people.len(),
+        if nowhere > 0 {
+            ": add an [[identity]] rule, or leave them to be counted at the root"
+        } else {
+            ""
+        }
+    );
+    let words = Words {
+        table: S::NAME,
+        number: S::NUMBER,
+        scale: pair.settings.scale,
+    };
+    for said in [words.merged(&factors), words.cramped(step)] {
+        said.iter().for_each(|said| eprintln!("{said}"));
+    }
+    Ok(nowhere == 0)
+}
+
+/// What is said of the range of a batch system's numbers.
+struct Words {
+    table: &'static str,
+    number: &'static str,
+    scale: Scale,
+}
+
+impl Words {
+    /// What to say where numbers merge accounts that have different factors.
+    fn merged(&self, factors: &[Option<u32>]) -> Option<String> {
+        let (scale, number, table) = (&self.scale, self.number, self.table);
+        let different: BTreeSet<u32> = factors.iter().copied().flatten().collect();
+        let site_factors: BTreeSet<i64> = different.iter().map(|it| scale.account(*it)).collect();
+        let merged = different.len() - site_factors.len();
+        (merged > 0).then(|| {
+        format!(
+            "of {} different factors, {number}s from 0 to {} keep {} apart: accounts that share one \
+             start in the batch system's own order; a larger `range` in [{table}] keeps them apart",
+            different.len(),
+            scale.range,
+            site_factors.len()
+        )
+    })
+    }
+
+    /// What to say where importance has less room than it is to have. `step` is how far apart factors are.
+    fn cramped(&self, step: u32) -> Option<String> {
+        let (scale, number, table) = (&self.scale, self.number, self.table);
+        let (room, wanted) = (scale.room(step), scale.importance);
+        (room < i64::from(wanted)).then(|| {
+        let most = if room > 0 {
+            format!("{room} points of {number}, not {wanted}")
+        } else {
+            "no room, and nice goes beyond one account's jobs".to_owned()
+        };
+        format!(
+            "between neighbouring accounts lie {} points of {number}: the importance of jobs has {most}; \
+             a larger `range` in [{table}] gives it more, `importance = 0` leaves it aside",
+            scale.account(step)
+        )
+    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_client::FACTOR_MAX;
+
+    use super::*;
+
+    fn words(range: u32) -> Words {
+        Words {
+            table: "slurm",
+            number: "site factor",
+            scale: Scale {
+                range,
+                importance: 200,
+            },
+        }
+    }
+
+    #[test]
+    fn a_range_without_room_for_importance_is_said() {
+        let step = FACTOR_MAX / 1_000;
+        assert_eq!(words(1_000_000).cramped(step), None);
+        let said = words(100_000).cramped(step).expect("99 points");
+        assert!(
+            said.starts_with("between neighbouring accounts lie 100 points"),
+            "{said}"
+        );
+        assert!(
+            said.contains("has 99 points of site factor, not 200;"),
+            "{said}"
+        );
+        let said = words(1_000).cramped(step).expect("none");
+        assert!(
+            said.contains("lie 1 points") && said.contains("has no room"),
+            "{said}"
+        );
+        let mut off = words(1_000);
+        off.scale.importance = 0;
+        assert_eq!(off.cramped(step), None);
+    }
+
+    #[test]
+    fn a_range_that_merges_accounts_is_said() {
+        let third = |part: u32| Some(fairmesh_client::FACTOR_MAX / 3 * part);
+        let factors = [third(1), third(2), third(3), third(3), None];
+        assert_eq!(words(1_000).merged(&factors), None);
+        let said = words(1).merged(&factors).expect("two are one");
+        assert!(said.starts_with("of 3 different factors"), "{said}");
+        assert!(said.contains("from 0 to 1 keep 1 apart"), "{said}");
+    }
+}
