@@ -7,6 +7,7 @@ pub mod arc;
 pub mod bench;
 pub mod decoders;
 pub mod greedy;
+pub mod gridengine;
 pub mod queue;
 pub mod quota;
 pub mod slurm;

@@ -71,7 +71,7 @@ fn help() {
     println!("cargo xtask test --only <STEP>    runs one of them");
     println!("cargo xtask help                  prints this\n");
     println!(
-        "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,arc names what may not be lacking: a test"
+        "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,arc,gridengine names what may not be lacking: a test"
     );
     println!("that cannot run then fails, instead of being listed at the end.\n");
     println!("Steps, in order:");

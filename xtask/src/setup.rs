@@ -23,6 +23,11 @@ const PACKAGES: &[&str] = &[
     "slurm-wlm-mysql-plugin",
     "mariadb-server",
     "libnss-wrapper",
+    // A real Grid Engine for `tests/tests/gridengine`, in namespaces of its own.
+    "gridengine-master",
+    "gridengine-exec",
+    "gridengine-client",
+    "iproute2",
     "prometheus", // rules and metrics, read by a real one
     "dpkg-dev",   // unpacks Slurm's source, which the plug-in is compiled against
 ];

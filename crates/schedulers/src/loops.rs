@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use fairmesh_client::ClientError;
 use serde::de::IgnoredAny;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -68,10 +69,11 @@ impl Default for Beside {
 }
 
 impl Beside {
-    /// Starts a loop beside the others.
+    /// Starts a loop beside the others, where nobody waits for the files that it reads and writes.
     pub fn start(&mut self, rounds: impl Rounds) {
-        let run = run(rounds, self.stop.subscribe());
-        self.loops.push(tokio::spawn(run));
+        let (run, here) = (run(rounds, self.stop.subscribe()), Handle::current());
+        let run = tokio::task::spawn_blocking(move || here.block_on(run));
+        self.loops.push(run);
     }
 
     /// Ends the loops.
@@ -147,5 +149,52 @@ pub(crate) fn complain(name: &str, what: &str, lines: &[String]) {
     }
     if lines.len() > LINES_MAX {
         tracing::warn!(more = lines.len() - LINES_MAX, "{name}: {what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop whose round never ends.
+    struct Hangs(Control, RoundsReport, watch::Sender<bool>);
+
+    impl Rounds for Hangs {
+        fn name(&self) -> String {
+            "a loop".to_owned()
+        }
+
+        fn interval(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        async fn round(&mut self) -> anyhow::Result<()> {
+            self.2.send_replace(true);
+            std::future::pending().await
+        }
+
+        fn rounds(&mut self) -> &mut RoundsReport {
+            &mut self.1
+        }
+
+        fn told(&self) -> (&Control, String, LoopsReport) {
+            (&self.0, String::new(), LoopsReport::default())
+        }
+
+        fn comfort(&self, _is_node_away: bool) -> String {
+            String::new()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_loop_whose_round_hangs_ends_when_it_is_told_to() -> anyhow::Result<()> {
+        let begun = watch::Sender::new(false);
+        let mut begins = begun.subscribe();
+        let control = Control::new("/nowhere/control.sock".into());
+        let mut beside = Beside::default();
+        beside.start(Hangs(control, RoundsReport::default(), begun));
+        begins.wait_for(|begun| *begun).await?;
+        timeout(Duration::from_secs(60), beside.end()).await?;
+        Ok(())
     }
 }

@@ -27,6 +27,8 @@ pub enum Need {
     Prometheus,
     /// NorduGrid ARC's A-REX and clients, and root to start them.
     Arc,
+    /// Debian's Grid Engine, and root to start it.
+    GridEngine,
 }
 
 /// Names, separated by commas, of what a test may not do without.
@@ -41,7 +43,7 @@ const OF_XTASK: [&str; 1] = ["deny"];
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Traces,
         Self::Vectors,
         Self::Slurm,
@@ -49,6 +51,7 @@ impl Need {
         Self::Root,
         Self::Prometheus,
         Self::Arc,
+        Self::GridEngine,
     ];
 
     /// Its name in `FAIRMESH_REQUIRE`.
@@ -61,6 +64,7 @@ impl Need {
             Self::Root => "root",
             Self::Prometheus => "prometheus",
             Self::Arc => "arc",
+            Self::GridEngine => "gridengine",
         }
     }
 
@@ -70,6 +74,7 @@ impl Need {
             Self::Traces => "put them in ../shared/traces, or their folder in FAIRMESH_TRACES",
             Self::Vectors => "put them in ../shared/vectors, or their folder in FAIRMESH_VECTORS",
             Self::Slurm => "run `cargo xtask test` as root on Debian: it installs Slurm",
+            Self::GridEngine => "run `cargo xtask test` as root on Debian: it installs Grid Engine",
             Self::Root => "run the tests as root",
             Self::Prometheus => "on Debian: apt-get install --no-install-recommends prometheus",
             Self::Arc => {

@@ -310,7 +310,7 @@ fn conf(folder: &Path, kind: Kind<'_>) -> String {
 }
 
 /// Runs a program to its end and gives what it printed.
-fn said(command: &mut Command) -> anyhow::Result<String> {
+pub(crate) fn said(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output()?;
     let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(
