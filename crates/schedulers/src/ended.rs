@@ -47,14 +47,16 @@ pub(crate) fn finished(
             records.push(record);
         }
     }
-    let unread: BTreeSet<u64> = taken.unread.into_iter().collect();
-    let unread = ended
-        .values()
-        .filter(|job| without_source || unread.contains(&job.id));
-    for job in unread {
-        let mut record = of_queue(job, cluster);
-        if settle(&mut record, cursor, Some(job)) {
-            records.push(record);
+    // A job may be on its way out still when its line is read. What the queue does not show is no job of ours.
+    let is_shown: BTreeSet<u64> = jobs.iter().map(|job| job.id).collect();
+    cursor.unread.extend(taken.unread);
+    cursor.unread.retain(|id| is_shown.contains(id));
+    for job in ended.values() {
+        if cursor.unread.remove(&job.id) || without_source {
+            let mut record = of_queue(job, cluster);
+            if settle(&mut record, cursor, Some(job)) {
+                records.push(record);
+            }
         }
     }
     records

@@ -8,7 +8,7 @@
 //! Deliberately not here: reading the sources (a [`Scheduler`] does), what a source lacks (`ended`, `parts`), and
 //! which jobs are charged, which is the node's rule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +47,9 @@ pub struct Cursor {
     /// When runs were last resized, by number and submit time.
     #[serde(default)]
     pub resized: BTreeMap<String, Resized>,
+    /// Jobs of the queue whose records could not be read: the queue has the last word on them.
+    #[serde(default)]
+    pub unread: BTreeSet<u64>,
 }
 
 /// What a source gave.

@@ -5,6 +5,7 @@ mod loops;
 mod plugin;
 mod queue;
 mod quota;
+mod resized;
 
 /// A program that is the node, built with these tests.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");

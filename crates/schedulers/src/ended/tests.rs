@@ -108,8 +108,14 @@ fn a_job_whose_record_cannot_be_read_is_charged_by_the_queue() {
         ..Portion::default()
     };
     let mut cursor = Cursor::default();
+    // Its line is written while it is on its way out.
+    let mut leaving = in_queue(1);
+    leaving.state = State::Leaving;
+    let records = finished(unread, &mut cursor, &[leaving], "alpha", false);
+    assert_eq!(records, []);
     let jobs = [in_queue(1), in_queue(2)];
-    let records = finished(unread, &mut cursor, &jobs, "alpha", false);
+    let records = finished(of(Vec::new()), &mut cursor, &jobs, "alpha", false);
+    assert!(cursor.unread.is_empty(), "once");
     let [record] = &records[..] else {
         panic!("{records:?}")
     };
