@@ -175,7 +175,7 @@ mod resized {
         let last = of_completion(JobState::Completed, ENDED, 16);
         // Within the first round the job runs, and has been suspended once.
         let runs = job(State::Running, 6);
-        note_suspended(&mut cursor, &[runs.clone()], BEGAN + 9);
+        note_suspended(&mut cursor, std::slice::from_ref(&runs), BEGAN + 9);
         let mut records = finished(
             of(vec![first.clone()]),
             &mut cursor,
@@ -209,7 +209,7 @@ mod resized {
         let records = finished(
             of(vec![first.clone()]),
             &mut cursor,
-            &[runs.clone()],
+            std::slice::from_ref(&runs),
             "alpha",
             false,
         );
@@ -232,7 +232,7 @@ mod resized {
     fn where_only_the_queue_tells_a_part_begins_with_the_look_that_saw_the_one_before() {
         let mut cursor = Cursor::default();
         let ended = job(State::Ended, 40);
-        crate::parts::note_resized(&mut cursor, &[ended.clone()], Some(CHANGED - 2));
+        crate::parts::note_resized(&mut cursor, std::slice::from_ref(&ended), Some(CHANGED - 2));
         let records = finished(Portion::default(), &mut cursor, &[ended], "alpha", true);
         assert_eq!(charges(&records), [(CHANGED - 2, CHANGED - 2, 33, 16)]);
     }
