@@ -117,6 +117,9 @@ async fn grant(mesh: &Mesh) -> anyhow::Result<()> {
         fee: Factor::from_millionths(0),
         price_max: None,
         idle_charge: Factor::ONE,
+        part_of: None,
+        leaders: None,
+        at_most: Default::default(),
     };
     let signed = Signed::sign(body, &[&mesh::authority()])?;
     let published = mesh.node().publish(signed.bytes().to_vec()).await?;

@@ -74,6 +74,9 @@ pub fn allocation(
         fee: Factor::from_millionths(0),
         price_max: None,
         idle_charge: Factor::ONE,
+        part_of: None,
+        leaders: None,
+        at_most: Default::default(),
     }
 }
 

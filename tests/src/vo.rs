@@ -158,6 +158,9 @@ impl Vo {
             fee: Factor::from_millionths(0),
             price_max: None,
             idle_charge: Factor::ONE,
+            part_of: None,
+            leaders: None,
+            at_most: Default::default(),
         };
         change(&mut allocation);
         Ok(Signed::sign(allocation, &[&self.authority])?

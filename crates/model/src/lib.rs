@@ -27,7 +27,7 @@ pub mod signed;
 
 pub use documents::{
     Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance, DistanceError,
-    HistoryRule, MachineClass, MemberSite, PolicyMount, PriceList, QuotaMode, Role, Scope,
+    HistoryRule, MachineClass, MemberSite, PartOf, PolicyMount, PriceList, QuotaMode, Role, Scope,
     Settlement, ShareEntry, SharePolicy, Terms, UsageMode,
 };
 pub use factor::Factor;

@@ -112,6 +112,21 @@ pub enum PolicyError {
         /// Its version.
         version: u64,
     },
+    /// A part of an allocation that is not in force here, or that names no leaders. Nobody is at fault: it is on its
+    /// way; or its signers are.
+    #[error("it is a part of allocation {id}, which is not in force here (yet) or has no leaders")]
+    NoWhole {
+        /// Which.
+        id: AllocationId,
+    },
+    /// A part does not fit what it is a part of. Its signers are at fault.
+    #[error("it is a part of allocation {id}: {what}")]
+    Misfit {
+        /// Which.
+        id: AllocationId,
+        /// What does not fit.
+        what: &'static str,
+    },
     /// A later version of an allocation changes what sites may have spent already. Its signers are at fault.
     #[error(
         "version {version} of allocation {id}: {what} may not change; grant another allocation"
@@ -133,8 +148,9 @@ pub enum PolicyError {
         version: u64,
     },
     /// The VO has granted more allocations than
-    /// [`ALLOCATIONS_MAX`](crate::vo_policies::ALLOCATIONS_MAX). Its signers are at fault.
-    #[error("the VO has {limit} allocations already, as many as a node follows")]
+    /// [`ALLOCATIONS_MAX`](crate::vo_policies::ALLOCATIONS_MAX), or leaders have passed on more parts of one than
+    /// [`PARTS_MAX`](fairmesh_model::documents::PARTS_MAX). The signers are at fault.
+    #[error("there are {limit} already, as many allocations of a VO, or parts of one, as a node follows")]
     TooMany {
         /// How many are followed.
         limit: usize,
@@ -159,6 +175,7 @@ impl PolicyError {
                 | Self::NotYet { .. }
                 | Self::UnknownPredecessor { .. }
                 | Self::NoFirst { .. }
+                | Self::NoWhole { .. }
                 | Self::TooMany { .. }
                 | Self::Full { .. }
                 | Self::Document(DocumentError::Threshold { .. })

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationId, AllocationSlice, ContentHash, SiteId, Verified,
+    AccountPath, Allocation, AllocationId, AllocationSlice, ContentHash, Share, SiteId, Verified,
     WallTime, mutant, mutated,
 };
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,14 @@ pub enum GrantError {
         /// The version offered.
         got: u64,
     },
+    /// It is a part of what is not known, or does not fit it.
+    #[error("allocation {id}: {what}")]
+    Misfit {
+        /// Which.
+        id: AllocationId,
+        /// What is wrong.
+        what: &'static str,
+    },
 }
 
 /// An allocation in force.
@@ -77,6 +85,15 @@ struct Grant {
     hash: ContentHash,
     /// Of each slice.
     initial: Vec<BTreeMap<SiteId, u64>>,
+    /// When each slice ends: a part no later than the whole.
+    ends: Vec<WallTime>,
+}
+
+impl Grant {
+    /// Each slice, and when it ends.
+    fn slices(&self) -> impl Iterator<Item = (&AllocationSlice, WallTime)> {
+        self.body.slices.iter().zip(self.ends.iter().copied())
+    }
 }
 
 /// The allocations of one VO.
@@ -84,14 +101,17 @@ struct Grant {
 pub struct Grants {
     grants: BTreeMap<AllocationId, Grant>,
     paths: BTreeMap<AccountPath, BTreeSet<AllocationId>>,
+    /// The parts of each allocation that has some.
+    parts: BTreeMap<AllocationId, BTreeSet<AllocationId>>,
 }
 
 impl Grants {
     /// Takes a document whose signatures the caller has checked against the role of its path; false where it
-    /// is in force already. Of two of one version the one with the lower hash is in force.
+    /// is in force already. Of two of one version the one with the lower hash is in force. Parts come behind all
+    /// versions of what they are parts of.
     ///
     /// # Errors
-    /// That it is older, or would change what is granted.
+    /// That it is older, would change what is granted, or is a part of what it does not fit.
     pub fn adopt(&mut self, document: &Verified<Allocation>) -> Result<bool, GrantError> {
         let (body, hash) = (document.body(), document.hash());
         let id = body.id.unwrap_or_else(|| hash.into());
@@ -115,10 +135,14 @@ impl Grants {
                 return Ok(false);
             }
         }
+        let ends = self.ends(id, body)?;
         let initial = body.slices.iter();
         let initial = initial
             .map(|slice| divide(slice.amount.0, &body.split))
             .collect();
+        if let Some(part_of) = &body.part_of {
+            self.parts.entry(part_of.allocation).or_default().insert(id);
+        }
         self.paths.entry(body.path.clone()).or_default().insert(id);
         let body = body.clone();
         self.grants.insert(
@@ -127,6 +151,7 @@ impl Grants {
                 body,
                 hash,
                 initial,
+                ends,
             },
         );
         Ok(true)
@@ -152,12 +177,82 @@ impl Grants {
         self.paths.keys()
     }
 
-    /// The slice, if it is known.
-    pub fn slice(&self, id: SliceId) -> Option<&AllocationSlice> {
-        self.get(id.allocation)?.slices.get(id.index as usize)
+    /// When the slices of an allocation end.
+    fn ends(&self, id: AllocationId, body: &Allocation) -> Result<Vec<WallTime>, GrantError> {
+        let ends = body.slices.iter().map(|slice| slice.end);
+        let Some(part_of) = &body.part_of else {
+            return Ok(ends.collect());
+        };
+        let whole = self.grants.get(&part_of.allocation);
+        let of_whole = part_of.slices.iter().map(|place| {
+            let ends = whole.and_then(|whole| whole.ends.get(*place as usize));
+            ends.copied().ok_or(GrantError::Misfit {
+                id,
+                what: "what it is a part of is not in force",
+            })
+        });
+        let earlier = |(own, of_whole): (WallTime, Result<WallTime, GrantError>)| {
+            Ok(mutant!(PartsOutliveWholes, own.min(of_whole?), own))
+        };
+        ends.zip(of_whole).map(earlier).collect()
     }
 
-    /// What a site holds of a slice to begin with.
+    /// The slice, if it is known: a part of one ends with it.
+    pub fn slice(&self, id: SliceId) -> Option<AllocationSlice> {
+        let grant = self.grants.get(&id.allocation)?;
+        let (slice, end) = grant.slices().nth(id.index as usize)?;
+        Some(AllocationSlice { end, ..*slice })
+    }
+
+    /// The slice that this one is a part of.
+    pub fn whole(&self, id: SliceId) -> Option<SliceId> {
+        let part_of = self.get(id.allocation)?.part_of.as_ref()?;
+        let index = *part_of.slices.get(id.index as usize)?;
+        Some(SliceId {
+            allocation: part_of.allocation,
+            index,
+        })
+    }
+
+    /// The slices that are parts of this one.
+    pub fn parts(&self, id: SliceId) -> impl Iterator<Item = SliceId> {
+        let parts = self.parts.get(&id.allocation).into_iter().flatten();
+        parts.filter_map(move |part| {
+            let part_of = self.get(*part)?.part_of.as_ref()?;
+            let place = part_of.slices.binary_search(&id.index).ok()?;
+            Some(SliceId {
+                allocation: *part,
+                index: u32::try_from(place).ok()?,
+            })
+        })
+    }
+
+    /// All slices that are parts of others, those of the allocation that was signed first first.
+    pub fn all_parts(&self) -> Vec<SliceId> {
+        let all = self.parts.values().flatten();
+        let mut all: Vec<_> = all.map(|id| (self.grants[id].body.issued, *id)).collect();
+        all.sort_unstable();
+        let slices = all.into_iter().flat_map(|(_, allocation)| {
+            let places = (0..).zip(&self.grants[&allocation].body.slices);
+            places.map(move |(index, _)| SliceId { allocation, index })
+        });
+        slices.collect()
+    }
+
+    /// The most of a slice that a site may have at a time.
+    pub fn at_most(&self, id: SliceId, site: SiteId) -> u64 {
+        let grant = self.grants.get(&id.allocation);
+        let most = grant.and_then(|grant| {
+            let slice = grant.body.slices.get(id.index as usize)?;
+            let most = grant.body.at_most.get(&site)?;
+            let most = u128::from(slice.amount.0) * u128::from(most.units());
+            // Rounded up, as a split may give the remainder to any of its sites.
+            u64::try_from(most.div_ceil(u128::from(Share::ONE))).ok()
+        });
+        most.unwrap_or(u64::MAX)
+    }
+
+    /// What a site holds of a slice to begin with; of a part, what it passes on if it can.
     pub fn initial(&self, id: SliceId, site: SiteId) -> u64 {
         let grant = self.grants.get(&id.allocation);
         let of_slice = grant.and_then(|grant| grant.initial.get(id.index as usize));
@@ -182,15 +277,11 @@ impl Grants {
         let ids = self.paths.get(path).into_iter().flatten();
         let mut slices: Vec<_> = ids
             .flat_map(|id| {
-                let slices = (0..).zip(&self.grants[id].body.slices);
-                slices.map(|(index, slice)| {
-                    (
-                        SliceId {
-                            allocation: *id,
-                            index,
-                        },
-                        *slice,
-                    )
+                let slices = (0..).zip(self.grants[id].slices());
+                slices.map(|(index, (slice, end))| {
+                    let allocation = *id;
+                    let slice = AllocationSlice { end, ..*slice };
+                    (SliceId { allocation, index }, slice)
                 })
             })
             .collect();

@@ -11,6 +11,7 @@ mod ask;
 mod commit;
 mod demand;
 mod hold;
+mod pass;
 mod settle;
 mod trust;
 
@@ -40,12 +41,12 @@ pub struct Changes {
     pub transfers: Vec<Transfer>,
 }
 
-/// Rights that went to another site, or came from it.
+/// Rights that went to another site, came from it, or were passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
     /// Of which slice.
     pub slice: SliceId,
-    /// Sent to whom, or taken from whom.
+    /// Sent to whom, taken from whom, or passed on to which part.
     pub cell: Cell,
     /// How much.
     pub amount: CoreMillis,
@@ -79,6 +80,8 @@ pub struct Ledger {
     lost: BTreeMap<SliceId, u64>,
     /// Sites that have contradicted themselves.
     distrusted: BTreeSet<SiteId>,
+    /// Parts that are still to be passed on here; none where documents have changed since they were listed.
+    due_parts: Option<Vec<SliceId>>,
     /// Slices that ended before this are forgotten.
     forgotten_before: WallTime,
     /// Where counters may be lost: who has handed over what he holds of this site.
@@ -126,6 +129,7 @@ impl Ledger {
             demand: BTreeMap::new(),
             lost: BTreeMap::new(),
             distrusted: BTreeSet::new(),
+            due_parts: None,
             forgotten_before: WallTime(0),
             heard: (!is_intact).then(BTreeSet::new),
             changes: Changes::default(),
@@ -152,6 +156,7 @@ impl Ledger {
 
     /// The allocations, to adopt more.
     pub fn grants_mut(&mut self) -> &mut Grants {
+        self.due_parts = None;
         &mut self.grants
     }
 
@@ -159,6 +164,7 @@ impl Ledger {
     /// taken; counters of slices that are not known any more stay.
     pub fn set_grants(&mut self, grants: Grants) {
         self.grants = grants;
+        self.due_parts = None;
         self.take_sent();
     }
 
@@ -267,17 +273,21 @@ impl Ledger {
 impl Ledger {
     /// What is left of the site's rights by its own counters.
     fn left(&self, id: SliceId) -> u64 {
-        let granted = self.grants.initial(id, self.me);
+        let granted = self.granted(id, self.me);
         self.own_row(id)
             .map_or(granted, |row| row.spendable(granted))
     }
 
-    /// Whether a slice is forgotten: it ended long ago, and nothing of it is held or owed here.
+    /// Whether a slice is forgotten: it ended long ago, and nothing of it or of its parts is held or owed here.
     fn is_past(&self, id: SliceId) -> bool {
-        let own = self.own_row(id);
-        let is_open = own.is_some_and(|own| own.held() > 0 || own.overdraft() > 0);
+        let is_open = |id: SliceId| {
+            let own = self.own_row(id);
+            own.is_some_and(|own| own.held() > 0 || own.overdraft() > 0)
+        };
         let slice = self.grants.slice(id);
-        !is_open && slice.is_some_and(|slice| slice.end < self.forgotten_before)
+        slice.is_some_and(|slice| slice.end < self.forgotten_before)
+            && !is_open(id)
+            && !self.grants.parts(id).any(is_open)
     }
 
     /// Lets a counter of the site's own grow.
@@ -289,7 +299,7 @@ impl Ledger {
         let row = self.rows.entry(id).or_default().entry(self.me).or_default();
         row.add(cell, amount);
         self.changes.rows.insert(id);
-        if matches!(cell, Cell::Sent(_) | Cell::Taken(_)) {
+        if matches!(cell, Cell::Sent(_) | Cell::Taken(_) | Cell::Passed(_)) {
             self.changes.transfers.push(Transfer {
                 slice: id,
                 cell,

@@ -8,6 +8,9 @@
 //! So a site's rights follow from its own row and the initial grant alone, and what is on the way is what is
 //! sent and not yet taken.
 //!
+//! What leaders pass on is a counter in the row of the whole: its site had rights of the whole, and has so many of the
+//! part instead ([`Cell::Passed`]). So a part has rights where, and only where, the whole has given them up.
+//!
 //! Invariant: of bytes that are taken as a row, no counter is 0, nothing is given back that was not used,
 //! freed that was not held, or settled that was not owed.
 
@@ -15,14 +18,15 @@ use std::collections::BTreeMap;
 
 use crdts::{CmRDT, CvRDT, Dot, VClock};
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{SiteId, mutant};
+use fairmesh_model::documents::PARTS_MAX;
+use fairmesh_model::{AllocationId, SiteId, mutant};
 use serde::{Deserialize, Serialize};
 
 /// Most sites that a site sends rights of one slice to, and as many that it takes them from. Bounds a row to
 /// what one part of a head holds; a site that lacks rights asks two at once.
 pub const PARTNERS_MAX: usize = 512;
 
-/// Largest row in bytes: all its partners.
+/// Largest row in bytes: all its partners, and all parts.
 const BYTES_MAX: usize = 60 << 10;
 
 /// What is counted, core-milliseconds each.
@@ -52,6 +56,9 @@ pub enum Cell {
     /// Ever taken of what this site has sent.
     #[serde(rename = "t")]
     Taken(SiteId),
+    /// Ever passed on to this part of the allocation.
+    #[serde(rename = "d")]
+    Passed(AllocationId),
 }
 
 /// The counters of one site for one slice.
@@ -129,11 +136,17 @@ impl Row {
         self.sum(|cell| matches!(cell, Cell::Taken(_)))
     }
 
+    /// What was passed on to all parts of the allocation.
+    pub fn passed(&self) -> u128 {
+        self.sum(|cell| matches!(cell, Cell::Passed(_)))
+    }
+
     /// What is left to hold, send or use, where the site was `granted` so much to begin with. 0 where the row
     /// says more than that allows.
     pub fn spendable(&self, granted: u64) -> u64 {
         let has = u128::from(granted) + self.taken() + u128::from(self.get(Cell::Returned));
         let gone = mutant!(SentKept, self.sent(), 0) + u128::from(self.get(Cell::Used));
+        let gone = gone + mutant!(PassedKept, self.passed(), 0);
         let held = mutant!(HoldsForgotten, u128::from(self.held()), 0);
         u64::try_from(has.saturating_sub(gone + held)).unwrap_or(u64::MAX)
     }
@@ -174,14 +187,20 @@ impl Row {
         if sent.max(taken) > PARTNERS_MAX {
             return Err(RowError::Invalid("too many partners"));
         }
+        if of(|cell| matches!(cell, Cell::Passed(_))) > PARTS_MAX {
+            return Err(RowError::Invalid("too many parts"));
+        }
         Ok(row)
     }
 
-    /// Whether it may count a transfer in `cell`, or has too many partners already.
+    /// Whether it may count a transfer in `cell`, or has too many partners, or parts, already.
     pub(crate) fn has_room_for(&self, cell: Cell) -> bool {
         let is_like = |other: &Cell| std::mem::discriminant(other) == std::mem::discriminant(&cell);
-        self.get(cell) > 0
-            || self.cells().filter(|(other, _)| is_like(other)).count() < PARTNERS_MAX
+        let most = match cell {
+            Cell::Passed(_) => PARTS_MAX,
+            _ => PARTNERS_MAX,
+        };
+        self.get(cell) > 0 || self.cells().filter(|(other, _)| is_like(other)).count() < most
     }
 
     fn sum(&self, kind: impl Fn(Cell) -> bool) -> u128 {
@@ -214,7 +233,17 @@ mod tests {
             bytes[..8].copy_from_slice(&(number as u64).to_be_bytes());
             full.add(Cell::Sent(SiteId::from_bytes(bytes)), u64::MAX);
             full.add(Cell::Taken(SiteId::from_bytes(bytes)), u64::MAX);
+            if number < PARTS_MAX {
+                full.add(Cell::Passed(AllocationId::from_bytes(bytes)), u64::MAX);
+            }
         }
+        for cell in [Cell::Used, Cell::Returned, Cell::Held, Cell::Freed] {
+            full.add(cell, u64::MAX);
+        }
+        for cell in [Cell::Overdraft, Cell::Settled] {
+            full.add(cell, u64::MAX);
+        }
+        assert!(!full.has_room_for(Cell::Passed(AllocationId::from_bytes([1; 32]))));
         assert!(!full.has_room_for(Cell::Sent(site(1))));
         let read = Row::from_bytes(&full.to_bytes());
         assert_eq!(read, Ok(full.clone()));

@@ -1,6 +1,6 @@
 //! What became of a slice, as one site knows it.
 //!
-//! Invariant: where all rows are known, granted = used + held + spendable + perished + on the way. What is on
+//! Invariant: where all rows are known, granted = used + held + spendable + perished + on the way + passed on. What is on
 //! the way here may have been taken there already, so a view that lags says too little or too much of it; what
 //! a site may spend never depends on that.
 
@@ -13,8 +13,12 @@ use crate::row::{Cell, Row};
 /// Core-milliseconds of a slice, or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// What the authority granted.
+    /// What the authority granted; of a part, what was passed on to it.
     pub granted: u128,
+    /// Passed on to parts of it.
+    pub passed_on: u128,
+    /// Of a part: what its leaders want it to have and sites do not have left, until its slice ends.
+    pub lacking: u128,
     /// Charged, and not given back.
     pub used: u128,
     /// Held for jobs.
@@ -37,6 +41,8 @@ impl Totals {
     fn plus(self, other: Self) -> Self {
         Self {
             granted: self.granted + other.granted,
+            passed_on: self.passed_on + other.passed_on,
+            lacking: self.lacking + other.lacking,
             used: self.used + other.used,
             held: self.held + other.held,
             spendable: self.spendable + other.spendable,
@@ -65,10 +71,13 @@ impl Ledger {
         sites.sort_unstable();
         sites.dedup();
         let row = |site| self.row_of(id, site).unwrap_or(&empty);
-        let mut left = 0;
+        let (mut left, mut of_sites) = (0, 0);
         for site in sites {
             let own = row(site);
-            let spendable = u128::from(own.spendable(self.grants().initial(id, site)));
+            let granted = self.granted(id, site);
+            let spendable = u128::from(own.spendable(granted));
+            of_sites += u128::from(granted);
+            totals.passed_on += own.passed();
             totals.used += u128::from(own.used());
             totals.held += u128::from(own.held());
             totals.overdraft += u128::from(own.overdraft());
@@ -83,6 +92,11 @@ impl Ledger {
                 }
                 _ => sum,
             });
+        }
+        if self.grants().whole(id).is_some() {
+            let lacking = totals.granted.saturating_sub(of_sites);
+            totals.lacking = if now < slice.end { lacking } else { 0 };
+            totals.granted = of_sites;
         }
         let of_time = match (now < slice.start, now < slice.end) {
             (true, _) => &mut totals.to_come,

@@ -150,6 +150,9 @@ impl Quota {
             fee: Factor::from_millionths(0),
             price_max: None,
             idle_charge: Factor::ONE,
+            part_of: None,
+            leaders: None,
+            at_most: Default::default(),
         };
         let bank = Bank::new(body.slices.clone());
         let signed = Signed::sign(body, &[&grid.authority])?;

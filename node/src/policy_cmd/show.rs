@@ -66,7 +66,7 @@ pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         PolicyDocument::Allocation(_) if args.charter.is_empty() => None,
         PolicyDocument::Allocation(allocation) => {
             let (policies, _) = chain_of(&args.charter)?;
-            policies.role_above(&allocation.claimed().path).cloned()
+            policies.signers_of(allocation.claimed()).cloned()
         }
     };
     match role {

@@ -293,6 +293,9 @@ fn allocation(args: &NewAllocationArgs, now: WallTime) -> anyhow::Result<String>
         fee: Factor::from_millionths(0),
         price_max: None,
         idle_charge: Factor::ONE,
+        part_of: None,
+        leaders: None,
+        at_most: Default::default(),
     };
     Ok(allocation_toml(&first))
 }

@@ -5,6 +5,10 @@
 //! asking: a later version can end slices earlier (which takes back what is not used or held by then) and
 //! change the terms. More credit is another allocation for the same path.
 //!
+//! A part of an allocation may be passed on below its path by those whom it names as its leaders: that is an
+//! allocation, too, which says what it is a part of. Its rights are made of rights of the whole, by each site for
+//! itself, so nothing is granted twice (docs/quotas.md).
+//!
 //! Invariant: the amounts are above 0 and fit the counters; every slice begins before it ends; somebody
 //! holds every slice. Deliberately not here: counters, holds and decisions (`fairmesh-quota`).
 //! Source: SGAS's allocations, in Gardfjäll's thesis (Umeå University), sections 3.2 and 3.4.3.
@@ -13,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::charter::CHARTER_SITES_MAX;
+use super::charter::{CHARTER_SITES_MAX, Role};
 use crate::factor::Factor;
 use crate::ids::{AllocationId, SiteId, VoId};
 use crate::path::AccountPath;
 use crate::signed::Document;
 use crate::time::WallTime;
-use crate::units::CoreMillis;
+use crate::units::{CoreMillis, Share};
 
 /// Most slices of one allocation: bounds what every member counts for it. More than a day each for a year.
 pub const SLICES_MAX: usize = 400;
@@ -30,6 +34,10 @@ pub const AMOUNT_MAX: CoreMillis = CoreMillis(1 << 56);
 
 /// Most paths that an allocation names as its members: bounds the document. Larger groups have a path.
 const MEMBERS_MAX: usize = 4_096;
+
+/// Most parts of one allocation that leaders pass on: each is a counter in every row of the slices that it is a part
+/// of, and a full row still fits a part of a head.
+pub const PARTS_MAX: usize = 256;
 
 /// What happens to a job that a quota does not cover.
 #[derive(
@@ -68,6 +76,15 @@ pub struct AllocationSlice {
     pub start: WallTime,
     /// Before when. What is neither used nor held then has perished.
     pub end: WallTime,
+}
+
+/// What an allocation is a part of, where leaders have passed it on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartOf {
+    /// The whole, which is no part of anything itself.
+    pub allocation: AllocationId,
+    /// Of which of its slices each slice of this one is a part, by their places from 0, in rising order.
+    pub slices: Vec<u32>,
 }
 
 /// Credit of one project.
@@ -118,6 +135,15 @@ pub struct Allocation {
     /// What a job on machines that would stand idle is charged of its price; 0 is nothing.
     #[serde(default, skip_serializing_if = "is_one")]
     pub idle_charge: Factor,
+    /// What it is a part of, where leaders pass it on; it is granted by the path's authority where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<PartOf>,
+    /// Who may pass parts of it on below its path; nobody where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaders: Option<Role>,
+    /// The most of each slice that a site may have at a time, used and held included; any part where it is not named.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at_most: BTreeMap<SiteId, Share>,
 }
 
 impl Document for Allocation {
@@ -138,6 +164,7 @@ impl Document for Allocation {
         }
         self.validate_slices()?;
         self.validate_split()?;
+        self.validate_parts()?;
         if self.members.len() > MEMBERS_MAX {
             return Err(format!("more than {MEMBERS_MAX} members"));
         }
@@ -167,9 +194,50 @@ impl Allocation {
         let keeps = self.slices.len() == new.slices.len() && slices.all(|(a, b)| keeps(a, b));
         match () {
             () if self.path != new.path => Some("the path"),
+            () if self.part_of != new.part_of => Some("what it is a part of"),
             () if self.split != new.split => Some("the split"),
+            () if self.at_most != new.at_most => Some("what a site may have at most"),
             () if !keeps => Some("what its slices grant, or how long"),
             () => None,
+        }
+    }
+
+    /// Why this allocation, a part, does not fit the first version of the whole that it names. `None` where it does.
+    pub fn misfit(&self, whole: &Self) -> Option<&'static str> {
+        let part_of = self.part_of.as_ref()?;
+        let mut pairs = part_of.slices.iter().zip(&self.slices);
+        let fits = |(place, part): (&u32, &AllocationSlice)| {
+            let slice = whole.slices.get(*place as usize);
+            slice.is_some_and(|slice| {
+                part.amount <= slice.amount && part.start >= slice.start && part.end <= slice.end
+            })
+        };
+        match () {
+            () if whole.part_of.is_some() => Some("it is part of a part"),
+            () if !self.path.starts_with(&whole.path) || self.path == whole.path => {
+                Some("its path does not lie below that of the whole")
+            }
+            () if !pairs.all(fits) => {
+                Some("a slice is larger or lasts longer than that of the whole")
+            }
+            () => None,
+        }
+    }
+
+    fn validate_parts(&self) -> Result<(), String> {
+        if let Some(leaders) = &self.leaders {
+            leaders.validate("leaders")?;
+        }
+        let Some(part_of) = &self.part_of else {
+            return Ok(());
+        };
+        let is_rising = part_of.slices.is_sorted_by(|a, b| a < b);
+        match () {
+            () if self.leaders.is_some() => Err("a part with leaders of its own".to_owned()),
+            () if part_of.slices.len() != self.slices.len() || !is_rising => {
+                Err("each slice has to be a part of one slice, in their order".to_owned())
+            }
+            () => Ok(()),
         }
     }
 
@@ -196,9 +264,21 @@ impl Allocation {
         }
         let mut weights = self.split.values().copied();
         let sum = weights.try_fold(0_u64, u64::checked_add);
-        match sum {
-            Some(0) | None => Err("a split of no weight, or of too much".to_owned()),
-            Some(_) => Ok(()),
+        let Some(sum) = sum.filter(|sum| *sum > 0) else {
+            return Err("a split of no weight, or of too much".to_owned());
+        };
+        if self.at_most.len() > CHARTER_SITES_MAX {
+            return Err(format!("more than {CHARTER_SITES_MAX} sites in at_most"));
+        }
+        let has_more = |(site, most): (&SiteId, &Share)| {
+            let weight = self.split.get(site).copied().unwrap_or(0);
+            u128::from(weight) * u128::from(Share::ONE) > u128::from(sum) * u128::from(most.units())
+        };
+        match self.at_most.iter().find(|(site, most)| has_more((site, most))) {
+            Some((site, most)) => Err(format!(
+                "the split gives site {site} more than the {most} that it may have at most"
+            )),
+            None => Ok(()),
         }
     }
 }
@@ -254,6 +334,40 @@ mod tests {
             fee: no_fee(),
             price_max: None,
             idle_charge: Factor::ONE,
+            part_of: None,
+            leaders: None,
+            at_most: BTreeMap::new(),
+        }
+    }
+
+    fn part_of(slices: &[u32]) -> Option<PartOf> {
+        Some(PartOf {
+            allocation: ContentHash::of(b"1").into(),
+            slices: slices.to_vec(),
+        })
+    }
+
+    #[test]
+    fn a_part_lies_within_the_whole() {
+        let whole = valid();
+        let part = Allocation {
+            path: AccountPath::parse("/P-A1/U-A11").expect("valid"),
+            part_of: part_of(&[0]),
+            ..valid()
+        };
+        assert_eq!(part.misfit(&whole), None);
+        let bad: [fn(&mut Allocation, &mut Allocation); 6] = [
+            |part, whole| part.path = whole.path.clone(),
+            |part, _| part.path = AccountPath::parse("/P-A2/U-A11").expect("valid"),
+            |part, _| part.slices[0].amount = CoreMillis(1_001),
+            |part, _| part.slices[0].end = WallTime(6),
+            |part, _| part.part_of = part_of(&[1]),
+            |_, whole| whole.part_of = part_of(&[0]),
+        ];
+        for (index, change) in bad.into_iter().enumerate() {
+            let (mut part, mut whole) = (part.clone(), whole.clone());
+            change(&mut part, &mut whole);
+            assert!(part.misfit(&whole).is_some(), "{index}");
         }
     }
 
@@ -273,9 +387,19 @@ mod tests {
             fee: Factor::ONE,
             price_max: Some(Factor::from_millionths(1_500_000)),
             idle_charge: Factor::from_millionths(0),
+            leaders: Some(role.clone()),
+            at_most: BTreeMap::from([(SiteId::from_bytes([1; 32]), Share::WHOLE)]),
             ..valid()
         };
-        for body in [valid(), full] {
+        let part = Allocation {
+            path: AccountPath::parse("/P-A1/U-A11").expect("valid"),
+            part_of: Some(PartOf {
+                allocation: ContentHash::of(b"1").into(),
+                slices: vec![3],
+            }),
+            ..valid()
+        };
+        for body in [valid(), full, part] {
             let signed = Signed::sign(body.clone(), &[&key]).expect("valid");
             let read = Signed::<Allocation>::parse(signed.bytes()).expect("our own");
             assert_eq!(read.verify(&[&role]).expect("signed").body(), &body);
@@ -292,7 +416,7 @@ mod tests {
             changed.validate()
         };
         assert_eq!(with(|_| {}), Ok(()));
-        let bad: [fn(&mut Allocation); 13] = [
+        let bad: [fn(&mut Allocation); 17] = [
             |a| a.version = 0,
             |a| a.version = 2,
             |a| a.id = Some(ContentHash::of(b"1").into()),
@@ -306,6 +430,16 @@ mod tests {
             |a| a.members = BTreeSet::from([AccountPath::root()]),
             |a| a.hold_factor = Factor::from_millionths(0),
             |a| a.price_max = Some(Factor::from_millionths(0)),
+            |a| a.part_of = part_of(&[]),
+            |a| {
+                a.slices = vec![a.slices[0]; 2];
+                a.part_of = part_of(&[1, 1]);
+            },
+            |a| {
+                a.part_of = part_of(&[0]);
+                a.leaders = Some(Role::single(SigningKey::from_secret(&[5; 32]).key_id()));
+            },
+            |a| _ = a.at_most.insert(SiteId::from_bytes([1; 32]), Share::ZERO),
         ];
         for (index, change) in bad.into_iter().enumerate() {
             assert!(with(change).is_err(), "{index}");

@@ -10,7 +10,9 @@ mod prices;
 mod rules;
 mod share_policy;
 
-pub use allocation::{AMOUNT_MAX, Allocation, AllocationSlice, QuotaMode, SLICES_MAX, Settlement};
+pub use allocation::{
+    AMOUNT_MAX, Allocation, AllocationSlice, PARTS_MAX, PartOf, QuotaMode, SLICES_MAX, Settlement,
+};
 pub use charter::{CHARTER_SITES_MAX, Charter, MemberSite, READERS_MAX, Role};
 pub use level::{Distance, DistanceError, Scope};
 pub use prices::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX};

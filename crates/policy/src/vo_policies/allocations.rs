@@ -3,13 +3,17 @@
 //! An allocation is signed by the role in force for its path: of the delegated paths that it is or lies below
 //! the deepest one's. Its first version says what is granted and is its name; of the later ones, which may end
 //! slices sooner and change terms, the highest is in force beside it (of two of one version the lower hash).
+//! A part of another allocation is signed by the leaders that this one names in its newest version in force.
 //!
 //! Invariant: limits aside, what is in force is a function of the documents that were offered and of the roles
 //! in force; each later version in force grants what the first does. What a change of roles puts out of force
 //! is kept, and counts again if its role comes back.
 //! Deliberately not here: what sites spend by them (`fairmesh-quota`).
 
-use fairmesh_model::{AccountPath, Allocation, AllocationId, Role, Signed, Verified, WallTime};
+use fairmesh_model::documents::PARTS_MAX;
+use fairmesh_model::{
+    AccountPath, Allocation, AllocationId, PartOf, Role, Signed, Verified, WallTime,
+};
 
 use super::{Adopted, VoPolicies, digest_of};
 use crate::error::{DocumentKind, PolicyError};
@@ -60,6 +64,32 @@ impl Credit {
         let all = all.into_iter().flatten();
         all.filter(|kept| self.first.counts && kept.counts)
     }
+
+    fn part_of(&self) -> Option<&PartOf> {
+        self.first.document.body().part_of.as_ref()
+    }
+
+    /// Which of its documents the role that signs for it has signed, verified anew where that role is another now.
+    fn review(&mut self, role: Option<&Role>) {
+        for kept in [Some(&mut self.first), self.later.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            kept.counts = role == Some(&kept.role);
+            let Some(role) = role.filter(|_| !kept.counts) else {
+                continue;
+            };
+            let signed = Signed::parse(kept.document.bytes()).expect("it was parsed before");
+            if let Ok(document) = signed.verify(&[role]) {
+                let (role, counts) = (role.clone(), true);
+                *kept = Kept {
+                    document,
+                    role,
+                    counts,
+                };
+            }
+        }
+    }
 }
 
 impl VoPolicies {
@@ -71,9 +101,14 @@ impl VoPolicies {
         Ok(adopted)
     }
 
-    /// The allocations in force: of each the first version, and behind it the later one, if any.
+    /// The allocations in force: of each the first version, and behind it the later one, if any. Parts come behind
+    /// what they are parts of.
     pub fn allocations(&self) -> impl Iterator<Item = &Verified<Allocation>> {
-        let counting = self.allocations.values().flat_map(Credit::counting);
+        let of = |is_part: bool| {
+            let all = self.allocations.values();
+            all.filter(move |credit| credit.part_of().is_some() == is_part)
+        };
+        let counting = of(false).chain(of(true)).flat_map(Credit::counting);
         counting.map(|kept| &kept.document)
     }
 
@@ -104,10 +139,15 @@ impl VoPolicies {
                 got: signed.vo(),
             });
         }
-        let path = &signed.claimed().path;
-        let Some(role) = self.role_above(path).cloned() else {
-            return Err(PolicyError::NotYet { path: path.clone() });
-        };
+        let role = self.signers_of(signed.claimed()).cloned();
+        let role = role.ok_or_else(|| match &signed.claimed().part_of {
+            Some(part_of) => PolicyError::NoWhole {
+                id: part_of.allocation,
+            },
+            None => PolicyError::NotYet {
+                path: signed.claimed().path.clone(),
+            },
+        })?;
         let hash = signed.hash();
         let id = signed.claimed().id.unwrap_or_else(|| hash.into());
         let is_same = |credit: &Credit| credit.counting().any(|kept| kept.document.hash() == hash);
@@ -121,11 +161,13 @@ impl VoPolicies {
             role,
             counts,
         };
+        self.check_part(kept.document.body())?;
         self.make_room(kept.document.bytes().len())?;
         match kept.document.body().id {
             None => self.put_first(id, kept)?,
             Some(_) => self.put_later(id, kept)?,
         }
+        self.review_parts();
         self.digest = digest_of(&self.hashes());
         Ok(Adopted::InForce)
     }
@@ -175,31 +217,64 @@ impl VoPolicies {
         }
     }
 
-    /// Roles have changed: which allocations their paths' roles have signed.
+    /// Roles have changed: which allocations their paths' roles have signed, and which parts their leaders.
     pub(super) fn review_allocations(&mut self) {
         let mut allocations = std::mem::take(&mut self.allocations);
         for credit in allocations.values_mut() {
-            for kept in [Some(&mut credit.first), credit.later.as_mut()]
-                .into_iter()
-                .flatten()
-            {
-                let role = self.role_above(&kept.document.body().path);
-                kept.counts = role == Some(&kept.role);
-                let Some(role) = role.filter(|_| !kept.counts) else {
-                    continue;
-                };
-                let signed = Signed::parse(kept.document.bytes()).expect("it was parsed before");
-                if let Ok(document) = signed.verify(&[role]) {
-                    let (role, counts) = (role.clone(), true);
-                    *kept = Kept {
-                        document,
-                        role,
-                        counts,
-                    };
-                }
+            if credit.part_of().is_none() {
+                let role = self.role_above(&credit.first.document.body().path);
+                credit.review(role);
             }
         }
         self.allocations = allocations;
+        self.review_parts();
+    }
+
+    /// An allocation or its leaders have changed: which parts count.
+    fn review_parts(&mut self) {
+        let is_part = |(id, credit): (&AllocationId, &Credit)| {
+            let part_of = credit.part_of()?;
+            Some((*id, part_of.allocation))
+        };
+        let parts: Vec<_> = self.allocations.iter().filter_map(is_part).collect();
+        for (id, whole) in parts {
+            let leaders = self.leaders(whole).cloned();
+            if let Some(credit) = self.allocations.get_mut(&id) {
+                credit.review(leaders.as_ref());
+            }
+        }
+    }
+
+    /// Who signs parts of an allocation.
+    fn leaders(&self, whole: AllocationId) -> Option<&Role> {
+        let newest = self.allocations.get(&whole)?.counting().last()?;
+        newest.document.body().leaders.as_ref()
+    }
+
+    /// Who signs an allocation: the role of its path, or the leaders of what it is a part of.
+    pub fn signers_of(&self, body: &Allocation) -> Option<&Role> {
+        match &body.part_of {
+            Some(part_of) => self.leaders(part_of.allocation),
+            None => self.role_above(&body.path),
+        }
+    }
+
+    /// Whether a part fits the allocation that it is a part of.
+    fn check_part(&self, body: &Allocation) -> Result<(), PolicyError> {
+        let Some(part_of) = &body.part_of else {
+            return Ok(());
+        };
+        let id = part_of.allocation;
+        let whole = self.allocations.get(&id).expect("its leaders are known");
+        if let Some(what) = body.misfit(whole.first.document.body()) {
+            return Err(PolicyError::Misfit { id, what });
+        }
+        let is_sibling = |credit: &&Credit| credit.part_of().is_some_and(|of| of.allocation == id);
+        let count = self.allocations.values().filter(is_sibling).count();
+        match body.id {
+            None if count >= PARTS_MAX => Err(PolicyError::TooMany { limit: PARTS_MAX }),
+            _ => Ok(()),
+        }
     }
 
     /// What is wrong with allocations that can still be spent.

@@ -73,6 +73,9 @@ impl Ledger {
             return wants;
         }
         for slice in self.grants.live(account, now) {
+            if self.room_of(slice, self.me) == 0 {
+                continue;
+            }
             let mut others = self.others_with_rights(slice);
             others.retain(|(site, _)| can_hear(*site, slice));
             others.sort_by_key(|(site, surplus)| (Reverse(*surplus), *site));
@@ -85,7 +88,7 @@ impl Ledger {
                     site,
                     Want {
                         slice,
-                        amount: CoreMillis(left),
+                        amount: CoreMillis(left.min(self.room_of(slice, self.me))),
                         taken,
                     },
                 ));
@@ -120,7 +123,8 @@ impl Ledger {
         let spare = mutant!(SentUnchecked, spare.min(self.spendable(id)), u64::MAX);
         let on_the_way = self.get(id, Cell::Sent(to)).saturating_sub(taken.0);
         let on_the_way = mutant!(RepeatsServed, on_the_way, 0);
-        let wanted = amount.0.saturating_sub(on_the_way);
+        let wanted = amount.0.min(self.room_of(id, to));
+        let wanted = wanted.saturating_sub(on_the_way);
         let given = wanted.min(spare);
         if given < step.min(wanted) {
             return CoreMillis(0);
@@ -175,7 +179,7 @@ impl Ledger {
     fn others_with_rights(&self, id: SliceId) -> Vec<(SiteId, u64)> {
         let others = self.members.iter().filter(|site| **site != self.me);
         let left = |site: &SiteId| {
-            let granted = self.grants.initial(id, *site);
+            let granted = self.granted(id, *site);
             let row = self.row_of(id, *site);
             (
                 *site,

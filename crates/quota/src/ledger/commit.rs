@@ -42,7 +42,7 @@ impl Ledger {
         }
         let mut mark = match known {
             Some(mark) => mark,
-            None => unasked(self.grants.accounts(user).next()?, user.clone(), now),
+            None => unasked(self.usual_account(now, user)?, user.clone(), now),
         };
         if mark.state != State::Held {
             mark.by = None;

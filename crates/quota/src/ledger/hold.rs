@@ -277,11 +277,16 @@ impl Ledger {
         if let Some(mark) = known.filter(|mark| accounts.contains(&mark.account)) {
             return Ok(mark.account.clone());
         }
-        let mut with_rights = accounts
-            .iter()
-            .filter(|account| self.spendable_of(account, now) > 0);
-        let account = with_rights.next().or(accounts.first()).cloned();
+        let account = self.usual_account(now, user);
         account.ok_or_else(|| format!("{user}: no allocation covers it"))
+    }
+
+    /// The deepest account above a user with anything left here; without any such the deepest one.
+    pub(super) fn usual_account(&self, now: WallTime, user: &AccountPath) -> Option<AccountPath> {
+        let has_rights = |account: &AccountPath| self.spendable_of(account, now) > 0;
+        let mut accounts = self.grants.accounts(user).peekable();
+        let deepest = accounts.peek().cloned();
+        accounts.find(has_rights).or(deepest)
     }
 
     fn case(

@@ -12,8 +12,8 @@ use crate::mark::State;
 use crate::row::{Cell, Row};
 
 impl Ledger {
-    /// What is due: holds that nobody has spoken of are freed, and rights that are there again settle what is
-    /// owed.
+    /// What is due: holds that nobody has spoken of are freed, rights that are there again settle what is owed, and
+    /// what leaders have passed on is made of what is left.
     pub fn tick(&mut self, now: WallTime) {
         self.thaw_if_heard(now);
         if self.is_frozen() {
@@ -29,6 +29,7 @@ impl Ledger {
         for account in accounts {
             self.settle(now, &account);
         }
+        self.pass_on(now);
     }
 
     /// What the site's jobs of an account owe.
@@ -86,6 +87,9 @@ impl Ledger {
             return;
         }
         self.heard = None;
+        self.recall_sent();
+        // Of parts there is nothing to recall before they are passed on again.
+        self.pass_on(now);
         self.recall_sent();
         let is_due = |job: &JobKey| {
             let mark = &self.marks[job];

@@ -151,10 +151,26 @@ impl Ledger {
             let has_room = self
                 .own_row(id)
                 .is_none_or(|own| own.has_room_for(Cell::Taken(site)));
+            let room = self.room_of(id, self.me);
+            let more = mutant!(AtMostUnkept, more.min(room), more);
             if has_room && (sound.contains(&site) || mutated!(LiarsBelieved)) {
                 self.add(id, Cell::Taken(site), more);
             }
         }
+    }
+
+    /// How much more of a slice a site may have, as far as its row is known.
+    pub(super) fn room_of(&self, id: SliceId, site: SiteId) -> u64 {
+        let most = self.grants.at_most(id, site);
+        if most == u64::MAX {
+            return most;
+        }
+        let (taken, sent) = match self.row_of(id, site) {
+            Some(row) => (row.taken(), row.sent()),
+            None => (0, 0),
+        };
+        let has = (u128::from(self.granted(id, site)) + taken).saturating_sub(sent);
+        u64::try_from(u128::from(most).saturating_sub(has)).unwrap_or(u64::MAX)
     }
 
     /// The sites whose rows for a slice account for what they have sent: the largest set in which everybody
@@ -163,6 +179,12 @@ impl Ledger {
         let rows: BTreeMap<SiteId, &Row> = self.rows(id).collect();
         let trusted = rows.keys().filter(|site| !self.distrusted.contains(site));
         let mut sound: BTreeSet<SiteId> = trusted.copied().collect();
+        if let Some(whole) = self.grants.whole(id).filter(|_| !mutated!(PassedBelieved)) {
+            // What a site has of a part its row of the whole has to account for.
+            let of_whole = self.sound_sites(whole);
+            let claims = |site: &SiteId| self.row_of(whole, *site).is_some();
+            sound.retain(|site| of_whole.contains(site) || !claims(site));
+        }
         loop {
             let incoming = |site: SiteId, row: &Row| -> u128 {
                 let taken = row.cells().filter_map(|(cell, amount)| match cell {
@@ -180,12 +202,14 @@ impl Ledger {
             };
             let accounts = |site: &SiteId| {
                 let row = rows[site];
-                let granted = self.grants.initial(id, *site);
+                let granted = self.granted(id, *site);
                 let has = u128::from(granted)
                     + incoming(*site, row)
                     + u128::from(row.get(Cell::Returned));
-                let gone = row.sent() + u128::from(row.get(Cell::Used)) + u128::from(row.held());
-                gone <= has
+                let spent = u128::from(row.get(Cell::Used)) + u128::from(row.held());
+                let gone = row.sent() + row.passed() + spent;
+                let kept = (row.passed() + spent).saturating_sub(row.get(Cell::Returned).into());
+                gone <= has && kept <= u128::from(self.grants.at_most(id, *site))
             };
             let unsound: Vec<SiteId> = sound
                 .iter()

@@ -21,6 +21,8 @@ pub(super) enum Lie {
     Sends(u8),
     /// That it has taken what nobody has sent.
     Takes(u8),
+    /// That it has passed on what it does not have.
+    Passes,
     /// Nothing of what it has used.
     HidesUse,
     /// That it has sent nothing, in a new incarnation.
@@ -79,6 +81,8 @@ pub(super) struct Plan {
     pub(super) amounts: Vec<u64>,
     /// Whether all slices begin at once, or one after the other.
     pub(super) is_expiring: bool,
+    /// Hundredths of each slice that are passed on to the user, if any.
+    pub(super) passed: Option<u64>,
     /// How many of the sites, the last ones, lie.
     pub(super) liars: u8,
     pub(super) steps: Vec<Step>,
@@ -116,6 +120,7 @@ fn any_step(faults: Faults) -> impl Strategy<Value = Step> {
     let lie = prop_oneof![
         of.clone().prop_map(Lie::Sends),
         of.prop_map(Lie::Takes),
+        Just(Lie::Passes),
         Just(Lie::HidesUse),
         Just(Lie::StartsAnew),
     ];
@@ -134,14 +139,17 @@ pub(super) fn any_plan(faults: Faults) -> impl Strategy<Value = Plan> {
         proptest::collection::vec(1..400u64, 1..4),
         any::<bool>(),
         1..3u8,
+        proptest::option::of(1..=100u64),
     );
     let steps = proptest::collection::vec(any_step(faults), 0..160);
-    (shape, steps).prop_map(move |((mut weights, amounts, is_expiring, liars), steps)| {
+    (shape, steps).prop_map(move |(shape, steps)| {
+        let (mut weights, amounts, is_expiring, liars, passed) = shape;
         weights[0] += 1;
         Plan {
             weights,
             amounts,
             is_expiring,
+            passed,
             liars: if faults == Faults::Lies { liars } else { 0 },
             steps,
         }

@@ -4,6 +4,7 @@
 mod grid;
 #[cfg(feature = "mutants")]
 mod mutants;
+mod passing;
 mod play;
 mod prices;
 mod properties;
@@ -13,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, Importance, Incarnation, JobKey,
-    QuotaMode, Role, Settlement, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
+    PartOf, QuotaMode, Role, Settlement, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
 };
-use fairmesh_quota::{Grants, HoldRequest, Ledger, SliceId};
+use fairmesh_quota::{GrantError, Grants, HoldRequest, Ledger, SliceId};
 
 fn site(number: u8) -> SiteId {
     SiteId::from_bytes([number; 32])
@@ -45,6 +46,9 @@ fn allocation(slices: Vec<AllocationSlice>, split: &[u64]) -> Allocation {
         fee: Factor::from_millionths(0),
         price_max: None,
         idle_charge: Factor::ONE,
+        part_of: None,
+        leaders: None,
+        at_most: Default::default(),
     }
 }
 
@@ -63,19 +67,38 @@ fn verified(body: Allocation) -> Verified<Allocation> {
     signed.verify(&[&role]).expect("signed by its role")
 }
 
-/// The allocations in force, and the slices of the first.
+/// The allocations in force, and the slices of all of them.
 fn grants(bodies: Vec<Allocation>) -> (Grants, Vec<SliceId>) {
     let mut grants = Grants::default();
     let documents: Vec<_> = bodies.into_iter().map(verified).collect();
     for document in &documents {
         grants.adopt(document).expect("nothing else is in force");
     }
-    let allocation = documents[0].hash().into();
-    let slices = (0..).zip(&documents[0].body().slices);
-    let slices = slices
-        .map(|(index, _)| SliceId { allocation, index })
-        .collect();
-    (grants, slices)
+    let slices = documents.iter().flat_map(|document| {
+        let allocation = document.hash().into();
+        let places = (0..).zip(&document.body().slices);
+        places.map(move |(index, _)| SliceId { allocation, index })
+    });
+    (grants, slices.collect())
+}
+
+/// So many hundredths of each slice of an allocation, at least 1, for `/P-A1/U-A11`; split the other way round.
+fn part(whole: &Allocation, percent: u64) -> Allocation {
+    let slices = whole.slices.iter().map(|slice| AllocationSlice {
+        amount: CoreMillis((slice.amount.0 * percent / 100).max(1)),
+        ..*slice
+    });
+    let (sites, weights): (Vec<_>, Vec<_>) = whole.split.clone().into_iter().unzip();
+    Allocation {
+        path: path("/P-A1/U-A11"),
+        slices: slices.collect(),
+        split: sites.into_iter().zip(weights.into_iter().rev()).collect(),
+        part_of: Some(PartOf {
+            allocation: verified(whole.clone()).hash().into(),
+            slices: (0..).zip(&whole.slices).map(|(place, _)| place).collect(),
+        }),
+        ..whole.clone()
+    }
 }
 
 fn job(number: u8) -> JobKey {

@@ -12,7 +12,7 @@ use fairmesh_model::mutant::{plant, reached};
 use proptest::test_runner::{Config, TestRunner};
 
 use super::grid::{Faults, any_plan};
-use super::{play, prices, worked};
+use super::{passing, play, prices, worked};
 
 /// Name, and what is wrong.
 const TABLE: &[(&str, &str)] = &[
@@ -101,6 +101,24 @@ const TABLE: &[(&str, &str)] = &[
         "the allocation's mode comes before the owner's",
     ),
     (
+        "AtMostUnkept",
+        "a site takes more of a slice than it may have",
+    ),
+    (
+        "PartsGranted",
+        "what leaders pass on is there beside the whole",
+    ),
+    (
+        "PartsOutliveWholes",
+        "what was passed on is spent after the whole has ended",
+    ),
+    ("PassedBelieved", "whoever says that he has passed on has"),
+    ("PassedKept", "what was passed on is still spendable"),
+    (
+        "PassedUnchecked",
+        "a site passes on what it does not have",
+    ),
+    (
         "PendingForgotten",
         "jobs that ended while rights were frozen are not charged",
     ),
@@ -170,7 +188,7 @@ const GRIDS_MAX: u32 = 100;
 /// What finds the fault that is planted.
 fn finder() -> Option<String> {
     let fails = |check: &dyn Fn()| panic::catch_unwind(panic::AssertUnwindSafe(check)).is_err();
-    let mut rows = worked::ROWS.iter().chain(prices::ROWS);
+    let mut rows = [worked::ROWS, passing::ROWS, prices::ROWS].into_iter().flatten();
     let row = rows.find(|(_, check)| fails(check));
     if let Some((name, _)) = row {
         return Some((*name).to_owned());

@@ -12,7 +12,7 @@ use fairmesh_quota::{
 };
 
 use super::grid::{Lie, Plan, Step};
-use super::{Rows, allocation, grants, job, path, request, site, slice};
+use super::{Rows, allocation, grants, job, part, path, request, site, slice};
 
 /// Length of a slice: a day.
 const SLICE_MS: u64 = 86_400_000;
@@ -119,7 +119,9 @@ impl<'a> Grid<'a> {
             };
             slice(*amount, start, (index + 1) * SLICE_MS)
         });
-        let (grants, slices) = grants(vec![allocation(slices.collect(), &plan.weights)]);
+        let whole = allocation(slices.collect(), &plan.weights);
+        let parts = plan.passed.map(|percent| part(&whole, percent));
+        let (grants, slices) = grants([whole].into_iter().chain(parts).collect());
         let count = u8::try_from(plan.weights.len()).expect("few sites");
         let members: BTreeSet<SiteId> = (0..count).map(site).collect();
         let node = |at| Node {
@@ -332,6 +334,10 @@ impl<'a> Grid<'a> {
                     ensure(is_live || was_held, || "a part of a dead slice".to_owned())?;
                 }
                 let order: Vec<_> = answer.parts.iter().map(|part| part.slice.index).collect();
+                let of = answer.parts.first().map(|part| part.slice.allocation);
+                ensure(answer.parts.iter().all(|part| Some(part.slice.allocation) == of), || {
+                    "parts of two allocations".to_owned()
+                })?;
                 ensure(was_known || order.is_sorted(), || {
                     "not the slice that ends first".to_owned()
                 })?;
@@ -498,10 +504,14 @@ impl<'a> Grid<'a> {
 
     fn ask(&mut self, at: u8, amount: Option<u64>) -> Result<(), String> {
         let now = self.now;
-        let account = path("/P-A1");
+        let accounts = ["/P-A1", "/P-A1/U-A11"].map(path);
         let ledger = &mut self.node(at).ledger;
         let wants = match amount {
-            Some(amount) => ledger.ask(now, &account, CoreMillis(amount), |_, _| true),
+            Some(amount) => {
+                let asked = accounts.iter();
+                let asked = asked.flat_map(|of| ledger.ask(now, of, CoreMillis(amount), |_, _| true));
+                asked.collect()
+            }
             None => ledger.wants(now, |_, _| true),
         };
         let number = |to: SiteId| to.as_bytes()[0];
@@ -682,6 +692,8 @@ impl<'a> Grid<'a> {
         if !self.is_liar(at) {
             return;
         }
+        let whole = |id: &SliceId| self.grants.whole(*id);
+        let wholes: Vec<_> = slices.iter().filter_map(|id| Some((*id, whole(id)?))).collect();
         let node = self.node(at);
         let mut add = |cell| {
             for id in &slices {
@@ -689,6 +701,12 @@ impl<'a> Grid<'a> {
             }
         };
         match lie {
+            Lie::Passes => {
+                for (id, whole) in &wholes {
+                    let lie = node.lies.entry(*whole).or_default();
+                    lie.add(Cell::Passed(id.allocation), amount);
+                }
+            }
             Lie::Sends(to) if to % count != at => add(Cell::Sent(site(to % count))),
             Lie::Takes(from) if from % count != at => add(Cell::Taken(site(from % count))),
             Lie::HidesUse => node.hides_use = true,
@@ -724,9 +742,30 @@ impl<'a> Grid<'a> {
         Ok(())
     }
 
-    /// Never more is used than was granted, but for what nobody has known of.
+    /// Never more is used of a slice and its parts than was granted, but for what nobody has known of. A part is
+    /// looked at by itself, too.
     fn check_overspent(&self, id: SliceId) -> Result<(), String> {
         let granted = i128::from(self.grants.slice(id).expect("a known slice").amount.0);
+        let (mut used, mut of_honest, mut lost, mut of_liars, mut forgotten) = (0, 0, 0, 0, 0);
+        for of in [id].into_iter().chain(self.grants.parts(id)) {
+            let sums = self.spent(of);
+            used += sums.0;
+            of_honest += sums.1;
+            lost += sums.2;
+            of_liars += sums.3;
+            forgotten += self.forgotten_transfers(of);
+        }
+        let most = granted + lost + forgotten;
+        ensure(of_honest <= most, || {
+            format!("honest sites used {of_honest} of {granted} ({lost} unknown)")
+        })?;
+        ensure(used <= most + of_liars, || {
+            format!("{used} used of {granted}, liars held {of_liars}")
+        })
+    }
+
+    /// What all have used of a slice, and honest sites alone; what of that was lost; and what liars held of it.
+    fn spent(&self, id: SliceId) -> (i128, i128, i128, i128) {
         let (mut used, mut of_honest) = (0, 0);
         let mut lost = self.books.lost.get(&id).copied().unwrap_or(0);
         let mut of_liars = 0;
@@ -739,20 +778,14 @@ impl<'a> Grid<'a> {
             }
             used += of_site;
             if self.is_liar(at) {
-                let initial = u128::from(self.grants.initial(id, site(at)));
+                let initial = u128::from(ledger.granted(id, site(at)));
                 let held = initial + own.map_or(0, Row::taken);
                 of_liars += i128::try_from(held).expect("small");
             } else {
                 of_honest += of_site;
             }
         }
-        let most = granted + lost + self.forgotten_transfers(id);
-        ensure(of_honest <= most, || {
-            format!("honest sites used {of_honest} of {granted} ({lost} unknown)")
-        })?;
-        ensure(used <= most + of_liars, || {
-            format!("{used} used of {granted}, liars held {of_liars}")
-        })
+        (used, of_honest, lost, of_liars)
     }
 
     /// What sites have taken and their senders no longer know of. One that has lost its store learns that from the
@@ -782,9 +815,10 @@ impl<'a> Grid<'a> {
         let is_known = !self.books.owed.contains_key(&at);
         for id in &self.slices {
             let row = ledger.own_row(*id).cloned().unwrap_or_default();
-            let initial = u128::from(self.grants.initial(*id, site(at)));
+            let initial = u128::from(ledger.granted(*id, site(at)));
             let has = initial + row.taken() + u128::from(row.get(Cell::Returned));
-            let gone = row.sent() + u128::from(row.get(Cell::Used)) + u128::from(row.held());
+            let spent = u128::from(row.get(Cell::Used)) + u128::from(row.held());
+            let gone = row.sent() + row.passed() + spent;
             ensure(gone <= has || ledger.is_frozen(), || {
                 format!("site {at} has {has}, and {gone} is gone")
             })?;
@@ -866,7 +900,7 @@ impl<'a> Grid<'a> {
             };
             let all = of(&all);
             let left = all.spendable + all.to_come + all.perished;
-            let sum = all.used + all.held + left + all.on_the_way;
+            let sum = all.used + all.held + left + all.on_the_way + all.passed_on;
             // Sites that lose their stores at one time lose what only they knew of each other.
             let is_bounded = self.books.owed.len() > 1;
             ensure(sum == all.granted || is_bounded, || {

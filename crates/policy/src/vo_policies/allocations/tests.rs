@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AllocationSlice, CoreMillis, Factor, QuotaMode, Settlement, SiteId, VoId};
+use fairmesh_model::{
+    AllocationSlice, CoreMillis, Factor, PartOf, QuotaMode, Settlement, SiteId, VoId,
+};
 
 use super::*;
 use crate::testing::*;
@@ -31,6 +33,9 @@ fn allocation(vo: VoId, at: &str) -> Allocation {
         fee: Factor::from_millionths(0),
         price_max: None,
         idle_charge: Factor::ONE,
+        part_of: None,
+        leaders: None,
+        at_most: Default::default(),
     }
 }
 
@@ -179,6 +184,78 @@ fn what_a_role_out_of_force_has_granted_does_not_count_until_it_is_back() {
     delegate(&mut vo, 3, 20);
     assert_eq!(in_force(&vo), [1]);
     assert_ne!(vo.digest(), with_it, "the policy is another");
+}
+
+/// A part of the second slice of `whole`, at `at`.
+fn part(whole: &Signed<Allocation>, at: &str) -> Allocation {
+    let body = allocation(whole.vo(), at);
+    Allocation {
+        slices: vec![body.slices[1]],
+        part_of: Some(PartOf {
+            allocation: whole.hash().into(),
+            slices: vec![1],
+        }),
+        ..body
+    }
+}
+
+#[test]
+fn leaders_pass_on_parts_below_the_path_for_as_long_as_they_are_named() {
+    let (mut vo, _) = vo_with_delegates();
+    let whole = Allocation {
+        leaders: Some(role(&[77], 1)),
+        ..allocation(vo.vo(), "/c")
+    };
+    let whole = signed(whole, &[10]);
+    let first = part(&whole, "/c/u");
+    let early = vo.adopt_allocation(signed(first.clone(), &[77]));
+    assert!(
+        matches!(&early, Err(error @ PolicyError::NoWhole { .. }) if error.may_pass_later()),
+        "{early:?}"
+    );
+    vo.adopt_allocation(whole.clone()).expect("the whole");
+    // Whoever signs for the path is no leader.
+    let of_authority = vo.adopt_allocation(signed(first.clone(), &[10]));
+    assert!(matches!(of_authority, Err(PolicyError::Document(_))));
+    for at in ["/c", "/d/u"] {
+        let beside = vo.adopt_allocation(signed(part(&whole, at), &[77]));
+        assert!(matches!(beside, Err(PolicyError::Misfit { .. })), "{at}");
+    }
+    let first = signed(first, &[77]);
+    assert_eq!(vo.adopt_allocation(first.clone()), Ok(Adopted::InForce));
+    let paths = |vo: &VoPolicies| -> Vec<String> {
+        let all = vo.allocations();
+        all.map(|held| held.body().path.to_string()).collect()
+    };
+    assert_eq!(paths(&vo), ["/c", "/c/u"]);
+    // A part of a part has nobody who could sign it.
+    let below = vo.adopt_allocation(signed(part(&first, "/c/u/v"), &[77]));
+    assert!(matches!(below, Err(PolicyError::NoWhole { .. })));
+    // The authority names others: what the one before has passed on counts when they have signed it.
+    let mut others = later(&whole, 2, 20_000_000);
+    others.leaders = Some(role(&[78], 1));
+    vo.adopt_allocation(signed(others, &[10]))
+        .expect("a later version");
+    assert_eq!(paths(&vo), ["/c", "/c"]);
+    let both = signed(first.claimed().clone(), &[77, 78]);
+    assert_eq!(vo.adopt_allocation(both), Ok(Adopted::InForce));
+    assert_eq!(paths(&vo), ["/c", "/c", "/c/u"]);
+}
+
+#[test]
+fn no_leader_takes_all_the_room() {
+    let (mut vo, _) = vo_with_delegates();
+    let whole = Allocation {
+        leaders: Some(role(&[77], 1)),
+        ..allocation(vo.vo(), "/c")
+    };
+    let whole = signed(whole, &[10]);
+    vo.adopt_allocation(whole.clone()).expect("the whole");
+    for number in 0..=PARTS_MAX {
+        let body = part(&whole, &format!("/c/u{number}"));
+        let adopted = vo.adopt_allocation(signed(body, &[77]));
+        assert_eq!(adopted.is_ok(), number < PARTS_MAX, "{number} {adopted:?}");
+    }
 }
 
 #[test]

@@ -40,6 +40,9 @@ pub(super) fn allocation(mesh: &Mesh, core_hours: u64, sites: usize) -> Allocati
         fee: Factor::from_millionths(0),
         price_max: None,
         idle_charge: Factor::ONE,
+        part_of: None,
+        leaders: None,
+        at_most: Default::default(),
     }
 }
 
