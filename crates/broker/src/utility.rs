@@ -10,6 +10,8 @@
 //! Source: Vasques, "A Decentralized Utility-based Grid Scheduling Algorithm", equation 1; the division by
 //! the weights is ours.
 
+mod scan;
+
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -60,18 +62,11 @@ impl<'a> Class<'a> {
     /// A class of an owner's price list; the properties `os=…` and `arch=…` name its operating system and its
     /// architecture, and all others are tags.
     pub fn of(name: &'a str, class: &'a MachineClass, free: u64) -> Self {
-        let (mut os, mut arch) = (None, None);
-        for property in &class.properties {
-            if let Some(value) = property.strip_prefix("os=") {
-                os.get_or_insert(value);
-            } else if let Some(value) = property.strip_prefix("arch=") {
-                arch.get_or_insert(value);
-            }
-        }
+        let (os, arch) = Self::names(class);
         Self {
             name,
-            os: os.unwrap_or_default(),
-            arch: arch.unwrap_or_default(),
+            os,
+            arch,
             tags: Some(&class.properties),
             cpus: class.cpus.into(),
             mem_mib: class.mem_mib,
@@ -81,6 +76,19 @@ impl<'a> Class<'a> {
             free,
             waiting: 0,
         }
+    }
+
+    /// The operating system and the architecture of a class; empty where its properties do not say.
+    fn names(class: &'a MachineClass) -> (&'a str, &'a str) {
+        let (mut os, mut arch) = (None, None);
+        for property in &class.properties {
+            if let Some(value) = property.strip_prefix("os=") {
+                os.get_or_insert(value);
+            } else if let Some(value) = property.strip_prefix("arch=") {
+                arch.get_or_insert(value);
+            }
+        }
+        (os.unwrap_or_default(), arch.unwrap_or_default())
     }
 }
 
@@ -130,6 +138,8 @@ pub struct Wishes {
     /// Of each requirement its options by their index, the most valuable first, and of equal ones the least by what
     /// they ask: the first that is satisfied is the one that counts.
     ranked: Vec<Vec<usize>>,
+    /// The same, as many classes are looked at.
+    checks: Vec<scan::Check>,
     /// Its time on the reference machine.
     pub work: Millis,
 }
@@ -203,8 +213,10 @@ impl Wishes {
                 .sort_by_key(|index| (Reverse(of.options[*index].value), &of.options[*index].wish));
             order
         });
+        let ranked: Vec<_> = ranked.collect();
         Ok(Self {
-            ranked: ranked.collect(),
+            checks: scan::checks(&requirements, &ranked, work),
+            ranked,
             requirements,
             work,
         })
@@ -232,14 +244,9 @@ impl Wishes {
     /// cannot be served there: no requirement is met, or by MM not all are. Nothing is allocated: most classes are
     /// looked at to be passed over.
     pub fn worth(&self, class: &Class<'_>, matching: Matching, normalised: bool) -> Option<u32> {
-        let (mut met, mut sum, mut weights) = (0, 0_u64, 0_u64);
+        let (mut met, mut sum) = (0, 0_u64);
         for (of, ranked) in self.by_rank() {
-            let weight = match matching {
-                Matching::Partial => u64::from(mutant!(WeightIgnored, of.weight, ONE)),
-                // The baselines know no weights.
-                Matching::Binary | Matching::All => u64::from(ONE),
-            };
-            weights += weight;
+            let weight = Self::weight(of, matching);
             let Some(index) = self.taken((of, ranked), class, matching) else {
                 continue;
             };
@@ -254,15 +261,28 @@ impl Wishes {
         if met == 0 || (matching == Matching::All && met < all) {
             return None;
         }
+        // What is worth nothing is no reason to go there.
+        Some(self.mean(sum, matching, normalised)).filter(|millionths| *millionths > 0)
+    }
+
+    /// A sum of weighed values, of what all could be; in millionths.
+    pub(crate) fn mean(&self, sum: u64, matching: Matching, normalised: bool) -> u32 {
+        let weights = self.requirements.iter().map(|of| Self::weight(of, matching));
         let whole = match normalised {
-            true => weights,
-            false => all as u64 * u64::from(ONE),
+            true => weights.sum(),
+            false => self.requirements.len() as u64 * u64::from(ONE),
         };
         // A job whose requirements all weigh nothing wants nothing.
         let millionths = sum.checked_div(whole).unwrap_or(0);
-        let millionths = u32::try_from(millionths).expect("a mean of values is not above 1");
-        // What is worth nothing is no reason to go there.
-        (millionths > 0).then_some(millionths)
+        u32::try_from(millionths).expect("a mean of values is not above 1")
+    }
+
+    fn weight(of: &Requirement, matching: Matching) -> u64 {
+        match matching {
+            Matching::Partial => u64::from(mutant!(WeightIgnored, of.weight, ONE)),
+            // The baselines know no weights.
+            Matching::Binary | Matching::All => u64::from(ONE),
+        }
     }
 
     fn by_rank(&self) -> impl Iterator<Item = (&Requirement, &[usize])> {

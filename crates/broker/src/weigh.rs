@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_fairshare::charging::{Counted, suitable};
+use fairmesh_model::MachineClass;
 
 use crate::engine::Request;
 use crate::rank::Known;
@@ -26,7 +27,9 @@ pub fn weigh(
         gpu: true,
         disk: true,
     };
-    let mut best: Option<(u32, Class<'_>)> = None;
+    // What it is worth, before and after it is divided, and how many of its CPUs are free.
+    let (mut most, mut worth) = (0, 0);
+    let mut best: Option<(&str, &MachineClass, u64)> = None;
     let prices = known.view.prices.clone();
     if let Some(prices) = prices.as_deref() {
         let (mut free, mut slowest) = (0_u64, None);
@@ -41,11 +44,14 @@ pub fn weigh(
             let Some((wishes, normalised)) = wishes else {
                 continue;
             };
-            let class = Class::of(name, class, free_here / u64::from(class.cpus));
-            let worth = wishes.worth(&class, Matching::Partial, normalised);
-            let held = best.as_ref().map_or(0, |(held, _)| *held);
-            if let Some(worth) = worth.filter(|worth| *worth > held) {
-                best = Some((worth, class));
+            let Some(sum) = wishes.sum_above(class, most) else {
+                continue;
+            };
+            most = sum;
+            let mean = wishes.mean(sum, Matching::Partial, normalised);
+            if mean > worth {
+                worth = mean;
+                best = Some((name, class, free_here));
             }
         }
         if !classes.is_empty() {
@@ -54,10 +60,11 @@ pub fn weigh(
         known.view.spec = slowest.unwrap_or(known.view.spec);
     }
     let (wishes, normalised) = wishes?;
-    known.utility = Some(best.as_ref().map_or(0, |(worth, _)| *worth));
-    let (_, class) = best?;
+    known.utility = Some(worth);
+    let (name, class, free) = best?;
+    let class = Class::of(name, class, free / u64::from(class.cpus));
     let worth = wishes.utility(&class, Matching::Partial, normalised)?;
-    Some((class.name.to_owned(), worth))
+    Some((name.to_owned(), worth))
 }
 
 #[cfg(test)]
@@ -65,7 +72,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use fairmesh_model::{Factor, MachineClass, Millis, PriceList};
+    use fairmesh_model::{Factor, Millis, PriceList};
     use proptest::prelude::*;
 
     use super::*;

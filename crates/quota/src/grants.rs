@@ -144,7 +144,7 @@ impl Grants {
             self.parts.entry(part_of.allocation).or_default().insert(id);
         }
         self.paths.entry(body.path.clone()).or_default().insert(id);
-        let body = body.clone();
+        let body = self.in_terms_of_whole(body);
         self.grants.insert(
             id,
             Grant {
@@ -175,6 +175,25 @@ impl Grants {
     /// The paths that have credit of their own.
     pub fn paths(&self) -> impl Iterator<Item = &AccountPath> {
         self.paths.keys()
+    }
+
+    /// A part as it counts: what its jobs hold and cost is the authority's to say, and the leaders' who its members are.
+    fn in_terms_of_whole(&self, body: &Allocation) -> Allocation {
+        let part_of = body.part_of.as_ref();
+        let whole = part_of.and_then(|part_of| self.get(part_of.allocation));
+        let Some(whole) = whole.filter(|_| !mutated!(LeadersSetPrices)) else {
+            return body.clone();
+        };
+        let least = [body.hold_max, whole.hold_max].into_iter().flatten().min();
+        Allocation {
+            settle: whole.settle,
+            hold_max: least,
+            hold_factor: whole.hold_factor,
+            fee: whole.fee,
+            price_max: whole.price_max,
+            idle_charge: whole.idle_charge,
+            ..body.clone()
+        }
     }
 
     /// When the slices of an allocation end.

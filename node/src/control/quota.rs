@@ -401,6 +401,8 @@ fn mode_by_owner(site: &Site, vo: VoId) -> bool {
 pub(super) fn totals_body(totals: &Totals) -> super::answer::QuotaTotalsBody {
     super::answer::QuotaTotalsBody {
         granted_core_ms: totals.granted.to_string(),
+        passed_on_core_ms: totals.passed_on.to_string(),
+        lacking_core_ms: totals.lacking.to_string(),
         used_core_ms: totals.used.to_string(),
         held_core_ms: totals.held.to_string(),
         spendable_core_ms: totals.spendable.to_string(),

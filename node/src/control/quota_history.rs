@@ -153,9 +153,11 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
             continue;
         };
         for Moved { at, transfer } in site.transfers(*vo) {
-            let (way, other) = match transfer.cell {
-                Cell::Sent(to) => ("to", to),
-                Cell::Taken(from) => ("from", from),
+            let part = |id| ledger.grants().get(id).map(|part| clean(part.path.as_str()));
+            let (way, other, part) = match transfer.cell {
+                Cell::Sent(to) => ("to", to, None),
+                Cell::Taken(from) => ("from", from, None),
+                Cell::Passed(id) => ("passed_on", site.id(), part(id)),
                 _ => continue,
             };
             let id = transfer.slice;
@@ -173,6 +175,7 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
                 way: way.to_owned(),
                 site: other.to_string(),
                 site_name: site_name(site, other),
+                part,
                 core_ms: transfer.amount.0.to_string(),
                 before_core_ms: transfer.before.0.to_string(),
                 after_core_ms: transfer.after.0.to_string(),

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, QuotaMode, Settlement, SiteId,
+    AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, PartOf, QuotaMode, Settlement,
+    Share, SiteId,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::quoted;
-use crate::config::quantity::{RawFactor, RawMoment};
+use super::draft::{RawRole, quoted, role_lines};
+use crate::config::quantity::{RawFactor, RawMoment, RawPercent};
 use crate::config::{FileError, Source};
 use crate::output::timestamp;
 
@@ -28,6 +29,9 @@ struct RawDraft {
     allocation: RawAllocation,
     slice: Vec<RawSlice>,
     split: BTreeMap<Spanned<String>, u64>,
+    #[serde(default)]
+    at_most: BTreeMap<Spanned<String>, RawPercent>,
+    leaders: Option<RawRole>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,6 +54,7 @@ struct RawAllocation {
     fee: Option<RawFactor>,
     price_max: Option<RawFactor>,
     idle_charge: Option<RawFactor>,
+    part_of: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,6 +63,7 @@ struct RawSlice {
     core_hours: Spanned<String>,
     start: RawMoment,
     end: RawMoment,
+    part_of: Option<u32>,
 }
 
 pub(super) fn parse(source: Source<'_>) -> Result<Allocation, FileError> {
@@ -99,6 +105,11 @@ pub(super) fn parse(source: Source<'_>) -> Result<Allocation, FileError> {
         fee: factor("allocation.fee", &head.fee, Factor::from_millionths(0))?,
         price_max: price_max.transpose()?,
         idle_charge: factor("allocation.idle_charge", &head.idle_charge, Factor::ONE)?,
+        part_of: part_of(source, &raw)?,
+        leaders: (raw.leaders.as_ref())
+            .map(|leaders| leaders.role(source, "leaders"))
+            .transpose()?,
+        at_most: at_most(source, &raw.at_most)?,
     })
 }
 
@@ -111,6 +122,39 @@ fn slices(source: Source<'_>, raw: &[RawSlice]) -> Result<Vec<AllocationSlice>, 
         })
     };
     raw.iter().map(slice).collect()
+}
+
+/// What it is a part of: the whole in the header, and with each slice which one of the whole.
+fn part_of(source: Source<'_>, raw: &RawDraft) -> Result<Option<PartOf>, FileError> {
+    let help = "`fairmesh quota pass` fills it in";
+    let places = raw.slice.iter().map(|slice| slice.part_of);
+    let wrong = |problem| {
+        let error = source.error(None, Some("slice.part_of"), problem);
+        Err(error.with_help(help))
+    };
+    let Some(whole) = &raw.allocation.part_of else {
+        return match places.flatten().next() {
+            Some(_) => wrong("a slice is a part of one, and the allocation of none"),
+            None => Ok(None),
+        };
+    };
+    let Some(slices) = places.collect() else {
+        return wrong("each slice of a part says which slice of the whole it is a part of");
+    };
+    let allocation = source.parsed("allocation.part_of", whole, help)?;
+    Ok(Some(PartOf { allocation, slices }))
+}
+
+fn at_most(
+    source: Source<'_>,
+    raw: &BTreeMap<Spanned<String>, RawPercent>,
+) -> Result<BTreeMap<SiteId, Share>, FileError> {
+    let help = "write the ids of sites, as in the charter, and percents";
+    let most = |(site, most): (&Spanned<String>, &RawPercent)| {
+        let site = source.parsed("at_most", site, help)?;
+        Ok((site, source.percent("at_most", most)?))
+    };
+    raw.iter().map(most).collect()
 }
 
 fn split(
@@ -177,6 +221,13 @@ fn write_header(text: &mut String, of: &Allocation) -> std::fmt::Result {
             "# A later version may end slices sooner, and change the terms."
         )?;
         writeln!(text, "id = \"{id}\"")?;
+    }
+    if let Some(part_of) = &of.part_of {
+        writeln!(
+            text,
+            "# What leaders pass this on from; each slice says which of its slices.\npart_of = \"{}\"",
+            part_of.allocation
+        )?;
     }
     writeln!(text, "issued = {}", timestamp(of.issued))?;
     writeln!(
@@ -250,6 +301,8 @@ fn write_prices(text: &mut String, of: &Allocation) -> std::fmt::Result {
 }
 
 fn write_grants(text: &mut String, of: &Allocation) -> std::fmt::Result {
+    let places = of.part_of.iter().flat_map(|part_of| &part_of.slices);
+    let mut places = places.copied();
     for slice in &of.slices {
         writeln!(
             text,
@@ -258,10 +311,14 @@ fn write_grants(text: &mut String, of: &Allocation) -> std::fmt::Result {
         )?;
         writeln!(
             text,
-            "start = {}\nend = {}\n",
+            "start = {}\nend = {}",
             timestamp(slice.start),
             timestamp(slice.end)
         )?;
+        if let Some(place) = places.next() {
+            writeln!(text, "part_of = {place}")?;
+        }
+        writeln!(text)?;
     }
     writeln!(
         text,
@@ -270,7 +327,33 @@ fn write_grants(text: &mut String, of: &Allocation) -> std::fmt::Result {
     for (site, weight) in &of.split {
         writeln!(text, "\"{site}\" = {weight}")?;
     }
-    Ok(())
+    write_bounds(text, of)
+}
+
+/// Who may pass it on, and what sites may have of it at most.
+fn write_bounds(text: &mut String, of: &Allocation) -> std::fmt::Result {
+    writeln!(
+        text,
+        "\n# The most of each slice that a site may have at a time, percent, by its id; it stays as it is.\n[at_most]"
+    )?;
+    for (site, most) in &of.at_most {
+        writeln!(text, "\"{site}\" = {most}")?;
+    }
+    match &of.leaders {
+        Some(leaders) => {
+            writeln!(
+                text,
+                "\n# Who may pass parts of it on to accounts below its path.\n[leaders]"
+            )?;
+            role_lines(text, leaders);
+            Ok(())
+        }
+        None if of.part_of.is_some() => Ok(()),
+        None => writeln!(
+            text,
+            "\n# Who may pass parts of it on to accounts below its path.\n# [leaders]\n# keys = [\"KEY-ID\"]"
+        ),
+    }
 }
 
 #[cfg(test)]

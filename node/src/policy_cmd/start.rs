@@ -114,6 +114,9 @@ pub struct NewAllocationArgs {
     /// The same for every site, and not by its cores
     #[arg(long, conflicts_with = "from")]
     pub equal: bool,
+    /// Id of a key that may pass parts of it on to accounts below its path; repeat it for each
+    #[arg(long = "leader", value_name = "KEY-ID", conflicts_with = "from")]
+    pub leaders: Vec<KeyId>,
     /// Options of all kinds.
     #[command(flatten)]
     pub draft: DraftArgs,
@@ -294,7 +297,10 @@ fn allocation(args: &NewAllocationArgs, now: WallTime) -> anyhow::Result<String>
         price_max: None,
         idle_charge: Factor::ONE,
         part_of: None,
-        leaders: None,
+        leaders: (!args.leaders.is_empty()).then(|| Role {
+            keys: args.leaders.iter().copied().collect(),
+            threshold: 1,
+        }),
         at_most: Default::default(),
     };
     Ok(allocation_toml(&first))

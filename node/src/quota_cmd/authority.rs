@@ -109,7 +109,7 @@ pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Re
     publish(args.socket.as_ref(), &signed, out).await
 }
 
-async fn publish(
+pub(super) async fn publish(
     socket: Option<&PathBuf>,
     allocation: &Signed<Allocation>,
     out: &mut dyn Write,
@@ -126,7 +126,7 @@ async fn publish(
 }
 
 /// The newest version of the allocation that is meant.
-fn find<'a>(
+pub(super) fn find<'a>(
     all: &'a [Signed<Allocation>],
     which: &str,
 ) -> anyhow::Result<Option<&'a Signed<Allocation>>> {
@@ -157,7 +157,9 @@ pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     let allocations = args.files.iter().map(|file| read(file));
     let allocations = allocations.collect::<anyhow::Result<Vec<_>>>()?;
     let capacity = capacity(charter.claimed(), args.utilisation);
-    let slices = allocations.iter().flat_map(|of| &of.slices);
+    // What leaders pass on was granted with the whole.
+    let granted = allocations.iter().filter(|of| of.part_of.is_none());
+    let slices = granted.flat_map(|of| &of.slices);
     let slices: Vec<_> = slices.map(|slice| (slice.amount.0, *slice)).collect();
     let from = slices.iter().map(|(_, slice)| slice.start).min();
     let until = slices.iter().map(|(_, slice)| slice.end).max();

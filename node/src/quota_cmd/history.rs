@@ -117,7 +117,10 @@ fn transfers(of: &[QuotaTransferBody]) -> Table {
             clean(&of.path),
             of.slice.to_string(),
             clean(&of.way),
-            name_or_id(of.site_name.as_deref(), &of.site),
+            match &of.part {
+                Some(part) => clean(part),
+                None => name_or_id(of.site_name.as_deref(), &of.site),
+            },
             core_hours(&of.core_ms),
             core_hours(&of.before_core_ms),
             core_hours(&of.after_core_ms),

@@ -1,5 +1,5 @@
-//! `fairmesh quota`: what is left of a project's credit, what a batch system asks about jobs, and what an
-//! authority grants and takes back.
+//! `fairmesh quota`: what is left of a project's credit, what a batch system asks about jobs, what an authority
+//! grants and takes back, and what a leader passes on.
 //!
 //! `hold` exits with 0 where the job may run and 1 where it may not; the message for its user is on standard
 //! error. So it can stand in any scheduler's script before a job.
@@ -10,6 +10,7 @@ pub mod callout;
 mod authority;
 mod calls;
 mod history;
+mod leader;
 mod show;
 
 use std::io::Write;
@@ -49,6 +50,8 @@ pub enum QuotaCommand {
     Grant(authority::GrantArgs),
     /// End an allocation now: what is neither used nor held is gone
     Revoke(authority::RevokeArgs),
+    /// Pass a part of an allocation on to an account below its path, as one of its leaders
+    Pass(leader::PassArgs),
     /// See whether what is granted fits what the sites can run, week by week
     Plan(authority::PlanArgs),
 }
@@ -69,6 +72,7 @@ pub async fn run(args: &QuotaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         QuotaCommand::Drain(args) => calls::drain(args, out).await,
         QuotaCommand::Grant(args) => authority::grant(args, out).await,
         QuotaCommand::Revoke(args) => authority::revoke(args, out).await,
+        QuotaCommand::Pass(args) => leader::pass(args, out).await,
         QuotaCommand::Plan(args) => authority::plan(args, out),
     }
 }

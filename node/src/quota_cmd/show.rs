@@ -48,10 +48,11 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
         }
         return Ok(found);
     }
-    let columns = columns(args.slices);
+    let of_parts = of_parts(&answer.body.accounts);
+    let columns = columns(args.slices, of_parts);
     let mut table = Table::new(&columns).with_heading(heading(&answer.rests_on));
     for account in &answer.body.accounts {
-        rows(account, args.slices)
+        rows(account, args.slices, of_parts)
             .into_iter()
             .for_each(|row| table.row(row));
     }
@@ -72,7 +73,16 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
     Ok(found)
 }
 
-fn columns(by_slice: bool) -> Vec<(&'static str, Align)> {
+/// Whether anything was passed on to parts, and whether a part lacks some of what it was to have.
+fn of_parts(accounts: &[QuotaAccountBody]) -> (bool, bool) {
+    let any = |of: fn(&QuotaTotalsBody) -> &String| {
+        let amounts = accounts.iter().map(|account| of(&account.totals).as_str());
+        amounts.into_iter().any(|amount| !matches!(amount, "" | "0"))
+    };
+    (any(|of| &of.passed_on_core_ms), any(|of| &of.lacking_core_ms))
+}
+
+fn columns(by_slice: bool, (passed, lacking): (bool, bool)) -> Vec<(&'static str, Align)> {
     let mut columns = vec![
         ("VO", Align::Left),
         ("Account", Align::Left),
@@ -96,13 +106,25 @@ fn columns(by_slice: bool) -> Vec<(&'static str, Align)> {
         ]
         .map(|name| (name, Align::Right)),
     );
+    columns.extend(passed.then_some(("PassedOn", Align::Right)));
+    columns.extend(lacking.then_some(("Lacking", Align::Right)));
     if !by_slice {
         columns.extend([("PerDay", Align::Right), ("RunsOut", Align::Left)]);
     }
     columns
 }
 
-fn rows(account: &QuotaAccountBody, by_slice: bool) -> Vec<Vec<String>> {
+fn rows(
+    account: &QuotaAccountBody,
+    by_slice: bool,
+    of_parts: (bool, bool),
+) -> Vec<Vec<String>> {
+    let amounts = |totals: &QuotaTotalsBody| {
+        let mut amounts = amounts(totals);
+        amounts.extend(of_parts.0.then(|| core_hours(&totals.passed_on_core_ms)));
+        amounts.extend(of_parts.1.then(|| core_hours(&totals.lacking_core_ms)));
+        amounts
+    };
     let named = || {
         vec![
             name_or_id(account.vo_name.as_deref(), &account.vo),

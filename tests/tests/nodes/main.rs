@@ -17,6 +17,7 @@ mod page;
 mod place;
 mod prices;
 mod quota;
+mod quota_parts;
 mod records;
 mod restarts;
 

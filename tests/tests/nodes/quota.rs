@@ -17,14 +17,14 @@ use crate::PROGRAM;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands in a folder, at a node.
-struct Shell<'a> {
-    folder: &'a Path,
-    node: &'a Node,
+pub(crate) struct Shell<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) node: &'a Node,
 }
 
 impl Shell<'_> {
     /// What a command says, and whether it went well.
-    fn run(&self, words: &str) -> anyhow::Result<(bool, String)> {
+    pub(crate) fn run(&self, words: &str) -> anyhow::Result<(bool, String)> {
         let output = Command::new(PROGRAM)
             .args(words.split_whitespace())
             .current_dir(self.folder)
@@ -35,7 +35,7 @@ impl Shell<'_> {
         Ok((output.status.success(), said))
     }
 
-    fn says(&self, words: &str, is_good: bool, expected: &str) -> anyhow::Result<()> {
+    pub(crate) fn says(&self, words: &str, is_good: bool, expected: &str) -> anyhow::Result<()> {
         let (good, said) = self.run(words)?;
         ensure!(
             good == is_good && said.contains(expected),
@@ -44,7 +44,7 @@ impl Shell<'_> {
         Ok(())
     }
 
-    fn hold(&self, job: &str, cores: u32, is_good: bool, expected: &str) -> anyhow::Result<()> {
+    pub(crate) fn hold(&self, job: &str, cores: u32, is_good: bool, expected: &str) -> anyhow::Result<()> {
         let call = format!(
             "quota hold {job} --cluster c --user ann --account physics --cores {cores} --time 1h"
         );
@@ -52,7 +52,7 @@ impl Shell<'_> {
     }
 
     /// Waits until `quota show` says so.
-    fn shows(&self, expected: &str) -> anyhow::Result<()> {
+    pub(crate) fn shows(&self, expected: &str) -> anyhow::Result<()> {
         let began = Instant::now();
         loop {
             let (_, said) = self.run("quota show /ann")?;

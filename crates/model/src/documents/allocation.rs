@@ -7,7 +7,8 @@
 //!
 //! A part of an allocation may be passed on below its path by those whom it names as its leaders: that is an
 //! allocation, too, which says what it is a part of. Its rights are made of rights of the whole, by each site for
-//! itself, so nothing is granted twice (docs/quotas.md).
+//! itself, so nothing is granted twice (docs/quotas.md). A part is strict, and its prices are those of the whole:
+//! no leader lets jobs run that the authority would not.
 //!
 //! Invariant: the amounts are above 0 and fit the counters; every slice begins before it ends; somebody
 //! holds every slice. Deliberately not here: counters, holds and decisions (`fairmesh-quota`).
@@ -234,6 +235,10 @@ impl Allocation {
         let is_rising = part_of.slices.is_sorted_by(|a, b| a < b);
         match () {
             () if self.leaders.is_some() => Err("a part with leaders of its own".to_owned()),
+            () if self.mode.unwrap_or_default() != QuotaMode::Strict => {
+                Err("a part that is not strict".to_owned())
+            }
+            () if self.overdraft_max.0 > 0 => Err("a part with an overdraft".to_owned()),
             () if part_of.slices.len() != self.slices.len() || !is_rising => {
                 Err("each slice has to be a part of one slice, in their order".to_owned())
             }
@@ -416,7 +421,7 @@ mod tests {
             changed.validate()
         };
         assert_eq!(with(|_| {}), Ok(()));
-        let bad: [fn(&mut Allocation); 17] = [
+        let bad: [fn(&mut Allocation); 19] = [
             |a| a.version = 0,
             |a| a.version = 2,
             |a| a.id = Some(ContentHash::of(b"1").into()),
@@ -438,6 +443,14 @@ mod tests {
             |a| {
                 a.part_of = part_of(&[0]);
                 a.leaders = Some(Role::single(SigningKey::from_secret(&[5; 32]).key_id()));
+            },
+            |a| {
+                a.part_of = part_of(&[0]);
+                a.mode = Some(QuotaMode::Advisory);
+            },
+            |a| {
+                a.part_of = part_of(&[0]);
+                a.overdraft_max = CoreMillis(1);
             },
             |a| _ = a.at_most.insert(SiteId::from_bytes([1; 32]), Share::ZERO),
         ];

@@ -74,6 +74,10 @@ const TABLE: &[(&str, &str)] = &[
         "IdleForLong",
         "jobs beyond their quota keep machines for any time",
     ),
+    (
+        "LeadersSetPrices",
+        "a part's jobs hold and cost what its leaders say",
+    ),
     ("LastSliceFirst", "the slice that ends last is spent first"),
     (
         "LateHeadsOffer",

@@ -14,6 +14,7 @@ pub(super) const ROWS: &[(&str, fn())] = &[
     ("passing later", a_site_passes_on_what_it_has_left),
     ("passing too much", parts_come_to_no_more_than_the_whole),
     ("ends of parts", a_part_ends_with_the_whole),
+    ("prices of parts", what_a_job_of_a_part_costs_is_the_authoritys_to_say),
     ("claims to pass", a_part_that_the_whole_does_not_have_is_not_taken),
     ("at most", a_site_has_no_more_than_it_may),
 ];
@@ -120,6 +121,29 @@ fn a_part_ends_with_the_whole() {
     assert_eq!(a.slice_totals(part, after).perished, 150);
     let alone = Grants::default().adopt(&verified(of_user));
     assert!(matches!(alone, Err(GrantError::Misfit { .. })));
+}
+
+#[test]
+fn what_a_job_of_a_part_costs_is_the_authoritys_to_say() {
+    let whole = Allocation {
+        hold_max: Some(CoreMillis(50)),
+        fee: Factor::ONE,
+        ..allocation(vec![slice(300, 0, DAY)], &[1])
+    };
+    let cheap = Allocation {
+        hold_max: None,
+        hold_factor: Factor::from_millionths(1),
+        fee: Factor::from_millionths(0),
+        price_max: Some(Factor::from_millionths(1)),
+        ..part(&whole, 50)
+    };
+    let (grants, _) = grants(vec![whole, cheap]);
+    let mut a = Ledger::new(site(0), members(1), grants);
+    let now = WallTime(1);
+    a.tick(now);
+    let answer = a.hold(now, &request(1, 40));
+    assert_eq!(answer.parts[0].amount, CoreMillis(40));
+    assert_eq!(a.hold(now, &request(2, 51)).verdict, Verdict::Refused);
 }
 
 #[test]

@@ -137,11 +137,17 @@ pub struct QuotaSliceBody {
     pub totals: QuotaTotalsBody,
 }
 
-/// Core-milliseconds: granted = used + held + spendable (to come, perished) + on the way.
+/// Core-milliseconds: granted = used + held + spendable (to come, perished) + on the way + passed on.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct QuotaTotalsBody {
-    /// By the authority.
+    /// By the authority; of a part that leaders have passed on, what sites have made of the whole.
     pub granted_core_ms: String,
+    /// Passed on by its leaders to parts of it.
+    #[serde(default)]
+    pub passed_on_core_ms: String,
+    /// Of a part: what sites have not made of the whole yet, because they have too little of it left.
+    #[serde(default)]
+    pub lacking_core_ms: String,
     /// Charged.
     pub used_core_ms: String,
     /// For jobs.
@@ -211,12 +217,15 @@ pub struct QuotaTransferBody {
     pub allocation: String,
     /// Which of its slices, from 0.
     pub slice: u32,
-    /// `to` another site, or `from` it.
+    /// `to` another site, or `from` it; `passed_on` to a part of the allocation.
     pub way: String,
-    /// Which.
+    /// Which, or this one.
     pub site: String,
     /// Its name in a charter.
     pub site_name: Option<String>,
+    /// The account of the part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
     /// How much.
     pub core_ms: String,
     /// What was left of the slice here before.
