@@ -267,7 +267,10 @@ impl Wishes {
 
     /// A sum of weighed values, of what all could be; in millionths.
     pub(crate) fn mean(&self, sum: u64, matching: Matching, normalised: bool) -> u32 {
-        let weights = self.requirements.iter().map(|of| Self::weight(of, matching));
+        let weights = self
+            .requirements
+            .iter()
+            .map(|of| Self::weight(of, matching));
         let whole = match normalised {
             true => weights.sum(),
             false => self.requirements.len() as u64 * u64::from(ONE),

@@ -150,7 +150,9 @@ pub enum PolicyError {
     /// The VO has granted more allocations than
     /// [`ALLOCATIONS_MAX`](crate::vo_policies::ALLOCATIONS_MAX), or leaders have passed on more parts of one than
     /// [`PARTS_MAX`](fairmesh_model::documents::PARTS_MAX). The signers are at fault.
-    #[error("there are {limit} already, as many allocations of a VO, or parts of one, as a node follows")]
+    #[error(
+        "there are {limit} already, as many allocations of a VO, or parts of one, as a node follows"
+    )]
     TooMany {
         /// How many are followed.
         limit: usize,

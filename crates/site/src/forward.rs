@@ -20,6 +20,7 @@ mod places;
 mod rows;
 mod table;
 mod wire;
+mod withdraw;
 
 use std::collections::BTreeSet;
 
@@ -35,14 +36,15 @@ use crate::store::Write;
 use crate::time::Standing;
 pub use calls::{Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob};
 pub use offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX};
-pub use rows::Stage;
 pub(crate) use rows::parse as parse_forwarded;
 use rows::{Entry, is_open};
+pub use rows::{Stage, Withdrawal};
 pub(crate) use table::Forwarding;
 use table::{About, Asked};
 pub(crate) use wire::is_forward;
 pub use wire::{End, Message, Take, Told, brings_job, read_forward, read_forward_told};
 use wire::{FORWARD, plain};
+pub use withdraw::Withdrawn;
 
 /// Requests under way to one member: more wait until some are answered.
 const ASKS_OF_ONE_MAX: usize = 16;
@@ -143,6 +145,10 @@ impl Site {
                 let ends = jobs.iter().map(|job| self.end_for(from, *job));
                 Some(Told::Ends(ends.collect()))
             }
+            Some(Message::Withdraw(jobs)) => {
+                let ends = jobs.iter().map(|job| self.withdraw_for(now, from, *job));
+                Some(Told::Ends(ends.collect()))
+            }
             None => Some(Told::Later),
         };
         if let Some(told) = told {
@@ -204,7 +210,10 @@ impl Site {
             let why = format!("a job: {why}");
             self.notice(now.mono, Notice::Refused { vo, from, why });
         }
-        let places = self.places(now, &offer.job);
+        let mut places = self.places(now, &offer.job);
+        if self.is_withdrawn(job) {
+            places.clear();
+        }
         let wanted_free = self.wanted_free((vo, &offer.job), &take.class, &places);
         if !is_known {
             let from = BTreeSet::from([from]);
@@ -410,7 +419,12 @@ impl Site {
             }
             (About::Ends(jobs), Told::Ends(ends)) => {
                 for (job, end) in jobs.into_iter().zip(ends) {
-                    self.take_end(from, job, end);
+                    self.take_end(from, job, end, false);
+                }
+            }
+            (About::Withdrawals(jobs), Told::Ends(ends)) => {
+                for (job, end) in jobs.into_iter().zip(ends) {
+                    self.take_end(from, job, end, true);
                 }
             }
             _ => {}
@@ -431,16 +445,29 @@ impl Site {
         }
     }
 
+    /// Whether its user has taken it back: it is sent nowhere.
+    fn is_withdrawn(&self, job: ContentHash) -> bool {
+        let entry = self.forward.jobs.get(&job);
+        entry.is_some_and(|entry| entry.withdrawal != Withdrawal::None)
+    }
+
     fn places_of(&mut self, now: Now, job: &str) -> Vec<fairmesh_broker::forward::Place> {
+        if job.parse().is_ok_and(|job| self.is_withdrawn(job)) {
+            return Vec::new();
+        }
         let offer = self.forward.entry(job).and_then(Entry::offer);
         offer.map_or_else(Vec::new, |offer| self.places(now, &offer.claimed().job))
     }
 
-    fn take_end(&mut self, from: SiteId, job: ContentHash, end: Option<End>) {
+    /// A member says what became of a job; `stays`, where it was asked to take it back.
+    fn take_end(&mut self, from: SiteId, job: ContentHash, end: Option<End>, stays: bool) {
         let Some(end) = end.filter(|_| self.forward.away.contains(&(from, job))) else {
             return;
         };
         if let Some(entry) = self.forward.jobs.get_mut(&job) {
+            if entry.is_wanted_back() && (stays || matches!(end, End::Failed { .. })) {
+                entry.withdrawal = Withdrawal::Answered;
+            }
             entry.end = Some(end);
             self.keep_job(&job.to_string());
         }

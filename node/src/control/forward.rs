@@ -1,5 +1,5 @@
-//! `POST /v1/forward` and `GET /v1/forward[?job=]`: jobs for the mesh, and where they are; `GET` and `POST
-//! /v1/forward/here`: what whoever hands jobs to the batch system asks and says.
+//! `POST /v1/forward` and `GET /v1/forward[?job=]`: jobs for the mesh, and where they are; `POST /v1/forward/withdraw`:
+//! one that its user takes back; `GET` and `POST /v1/forward/here`: what whoever hands jobs to the batch system asks and says.
 //!
 //! Invariant: what is answered is durable, and a job that is handed in again under its key is the same job. A user
 //! hands in jobs in his own name; writers in any. What jobs run is shown to writers only.
@@ -12,7 +12,8 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId};
 use fairmesh_site::{
-    Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Site, Stage,
+    Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Site,
+    Stage, Withdrawal,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +21,7 @@ use serde::de::DeserializeOwned;
 use super::access::{Peer, may_write, own_uid};
 use super::answer::{
     ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
-    TriedBody,
+    TriedBody, WithdrawAsk, WithdrawnBody,
 };
 use super::error::ApiError;
 use super::extract::{Params, whole};
@@ -63,6 +64,25 @@ pub(super) async fn post(
     listed(&shared, Some(job)).await
 }
 
+/// A user takes back a job of his own; writers anybody's.
+pub(super) async fn post_withdraw(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let ask: WithdrawAsk = read(&shared, body).await?;
+    let job: ContentHash = ask.job.parse().map_err(ApiError::bad_request)?;
+    let user = shared
+        .node()
+        .ask(move |site, _| site.forwarded_job(job).map(|of| of.user));
+    let Some(user) = user.await? else {
+        return Err(ApiError::not_found(format!("no job {job} is known here")));
+    };
+    user_of(&shared, peer, Some(user)).await?;
+    taken(shared.node().forward(ForwardCall::Withdraw(job)).await?)?;
+    listed(&shared, Some(job)).await
+}
+
 /// Whose job it is: a writer may say that, and everybody else hands in his own.
 async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<String, ApiError> {
     let own_uid = own_uid().map_err(ApiError::internal)?;
@@ -77,8 +97,8 @@ async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<
         (None, Some(name)) => Ok(name),
         (Some(wanted), Some(name)) if wanted == name => Ok(name),
         (Some(wanted), Some(name)) => {
-            let error = format!("{name} may not hand in jobs of {wanted}");
-            let hint = "only root, the node's own user and sockets.writers hand in jobs of others";
+            let error = format!("{name} may not hand in jobs of {wanted}, or take them back");
+            let hint = "only root, the node's own user and sockets.writers do that for others";
             Err(ApiError::new(StatusCode::FORBIDDEN, error).hint(hint))
         }
         (_, None) => {
@@ -177,6 +197,11 @@ fn body(site: &Site, of: &ForwardedJob) -> ForwardedBody {
         batch: None,
         why: None,
         tried: Vec::new(),
+        withdrawal: match of.withdrawal {
+            Withdrawal::None => None,
+            Withdrawal::Wanted => Some("wanted".to_owned()),
+            Withdrawal::Answered => Some("answered".to_owned()),
+        },
     };
     let (state, at) = match &of.stage {
         Stage::Here { .. } => ("here", Some(name(&site.id()))),
@@ -233,13 +258,22 @@ pub(super) async fn get_here(
                 queue: job.queue,
                 properties: job.properties,
                 run: job.run,
+                withdrawn: of.is_withdrawn,
             }
         };
         let jobs = site.forwarded_here().take(HERE_MAX).map(body);
-        (rests_on(site, now), jobs.collect())
+        let withdrawn = site.to_withdraw().take(HERE_MAX).map(|of| WithdrawnBody {
+            job: of.id.to_string(),
+            visit: of.visit,
+            key: of.key,
+            user: of.user,
+            batch: of.batch,
+        });
+        let (jobs, withdrawn) = (jobs.collect(), withdrawn.collect());
+        (rests_on(site, now), HereBody { jobs, withdrawn })
     };
-    let (rests_on, jobs) = shared.node().ask(here).await?;
-    Ok(answer("forward-here", rests_on, HereBody { jobs }))
+    let (rests_on, body) = shared.node().ask(here).await?;
+    Ok(answer("forward-here", rests_on, body))
 }
 
 pub(super) async fn post_here(
@@ -248,22 +282,18 @@ pub(super) async fn post_here(
 ) -> Result<impl IntoResponse, ApiError> {
     let ask: SettledAsk = read(&shared, body).await?;
     let job = ask.job.parse().map_err(ApiError::bad_request)?;
-    let came = match (ask.submitted, ask.refused, ask.in_doubt) {
-        (Some(batch), None, None) => Came::Submitted(batch),
-        (None, Some(why), None) => Came::Refused(why),
-        (None, None, Some(why)) => Came::InDoubt(why),
+    let call = match (ask.submitted, ask.refused, ask.in_doubt, ask.withdrew) {
+        (Some(batch), None, None, None) => ForwardCall::Settle(job, Came::Submitted(batch)),
+        (None, Some(why), None, None) => ForwardCall::Settle(job, Came::Refused(why)),
+        (None, None, Some(why), None) => ForwardCall::Settle(job, Came::InDoubt(why)),
+        (None, None, None, Some(withdrew)) => ForwardCall::Withdrew(job, withdrew),
         _ => {
-            let error = "say one of submitted, refused and in_doubt";
+            let error = "say one of submitted, refused, in_doubt and withdrew";
             return Err(ApiError::bad_request(error));
         }
     };
-    tracing::info!(job = %ask.job, ?came, "a forwarded job was handed to the batch system");
-    taken(
-        shared
-            .node()
-            .forward(ForwardCall::Settle(job, came))
-            .await?,
-    )?;
+    tracing::info!(?call, "what came of a forwarded job at the batch system");
+    taken(shared.node().forward(call).await?)?;
     let rests_on = shared.node().ask(rests_on).await?;
     Ok(answer("forward-settled", rests_on, ForwardSettledBody {}))
 }

@@ -188,12 +188,13 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 /// What there is, for who asks for something else.
 const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, audit, \
     documents, forward, forward/here, quota, metrics; POST /v1/accounting, records, running, \
-    corrections, documents, slurm, gridengine, occupancy, place, forward, forward/here, quota/hold, quota/commit, \
+    corrections, documents, slurm, gridengine, occupancy, place, forward, forward/here, \
+    forward/withdraw, quota/hold, quota/commit, \
     quota/release, quota/drain, quota/check, quota/quote";
 
 /// Which of it takes what.
 const METHODS: &str = "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/corrections, /v1/documents, \
-    /v1/slurm, /v1/gridengine, /v1/occupancy, /v1/place, /v1/forward, /v1/forward/here and below /v1/quota";
+    /v1/slurm, /v1/gridengine, /v1/occupancy, /v1/place, below /v1/forward and below /v1/quota";
 
 /// Where the loops with a batch system say what they have done.
 fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
@@ -239,6 +240,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/quota/quote", post(quota::quote))
         .route("/v1/place", post(place::post))
         .route("/v1/forward", get(forward::get).post(forward::post))
+        .route("/v1/forward/withdraw", post(forward::post_withdraw))
         .route("/v1/unmapped", get(usage::get_unmapped))
         .route("/v1/documents", get(documents::get))
         .route("/v1/metrics", get(crate::metrics::get))

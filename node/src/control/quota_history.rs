@@ -153,7 +153,12 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
             continue;
         };
         for Moved { at, transfer } in site.transfers(*vo) {
-            let part = |id| ledger.grants().get(id).map(|part| clean(part.path.as_str()));
+            let part = |id| {
+                ledger
+                    .grants()
+                    .get(id)
+                    .map(|part| clean(part.path.as_str()))
+            };
             let (way, other, part) = match transfer.cell {
                 Cell::Sent(to) => ("to", to, None),
                 Cell::Taken(from) => ("from", from, None),

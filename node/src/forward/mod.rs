@@ -1,5 +1,5 @@
 //! `fairmesh forward`: jobs that members of a VO pass on to each other. `run` hands those that were taken here to
-//! the batch system, `status` says where jobs are.
+//! the batch system, `status` says where jobs are, `withdraw` takes one back.
 //!
 //! `run` stands beside the node, as a user who may submit, and sees the node over its socket only: what the network
 //! brings in is never run by the node.
@@ -8,6 +8,7 @@
 
 mod run;
 mod status;
+mod withdraw;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub struct ForwardArgs {
 enum ForwardCommand {
     Run(RunArgs),
     Status(StatusArgs),
+    Withdraw(WithdrawArgs),
 }
 
 /// Hand each job that was taken here to the batch system, once
@@ -42,7 +44,9 @@ These are words of others: quote them. If CMD fails, the job goes elsewhere.
 
 With --ask, ASK is run with the same variables before a job is submitted, and where CMD failed or was killed; it
 prints one of the words nowhere, waiting, running, ended, failed. Then a job is submitted once whatever is killed or
-forgotten. Without it a job whose CMD was killed is given up as in doubt, and a machine that loses power while CMD runs
+forgotten. With --withdraw, a job that its user takes back when the batch system has it is withdrawn there: the command is
+run with FAIRMESH_NAME, FAIRMESH_JOB, FAIRMESH_KEY, FAIRMESH_USER and FAIRMESH_BATCH (what CMD has printed), and ends with
+0 only where the job will not run to its end. Without --ask a job whose CMD was killed is given up as in doubt, and a machine that loses power while CMD runs
 may submit a job twice, under one name.")]
 pub struct RunArgs {
     /// Submits a job
@@ -51,7 +55,10 @@ pub struct RunArgs {
     /// Says whether the batch system knows a job by its name
     #[arg(long, value_name = "CMD")]
     pub ask: Option<String>,
-    /// How long ASK may take; one that is killed then is run again later
+    /// Withdraws a job that its user takes back; without it the batch system keeps what it has
+    #[arg(long, value_name = "CMD")]
+    pub withdraw: Option<String>,
+    /// How long ASK and the command that withdraws may take; ASK is run again later when it is killed then
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub ask_max: u64,
     /// Where it is noted which command has begun and ended
@@ -76,11 +83,26 @@ pub struct StatusArgs {
     pub ask: AskArgs,
 }
 
+/// Take back a job that was handed in here: exit 0 where it runs nowhere, 1 where a batch system keeps it
+#[derive(Debug, Clone, clap::Args)]
+pub struct WithdrawArgs {
+    /// Its name in the mesh or the beginning of it, or its key
+    #[arg(value_name = "JOB")]
+    pub job: String,
+    /// How long to wait for what comes of it
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub wait: u64,
+    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
 /// Runs the command.
 pub async fn run(args: &ForwardArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         ForwardCommand::Run(args) => run::run(args, out).await,
         ForwardCommand::Status(args) => status::run(args, out).await,
+        ForwardCommand::Withdraw(args) => withdraw::run(args, out).await,
     }
 }
 

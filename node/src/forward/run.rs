@@ -15,11 +15,13 @@ use fairmesh_broker::queue::Status;
 
 use super::RunArgs;
 use crate::ask::{AskError, Control, control};
-use crate::control::answer::{Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk};
+use crate::control::answer::{
+    Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk, WithdrawnBody,
+};
 use crate::control::clean;
 use crate::output::Exit;
 use crate::queue::Life;
-use crate::queue::attempt::{Asking, Attempt, Came, status};
+use crate::queue::attempt::{Asking, Attempt, Came, answer as answer_of, status};
 
 /// Commands that run at once: bounds what a burst of jobs costs the host.
 const COMMANDS_MAX: usize = 16;
@@ -44,6 +46,9 @@ pub(super) async fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<E
             Ok((answer, _)) => {
                 for job in &answer.body.jobs {
                     hand_over(args, &control, job, &mut children, out).await?;
+                }
+                for job in &answer.body.withdrawn {
+                    withdraw(args, &control, job, out).await?;
                 }
             }
             // A node that is stopped is started again.
@@ -78,33 +83,75 @@ async fn hand_over(
     children: &mut Vec<Child>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let name = attempt_name(job)?;
+    let name = attempt_name(&job.job, job.visit)?;
     let files = Attempt::new(&args.folder, &name);
     let env = env(job, &name);
     let stepped = tokio::task::block_in_place(|| step(args, job, &files, env, children));
     let Some(settled) = stepped? else {
         return Ok(());
     };
-    let words = words(&settled);
-    let body = serde_json::to_vec(&settled)?;
-    let answer = control.post::<Answer<ForwardSettledBody>>("/v1/forward/here", body);
-    match answer.await {
-        Ok(_) => {
-            // The node has it on its disk, and lists the job no more.
-            files.remove()?;
-            writeln!(
-                out,
-                "{} of {} ({}): {words}",
-                clean(&job.key),
-                clean(&job.user),
-                name
-            )?;
-            out.flush()?;
-            Ok(())
-        }
-        Err(AskError::Unreachable { .. } | AskError::Broken { .. }) => Ok(()),
+    if tell(control, &settled).await? {
+        // The node has it on its disk, and lists the job no more.
+        files.remove()?;
+        let words = words(&settled, job.withdrawn);
+        say((&job.key, &job.user, &name), &words, out)?;
+    }
+    Ok(())
+}
+
+/// Tells the node what came of a job; whether it has heard that.
+async fn tell(control: &Control, settled: &SettledAsk) -> anyhow::Result<bool> {
+    let body = serde_json::to_vec(settled)?;
+    let told = control.post::<Answer<ForwardSettledBody>>("/v1/forward/here", body);
+    match told.await {
+        Ok(_) => Ok(true),
+        Err(AskError::Unreachable { .. } | AskError::Broken { .. }) => Ok(false),
         Err(refused) => Err(refused.into()),
     }
+}
+
+fn say(
+    (key, user, name): (&str, &str, &str),
+    words: &str,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    writeln!(out, "{} of {} ({name}): {words}", clean(key), clean(user))?;
+    out.flush()?;
+    Ok(())
+}
+
+/// The batch system has a job that its user takes back.
+async fn withdraw(
+    args: &RunArgs,
+    control: &Control,
+    job: &WithdrawnBody,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let name = attempt_name(&job.job, job.visit)?;
+    let env = [
+        ("FAIRMESH_NAME", name.clone()),
+        ("FAIRMESH_JOB", job.job.clone()),
+        ("FAIRMESH_KEY", job.key.clone()),
+        ("FAIRMESH_USER", job.user.clone()),
+        ("FAIRMESH_BATCH", job.batch.clone()),
+    ];
+    let command = args.withdraw.as_ref();
+    let run = |command: &String| answer_of(command, &env, args.ask_max);
+    let said = tokio::task::block_in_place(|| command.map(run).transpose())?;
+    let withdrew = said.flatten().is_some();
+    let settled = SettledAsk {
+        job: job.job.clone(),
+        withdrew: Some(withdrew),
+        ..SettledAsk::default()
+    };
+    if tell(control, &settled).await? {
+        let words = match withdrew {
+            true => "taken back by its user, and withdrawn",
+            false => "taken back by its user; it stays with the batch system",
+        };
+        say((&job.key, &job.user, &name), words, out)?;
+    }
+    Ok(())
 }
 
 /// What is to be told of a job, if anything; starts its command where that never began.
@@ -137,6 +184,10 @@ fn step(
             let known = ask.map_or(Ok(Some(Status::Nowhere)), |ask| ask.ask(String::new()))?;
             return match known {
                 None => Ok(None),
+                Some(Status::Nowhere) if job.withdrawn => settled(SettledAsk {
+                    refused: Some("its user has taken it back".to_owned()),
+                    ..SettledAsk::default()
+                }),
                 Some(Status::Nowhere) => {
                     let line = serde_json::to_string(job)?;
                     children.push(files.start(&args.submit, &line, &env, &mut Life::default())?);
@@ -166,13 +217,12 @@ fn step(
 }
 
 /// The name of a submission, which never means another one. What the node says is not believed to be a file's name.
-fn attempt_name(job: &HereJobBody) -> anyhow::Result<String> {
+fn attempt_name(job: &str, visit: u8) -> anyhow::Result<String> {
     let digits = job
-        .job
         .get(..NAME_DIGITS)
         .filter(|of| of.bytes().all(|of| of.is_ascii_hexdigit()));
     let digits = digits.context("the node's answer: a job without a name")?;
-    Ok(format!("fm-{digits}.{}", job.visit))
+    Ok(format!("fm-{digits}.{visit}"))
 }
 
 fn env(job: &HereJobBody, name: &str) -> Vec<(&'static str, String)> {
@@ -194,7 +244,7 @@ fn env(job: &HereJobBody, name: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn words(settled: &SettledAsk) -> String {
+fn words(settled: &SettledAsk, is_withdrawn: bool) -> String {
     let SettledAsk {
         submitted,
         refused,
@@ -204,6 +254,7 @@ fn words(settled: &SettledAsk) -> String {
     match (submitted, refused, in_doubt) {
         (Some(id), ..) if id.is_empty() => "submitted".to_owned(),
         (Some(id), ..) => format!("submitted as {}", clean(id)),
+        (_, Some(_), _) if is_withdrawn => "not submitted: its user has taken it back".to_owned(),
         (_, Some(why), _) => format!("not submitted, and sent elsewhere: {}", clean(why)),
         _ => format!(
             "given up: {}",

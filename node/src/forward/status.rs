@@ -37,7 +37,10 @@ pub(super) async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Resul
             clean(&job.user),
             job.cpus.to_string(),
             from.join(","),
-            clean(&job.state),
+            match job.withdrawal.as_deref() {
+                Some("wanted") => clean(&job.state) + ", wanted back",
+                _ => clean(&job.state),
+            },
             text(&job.site),
             text(&job.batch),
             text(&job.why) + &tried(&job.tried),

@@ -78,7 +78,10 @@ fn part_of(
 ) -> anyhow::Result<Allocation> {
     let body = whole.claimed();
     if body.leaders.is_none() {
-        bail!("the allocation of {} names no leaders: its authority can", body.path);
+        bail!(
+            "the allocation of {} names no leaders: its authority can",
+            body.path
+        );
     }
     let places = (0..).zip(&body.slices);
     let open: Vec<(u32, AllocationSlice)> = places
@@ -131,7 +134,10 @@ fn amounts(open: &[(u32, AllocationSlice)], args: &PassArgs) -> anyhow::Result<V
     let amount = parse_core_hours(text).filter(|amount| amount.0 > 0);
     let amount = amount
         .with_context(|| format!("--amount {text}: write core-hours, such as 1200 or 0.5"))?;
-    let all: u128 = open.iter().map(|(_, slice)| u128::from(slice.amount.0)).sum();
+    let all: u128 = open
+        .iter()
+        .map(|(_, slice)| u128::from(slice.amount.0))
+        .sum();
     if u128::from(amount.0) > all {
         bail!("--amount {text}: more than what is granted in slices that have not ended");
     }

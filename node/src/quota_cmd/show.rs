@@ -77,9 +77,14 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
 fn of_parts(accounts: &[QuotaAccountBody]) -> (bool, bool) {
     let any = |of: fn(&QuotaTotalsBody) -> &String| {
         let amounts = accounts.iter().map(|account| of(&account.totals).as_str());
-        amounts.into_iter().any(|amount| !matches!(amount, "" | "0"))
+        amounts
+            .into_iter()
+            .any(|amount| !matches!(amount, "" | "0"))
     };
-    (any(|of| &of.passed_on_core_ms), any(|of| &of.lacking_core_ms))
+    (
+        any(|of| &of.passed_on_core_ms),
+        any(|of| &of.lacking_core_ms),
+    )
 }
 
 fn columns(by_slice: bool, (passed, lacking): (bool, bool)) -> Vec<(&'static str, Align)> {
@@ -114,11 +119,7 @@ fn columns(by_slice: bool, (passed, lacking): (bool, bool)) -> Vec<(&'static str
     columns
 }
 
-fn rows(
-    account: &QuotaAccountBody,
-    by_slice: bool,
-    of_parts: (bool, bool),
-) -> Vec<Vec<String>> {
+fn rows(account: &QuotaAccountBody, by_slice: bool, of_parts: (bool, bool)) -> Vec<Vec<String>> {
     let amounts = |totals: &QuotaTotalsBody| {
         let mut amounts = amounts(totals);
         amounts.extend(of_parts.0.then(|| core_hours(&totals.passed_on_core_ms)));

@@ -7,6 +7,8 @@
 //! from files or from standard input, so that a draft can be made anywhere.
 
 mod condor;
+mod lsf;
+mod pbs;
 mod slurm;
 
 use std::io::{Read as _, Write};
@@ -27,13 +29,21 @@ struct Draft {
 }
 
 pub(super) fn draft(args: &DraftArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let (draft, system) = match (&args.condor, &args.associations) {
-        (Some(file), _) => {
+    type Read = fn(&str, &str) -> anyhow::Result<Draft>;
+    let others: [(_, Read, _); 3] = [
+        (&args.condor, condor::draft, "HTCondor"),
+        (&args.pbs, pbs::draft, "PBS"),
+        (&args.lsf, lsf::draft, "LSF"),
+    ];
+    let mut others = others.into_iter();
+    let other = others.find_map(|(file, read, name)| Some((file.as_ref()?, read, name)));
+    let (draft, system) = match other {
+        Some((file, read, name)) => {
             let (text, file) = text_of(file)?;
-            (condor::draft(&text, &file)?, "HTCondor")
+            (read(&text, &file)?, name)
         }
-        (None, file) => {
-            let (text, file) = text_of(file.as_deref().unwrap_or(Path::new("-")))?;
+        None => {
+            let (text, file) = text_of(args.associations.as_deref().unwrap_or(Path::new("-")))?;
             let accounts = slurm::read(&text, &file)?;
             let partitions = args.partitions.as_deref().map(|file| {
                 let (text, file) = text_of(file)?;

@@ -100,11 +100,14 @@ Slurm says it with
 An account's fairshare becomes a target among its siblings, and GrpTRES cpu=N a limit, as do the CPUs of the
 partitions that an account may use where those are not all. HTCondor says it with
     condor_config_val -dump GROUP_
-A group's quota becomes a target where it accepts surplus, and a limit where not. Read the draft and change
+A group's quota becomes a target where it accepts surplus, and a limit where not. PBS and LSF say it with
+    qmgr -c 'print server'
+    bqueues -l QUEUE
+max_run_res.ncpus of a group or project becomes a limit, and USER_SHARES become targets. Read the draft and change
 what was not meant: nobody has agreed to it yet. With --sla it ends with 1 where anything differs.")]
 pub struct DraftArgs {
     /// What sacctmgr has printed; - for standard input
-    #[arg(value_name = "FILE", required_unless_present = "condor")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["condor", "pbs", "lsf"])]
     pub associations: Option<PathBuf>,
     /// What scontrol has printed of Slurm's partitions
     #[arg(long, value_name = "FILE", requires = "associations")]
@@ -112,6 +115,12 @@ pub struct DraftArgs {
     /// What condor_config_val has printed, instead of Slurm; - for standard input
     #[arg(long, value_name = "FILE", conflicts_with = "associations")]
     pub condor: Option<PathBuf>,
+    /// What qmgr has printed, instead of Slurm; - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["associations", "condor"])]
+    pub pbs: Option<PathBuf>,
+    /// What bqueues has printed, instead of Slurm; - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["associations", "condor", "pbs"])]
+    pub lsf: Option<PathBuf>,
     /// Compare with this document instead: both values of each entry that differs
     #[arg(long, value_name = "SLA.toml")]
     pub sla: Option<PathBuf>,

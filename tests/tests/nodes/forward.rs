@@ -203,13 +203,18 @@ impl Grid {
 
     /// Starts what hands jobs to a site's batch system.
     fn hand_over(&self, at: usize, submit: &str, ask: Option<&str>) -> anyhow::Result<Runner> {
+        let ask: Vec<&str> = ask.into_iter().flat_map(|ask| ["--ask", ask]).collect();
+        self.hand_over_with(at, &[&["--submit", submit], &ask[..]].concat())
+    }
+
+    fn hand_over_with(&self, at: usize, words: &[&str]) -> anyhow::Result<Runner> {
         let site = &self.sites[at];
         let mut command = Command::new(PROGRAM);
         command
-            .args(["forward", "run", "--submit", submit, "--poll-ms", "20"])
+            .args(["forward", "run", "--poll-ms", "20"])
+            .args(words)
             .arg("--folder")
             .arg(site.folder().join("handed-over"))
-            .args(ask.into_iter().flat_map(|ask| ["--ask", ask]))
             .env("FAIRMESH_SOCKET", site.data().join("run/control.sock"))
             .env("BATCH", self.batch(at))
             .stdout(Stdio::null())
@@ -468,5 +473,80 @@ fn a_job_runs_once_whoever_is_killed_between_any_two_steps() -> anyhow::Result<(
     let mut expected: Vec<String> = (0..kills).map(|round| format!("k{round}")).collect();
     expected.sort();
     assert_eq!(keys, expected, "each once");
+    Ok(())
+}
+
+#[test]
+fn a_user_takes_a_job_back_or_reads_where_it_stays() -> anyhow::Result<()> {
+    let mut grid = Grid::start()?;
+    let withdraw = |grid: &Grid, key: &str| -> anyhow::Result<(Option<i32>, String)> {
+        let output = grid.command(0, &["forward", "withdraw", key, "--wait", "60"])?;
+        let said = [output.stdout, output.stderr].concat();
+        Ok((
+            output.status.code(),
+            String::from_utf8_lossy(&said).into_owned(),
+        ))
+    };
+    // It is at C, where nobody hands jobs over yet; C is killed once it knows that the job is wanted back.
+    grid.submit("j1", "0")?;
+    let is_here = |jobs: &[Value]| {
+        jobs.iter()
+            .any(|of| of["key"] == "j1" && of["state"] == "here")
+    };
+    grid.await_jobs(2, is_here)?;
+    let output = grid.command(0, &["forward", "withdraw", "j1", "--wait", "0"])?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("is to be taken back; c has not said yet"),
+        "{said}"
+    );
+    let is_wanted = |jobs: &[Value]| jobs.iter().any(|of| of["withdrawal"] == "wanted");
+    grid.await_jobs(2, is_wanted)?;
+    grid.kill(2)?;
+    grid.wake(2)?;
+    grid.await_jobs(2, is_wanted)?;
+    let runner = grid.hand_over(2, SUBMIT, Some(ASK))?;
+    let (code, said) = withdraw(&grid, "j1")?;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("runs nowhere: its user has taken it back"),
+        "{said}"
+    );
+    assert_eq!(grid.submitted(2), [""; 0]);
+    let (code, job) = grid.submit("j1", "0")?;
+    assert_eq!(
+        (code, &job["state"]),
+        (Some(1), &"failed".into()),
+        "{job:#}"
+    );
+
+    // The batch system has it, and nobody there knows how to withdraw it: it stays.
+    grid.await_places(&["b", "c"])?;
+    let (_, job) = grid.submit("j2", "60")?;
+    assert_eq!(&job["state"], "submitted", "{job:#}");
+    let (code, said) = withdraw(&grid, "j2")?;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("stays with the batch system of c as 4711"),
+        "{said}"
+    );
+
+    // Somebody does.
+    drop(runner);
+    let withdraws = "echo \"$FAIRMESH_BATCH $FAIRMESH_KEY\" >> \"$BATCH.withdrawn\"";
+    let words = ["--submit", SUBMIT, "--ask", ASK, "--withdraw", withdraws];
+    let _runner = grid.hand_over_with(2, &words)?;
+    let (_, job) = grid.submit("j3", "60")?;
+    assert_eq!(&job["state"], "submitted", "{job:#}");
+    let (code, said) = withdraw(&grid, "j3")?;
+    assert_eq!(code, Some(0), "{said}");
+    let withdrawn = std::fs::read_to_string(grid.batch(2).with_extension("withdrawn"))?;
+    assert_eq!(withdrawn.lines().next(), Some("4711 j3"));
+    let (code, said) = withdraw(&grid, "j9")?;
+    assert!(
+        code == Some(1) && said.contains("no job j9 is known here"),
+        "{said}"
+    );
     Ok(())
 }

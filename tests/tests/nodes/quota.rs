@@ -44,7 +44,13 @@ impl Shell<'_> {
         Ok(())
     }
 
-    pub(crate) fn hold(&self, job: &str, cores: u32, is_good: bool, expected: &str) -> anyhow::Result<()> {
+    pub(crate) fn hold(
+        &self,
+        job: &str,
+        cores: u32,
+        is_good: bool,
+        expected: &str,
+    ) -> anyhow::Result<()> {
         let call = format!(
             "quota hold {job} --cluster c --user ann --account physics --cores {cores} --time 1h"
         );

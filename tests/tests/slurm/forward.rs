@@ -77,7 +77,10 @@ fn clusters(folder: &Path) -> anyhow::Result<Option<[Cluster; 2]>> {
         };
         made.push((name, site, slurm));
     }
-    let ids: Vec<_> = made.iter().map(|(name, site, _)| (site.id, *name)).collect();
+    let ids: Vec<_> = made
+        .iter()
+        .map(|(name, site, _)| (site.id, *name))
+        .collect();
     let vo = Vo::found("physics", &ids, &["g1"])?;
     let more = format!(
         "with_node = true\n[advert]\ncpus = {CPUS}\nchange = 1\ninterval = \"1s\"\n\
@@ -118,7 +121,16 @@ impl Cluster {
             .append(true)
             .open(folder.join("runner.log"))?;
         let (submit, ask) = (submit?, ask?);
-        let words = ["forward", "run", "--poll-ms", "100", "--submit", &submit, "--ask", &ask];
+        let words = [
+            "forward",
+            "run",
+            "--poll-ms",
+            "100",
+            "--submit",
+            &submit,
+            "--ask",
+            &ask,
+        ];
         let mut command = self.command(&words);
         command
             .arg("--folder")
@@ -150,7 +162,8 @@ impl Cluster {
     fn free(&self) -> anyhow::Result<BTreeMap<String, u64>> {
         let answer = self.node.http("GET", "/v1/sites?vo=physics", b"")?;
         let sites = answer.body["sites"].as_array().into_iter().flatten();
-        let free = sites.filter_map(|of| Some((of["name"].as_str()?.to_owned(), of["free"].as_u64()?)));
+        let free =
+            sites.filter_map(|of| Some((of["name"].as_str()?.to_owned(), of["free"].as_u64()?)));
         Ok(free.collect())
     }
 }
@@ -165,7 +178,18 @@ fn a_job_that_is_passed_on_is_in_the_other_slurm_once_and_its_user_reads_its_num
     };
     // All of A is taken for longer than the story lasts.
     let cpus = CPUS.to_string();
-    let fill = ["-A", "g1", "-n", &cpus, "-t", "60", "-o", "/dev/null", "--wrap", "sleep 3000"];
+    let fill = [
+        "-A",
+        "g1",
+        "-n",
+        &cpus,
+        "-t",
+        "60",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "sleep 3000",
+    ];
     a.slurm.run("sbatch", &fill)?;
     await_that("A to know that only B is free", || {
         let free = a.free()?;
@@ -183,7 +207,9 @@ fn a_job_that_is_passed_on_is_in_the_other_slurm_once_and_its_user_reads_its_num
     let mut handed_in = Vec::new();
     for number in 0..JOBS {
         let key = format!("j{number}");
-        let words = ["place", job, "--submit", "--key", &key, "--wait", "240", "--json"];
+        let words = [
+            "place", job, "--submit", "--key", &key, "--wait", "240", "--json",
+        ];
         let child = a
             .command(&words)
             .stdout(Stdio::piped())
@@ -216,7 +242,10 @@ fn a_job_that_is_passed_on_is_in_the_other_slurm_once_and_its_user_reads_its_num
         Ok(jobs.len() == JOBS && jobs.values().all(is_over))
     })?;
     let jobs = b.jobs()?;
-    ensure!(jobs.values().all(|of| of.len() == 1), "submitted twice: {jobs:?}");
+    ensure!(
+        jobs.values().all(|of| of.len() == 1),
+        "submitted twice: {jobs:?}"
+    );
     ensure!(a.jobs()?.is_empty(), "A has one, too");
     let numbers: Vec<&str> = jobs.values().map(|of| of[0].0.as_str()).collect();
     // Where the command was killed before it said the number, Slurm was asked for the name.

@@ -4,11 +4,11 @@ use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
-use fairmesh_model::Factor;
-use fairmesh_tests::Wire;
+use fairmesh_model::{Factor, Share};
 use fairmesh_tests::quota;
-use fairmesh_tests::slurm::{Accounts, Slurm, await_that};
-use fairmesh_tests::twins::{Make, Side, Twins};
+use fairmesh_tests::slurm::{Accounts, Kind, Slurm, await_that};
+use fairmesh_tests::twins::{Make, Side, Twins, configure};
+use fairmesh_tests::{Site, Vo, Wire};
 
 use crate::PROGRAM;
 
@@ -280,5 +280,73 @@ fn runs_are_charged_by_the_name_they_held_by(side: &Side) -> anyhow::Result<()> 
     })?;
     let over = amount(side, "yvonne", "overdraft")?;
     ensure!(over == 0, "an overdraft of {over}");
+    Ok(())
+}
+
+/// A project with credit for one job of four cores and a minute at a quarter of its price, and not at the whole.
+#[test]
+fn a_quality_of_service_costs_what_the_charter_says_at_submission_start_and_end()
+-> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let kind = Kind {
+        name: "alpha",
+        cpus: 8,
+        nodes: 1,
+        accounts: Accounts::Slurmdbd,
+        conf: "",
+        plugins: None,
+    };
+    let Some(slurm) = Slurm::start(&folder.path().join("slurm"), kind)? else {
+        return Ok(());
+    };
+    for words in [
+        "add account xavier",
+        "add user root account=xavier",
+        "add qos cheap",
+        "modify user root set qos+=cheap",
+    ] {
+        let words: Vec<&str> = ["-i"].into_iter().chain(words.split(' ')).collect();
+        slurm.run("sacctmgr", &words)?;
+    }
+    let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
+    let quarter = Share::from_percent(25).context("a percentage")?;
+    let vo = Vo::found_with("physics", &[(site.id, "a")], &["xavier"], |charter| {
+        charter.discounts.preemptible = quarter;
+    })?;
+    let spool = folder.path().display();
+    let more = format!(
+        "quota = true\nwith_node = true\nspool = \"{spool}\"\n[charging]\npreemptible = [\"cheap\"]\n"
+    );
+    configure(&site, "a", &[], &vo, &slurm, &more)?;
+    let node = site.start()?;
+    vo.publish(&node)?;
+    let credit = vo.grant("/xavier", 200_000, &[site.id], |_| {})?;
+    ensure!(node.http("POST", "/v1/documents", &credit)?.status == 200);
+    if !quota::set_up(PROGRAM, &site, &slurm)? {
+        return Ok(());
+    }
+    let amount = |name: &str| quota::amount(&node, "xavier", name);
+    await_that("rights", || Ok(amount("here")? == 200_000))?;
+
+    let refused = slurm.submit("xavier", 4, Duration::from_secs(3), &["-t", "1"]);
+    let said = format!(
+        "{:#}",
+        refused.err().context("it costs more than there is")?
+    );
+    ensure!(said.contains("this job needs 0.1"), "{said}");
+    slurm.submit(
+        "xavier",
+        4,
+        Duration::from_secs(3),
+        &["-t", "1", "--qos=cheap"],
+    )?;
+    await_that("a quarter to be held", || {
+        ensure!(amount("held")? <= 60_000, "held at another price");
+        Ok(amount("held")? == 60_000)
+    })?;
+    await_that("a quarter to be charged", || {
+        let (ran, _) = ran(&slurm)?;
+        Ok(ran > 0 && amount("held")? == 0 && amount("used")? == ran / 4)
+    })?;
     Ok(())
 }

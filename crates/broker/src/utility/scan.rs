@@ -32,7 +32,11 @@ pub(super) struct Check {
 }
 
 /// Requirements in the order in which they are looked at; `ranked` are the options of each by value.
-pub(super) fn checks(requirements: &[Requirement], ranked: &[Vec<usize>], work: Millis) -> Vec<Check> {
+pub(super) fn checks(
+    requirements: &[Requirement],
+    ranked: &[Vec<usize>],
+    work: Millis,
+) -> Vec<Check> {
     let options = |(of, order): (&Requirement, &Vec<usize>)| {
         let option = |index: &usize| {
             let choice = &of.options[*index];

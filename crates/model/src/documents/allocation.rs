@@ -279,7 +279,11 @@ impl Allocation {
             let weight = self.split.get(site).copied().unwrap_or(0);
             u128::from(weight) * u128::from(Share::ONE) > u128::from(sum) * u128::from(most.units())
         };
-        match self.at_most.iter().find(|(site, most)| has_more((site, most))) {
+        match self
+            .at_most
+            .iter()
+            .find(|(site, most)| has_more((site, most)))
+        {
             Some((site, most)) => Err(format!(
                 "the split gives site {site} more than the {most} that it may have at most"
             )),

@@ -118,10 +118,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     ("PassedBelieved", "whoever says that he has passed on has"),
     ("PassedKept", "what was passed on is still spendable"),
-    (
-        "PassedUnchecked",
-        "a site passes on what it does not have",
-    ),
+    ("PassedUnchecked", "a site passes on what it does not have"),
     (
         "PendingForgotten",
         "jobs that ended while rights were frozen are not charged",
@@ -192,7 +189,9 @@ const GRIDS_MAX: u32 = 100;
 /// What finds the fault that is planted.
 fn finder() -> Option<String> {
     let fails = |check: &dyn Fn()| panic::catch_unwind(panic::AssertUnwindSafe(check)).is_err();
-    let mut rows = [worked::ROWS, passing::ROWS, prices::ROWS].into_iter().flatten();
+    let mut rows = [worked::ROWS, passing::ROWS, prices::ROWS]
+        .into_iter()
+        .flatten();
     let row = rows.find(|(_, check)| fails(check));
     if let Some((name, _)) = row {
         return Some((*name).to_owned());

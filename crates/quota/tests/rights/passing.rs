@@ -14,8 +14,14 @@ pub(super) const ROWS: &[(&str, fn())] = &[
     ("passing later", a_site_passes_on_what_it_has_left),
     ("passing too much", parts_come_to_no_more_than_the_whole),
     ("ends of parts", a_part_ends_with_the_whole),
-    ("prices of parts", what_a_job_of_a_part_costs_is_the_authoritys_to_say),
-    ("claims to pass", a_part_that_the_whole_does_not_have_is_not_taken),
+    (
+        "prices of parts",
+        what_a_job_of_a_part_costs_is_the_authoritys_to_say,
+    ),
+    (
+        "claims to pass",
+        a_part_that_the_whole_does_not_have_is_not_taken,
+    ),
     ("at most", a_site_has_no_more_than_it_may),
 ];
 
@@ -60,13 +66,22 @@ fn what_leaders_pass_on_leaves_the_whole() {
     assert_eq!(a.hold(now, &request(3, 70)).parts[0].slice, whole);
     let (of_whole, of_part) = (a.slice_totals(whole, now), a.slice_totals(parts[0], now));
     // Of the others it is not known yet that they have passed anything on.
-    assert_eq!((of_whole.granted, of_whole.passed_on, of_whole.held), (300, 30, 70));
-    assert_eq!((of_part.granted, of_part.lacking, of_part.held), (30, 60, 30));
+    assert_eq!(
+        (of_whole.granted, of_whole.passed_on, of_whole.held),
+        (300, 30, 70)
+    );
+    assert_eq!(
+        (of_part.granted, of_part.lacking, of_part.held),
+        (30, 60, 30)
+    );
     let b = site_of(1, &grants);
     let row = b.own_row(whole).expect("it has passed on").clone();
     receive(&mut a, site(1), 1, [(whole, row)]);
     let of_part = a.slice_totals(parts[0], now);
-    assert_eq!((of_part.granted, of_part.lacking, of_part.spendable), (60, 30, 30));
+    assert_eq!(
+        (of_part.granted, of_part.lacking, of_part.spendable),
+        (60, 30, 30)
+    );
     // After a start it is as it was.
     let own = a.own_rows().map(|(id, row)| (id, row.clone())).collect();
     let marks = a.marks().map(|(job, mark)| (job.clone(), mark.clone()));
@@ -92,7 +107,13 @@ fn a_site_passes_on_what_it_has_left() {
 fn parts_come_to_no_more_than_the_whole() {
     let (grants, whole, parts) = grid(&[60, 70]);
     let mut a = site_of(0, &grants);
-    let left = |a: &Ledger| (a.spendable(whole), a.spendable(parts[0]), a.spendable(parts[1]));
+    let left = |a: &Ledger| {
+        (
+            a.spendable(whole),
+            a.spendable(parts[0]),
+            a.spendable(parts[1]),
+        )
+    };
     assert_eq!(left(&a), (0, 60, 40), "who signed first comes first");
     let now = WallTime(1);
     assert_eq!(a.hold(now, &request(1, 100)).verdict, Verdict::Granted);
@@ -154,7 +175,9 @@ fn a_part_that_the_whole_does_not_have_is_not_taken() {
         let before = a.spendable(parts[0]);
         let row = |cells: &[(Cell, u64)]| {
             let mut row = Row::default();
-            cells.iter().for_each(|(cell, amount)| row.add(*cell, *amount));
+            cells
+                .iter()
+                .for_each(|(cell, amount)| row.add(*cell, *amount));
             row
         };
         let of_whole = row(&[(Cell::Passed(parts[0].allocation), claimed)]);
@@ -170,7 +193,16 @@ fn a_part_that_the_whole_does_not_have_is_not_taken() {
     receive(&mut a, site(1), 1, [(parts[0], sent)]);
     assert_eq!(a.spendable(parts[0]), 100);
     let stranger = AllocationId::from_bytes([3; 32]);
-    assert_eq!(a.granted(SliceId { allocation: stranger, index: 0 }, site(1)), 0);
+    assert_eq!(
+        a.granted(
+            SliceId {
+                allocation: stranger,
+                index: 0
+            },
+            site(1)
+        ),
+        0
+    );
 }
 
 #[test]
@@ -189,15 +221,25 @@ fn a_site_has_no_more_than_it_may() {
         taken: CoreMillis(0),
     };
     let asked = b.ask(now, &path("/P-A1"), CoreMillis(90), |_, _| true);
-    assert!(asked.iter().all(|(_, want)| want.amount == CoreMillis(20)), "{asked:?}");
+    assert!(
+        asked.iter().all(|(_, want)| want.amount == CoreMillis(20)),
+        "{asked:?}"
+    );
     assert_eq!(a.give(now, site(1), &want(90)), CoreMillis(20));
-    assert_eq!(c.give(now, site(1), &want(90)), CoreMillis(20), "it has not heard of that");
+    assert_eq!(
+        c.give(now, site(1), &want(90)),
+        CoreMillis(20),
+        "it has not heard of that"
+    );
     for (from, of) in [(0, &a), (2, &c)] {
         let row = of.own_row(ids[0]).expect("it has sent").clone();
         receive(&mut b, site(from), 1, [(ids[0], row)]);
     }
     assert_eq!(b.spendable(ids[0]), 120);
-    assert!(b.ask(now, &path("/P-A1"), CoreMillis(90), |_, _| true).is_empty());
+    assert!(
+        b.ask(now, &path("/P-A1"), CoreMillis(90), |_, _| true)
+            .is_empty()
+    );
     // What it cannot take is on the way until it has sent some away itself.
     assert_eq!(b.give(now, site(2), &want(15)), CoreMillis(15));
     let row = c.own_row(ids[0]).expect("it has sent").clone();

@@ -335,9 +335,13 @@ impl<'a> Grid<'a> {
                 }
                 let order: Vec<_> = answer.parts.iter().map(|part| part.slice.index).collect();
                 let of = answer.parts.first().map(|part| part.slice.allocation);
-                ensure(answer.parts.iter().all(|part| Some(part.slice.allocation) == of), || {
-                    "parts of two allocations".to_owned()
-                })?;
+                ensure(
+                    answer
+                        .parts
+                        .iter()
+                        .all(|part| Some(part.slice.allocation) == of),
+                    || "parts of two allocations".to_owned(),
+                )?;
                 ensure(was_known || order.is_sorted(), || {
                     "not the slice that ends first".to_owned()
                 })?;
@@ -509,7 +513,8 @@ impl<'a> Grid<'a> {
         let wants = match amount {
             Some(amount) => {
                 let asked = accounts.iter();
-                let asked = asked.flat_map(|of| ledger.ask(now, of, CoreMillis(amount), |_, _| true));
+                let asked =
+                    asked.flat_map(|of| ledger.ask(now, of, CoreMillis(amount), |_, _| true));
                 asked.collect()
             }
             None => ledger.wants(now, |_, _| true),
@@ -693,7 +698,10 @@ impl<'a> Grid<'a> {
             return;
         }
         let whole = |id: &SliceId| self.grants.whole(*id);
-        let wholes: Vec<_> = slices.iter().filter_map(|id| Some((*id, whole(id)?))).collect();
+        let wholes: Vec<_> = slices
+            .iter()
+            .filter_map(|id| Some((*id, whole(id)?)))
+            .collect();
         let node = self.node(at);
         let mut add = |cell| {
             for id in &slices {

@@ -6,9 +6,7 @@ use fairmesh_model::{
 use fairmesh_quota::decision::{Case, band, decide};
 use fairmesh_quota::price::{LoadPrice, charge, hold, with_fee};
 use fairmesh_quota::slices::{Period, divide, expiring, windows};
-use fairmesh_quota::{
-    Answer, Cell, Decider, Ledger, Row, State, Verdict, Want,
-};
+use fairmesh_quota::{Answer, Cell, Decider, Ledger, Row, State, Verdict, Want};
 
 use super::*;
 

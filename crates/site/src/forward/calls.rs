@@ -10,7 +10,7 @@ use fairmesh_model::{ContentHash, Now, Signed, SiteId, VoId, cbor};
 use serde_bytes::ByteBuf;
 
 use super::offer::{Errand, OFFER_MAX, Offer};
-use super::rows::{Entry, Stage};
+use super::rows::{Entry, Stage, Withdrawal};
 use super::wire::{End, plain};
 use crate::event::{Effect, Reply, Ticket};
 use crate::site::Site;
@@ -25,6 +25,10 @@ pub enum ForwardCall {
     HandIn(Box<Errand>, Option<u8>),
     /// What came of a job that was here to be handed to the batch system.
     Settle(ContentHash, Came),
+    /// Its user takes a job back that was handed in here.
+    Withdraw(ContentHash),
+    /// Whether a job that the batch system has was withdrawn from it.
+    Withdrew(ContentHash, bool),
 }
 
 /// What the batch system says of a job.
@@ -67,6 +71,8 @@ pub struct ForwardedJob {
     pub from: BTreeSet<SiteId>,
     /// Where it is.
     pub stage: Stage,
+    /// Whether its user takes it back.
+    pub withdrawal: Withdrawal,
 }
 
 /// A job that is to be handed to the batch system here.
@@ -80,6 +86,8 @@ pub struct HereJob {
     pub class: String,
     /// What it asks for, and who answers for it.
     pub offer: Offer,
+    /// Its user takes it back: it is not to be handed over any more.
+    pub is_withdrawn: bool,
 }
 
 impl Site {
@@ -88,6 +96,11 @@ impl Site {
             (Some(why), _) => Err(why),
             (None, ForwardCall::HandIn(job, ttl)) => self.hand_in(now, *job, ttl),
             (None, ForwardCall::Settle(job, came)) => self.settle_job(now, job, came),
+            (None, ForwardCall::Withdraw(job)) => self.withdraw_job(now, job),
+            (None, ForwardCall::Withdrew(job, is_withdrawn)) => {
+                self.settle_withdrawal(job, is_withdrawn);
+                Ok(ForwardAnswer::Settled)
+            }
         };
         let reply = Reply::Forward(Box::new(reply));
         self.effects.push(Effect::Reply { ticket, reply });
@@ -221,6 +234,7 @@ impl Site {
             cpus: entry.cpus,
             from: entry.from.clone(),
             stage: entry.stage(kept)?,
+            withdrawal: entry.withdrawal,
         })
     }
 
@@ -231,12 +245,14 @@ impl Site {
             let State::Here(_, class) = &kept.state else {
                 return None;
             };
-            let offer = self.forward.jobs.get(id)?.offer()?;
+            let entry = self.forward.jobs.get(id)?;
+            let offer = entry.offer()?;
             Some(HereJob {
                 id: *id,
                 visit: kept.ttl,
                 class: class.clone(),
                 offer: offer.claimed().clone(),
+                is_withdrawn: entry.is_wanted_back(),
             })
         })
     }

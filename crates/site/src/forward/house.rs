@@ -46,18 +46,23 @@ impl Site {
 
     /// Asks those who have taken jobs what became of them.
     fn ask_for_ends(&mut self, now: Now) {
-        let mut by_site: BTreeMap<SiteId, Vec<ContentHash>> = BTreeMap::new();
+        let mut by_site: BTreeMap<(SiteId, bool), Vec<ContentHash>> = BTreeMap::new();
         for (site, job) in &self.forward.away {
-            by_site.entry(*site).or_default().push(*job);
+            let is_wanted_back = self.forward.jobs[job].is_wanted_back();
+            let of_site = by_site.entry((*site, is_wanted_back)).or_default();
+            of_site.push(*job);
         }
-        for (to, mut jobs) in by_site {
+        for ((to, is_wanted_back), mut jobs) in by_site {
             // Another part of many at each time.
             let turn = usize::try_from(self.forward.last_ask).unwrap_or_default() % jobs.len();
             jobs.rotate_left(turn);
             jobs.truncate(ENDS_MAX);
             if self.may_ask(to) {
-                let message = Message::Ends(jobs.clone());
-                self.ask_member(now, to, About::Ends(jobs), &message);
+                let (message, about) = match is_wanted_back {
+                    true => (Message::Withdraw(jobs.clone()), About::Withdrawals(jobs)),
+                    false => (Message::Ends(jobs.clone()), About::Ends(jobs)),
+                };
+                self.ask_member(now, to, about, &message);
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_broker::forward::{Kept, State};
+use fairmesh_broker::forward::{Failure, Kept, State};
 use fairmesh_model::{ContentHash, Signed, SiteId, VoId, WallTime, cbor};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -38,6 +38,28 @@ pub(crate) struct Entry {
     pub(super) passed: Option<SiteId>,
     /// What became of it, where that is known.
     pub(super) end: Option<End>,
+    /// Whether its user takes it back.
+    #[serde(default, skip_serializing_if = "Withdrawal::is_none")]
+    pub(super) withdrawal: Withdrawal,
+}
+
+/// Whether the user of a job takes it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Withdrawal {
+    /// He has not said so.
+    #[default]
+    None,
+    /// He has, and it is not known yet what comes of it.
+    Wanted,
+    /// It is: the job's end stays as it is.
+    Answered,
+}
+
+impl Withdrawal {
+    fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 /// Where a job is, as far as a site knows.
@@ -70,7 +92,13 @@ impl Entry {
             offer: None,
             passed: None,
             end: None,
+            withdrawal: Withdrawal::None,
         }
+    }
+
+    /// Whether its user has taken it back, and nobody has said yet what came of that.
+    pub(super) fn is_wanted_back(&self) -> bool {
+        self.withdrawal == Withdrawal::Wanted
     }
 
     /// The offer, where it is still held.
@@ -81,6 +109,10 @@ impl Entry {
     /// What became of the job, where that is known.
     pub(super) fn end(&self, kept: &Kept) -> Option<End> {
         match &kept.state {
+            // Of one that is taken back no place is looked for.
+            State::Failed(job, Failure::Nowhere) if self.withdrawal != Withdrawal::None => {
+                Some(End::withdrawn(job.tried.clone()))
+            }
             State::Failed(job, why) => Some(End::Failed {
                 why: why.to_string(),
                 tried: job.tried.clone(),

@@ -10,6 +10,7 @@ use fairmesh_model::{ContentHash, MonoTime, SiteId, WallTime};
 
 use super::ForwardStats;
 use super::rows::{Entry, is_open};
+use super::wire::End;
 
 /// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each.
 const JOBS_MAX: usize = 65_536;
@@ -30,6 +31,7 @@ pub(super) struct Asked {
 pub(super) enum About {
     Job(Answer),
     Ends(Vec<ContentHash>),
+    Withdrawals(Vec<ContentHash>),
 }
 
 /// What a site knows of jobs that are passed on.
@@ -41,8 +43,10 @@ pub(crate) struct Forwarding {
     pub(super) own: BTreeMap<(String, String), ContentHash>,
     /// Jobs for which anything is still to be done here.
     pub(super) open: BTreeSet<ContentHash>,
-    /// Jobs that others have taken, and of which the end is not known.
+    /// Jobs that others have taken, and of which the end is not known, or whether they can still be taken back.
     pub(super) away: BTreeSet<(SiteId, ContentHash)>,
+    /// Jobs that the batch system here has, and whose users take them back.
+    pub(super) to_withdraw: BTreeSet<ContentHash>,
     /// How many jobs each sender fills the table with.
     pub(super) filled: BTreeMap<Option<SiteId>, usize>,
     pub(super) asks: BTreeMap<u64, Asked>,
@@ -99,8 +103,15 @@ impl Forwarding {
             true => self.open.insert(job),
             false => self.open.remove(&job),
         };
+        let is_with_batch = matches!(entry.end, Some(End::Submitted { .. }));
+        let is_ours = is_with_batch && entry.passed.is_none() && entry.is_wanted_back();
+        match is_ours && matches!(kept.state, State::Gone) {
+            true => self.to_withdraw.insert(job),
+            false => self.to_withdraw.remove(&job),
+        };
         if let Some(passed) = entry.passed {
-            match matches!(kept.state, State::Gone) && entry.end.is_none() {
+            let is_unknown = entry.end.is_none() || entry.is_wanted_back();
+            match matches!(kept.state, State::Gone) && is_unknown {
                 true => self.away.insert((passed, job)),
                 false => self.away.remove(&(passed, job)),
             };
@@ -113,6 +124,7 @@ impl Forwarding {
             return;
         };
         self.open.remove(&job);
+        self.to_withdraw.remove(&job);
         self.away.retain(|(_, of)| *of != job);
         if entry.errand.is_some() {
             self.own.remove(&(entry.user.clone(), entry.key.clone()));

@@ -34,6 +34,8 @@ pub enum Message {
     Take(Take),
     /// What became of these?
     Ends(Vec<ContentHash>),
+    /// Their users take these back: the answer is as to [`Message::Ends`], once nothing can change it any more.
+    Withdraw(Vec<ContentHash>),
 }
 
 /// A job that is handed on.
@@ -104,7 +106,7 @@ pub fn read_forward(bytes: &[u8]) -> Option<Message> {
     let message = unframed(FIRST, bytes, BYTES_MAX)?;
     let is_sound = match &message {
         Message::Take(Take { tried, class, .. }) => are_plain(tried) && is_plain(class),
-        Message::Ends(jobs) => jobs.len() <= ENDS_MAX,
+        Message::Ends(jobs) | Message::Withdraw(jobs) => jobs.len() <= ENDS_MAX,
     };
     is_sound.then_some(message)
 }
@@ -121,6 +123,14 @@ pub fn read_forward_told(bytes: &[u8]) -> Option<Told> {
 }
 
 impl End {
+    /// Its user has taken it back, and it does not run.
+    pub(super) fn withdrawn(tried: Vec<Tried>) -> Self {
+        Self::Failed {
+            why: "its user has taken it back".to_owned(),
+            tried,
+        }
+    }
+
     fn is_sound(&self) -> bool {
         match self {
             Self::Submitted { batch, .. } => is_plain(batch),

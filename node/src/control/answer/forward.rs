@@ -51,6 +51,17 @@ pub struct ForwardedBody {
     pub why: Option<String>,
     /// Of one that has failed: the sites that it has been to or that have declined it, in order.
     pub tried: Vec<TriedBody>,
+    /// Whether its user takes it back: `wanted`, as long as it is not known what comes of it, then `answered`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawal: Option<String>,
+}
+
+/// A job that its user takes back.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WithdrawAsk {
+    /// Its name in the mesh.
+    pub job: String,
 }
 
 /// What came of a job at a site.
@@ -67,6 +78,24 @@ pub struct TriedBody {
 pub struct HereBody {
     /// Jobs that wait to be handed to the batch system here.
     pub jobs: Vec<HereJobBody>,
+    /// Jobs that the batch system here has, and whose users take them back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withdrawn: Vec<WithdrawnBody>,
+}
+
+/// A job that the batch system has, and whose user takes it back.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct WithdrawnBody {
+    /// Its name in the mesh.
+    pub job: String,
+    /// A number that tells its visits to this site apart.
+    pub visit: u8,
+    /// Its user's name for it.
+    pub key: String,
+    /// Whose it is.
+    pub user: String,
+    /// The batch system's name for it.
+    pub batch: String,
 }
 
 /// A job that is to be handed to the batch system.
@@ -108,9 +137,12 @@ pub struct HereJobBody {
     pub properties: Vec<String>,
     /// Anything, for the submit command.
     pub run: String,
+    /// Its user takes it back: it is not to be submitted any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
 }
 
-/// What came of handing a job to the batch system; one of the three words.
+/// What came of handing a job to the batch system, or of withdrawing it from there; one of the words.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SettledAsk {
@@ -122,6 +154,8 @@ pub struct SettledAsk {
     pub refused: Option<String>,
     /// It is not known whether it has it, and why.
     pub in_doubt: Option<String>,
+    /// Whether it was withdrawn from it.
+    pub withdrew: Option<bool>,
 }
 
 /// `fairmesh.forward-settled/1`.

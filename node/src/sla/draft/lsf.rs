@@ -42,13 +42,19 @@ pub(super) fn draft(text: &str, file: &str) -> anyhow::Result<Draft> {
         }
     }
     let (_, shares) = found.with_context(|| {
-        format!("{file}: no `USER_SHARES`: give the output of `bqueues -l` of a queue with fairshare")
+        format!(
+            "{file}: no `USER_SHARES`: give the output of `bqueues -l` of a queue with fairshare"
+        )
     })?;
-    let sum = shares.values().fold(0, |sum: u64, of| sum.saturating_add(*of));
+    let sum = shares
+        .values()
+        .fold(0, |sum: u64, of| sum.saturating_add(*of));
     let mut sla = Sla::default();
     for (name, of) in &shares {
         if OTHERS.contains(&name.as_str()) {
-            comments.push(format!("{name}: {of} of {sum} shares, for all who are not named"));
+            comments.push(format!(
+                "{name}: {of} of {sum} shares, for all who are not named"
+            ));
             continue;
         }
         let share = Bound {
@@ -74,12 +80,20 @@ pub(super) fn draft(text: &str, file: &str) -> anyhow::Result<Draft> {
 
 /// What `[physics, 70] [chem, 30]` says.
 fn shares_of(text: &str) -> anyhow::Result<BTreeMap<String, u64>> {
-    let pairs = text.split(']').map(str::trim).filter(|pair| !pair.is_empty());
+    let pairs = text
+        .split(']')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty());
     let pair = |pair: &str| {
-        let halves = pair.strip_prefix('[').and_then(|inner| inner.rsplit_once(','));
+        let halves = pair
+            .strip_prefix('[')
+            .and_then(|inner| inner.rsplit_once(','));
         let wrong = || format!("`{}` is no share", clean(pair));
         let (name, shares) = halves.with_context(wrong)?;
-        Ok((name.trim().to_owned(), shares.trim().parse().with_context(wrong)?))
+        Ok((
+            name.trim().to_owned(),
+            shares.trim().parse().with_context(wrong)?,
+        ))
     };
     pairs.map(pair).collect()
 }
@@ -88,7 +102,9 @@ fn shares_of(text: &str) -> anyhow::Result<BTreeMap<String, u64>> {
 fn slots_of(names: &str, values: &str, queue: &str) -> Option<String> {
     let place = names.split_whitespace().position(|name| name == "JL/U")?;
     let slots: u64 = values.split_whitespace().nth(place)?.parse().ok()?;
-    Some(format!("queue {queue}: {slots} job slots at once for each user"))
+    Some(format!(
+        "queue {queue}: {slots} job slots at once for each user"
+    ))
 }
 
 #[cfg(test)]
@@ -135,6 +151,9 @@ physics/         70      23.333      0        0         0.0        0
         assert!(error("QUEUE: short\n").starts_with("f: no `USER_SHARES`"));
         assert!(error("USER_SHARES: [a, many]\n").starts_with("f:1: `[a, many` is no share"));
         let other = QUEUE.replace("normal", "short").replace("70", "60");
-        assert!(error(&(QUEUE.to_owned() + &other)).contains("queues normal and short have other shares"));
+        assert!(
+            error(&(QUEUE.to_owned() + &other))
+                .contains("queues normal and short have other shares")
+        );
     }
 }

@@ -32,7 +32,9 @@ pub(super) fn draft(text: &str, file: &str) -> anyhow::Result<Draft> {
             ["set", "queue", queue, "max_run_res.ncpus", ..] => queue,
             _ => continue,
         };
-        let (_, value) = line.split_once('=').with_context(|| format!("{}: no value", at()))?;
+        let (_, value) = line
+            .split_once('=')
+            .with_context(|| format!("{}: no value", at()))?;
         for (kind, name, cpus) in limits_of(value).with_context(at)? {
             match (kind.as_str(), name.as_str()) {
                 ("g" | "p", name) if name != EACH && of.is_empty() => {
@@ -52,7 +54,9 @@ pub(super) fn draft(text: &str, file: &str) -> anyhow::Result<Draft> {
         }
     }
     if !is_pbs {
-        anyhow::bail!("{file}: no server's attributes: give the output of `qmgr -c 'print server'`");
+        anyhow::bail!(
+            "{file}: no server's attributes: give the output of `qmgr -c 'print server'`"
+        );
     }
     let mut sla = Sla::default();
     for (path, cpus) in limits {
@@ -75,14 +79,15 @@ fn limits_of(value: &str) -> anyhow::Result<Vec<(String, String, u64)>> {
     if !value.contains('[') {
         return Ok(vec![("o".to_owned(), "PBS_ALL".to_owned(), number(value)?)]);
     }
-    let parts = value.split(']').map(|part| part.trim_start_matches([',', ' ']));
+    let parts = value
+        .split(']')
+        .map(|part| part.trim_start_matches([',', ' ']));
     let parts = parts.filter(|part| !part.is_empty());
     let limit = |part: &str| {
         let inner = part.strip_prefix('[');
         let halves = inner.and_then(|inner| inner.rsplit_once('='));
         let who = halves.and_then(|(who, cpus)| Some((who.split_once(':')?, cpus)));
-        let ((kind, name), cpus) =
-            who.with_context(|| format!("`{}` is no limit", clean(part)))?;
+        let ((kind, name), cpus) = who.with_context(|| format!("`{}` is no limit", clean(part)))?;
         let name = name.trim().trim_matches('"');
         Ok((kind.trim().to_owned(), name.to_owned(), number(cpus)?))
     };
@@ -101,7 +106,8 @@ set server max_run_res.ncpus += [g:PBS_GENERIC=12]\nset server max_run = [u:PBS_
 
     #[test]
     fn limits_of_groups_and_projects_become_lines_that_are_read_back() {
-        let Draft { sla, comments } = draft(&SERVER.replace("chem lab", "chem"), "f").expect("a draft");
+        let Draft { sla, comments } =
+            draft(&SERVER.replace("chem lab", "chem"), "f").expect("a draft");
         let text = sla.to_toml();
         assert_eq!(
             text,
@@ -124,7 +130,10 @@ set server max_run_res.ncpus += [g:PBS_GENERIC=12]\nset server max_run = [u:PBS_
         let error = |text: &str| format!("{:#}", draft(text, "f").expect_err(text));
         assert!(error("Queue Max Tot\n").starts_with("f: no server's attributes"));
         let set = |value: &str| format!("set server max_run_res.ncpus = {value}\n");
-        assert_eq!(error(&set("[g:a=many]")), "f:1: `many` is no number of CPUs");
+        assert_eq!(
+            error(&set("[g:a=many]")),
+            "f:1: `many` is no number of CPUs"
+        );
         assert_eq!(error(&set("[physics]")), "f:1: `[physics` is no limit");
     }
 }

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{AccountPath, ContentHash, Millis, Signed, cbor};
 use fairmesh_site::{
     AdvertRules, Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules,
-    Message, Occupancy, Offer, Reply, Stage, Table, Take, Told, read_forward, read_forward_told,
+    Message, Occupancy, Offer, Reply, Stage, Table, Take, Told, Withdrawal, read_forward,
+    read_forward_told,
 };
 
 use crate::mesh::{CALM, Mesh, ROUGH};
@@ -252,13 +253,30 @@ fn members_that_claim_to_be_free_and_refuse_cost_a_job_its_hops_at_most() {
 /// What batch systems have, by job: where, and under which name.
 type Batch = BTreeMap<ContentHash, BTreeSet<(usize, u8)>>;
 
-/// Hands what is at a node to its batch system, as `forward run` does: by name, noted afterwards.
+/// Hands what is at a node to its batch system, as `forward run` does: by name, noted afterwards. What users take back
+/// is not submitted any more, and of what is every second one can be withdrawn.
 fn hand_over(mesh: &mut Mesh, node: usize, batch: &mut Batch) {
     if !mesh.nodes[node].up {
         return;
     }
+    let withdrawn: Vec<_> = mesh.nodes[node].site.to_withdraw().collect();
+    for job in withdrawn {
+        let is_withdrawn = job.id.as_bytes()[0].is_multiple_of(2);
+        if let Some(has) = batch.get_mut(&job.id).filter(|_| is_withdrawn) {
+            has.remove(&(node, job.visit));
+        }
+        call(mesh, node, ForwardCall::Withdrew(job.id, is_withdrawn));
+    }
     let jobs: Vec<_> = mesh.nodes[node].site.forwarded_here().collect();
     for job in jobs {
+        let was_submitted = batch
+            .get(&job.id)
+            .is_some_and(|has| has.contains(&(node, job.visit)));
+        if job.is_withdrawn && !was_submitted {
+            let came = Came::Refused("its user has taken it back".to_owned());
+            call(mesh, node, ForwardCall::Settle(job.id, came));
+            continue;
+        }
         batch.entry(job.id).or_default().insert((node, job.visit));
         let came = Came::Submitted(format!("{node}.{}", job.visit));
         call(mesh, node, ForwardCall::Settle(job.id, came));
@@ -268,65 +286,104 @@ fn hand_over(mesh: &mut Mesh, node: usize, batch: &mut Batch) {
 #[test]
 fn a_job_runs_once_whoever_is_killed_at_any_step_and_whatever_is_lost() {
     with_seeds(|seed| {
-        let mut mesh = found(seed, 4);
-        let mut batch = Batch::new();
-        let mut jobs = Vec::new();
-        for round in 0..40 {
-            mesh.faults = ROUGH;
-            tell_all(&mut mesh);
-            let errand = Box::new(errand(&mesh, &format!("j{round}")));
-            let crash = |mesh: &mut Mesh, of: u64| {
-                let after = usize::try_from(mesh.dice.below(of)).expect("small");
-                Some(after)
-            };
-            // Somebody is killed between two of the next steps.
-            let victim = usize::try_from(mesh.dice.below(4)).expect("small");
-            let after = crash(&mut mesh, 12);
-            mesh.nodes[victim].crash_after = after;
-            let answered = call(&mut mesh, 0, ForwardCall::HandIn(errand.clone(), None));
-            mesh.run(Millis::from_secs(20));
-            for node in 1..4 {
-                // Some submit late.
-                if mesh.dice.percent(50) {
-                    hand_over(&mut mesh, node, &mut batch);
-                }
-            }
-            mesh.run(Millis::from_secs(20));
-            for node in 0..4 {
-                mesh.nodes[node].crash_after = None;
-                if !mesh.nodes[node].up {
-                    mesh.restart(node);
-                }
-            }
-            // Whoever was not answered repeats himself.
-            let again = call(&mut mesh, 0, ForwardCall::HandIn(errand, None));
-            let Some(Ok(ForwardAnswer::HandedIn(job))) = again else {
-                panic!("{again:?}");
-            };
-            if let Some(answered) = answered {
-                assert_eq!(answered, Ok(ForwardAnswer::HandedIn(job)));
-            }
-            jobs.push(job);
-        }
-        mesh.faults = CALM;
-        for _ in 0..20 {
-            tell_all(&mut mesh);
-            mesh.run(MINUTE);
-            (1..4).for_each(|node| hand_over(&mut mesh, node, &mut batch));
-        }
-        mesh.run(MINUTE);
-        for job in jobs {
-            let ran = batch.get(&job).map_or(0, BTreeSet::len);
-            let told = match stage(&mesh, 0, job) {
-                Some(Stage::Ended(End::Submitted { .. })) => 1,
-                Some(Stage::Ended(End::Failed { .. })) => 0,
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(ran, told, "{:?}", stage(&mesh, 0, job));
-        }
-        let ran = batch.values().map(BTreeSet::len).sum::<usize>();
+        let (ran, _) = play(seed, 0);
         assert!(ran >= 30, "most found a place: {ran}");
     });
+}
+
+#[test]
+fn a_job_that_is_taken_back_runs_nowhere_or_its_user_is_told_where_it_stays() {
+    with_seeds(|seed| {
+        let (ran, taken_back) = play(seed, 70);
+        assert!(
+            ran >= 10 && taken_back >= 5,
+            "{ran} ran, {taken_back} were taken back"
+        );
+    });
+}
+
+/// Forty jobs, of which users take so many of a hundred back, while nodes are killed between any two steps; how many ran,
+/// and how many were taken back.
+fn play(seed: u64, taken_back: u64) -> (usize, usize) {
+    let mut mesh = found(seed, 4);
+    let mut batch = Batch::new();
+    let mut jobs = Vec::new();
+    let mut wanted_back = BTreeSet::new();
+    for round in 0..40 {
+        mesh.faults = ROUGH;
+        tell_all(&mut mesh);
+        let errand = Box::new(errand(&mesh, &format!("j{round}")));
+        let crash = |mesh: &mut Mesh, of: u64| {
+            let after = usize::try_from(mesh.dice.below(of)).expect("small");
+            Some(after)
+        };
+        // Somebody is killed between two of the next steps.
+        let victim = usize::try_from(mesh.dice.below(4)).expect("small");
+        let after = crash(&mut mesh, 12);
+        mesh.nodes[victim].crash_after = after;
+        let answered = call(&mut mesh, 0, ForwardCall::HandIn(errand.clone(), None));
+        mesh.run(Millis::from_secs(20));
+        for node in 1..4 {
+            // Some submit late.
+            if mesh.dice.percent(50) {
+                hand_over(&mut mesh, node, &mut batch);
+            }
+        }
+        mesh.run(Millis::from_secs(20));
+        for node in 0..4 {
+            mesh.nodes[node].crash_after = None;
+            if !mesh.nodes[node].up {
+                mesh.restart(node);
+            }
+        }
+        // Whoever was not answered repeats himself.
+        let again = call(&mut mesh, 0, ForwardCall::HandIn(errand, None));
+        let Some(Ok(ForwardAnswer::HandedIn(job))) = again else {
+            panic!("{again:?}");
+        };
+        if let Some(answered) = answered {
+            assert_eq!(answered, Ok(ForwardAnswer::HandedIn(job)));
+        }
+        jobs.push(job);
+        // Now or later, and one of those before.
+        let old = usize::try_from(mesh.dice.below(jobs.len() as u64)).expect("small");
+        if mesh.dice.percent(taken_back) {
+            let job = jobs[old.max(jobs.len().saturating_sub(3))];
+            if call(&mut mesh, 0, ForwardCall::Withdraw(job)) == Some(Ok(ForwardAnswer::Settled)) {
+                wanted_back.insert(job);
+            }
+        }
+    }
+    mesh.faults = CALM;
+    for _ in 0..20 {
+        tell_all(&mut mesh);
+        mesh.run(MINUTE);
+        (1..4).for_each(|node| hand_over(&mut mesh, node, &mut batch));
+    }
+    mesh.run(MINUTE);
+    let mut were_taken_back = 0;
+    for job in jobs {
+        let ran = batch.get(&job).map_or(0, BTreeSet::len);
+        let told = match stage(&mesh, 0, job) {
+            Some(Stage::Ended(End::Submitted { .. })) => 1,
+            Some(Stage::Ended(End::Failed { .. })) => 0,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(ran, told, "{:?}", stage(&mesh, 0, job));
+        let known = mesh.nodes[0]
+            .site
+            .forwarded_job(job)
+            .expect("it was handed in");
+        if wanted_back.contains(&job) {
+            let is_known = known.withdrawal != Withdrawal::Wanted || told == 0;
+            assert!(is_known, "{known:?}");
+        }
+        let is_taken_back = matches!(&known.stage, Stage::Ended(End::Failed { why, .. })
+                if why == "its user has taken it back");
+        were_taken_back += usize::from(is_taken_back);
+    }
+    let ran = batch.values().map(BTreeSet::len).sum::<usize>();
+    (ran, were_taken_back)
 }
 
 #[test]
