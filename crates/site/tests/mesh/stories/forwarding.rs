@@ -441,7 +441,7 @@ fn a_job_that_was_changed_on_its_way_is_declined() {
         let frames = mesh.nodes[0].sent.iter();
         let mut takes = frames.filter_map(|bytes| match read_forward(bytes)? {
             Message::Take(take) => Some(take),
-            Message::Ends(_) => None,
+            Message::Ends(_) | Message::Withdraw(_) => None,
         });
         let take = takes.next_back().expect("it is on its way");
         mesh.run(Millis::from_secs(1));
