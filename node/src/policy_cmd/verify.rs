@@ -72,7 +72,10 @@ pub(super) fn in_order(files: &[PathBuf]) -> anyhow::Result<Vec<(String, PolicyD
     documents.sort_by_key(|(_, document)| match document {
         PolicyDocument::Charter(_) => (0, 0, document.version()),
         PolicyDocument::Shares(shares) => (1, shares.claimed().path.depth(), document.version()),
-        PolicyDocument::Allocation(_) => (2, 0, document.version()),
+        PolicyDocument::Allocation(of) => {
+            let is_part = of.claimed().part_of.is_some();
+            (2, usize::from(is_part), document.version())
+        }
     });
     Ok(documents)
 }
