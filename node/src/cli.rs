@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::{
-    arc, ask, demo, emulate, forward, gridengine, init, manual, place, policy_cmd, queue,
+    arc, ask, bugreport, demo, doctor, emulate, forward, gridengine, init, manual, place, policy_cmd, queue,
     quota_cmd, run, sla, slurm,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -38,6 +38,8 @@ enum Command {
     Correct(ask::correct::CorrectArgs),
     Audit(ask::correct::AuditArgs),
     Netcheck(ask::netcheck::NetcheckArgs),
+    Doctor(doctor::DoctorArgs),
+    Bugreport(bugreport::BugreportArgs),
     Metrics(ask::metrics::MetricsArgs),
     Emulate(emulate::EmulateArgs),
     Place(place::PlaceArgs),
@@ -118,6 +120,8 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Correct(args) => ask::correct::run(&args, &mut out).await,
         Command::Audit(args) => ask::correct::audit(&args, &mut out).await,
         Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
+        Command::Doctor(args) => doctor::run(&args, &mut out).await,
+        Command::Bugreport(args) => bugreport::run(&args, &mut out).await,
         Command::Metrics(args) => ask::metrics::run(&args, &mut out).await,
         Command::Emulate(args) => emulate::run(&args, &mut out, &policy_cmd::read_tree),
         Command::Place(args) => place::run(&args, &mut out).await,

@@ -21,9 +21,12 @@ pub mod control;
 pub mod metrics;
 mod page;
 
+pub mod bugreport;
 pub mod config;
 pub mod demo;
+pub mod doctor;
 pub mod emulate;
+pub mod finding;
 pub mod forward;
 pub mod gridengine;
 pub mod init;

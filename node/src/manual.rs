@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 28] = [
+const EXAMPLES: [(&str, &str); 30] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -68,6 +68,14 @@ const EXAMPLES: [(&str, &str); 28] = [
     ),
     ("audit", "fairmesh audit"),
     ("netcheck", "fairmesh netcheck"),
+    (
+        "doctor",
+        "fairmesh doctor\nfairmesh doctor --explain peer-silent\nfairmesh doctor --json | jq -r '.findings[].code'",
+    ),
+    (
+        "bugreport",
+        "fairmesh bugreport\nfairmesh bugreport --output report.txt --log 2000",
+    ),
     (
         "metrics",
         "fairmesh metrics --output /var/lib/prometheus/node-exporter/fairmesh.prom",

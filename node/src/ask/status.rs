@@ -5,11 +5,13 @@
 use std::io::Write;
 
 use fairmesh_model::{Millis, WallTime};
+use fairmesh_site::Severity;
 
 use super::peers::{NO_PEERS, peer_table};
 use super::{AskArgs, count, heading, name_or_id};
-use crate::control::answer::{NoticeBody, StatusBody};
+use crate::control::answer::StatusBody;
 use crate::control::clean;
+use crate::finding::{Code, Finding};
 use crate::output::{Align, Exit, OutputArgs, Table, age, until};
 
 /// Show the node, its VOs, its peers and what is wrong
@@ -78,14 +80,7 @@ fn tables(
 }
 
 fn notices(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {
-    let unmapped = (status.node.unmapped > 0).then(|| {
-        let origins = count(status.node.unmapped, "origin");
-        NoticeBody {
-            code: "unmapped".to_owned(),
-            severity: "info".to_owned(),
-            text: format!("no identity rule maps {origins}: see `fairmesh usage --unmapped`"),
-        }
-    });
+    let unmapped = unmapped(status);
     let notices = status.notices.iter().chain(&unmapped);
     if notices.clone().next().is_some() {
         writeln!(out)?;
@@ -98,6 +93,13 @@ fn notices(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std
         }
     }
     Ok(())
+}
+
+/// That jobs have come which no rule maps.
+pub(crate) fn unmapped(status: &StatusBody) -> Option<Finding> {
+    let origins = count(status.node.unmapped, "origin");
+    let text = format!("no identity rule maps {origins}: see `fairmesh usage --unmapped`");
+    (status.node.unmapped > 0).then(|| Finding::new(Code::Unmapped, Severity::Info, &text))
 }
 
 fn vo_table(status: &StatusBody, now: WallTime) -> Table {

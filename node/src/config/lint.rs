@@ -5,13 +5,18 @@
 //! (`check-config`).
 
 use fairmesh_model::{Factor, HistoryRule};
+use fairmesh_site::Severity;
 
 use super::{Config, IdentityRule};
+use crate::finding::{Code, Finding};
 
 impl Config {
-    /// One sentence for each such thing, in the order of the file's tables.
-    pub fn doubts(&self) -> Vec<String> {
+    /// Each such thing, in the order of the file's tables.
+    pub fn doubts(&self) -> Vec<Finding> {
         let mut doubts = Vec::new();
+        let mut doubt = |code, text: String| {
+            doubts.push(Finding::new(code, Severity::Warning, &text));
+        };
         for (alias, vo) in &self.vos {
             let mut entries = self.policy.entries();
             let is_mounted = entries.any(|(_, entry)| {
@@ -19,23 +24,34 @@ impl Config {
                 mount.is_some_and(|mount| mount.alias == *alias)
             });
             if !is_mounted {
-                doubts.push(format!(
-                    "vos.{alias}: no entry of the share tree mounts this VO, so nobody of it has a share here: \
-                     write \"/{alias}\" = {{ share = …, mount = \"{alias}\" }}"
-                ));
+                doubt(
+                    Code::VoNotMounted,
+                    format!(
+                        "vos.{alias}: no entry of the share tree mounts this VO, so nobody of it has a share here: \
+                         write \"/{alias}\" = {{ share = …, mount = \"{alias}\" }}"
+                    ),
+                );
             }
             if !self.identity.iter().any(|rule| rule.vo == Some(*vo)) {
-                doubts.push(format!(
-                    "vos.{alias}: no identity rule has vo = \"{alias}\", so no job here is charged to it"
-                ));
+                doubt(
+                    Code::VoWithoutRule,
+                    format!(
+                        "vos.{alias}: no identity rule has vo = \"{alias}\", so no job here is charged to it"
+                    ),
+                );
             }
         }
-        doubts.extend(self.quotas_in_vain());
-        doubts.extend(self.hidden_rules());
+        for text in self.quotas_in_vain() {
+            doubt(Code::PriceBeyondUsual, text);
+        }
+        for text in self.hidden_rules() {
+            doubt(Code::RuleHidden, text);
+        }
         if let HistoryRule::HalfLife { windows, horizon } = self.history
             && windows > horizon
         {
-            doubts.push(
+            doubt(
+                Code::HalfLifeBeyondHorizon,
                 "history.half_life is longer than history.horizon: usage is forgotten before it weighs half"
                     .to_owned(),
             );

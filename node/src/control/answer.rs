@@ -24,8 +24,8 @@ pub use forward::{
     TriedBody,
 };
 pub use mesh::{
-    DocumentBody, DocumentsBody, HeadBody, NodeBody, NoticeBody, PeerBody, PeersBody,
-    PublishedBody, StatusBody, VoBody,
+    DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody, PublishedBody,
+    StatusBody, VoBody,
 };
 pub use place::{
     GridSiteBody, GridStandingBody, MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody,

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_site::{Severity, Site, Timing};
 
-use super::answer::{NoticeBody, PeerBody, VoBody};
-use super::text::clean;
+use super::answer::{PeerBody, VoBody};
 use crate::driver::Disk;
+use crate::finding::{Code, Finding};
 use crate::output::{age, until};
 
 /// From when on before its end a document's expiry is told.
@@ -22,19 +22,19 @@ const EXPIRY_WARNED: Millis = Millis::from_secs(7 * 86_400);
 /// From when on a disk that fills is a warning.
 const DAYS_LEFT_WARNED: u64 = 7;
 
-/// The code of what a VO's documents lack.
-const POLICY_WARNING: &str = "policy-warning";
-
 /// What the site itself has to say: its own notices, and what could not be placed in its tree.
-pub(super) fn of_site(site: &Site, names: &BTreeMap<String, String>) -> Vec<NoticeBody> {
+pub(super) fn of_site(site: &Site, names: &BTreeMap<String, String>) -> Vec<Finding> {
     // What a policy lacks is asked of the VO: a notice tells what it lacked once.
     let own = site
         .notices()
-        .filter(|told| told.code() != POLICY_WARNING)
-        .map(|told| notice(told.code(), told.severity(), &told.to_string()));
+        .map(|told| (Code::of(told), told))
+        .filter(|(code, _)| *code != Code::PolicyWarning)
+        .map(|(code, told)| Finding::new(code, told.severity(), &told.to_string()));
     let tree = site.compiled().warnings.iter();
-    let mut notices: Vec<NoticeBody> = own
-        .chain(tree.map(|told| notice("tree-warning", Severity::Warning, &told.to_string())))
+    let mut notices: Vec<Finding> = own
+        .chain(
+            tree.map(|told| Finding::new(Code::TreeWarning, Severity::Warning, &told.to_string())),
+        )
         .collect();
     for told in &mut notices {
         told.text = named(&told.text, names);
@@ -62,7 +62,7 @@ pub(super) fn of_mesh(
     peers: &[PeerBody],
     timing: &Timing,
     now: WallTime,
-) -> Vec<NoticeBody> {
+) -> Vec<Finding> {
     let mut notices = Vec::new();
     for vo in vos {
         let name = vo
@@ -71,7 +71,7 @@ pub(super) fn of_mesh(
             .unwrap_or_else(|| vo.vo.chars().take(8).collect());
         for warning in &vo.warnings {
             let text = format!("VO {name}: {warning}");
-            notices.push(notice(POLICY_WARNING, Severity::Warning, &text));
+            notices.push(Finding::new(Code::PolicyWarning, Severity::Warning, &text));
         }
         notices.extend(expiring(vo, &name, now));
     }
@@ -82,7 +82,7 @@ pub(super) fn of_mesh(
             peers.len(),
             why.unwrap_or("none was dialled yet")
         );
-        notices.push(notice("alone", Severity::Error, &text));
+        notices.push(Finding::new(Code::Alone, Severity::Error, &text));
         return notices;
     }
     for peer in peers {
@@ -92,7 +92,7 @@ pub(super) fn of_mesh(
 }
 
 /// That a document will expire soon. One that has expired is among the VO's warnings.
-fn expiring(vo: &VoBody, name: &str, now: WallTime) -> Option<NoticeBody> {
+fn expiring(vo: &VoBody, name: &str, now: WallTime) -> Option<Finding> {
     let (at, which) = (WallTime(vo.expires_ms?), vo.expires_first.as_deref()?);
     let left = at.since(now);
     if at <= now || left > EXPIRY_NAMED {
@@ -106,10 +106,10 @@ fn expiring(vo: &VoBody, name: &str, now: WallTime) -> Option<NoticeBody> {
         "VO {name}: {which} expires {}: who signed it should renew it",
         until(at, now)
     );
-    Some(notice("policy-expires", severity, &text))
+    Some(Finding::new(Code::PolicyExpires, severity, &text))
 }
 
-fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<NoticeBody> {
+fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<Finding> {
     let name = peer
         .name
         .clone()
@@ -117,12 +117,16 @@ fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<NoticeBody> {
     if peer.barred {
         let why = peer.over_budget.as_deref().unwrap_or("it sends too much");
         let text = format!("{name} is kept out: {why}");
-        return Some(notice("peer-over-budget", Severity::Warning, &text));
+        return Some(Finding::new(Code::PeerOverBudget, Severity::Warning, &text));
     }
     if !peer.reachable {
         let why = peer.dial_failure.as_deref().unwrap_or("not connected");
         let text = format!("{name} is not reachable: {why}");
-        return Some(notice("peer-unreachable", Severity::Warning, &text));
+        return Some(Finding::new(
+            Code::PeerUnreachable,
+            Severity::Warning,
+            &text,
+        ));
     }
     let data_age = Millis(peer.data_age_ms?);
     (data_age > timing.silence).then(|| {
@@ -130,63 +134,45 @@ fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<NoticeBody> {
             "{name} is connected, but its data are {} old",
             age(data_age)
         );
-        notice("peer-silent", Severity::Warning, &text)
+        Finding::new(Code::PeerSilent, Severity::Warning, &text)
     })
 }
 
 /// What the disk of the data folder lacks, or will.
-pub(super) fn of_disk(disk: &Disk) -> Option<NoticeBody> {
+pub(super) fn of_disk(disk: &Disk) -> Option<Finding> {
     let refusal = disk.refusal.as_deref();
-    let told = |code, text: &str| Some(notice(code, Severity::Error, text));
+    let told = |code, text: &str| Some(Finding::new(code, Severity::Error, text));
     match (
         refusal,
         disk.days_left.filter(|days| *days < DAYS_LEFT_WARNED),
     ) {
         (Some(why), _) if disk.is_full => told(
-            "disk-full",
+            Code::DiskFull,
             &format!(
                 "{why}: reports are refused, priorities are as of then, and it goes on when there is room"
             ),
         ),
-        (Some(why), _) => told("disk-low", why),
+        (Some(why), _) => told(Code::DiskLow, why),
         (None, Some(days)) => {
             let text = format!(
                 "as the disk of the data folder has filled in the last day it is full in {days} days"
             );
-            Some(notice("disk-fills", Severity::Warning, &text))
+            Some(Finding::new(Code::DiskFills, Severity::Warning, &text))
         }
         (None, None) => None,
     }
 }
 
 /// The worst first, each once; and whether there is nothing to worry about.
-pub(super) fn sorted(notices: Vec<NoticeBody>) -> (Vec<NoticeBody>, bool) {
+pub(super) fn sorted(notices: Vec<Finding>) -> (Vec<Finding>, bool) {
     let mut seen = BTreeSet::new();
     let mut notices: Vec<_> = notices
         .into_iter()
         .filter(|notice| seen.insert((notice.code.clone(), notice.text.clone())))
         .collect();
-    let weight = |notice: &NoticeBody| match notice.severity.as_str() {
-        "error" => 0,
-        "warning" => 1,
-        _ => 2,
-    };
-    notices.sort_by_key(weight);
-    let healthy = notices.iter().all(|notice| notice.severity == "info");
+    notices.sort_by_key(Finding::weight);
+    let healthy = !notices.iter().any(Finding::needs_somebody);
     (notices, healthy)
-}
-
-fn notice(code: &str, severity: Severity, text: &str) -> NoticeBody {
-    let severity = match severity {
-        Severity::Info => "info",
-        Severity::Warning => "warning",
-        Severity::Error => "error",
-    };
-    NoticeBody {
-        code: code.to_owned(),
-        severity: severity.to_owned(),
-        text: clean(text),
-    }
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@ use fairmesh_model::{Now, WallTime};
 use fairmesh_site::{Site, VoStatus};
 use serde::Deserialize;
 
-use super::answer::{HeadBody, NodeBody, NoticeBody, RestsOn, StatusBody, VoBody};
+use super::answer::{HeadBody, NodeBody, RestsOn, StatusBody, VoBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::peers::Found;
 use super::rests_on::{answer, rests_on};
 use super::text::clean;
 use super::{Shared, State, health};
+use crate::finding::Finding;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +28,7 @@ struct Asked {
     rests_on: RestsOn,
     vos: Vec<VoBody>,
     found: Found,
-    notices: Vec<NoticeBody>,
+    notices: Vec<Finding>,
     records_counted: u64,
     unmapped: u64,
 }

@@ -21,6 +21,23 @@ use crate::output::Exit;
 pub(crate) const CONFIG: &str = include_str!("fairmesh.toml");
 const SHARES: &str = include_str!("shares.toml");
 
+/// Defaults that `configs/fairmesh.service` has otherwise, and what it expects.
+const SYSTEMD: [(&str, &str); 4] = [
+    ("data_dir = \"data\"", "/var/lib/fairmesh"),
+    (
+        "key_file = \"site.key\"",
+        "/run/credentials/fairmesh.service/site.key",
+    ),
+    (
+        "lookup = \"data/run/lookup.sock\"",
+        "/run/fairmesh/lookup.sock",
+    ),
+    (
+        "control = \"data/run/control.sock\"",
+        "/run/fairmesh/control.sock",
+    ),
+];
+
 /// Make a site's key and a commented configuration
 #[derive(Debug, Clone, clap::Args)]
 pub struct InitArgs {
@@ -39,6 +56,10 @@ pub struct InitArgs {
     /// Where other sites reach it, for the charter; repeat it for several
     #[arg(long, value_name = "MULTIADDR")]
     pub address: Vec<Multiaddr>,
+    /// Write the paths that the packaged unit expects: state in /var/lib/fairmesh, sockets in /run/fairmesh, and the copy
+    /// of the key that systemd hands over
+    #[arg(long)]
+    pub systemd: bool,
     /// Print the site's id and nothing else
     #[arg(short, long)]
     pub quiet: bool,
@@ -65,7 +86,7 @@ pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         .with_context(|| format!("cannot make {}", args.dir.display()))?;
     let [key_file, config_file, shares_file, member_file] = &files;
     write_new(shares_file, SHARES.as_bytes(), 0o644)?;
-    write_new(config_file, config(&name, &args.listen).as_bytes(), 0o644)?;
+    write_new(config_file, config(&name, args).as_bytes(), 0o644)?;
     let site = generate_key(key_file)?.site_id();
     let member = member(args, &name, site);
     write_new(member_file, member.as_bytes(), 0o644)?;
@@ -77,13 +98,17 @@ pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-fn config(name: &str, listen: &[Multiaddr]) -> String {
-    let text = CONFIG.replace("{NAME}", &toml::Value::from(name).to_string());
-    if listen.is_empty() {
-        return text;
+fn config(name: &str, args: &InitArgs) -> String {
+    let mut text = CONFIG.replace("{NAME}", &toml::Value::from(name).to_string());
+    if !args.listen.is_empty() {
+        let default = format!("#: listen = [\"{LISTEN_DEFAULT}\"]");
+        text = text.replace(&default, &format!("listen = {}", list(&args.listen)));
     }
-    let default = format!("#: listen = [\"{LISTEN_DEFAULT}\"]");
-    text.replace(&default, &format!("listen = {}", list(listen)))
+    for (default, path) in SYSTEMD.iter().filter(|_| args.systemd) {
+        let (key, _) = default.split_once(" = ").unwrap_or((default, ""));
+        text = text.replace(&format!("#: {default}\n"), &format!("{key} = \"{path}\"\n"));
+    }
+    text
 }
 
 /// The site's lines in a charter.
@@ -122,6 +147,10 @@ fn write_next_steps(
         true => LISTEN_DEFAULT.to_owned(),
         false => list(&args.listen),
     };
+    let start = match args.systemd {
+        true => "systemctl enable --now fairmesh".to_owned(),
+        false => format!("fairmesh run --config {config}"),
+    };
     let member = member.trim_end().replace('\n', "\n         ");
     write!(
         out,
@@ -138,7 +167,7 @@ Next:
          {member}
      It adds them to a draft (fairmesh policy new charter), signs and publishes it.
   3. Start the node, which listens on {listen}:
-         fairmesh run --config {config}
+         {start}
 "
     )?;
     Ok(())
@@ -164,6 +193,7 @@ mod tests {
             cores: Some(96),
             listen: Vec::new(),
             address: Vec::new(),
+            systemd: false,
             quiet: false,
         };
         let mut out = Vec::new();
@@ -189,8 +219,25 @@ mod tests {
             cores: None,
             listen: Vec::new(),
             address: Vec::new(),
+            systemd: true,
             quiet: true,
         };
+        let text = super::config("hpc", &args);
+        let unit = include_str!("../../../configs/fairmesh.service");
+        let here = Path::new("/etc/fairmesh/fairmesh.toml");
+        let no_file = |_: &Path| anyhow::bail!("no file");
+        let text = text.replace("policy_file = \"shares.toml\"\n", "");
+        let packaged = Config::parse(&text, here, &no_file).expect("valid");
+        let paths = [
+            &packaged.data_dir,
+            &packaged.key_file,
+            &packaged.sockets.lookup,
+            &packaged.sockets.control,
+        ];
+        for (path, (_, expected)) in paths.iter().zip(SYSTEMD) {
+            assert_eq!(path.to_string_lossy(), expected);
+            assert!(unit.contains(&format!("\"{expected}\"\n")), "{expected}");
+        }
         let unknown = member(&args, "hpc", key.site_id());
         assert!(unknown.contains("\n# cores = FILL IN"), "{unknown}");
         args.cores = Some(7);

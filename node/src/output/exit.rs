@@ -1,8 +1,8 @@
 //! What a command tells the shell.
 //!
 //! Invariant: 0 means that what was asked for holds or was done; 1 that it was understood and does
-//! not hold (a signature is missing, a site is stale). Errors, and words that were not understood,
-//! are not here: they are `Err` and clap's 2.
+//! not hold (a signature is missing, a site is stale); 2 that it could not be asked. Errors, and words that were
+//! not understood, are not here: they are `Err` and clap's 2.
 
 use std::process::ExitCode;
 
@@ -13,6 +13,8 @@ pub enum Exit {
     Success,
     /// Understood and not true.
     Failure,
+    /// Nobody could be asked; what there is to say of that has been written.
+    Unasked,
 }
 
 impl From<Exit> for ExitCode {
@@ -20,6 +22,7 @@ impl From<Exit> for ExitCode {
         match exit {
             Exit::Success => Self::SUCCESS,
             Exit::Failure => Self::FAILURE,
+            Exit::Unasked => Self::from(2),
         }
     }
 }

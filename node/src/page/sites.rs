@@ -7,7 +7,8 @@ use maud::{Markup, html};
 
 use super::gather::Seen;
 use super::html::csv_link;
-use crate::control::answer::{NoticeBody, PeerBody};
+use crate::control::answer::PeerBody;
+use crate::finding::Finding;
 use crate::output::age;
 
 /// A site as it is shown.
@@ -116,9 +117,9 @@ const ALARMS_MAX: usize = 4;
 
 /// What is wrong, one line for each kind.
 pub(super) fn alarms(seen: &Seen) -> Markup {
-    let mut codes: Vec<(&NoticeBody, usize)> = Vec::new();
+    let mut codes: Vec<(&Finding, usize)> = Vec::new();
     let notices = seen.said.status.notices.iter();
-    for notice in notices.filter(|notice| notice.severity != "info") {
+    for notice in notices.filter(|notice| notice.needs_somebody()) {
         match codes.iter_mut().find(|(of, _)| of.code == notice.code) {
             Some((_, count)) => *count += 1,
             None => codes.push((notice, 0)),
@@ -144,12 +145,18 @@ pub(super) fn notices(seen: &Seen) -> Markup {
         section #notices {
             h2 { "Notices" }
             @if notices.is_empty() { p { "None." } }
-            ul.notices { @for notice in notices { (line(notice, html! {})) } }
+            ul.notices { @for notice in notices { (line(notice, remedy(notice))) } }
         }
     }
 }
 
-fn line(notice: &NoticeBody, more: Markup) -> Markup {
+/// What to do, where somebody should.
+fn remedy(notice: &Finding) -> Markup {
+    let remedy = notice.remedy.as_ref().filter(|_| notice.needs_somebody());
+    html! { @if let Some(remedy) = remedy { br; (remedy) } }
+}
+
+fn line(notice: &Finding, more: Markup) -> Markup {
     let class = match notice.severity.as_str() {
         "error" => "bad",
         "warning" => "late",

@@ -20,7 +20,9 @@ use tokio::sync::watch;
 
 use crate::config::{Config, Uids, uids};
 use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
+use crate::doctor;
 use crate::driver::{NodeHandle, NodeOptions, NodeTask, Running, SystemClock, start};
+use crate::finding::Finding;
 use crate::init::load_key;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
@@ -61,10 +63,7 @@ pub struct CheckConfigArgs {
 /// key can be read, which is on the site's own.
 pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
-    let key = match std::fs::File::open(&config.key_file) {
-        Ok(_) => Some(load_key(&config.key_file)?),
-        Err(_) => None,
-    };
+    let key = doctor::key_of(&config)?;
     let site = key.as_ref().map(|key| format!(" ({})", key.site_id()));
     writeln!(out, "{}: valid", args.config.display())?;
     writeln!(out, "site     {}{}", config.name, site.unwrap_or_default())?;
@@ -81,34 +80,14 @@ pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Resu
     for (alias, vo) in &config.vos {
         writeln!(out, "VO       {alias} ({vo})")?;
     }
-    let mut warnings = config.doubts();
-    let (_, unknown) = uids(&config.sockets.writers, &Uids::new());
-    let unknown = unknown.iter();
-    let unknown = unknown.map(|name| format!("the writer `{name}` is no user of this machine"));
-    let elsewhere = match &key {
-        Some(_) => {
-            warnings.extend(unknown);
-            Vec::new()
-        }
-        None => unknown.collect(),
-    };
-    for warning in &warnings {
-        writeln!(out, "warning: {warning}")?;
+    let found = doctor::of_config(&config, key.is_some());
+    for finding in &found {
+        let (severity, code) = (&finding.severity, &finding.code);
+        writeln!(out, "{severity}: {} [{code}]", finding.text)?;
     }
-    if key.is_none() {
-        let file = config.key_file.display();
-        writeln!(
-            out,
-            "note: the key {file} cannot be read here, so only the configuration was checked"
-        )?;
-    }
-    for note in elsewhere {
-        writeln!(out, "note: {note}")?;
-    }
-    Ok(if warnings.is_empty() {
-        Exit::Success
-    } else {
-        Exit::Failure
+    Ok(match found.iter().any(Finding::needs_somebody) {
+        false => Exit::Success,
+        true => Exit::Failure,
     })
 }
 

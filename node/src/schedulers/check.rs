@@ -36,12 +36,7 @@ pub(crate) async fn run<S: Scheduler>(
     pair: &Pair<S>,
     out: &mut dyn Write,
 ) -> anyhow::Result<bool> {
-    let asked = people.iter().cloned();
-    let asked = asked.map(|(user, account)| (user, account, None));
-    let asked: Vec<sync::Person> = asked.collect();
-    let (factors, step) = sync::factors(&pair.sockets.lookup, asked.clone()).await?;
-    let factor = |who| factors.get(who).copied().flatten();
-    let factors: Vec<Option<u32>> = asked.iter().map(factor).collect();
+    let (factors, step) = factors(people, pair).await?;
     let control = pair.sockets.control();
     let mut table = Table::new(&[
         ("User", Align::Left),
@@ -82,15 +77,45 @@ pub(crate) async fn run<S: Scheduler>(
             ""
         }
     );
+    let lacks = of_range(pair, &factors, step);
+    lacks.iter().for_each(|lacks| eprintln!("{lacks}"));
+    Ok(nowhere == 0)
+}
+
+/// How many of these map nowhere, and what the range of the batch system's numbers lacks.
+///
+/// # Errors
+/// If the node is away.
+pub(crate) async fn found<S: Scheduler>(
+    people: &[(String, Option<String>)],
+    pair: &Pair<S>,
+) -> anyhow::Result<(usize, Vec<String>)> {
+    let (factors, step) = factors(people, pair).await?;
+    let nowhere = factors.iter().filter(|factor| factor.is_none()).count();
+    Ok((nowhere, of_range(pair, &factors, step)))
+}
+
+/// The factor of each whom the node knows, and how far apart different ones are at the least.
+async fn factors<S>(
+    people: &[(String, Option<String>)],
+    pair: &Pair<S>,
+) -> anyhow::Result<(Vec<Option<u32>>, u32)> {
+    let asked = people.iter().cloned();
+    let asked = asked.map(|(user, account)| (user, account, None));
+    let asked: Vec<sync::Person> = asked.collect();
+    let (factors, step) = sync::factors(&pair.sockets.lookup, asked.clone()).await?;
+    let factor = |who| factors.get(who).copied().flatten();
+    Ok((asked.iter().map(factor).collect(), step))
+}
+
+fn of_range<S: Scheduler>(pair: &Pair<S>, factors: &[Option<u32>], step: u32) -> Vec<String> {
     let words = Words {
         table: S::NAME,
         number: S::NUMBER,
         scale: pair.settings.scale,
     };
-    for said in [words.merged(&factors), words.cramped(step)] {
-        said.iter().for_each(|said| eprintln!("{said}"));
-    }
-    Ok(nowhere == 0)
+    let lacks = [words.merged(factors), words.cramped(step)];
+    lacks.into_iter().flatten().collect()
 }
 
 /// What is said of the range of a batch system's numbers.

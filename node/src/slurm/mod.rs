@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use fairmesh_schedulers::slurm::cluster::Cluster;
 use fairmesh_schedulers::slurm::{SPOOL_DEFAULT, Slurm, spool};
 
 use crate::config::Config;
@@ -73,11 +74,14 @@ const FINISHED_MAX: usize = 100_000;
 
 impl Place {
     fn load(file: &Path) -> anyhow::Result<Self> {
-        let config = Config::load(file)?;
+        Ok(Self::of(&Config::load(file)?))
+    }
+
+    fn of(config: &Config) -> Self {
         let table = config.slurm.clone();
         let table = table.unwrap_or_else(|| SlurmTable::defaults(&config.data_dir));
-        let pair = pair(&table, &config);
-        Ok(Self { table, pair })
+        let pair = pair(&table, config);
+        Self { table, pair }
     }
 }
 
@@ -93,6 +97,48 @@ pub(crate) fn pair(table: &SlurmTable, config: &Config) -> Pair<Slurm> {
 /// The Slurm beside the node of this configuration.
 pub(crate) fn beside(file: &Path) -> anyhow::Result<Slurm> {
     Ok(Place::load(file)?.pair.scheduler)
+}
+
+/// Something that the Slurm beside a node lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lack {
+    /// Its configuration, or this machine: what `setup` says.
+    Setup {
+        /// What is missing.
+        problem: String,
+        /// What to do about it.
+        mend: String,
+    },
+    /// Users and accounts that map nowhere.
+    Nowhere {
+        /// How many.
+        who: usize,
+        /// Of how many.
+        of: usize,
+    },
+    /// Room between site factors.
+    Range(String),
+}
+
+/// All that `setup` and `check` would say is missing.
+///
+/// # Errors
+/// If Slurm is away.
+pub async fn lacks(config: &Config) -> anyhow::Result<Vec<Lack>> {
+    let place = Place::of(config);
+    let cluster = Cluster::ask(&place.pair.scheduler.commands).await?;
+    let missing = setup::lacks(&place, cluster, &config.file)?.into_iter();
+    let mut lacks: Vec<Lack> = missing
+        .map(|(problem, mend)| Lack::Setup { problem, mend })
+        .collect();
+    let people = place.pair.scheduler.people(FINISHED_MAX).await?;
+    // Where the node is away that is said already.
+    if let Ok((who, words)) = check::found(&people, &place.pair).await {
+        let of = people.len();
+        lacks.extend((who > 0).then_some(Lack::Nowhere { who, of }));
+        lacks.extend(words.into_iter().map(Lack::Range));
+    }
+    Ok(lacks)
 }
 
 /// Runs the command.

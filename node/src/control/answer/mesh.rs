@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::finding::Finding;
+
 /// `fairmesh.status/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -15,7 +17,7 @@ pub struct StatusBody {
     /// Whether there is no warning and no error below.
     pub healthy: bool,
     /// What an operator should know, the worst first.
-    pub notices: Vec<NoticeBody>,
+    pub notices: Vec<Finding>,
 }
 
 /// This node.
@@ -138,18 +140,6 @@ pub struct PeerBody {
     /// Whether it is kept out for that now.
     #[serde(default)]
     pub barred: bool,
-}
-
-/// Something that an operator should know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct NoticeBody {
-    /// A stable name.
-    pub code: String,
-    /// `info`, `warning` or `error`.
-    pub severity: String,
-    /// In words.
-    pub text: String,
 }
 
 /// `fairmesh.documents/1`.

@@ -8,6 +8,8 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::json;
 
+use crate::doctor::DoctorBody;
+
 use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
     LoopsHeard, PeersBody, PricesBody, PriorityBody, PublishedBody, SharesBody, StatusBody,
@@ -30,6 +32,18 @@ fn answer<T: JsonSchema>(name: &str) -> (String, String) {
     named
         .expect("a field")
         .insert("const".to_owned(), json!(name));
+    (file(name), text(&schema))
+}
+
+/// What a command writes that rests on no one answer.
+fn command<T: JsonSchema>(name: &str) -> (String, String) {
+    let mut schema = written::<T>();
+    schema.insert("title".to_owned(), json!(name));
+    let field = json!({"type": "string", "const": name});
+    let properties = schema.pointer_mut("/properties");
+    let properties = properties.and_then(serde_json::Value::as_object_mut);
+    let properties = properties.expect("a struct");
+    properties.insert("schema".to_owned(), field);
     (file(name), text(&schema))
 }
 
@@ -63,6 +77,7 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<AuditBody>("fairmesh.audit/1"),
         answer::<PricesBody>("fairmesh.prices/1"),
         answer::<LoopsHeard>("fairmesh.slurm/1"),
+        command::<DoctorBody>("fairmesh.doctor/1"),
         ("error.json".to_owned(), text(&written::<ErrorBody>())),
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas");

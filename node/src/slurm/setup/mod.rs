@@ -53,15 +53,8 @@ pub(super) async fn run(
     let cluster = Cluster::ask(&place.pair.scheduler.commands).await;
     let program = std::env::current_exe().context("where this program is")?;
     let (program, config_path) = (program.to_string_lossy(), fs::canonicalize(config)?);
-    let (cluster_said, quota) = (cluster.as_ref().ok(), place.table.slurm.quota);
-    let quota = quota.then(|| {
-        QuotaFiles::of(
-            place,
-            cluster_said,
-            &program,
-            &config_path.to_string_lossy(),
-        )
-    });
+    let cluster_said = cluster.as_ref().ok();
+    let quota = quota_files(place, cluster_said, config)?;
     let mut parts = parts(args, (&program, &config_path), place, cluster_said);
     if let Some(files) = &quota {
         parts[0].text.push_str(&files.slurm_conf());
@@ -89,6 +82,37 @@ pub(super) async fn run(
     Ok(Exit::Failure)
 }
 
+/// What a running cluster lacks: each problem, and its mend.
+///
+/// # Errors
+/// Where this program or its configuration is not to be found.
+pub(super) fn lacks(
+    place: &Place,
+    cluster: Cluster,
+    config: &Path,
+) -> anyhow::Result<Vec<(String, String)>> {
+    let quota = quota_files(place, Some(&cluster), config)?;
+    let findings = findings::of(place, Ok(cluster), config, quota.as_ref()).into_iter();
+    Ok(findings
+        .map(|finding| (finding.problem, finding.mend))
+        .collect())
+}
+
+/// The files that hold jobs to quotas, where the configuration asks for it.
+fn quota_files(
+    place: &Place,
+    cluster: Option<&Cluster>,
+    config: &Path,
+) -> anyhow::Result<Option<QuotaFiles>> {
+    if !place.table.slurm.quota {
+        return Ok(None);
+    }
+    let program = std::env::current_exe().context("where this program is")?;
+    let config = fs::canonicalize(config)?;
+    let (program, config) = (program.to_string_lossy(), config.to_string_lossy());
+    Ok(Some(QuotaFiles::of(place, cluster, &program, &config)))
+}
+
 /// What holding jobs to quotas lacks at a cluster; nothing where the configuration does not ask for it.
 ///
 /// # Errors
@@ -98,14 +122,8 @@ pub(super) fn quota_lacks(
     cluster: &Cluster,
     config: &Path,
 ) -> anyhow::Result<Vec<String>> {
-    if !place.table.slurm.quota {
-        return Ok(Vec::new());
-    }
-    let program = std::env::current_exe().context("where this program is")?;
-    let config = fs::canonicalize(config)?;
-    let (program, config) = (program.to_string_lossy(), config.to_string_lossy());
-    let files = QuotaFiles::of(place, Some(cluster), &program, &config);
-    let lacks = files.findings(cluster).into_iter();
+    let files = quota_files(place, Some(cluster), config)?;
+    let lacks = files.iter().flat_map(|files| files.findings(cluster));
     let lacks = lacks.map(|finding| format!("{}; {}", finding.problem, finding.mend));
     Ok(lacks.collect())
 }

@@ -1,0 +1,150 @@
+//! What a node's answer to `status` shows: its own notices, and what an answer to a person adds to them.
+//!
+//! Invariant: a peer is named once. Deliberately not here: what the node finds of itself (`control/health`).
+
+use fairmesh_site::Severity;
+
+use crate::ask::{name_or_id, status};
+use crate::control::answer::{PeerBody, StatusBody};
+use crate::finding::{Code, Finding};
+
+/// What was asked, in words.
+pub(super) fn looked_at(status: &StatusBody) -> String {
+    let (name, peers) = (&status.node.name, status.peers.len());
+    let sites = if peers == 1 { "site" } else { "sites" };
+    format!("the node of {name} and what it knows of {peers} other {sites}")
+}
+
+/// Everything that the answer shows.
+pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
+    let mut found = told.notices.clone();
+    for peer in told.peers.iter().filter(|peer| is_nowhere(peer)) {
+        let name = name_or_id(peer.name.as_deref(), &peer.site);
+        // What is told of it already says less.
+        let begins = format!("{name} is not reachable");
+        found.retain(|notice| {
+            notice.code != Code::PeerUnreachable.name() || !notice.text.starts_with(&begins)
+        });
+        let text = format!("{name} is not connected, and nobody says where it is");
+        found.push(Finding::new(
+            Code::PeerWithoutAddress,
+            Severity::Warning,
+            &text,
+        ));
+    }
+    for vo in told.vos.iter().filter(|vo| vo.charter_version == 0) {
+        let name = name_or_id(vo.name.as_deref(), &vo.vo);
+        let text = format!("VO {name}: its charter has not been received");
+        found.push(Finding::new(Code::CharterMissing, Severity::Warning, &text));
+    }
+    found.extend(status::unmapped(told));
+    if told.node.listening.is_empty() {
+        let text = "this node listens nowhere and only calls out";
+        found.push(Finding::new(Code::NotListening, Severity::Info, text));
+    }
+    let own = env!("CARGO_PKG_VERSION");
+    if told.node.version != own {
+        let text = format!(
+            "the node runs fairmesh {}, this is {own}",
+            told.node.version
+        );
+        found.push(Finding::new(Code::VersionDiffers, Severity::Warning, &text));
+    }
+    found
+}
+
+/// Not connected, and never tried: no charter and no configuration says where it is.
+fn is_nowhere(peer: &PeerBody) -> bool {
+    let is_lost = !peer.reachable && !peer.barred;
+    is_lost && peer.addresses.is_empty() && peer.dials_failed == 0 && peer.dial_failure.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::answer::{NodeBody, VoBody};
+
+    fn peer(name: &str) -> PeerBody {
+        PeerBody {
+            site: "cd".repeat(32),
+            name: Some(name.to_owned()),
+            reachable: false,
+            data_age_ms: None,
+            in_sync: false,
+            agreed_age_ms: None,
+            addresses: Vec::new(),
+            connections: 0,
+            round_trip_us: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            dials_failed: 0,
+            dial_failure: None,
+            throttled: 0,
+            over_budget: None,
+            barred: false,
+        }
+    }
+
+    fn status() -> StatusBody {
+        StatusBody {
+            node: NodeBody {
+                site: "ab".repeat(32),
+                name: "hpc1".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                uptime_ms: 1,
+                listening: vec!["/ip4/127.0.0.1/tcp/1".to_owned()],
+                connections: 0,
+                wire_received_bytes: 0,
+                wire_sent_bytes: 0,
+                entries: 1,
+                records_counted: 0,
+                unmapped: 0,
+            },
+            vos: Vec::new(),
+            peers: Vec::new(),
+            healthy: true,
+            notices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_healthy_node_has_nothing_to_be_said_of() {
+        assert_eq!(of(&status()), []);
+    }
+
+    #[test]
+    fn each_thing_is_found() {
+        let codes = |status: &StatusBody| -> Vec<String> {
+            of(status).into_iter().map(|found| found.code).collect()
+        };
+        let mut strange = status();
+        strange.node.version = "0.0.1".to_owned();
+        strange.node.unmapped = 2;
+        strange.node.listening.clear();
+        assert_eq!(
+            codes(&strange),
+            ["unmapped", "not-listening", "version-differs"]
+        );
+        let mut waiting = status();
+        waiting.vos.push(VoBody {
+            vo: "ab".repeat(32),
+            name: None,
+            mount: None,
+            charter_version: 0,
+            sites_known: 0,
+            sites_total: 0,
+            heads: Vec::new(),
+            view_digest: None,
+            expires_ms: None,
+            expires_first: None,
+            warnings: Vec::new(),
+        });
+        assert_eq!(codes(&waiting), ["charter-missing"]);
+        let mut lost = status();
+        lost.peers.push(peer("hpc2"));
+        let told = "hpc2 is not reachable: not connected";
+        let told = Finding::new(Code::PeerUnreachable, Severity::Warning, told);
+        lost.notices.push(told);
+        assert_eq!(codes(&lost), ["peer-without-address"], "once");
+    }
+}

@@ -1,0 +1,169 @@
+//! `fairmesh doctor` and `fairmesh bugreport` beside a real node.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context as _, ensure};
+use fairmesh_tests::{Node, Site, Vo, records};
+use serde_json::Value;
+
+use crate::PROGRAM;
+
+/// Users of the records, of the share policy, and of the configuration's rules and tree.
+const PEOPLE: [&str; 5] = [
+    "annamaria",
+    "bartholomew",
+    "cassandra",
+    "dorothea",
+    "emmanuel",
+];
+
+fn fairmesh(folder: &Path, arguments: &[&str]) -> anyhow::Result<Output> {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).current_dir(folder);
+    Ok(command.env_remove("FAIRMESH_SOCKET").output()?)
+}
+
+/// A node with users everywhere, and the configuration that it runs by.
+fn node(folder: &Path) -> anyhow::Result<(Site, Node, Vo)> {
+    let site = Site::init(PROGRAM, &folder.join("a"), "a")?;
+    let vo = Vo::found("physics", &[(site.id, "a")], &["annamaria", "bartholomew"])?;
+    site.configure("a", &[], &[("physics", vo.id())])?;
+    let config = std::fs::read_to_string(site.config())?;
+    let more = "[[identity]]\nuser = \"dorothea\"\npath = \"/local/{user}\"\n[shares]\n\"/local\" = 50\n\
+                \"/local/emmanuel\" = 1\n";
+    let secret = std::fs::read_to_string(site.folder().join("site.key"))?;
+    let config = config.replacen("[shares]\n", more, 1);
+    std::fs::write(site.config(), format!("# key {secret}{config}"))?;
+    let node = site.start()?;
+    vo.publish(&node)?;
+    let stray = String::from_utf8(records("none", "cassandra", 9, 1))?;
+    let lines = [records("physics", "annamaria", 0, 3), stray.into_bytes()].concat();
+    std::fs::write(folder.join("jobs.jsonl"), lines)?;
+    let socket = node.socket().to_str().context("UTF-8")?;
+    let reported = fairmesh(folder, &["report", "jobs.jsonl", "--socket", socket])?;
+    ensure!(reported.status.success(), "{reported:?}");
+    Ok((site, node, vo))
+}
+
+fn codes(output: &Output) -> anyhow::Result<Vec<String>> {
+    let body: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(body["schema"] == "fairmesh.doctor/1", "{body}");
+    let findings = body["findings"].as_array().context("no findings")?.iter();
+    let all_say_what_to_do = findings.clone().all(|found| found["remedy"].is_string());
+    ensure!(all_say_what_to_do, "{body}");
+    Ok(findings
+        .filter_map(|found| Some(found["code"].as_str()?.to_owned()))
+        .collect())
+}
+
+#[test]
+fn a_doctor_finds_what_is_wrong_and_its_exit_status_says_whether() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (site, node, _vo) = node(folder.path())?;
+    let config = site.config();
+    let ask = [
+        "doctor",
+        "--json",
+        "--config",
+        config.to_str().context("UTF-8")?,
+    ];
+    let well = fairmesh(folder.path(), &ask)?;
+    ensure!(well.status.code() == Some(0), "{well:?}");
+    ensure!(codes(&well)?.contains(&"unmapped".to_owned()), "{well:?}");
+
+    let text = std::fs::read_to_string(&config)?;
+    let doubtful = text.replacen(
+        "path = \"/{user}\"",
+        "path = \"/{user}\"\n[[identity]]\naccount = \"physics\"\npath = \"/x\"",
+        1,
+    );
+    std::fs::write(&config, &doubtful)?;
+    let doubted = fairmesh(folder.path(), &ask)?;
+    ensure!(doubted.status.code() == Some(1), "{doubted:?}");
+    ensure!(codes(&doubted)?[0] == "rule-hidden", "{doubted:?}");
+
+    std::fs::write(&config, text.replacen("[timing]", "[timing]\nsinc = 1", 1))?;
+    let socket = node.socket().to_str().context("UTF-8")?;
+    let invalid = fairmesh(folder.path(), &[&ask[..], &["--socket", socket]].concat())?;
+    ensure!(invalid.status.code() == Some(2), "{invalid:?}");
+    // The node is looked at all the same.
+    let found = codes(&invalid)?;
+    ensure!(
+        found[0] == "config-invalid" && found.contains(&"unmapped".to_owned()),
+        "{found:?}"
+    );
+
+    std::fs::write(&config, text)?;
+    ensure!(node.stop()?.success());
+    let away = fairmesh(folder.path(), &ask)?;
+    ensure!(away.status.code() == Some(2), "{away:?}");
+    ensure!(codes(&away)? == ["node-away"], "{away:?}");
+    let explained = fairmesh(folder.path(), &["doctor", "--explain", "node-away"])?;
+    ensure!(
+        String::from_utf8_lossy(&explained.stdout).contains("Do: "),
+        "{explained:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_bug_report_has_everything_but_keys_and_names_of_users() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (site, node, _vo) = node(folder.path())?;
+    let config = site.config();
+    let arguments = [
+        "bugreport",
+        "-o",
+        "report.txt",
+        "--config",
+        config.to_str().context("UTF-8")?,
+    ];
+    let written = fairmesh(folder.path(), &arguments)?;
+    ensure!(written.status.success(), "{written:?}");
+    let report = std::fs::read_to_string(folder.path().join("report.txt"))?;
+    let said = String::from_utf8(written.stdout)?;
+    let id = said
+        .lines()
+        .nth(1)
+        .and_then(|line| line.strip_prefix("id "));
+    let id = id
+        .and_then(|rest| rest.split(':').next())
+        .context("no id")?;
+    ensure!(
+        report.starts_with(&format!("==> about <==\nid {id}\n")),
+        "{report}"
+    );
+    for part in [
+        "==> findings <==",
+        "[unmapped]",
+        "==> configuration <==\n[",
+        "name = \"a\"",
+        "==> status <==\n{",
+        "\"records_counted\": 4",
+        "==> documents <==\n[",
+        "\"kind\": \"charter\"",
+        "==> metrics <==\n#",
+        "fairmesh_build_info",
+        "==> data folder <==",
+        "site.journal",
+        "==> log <==",
+    ] {
+        let part = part.replace("[unmapped]", "\"code\": \"unmapped\"");
+        ensure!(report.contains(&part), "no {part} in {report}");
+    }
+    for name in PEOPLE {
+        ensure!(!report.contains(name), "{name} is in {report}");
+    }
+    let key = std::fs::read_to_string(site.folder().join("site.key"))?;
+    ensure!(!report.contains(key.trim()), "the key is in {report}");
+    // Where the node is away, nobody can say whose names are in its log.
+    ensure!(node.stop()?.success());
+    let arguments = [&arguments[..2], &["late.txt"], &arguments[3..]].concat();
+    ensure!(fairmesh(folder.path(), &arguments)?.status.success());
+    let late = std::fs::read_to_string(folder.path().join("late.txt"))?;
+    ensure!(late.contains("==> log <==\nleft out"), "{late}");
+    let again = fairmesh(folder.path(), &arguments)?;
+    ensure!(again.status.code() == Some(2), "it is there: {again:?}");
+    Ok(())
+}
