@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::output::Exit;
 use crate::{
     arc, ask, bugreport, demo, doctor, emulate, forward, gridengine, init, manual, place, policy_cmd, queue,
-    quota_cmd, run, sla, slurm,
+    quota_cmd, run, sla, slurm, top,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use fairmesh_model::is_visible;
@@ -38,6 +38,7 @@ enum Command {
     Correct(ask::correct::CorrectArgs),
     Audit(ask::correct::AuditArgs),
     Netcheck(ask::netcheck::NetcheckArgs),
+    Top(top::TopArgs),
     Doctor(doctor::DoctorArgs),
     Bugreport(bugreport::BugreportArgs),
     Metrics(ask::metrics::MetricsArgs),
@@ -120,6 +121,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Correct(args) => ask::correct::run(&args, &mut out).await,
         Command::Audit(args) => ask::correct::audit(&args, &mut out).await,
         Command::Netcheck(args) => ask::netcheck::run(&args, &mut out).await,
+        Command::Top(args) => top::run(&args, &mut out).await,
         Command::Doctor(args) => doctor::run(&args, &mut out).await,
         Command::Bugreport(args) => bugreport::run(&args, &mut out).await,
         Command::Metrics(args) => ask::metrics::run(&args, &mut out).await,

@@ -39,3 +39,4 @@ pub mod run;
 pub mod schedulers;
 pub mod sla;
 pub mod slurm;
+pub mod top;

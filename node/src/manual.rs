@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 30] = [
+const EXAMPLES: [(&str, &str); 31] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -68,6 +68,7 @@ const EXAMPLES: [(&str, &str); 30] = [
     ),
     ("audit", "fairmesh audit"),
     ("netcheck", "fairmesh netcheck"),
+    ("top", "fairmesh top\nfairmesh top --once"),
     (
         "doctor",
         "fairmesh doctor\nfairmesh doctor --explain peer-silent\nfairmesh doctor --json | jq -r '.findings[].code'",

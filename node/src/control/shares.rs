@@ -1,4 +1,4 @@
-//! `GET /v1/shares[?path=]`: the tree in force, target against actual.
+//! `GET /v1/shares[?path=][&depth=]`: the tree in force, target against actual.
 //!
 //! Invariant: all numbers of an answer are of one moment, the one that look-ups are answered from, and
 //! making it does not hold up the driver.
@@ -29,6 +29,8 @@ const ENTRIES_MAX: usize = 200_000;
 #[serde(deny_unknown_fields)]
 pub(super) struct Query {
     path: Option<String>,
+    /// How many levels below `path` are listed; all where it is not given.
+    depth: Option<usize>,
 }
 
 pub(super) async fn get(
@@ -41,7 +43,7 @@ pub(super) async fn get(
         .map_or(Ok(AccountPath::root()), parse_path)?;
     let moment = Moment::take(&shared).await?;
     let rests_on = moment.rests_on.clone();
-    let made = tokio::task::spawn_blocking(move || moment.entries(&below)).await;
+    let made = tokio::task::spawn_blocking(move || moment.entries(&below, query.depth)).await;
     let entries = made.map_err(ApiError::internal)??;
     Ok(answer("shares", rests_on, SharesBody { entries }))
 }
@@ -98,12 +100,20 @@ impl Moment {
         levels.map(|level| self.level_body(level)).collect()
     }
 
-    fn entries(&self, below: &AccountPath) -> Result<Vec<ShareBody>, ApiError> {
+    fn entries(
+        &self,
+        below: &AccountPath,
+        depth: Option<usize>,
+    ) -> Result<Vec<ShareBody>, ApiError> {
         let top = self.entry(below)?;
         let ids = self.snapshot().ids().skip(top.index());
         let wanted: Vec<EntryId> = ids
             .take_while(|entry| self.snapshot().path(*entry).starts_with(below))
             .filter(|entry| *entry != EntryId::ROOT)
+            .filter(|entry| {
+                let levels = self.snapshot().path(*entry).depth() - below.depth();
+                depth.is_none_or(|depth| levels <= depth)
+            })
             .take(ENTRIES_MAX + 1)
             .collect();
         if wanted.len() > ENTRIES_MAX {
