@@ -9,6 +9,7 @@
 
 mod beside;
 mod lacking;
+mod package;
 mod setup;
 mod steps;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let outcome = match args[..] {
         ["test"] => test(None),
         ["test", "--only", name] => test(Some(name)),
+        ["package", ref options @ ..] => package::run(options),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
             Ok(code) => return code,
@@ -69,9 +71,13 @@ fn test(only: Option<&str>) -> Result<(), String> {
 fn help() {
     println!("cargo xtask test                  sets up, then runs every step below");
     println!("cargo xtask test --only <STEP>    runs one of them");
+    println!("cargo xtask package               builds the Debian package, with cargo-deb");
+    println!(
+        "cargo xtask package --check       and tries it in a Debian of its own (root, minutes)"
+    );
     println!("cargo xtask help                  prints this\n");
     println!(
-        "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,arc,gridengine names what may not be lacking: a test"
+        "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,prometheus,python,gridengine,arc names what may not be lacking: a test"
     );
     println!("that cannot run then fails, instead of being listed at the end.\n");
     println!("Steps, in order:");

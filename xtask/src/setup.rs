@@ -27,7 +27,8 @@ const PACKAGES: &[&str] = &[
     "gridengine-master",
     "gridengine-exec",
     "gridengine-client",
-    "iproute2",
+    "iproute2",   // a network of a test's own
+    "python3",    // the client for Python
     "prometheus", // rules and metrics, read by a real one
     "dpkg-dev",   // unpacks Slurm's source, which the plug-in is compiled against
 ];

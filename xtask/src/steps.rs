@@ -269,7 +269,7 @@ fn has_subcommand(name: &str) -> bool {
 }
 
 /// The cargo that runs this (or the one on the path).
-fn cargo() -> Command {
+pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
 }
 
