@@ -152,7 +152,22 @@ fn crates_take_the_lints_of_the_workspace() {
 
 #[test]
 fn attacks_are_shown_by_tests_that_exist() {
-    let tests: BTreeSet<String> = code_files()
+    let (named, unknown) = proofs("docs/threat-model.md");
+    assert!(named > 30, "{named}");
+    report("names in docs/threat-model.md of no test", unknown);
+}
+
+#[test]
+fn habits_are_shown_by_tests_and_files_that_exist() {
+    let (named, unknown) = proofs("docs/habits.md");
+    assert!(named > 40, "{named}");
+    report("names in docs/habits.md of no test and no file", unknown);
+}
+
+/// Names between backticks in the last column of a page's tables: how many, and those that are neither a test, nor a file
+/// nor a command.
+fn proofs(page: &str) -> (usize, Vec<String>) {
+    let functions: BTreeSet<String> = code_files()
         .filter_map(|file| std::fs::read_to_string(file).ok())
         .flat_map(|text| {
             text.lines()
@@ -161,21 +176,49 @@ fn attacks_are_shown_by_tests_that_exist() {
                 .collect::<Vec<_>>()
         })
         .collect();
-    let model =
-        std::fs::read_to_string(root().join("docs/threat-model.md")).expect("the threat model");
-    let rows = model
+    let text = std::fs::read_to_string(root().join(page)).expect("the page");
+    let rows = text
         .lines()
         .filter(|line| line.starts_with("| ") && line.contains('`'));
     let shown = rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next());
     let named: Vec<&str> = shown
         .flat_map(|cell| cell.split('`').skip(1).step_by(2))
         .collect();
-    assert!(named.len() > 30, "{named:?}");
-    let unknown = named.into_iter().filter(|name| !tests.contains(*name));
-    report(
-        "names in docs/threat-model.md of no test",
-        unknown.map(str::to_owned).collect(),
-    );
+    let is_there = |name: &str| {
+        let is_file = name.contains(['/', '.']) && root().join(name).exists();
+        name.contains(' ') || is_file || functions.contains(name)
+    };
+    let unknown = named.iter().filter(|name| !is_there(name));
+    (
+        named.len(),
+        unknown.map(|name| (*name).to_owned()).collect(),
+    )
+}
+
+#[test]
+fn every_page_is_in_the_book_once() {
+    let docs = root().join("docs");
+    let summary = Text::read(docs.join("SUMMARY.md")).expect("the book has a table of contents");
+    let listed: Vec<String> = links(&summary).into_iter().map(|(_, to)| to).collect();
+    let distinct: BTreeSet<&str> = listed.iter().map(String::as_str).collect();
+    assert_eq!(listed.len(), distinct.len(), "a page is listed twice");
+    let pages = files_below(&docs).into_iter();
+    let pages = pages.filter(|file| file.extension().is_some_and(|is| is == "md"));
+    let pages = pages.map(|file| from_root(&file));
+    let missing = pages
+        .filter(|page| page != "docs/SUMMARY.md")
+        .filter(|page| !distinct.contains(page.trim_start_matches("docs/")));
+    report("pages that are not in docs/SUMMARY.md", missing.collect());
+}
+
+#[test]
+fn links_lead_to_what_is_there() {
+    let texts = files_below(&root()).into_iter();
+    let texts = texts.filter(|file| file.extension().is_some_and(|is| is == "md"));
+    let broken = texts
+        .filter_map(Text::read)
+        .flat_map(|text| broken_links(&text));
+    report("links that lead nowhere", broken.collect());
 }
 
 #[test]
@@ -318,6 +361,28 @@ fn missing_lints(manifest: &Manifest) -> Vec<String> {
         return Vec::new();
     }
     vec![manifest.at("has lints of its own, or none")]
+}
+
+/// Links of a page to files: the line, and where they lead.
+fn links(page: &Text) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (index, line) in page.lines.iter().enumerate() {
+        let targets = line.split("](").skip(1);
+        let targets = targets.filter_map(|rest| rest.split(')').next());
+        let files = targets.filter(|to| !to.contains("://") && !to.starts_with('#'));
+        found.extend(files.map(|to| (index, to.split('#').next().unwrap_or(to).to_owned())));
+    }
+    found
+}
+
+fn broken_links(page: &Text) -> Vec<String> {
+    let folder = root().join(&page.path);
+    let folder = folder.parent().expect("a file is in a folder");
+    let links = links(page).into_iter();
+    let broken = links.filter(|(_, to)| !folder.join(to).exists());
+    broken
+        .map(|(index, to)| page.at(index, &format!("`{to}`")))
+        .collect()
 }
 
 /// Paths of the machine where this was written, and the hosts of package registries or mirrors. In
@@ -658,6 +723,9 @@ fn planted_lines_are_found() {
         offences(missing_warnings, "crates/a/src/lib.rs", &allowed),
         2
     );
+
+    let links = "[a](../README.md#x) ![b](none.png) [c](https://x.example/) [d](#e)\n";
+    assert_eq!(offences(broken_links, "docs/a.md", links), 1);
 
     let paths = ["see /wo", "rk/x\n`crates/wo", "rk/x`\nspar", "se+http\n"].concat();
     assert_eq!(offences(machine_names, "README.md", &paths), 2);
