@@ -52,14 +52,14 @@ impl Site {
                 |why: String| Estimate::Refused(format!("job `{}`: {why}", record.key.job));
             let account = self.view().account(&record.origin);
             let Some(vo) = account.as_ref().and_then(|account| account.vo) else {
-                let why = "its account belongs to no VO, so no site has said what it costs";
+                let why = "its account belongs to no VO, so no site has published what it costs";
                 return refuse(why.to_owned());
             };
             let charging = told.entry(vo).or_insert_with(|| self.charging_at(vo, site));
             match charging {
                 Some(charging) => self.estimate_by(now, (record, account), None, charging),
                 None => refuse(format!(
-                    "site {site} has told VO {vo} nothing about its machines"
+                    "site {site} has published to VO {vo} nothing about its machines"
                 )),
             }
         };

@@ -170,7 +170,7 @@ mod tests {
             ..RestsOn::default()
         };
         let heading = heading(&rests_on);
-        let expired = "\nVO physics: what is in force expired 3d ago: see `fairmesh status`";
+        let expired = "\nVO physics: what is in force expired 3 days ago: see `fairmesh status`";
         assert!(
             heading.ends_with(expired) && heading.lines().count() == 2,
             "{heading}"

@@ -221,7 +221,7 @@ mod tests {
             ("policy-expires", "info")
         );
         assert!(
-            soon.text.contains("charter 1 expires in 20d"),
+            soon.text.contains("charter 1 expires in 20 days"),
             "{}",
             soon.text
         );

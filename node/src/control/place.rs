@@ -333,7 +333,7 @@ impl Gathered {
             site: id.to_string(),
             code: "no-advert".to_owned(),
             age_s: None,
-            reason: "it has not told what is free there ([advert])".to_owned(),
+            reason: "it publishes nothing of what is free there ([advert])".to_owned(),
         }));
         refused.sort_by(|a, b| a.name.cmp(&b.name));
         PlaceBody {

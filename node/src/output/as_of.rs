@@ -45,12 +45,26 @@ pub fn timestamp(at: WallTime) -> String {
     moment.map_or_else(|| format!("{at} s"), |moment| moment.to_string())
 }
 
-/// When something that expires does so, or did: `in 20d`, `3h ago`.
+/// When something that expires does so, or did: `in 20 days`, `3 hours ago`. Of a unit there are two or more, or it is told
+/// in the next smaller one.
 pub fn until(at: WallTime, now: WallTime) -> String {
     match at > now {
-        true => format!("in {}", age(at.since(now))),
-        false => format!("{} ago", age(now.since(at))),
+        true => format!("in {}", roughly(at.since(now))),
+        false => format!("{} ago", roughly(now.since(at))),
     }
+}
+
+fn roughly(time: Millis) -> String {
+    const UNITS: [(u64, &str); 3] = [
+        (86_400_000, "days"),
+        (3_600_000, "hours"),
+        (60_000, "minutes"),
+    ];
+    let unit = UNITS.into_iter().find(|(length, _)| time.0 >= 2 * length);
+    unit.map_or_else(
+        || format!("{} seconds", time.0 / 1_000),
+        |(length, name)| format!("{} {name}", time.0 / length),
+    )
 }
 
 /// A length of time in its two largest units: `350ms`, `12s`, `3m 5s`, `2d 4h`.
@@ -78,6 +92,21 @@ pub fn age(age: Millis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_expires_is_told_in_whole_units() {
+        let now = WallTime(1_000 * 86_400_000);
+        let day = 86_400_000;
+        for (at, text) in [
+            (now.0 + 20 * day + 1, "in 20 days"),
+            (now.0 + 2 * day - 1, "in 47 hours"),
+            (now.0 + 90_000, "in 90 seconds"),
+            (now.0, "0 seconds ago"),
+            (now.0 - 3 * day, "3 days ago"),
+        ] {
+            assert_eq!(until(WallTime(at), now), text);
+        }
+    }
 
     #[test]
     fn ages_print_in_two_units() {

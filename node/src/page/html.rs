@@ -84,7 +84,7 @@ fn rests_on(seen: &Seen) -> Markup {
             @if let Some(of) = stalest {
                 ", oldest " (of.name.as_deref().unwrap_or(&of.site)) " " (age(Millis(of.age_ms))) " ago"
             }
-            ". Ranks are those that the scheduler is told. Fairmesh " (seen.said.status.node.version) "."
+            ". Ranks are those that the scheduler gets. Fairmesh " (seen.said.status.node.version) "."
         }
     }
 }

@@ -71,7 +71,7 @@ fn words(job: &ForwardedBody) -> String {
         }
         "here" => format!("is at {site}, to be handed to the batch system"),
         "sent" => format!("was sent to {site}, which has not acknowledged it"),
-        _ => format!("was taken by {site}, which has not said what became of it"),
+        _ => format!("was taken by {site}, which has not reported what became of it"),
     };
     let more = match job.state.as_str() {
         "submitted" | "failed" => "",

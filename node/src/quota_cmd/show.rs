@@ -65,7 +65,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
     {
         let unheard: Vec<String> = account.unheard.iter().map(|name| clean(name)).collect();
         eprintln!(
-            "{}: this site has just started, and spends nothing until these have been heard: {}",
+            "{}: this site has just started, and spends nothing until something of these has been received: {}",
             clean(&account.path),
             unheard.join(", ")
         );

@@ -94,7 +94,7 @@ fn is_silent(site: &SiteView, silence: Option<Millis>) -> bool {
 }
 
 fn silent() -> String {
-    "nothing has been heard of it lately, so nothing is found".to_owned()
+    "nothing has been received from it lately, so nothing is found".to_owned()
 }
 
 /// What is wrong with one VO at one site.

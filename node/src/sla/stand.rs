@@ -57,7 +57,7 @@ pub(super) fn show(
         .map(|site| row(site, vo, silence))
         .collect();
     if let Some(name) = args.site.as_ref().filter(|_| sites.is_empty()) {
-        anyhow::bail!("the node knows of no site `{name}` that tells what is free there");
+        anyhow::bail!("the node knows of no site `{name}` that publishes what is free there");
     }
     let answer = Answer {
         vo: vo.to_owned(),

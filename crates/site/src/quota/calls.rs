@@ -467,7 +467,7 @@ fn explain(quota: &Quota, answer: &mut Answer) {
     if let Some(message) = answer.message.as_mut().filter(|_| quota.ledger.is_frozen()) {
         let unheard = quota.ledger.unheard().count();
         *message += &format!(
-            " (this site has just started, and spends nothing until {unheard} more sites have been heard)"
+            " (this site has just started, and spends nothing until heads of {unheard} more sites have been received)"
         );
     }
 }

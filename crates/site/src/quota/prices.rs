@@ -110,7 +110,7 @@ impl Site {
         } else {
             told = vo.and_then(|vo| self.charging_at(vo, site));
             told.as_ref()
-                .ok_or("the site has told the VO nothing about its machines")?
+                .ok_or("the site has published nothing about its machines to the VO")?
         };
         let rate = rate(record, &rules, charging).map_err(|error| error.to_string())?;
         let usual = CoreMillis(rate.counters(record.end.since(record.start)).charge);
