@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use crate::output::Exit;
 use crate::{
-    arc, ask, bugreport, demo, doctor, emulate, forward, gridengine, init, manual, place, policy_cmd, queue,
-    quota_cmd, run, sla, slurm, top,
+    arc, ask, bugreport, demo, doctor, emulate, forward, gridengine, init, manual, place,
+    policy_cmd, queue, quota_cmd, run, sla, slurm, top,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use fairmesh_model::is_visible;

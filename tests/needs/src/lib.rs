@@ -25,6 +25,8 @@ pub enum Need {
     Root,
     /// Prometheus and its tool.
     Prometheus,
+    /// Python 3.
+    Python,
     /// NorduGrid ARC's A-REX and clients, and root to start them.
     Arc,
     /// Debian's Grid Engine, and root to start it.
@@ -50,6 +52,7 @@ impl Need {
         Self::Plugin,
         Self::Root,
         Self::Prometheus,
+        Self::Python,
         Self::Arc,
         Self::GridEngine,
     ];
@@ -63,6 +66,7 @@ impl Need {
             Self::Plugin => "plugin",
             Self::Root => "root",
             Self::Prometheus => "prometheus",
+            Self::Python => "python",
             Self::Arc => "arc",
             Self::GridEngine => "gridengine",
         }
@@ -77,6 +81,7 @@ impl Need {
             Self::GridEngine => "run `cargo xtask test` as root on Debian: it installs Grid Engine",
             Self::Root => "run the tests as root",
             Self::Prometheus => "on Debian: apt-get install --no-install-recommends prometheus",
+            Self::Python => "on Debian: apt-get install --no-install-recommends python3",
             Self::Arc => {
                 "as root on Debian: apt-get install nordugrid-arc-arex nordugrid-arc-client nordugrid-arc-arcctl-service \
                  nordugrid-arc-plugins-arcrest"

@@ -1,6 +1,7 @@
 //! Real nodes as processes, spoken to as people and schedulers do. One program for all of these tests,
 //! because each program is linked with everything.
 
+mod api;
 mod arc;
 mod cli;
 mod correct;

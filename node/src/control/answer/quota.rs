@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `fairmesh.hold/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HoldBody {
     /// `granted`, `over_quota`, `idle`, `exempt`, `refused`, or `ended` of a job that has.
     pub verdict: String,
@@ -32,6 +33,7 @@ pub struct HoldBody {
 
 /// An amount of one slice.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaPartBody {
     /// Of which allocation.
     pub allocation: String,
@@ -43,6 +45,7 @@ pub struct QuotaPartBody {
 
 /// `fairmesh.settled/1`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SettledBody {
     /// Charged out of rights.
     pub used_core_ms: String,
@@ -58,6 +61,7 @@ pub struct SettledBody {
 
 /// `fairmesh.quotes/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotesBody {
     /// The cheapest first; those that could not run it last.
     pub quotes: Vec<QuoteBody>,
@@ -65,6 +69,7 @@ pub struct QuotesBody {
 
 /// What a job would cost at one site.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuoteBody {
     /// The site.
     pub site: String,
@@ -83,6 +88,7 @@ pub struct QuoteBody {
 
 /// `fairmesh.quota/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaBody {
     /// The accounts with credit of their own.
     pub accounts: Vec<QuotaAccountBody>,
@@ -90,6 +96,7 @@ pub struct QuotaBody {
 
 /// The credit of one account.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaAccountBody {
     /// The VO.
     pub vo: String,
@@ -123,6 +130,7 @@ pub struct QuotaAccountBody {
 
 /// What became of one slice.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaSliceBody {
     /// Of which allocation.
     pub allocation: String,
@@ -139,6 +147,7 @@ pub struct QuotaSliceBody {
 
 /// Core-milliseconds: granted = used + held + spendable (to come, perished) + on the way + passed on.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaTotalsBody {
     /// By the authority; of a part that leaders have passed on, what sites have made of the whole.
     pub granted_core_ms: String,
@@ -168,6 +177,7 @@ pub struct QuotaTotalsBody {
 
 /// `fairmesh.quota_history/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaHistoryBody {
     /// Each allocation as it was granted, and its later version in force, in the order in which they were signed.
     pub documents: Vec<QuotaDocumentBody>,
@@ -181,6 +191,7 @@ pub struct QuotaHistoryBody {
 
 /// Who granted, or took back.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaDocumentBody {
     /// The VO.
     pub vo: String,
@@ -204,6 +215,7 @@ pub struct QuotaDocumentBody {
 
 /// Rights that went to another site, or came from it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaTransferBody {
     /// When this site counted it.
     pub at_ms: u64,
@@ -236,6 +248,7 @@ pub struct QuotaTransferBody {
 
 /// What became of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaJobBody {
     /// When it first asked, or was charged without asking; 0 where an earlier release wrote it.
     pub at_ms: u64,
@@ -267,6 +280,7 @@ pub struct QuotaJobBody {
 
 /// `fairmesh.quota_summary/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaSummaryBody {
     /// `2026-11`.
     pub month: String,
@@ -276,6 +290,7 @@ pub struct QuotaSummaryBody {
 
 /// What a user was charged at a site.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct QuotaUserBody {
     /// The VO.
     pub vo: String,

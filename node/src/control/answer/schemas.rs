@@ -1,6 +1,7 @@
-//! The JSON schemas in `docs/schemas`: made of the types that the server writes, and compared with what is there.
+//! The JSON schemas in `docs/schemas`, and the OpenAPI description made of them: made of the types that the server
+//! writes, and compared with what is there.
 //!
-//! `FAIRMESH_WRITE_SCHEMAS=1` writes them anew. Deliberately not here: answers about placement and quotas.
+//! `FAIRMESH_WRITE_SCHEMAS=1` writes them anew. Deliberately not here: answers about placement.
 
 use std::path::Path;
 
@@ -12,8 +13,9 @@ use crate::doctor::DoctorBody;
 
 use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    LoopsHeard, PeersBody, PricesBody, PriorityBody, PublishedBody, SharesBody, StatusBody,
-    SummaryBody, UnmappedBody, UsageBody,
+    HoldBody, LoopsHeard, PeersBody, PricesBody, PriorityBody, PublishedBody, QuotaBody,
+    QuotaHistoryBody, QuotaSummaryBody, QuotesBody, ReportBody, SettledBody, SharesBody,
+    StatusBody, SummaryBody, UnmappedBody, UsageBody,
 };
 
 fn written<T: JsonSchema>() -> schemars::Schema {
@@ -24,6 +26,11 @@ fn written<T: JsonSchema>() -> schemars::Schema {
 }
 
 fn answer<T: JsonSchema>(name: &str) -> (String, String) {
+    answer_in::<T>(&file(name), name)
+}
+
+/// The same, where two answers have one name: one is the other with more fields.
+fn answer_in<T: JsonSchema>(file: &str, name: &str) -> (String, String) {
     let mut schema = written::<Answer<T>>();
     schema.insert("title".to_owned(), json!(name));
     let named = schema
@@ -32,7 +39,7 @@ fn answer<T: JsonSchema>(name: &str) -> (String, String) {
     named
         .expect("a field")
         .insert("const".to_owned(), json!(name));
-    (file(name), text(&schema))
+    (file.to_owned(), text(&schema))
 }
 
 /// What a command writes that rests on no one answer.
@@ -55,6 +62,224 @@ fn file(name: &str) -> String {
     )
 }
 
+/// What `control.sock` is asked for: method, path, parameters (`*` behind those that there must be), what for, and the
+/// file of the answer's schema.
+const PATHS: [(&str, &str, &[&str], &str, &str); 23] = [
+    (
+        "get",
+        "/v1/status",
+        &["digests"],
+        "The node, its VOs, its peers, and what is wrong",
+        "status-1",
+    ),
+    ("get", "/v1/peers", &[], "The other sites", "peers-1"),
+    (
+        "get",
+        "/v1/shares",
+        &["path", "depth"],
+        "The share tree in force, target against actual",
+        "shares-1",
+    ),
+    (
+        "get",
+        "/v1/priority",
+        &["user", "account", "group", "subject", "path"],
+        "Where somebody stands",
+        "priority-1",
+    ),
+    (
+        "get",
+        "/v1/explain",
+        &[
+            "user*",
+            "account",
+            "group",
+            "versus",
+            "versus_account",
+            "versus_group",
+        ],
+        "Why somebody stands there",
+        "explain-1",
+    ),
+    (
+        "get",
+        "/v1/usage",
+        &["vo", "path"],
+        "Raw usage, exact",
+        "usage-1",
+    ),
+    (
+        "get",
+        "/v1/unmapped",
+        &[],
+        "Whom no identity rule maps",
+        "unmapped-1",
+    ),
+    (
+        "get",
+        "/v1/accounting",
+        &[
+            "by*", "since", "until", "user", "account", "group", "vo", "state", "queue", "cluster",
+        ],
+        "Sums of the job records that are kept",
+        "accounting-1",
+    ),
+    (
+        "get",
+        "/v1/audit",
+        &["job", "by", "limit"],
+        "What was taken back, by whom and why",
+        "audit-1",
+    ),
+    (
+        "get",
+        "/v1/prices",
+        &["vo", "site"],
+        "What each site's machines cost",
+        "prices-1",
+    ),
+    (
+        "get",
+        "/v1/documents",
+        &[],
+        "The signed documents",
+        "documents-1",
+    ),
+    (
+        "get",
+        "/v1/quota",
+        &["vo", "path"],
+        "The credit of each account that has one",
+        "quota-1",
+    ),
+    (
+        "get",
+        "/v1/quota/history",
+        &["vo", "path", "all", "month"],
+        "An account's credit, document by document",
+        "quota_history-1",
+    ),
+    (
+        "get",
+        "/v1/quota/summary",
+        &["vo", "path", "month"],
+        "What a month's jobs were charged",
+        "quota_summary-1",
+    ),
+    (
+        "post",
+        "/v1/records",
+        &[],
+        "Report usage, one JSON object a line",
+        "records-1",
+    ),
+    (
+        "post",
+        "/v1/accounting",
+        &["dry_run", "at_site"],
+        "Report job records as batch systems wrote them",
+        "report-1",
+    ),
+    (
+        "post",
+        "/v1/corrections",
+        &["why*", "by"],
+        "Take jobs back that were reported in error",
+        "corrections-1",
+    ),
+    (
+        "post",
+        "/v1/documents",
+        &[],
+        "Publish a signed document",
+        "published-1",
+    ),
+    (
+        "post",
+        "/v1/slurm",
+        &[],
+        "Tell the node what the loops with Slurm have done",
+        "slurm-1",
+    ),
+    (
+        "post",
+        "/v1/quota/check",
+        &[],
+        "Whether a job would have credit",
+        "hold-1",
+    ),
+    (
+        "post",
+        "/v1/quota/hold",
+        &[],
+        "Hold what a job may cost",
+        "hold-1",
+    ),
+    (
+        "post",
+        "/v1/quota/commit",
+        &[],
+        "Charge a job that has ended",
+        "settled-1",
+    ),
+    (
+        "post",
+        "/v1/quota/quote",
+        &[],
+        "What a job would cost at each site",
+        "quotes-1",
+    ),
+];
+
+/// The description of `control.sock`, of the schemas by file.
+fn openapi(schemas: &[(String, String)]) -> String {
+    let mut components = serde_json::Map::new();
+    for (file, schema) in schemas {
+        let schema = schema.replace("#/$defs/", "#/components/schemas/");
+        let mut schema: serde_json::Value = serde_json::from_str(&schema).expect("JSON");
+        let own = schema.as_object_mut().expect("an object");
+        own.remove("$schema");
+        if let Some(serde_json::Value::Object(defined)) = own.remove("$defs") {
+            components.extend(defined);
+        }
+        components.insert(file.trim_end_matches(".json").to_owned(), schema);
+    }
+    let response = |words: &str, of: &str| {
+        let schema = json!({"$ref": format!("#/components/schemas/{of}")});
+        json!({"description": words, "content": {"application/json": {"schema": schema}}})
+    };
+    let mut paths = serde_json::Map::new();
+    for (method, path, parameters, summary, of) in PATHS {
+        let parameters: Vec<_> = parameters
+            .iter()
+            .map(|name| {
+                let bare = name.trim_end_matches('*');
+                json!({"name": bare, "in": "query", "required": *name != bare, "schema": {"type": "string"}})
+            })
+            .collect();
+        let operation = json!({
+            "summary": summary,
+            "parameters": parameters,
+            "responses": {"200": response(summary, of), "default": response("What is wrong, and what to do", "error")},
+        });
+        let methods = paths.entry(path).or_insert_with(|| json!({}));
+        methods[method] = operation;
+    }
+    let info = json!({
+        "title": "Fairmesh: control.sock",
+        "version": "1",
+        "description": "HTTP/1.1 over a Unix socket. Whoever can open it may read; SO_PEERCRED decides who may write.",
+    });
+    let api = json!({
+        "openapi": "3.1.0",
+        "info": info,
+        "servers": [{"url": "http://fairmesh"}],
+        "paths": paths,
+        "components": {"schemas": components},
+    });
+    serde_json::to_string_pretty(&api).expect("plain data") + "\n"
+}
+
 fn text(schema: &schemars::Schema) -> String {
     serde_json::to_string_pretty(schema).expect("plain data") + "\n"
 }
@@ -72,17 +297,25 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<UsageBody>("fairmesh.usage/1"),
         answer::<UnmappedBody>("fairmesh.unmapped/1"),
         answer::<AccountingBody>("fairmesh.report/1"),
+        answer_in::<ReportBody>("records-1.json", "fairmesh.report/1"),
         answer::<SummaryBody>("fairmesh.accounting/1"),
         answer::<CorrectionsBody>("fairmesh.corrections/1"),
         answer::<AuditBody>("fairmesh.audit/1"),
         answer::<PricesBody>("fairmesh.prices/1"),
         answer::<LoopsHeard>("fairmesh.slurm/1"),
+        answer::<QuotaBody>("fairmesh.quota/1"),
+        answer::<QuotaHistoryBody>("fairmesh.quota_history/1"),
+        answer::<QuotaSummaryBody>("fairmesh.quota_summary/1"),
+        answer::<HoldBody>("fairmesh.hold/1"),
+        answer::<SettledBody>("fairmesh.settled/1"),
+        answer::<QuotesBody>("fairmesh.quotes/1"),
         command::<DoctorBody>("fairmesh.doctor/1"),
         ("error.json".to_owned(), text(&written::<ErrorBody>())),
     ];
+    let api = ("openapi.json".to_owned(), openapi(&schemas));
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas");
     let is_written = std::env::var_os("FAIRMESH_WRITE_SCHEMAS").is_some();
-    for (name, schema) in schemas {
+    for (name, schema) in schemas.into_iter().chain([api]) {
         let path = folder.join(&name);
         if is_written {
             std::fs::create_dir_all(&folder).expect("makes the folder");

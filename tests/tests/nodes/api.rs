@@ -1,0 +1,189 @@
+//! `docs/schemas/openapi.json` against a real node: what it describes is there, and answers as it says.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use fairmesh_tests::{Site, Vo, records};
+use serde_json::Value;
+
+use crate::PROGRAM;
+
+/// Parameters that a question needs, by path.
+const GIVEN: [(&str, &str); 5] = [
+    ("/v1/priority", "?user=ann&account=physics"),
+    ("/v1/explain", "?user=ann&versus=bob"),
+    ("/v1/accounting", "?by=user,day"),
+    ("/v1/quota/history", "?path=/ann"),
+    ("/v1/quota/summary", "?path=/ann"),
+];
+
+/// What a schema may say of a value without checking it.
+const SAID: [&str; 6] = [
+    "title",
+    "description",
+    "format",
+    "default",
+    "schema",
+    "minimum",
+];
+
+/// Whether a value is as a schema says, all of it: a field that the schema does not name is none of the description's.
+fn check(api: &Value, schema: &Value, value: &Value, at: &str) -> anyhow::Result<()> {
+    let schema = schema
+        .as_object()
+        .with_context(|| format!("{at}: no schema"))?;
+    for (keyword, says) in schema {
+        match (keyword.as_str(), says) {
+            ("$ref", Value::String(to)) => {
+                let to = to.strip_prefix('#').context("a reference within")?;
+                let to = api.pointer(to).with_context(|| format!("{at}: no {to}"))?;
+                check(api, to, value, at)?;
+            }
+            ("type", says) => ensure!(is_of(says, value), "{at}: {value} is no {says}"),
+            ("const", says) => ensure!(says == value, "{at}: {value} is not {says}"),
+            ("anyOf", Value::Array(choices)) => {
+                let fits = |choice: &Value| check(api, choice, value, at).is_ok();
+                ensure!(
+                    choices.iter().any(fits),
+                    "{at}: {value} is none of {choices:?}"
+                );
+            }
+            ("items", items) => {
+                let values = value.as_array().into_iter().flatten();
+                values.enumerate().try_for_each(|(index, value)| {
+                    check(api, items, value, &format!("{at}[{index}]"))
+                })?;
+            }
+            ("properties", Value::Object(properties)) => {
+                for (name, value) in value.as_object().into_iter().flatten() {
+                    let at = format!("{at}.{name}");
+                    match properties.get(name) {
+                        Some(schema) => check(api, schema, value, &at)?,
+                        None => ensure!(
+                            schema.contains_key("additionalProperties"),
+                            "{at} is not described"
+                        ),
+                    }
+                }
+            }
+            ("additionalProperties", says) => {
+                let named = schema.get("properties").and_then(Value::as_object);
+                let more = value.as_object().into_iter().flatten();
+                let mut more =
+                    more.filter(|(name, _)| !named.is_some_and(|named| named.contains_key(*name)));
+                more.try_for_each(|(name, value)| {
+                    check(api, says, value, &format!("{at}.{name}"))
+                })?;
+            }
+            ("required", Value::Array(names)) => {
+                let is_there =
+                    |name: &Value| value.get(name.as_str().unwrap_or_default()).is_some();
+                let missing = names.iter().find(|name| !is_there(name));
+                ensure!(missing.is_none(), "{at} has no {missing:?}");
+            }
+            (said, _) if SAID.contains(&said) => {}
+            _ => bail!("{at}: this test does not know `{keyword}`"),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a value is of a type, or of one of several.
+fn is_of(says: &Value, value: &Value) -> bool {
+    if let Some(several) = says.as_array() {
+        return several.iter().any(|says| is_of(says, value));
+    }
+    match says.as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_u64() || value.is_i64(),
+        Some("null") => value.is_null(),
+        _ => false,
+    }
+}
+
+fn description() -> anyhow::Result<Value> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas/openapi.json");
+    Ok(serde_json::from_str(&std::fs::read_to_string(file)?)?)
+}
+
+#[test]
+fn everything_that_the_description_names_is_there_and_answers_so() -> anyhow::Result<()> {
+    let api = description()?;
+    let folder = tempfile::tempdir()?;
+    let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
+    let vo = Vo::found("physics", &[(site.id, "a")], &["ann", "bob"])?;
+    site.configure("a", &[], &[("physics", vo.id())])?;
+    let node = site.start()?;
+    vo.publish(&node)?;
+    let credit = vo.grant("/ann", 3_600_000, &[site.id], |_| {})?;
+    let stray = records("nowhere", "eve", 7, 1);
+    let posted = [
+        ("/v1/documents", credit),
+        (
+            "/v1/records",
+            [records("physics", "ann", 0, 2), stray].concat(),
+        ),
+    ];
+    let schema_of = |operation: &Value, of: &str| {
+        let schema =
+            operation.pointer(&format!("/responses/{of}/content/application~1json/schema"));
+        schema.cloned().context("no schema")
+    };
+    for (path, body) in posted {
+        let answer = node.http("POST", path, &body)?;
+        ensure!(answer.status == 200, "{answer:?}");
+        let schema = schema_of(&api["paths"][path]["post"], "200")?;
+        check(&api, &schema, &answer.body, path)?;
+    }
+    let mut asked = 0;
+    for (path, methods) in api["paths"].as_object().context("no paths")? {
+        for (method, operation) in methods.as_object().context("no methods")? {
+            let given = GIVEN.iter().find(|(of, _)| of == path);
+            let target = format!("{path}{}", given.map_or("", |(_, given)| given));
+            let (target, of) = match method.as_str() {
+                "get" => (target, "200"),
+                // Nonsense: that it is there, and how it refuses.
+                _ => (format!("{path}?nonsense=1"), "default"),
+            };
+            let answer = node.http(&method.to_uppercase(), &target, b"{}")?;
+            let is_right = if of == "200" {
+                answer.status == 200
+            } else {
+                (400..500).contains(&answer.status)
+            };
+            ensure!(
+                is_right && ![404, 405].contains(&answer.status),
+                "{method} {target}: {answer:?}"
+            );
+            check(&api, &schema_of(operation, of)?, &answer.body, &target)?;
+            asked += 1;
+        }
+    }
+    ensure!(asked > 20, "{asked}");
+    Ok(())
+}
+
+#[test]
+fn what_is_not_as_described_is_seen() -> anyhow::Result<()> {
+    let api = description()?;
+    let schema = serde_json::json!({"$ref": "#/components/schemas/Finding"});
+    let finding =
+        serde_json::json!({"code": "alone", "severity": "error", "text": "no other site"});
+    check(&api, &schema, &finding, "finding")?;
+    for (pointer, value) in [
+        ("code", Value::from(1)),
+        ("text", Value::Null),
+        ("more", Value::from("x")),
+    ] {
+        let mut wrong = finding.clone();
+        wrong[pointer] = value;
+        ensure!(check(&api, &schema, &wrong, "finding").is_err(), "{wrong}");
+    }
+    let mut short = finding;
+    short.as_object_mut().context("an object")?.remove("code");
+    ensure!(check(&api, &schema, &short, "finding").is_err());
+    Ok(())
+}
