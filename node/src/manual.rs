@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 31] = [
+const EXAMPLES: [(&str, &str); 32] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -109,6 +109,10 @@ const EXAMPLES: [(&str, &str); 31] = [
     (
         "slurm",
         "fairmesh slurm check\nfairmesh slurm sync --dry-run",
+    ),
+    (
+        "gridengine",
+        "fairmesh gridengine check\nfairmesh gridengine sync --dry-run",
     ),
     (
         "arc",
