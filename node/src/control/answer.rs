@@ -21,7 +21,7 @@ pub use accounting::{AccountCharge, AccountingBody, GroupBody, SummaryBody, Tota
 pub use corrections::{AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
 pub use forward::{
     ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
-    TriedBody,
+    TriedBody, WithdrawAsk, WithdrawnBody,
 };
 pub use mesh::{
     DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody, PublishedBody,

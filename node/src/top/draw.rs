@@ -189,7 +189,7 @@ fn bar(target: &str, used: &str) -> String {
 
 fn sites(top: &Top) -> Vec<Cells> {
     let peers = top.seen.iter().flat_map(|seen| &seen.status.peers);
-    peers.map(|peer| site_cells(peer)).collect()
+    peers.map(site_cells).collect()
 }
 
 fn site_cells(peer: &PeerBody) -> Cells {

@@ -34,7 +34,7 @@ impl Site {
     /// The user takes a job back that he has handed in here.
     pub(super) fn withdraw_job(&mut self, now: Now, job: ContentHash) -> ForwardReply {
         let entry = self.forward.jobs.get(&job);
-        if !entry.is_some_and(|entry| entry.errand.is_some()) {
+        if entry.is_none_or(|entry| entry.errand.is_none()) {
             return Err(format!("no job {job} was handed in here"));
         }
         self.want_back(job);

@@ -166,20 +166,25 @@ fn lua(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slurm::settings::SlurmSettings;
+    use crate::schedulers::{Pair, Sockets};
+    use crate::slurm::settings::SlurmTable;
+    use fairmesh_schedulers::slurm::Slurm;
 
     #[test]
     fn a_cluster_without_them_lacks_each() {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = Place {
-            settings: SlurmSettings {
-                slurm_conf: Some(folder.path().join("slurm.conf")),
-                spool: folder.path().to_owned(),
-                ..SlurmSettings::defaults(folder.path())
+        let mut table = SlurmTable::defaults(folder.path());
+        table.slurm.slurm_conf = Some(folder.path().join("slurm.conf"));
+        table.slurm.spool = folder.path().to_owned();
+        let pair = Pair {
+            scheduler: Slurm::new(table.slurm.clone()),
+            settings: table.slurm.common.clone(),
+            sockets: Sockets {
+                lookup: folder.path().join("lookup.sock"),
+                control: "/run/a \"b\".sock".into(),
             },
-            lookup: folder.path().join("lookup.sock"),
-            control: "/run/a \"b\".sock".into(),
         };
+        let place = Place { table, pair };
         let bare = Cluster::parse("ClusterName = alpha\nJobSubmitPlugins = defaults\n");
         let files = QuotaFiles::of(&place, Some(&bare), "/bin/fairmesh", "/etc/f.toml");
         assert!(files.check.1.contains("local CLUSTER = \"alpha\""));
