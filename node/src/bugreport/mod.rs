@@ -1,8 +1,8 @@
 //! `fairmesh bugreport`: one file, with one id, to send to whoever helps.
 //!
-//! Invariant: the file holds nothing of a key, which is looked at for who can read it only, and no name of a user: the configuration is shown by its shape
-//! (`redact`), and every name that the node knows of users is replaced in all of it (`names`). What cannot be had is
-//! named, and keeps nothing else out.
+//! Invariant: the file holds nothing of a key (only who can read it is looked at) and no name of a user: the configuration
+//! is shown by its shape (`redact`), and every name that the node knows of users is replaced in all of it (`names`). What
+//! cannot be had is named, and keeps nothing else out.
 //! Deliberately not here: sending it.
 
 mod names;

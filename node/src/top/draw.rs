@@ -251,10 +251,10 @@ fn table(
 ) {
     let rows = rows.into_iter().map(|(cells, colour)| {
         let row = Row::new(cells.into_iter().map(Cell::from));
-        colour.map_or_else(
-            || row.clone(),
-            |colour| row.clone().style(coloured(top, colour)),
-        )
+        match colour {
+            Some(colour) => row.style(coloured(top, colour)),
+            None => row,
+        }
     });
     let header = Row::new(names.iter().copied().map(Cell::from));
     let header = header.style(Style::default().add_modifier(Modifier::BOLD));
