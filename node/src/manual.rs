@@ -95,13 +95,16 @@ const EXAMPLES: [(&str, &str); 32] = [
     ),
     (
         "forward",
-        "fairmesh forward run --submit ./submit.sh --ask ./ask.sh --folder /var/lib/fairmesh-forward\nfairmesh forward status",
+        "fairmesh forward run --submit ./submit.sh --ask ./ask.sh --folder /var/lib/fairmesh-forward\nfairmesh forward status\nfairmesh forward withdraw JOB",
     ),
     (
         "sla",
         "fairmesh sla show SLA.toml --total 4096\nfairmesh sla show --vo physics\nfairmesh sla check SLA.toml",
     ),
-    ("quota", "fairmesh quota show"),
+    (
+        "quota",
+        "fairmesh quota show\nfairmesh quota pass P-A1 --to /P-A1/ann --percent 25 --key leader.key",
+    ),
     (
         "policy",
         "fairmesh policy new shares --from shares.cbor -o shares.toml\nfairmesh policy plan --old shares.cbor --new shares.toml\nfairmesh policy sign shares.toml --key coordinator.key\nfairmesh policy publish shares.cbor",
