@@ -313,6 +313,7 @@ fn first_charter(spec: &VoSpec, role: &Role) -> Charter {
         discounts: spec.discounts,
         distance: spec.distance,
         readers: spec.readers.clone(),
+        snapshot: None,
     }
 }
 

@@ -62,6 +62,7 @@ impl Vo {
             discounts: fairmesh_model::Discounts::NONE,
             distance: Distance::Absolute,
             readers: Default::default(),
+            snapshot: None,
         };
         change(&mut charter);
         let charter = Signed::sign(charter, &[&authority])?;

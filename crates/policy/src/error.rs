@@ -21,6 +21,8 @@ pub enum DocumentKind {
     SharePolicy,
     /// Credit of a path.
     Allocation,
+    /// What is in force of all of these.
+    Snapshot,
 }
 
 impl fmt::Display for DocumentKind {
@@ -29,6 +31,7 @@ impl fmt::Display for DocumentKind {
             Self::Charter => "charter",
             Self::SharePolicy => "share policy",
             Self::Allocation => "allocation",
+            Self::Snapshot => "snapshot",
         })
     }
 }
@@ -147,6 +150,15 @@ pub enum PolicyError {
         /// The version of both.
         version: u64,
     },
+    /// The charter in force lets nobody sign snapshots. Perhaps one that does is on its way.
+    #[error("the charter in force names nobody who signs snapshots (`[snapshot]` in its draft)")]
+    NoSnapshotRole,
+    /// Another snapshot of the same version goes before it. Nobody is at fault: two signers at once.
+    #[error("another snapshot {version} is in force: sign a higher one")]
+    SnapshotRival {
+        /// The version of both.
+        version: u64,
+    },
     /// The VO has granted more allocations than
     /// [`ALLOCATIONS_MAX`](crate::vo_policies::ALLOCATIONS_MAX), or leaders have passed on more parts of one than
     /// [`PARTS_MAX`](fairmesh_model::documents::PARTS_MAX). The signers are at fault.
@@ -178,6 +190,7 @@ impl PolicyError {
                 | Self::UnknownPredecessor { .. }
                 | Self::NoFirst { .. }
                 | Self::NoWhole { .. }
+                | Self::NoSnapshotRole
                 | Self::TooMany { .. }
                 | Self::Full { .. }
                 | Self::Document(DocumentError::Threshold { .. })

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::{AccountPath, ContentHash, KeyId};
+use fairmesh_model::{AccountPath, ContentHash, KeyId, Role, cbor};
 use serde::{Deserialize, Serialize};
 
 /// What must be durable before a document is used, and comes back at the start.
@@ -17,6 +17,19 @@ pub struct HighestSeen {
     pub charter: u64,
     /// Share policies, ascending by path and keys.
     pub policies: Vec<SeenVersion>,
+    /// Snapshots, ascending by role.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<SeenSnapshot>,
+}
+
+/// The highest snapshot that one role has signed. With its threshold: what fewer keys had signed is no memory of
+/// a role that asks for more.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SeenSnapshot {
+    /// Hash of the role.
+    pub role: ContentHash,
+    /// The version.
+    pub version: u64,
 }
 
 /// The highest version of one path's policy that one set of keys has signed.
@@ -30,6 +43,11 @@ pub struct SeenVersion {
     pub signatures: u32,
     /// The version.
     pub version: u64,
+}
+
+/// A short name for a role: the hash of its encoding.
+pub(crate) fn role_hash(role: &Role) -> ContentHash {
+    ContentHash::of(&cbor::to_vec(role))
 }
 
 /// A short name for a set of keys: the hash of the keys in ascending order.

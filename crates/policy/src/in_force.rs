@@ -34,7 +34,9 @@ impl std::fmt::Display for DocumentRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (kind, hash) = (self.kind, self.hash.short());
         match kind {
-            DocumentKind::Charter => write!(f, "{kind} {} ({hash})", self.version),
+            DocumentKind::Charter | DocumentKind::Snapshot => {
+                write!(f, "{kind} {} ({hash})", self.version)
+            }
             DocumentKind::SharePolicy | DocumentKind::Allocation => {
                 write!(f, "{kind} {} of `{}` ({hash})", self.version, self.path)
             }
@@ -140,6 +142,29 @@ pub enum Warning {
         /// Which.
         path: AccountPath,
     },
+    /// The charter says who signs snapshots, and none has arrived.
+    #[error("no snapshot has arrived: nobody vouches that what is in force here is the newest")]
+    NoSnapshot,
+    /// The snapshot's time is over.
+    #[error("{snapshot} expired at {}: since then nobody vouches that what is in force here is the newest", utc(*since))]
+    Unvouched {
+        /// The snapshot.
+        snapshot: DocumentRef,
+        /// When.
+        since: WallTime,
+    },
+    /// The snapshot names documents that are not here: somebody holds them back, or they are on their way.
+    #[error("{snapshot} names {document}, which has not arrived; {} is here{}", version_here(*have), and_more(*more))]
+    Lacking {
+        /// The snapshot.
+        snapshot: DocumentRef,
+        /// The first of the documents.
+        document: DocumentRef,
+        /// Which version is here; 0 for none.
+        have: u64,
+        /// How many more it names that are not here.
+        more: usize,
+    },
     /// The VO delegates more paths than a node follows.
     #[error("{ignored} delegations beyond the first {limit} are ignored")]
     TooManyPolicies {
@@ -148,6 +173,20 @@ pub enum Warning {
         /// How many are followed.
         limit: usize,
     },
+}
+
+fn version_here(version: u64) -> String {
+    match version {
+        0 => "none".to_owned(),
+        version => format!("version {version}"),
+    }
+}
+
+fn and_more(more: usize) -> String {
+    match more {
+        0 => String::new(),
+        more => format!("; and {more} more documents"),
+    }
 }
 
 /// A moment for people, as in `2026-11-21T01:45:00Z`.

@@ -29,13 +29,13 @@ pub mod plan;
 
 pub use compile::{CompileWarning, CompiledEntry, CompiledTree, Origin, compile};
 pub use error::{DocumentKind, PolicyError};
-pub use highest_seen::{HighestSeen, SeenVersion};
+pub use highest_seen::{HighestSeen, SeenSnapshot, SeenVersion};
 pub use in_force::{Alarm, DocumentRef, InForce, VoEntry, Warning};
 pub use level::LevelRule;
 pub use plan::{PlanKind, PlanLine, PlanShare, plan};
 pub use site_policy::{Mount, SiteEntry, SitePolicy, SitePolicyError};
 pub use tree_file::{TreeFile, TreeFileError, parse_draft, parse_tree, to_toml};
-pub use vo_policies::{Adopted, MOUNTED_MAX, VoPolicies};
+pub use vo_policies::{Adopted, Compared, MOUNTED_MAX, VoPolicies, Vouched};
 
 #[cfg(test)]
 mod testing;

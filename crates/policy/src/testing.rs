@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Distance, HistoryRule, Role, Share, ShareEntry,
-    SharePolicy, Signed, SigningKey, UsageMode, VoId, WallTime, WindowLength,
+    SharePolicy, Signed, SigningKey, Snapshot, UsageMode, VoId, WallTime, WindowLength,
 };
 
 use crate::vo_policies::VoPolicies;
@@ -53,6 +53,7 @@ pub(crate) fn first_charter(authority: Role, policy: Role) -> Charter {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::default(),
         readers: Default::default(),
+        snapshot: None,
     }
 }
 
@@ -107,6 +108,11 @@ pub(crate) fn sign_charter(charter: Charter, seeds: &[u8]) -> Signed<Charter> {
 pub(crate) fn sign_policy(policy: SharePolicy, seeds: &[u8]) -> Signed<SharePolicy> {
     let keys: Vec<_> = seeds.iter().map(|seed| key(*seed)).collect();
     Signed::sign(policy, &keys.iter().collect::<Vec<_>>()).expect("a valid policy")
+}
+
+pub(crate) fn sign_snapshot(snapshot: Snapshot, seeds: &[u8]) -> Signed<Snapshot> {
+    let keys: Vec<_> = seeds.iter().map(|seed| key(*seed)).collect();
+    Signed::sign(snapshot, &keys.iter().collect::<Vec<_>>()).expect("a valid snapshot")
 }
 
 /// A VO whose authority is key 1 and whose policy is signed by key 10; `/a` is delegated to key

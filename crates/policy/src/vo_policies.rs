@@ -14,13 +14,14 @@ mod allocations;
 mod answers;
 mod readers;
 mod resolve;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, AllocationId, Charter, ContentHash, Role, SharePolicy, Signed, Verified, VoId,
-    mutated,
+    AccountPath, AllocationId, Charter, ContentHash, Role, SharePolicy, Signed, Snapshot, Verified,
+    VoId, mutated,
 };
 
 use crate::chain::CharterChain;
@@ -48,6 +49,7 @@ pub const MOUNTED_MAX: usize = 64;
 
 pub use allocations::ALLOCATIONS_MAX;
 use allocations::Credit;
+pub use snapshot::{Compared, Vouched};
 
 /// What became of an offered document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,9 +84,14 @@ pub struct VoPolicies {
     slots: BTreeMap<SlotId, Slot>,
     active: BTreeMap<AccountPath, Active>,
     allocations: BTreeMap<AllocationId, Credit>,
+    snapshot: Option<Verified<Snapshot>>,
+    /// The highest snapshot seen, by the hash of the role that signs it.
+    snapshots_seen: BTreeMap<ContentHash, u64>,
     ignored: usize,
-    /// Of `chain`, `active` and `allocations`: asked for by every probe, and worked out when these change.
+    /// Of all documents in force: asked for by every probe, and worked out when these change.
     digest: ContentHash,
+    /// Of the snapshot and what it names, likewise.
+    compared: Compared,
 }
 
 impl VoPolicies {
@@ -97,8 +104,11 @@ impl VoPolicies {
             slots: BTreeMap::new(),
             active: BTreeMap::new(),
             allocations: BTreeMap::new(),
+            snapshot: None,
+            snapshots_seen: BTreeMap::new(),
             ignored: 0,
             digest: digest_of(&BTreeSet::new()),
+            compared: Compared::default(),
         }
     }
 
@@ -116,6 +126,8 @@ impl VoPolicies {
             let slot = policies.slots.entry((entry.path.clone(), entry.keys));
             slot.or_default().see(entry.signatures, entry.version);
         }
+        let seen = seen.snapshots.iter().map(|seen| (seen.role, seen.version));
+        policies.snapshots_seen = seen.collect();
         let mut documents: Vec<_> = documents.into_iter().collect();
         documents.sort_by_key(|(kind, _)| *kind);
         loop {
@@ -187,8 +199,8 @@ impl VoPolicies {
     }
 
     /// Every document that a member must have: the whole chain of charters, the policies in force, the
-    /// rivals of either, and the allocations in force. Charters come first, then policies from the top
-    /// down, then allocations, the first version of each before the later one, so that a newcomer can
+    /// rivals of either, the allocations in force and the snapshot. Charters come first, then policies from the
+    /// top down, then allocations, the first version of each before the later one, so that a newcomer can
     /// adopt them as they come.
     pub fn documents(&self) -> impl Iterator<Item = (DocumentKind, ContentHash, &Arc<[u8]>)> {
         let charters = self
@@ -209,7 +221,9 @@ impl VoPolicies {
         let allocations = self
             .allocations()
             .map(|held| (DocumentKind::Allocation, held.hash(), held.bytes()));
-        charters.chain(policies).chain(allocations)
+        let snapshot = self.snapshot.as_ref();
+        let snapshot = snapshot.map(|held| (DocumentKind::Snapshot, held.hash(), held.bytes()));
+        charters.chain(policies).chain(allocations).chain(snapshot)
     }
 
     /// The hashes of [`VoPolicies::documents`].
@@ -247,6 +261,7 @@ impl VoPolicies {
         HighestSeen {
             charter: self.charter_seen,
             policies,
+            snapshots: self.snapshot_memory(),
         }
     }
 }
@@ -258,6 +273,7 @@ impl VoPolicies {
             DocumentKind::Charter => self.offer_charter(Signed::parse(bytes)?),
             DocumentKind::SharePolicy => self.offer_policy(Signed::parse(bytes)?),
             DocumentKind::Allocation => self.offer_allocation(Signed::parse(bytes)?),
+            DocumentKind::Snapshot => self.offer_snapshot(Signed::parse(bytes)?),
         }
     }
 

@@ -250,6 +250,7 @@ fn charter(sites: &[SiteId], now: fairmesh_model::WallTime) -> Charter {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
         readers: Default::default(),
+        snapshot: None,
     }
 }
 

@@ -405,6 +405,7 @@ fn charter(
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
         readers: Default::default(),
+        snapshot: None,
     }
 }
 

@@ -43,6 +43,7 @@ fn charter(now: WallTime) -> Signed<Charter> {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
         readers: Default::default(),
+        snapshot: None,
     };
     Signed::sign(charter, &[&authority]).expect("a valid charter")
 }

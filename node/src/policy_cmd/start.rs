@@ -203,6 +203,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Default::default(),
         readers: Default::default(),
+        snapshot: None,
     };
     let sites = "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cores = 1024\n\
                  #   addresses = [\"/dns4/hpc1.example/tcp/7600\"]\n";

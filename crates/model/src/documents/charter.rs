@@ -120,12 +120,32 @@ pub struct Charter {
     /// VOs that may mount this VO's policy: their members may have its charters and policies, and nothing else.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub readers: BTreeSet<VoId>,
+    /// Who signs snapshots, by keys that are online and can do nothing else; nobody where it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Role>,
 }
 
 impl Charter {
     /// The entry of `site`, if it is a member.
     pub fn member(&self, site: SiteId) -> Option<&MemberSite> {
         self.sites.iter().find(|member| member.site == site)
+    }
+
+    /// A key that lies on a machine that is online must be worth nothing else.
+    fn validate_snapshot(&self) -> Result<(), String> {
+        let Some(role) = &self.snapshot else {
+            return Ok(());
+        };
+        role.validate("snapshot")?;
+        let others = [("authority", &self.authority), ("policy", &self.policy)];
+        for (name, other) in others {
+            if let Some(key) = role.keys.intersection(&other.keys).next() {
+                return Err(format!(
+                    "{key} is a key of `snapshot` and of `{name}`: the online key may do nothing else"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn validate_sites(&self) -> Result<(), String> {
@@ -203,6 +223,7 @@ impl Document for Charter {
         validate_name("VO", &self.name)?;
         self.authority.validate("authority")?;
         self.policy.validate("policy")?;
+        self.validate_snapshot()?;
         self.charging.validate()?;
         self.validate_sites()?;
         self.validate_history()

@@ -9,6 +9,7 @@ mod level;
 mod prices;
 mod rules;
 mod share_policy;
+mod snapshot;
 
 pub use allocation::{
     AMOUNT_MAX, Allocation, AllocationSlice, PARTS_MAX, PartOf, QuotaMode, SLICES_MAX, Settlement,
@@ -18,3 +19,4 @@ pub use level::{Distance, DistanceError, Scope};
 pub use prices::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX};
 pub use rules::{ChargingRule, Discounts, HistoryRule, Terms, UsageMode};
 pub use share_policy::{POLICY_ENTRIES_MAX, PolicyMount, ShareEntry, SharePolicy};
+pub use snapshot::{NAMES_MAX, Named, Snapshot, VALID_MAX};

@@ -15,7 +15,7 @@ use fairmesh_model::{
     AccountPath, Allocation, AllocationId, PartOf, Role, Signed, Verified, WallTime,
 };
 
-use super::{Adopted, VoPolicies, digest_of};
+use super::{Adopted, VoPolicies};
 use crate::error::{DocumentKind, PolicyError};
 use crate::in_force::{DocumentRef, Warning, validity};
 
@@ -168,7 +168,7 @@ impl VoPolicies {
             Some(_) => self.put_later(id, kept)?,
         }
         self.review_parts();
-        self.digest = digest_of(&self.hashes());
+        self.sum_up();
         Ok(Adopted::InForce)
     }
 

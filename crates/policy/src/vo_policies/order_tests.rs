@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{ShareEntry, Signed};
+use fairmesh_model::{Named, ShareEntry, Signed};
 use proptest::prelude::*;
 
 use super::*;
@@ -22,11 +22,12 @@ fn any_role(first: u8) -> impl Strategy<Value = Role> {
 
 /// Charters in a chain, the last one perhaps with a rival.
 fn charters() -> impl Strategy<Value = Vec<Signed<Charter>>> {
-    let roles = proptest::collection::vec((any_role(1), any_role(10)), 1..4);
+    let snapshot = prop::option::weighted(0.8, any_role(30));
+    let roles = proptest::collection::vec((any_role(1), any_role(10), snapshot), 1..4);
     (roles, any::<bool>()).prop_map(|(roles, rival)| {
         let everyone: Vec<u8> = (1..4).collect();
         let mut chain: Vec<Signed<Charter>> = Vec::new();
-        for (authority, policy) in roles {
+        for (authority, policy, snapshot) in roles {
             let next = match chain.last() {
                 None => first_charter(authority, policy),
                 Some(last) => Charter {
@@ -35,6 +36,7 @@ fn charters() -> impl Strategy<Value = Vec<Signed<Charter>>> {
                     ..next_charter(last)
                 },
             };
+            let next = Charter { snapshot, ..next };
             chain.push(sign_charter(next, &everyone));
         }
         if rival && chain.len() > 1 {
@@ -48,6 +50,9 @@ fn charters() -> impl Strategy<Value = Vec<Signed<Charter>>> {
     })
 }
 
+/// What stands for the path of a draft that is no share policy.
+const SNAPSHOT: &str = "a snapshot";
+
 #[derive(Debug, Clone)]
 struct Draft {
     at: &'static str,
@@ -59,7 +64,7 @@ struct Draft {
 
 fn drafts() -> impl Strategy<Value = Vec<Draft>> {
     let draft = (
-        prop::sample::select(vec!["/", "/", "/x", "/x", "/x/x"]),
+        prop::sample::select(vec!["/", "/", "/x", "/x", "/x/x", SNAPSHOT, SNAPSHOT]),
         1..4u64,
         0..3u32,
         prop::option::weighted(0.8, any_role(10)),
@@ -76,11 +81,14 @@ fn drafts() -> impl Strategy<Value = Vec<Draft>> {
 }
 
 fn offers(charters: &[Signed<Charter>], drafts: &[Draft]) -> Vec<Offer> {
-    let vo = charters[0].vo();
+    let (first, vo) = (&charters[0], charters[0].vo());
     let charters = charters
         .iter()
         .map(|c| (DocumentKind::Charter, c.bytes().clone()));
     let policies = drafts.iter().map(|draft| {
+        if draft.at == SNAPSHOT {
+            return snapshot(first, draft);
+        }
         let divided = ShareEntry {
             delegate: draft.delegate.clone(),
             ..entry(draft.share)
@@ -90,6 +98,26 @@ fn offers(charters: &[Signed<Charter>], drafts: &[Draft]) -> Vec<Offer> {
         (DocumentKind::SharePolicy, signed.bytes().clone())
     });
     charters.chain(policies).collect()
+}
+
+/// What a draft names of the first charter and of `/`; some of it is not there.
+fn snapshot(charter: &Signed<Charter>, draft: &Draft) -> Offer {
+    let named = |version, hash| Named { version, hash };
+    let unknown = named(draft.version, ContentHash::of(b"unknown"));
+    let body = Snapshot {
+        vo: charter.vo(),
+        version: draft.version,
+        issued: ISSUED,
+        expires: EXPIRES,
+        charter: named(1, charter.hash()),
+        policies: (0..draft.share).map(|_| (path("/"), unknown)).collect(),
+        allocations: BTreeMap::new(),
+    };
+    let signers: Vec<u8> = draft.signers.iter().map(|seed| seed + 20).collect();
+    (
+        DocumentKind::Snapshot,
+        sign_snapshot(body, &signers).bytes().clone(),
+    )
 }
 
 /// Offers everything again and again, until nothing more changes.
@@ -126,6 +154,7 @@ proptest! {
         prop_assert_eq!(a.digest(), b.digest());
         prop_assert_eq!(a.in_force(NOW).entries, b.in_force(NOW).entries);
         prop_assert_eq!(a.alarms(), b.alarms());
+        prop_assert_eq!(a.vouched(), b.vouched());
     }
 
     #[test]
@@ -147,6 +176,7 @@ proptest! {
         }
         prop_assert_eq!(a.digest(), b.digest());
         prop_assert_eq!(a.in_force(NOW).entries, b.in_force(NOW).entries);
+        prop_assert_eq!(a.vouched(), b.vouched());
     }
 
     #[test]
@@ -173,6 +203,7 @@ proptest! {
         };
         prop_assert!(seen.policies.iter().all(covered));
         prop_assert_eq!(restored.in_force(NOW), policies.in_force(NOW));
+        prop_assert_eq!(restored.vouched(), policies.vouched());
     }
 }
 

@@ -44,8 +44,8 @@ impl VoPolicies {
         let shown = documents.filter(|(at, (kind, ..))| match kind {
             DocumentKind::Charter => is_reader || *at <= last + 1,
             DocumentKind::SharePolicy => is_reader,
-            // Whoever mounts a policy reads shares; credit is its members' own business.
-            DocumentKind::Allocation => false,
+            // Whoever mounts a policy reads shares; credit, which snapshots name too, is its members' own business.
+            DocumentKind::Allocation | DocumentKind::Snapshot => false,
         });
         let shown = shown.map(|(_, (_, hash, bytes))| (hash, Arc::clone(bytes)));
         shown.collect()

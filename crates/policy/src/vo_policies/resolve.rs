@@ -49,7 +49,14 @@ impl VoPolicies {
             self.active.insert(path, active);
         }
         self.review_allocations();
+        self.review_snapshot();
+        self.sum_up();
+    }
+
+    /// Works out what is asked for often, once documents have changed.
+    pub(super) fn sum_up(&mut self) {
         self.digest = digest_of(&self.hashes());
+        self.compared = self.compare();
     }
 
     /// A role has come into force: what was kept for its path under other roles may have its
@@ -78,6 +85,7 @@ impl VoPolicies {
         for id in inactive.into_iter().skip(INACTIVE_MAX) {
             self.slots.remove(&id);
         }
+        self.forget_snapshots();
     }
 
     fn inactive(&self) -> impl Iterator<Item = SlotId> {

@@ -70,6 +70,7 @@ pub(crate) fn charter(name: &str, members: usize) -> Charter {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Distance::Absolute,
         readers: Default::default(),
+        snapshot: None,
     }
 }
 
