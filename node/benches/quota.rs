@@ -122,7 +122,10 @@ async fn grant(mesh: &Mesh) -> anyhow::Result<()> {
         at_most: Default::default(),
     };
     let signed = Signed::sign(body, &[&mesh::authority()])?;
-    let published = mesh.node().publish(signed.bytes().to_vec()).await?;
+    let published = mesh
+        .node()
+        .publish(signed.bytes().to_vec(), "a bench")
+        .await?;
     published.map_err(|why| anyhow!(why))?;
     let began = Instant::now();
     while hold(mesh.node(), u64::MAX).await.is_err() {

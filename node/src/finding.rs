@@ -66,6 +66,7 @@ pub enum Code {
     DocumentAdopted,
     PolicyWarning,
     PolicyExpires,
+    PolicySnapshot,
     Refused,
     // Of other sites.
     NotListening,
@@ -97,6 +98,7 @@ impl Code {
             Notice::Founded { .. } => Self::VoFounded,
             Notice::Adopted { .. } => Self::DocumentAdopted,
             Notice::Policy { .. } => Self::PolicyWarning,
+            Notice::Snapshot { .. } => Self::PolicySnapshot,
             Notice::Refused { .. } => Self::Refused,
             Notice::ClockOff { .. } => Self::ClockOff,
             Notice::OwnClockOff { .. } => Self::OwnClockOff,

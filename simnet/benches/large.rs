@@ -283,6 +283,7 @@ impl Grid {
                 node.handle(Event::Publish {
                     ticket: 0,
                     bytes: bytes.to_vec(),
+                    by: String::new(),
                 });
             }
         }
@@ -439,7 +440,12 @@ impl Grid {
         for (what, bytes) in [("policy", policy), ("charter", charter)] {
             let bytes = bytes.expect("valid");
             holder.forget_times();
-            holder.handle(Event::Publish { ticket: 9, bytes });
+            let by = String::new();
+            holder.handle(Event::Publish {
+                ticket: 9,
+                bytes,
+                by,
+            });
             let first = holder.longest_us;
             holder.tick_for(Millis(1_000));
             println!(

@@ -27,8 +27,8 @@ pub mod signed;
 
 pub use documents::{
     Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance, DistanceError,
-    HistoryRule, MachineClass, MemberSite, Named, PartOf, PolicyMount, PriceList, QuotaMode, Role, Scope,
-    Settlement, ShareEntry, SharePolicy, Snapshot, Terms, UsageMode,
+    HistoryRule, MachineClass, MemberSite, Named, PartOf, PolicyMount, PriceList, QuotaMode, Role,
+    Scope, Settlement, ShareEntry, SharePolicy, Snapshot, Terms, UsageMode,
 };
 pub use factor::Factor;
 pub use ids::{AllocationId, ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};

@@ -171,6 +171,9 @@ impl<T: Document> Signed<T> {
         if envelope.signatures.len() > SIGNATURES_MAX {
             return Err(foreign(format!("more than {SIGNATURES_MAX} signatures")));
         }
+        if let Some(key) = signed_twice(&envelope) {
+            return Err(foreign(format!("{key} has signed it twice")));
+        }
         let payload = envelope
             .payload
             .as_deref()
@@ -381,6 +384,13 @@ fn add_signature(envelope: &mut CoseSign, key: &SigningKey, aad: &[u8]) -> bool 
     verdicts::made(id.as_bytes(), &signature.signature, &to_sign);
     envelope.signatures.push(signature);
     true
+}
+
+/// A key that stands there with more than one signature. Only one of them could count.
+fn signed_twice(envelope: &CoseSign) -> Option<KeyId> {
+    let mut seen = BTreeSet::new();
+    let mut signers = envelope.signatures.iter().filter_map(signer);
+    signers.find(|key| !seen.insert(*key))
 }
 
 fn unsigned_signature(key: KeyId) -> CoseSignature {

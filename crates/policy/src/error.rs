@@ -69,6 +69,17 @@ pub enum PolicyError {
         /// The path that it divides.
         path: AccountPath,
     },
+    /// Whoever signed it divides something else, and nothing beside that. Its signers are at fault, unless a
+    /// document that delegates this to them is on its way.
+    #[error("{kind} of `{path}` is signed by who divides `{own}` and nothing beside it")]
+    Widens {
+        /// What it is.
+        kind: DocumentKind,
+        /// What it is about.
+        path: AccountPath,
+        /// What its signers divide.
+        own: AccountPath,
+    },
     /// A charter builds on one that is not known. Perhaps that one is still on its way.
     #[error("charter {version} builds on {previous}, which is not known (yet)")]
     UnknownPredecessor {
@@ -187,6 +198,7 @@ impl PolicyError {
             self,
             Self::Missing { .. }
                 | Self::NotYet { .. }
+                | Self::Widens { .. }
                 | Self::UnknownPredecessor { .. }
                 | Self::NoFirst { .. }
                 | Self::NoWhole { .. }

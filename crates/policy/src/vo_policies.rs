@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, AllocationId, Charter, ContentHash, Role, SharePolicy, Signed, Snapshot, Verified,
-    VoId, mutated,
+    AccountPath, AllocationId, Charter, ContentHash, KeyId, Role, SharePolicy, Signed, Snapshot,
+    Verified, VoId, mutated,
 };
 
 use crate::chain::CharterChain;
@@ -305,7 +305,11 @@ impl VoPolicies {
         if self.knows(&id, &signed) {
             return Ok(Adopted::Known);
         }
-        let held = verify(signed, &active.role)?;
+        let signers: BTreeSet<KeyId> = signed.signers().collect();
+        let held = verify(signed, &active.role).map_err(|error| {
+            let widens = self.widens(DocumentKind::SharePolicy, &path, &signers);
+            widens.unwrap_or(error)
+        })?;
         self.check_version(&id, active.role.threshold, &held)?;
         self.make_room(held.document.bytes().len())?;
         if !self.slots.entry(id).or_default().put(held) {
@@ -314,6 +318,23 @@ impl VoPolicies {
         self.resolve();
         let alarm = self.active.get(&path).and_then(Active::alarm);
         Ok(alarm.map_or(Adopted::InForce, Adopted::Concurrent))
+    }
+
+    /// Why a document of `path` that its role has not signed is none, where its signers divide another path. They
+    /// are asked for by what the signatures claim: no more is said than that they do.
+    fn widens(
+        &self,
+        kind: DocumentKind,
+        path: &AccountPath,
+        signers: &BTreeSet<KeyId>,
+    ) -> Option<PolicyError> {
+        let mut others = self
+            .active
+            .iter()
+            .filter(|(other, _)| !path.starts_with(other));
+        let (own, _) = others.find(|(_, active)| !active.role.keys.is_disjoint(signers))?;
+        let (path, own) = (path.clone(), own.clone());
+        Some(PolicyError::Widens { kind, path, own })
     }
 
     /// Whether this very document is here, with no fewer signatures than it now claims.

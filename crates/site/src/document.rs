@@ -1,4 +1,4 @@
-//! A charter, a share policy or an allocation, read once.
+//! A charter, a share policy, an allocation or a snapshot, read once.
 //!
 //! Reading a large one takes milliseconds, so it is done in one place and the value is passed on: who hands
 //! it in, whose it is and whether it is adopted are asked of the value, never of the bytes again.
@@ -8,8 +8,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use fairmesh_model::{Allocation, Charter, ContentHash, SharePolicy, Signed, VoId};
-use fairmesh_policy::{Adopted, PolicyError, VoPolicies};
+use fairmesh_model::{
+    AccountPath, Allocation, Charter, ContentHash, SharePolicy, Signed, Snapshot, VoId,
+};
+use fairmesh_policy::{Adopted, DocumentKind, PolicyError, VoPolicies};
 
 /// Bytes of a document that is read at once, on the task that answers everybody: 2,000 entries or 200 sites,
 /// some two milliseconds. A larger one is read beside it, as [`crate::Work`].
@@ -38,6 +40,7 @@ pub(crate) enum Document {
     Charter(Signed<Charter>),
     Policy(Signed<SharePolicy>),
     Allocation(Signed<Allocation>),
+    Snapshot(Signed<Snapshot>),
 }
 
 impl Document {
@@ -46,6 +49,7 @@ impl Document {
         let charter = Signed::parse(bytes).map(Self::Charter);
         let read = charter.or_else(|_| Signed::parse(bytes).map(Self::Policy));
         let read = read.or_else(|_| Signed::parse(bytes).map(Self::Allocation));
+        let read = read.or_else(|_| Signed::parse(bytes).map(Self::Snapshot));
         read.ok()
     }
 
@@ -55,6 +59,7 @@ impl Document {
             Self::Charter(signed) => signed.vo(),
             Self::Policy(signed) => signed.vo(),
             Self::Allocation(signed) => signed.vo(),
+            Self::Snapshot(signed) => signed.vo(),
         }
     }
 
@@ -64,6 +69,26 @@ impl Document {
             Self::Charter(signed) => signed.hash(),
             Self::Policy(signed) => signed.hash(),
             Self::Allocation(signed) => signed.hash(),
+            Self::Snapshot(signed) => signed.hash(),
+        }
+    }
+
+    /// What it is, what it is about, and its version; `None` for a snapshot, which is about all others.
+    pub(crate) fn subject(&self) -> Option<(DocumentKind, AccountPath, u64)> {
+        match self {
+            Self::Charter(signed) => {
+                let version = signed.claimed().version;
+                Some((DocumentKind::Charter, AccountPath::root(), version))
+            }
+            Self::Policy(signed) => {
+                let of = signed.claimed();
+                Some((DocumentKind::SharePolicy, of.path.clone(), of.version))
+            }
+            Self::Allocation(signed) => {
+                let of = signed.claimed();
+                Some((DocumentKind::Allocation, of.path.clone(), of.version))
+            }
+            Self::Snapshot(_) => None,
         }
     }
 
@@ -73,6 +98,7 @@ impl Document {
             Self::Charter(signed) => signed.bytes(),
             Self::Policy(signed) => signed.bytes(),
             Self::Allocation(signed) => signed.bytes(),
+            Self::Snapshot(signed) => signed.bytes(),
         }
     }
 
@@ -85,6 +111,7 @@ impl Document {
             Self::Charter(signed) => policies.adopt_charter(signed)?,
             Self::Policy(signed) => policies.adopt_policy(signed)?,
             Self::Allocation(signed) => policies.adopt_allocation(signed)?,
+            Self::Snapshot(signed) => policies.adopt_snapshot(signed)?,
         };
         Ok(adopted != Adopted::Known)
     }
@@ -102,6 +129,7 @@ impl fmt::Display for Document {
                 let (version, path) = (signed.claimed().version, &signed.claimed().path);
                 write!(f, "allocation {version} of {path}")
             }
+            Self::Snapshot(signed) => write!(f, "snapshot {}", signed.claimed().version),
         }
     }
 }

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use fairmesh_gossip::wire::{PUSH_BYTES_MAX, Push};
-use fairmesh_model::{Now, SiteId, Verified, VoId, cbor, mutant, mutated};
+use fairmesh_model::{ContentHash, Now, SiteId, Verified, VoId, cbor, mutant, mutated};
 use fairmesh_policy::VoPolicies;
 
+use crate::adoptions::BroughtBy;
 use crate::document::{Document, DocumentRefused};
 use crate::event::{Effect, Reply, Ticket, Verdict};
 use crate::inbox::Bringer;
@@ -20,13 +21,13 @@ impl Site {
     /// Takes a document that was read.
     pub(crate) fn take_document(&mut self, now: Now, from: Bringer, document: Option<Document>) {
         match from {
-            Bringer::Owner(ticket) => self.take_handed_in(now, ticket, document),
+            Bringer::Owner(ticket, by) => self.take_handed_in(now, ticket, &by, document),
             Bringer::Peer(peer, vo) => drop(self.absorb_document(now, peer, vo, document)),
         }
     }
 
     /// Takes a document that somebody hands in here, and pushes it to all members.
-    fn take_handed_in(&mut self, now: Now, ticket: Ticket, document: Option<Document>) {
+    fn take_handed_in(&mut self, now: Now, ticket: Ticket, by: &str, document: Option<Document>) {
         let reply = |result| Effect::Reply {
             ticket,
             reply: Reply::Published(result),
@@ -40,7 +41,7 @@ impl Site {
             if self.keeps_to_itself(&document) {
                 return Err(DocumentRefused::Unread);
             }
-            let is_new = self.adopt(now, &document)?;
+            let is_new = self.adopt(now, &document, BroughtBy::user(by))?;
             Ok((is_new, document))
         });
         let result = match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
@@ -82,7 +83,7 @@ impl Site {
         document: Option<Document>,
     ) -> Verdict {
         let document = document.filter(|document| self.brings(vo, document.vo()));
-        let adopted = document.map(|document| self.adopt(now, &document));
+        let adopted = document.map(|document| self.adopt(now, &document, BroughtBy::Peer(from)));
         match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
             Ok(true) => return Verdict::Accept,
             Ok(false) => {}
@@ -91,19 +92,31 @@ impl Site {
         Verdict::Ignore
     }
 
+    fn snapshot_of(&self, vo: VoId) -> Option<ContentHash> {
+        let held = self.policies_of(vo)?.snapshot()?;
+        Some(held.hash())
+    }
+
     /// Keeps a document that is adopted, and with it the memory against rollback. False where it was held
     /// already.
-    fn adopt(&mut self, now: Now, document: &Document) -> Result<bool, DocumentRefused> {
+    fn adopt(
+        &mut self,
+        now: Now,
+        document: &Document,
+        by: BroughtBy,
+    ) -> Result<bool, DocumentRefused> {
         let vo = document.vo();
         let charter_of = |site: &Self| {
             let policies = site.policies_of(vo);
             policies.and_then(VoPolicies::charter).map(Verified::hash)
         };
-        let charter = charter_of(self);
+        let (charter, snapshot) = (charter_of(self), self.snapshot_of(vo));
         let is_new = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
             (Some(held), _) => held.adopt(document.clone())?,
-            // Whoever mounts a VO's policies is told nothing of its credit.
-            (None, Some(_)) if matches!(document, Document::Allocation(_)) => {
+            // Whoever mounts a VO's policies is told nothing of its credit, which its snapshot names as well.
+            (None, Some(_))
+                if matches!(document, Document::Allocation(_) | Document::Snapshot(_)) =>
+            {
                 return Err(DocumentRefused::Foreign);
             }
             (None, Some(read)) => document.clone().adopt(Arc::make_mut(read))?,
@@ -123,8 +136,22 @@ impl Site {
             .charter()
             .map(|charter| charter.body().name.clone())
             .unwrap_or_default();
-        let rows = mutant!(DocumentsUnwritten, vec![row, seen], Vec::new());
-        self.persist(rows);
+        // One comes every hour, so the one before goes at once. So it does where its role is in force no more.
+        let replaced = snapshot.filter(|old| Some(*old) != self.snapshot_of(vo));
+        let replaced =
+            replaced.map(|old| Write::delete(Table::Documents, vo_key(vo, old.as_bytes())));
+        let noted = self.note_adoption(now, document, by);
+        let rows = [row, seen]
+            .into_iter()
+            .chain(replaced)
+            .chain(noted)
+            .collect();
+        self.persist(mutant!(DocumentsUnwritten, rows, Vec::new()));
+        if matches!(document, Document::Snapshot(_)) {
+            // It changes no share, no right and no member.
+            self.warn_of_documents(now);
+            return Ok(true);
+        }
         if self.vos.contains_key(&vo) {
             if is_charter {
                 // Members may have come back, with what was kept of them, or have gone.

@@ -106,12 +106,14 @@ pub enum Event {
         /// What.
         call: ForwardCall,
     },
-    /// Somebody hands in a charter, a share policy or an allocation. A large one is answered once it was read.
+    /// Somebody hands in a document of a VO. A large one is answered once it was read.
     Publish {
         /// Who waits.
         ticket: Ticket,
         /// The signed document.
         bytes: Vec<u8>,
+        /// Who does it, by the name that the system gives him.
+        by: String,
     },
     /// Some [`Effect::Work`] is done: each once, in any order.
     Done(Done),

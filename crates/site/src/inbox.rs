@@ -22,10 +22,10 @@ use crate::work::Work;
 const STEP_BYTES: usize = 48 << 10;
 
 /// Who brings a document.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Bringer {
-    /// Somebody here, who waits for a reply.
-    Owner(Ticket),
+    /// Somebody here, who waits for a reply, and his name.
+    Owner(Ticket, String),
     /// A peer, with those of a VO.
     Peer(SiteId, VoId),
 }
@@ -33,7 +33,7 @@ pub(crate) enum Bringer {
 /// What waits.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    handed_in: VecDeque<(Ticket, Vec<u8>)>,
+    handed_in: VecDeque<(Ticket, String, Vec<u8>)>,
     brought: VecDeque<(SiteId, VoId, Arrival)>,
     /// Who brought the document that is being read: nothing behind it is looked at before it is.
     reading: Option<Bringer>,
@@ -41,8 +41,8 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Somebody here hands a document in.
-    pub(crate) fn hand_in(&mut self, ticket: Ticket, bytes: Vec<u8>) {
-        self.handed_in.push_back((ticket, bytes));
+    pub(crate) fn hand_in(&mut self, ticket: Ticket, by: String, bytes: Vec<u8>) {
+        self.handed_in.push_back((ticket, by, bytes));
     }
 
     /// An answer of `from` has brought this.
@@ -67,9 +67,9 @@ impl Site {
     /// Takes in some of what waits.
     pub(crate) fn take_in(&mut self, now: Now) {
         while self.inbox.reading.is_none()
-            && let Some((ticket, bytes)) = self.inbox.handed_in.pop_front()
+            && let Some((ticket, by, bytes)) = self.inbox.handed_in.pop_front()
         {
-            self.read(now, Bringer::Owner(ticket), bytes);
+            self.read(now, Bringer::Owner(ticket, by), bytes);
         }
         let mut room = STEP_BYTES;
         while room > 0

@@ -33,6 +33,7 @@ mod vo;
 mod event;
 mod shares;
 
+mod adoptions;
 mod audit;
 mod correct;
 mod describe;
@@ -52,6 +53,7 @@ mod site;
 mod tables;
 mod work;
 
+pub use adoptions::{Adoption, BroughtBy};
 pub use advert::{
     Advert, AdvertAnswer, AdvertCall, AdvertRules, Occupancy, WAITING_MAX, read_advert,
 };

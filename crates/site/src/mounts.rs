@@ -80,7 +80,7 @@ impl Site {
         };
         let said = match document {
             Document::Charter(charter) => Some(&charter.claimed().readers),
-            Document::Policy(_) | Document::Allocation(_) => None,
+            Document::Policy(_) | Document::Allocation(_) | Document::Snapshot(_) => None,
         };
         let held = read.charter().map(|charter| &charter.body().readers);
         let mut readers = said.into_iter().chain(held).flatten();

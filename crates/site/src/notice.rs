@@ -44,6 +44,13 @@ pub enum Notice {
         /// What.
         what: String,
     },
+    /// Nobody vouches that the documents in force are the newest, or some that the VO's snapshot names are not here.
+    Snapshot {
+        /// The VO.
+        vo: VoId,
+        /// What.
+        what: String,
+    },
     /// A document or a counter was refused.
     Refused {
         /// The VO.
@@ -132,6 +139,7 @@ impl Notice {
             Self::Founded { vo, .. } => ("vo-founded", Info, Some(*vo), Event),
             Self::Adopted { vo, .. } => ("document-adopted", Info, Some(*vo), Event),
             Self::Policy { vo, .. } => ("policy-warning", Warning, Some(*vo), Condition),
+            Self::Snapshot { vo, .. } => ("policy-snapshot", Warning, Some(*vo), Condition),
             Self::Refused { vo, .. } => ("refused", Warning, Some(*vo), Event),
             Self::ClockOff { .. } => ("clock-off", Warning, None, Condition),
             Self::OwnClockOff { .. } => ("own-clock-off", Error, None, Condition),
@@ -163,7 +171,7 @@ impl fmt::Display for Notice {
         match self {
             Self::Founded { vo, name } => write!(f, "takes part in VO {name} ({})", vo.short()),
             Self::Adopted { what, .. } => write!(f, "{what} is in force"),
-            Self::Policy { what, .. } => write!(f, "{what}"),
+            Self::Policy { what, .. } | Self::Snapshot { what, .. } => write!(f, "{what}"),
             Self::Refused { from, why, .. } => write!(f, "refused from {}: {why}", from.short()),
             Self::ClockOff { site, by, ahead } => {
                 let side = if *ahead { "ahead of" } else { "behind" };

@@ -10,7 +10,7 @@ use fairmesh_model::{
     AccountPath, ContentHash, CoreMillis, Counters, Millis, MonoTime, Now, Origin, Seq, SiteId,
     Span, StreamId, Verified, VoId, WallTime, Window, WindowLength, cbor, mutant,
 };
-use fairmesh_policy::{CompiledTree, DocumentRef, Warning};
+use fairmesh_policy::{CompiledTree, DocumentRef, Vouched, Warning};
 use serde_bytes::ByteBuf;
 
 use crate::identity::Account;
@@ -35,6 +35,10 @@ pub struct VoStatus {
     pub expires: Option<(WallTime, DocumentRef)>,
     /// What is not as it should be.
     pub warnings: Vec<String>,
+    /// What is known of its snapshot.
+    pub snapshot: Option<Vouched>,
+    /// What is not as it should be with that.
+    pub snapshot_warnings: Vec<String>,
 }
 
 /// What a site holds of a VO: what tells whether two sites hold the same.
@@ -85,6 +89,8 @@ pub struct UsageCell {
 pub struct Health {
     /// A document has expired and is still in force.
     pub expired: bool,
+    /// Nobody vouches that the documents are the newest, or some that the VO's snapshot names are not here.
+    pub unvouched: bool,
     /// Two valid documents claim one version.
     pub conflicting: bool,
     /// A site has signed two heads with one number.
@@ -105,6 +111,7 @@ impl Site {
             health.conflicting |= matches!(warning, Warning::Alarm(_));
         }
         for vo in self.vos.values() {
+            health.unvouched |= !vo.policies.snapshot_warnings(now.wall).is_empty();
             health.forked |= vo.replica.forked().next().is_some();
             others |= vo.charter().is_some_and(|charter| charter.sites.len() > 1);
         }
@@ -145,6 +152,13 @@ impl Site {
                 coverage: self.coverage_of(*id),
                 expires: vo.policies.expiries().into_iter().next(),
                 warnings: warnings.iter().map(ToString::to_string).collect(),
+                snapshot: vo.policies.vouched(),
+                snapshot_warnings: vo
+                    .policies
+                    .snapshot_warnings(now.wall)
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
             }
         };
         self.vos.iter().map(status).collect()

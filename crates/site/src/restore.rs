@@ -14,6 +14,7 @@ use fairmesh_model::{
 };
 use fairmesh_policy::{HighestSeen, PolicyError};
 
+use crate::adoptions::parse_adoption;
 use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::document::{Document, DocumentRefused};
@@ -64,6 +65,7 @@ impl Site {
         site.restore_unmapped(now, take(Table::Unmapped));
         site.restore_ledger(now, incarnation, seed, take(Table::Ledger));
         site.restore_refunds(now, take(Table::Audit));
+        site.restore_adoptions(now, take(Table::Adoptions));
         site.restore_rights(now, take(Table::Rights), take(Table::Holds));
         site.restore_transfers(now, take(Table::Transfers));
         site.restore_forwarded(now, take(Table::Forwarded));
@@ -271,6 +273,12 @@ impl Site {
             self.tell(&refund);
             self.refunds.insert(key, refund);
         }
+    }
+
+    fn restore_adoptions(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let parse = |key: Vec<u8>, value: Vec<u8>| parse_adoption(&key, &value);
+        let rows = self.read_rows(now, "adopted document", rows, parse);
+        self.adoptions = rows.into_iter().collect();
     }
 
     /// Reads rows. One that is damaged is left out and named.

@@ -12,6 +12,7 @@ use fairmesh_model::{
 };
 use fairmesh_policy::{HighestSeen, VoPolicies};
 
+use crate::adoptions::Adoptions;
 use crate::advert::{Confirms, Sources};
 use crate::config::SiteConfig;
 use crate::correct::Refund;
@@ -94,6 +95,8 @@ pub struct Site {
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     /// Jobs that were taken back, by their marks' keys.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
+    /// Documents that came into force here.
+    pub(crate) adoptions: Adoptions,
     /// What our own clock said last, right or wrong.
     pub(crate) own_clock: Now,
     /// Whether it has leapt since a member last agreed with it.
@@ -153,6 +156,7 @@ impl Site {
             inbox: Inbox::default(),
             unmapped: BTreeMap::new(),
             refunds: BTreeMap::new(),
+            adoptions: BTreeMap::new(),
             own_clock: now,
             has_leapt: false,
             members_clock: None,
@@ -215,7 +219,7 @@ impl Site {
             Event::Quota { ticket, call } => self.take_quota(now, ticket, call),
             Event::Advert { ticket, call } => self.take_advert(now, ticket, call),
             Event::Forward { ticket, call } => self.take_forward_call(now, ticket, call),
-            Event::Publish { ticket, bytes } => self.inbox.hand_in(ticket, bytes),
+            Event::Publish { ticket, bytes, by } => self.inbox.hand_in(ticket, by, bytes),
             Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
             Event::Done(Done(Outcome::Built(tree))) => self.take_tree(*tree),
             Event::Reconfigured(config) => self.reconfigure(now, *config),
@@ -375,7 +379,7 @@ impl Site {
     }
 
     /// Says what is not as it should be with the documents in force, while it is: expired ones, say.
-    fn warn_of_documents(&mut self, now: Now) {
+    pub(crate) fn warn_of_documents(&mut self, now: Now) {
         let founded = self.vos.iter().filter(|(_, vo)| vo.is_founded());
         let policies = founded.map(|(vo, held)| (*vo, &*held.policies));
         let warnings = policies.chain(self.read_policies());
@@ -386,9 +390,18 @@ impl Site {
                 what: warning.to_string(),
             })
         });
-        let warnings: BTreeSet<Notice> = warnings.collect();
-        let holds =
-            |notice: &Notice| !matches!(notice, Notice::Policy { .. }) || warnings.contains(notice);
+        let snapshots = self.vos.iter().flat_map(|(vo, held)| {
+            let warnings = held.policies.snapshot_warnings(now.wall).into_iter();
+            warnings.map(|warning| Notice::Snapshot {
+                vo: *vo,
+                what: warning.to_string(),
+            })
+        });
+        let warnings: BTreeSet<Notice> = warnings.chain(snapshots).collect();
+        let holds = |notice: &Notice| {
+            let is_of_documents = matches!(notice, Notice::Policy { .. } | Notice::Snapshot { .. });
+            !is_of_documents || warnings.contains(notice)
+        };
         self.notices.clear(holds);
         for warning in warnings {
             self.notice(now.mono, warning);

@@ -46,11 +46,13 @@ pub enum Table {
     Transfers = 19,
     /// Jobs that members pass on to each other, by their names: where each is, and what became of it.
     Forwarded = 20,
+    /// Documents that came into force here, by VO and number: which, when, and who brought each.
+    Adoptions = 21,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Meta,
         Self::Documents,
         Self::Ledger,
@@ -65,6 +67,7 @@ impl Table {
         Self::Holds,
         Self::Transfers,
         Self::Forwarded,
+        Self::Adoptions,
     ];
 }
 

@@ -190,7 +190,7 @@ impl Vo {
         WallTime(now.before(self.history).0 / DAY_MS * DAY_MS)
     }
 
-    /// Takes a charter, a share policy or an allocation. False where it was held already.
+    /// Takes a document. False where it was held already.
     pub(crate) fn adopt(&mut self, document: Document) -> Result<bool, DocumentRefused> {
         let before = self.policies.charter().map(Verified::hash);
         let is_new = document.adopt(Arc::make_mut(&mut self.policies))?;

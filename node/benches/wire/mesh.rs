@@ -85,7 +85,7 @@ impl Mesh {
             nodes.push(running.handle);
         }
         for bytes in [charter.bytes(), policy.bytes()] {
-            let published = nodes[0].publish(bytes.to_vec()).await?;
+            let published = nodes[0].publish(bytes.to_vec(), "a bench").await?;
             published.map_err(|why| anyhow!(why))?;
         }
         let mesh = Self {

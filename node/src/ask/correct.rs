@@ -16,7 +16,7 @@ use fairmesh_records::{Options, Zone};
 use super::number::core_hours;
 use super::report::source::{Kind, Source};
 use super::{AskArgs, count, heading, name_or_id, unless_refused};
-use crate::control::answer::{Answer, AuditBody, CorrectionsBody, RefundBody};
+use crate::control::answer::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
 
@@ -55,7 +55,7 @@ pub struct CorrectArgs {
     pub tz: Option<String>,
 }
 
-/// Show what was taken back, by whom and why
+/// Show what was taken back, by whom and why, or which documents came into force, and who brought them
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct AuditArgs {
     /// Whom to ask, and how.
@@ -67,6 +67,9 @@ pub struct AuditArgs {
     /// Only by who has this in his name
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
+    /// The charters, share policies and allocations that came into force here
+    #[arg(long, conflicts_with = "job")]
+    pub documents: bool,
     /// Most entries to list: the newest
     #[arg(long, value_name = "N")]
     pub limit: Option<u32>,
@@ -192,6 +195,11 @@ pub async fn audit(args: &AuditArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     if done {
         return Ok(Exit::Success);
     }
+    if args.documents {
+        let table = documents_table(&answer.body.documents).with_heading(heading(&answer.rests_on));
+        table.write(out, &args.ask.output)?;
+        return Ok(Exit::Success);
+    }
     let mut table = Table::new(&[
         ("When", Align::Left),
         ("Site", Align::Left),
@@ -214,6 +222,21 @@ pub async fn audit(args: &AuditArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         eprintln!("there are older ones: --limit says how many are listed");
     }
     Ok(Exit::Success)
+}
+
+fn documents_table(documents: &[AdoptionBody]) -> Table {
+    let columns = ["When", "VO", "Document", "Hash", "By"].map(|name| (name, Align::Left));
+    let mut table = Table::new(&columns);
+    for of in documents {
+        table.row([
+            timestamp(WallTime(of.at_ms)),
+            name_or_id(None, &of.vo),
+            clean(&of.document),
+            clean(&of.hash),
+            clean(&of.by),
+        ]);
+    }
+    table
 }
 
 fn row(refund: &RefundBody) -> [String; 9] {

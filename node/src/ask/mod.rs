@@ -108,7 +108,7 @@ pub fn unless_refused<T>(asked: anyhow::Result<T>) -> anyhow::Result<Option<T>> 
     }
 }
 
-/// The line above a table, and one for each VO whose documents have expired.
+/// The line above a table, and one for each VO whose documents have expired or that nobody vouches for.
 pub(crate) fn heading(rests_on: &RestsOn) -> String {
     let now = WallTime(rests_on.as_of_ms);
     let expired = rests_on.views.iter().filter_map(|view| {
@@ -120,8 +120,14 @@ pub(crate) fn heading(rests_on: &RestsOn) -> String {
         );
         (at <= now).then_some(told)
     });
+    let unvouched = rests_on.views.iter().filter_map(|view| {
+        let why = crate::control::clean(view.snapshot.as_deref()?);
+        let name = name_or_id(view.name.as_deref(), &view.vo);
+        Some(format!("\nVO {name}: {why}: see `fairmesh status`"))
+    });
     std::iter::once(as_of(rests_on).to_string())
         .chain(expired)
+        .chain(unvouched)
         .collect()
 }
 
@@ -163,16 +169,22 @@ mod tests {
             documents: None,
             counters: None,
             expires_ms,
+            snapshot: (name == "chemistry").then(|| "no snapshot has arrived".to_owned()),
         };
         let rests_on = RestsOn {
             as_of_ms: day(10),
-            views: vec![view("physics", Some(day(7))), view("bio", Some(day(11)))],
+            views: vec![
+                view("physics", Some(day(7))),
+                view("bio", Some(day(11))),
+                view("chemistry", None),
+            ],
             ..RestsOn::default()
         };
         let heading = heading(&rests_on);
-        let expired = "\nVO physics: what is in force expired 3 days ago: see `fairmesh status`";
+        let told = "\nVO physics: what is in force expired 3 days ago: see `fairmesh status`\
+                    \nVO chemistry: no snapshot has arrived: see `fairmesh status`";
         assert!(
-            heading.ends_with(expired) && heading.lines().count() == 2,
+            heading.ends_with(told) && heading.lines().count() == 3,
             "{heading}"
         );
     }

@@ -9,7 +9,7 @@ use fairmesh_site::Severity;
 
 use super::peers::{NO_PEERS, peer_table};
 use super::{AskArgs, count, heading, name_or_id};
-use crate::control::answer::StatusBody;
+use crate::control::answer::{SnapshotBody, StatusBody};
 use crate::control::clean;
 use crate::finding::{Code, Finding};
 use crate::output::{Align, Exit, OutputArgs, Table, age, until};
@@ -102,6 +102,17 @@ pub(crate) fn unmapped(status: &StatusBody) -> Option<Finding> {
     (status.node.unmapped > 0).then(|| Finding::new(Code::Unmapped, Severity::Info, &text))
 }
 
+/// How old a snapshot is, and how it compares with what is here.
+fn snapshot_cell(of: &SnapshotBody, now: WallTime) -> String {
+    let signed = age(now.since(WallTime(of.issued_ms)));
+    let compared = match (of.missing, of.newer) {
+        (0, 0) => String::new(),
+        (0, newer) => format!(", {newer} newer here"),
+        (missing, _) => format!(", {missing} missing"),
+    };
+    format!("{} of {signed} ago{compared}", of.version)
+}
+
 fn vo_table(status: &StatusBody, now: WallTime) -> Table {
     let mut table = Table::new(&[
         ("VO", Align::Left),
@@ -110,6 +121,7 @@ fn vo_table(status: &StatusBody, now: WallTime) -> Table {
         ("Known", Align::Right),
         ("Expires", Align::Left),
         ("View", Align::Left),
+        ("Snapshot", Align::Left),
     ]);
     for vo in &status.vos {
         let digest = vo.view_digest.as_deref().unwrap_or("-");
@@ -125,6 +137,9 @@ fn vo_table(status: &StatusBody, now: WallTime) -> Table {
             vo.expires_ms
                 .map_or_else(|| "-".to_owned(), |at| until(WallTime(at), now)),
             digest.chars().take(16).collect(),
+            vo.snapshot
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |of| snapshot_cell(of, now)),
         ]);
     }
     table

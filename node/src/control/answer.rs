@@ -18,14 +18,14 @@ mod schemas;
 mod tree;
 
 pub use accounting::{AccountCharge, AccountingBody, GroupBody, SummaryBody, TotalsBody};
-pub use corrections::{AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
+pub use corrections::{AdoptionBody, AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
 pub use forward::{
     ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
     TriedBody, WithdrawAsk, WithdrawnBody,
 };
 pub use mesh::{
     DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody, PublishedBody,
-    StatusBody, VoBody,
+    SnapshotBody, StatusBody, VoBody,
 };
 pub use place::{
     GridSiteBody, GridStandingBody, MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody,
@@ -118,6 +118,9 @@ pub struct ViewBody {
     /// When the first of those documents expires; it stays in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
+    /// Why nobody vouches that those documents are the newest, where the VO has somebody who should.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
 }
 
 /// A failure.

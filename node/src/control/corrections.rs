@@ -1,5 +1,5 @@
 //! `POST /v1/corrections?why=[&by=]`: jobs that were reported in error are taken back; and `GET /v1/audit`:
-//! what was taken back, by whom and why.
+//! what was taken back, by whom and why, and which documents came into force, when, and who brought them.
 //!
 //! A line of the body names a job that the record log has (`{"job": "4711"}`, with `cluster` and
 //! `instance` where there are several), or is its record as it was reported. Both are for writers only:
@@ -14,12 +14,13 @@ use axum::Extension;
 use axum::body::Body;
 use axum::response::IntoResponse;
 use fairmesh_model::{JobKey, SiteId, UsageRecord, VoId, WallTime};
+use fairmesh_policy::DocumentRef;
 use fairmesh_records::{BatchRecord, ChargeRule, RECORD_BYTES_MAX};
-use fairmesh_site::{AuditEntry, Refund, Site};
+use fairmesh_site::{Adoption, AuditEntry, BroughtBy, Refund, Site};
 use serde::Deserialize;
 
 use super::access::Peer;
-use super::answer::{AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
+use super::answer::{AdoptionBody, AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::feed::{Feed, Pieces};
@@ -122,7 +123,7 @@ pub(super) async fn post(
 }
 
 /// Who does it: what he calls himself, and whom the system says he is.
-fn attributed(by: Option<&str>, peer: Peer) -> String {
+pub(super) fn attributed(by: Option<&str>, peer: Peer) -> String {
     let user = peer.uid.map_or("unknown".to_owned(), |uid| uid.to_string());
     match by.map(str::trim).filter(|by| !by.is_empty()) {
         Some(by) => format!("{} (uid {user})", clean(by)),
@@ -210,14 +211,56 @@ pub(super) async fn get_audit(
     Params(query): Params<AuditQuery>,
 ) -> Result<impl IntoResponse, ApiError> {
     let most = query.limit.unwrap_or(AUDIT_MAX).min(AUDIT_MAX);
-    let (rests_on, mut refunds) = shared
+    let (rests_on, mut refunds, mut documents) = shared
         .node()
-        .ask(move |site, now| (rests_on(site, now), listed(site, &query)))
+        .ask(move |site, now| {
+            let (refunds, documents) = (listed(site, &query), adopted(site, &query));
+            (rests_on(site, now), refunds, documents)
+        })
         .await?;
+    documents.sort_by_key(|document| document.at_ms);
     refunds.sort_by_key(|refund| refund.at_ms);
-    let more = refunds.len() > most;
+    let more = refunds.len() > most || documents.len() > most;
     refunds.drain(..refunds.len().saturating_sub(most));
-    Ok(answer("audit", rests_on, AuditBody { refunds, more }))
+    documents.drain(..documents.len().saturating_sub(most));
+    let body = AuditBody {
+        refunds,
+        documents,
+        more,
+    };
+    Ok(answer("audit", rests_on, body))
+}
+
+/// The documents that came into force here. No job is one.
+fn adopted(site: &Site, query: &AuditQuery) -> Vec<AdoptionBody> {
+    let all = site.adoptions().filter(|_| query.job.is_none());
+    let all = all.map(|(vo, adoption)| adoption_body(site, vo, adoption));
+    let by = query.by.as_deref();
+    all.filter(|body| by.is_none_or(|by| body.by.contains(by)))
+        .collect()
+}
+
+fn adoption_body(site: &Site, vo: VoId, adoption: &Adoption) -> AdoptionBody {
+    let document = DocumentRef {
+        kind: adoption.kind,
+        path: adoption.path.clone(),
+        version: adoption.version,
+        hash: adoption.hash,
+    };
+    let by = match &adoption.by {
+        BroughtBy::Peer(from) => {
+            let name = site_name(site, *from).unwrap_or_else(|| from.short());
+            format!("site {name}")
+        }
+        BroughtBy::User(name) => clean(name),
+    };
+    AdoptionBody {
+        at_ms: adoption.at.0,
+        vo: vo.to_string(),
+        document: clean(&document.to_string()),
+        hash: adoption.hash.to_string(),
+        by,
+    }
 }
 
 fn listed(site: &Site, query: &AuditQuery) -> Vec<RefundBody> {

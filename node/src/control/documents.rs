@@ -4,14 +4,17 @@
 
 use std::fmt::Write as _;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use fairmesh_model::{Allocation, Charter, SharePolicy, Signed, VoId};
+use fairmesh_model::{Allocation, Charter, SharePolicy, Signed, Snapshot, VoId};
 use serde::Deserialize;
 
 use super::State;
+use super::access::Peer;
 use super::answer::{DocumentBody, DocumentsBody, PublishedBody};
+use super::corrections::attributed;
 use super::error::ApiError;
 use super::extract::{Params, whole};
 use super::rests_on::{answer, rests_on};
@@ -60,11 +63,15 @@ pub(super) async fn get(
 
 pub(super) async fn post(
     axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let idle_max = shared.options.limits.body_idle_max;
     let bytes = whole(body, DOCUMENT_BYTES_MAX, idle_max).await?;
-    let published = shared.node().publish(bytes.to_vec()).await?;
+    let published = shared
+        .node()
+        .publish(bytes.to_vec(), &attributed(None, peer))
+        .await?;
     let message = published.map_err(|why| {
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why)
             .hint("`fairmesh policy verify` says what a document lacks")
@@ -90,6 +97,9 @@ fn document_body(vo: VoId, bytes: &[u8]) -> DocumentBody {
         let body = allocation.claimed();
         let hash = allocation.hash().to_string();
         ("allocation", body.path.to_string(), body.version, hash)
+    } else if let Ok(snapshot) = Signed::<Snapshot>::parse(bytes) {
+        let (version, hash) = (snapshot.claimed().version, snapshot.hash().to_string());
+        ("snapshot", "/".to_owned(), version, hash)
     } else {
         ("unknown", String::new(), 0, String::new())
     };

@@ -28,7 +28,7 @@ pub(super) fn of_site(site: &Site, names: &BTreeMap<String, String>) -> Vec<Find
     let own = site
         .notices()
         .map(|told| (Code::of(told), told))
-        .filter(|(code, _)| *code != Code::PolicyWarning)
+        .filter(|(code, _)| ![Code::PolicyWarning, Code::PolicySnapshot].contains(code))
         .map(|(code, told)| Finding::new(code, told.severity(), &told.to_string()));
     let tree = site.compiled().warnings.iter();
     let mut notices: Vec<Finding> = own
@@ -69,9 +69,12 @@ pub(super) fn of_mesh(
             .name
             .clone()
             .unwrap_or_else(|| vo.vo.chars().take(8).collect());
-        for warning in &vo.warnings {
+        let of_policy = vo.warnings.iter().map(|told| (Code::PolicyWarning, told));
+        let of_snapshot = vo.snapshot_warnings.iter();
+        let of_snapshot = of_snapshot.map(|told| (Code::PolicySnapshot, told));
+        for (code, warning) in of_policy.chain(of_snapshot) {
             let text = format!("VO {name}: {warning}");
-            notices.push(Finding::new(Code::PolicyWarning, Severity::Warning, &text));
+            notices.push(Finding::new(code, Severity::Warning, &text));
         }
         notices.extend(expiring(vo, &name, now));
     }
@@ -207,6 +210,8 @@ mod tests {
             expires_ms: Some(day(100).0),
             expires_first: Some("charter 1".to_owned()),
             warnings: Vec::new(),
+            snapshot: None,
+            snapshot_warnings: Vec::new(),
         };
         let told = |now| of_mesh(std::slice::from_ref(&vo), &[], &Timing::default(), now);
         assert_eq!(told(day(69)), []);

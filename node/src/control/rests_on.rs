@@ -28,6 +28,7 @@ pub(super) fn rests_on(site: &Site, now: Now) -> RestsOn {
         documents: status.held.documents.map(|hash| hash.to_string()),
         counters: status.held.counters.map(|hash| hash.to_string()),
         expires_ms: status.expires.map(|(at, _)| at.0),
+        snapshot: (status.snapshot_warnings.into_iter().next()).map(|warning| clean(&warning)),
     });
     RestsOn {
         as_of: timestamp(now.wall),

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use axum::response::IntoResponse;
 use fairmesh_model::{Now, WallTime};
+use fairmesh_policy::Vouched;
 use fairmesh_site::{Site, VoStatus};
 use serde::Deserialize;
 
-use super::answer::{HeadBody, NodeBody, RestsOn, StatusBody, VoBody};
+use super::answer::{HeadBody, NodeBody, RestsOn, SnapshotBody, StatusBody, VoBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::peers::Found;
@@ -120,6 +121,23 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
             .iter()
             .map(|warning| clean(warning))
             .collect(),
+        snapshot: status.snapshot.as_ref().map(snapshot_body),
+        snapshot_warnings: status
+            .snapshot_warnings
+            .iter()
+            .map(|warning| clean(warning))
+            .collect(),
+    }
+}
+
+fn snapshot_body(of: &Vouched) -> SnapshotBody {
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    SnapshotBody {
+        version: of.snapshot.version,
+        issued_ms: of.issued.0,
+        expires_ms: of.expires.0,
+        missing: count(of.compared.missing),
+        newer: count(of.compared.newer),
     }
 }
 

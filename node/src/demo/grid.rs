@@ -170,7 +170,7 @@ impl Grid {
         for document in documents {
             self.nodes[0]
                 .handle
-                .publish(document)
+                .publish(document, "the demonstration")
                 .await?
                 .map_err(|why| anyhow!(why))?;
         }

@@ -158,7 +158,7 @@ impl Quota {
         let signed = Signed::sign(body, &[&grid.authority])?;
         let published = grid.nodes[0]
             .handle
-            .publish(signed.bytes().to_vec())
+            .publish(signed.bytes().to_vec(), "the demonstration")
             .await?;
         published.map_err(|why| anyhow!(why))?;
         let quota = Self {

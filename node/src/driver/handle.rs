@@ -99,9 +99,15 @@ impl NodeHandle {
         Ok(*reply)
     }
 
-    /// Hands in a signed document, for all members of its VO.
-    pub async fn publish(&self, document: Vec<u8>) -> Result<Result<String, String>, Gone> {
-        let reply = self.call(|reply| Command::Publish(document, reply)).await?;
+    /// Hands in a signed document, for all members of its VO, and says who does.
+    pub async fn publish(
+        &self,
+        document: Vec<u8>,
+        by: &str,
+    ) -> Result<Result<String, String>, Gone> {
+        let by = by.to_owned();
+        let reply = self.call(|reply| Command::Publish(document, by, reply));
+        let reply = reply.await?;
         let Reply::Published(result) = reply else {
             unreachable!("a document is answered by its fate")
         };

@@ -47,7 +47,7 @@ pub(crate) enum Command {
     Report(Vec<UsageRecord>, oneshot::Sender<Reply>),
     Running(Vec<RunningJob>, oneshot::Sender<Reply>),
     Correct(Correcting, oneshot::Sender<Reply>),
-    Publish(Vec<u8>, oneshot::Sender<Reply>),
+    Publish(Vec<u8>, String, oneshot::Sender<Reply>),
     Quota(QuotaCall, oneshot::Sender<Reply>),
     Advert(AdvertCall, oneshot::Sender<Reply>),
     Forward(ForwardCall, oneshot::Sender<Reply>),
@@ -279,9 +279,9 @@ impl Driver {
                 let ticket = self.expect_reply(reply);
                 Some(Input::Event(Event::Forward { ticket, call }))
             }
-            Command::Publish(bytes, reply) => {
+            Command::Publish(bytes, by, reply) => {
                 let ticket = self.expect_reply(reply);
-                Some(Input::Event(Event::Publish { ticket, bytes }))
+                Some(Input::Event(Event::Publish { ticket, bytes, by }))
             }
             Command::Estimate(records, reply) => {
                 let now = self.clock.now();

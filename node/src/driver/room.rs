@@ -163,7 +163,7 @@ pub(super) fn refuse(command: Command, why: &str) -> Option<Input> {
         Command::Report(records, reply) => (reply, all(records.len())),
         Command::Running(jobs, reply) => (reply, all(jobs.len())),
         Command::Correct(correcting, reply) => (reply, all(correcting.records.len())),
-        Command::Publish(_, reply) => (reply, Reply::Published(Err(why.to_owned()))),
+        Command::Publish(_, _, reply) => (reply, Reply::Published(Err(why.to_owned()))),
         Command::Forward(_, reply) => (reply, Reply::Forward(Box::new(Err(why.to_owned())))),
         Command::Quota(_, reply) => (reply, Reply::Quota(Box::new(Err(why.to_owned())))),
         _ => unreachable!("adds nothing to the disk"),

@@ -168,7 +168,7 @@ fn copy_files(from: &Path, to: &Path) {
 }
 
 async fn publish(node: &NodeHandle, charter: &Signed<Charter>) {
-    let published = node.publish(charter.bytes().to_vec()).await;
+    let published = node.publish(charter.bytes().to_vec(), "a test").await;
     published.expect("runs").expect("is adopted");
 }
 

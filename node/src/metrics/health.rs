@@ -15,10 +15,10 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Sample;
 use super::registry::{Labels, signed};
-use crate::control::answer::StatusBody;
+use crate::control::answer::{StatusBody, VoBody};
 
 /// Codes that alerts are made of.
-const CODES: [&str; 8] = [
+const CODES: [&str; 9] = [
     "alone",
     "disk-fills",
     "disk-full",
@@ -26,6 +26,7 @@ const CODES: [&str; 8] = [
     "peer-over-budget",
     "peer-silent",
     "peer-unreachable",
+    "policy-snapshot",
     "policy-warning",
 ];
 
@@ -37,6 +38,8 @@ pub(crate) struct HealthSample {
     notices: BTreeMap<(String, String), u64>,
     /// When the first document of a VO expires, in seconds since the Unix epoch.
     expires: Vec<(String, f64)>,
+    /// When the snapshot of a VO was signed, likewise, and how many documents that it names are not here.
+    snapshots: Vec<(String, f64, u64)>,
     clock_offset_s: Option<f64>,
 }
 
@@ -53,14 +56,20 @@ impl HealthSample {
                 notices.insert((code.to_owned(), "none".to_owned()), 0);
             }
         }
-        let expires = status.vos.iter().filter_map(|vo| {
+        let name = |vo: &VoBody| {
             let short = || vo.vo.chars().take(8).collect();
-            let name = vo.name.clone().unwrap_or_else(short);
-            Some((name, vo.expires_ms? as f64 / 1_000.0))
+            vo.name.clone().unwrap_or_else(short)
+        };
+        let expires = status.vos.iter();
+        let expires = expires.filter_map(|vo| Some((name(vo), vo.expires_ms? as f64 / 1_000.0)));
+        let snapshots = status.vos.iter().filter_map(|vo| {
+            let of = vo.snapshot.as_ref()?;
+            Some((name(vo), of.issued_ms as f64 / 1_000.0, of.missing))
         });
         Self {
             notices,
             expires: expires.collect(),
+            snapshots: snapshots.collect(),
             clock_offset_s,
         }
     }
@@ -96,10 +105,25 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     }
     let help = "When the first of a VO's documents in force expires, since the Unix epoch";
     registry.register_with_unit("documents_expire_timestamp", help, Unit::Seconds, expires);
+    register_snapshots(registry, sample);
     if let Some(offset) = sample.health.clock_offset_s {
         let gauge = Seconds::default();
         gauge.set(offset);
         let help = "By how much this clock is ahead of the median of the connected sites'";
         registry.register_with_unit("clock_offset", help, Unit::Seconds, gauge);
     }
+}
+
+fn register_snapshots(registry: &mut Registry, sample: &Sample) {
+    let issued = Family::<Labels, Seconds>::default();
+    let missing = Family::<Labels, Gauge>::default();
+    for (vo, at, documents) in &sample.health.snapshots {
+        let labels = vec![("vo", vo.clone())];
+        issued.get_or_create(&labels).set(*at);
+        missing.get_or_create(&labels).set(signed(*documents));
+    }
+    let help = "When a VO's snapshot was signed, since the Unix epoch";
+    registry.register_with_unit("snapshot_issued_timestamp", help, Unit::Seconds, issued);
+    let help = "Documents that a VO's snapshot names and that are not here";
+    registry.register("snapshot_missing_documents", help, missing);
 }

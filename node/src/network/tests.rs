@@ -7,6 +7,7 @@ mod budgets;
 mod connections;
 mod gossip;
 mod requests;
+mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,8 +37,8 @@ struct Node {
 }
 
 impl Node {
-    async fn start(number: u8) -> Self {
-        let config = NetworkConfig {
+    fn config() -> NetworkConfig {
+        NetworkConfig {
             listen: vec![LISTEN.parse().unwrap()],
             allow_private: true,
             gossip_heartbeat: Duration::from_millis(100),
@@ -45,7 +46,14 @@ impl Node {
             redial_min: Duration::from_millis(100),
             redial_max: Duration::from_secs(1),
             ..NetworkConfig::default()
-        };
+        }
+    }
+
+    async fn start(number: u8) -> Self {
+        Self::start_with(number, Self::config()).await
+    }
+
+    async fn start_with(number: u8, config: NetworkConfig) -> Self {
         let (handle, mut events) = start(config, [number; 32]).unwrap();
         let address = wait_for(&mut events, |event| match event {
             NetworkEvent::Listening(address) => Some(address),

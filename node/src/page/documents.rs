@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Allocation, Charter, SharePolicy, Signed, VoId, WallTime};
+use fairmesh_model::{Allocation, Charter, SharePolicy, Signed, Snapshot, VoId, WallTime};
 use maud::{Markup, html};
 
 use super::gather::Seen;
@@ -76,10 +76,25 @@ impl Document {
             let path = of.path.to_string();
             return Some(document("share policy", path, of.version, of.expires));
         }
-        let allocation = Signed::<Allocation>::parse(bytes).ok()?;
-        let of = allocation.claimed();
-        let path = of.path.to_string();
-        Some(document("allocation", path, of.version, of.expires))
+        if let Ok(allocation) = Signed::<Allocation>::parse(bytes) {
+            let of = allocation.claimed();
+            let path = of.path.to_string();
+            return Some(document("allocation", path, of.version, of.expires));
+        }
+        let snapshot = Signed::<Snapshot>::parse(bytes).ok()?;
+        let of = snapshot.claimed();
+        Some(document("snapshot", "/".to_owned(), of.version, of.expires))
+    }
+}
+
+impl Document {
+    fn standing(&self, now: WallTime) -> &'static str {
+        match self.expires.0.checked_sub(now.0) {
+            None | Some(0) => "bad",
+            // A snapshot lives a day: that it is signed anew is a program's business.
+            Some(left) if left < SOON_MS && self.kind != "snapshot" => "late",
+            Some(_) => "good",
+        }
     }
 }
 
@@ -106,20 +121,12 @@ pub(super) fn section(seen: &Seen) -> Markup {
                         td { (document.kind) }
                         td { (document.path) }
                         td.number { (document.version) }
-                        td.(standing(document.expires, now)) { (until(document.expires, now)) }
+                        td.(document.standing(now)) { (until(document.expires, now)) }
                         td { (date(document.expires)) }
                     } } }
                 } }
                 (csv_link("/documents.csv", "documents"))
             }
         }
-    }
-}
-
-fn standing(expires: WallTime, now: WallTime) -> &'static str {
-    match expires.0.checked_sub(now.0) {
-        None | Some(0) => "bad",
-        Some(left) if left < SOON_MS => "late",
-        Some(_) => "good",
     }
 }

@@ -48,6 +48,10 @@ const AUTHORITY: &str = "
 # Who signs charters: ids from `fairmesh policy keygen`, and how many must.
 [authority]
 ";
+const SNAPSHOT: &str = "
+# Who signs snapshots, each hour, by keys that are online and may do nothing else (docs/snapshot.md).
+[snapshot]
+";
 const SITES: &str = "
 # Who counts usage: at most its cores at one moment, and its gpus and mem (\"4TiB\") where they are given.
 # Lines from `fairmesh init`.
@@ -60,6 +64,7 @@ struct RawDraft {
     charter: RawCharter,
     authority: RawRole,
     policy: RawRole,
+    snapshot: Option<RawRole>,
     #[serde(default)]
     history: RawHistory,
     #[serde(default)]
@@ -160,6 +165,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
             .iter()
             .map(|id| source.parsed("charter.readers", id, vo_help))
             .collect::<Result<_, _>>()?,
+        snapshot: optional(&raw.snapshot, |role| role.role(source, "snapshot"))?,
     })
 }
 
@@ -206,6 +212,10 @@ fn write_charter(text: &mut String, charter: &Charter) -> std::fmt::Result {
     role_lines(text, &charter.authority);
     text.push_str("\n# Who signs the share policy of `/`.\n[policy]\n");
     role_lines(text, &charter.policy);
+    if let Some(snapshot) = &charter.snapshot {
+        text.push_str(SNAPSHOT);
+        role_lines(text, snapshot);
+    }
     text.push_str(HISTORY);
     write_history(text, charter)?;
     text.push_str(SITES);

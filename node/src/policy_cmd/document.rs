@@ -10,12 +10,12 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use fairmesh_model::signed::DocumentError;
 use fairmesh_model::{
-    Allocation, Charter, ContentHash, Document, KeyId, Role, SharePolicy, Signed, SigningKey, VoId,
-    WallTime,
+    Allocation, Charter, ContentHash, Document, KeyId, Role, SharePolicy, Signed, SigningKey,
+    Snapshot, VoId, WallTime,
 };
 use fairmesh_policy::{Adopted, DocumentKind, PolicyError, VoPolicies};
 
-/// A charter, a share policy or an allocation.
+/// A charter, a share policy, an allocation or a snapshot.
 #[derive(Debug, Clone)]
 pub enum PolicyDocument {
     /// A charter.
@@ -24,6 +24,8 @@ pub enum PolicyDocument {
     Shares(Signed<SharePolicy>),
     /// An allocation.
     Allocation(Signed<Allocation>),
+    /// A snapshot.
+    Snapshot(Signed<Snapshot>),
 }
 
 /// Calls the same method of any kind.
@@ -33,6 +35,7 @@ macro_rules! either {
             PolicyDocument::Charter($document) => $body,
             PolicyDocument::Shares($document) => $body,
             PolicyDocument::Allocation($document) => $body,
+            PolicyDocument::Snapshot($document) => $body,
         }
     };
 }
@@ -64,8 +67,12 @@ impl PolicyDocument {
             Ok(allocation) => return Ok(Self::Allocation(allocation)),
             Err(error) => error,
         };
+        let as_snapshot = match Signed::parse(bytes) {
+            Ok(snapshot) => return Ok(Self::Snapshot(snapshot)),
+            Err(error) => error,
+        };
         // A document that is of one kind and contradicts itself says so only as that kind.
-        let errors = [as_charter, as_shares, as_allocation];
+        let errors = [as_charter, as_shares, as_allocation, as_snapshot];
         let is_invalid = |error: &&DocumentError| matches!(error, DocumentError::Invalid { .. });
         match errors.iter().find(is_invalid) {
             Some(invalid) => Err(invalid.clone().into()),
@@ -79,28 +86,21 @@ impl PolicyDocument {
             Self::Charter(_) => DocumentKind::Charter,
             Self::Shares(_) => DocumentKind::SharePolicy,
             Self::Allocation(_) => DocumentKind::Allocation,
+            Self::Snapshot(_) => DocumentKind::Snapshot,
         }
     }
 
     /// Its version.
     pub fn version(&self) -> u64 {
-        match self {
-            Self::Charter(charter) => charter.claimed().version,
-            Self::Shares(shares) => shares.claimed().version,
-            Self::Allocation(allocation) => allocation.claimed().version,
-        }
+        either!(self, document => document.claimed().version)
     }
 
     /// When it expires.
     pub fn expires(&self) -> WallTime {
-        match self {
-            Self::Charter(charter) => charter.claimed().expires,
-            Self::Shares(shares) => shares.claimed().expires,
-            Self::Allocation(allocation) => allocation.claimed().expires,
-        }
+        either!(self, document => document.claimed().expires)
     }
 
-    /// Kind, version and, but for a charter, the path that it is about.
+    /// Kind, version and, of share policies and allocations, the path that it is about.
     pub fn name(&self) -> String {
         match self {
             Self::Charter(charter) => format!("charter {}", charter.claimed().version),
@@ -112,6 +112,7 @@ impl PolicyDocument {
                 let body = allocation.claimed();
                 format!("allocation {} of `{}`", body.version, body.path)
             }
+            Self::Snapshot(snapshot) => format!("snapshot {}", snapshot.claimed().version),
         }
     }
 
@@ -150,7 +151,7 @@ impl PolicyDocument {
     pub fn own_role(&self) -> Option<&Role> {
         match self {
             Self::Charter(charter) => Some(&charter.claimed().authority),
-            Self::Shares(_) | Self::Allocation(_) => None,
+            Self::Shares(_) | Self::Allocation(_) | Self::Snapshot(_) => None,
         }
     }
 

@@ -6,17 +6,19 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use fairmesh_model::{Allocation, Charter, Document, KeyId, Role, SharePolicy, Signed};
+use fairmesh_model::{
+    Allocation, Charter, Document, KeyId, Role, SharePolicy, Signed, Snapshot, is_visible,
+};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
 use super::document::PolicyDocument;
 use super::shares_draft;
-use super::{allocation_draft, charter_draft};
+use super::{allocation_draft, charter_draft, snapshot_draft};
 use crate::config::{FileError, Source};
 
-/// A charter, a share policy or an allocation that nobody has signed.
+/// A charter, a share policy, an allocation or a snapshot that nobody has signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Draft {
     /// A charter.
@@ -25,6 +27,8 @@ pub enum Draft {
     Shares(Box<SharePolicy>),
     /// An allocation.
     Allocation(Box<Allocation>),
+    /// A snapshot.
+    Snapshot(Box<Snapshot>),
 }
 
 /// Keys of which a number must sign, as it is written.
@@ -37,13 +41,14 @@ pub(super) struct RawRole {
 
 impl Draft {
     /// Reads the text of a draft: a charter has a table `[charter]`, a share policy `[shares]`, an
-    /// allocation `[allocation]`.
+    /// allocation `[allocation]`, a snapshot `[snapshot]`, which in a charter is who signs those.
     pub fn parse(text: &str, file: &str) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Kind {
             charter: Option<IgnoredAny>,
             shares: Option<IgnoredAny>,
             allocation: Option<IgnoredAny>,
+            snapshot: Option<IgnoredAny>,
         }
         let source = Source { file, text };
         let kind: Kind = source.parse()?;
@@ -70,11 +75,17 @@ impl Draft {
                 validate(source, &allocation)?;
                 Ok(Self::Allocation(Box::new(allocation)))
             }
+            Kind {
+                snapshot: Some(_), ..
+            } => {
+                let snapshot = snapshot_draft::parse(source)?;
+                validate(source, &snapshot)?;
+                Ok(Self::Snapshot(Box::new(snapshot)))
+            }
             _ => {
                 let problem = "neither a charter ([charter]) nor a share policy ([policy], [shares]) nor an \
-                               allocation ([allocation])";
-                let help = "begin with `fairmesh policy new charter`, `fairmesh policy new shares` or \
-                            `fairmesh policy new allocation`";
+                               allocation ([allocation]) nor a snapshot ([snapshot])";
+                let help = "begin with `fairmesh policy new charter`, `shares`, `allocation` or `snapshot`";
                 Err(source.error(None, None, problem).with_help(help).into())
             }
         }
@@ -86,6 +97,7 @@ impl Draft {
             Self::Charter(charter) => PolicyDocument::Charter(Signed::sign(*charter, &[])?),
             Self::Shares(shares) => PolicyDocument::Shares(Signed::sign(*shares, &[])?),
             Self::Allocation(body) => PolicyDocument::Allocation(Signed::sign(*body, &[])?),
+            Self::Snapshot(body) => PolicyDocument::Snapshot(Signed::sign(*body, &[])?),
         })
     }
 }
@@ -124,7 +136,13 @@ pub(super) fn role_lines(text: &mut String, role: &Role) {
     writeln!(text, "]\nthreshold = {}", role.threshold).expect("a string takes all text");
 }
 
-/// A TOML string.
+/// A TOML string of which all is seen: what hides or turns stands there as its number, and reads back as it was.
 pub(super) fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
+    let shown = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if is_visible(c) => c.to_string(),
+        c => format!("\\U{:08X}", u32::from(c)),
+    };
+    let shown: String = text.chars().map(shown).collect();
+    format!("\"{shown}\"")
 }

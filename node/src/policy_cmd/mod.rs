@@ -18,6 +18,8 @@ mod publish;
 mod shares_draft;
 mod show;
 mod sign;
+mod snapshot;
+mod snapshot_draft;
 mod start;
 mod verify;
 
@@ -37,7 +39,7 @@ pub(crate) use sign::sign_draft;
 use crate::init::generate_key;
 use crate::output::Exit;
 
-/// Make, sign, check, compare and publish a VO's charters, share policies and allocations
+/// Make, sign, check, compare and publish a VO's charters, share policies, allocations and snapshots
 #[derive(Debug, Clone, clap::Args)]
 pub struct PolicyArgs {
     /// What to do.
@@ -66,6 +68,8 @@ pub enum PolicyCommand {
     Plan(plan::PlanArgs),
     /// Hand signed documents to a node, which spreads them
     Publish(publish::PublishArgs),
+    /// Sign a snapshot of all that is in force at a node, and publish it there: for a timer
+    Snapshot(snapshot::SnapshotArgs),
 }
 
 /// Runs the command.
@@ -81,12 +85,13 @@ pub async fn run(args: &PolicyArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
         PolicyCommand::Verify(args) => verify::run(args, out),
         PolicyCommand::Plan(args) => plan::run(args, out),
         PolicyCommand::Publish(args) => publish::run(args, out).await,
+        PolicyCommand::Snapshot(args) => snapshot::run(args, out).await,
     }
 }
 
 fn keygen(file: &Path, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let key = generate_key(file)?;
-    writeln!(out, "{}", key.key_id())?;
+    writeln!(out, "{}", key.key_id().checked())?;
     Ok(Exit::Success)
 }
 

@@ -152,11 +152,13 @@ fn load_one(file: &Path) -> anyhow::Result<ShareTree> {
             Draft::Shares(policy) => *policy,
             Draft::Charter(_) => bail!("{name} is a charter, which has no shares"),
             Draft::Allocation(_) => bail!("{name} is an allocation, which has no shares"),
+            Draft::Snapshot(_) => bail!("{name} is a snapshot, which has no shares"),
         },
         None => match PolicyDocument::read(file)? {
             PolicyDocument::Shares(signed) => signed.claimed().clone(),
             PolicyDocument::Charter(_) => bail!("{name} is a charter, which has no shares"),
             PolicyDocument::Allocation(_) => bail!("{name} is an allocation, which has no shares"),
+            PolicyDocument::Snapshot(_) => bail!("{name} is a snapshot, which has no shares"),
         },
     };
     ShareTree::of_policy(&policy).with_context(|| format!("{name}: a path is too long or too deep"))
@@ -165,7 +167,7 @@ fn load_one(file: &Path) -> anyhow::Result<ShareTree> {
 /// Whether a text is a draft and not a bare share tree.
 fn has_header(text: &str) -> bool {
     let table: Option<toml::Table> = text.parse().ok();
-    let kinds = ["policy", "charter", "allocation"];
+    let kinds = ["policy", "charter", "allocation", "snapshot"];
     table.is_some_and(|table| kinds.iter().any(|kind| table.contains_key(*kind)))
 }
 

@@ -19,7 +19,8 @@ use crate::output::Exit;
 /// Options of `publish`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PublishArgs {
-    /// Documents of one VO: charters are published first, then share policies from the top down, then allocations
+    /// Documents of one VO: charters are published first, then share policies from the top down, then
+    /// allocations, then a snapshot
     #[arg(value_name = "DOC.cbor", required = true)]
     pub documents: Vec<PathBuf>,
     /// Publish although a document in force falls by it and nothing takes its place

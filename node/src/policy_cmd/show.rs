@@ -10,6 +10,7 @@ use super::allocation_draft::allocation_toml;
 use super::charter_draft::charter_toml;
 use super::document::PolicyDocument;
 use super::shares_draft::shares_toml;
+use super::snapshot_draft::snapshot_toml;
 use super::{clock, verify::chain_of};
 use crate::output::{Exit, timestamp, until};
 
@@ -68,6 +69,11 @@ pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
             let (policies, _) = chain_of(&args.charter)?;
             policies.signers_of(allocation.claimed()).cloned()
         }
+        PolicyDocument::Snapshot(_) if args.charter.is_empty() => None,
+        PolicyDocument::Snapshot(_) => {
+            let (policies, _) = chain_of(&args.charter)?;
+            policies.snapshot_role().cloned()
+        }
     };
     match role {
         Some(role) => {
@@ -86,6 +92,7 @@ pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         PolicyDocument::Charter(charter) => write!(out, "\n{}", charter_toml(charter.claimed()))?,
         PolicyDocument::Shares(shares) => write!(out, "\n{}", shares_toml(shares.claimed()))?,
         PolicyDocument::Allocation(body) => write!(out, "\n{}", allocation_toml(body.claimed()))?,
+        PolicyDocument::Snapshot(body) => write!(out, "\n{}", snapshot_toml(body.claimed()))?,
     }
     Ok(Exit::Success)
 }

@@ -99,7 +99,12 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         write_new(&target, document.bytes(), 0o644)?;
     }
     writeln!(out, "{}: {}", target.display(), document.name())?;
-    writeln!(out, "VO    {}\nhash  {}", document.vo(), document.hash())?;
+    writeln!(
+        out,
+        "VO    {}\nhash  {}",
+        document.vo().checked(),
+        document.hash()
+    )?;
     write_signatures(&document, out)?;
     if let Some(role) = document.own_role() {
         for key in keys

@@ -18,6 +18,9 @@ use super::charter_draft::charter_toml;
 use super::clock;
 use super::document::PolicyDocument;
 use super::shares_draft::shares_toml;
+use super::snapshot::valid;
+use super::snapshot_draft::snapshot_toml;
+use super::verify::chain_of;
 use crate::config::quantity::parse_moment;
 use crate::init::write_new;
 use crate::output::Exit;
@@ -33,6 +36,22 @@ pub enum NewCommand {
     Shares(NewSharesArgs),
     /// An allocation: credit of an account, in slices, split among the sites
     Allocation(NewAllocationArgs),
+    /// A snapshot of what is in force of these documents; at a node `fairmesh policy snapshot` does it all in one
+    Snapshot(NewSnapshotArgs),
+}
+
+/// Options of a new snapshot.
+#[derive(Debug, Clone, clap::Args)]
+pub struct NewSnapshotArgs {
+    /// The VO's documents: its charters, from the first, its share policies, allocations and the last snapshot
+    #[arg(value_name = "DOC.cbor", required = true)]
+    pub documents: Vec<PathBuf>,
+    /// For how long it is valid, 31 days at most
+    #[arg(long, default_value = "1d", value_name = "TIME", value_parser = valid)]
+    pub valid: Millis,
+    /// The file to make [default: print the draft]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Options of all kinds.
@@ -64,6 +83,9 @@ pub struct NewCharterArgs {
     /// Id of a key that signs the share policy [default: as for charters]
     #[arg(long = "policy", value_name = "KEY-ID", conflicts_with = "from")]
     pub policy: Vec<KeyId>,
+    /// Id of a key that is online and signs snapshots, alone (docs/snapshot.md) [default: as before]
+    #[arg(long = "snapshot", value_name = "KEY-ID")]
+    pub snapshot: Vec<KeyId>,
     /// Options of all kinds.
     #[command(flatten)]
     pub draft: DraftArgs,
@@ -146,6 +168,13 @@ pub(super) fn run(command: &NewCommand, out: &mut dyn Write) -> anyhow::Result<E
             );
             finish(&text, args.draft.out.as_deref(), out)
         }
+        NewCommand::Snapshot(args) => {
+            let text = format!(
+                "# A snapshot: `fairmesh policy sign` it.\n\n{}",
+                snapshot(args, now)?
+            );
+            finish(&text, args.out.as_deref(), out)
+        }
     }
 }
 
@@ -172,6 +201,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         next.vo = Some(old.vo());
         next.previous = Some(old.hash());
         (next.issued, next.expires) = (now, expires);
+        next.snapshot = online_role(&args.snapshot).or(next.snapshot);
         return Ok(charter_toml(&next));
     }
     let role = |keys: &[KeyId]| Role {
@@ -203,11 +233,29 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Default::default(),
         readers: Default::default(),
-        snapshot: None,
+        snapshot: online_role(&args.snapshot),
     };
     let sites = "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cores = 1024\n\
                  #   addresses = [\"/dns4/hpc1.example/tcp/7600\"]\n";
     Ok(charter_toml(&first) + sites)
+}
+
+fn online_role(keys: &[KeyId]) -> Option<Role> {
+    let threshold = 1;
+    let keys = keys.iter().copied().collect();
+    let role = Role { keys, threshold };
+    (!role.keys.is_empty()).then_some(role)
+}
+
+fn snapshot(args: &NewSnapshotArgs, now: WallTime) -> anyhow::Result<String> {
+    let (policies, verdicts) = chain_of(&args.documents)?;
+    for (name, verdict) in verdicts {
+        if let Err(why) = verdict {
+            bail!("{name}: {why}");
+        }
+    }
+    let next = policies.next_snapshot(now, now.after(args.valid));
+    Ok(snapshot_toml(&next.context("no charter is among them")?))
 }
 
 fn shares(args: &NewSharesArgs, now: WallTime) -> anyhow::Result<String> {

@@ -319,6 +319,7 @@ fn the_example_charter_is_valid() {
             Draft::Charter(charter) => charter_toml(charter),
             Draft::Shares(shares) => shares_toml(shares),
             Draft::Allocation(body) => allocation_toml(body),
+            Draft::Snapshot(body) => snapshot_draft::snapshot_toml(body),
         };
         assert_eq!(Draft::parse(&again, name).expect("what we write"), draft);
     }
@@ -454,4 +455,110 @@ fn a_rotated_key_that_would_empty_the_tree_is_named_before_it_is_published() {
     assert!(falls(&["1.cbor", "s1.cbor"], &["by-d.cbor", "2.cbor"]).is_empty());
     assert!(falls(&["1.cbor", "by-both.cbor"], &["2.cbor"]).is_empty());
     assert!(falls(&["1.cbor", "s1.cbor"], &["by-both.cbor"]).is_empty());
+}
+
+#[test]
+fn a_snapshot_is_drafted_signed_shown_verified_and_planned_with() {
+    let desk = founded();
+    desk.run("sign @1.toml --key @a --key @b");
+    let online = desk.run("keygen @online");
+    assert_eq!(online.len(), 64 + 5, "it ends with check digits: {online}");
+    desk.run(&format!(
+        "new charter --from @1.cbor --snapshot {online} -o @2.toml"
+    ));
+    desk.run("sign @2.toml --key @a --key @b");
+    // The next charter keeps the role without a word.
+    desk.run("new charter --from @2.cbor -o @3.toml");
+    assert!(
+        desk.read("3.toml")
+            .contains(&format!("[snapshot]\nkeys = [\n  \"{}", &online[..64]))
+    );
+    desk.run("new shares --charter @1.cbor -o @s.toml");
+    desk.write("s.toml", &(desk.read("s.toml") + "\"/x\" = 60\n"));
+    desk.run("sign @s.toml --key @c");
+    let said = desk.run("verify @1.cbor @2.cbor @s.cbor");
+    assert!(said.contains("note     no snapshot has arrived"), "{said}");
+    desk.run("new snapshot @1.cbor @2.cbor @s.cbor -o @n.toml");
+    let said = desk.run("sign @n.toml --key @online");
+    assert!(said.contains("n.cbor: snapshot 1"), "{said}");
+    let said = desk.run("verify @n.cbor @s.cbor @2.cbor @1.cbor");
+    assert!(
+        said.ends_with("n.cbor: snapshot 1\nnote     charter 2") || said.contains("snapshot 1"),
+        "{said}"
+    );
+    assert!(!said.contains("vouches"), "{said}");
+    let shown = desk.run("show @n.cbor --charter @1.cbor @2.cbor");
+    assert!(
+        shown.contains("# 1 of 1 needed signatures of its role are valid"),
+        "{shown}"
+    );
+    desk.write("again.toml", &shown);
+    desk.run("sign @again.toml --key @online");
+    let again = std::fs::read(desk.path("again.cbor")).expect("there");
+    assert_eq!(again, std::fs::read(desk.path("n.cbor")).expect("there"));
+    // It has no shares, and changes none.
+    let planned =
+        desk.run("plan --old @1.cbor @2.cbor @s.cbor --new @1.cbor @2.cbor @s.cbor @n.cbor");
+    assert_eq!(planned, "nobody gains or loses");
+    assert!(
+        desk.refused("plan --old @s.cbor --new @n.cbor")
+            .contains("is a snapshot, which has no shares")
+    );
+    // Another version of the shares than it names.
+    desk.run("new shares --from @s.cbor -o @s2.toml");
+    desk.run("sign @s2.toml --key @c");
+    desk.run("new snapshot @1.cbor @2.cbor @s2.cbor @n.cbor -o @n2.toml");
+    assert!(desk.read("n2.toml").contains("version = 2\n"));
+    desk.run("sign @n2.toml --key @online");
+    let said = desk.run("verify @1.cbor @2.cbor @s.cbor @n2.cbor");
+    assert!(said.contains("names share policy 2 of `/` ("), "{said}");
+    // Who may sign anything else may not sign it, and the other way about.
+    desk.run("sign @n.toml --key @c -o @by-c.cbor");
+    assert!(
+        desk.fails("verify @1.cbor @2.cbor @s.cbor @by-c.cbor")
+            .contains("REFUSED")
+    );
+    let c = show_key(&desk, "c");
+    desk.write("both.toml", &desk.read("2.toml").replace(&online[..64], &c));
+    let refused = desk.refused("sign @both.toml --key @a");
+    assert!(
+        refused.contains("is a key of `snapshot` and of `policy`"),
+        "{refused}"
+    );
+}
+
+/// The id of a key in a file.
+fn show_key(desk: &Desk, name: &str) -> String {
+    let key = crate::init::load_key(&desk.path(name)).expect("a key");
+    key.key_id().to_string()
+}
+
+#[test]
+fn text_that_hides_or_turns_is_shown_as_numbers_and_reads_back() {
+    let desk = founded();
+    let hostile = "/dns4/a\\u202Eb\\u001B[2J/tcp/1";
+    let site = format!(
+        "\n[[site]]\nname = \"s\"\nid = \"{}\"\ncores = 1\naddresses = [\"{hostile}\"]\n",
+        "11".repeat(32)
+    );
+    desk.write("1.toml", &(desk.read("1.toml") + &site));
+    let said = desk.run("sign @1.toml --key @a --key @b");
+    let shown = desk.run("show @1.cbor");
+    for text in [&said, &shown, &desk.run("verify @1.cbor")] {
+        assert!(
+            text.chars()
+                .all(|c| fairmesh_model::is_visible(c) || c == '\n'),
+            "{text:?}"
+        );
+    }
+    assert!(shown.contains("a\\U0000202Eb\\U0000001B[2J"), "{shown}");
+    desk.write("again.toml", &shown);
+    desk.run("sign @again.toml --key @a --key @b");
+    let bytes = |name| std::fs::read(desk.path(name)).expect("there");
+    assert_eq!(bytes("again.cbor"), bytes("1.cbor"));
+    // A name in a draft, a path and an id: refused, and what is refused is shown.
+    desk.run("new shares --charter @1.cbor -o @s.toml");
+    desk.write("s.toml", &(desk.read("s.toml") + "\"/x\\u202Ey\" = 60\n"));
+    let refused = desk.refused("sign @s.toml --key @c");
+    assert!(!refused.contains('\u{202e}'), "{refused:?}");
 }

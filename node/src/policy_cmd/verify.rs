@@ -1,7 +1,7 @@
 //! `fairmesh policy verify`: would a node take these documents?
 //!
 //! It offers them to the code that a node runs: charters in order of version, then share policies
-//! from the top down, then allocations. Invariant: exit 0 only where every one was adopted or known already.
+//! from the top down, then allocations, then snapshots. Invariant: exit 0 only where every one was adopted or known already.
 //! Deliberately not here: what a certain node has; a node may know a higher version.
 
 use std::io::Write;
@@ -59,7 +59,8 @@ pub(super) fn run(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Exit
             until(*at, now)
         )?;
     }
-    for warning in policies.warnings(now) {
+    let of_snapshot = policies.snapshot_warnings(now);
+    for warning in policies.warnings(now).into_iter().chain(of_snapshot) {
         writeln!(out, "note     {warning}")?;
     }
     Ok(exit)
@@ -76,6 +77,7 @@ pub(super) fn in_order(files: &[PathBuf]) -> anyhow::Result<Vec<(String, PolicyD
             let is_part = of.claimed().part_of.is_some();
             (2, usize::from(is_part), document.version())
         }
+        PolicyDocument::Snapshot(_) => (3, 0, document.version()),
     });
     Ok(documents)
 }

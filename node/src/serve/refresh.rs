@@ -198,4 +198,5 @@ fn flags(health: Health) -> u64 {
         | flag(health.conflicting, protocol::View::DOCUMENT_CONFLICT)
         | flag(health.forked, protocol::View::SITE_FORKED)
         | flag(health.alone, protocol::View::ALONE)
+        | flag(health.unvouched, protocol::View::UNVOUCHED)
 }

@@ -126,7 +126,8 @@ impl World {
     pub(super) fn send_document(&mut self, node: usize, bytes: Vec<u8>) -> Option<Ticket> {
         self.nodes[node].site()?;
         let ticket = self.number();
-        self.handle(node, Input::Event(Event::Publish { ticket, bytes }));
+        let by = "an authority".to_owned();
+        self.handle(node, Input::Event(Event::Publish { ticket, bytes, by }));
         Some(ticket)
     }
 
@@ -155,7 +156,11 @@ mod tests {
         let vos = std::slice::from_ref(&vo);
         let mut world = World::new(Seed(1), WorldSpec::of_vos(1, vos, &OwnerSpec::default()));
         let bytes = vo.charter.bytes().to_vec();
-        let charter = Event::Publish { ticket: 0, bytes };
+        let charter = Event::Publish {
+            ticket: 0,
+            bytes,
+            by: String::new(),
+        };
         let inbox = &mut world.node_mut(0).inbox;
         inbox.push((Input::Event(charter), None));
         let documents = |world: &World| world.site(0).expect("it runs").documents(vo.id);

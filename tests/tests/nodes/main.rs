@@ -23,6 +23,7 @@ mod quota;
 mod quota_parts;
 mod records;
 mod restarts;
+mod snapshot;
 
 /// A program that is the node, built with these tests.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");

@@ -47,6 +47,8 @@ impl View {
     pub const SITE_FORKED: u64 = 4;
     /// No other site can be reached.
     pub const ALONE: u64 = 8;
+    /// A VO's snapshot has expired, is missing, or names documents that are not here.
+    pub const UNVOUCHED: u64 = 16;
 }
 
 /// Why a request got no factors.

@@ -31,6 +31,7 @@ const HISTORY_WINDOWS_MAX: u64 = 87_600;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Role {
     /// The keys.
+    #[serde(deserialize_with = "distinct")]
     pub keys: BTreeSet<KeyId>,
     /// How many distinct ones of them are needed, at least 1.
     pub threshold: u32,
@@ -59,6 +60,19 @@ impl Role {
         }
         Ok(())
     }
+}
+
+/// Keys, of which none is listed twice: who reads the list would count more of them than there are.
+fn distinct<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeSet<KeyId>, D::Error> {
+    let listed = Vec::<KeyId>::deserialize(from)?;
+    let mut keys = BTreeSet::new();
+    for key in listed {
+        if !keys.insert(key) {
+            let problem = format!("{key} is listed twice: one key signs once");
+            return Err(serde::de::Error::custom(problem));
+        }
+    }
+    Ok(keys)
 }
 
 /// A site that takes part in a VO.

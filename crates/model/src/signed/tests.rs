@@ -127,3 +127,36 @@ proptest! {
         let _ = Signed::<SharePolicy>::parse(&bytes);
     }
 }
+
+/// The same signature twice, and a key that signs once more, would look like two of two.
+#[test]
+fn a_key_that_signs_twice_or_is_listed_twice_is_refused_by_name() {
+    let signed = Signed::sign(policy(), &[&key(1)]).expect("signs");
+    let mut twice = CoseSign::clone(&signed.envelope);
+    twice.signatures.push(twice.signatures[0].clone());
+    let refused = Signed::<SharePolicy>::parse(&to_bytes(twice)).expect_err("twice");
+    let id = key(1).key_id();
+    assert_eq!(
+        refused.to_string(),
+        format!("share-policy: {id} has signed it twice")
+    );
+
+    #[derive(serde::Serialize)]
+    struct Listed {
+        keys: Vec<KeyId>,
+        threshold: u32,
+    }
+    let listed = |keys: &[KeyId]| {
+        let bytes = cbor::to_vec(&Listed {
+            keys: keys.to_vec(),
+            threshold: 1,
+        });
+        cbor::from_slice::<Role>(&bytes, 1_024)
+    };
+    assert_eq!(listed(&[id]), Ok(Role::single(id)));
+    let refused = listed(&[id, id]).expect_err("twice").to_string();
+    assert!(
+        refused.contains(&format!("{id} is listed twice")),
+        "{refused}"
+    );
+}

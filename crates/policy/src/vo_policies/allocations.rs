@@ -154,7 +154,11 @@ impl VoPolicies {
         if self.allocations.get(&id).is_some_and(is_same) {
             return Ok(Adopted::Known);
         }
-        let document = signed.verify(&[&role])?;
+        let (path, signers) = (signed.claimed().path.clone(), signed.signers().collect());
+        let document = signed.verify(&[&role]).map_err(|error| {
+            let widens = self.widens(DocumentKind::Allocation, &path, &signers);
+            widens.unwrap_or(error.into())
+        })?;
         let counts = true;
         let kept = Kept {
             document,

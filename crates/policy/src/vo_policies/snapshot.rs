@@ -177,7 +177,7 @@ impl VoPolicies {
 
     /// The charter has changed: whether its role has signed what is held.
     pub(super) fn review_snapshot(&mut self) {
-        let Some(held) = self.snapshot.take_if(|_| !mutated!(SnapshotOutlivesRole)) else {
+        let Some(held) = self.snapshot.take() else {
             return;
         };
         let Some(role) = self.snapshot_role() else {

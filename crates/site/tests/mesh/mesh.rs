@@ -427,7 +427,15 @@ impl Mesh {
     /// Hands in a document.
     pub(crate) fn publish(&mut self, node: usize, bytes: &[u8]) -> Result<String, String> {
         let bytes = bytes.to_vec();
-        self.handle(node, Event::Publish { ticket: 1, bytes });
+        let by = "the owner".to_owned();
+        self.handle(
+            node,
+            Event::Publish {
+                ticket: 1,
+                bytes,
+                by,
+            },
+        );
         match self.nodes[node].replies.pop() {
             Some(Reply::Published(result)) => result,
             other => Err(format!("{other:?}")),

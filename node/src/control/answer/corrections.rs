@@ -40,8 +40,27 @@ pub struct TakenBackBody {
 pub struct AuditBody {
     /// What was taken back, the oldest first.
     pub refunds: Vec<RefundBody>,
+    /// Documents that came into force here, the oldest first; of each VO the last thousand. No snapshots.
+    #[serde(default)]
+    pub documents: Vec<AdoptionBody>,
     /// Whether there were older ones that are not listed.
     pub more: bool,
+}
+
+/// A document that came into force here.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AdoptionBody {
+    /// When, by this site's clock.
+    pub at_ms: u64,
+    /// The VO.
+    pub vo: String,
+    /// Which document: kind, version and what it divides or grants.
+    pub document: String,
+    /// Hash of its payload.
+    pub hash: String,
+    /// Who brought it: another site, or a user of this one, by the kernel's word.
+    pub by: String,
 }
 
 /// What was taken back at once of an account.

@@ -77,6 +77,28 @@ pub struct VoBody {
     pub expires_first: Option<String>,
     /// What is not as it should be.
     pub warnings: Vec<String>,
+    /// The VO's snapshot, where it has somebody who signs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotBody>,
+    /// Why nobody vouches that the documents in force are the newest, and which ones are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshot_warnings: Vec<String>,
+}
+
+/// Which documents should be in force, by who signs that every hour or so.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SnapshotBody {
+    /// Its version.
+    pub version: u64,
+    /// When it was signed, by the signer's clock.
+    pub issued_ms: u64,
+    /// When there should have been another.
+    pub expires_ms: u64,
+    /// How many documents it names that are not here.
+    pub missing: u64,
+    /// How many documents are here that are newer.
+    pub newer: u64,
 }
 
 /// A head that is held.
@@ -156,7 +178,7 @@ pub struct DocumentsBody {
 pub struct DocumentBody {
     /// The VO.
     pub vo: String,
-    /// `charter` or `share-policy`.
+    /// `charter`, `share-policy`, `allocation` or `snapshot`.
     pub kind: String,
     /// The path that it divides.
     pub path: String,

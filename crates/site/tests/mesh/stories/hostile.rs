@@ -163,7 +163,7 @@ proptest! {
                 mesh.handle(0, Event::Answered { from, id, bytes: Some(bytes.clone()) });
             }
             mesh.handle(0, Event::Pushed { from, vo, bytes: bytes.clone(), token: 0 });
-            mesh.handle(0, Event::Publish { ticket: 0, bytes });
+            mesh.handle(0, Event::Publish { ticket: 0, bytes, by: String::new() });
         }
         prop_assert_eq!(&before, &state(&mesh, 0).sums);
         mesh.run(Millis::from_secs(30));

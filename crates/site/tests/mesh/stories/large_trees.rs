@@ -122,7 +122,15 @@ fn a_document_that_is_read_beside_the_site_keeps_its_place() {
         let small = sign_policy(policy(mesh.vo, 3, 70));
         mesh.nodes[0].replies.clear();
         for bytes in [large, small.clone(), small] {
-            mesh.handle(0, fairmesh_site::Event::Publish { ticket: 1, bytes });
+            let by = String::new();
+            mesh.handle(
+                0,
+                fairmesh_site::Event::Publish {
+                    ticket: 1,
+                    bytes,
+                    by,
+                },
+            );
         }
         assert_eq!(mesh.nodes[0].replies, [], "nothing overtakes it");
         mesh.run(Millis::from_secs(1));
@@ -144,6 +152,7 @@ fn a_document_that_is_read_beside_the_site_keeps_its_place() {
             fairmesh_site::Event::Publish {
                 ticket: 1,
                 bytes: large,
+                by: String::new(),
             },
         );
         mesh.run(Millis::from_secs(60));

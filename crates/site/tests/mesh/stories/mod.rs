@@ -27,5 +27,6 @@ mod quotas;
 mod running;
 mod same_heads;
 mod scopes;
+mod snapshots;
 mod stores;
 mod unmapped;
