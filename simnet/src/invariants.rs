@@ -38,6 +38,7 @@ mod privacy;
 mod quotas;
 mod total;
 mod twice;
+mod vouched;
 
 pub(crate) use answers::clocks_were_wrong;
 pub use lag::Lag;
@@ -163,7 +164,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 17] = [
+pub const TABLE: [Entry; 18] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -223,6 +224,11 @@ pub const TABLE: [Entry; 17] = [
         name: "expired",
         says: "whoever goes by documents that have expired says so, and nobody else",
         make: |nodes| Box::new(expired::Expired::new(nodes)),
+    },
+    Entry {
+        name: "vouched",
+        says: "whoever lacks what the VO's snapshot names, or has none that is valid, says so, and nobody else",
+        make: |nodes| Box::new(vouched::Vouched::new(nodes)),
     },
     Entry {
         name: "liars",

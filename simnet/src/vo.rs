@@ -9,11 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fairmesh_model::documents::VALID_MAX;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, CoreMillis, Discounts,
-    Distance, DocumentError, Factor, HistoryRule, JobKey, MemberSite, Millis, Origin, PolicyMount,
-    QuotaMode, Role, Scope, Settlement, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId,
-    UsageMode, UsageRecord, VoId, WallTime, WindowLength,
+    Distance, DocumentError, Factor, HistoryRule, JobKey, MemberSite, Millis, Named, Origin,
+    PolicyMount, QuotaMode, Role, Scope, Settlement, Share, ShareEntry, SharePolicy, Signed,
+    SigningKey, SiteId, Snapshot, UsageMode, UsageRecord, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
@@ -133,6 +134,8 @@ pub struct VoSpec {
     pub limits: bool,
     /// Whether who divides the first group's share is somebody else.
     pub delegates: bool,
+    /// Whether an online key signs what is in force, after each change.
+    pub snapshots: bool,
     /// An entry that another VO's policy divides: what is below it in `shares` is left out.
     pub mounts: Option<(String, PolicyMount)>,
     /// VOs that may mount its policies.
@@ -168,6 +171,7 @@ impl VoSpec {
             says: BTreeMap::new(),
             limits: false,
             delegates: false,
+            snapshots: false,
             mounts: None,
             readers: BTreeSet::new(),
             issued: START.before(DAY),
@@ -189,6 +193,9 @@ pub struct Vo {
     pub policy: Signed<SharePolicy>,
     /// The policy of the first group, where it is delegated.
     pub delegated: Option<Signed<SharePolicy>>,
+    /// The newest snapshot, where there are any.
+    pub snapshot: Option<Signed<Snapshot>>,
+    online: Arc<SigningKey>,
     authority: Arc<[SigningKey; 2]>,
 }
 
@@ -200,27 +207,64 @@ impl Vo {
             keys: authority.iter().map(SigningKey::key_id).collect(),
             threshold: 2,
         };
-        let charter = Signed::sign(first_charter(&spec, &role), &authority.each_ref())?;
+        let online = Arc::new(key("online", index));
+        let mut first = first_charter(&spec, &role);
+        first.snapshot = spec.snapshots.then(|| Role::single(online.key_id()));
+        let charter = Signed::sign(first, &authority.each_ref())?;
         let id = charter.vo();
         let delegate = key("delegate", index);
         let (policy, below) = first_policies(&spec, id, &delegate);
         let policy = Signed::sign(policy, &authority.each_ref())?;
         let delegated = below.map(|below| Signed::sign(below, &[&delegate]));
-        Ok(Self {
+        let issued = spec.issued;
+        let mut vo = Self {
             spec,
             id,
             charter,
             policy,
             delegated: delegated.transpose()?,
+            snapshot: None,
+            online,
             authority,
-        })
+        };
+        vo.next_snapshot(issued)?;
+        Ok(vo)
+    }
+
+    /// Signs the next snapshot, of what was signed last of all else, and returns its bytes; none where nobody signs any.
+    pub fn next_snapshot(&mut self, issued: WallTime) -> Result<Option<Vec<u8>>, DocumentError> {
+        if !self.spec.snapshots {
+            return Ok(None);
+        }
+        let named = |version, hash| Named { version, hash };
+        let policies = [&self.policy].into_iter().chain(&self.delegated);
+        let policies = policies.map(|policy| {
+            let of = policy.claimed();
+            (of.path.clone(), named(of.version, policy.hash()))
+        });
+        let last = self.snapshot.as_ref();
+        let body = Snapshot {
+            vo: self.id,
+            version: last.map_or(0, |last| last.claimed().version) + 1,
+            issued,
+            expires: issued.after(self.spec.valid.min(VALID_MAX)),
+            charter: named(self.charter.claimed().version, self.charter.hash()),
+            policies: policies.collect(),
+            allocations: BTreeMap::new(),
+        };
+        let signed = Signed::sign(body, &[&self.online])?;
+        let bytes = signed.bytes().to_vec();
+        self.snapshot = Some(signed);
+        Ok(Some(bytes))
     }
 
     /// The newest document of each kind.
     pub fn documents(&self) -> impl Iterator<Item = &[u8]> {
         let policies = [&self.policy].into_iter().chain(&self.delegated);
         let policies = policies.map(|policy| &policy.bytes()[..]);
-        [&self.charter.bytes()[..]].into_iter().chain(policies)
+        let snapshot = self.snapshot.iter().map(|snapshot| &snapshot.bytes()[..]);
+        let charter = [&self.charter.bytes()[..]].into_iter();
+        charter.chain(policies).chain(snapshot)
     }
 
     /// What nobody may take: the next policy, and a charter without most members, which one of two keys

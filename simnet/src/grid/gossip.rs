@@ -191,6 +191,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         readers: BTreeSet::new(),
         limits: false,
         delegates: false,
+        snapshots: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

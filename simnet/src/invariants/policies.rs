@@ -1,11 +1,11 @@
 //! Policy versions never fall.
 //!
-//! Invariant checked: the version of the charter in force and of the share policy of each path at a
+//! Invariant checked: the version of the charter in force, of the share policy of each path and of the snapshot at a
 //! node never fall, over all its lives, as long as its store was not lost or replaced.
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, ContentHash, SharePolicy, Signed, VoId};
+use fairmesh_model::{AccountPath, ContentHash, SharePolicy, Signed, Snapshot, VoId};
 use fairmesh_site::Site;
 
 use super::lost::site_vos;
@@ -17,6 +17,7 @@ struct Versions {
     documents: Option<ContentHash>,
     charter: u64,
     policies: BTreeMap<AccountPath, u64>,
+    snapshot: u64,
 }
 
 /// The checker.
@@ -40,7 +41,8 @@ impl Policies {
                 continue;
             }
             checks += 1;
-            let policies = newest(&site.documents(vo));
+            let documents = site.documents(vo);
+            let (policies, snapshot) = (newest(&documents), snapshot(&documents));
             let fell = known
                 .policies
                 .iter()
@@ -56,14 +58,29 @@ impl Policies {
                 let message = format!("no longer goes by version {version} of {path}");
                 return Err(Violation::at(node, message));
             }
+            // Roles of snapshots do not change here, so nothing may begin anew.
+            if snapshot < known.snapshot {
+                let message = format!("holds snapshot {snapshot} after {}", known.snapshot);
+                return Err(Violation::at(node, message));
+            }
             *known = Versions {
                 documents: held.documents,
                 charter: held.charter_version,
                 policies,
+                snapshot,
             };
         }
         Ok(checks)
     }
+}
+
+/// The version of the snapshot; 0 for none.
+fn snapshot(documents: &[Vec<u8>]) -> u64 {
+    let read = documents
+        .iter()
+        .map(|bytes| Signed::<Snapshot>::parse(bytes));
+    let versions = read.flatten().map(|signed| signed.claimed().version);
+    versions.max().unwrap_or(0)
 }
 
 fn newest(documents: &[Vec<u8>]) -> BTreeMap<AccountPath, u64> {

@@ -127,6 +127,12 @@ fn options_for(name: &str, seed: Seed) -> Options {
             options = options.with_quotas(seed);
         }
         "expired" => options.vos.iter_mut().for_each(|vo| vo.expires_hours = 1),
+        "vouched" => {
+            // Each change comes with a snapshot, and members that were away hear of one before the other.
+            options.vos.iter_mut().for_each(|vo| vo.snapshots = true);
+            options.faults.policies += 8;
+            options.faults.crashes += 4;
+        }
         "liars" => {
             let lie = liar::named("documents").expect("it is in the table");
             options = options.with_lies(seed, Choice::One(lie));

@@ -37,6 +37,10 @@ impl Options {
         for vo in &mut vos {
             vo.delegates = delegation.below(2) == 1;
         }
+        let mut snapshots = seed.stream("swarm snapshots");
+        for vo in &mut vos {
+            vo.snapshots = snapshots.below(3) == 0;
+        }
         let timing = draw_timing(&mut random);
         let minutes = minutes.unwrap_or_else(|| draw_minutes(&mut random, &vos, timing));
         let mut coins = seed.stream("swarm faults");
@@ -206,6 +210,7 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
             ModeOption::Predictive,
         ][random.index(3)],
         delegates: false,
+        snapshots: false,
         mounts_next: false,
         may_be_read: false,
         limits: false,

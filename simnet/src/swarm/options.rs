@@ -242,6 +242,9 @@ pub struct VoOptions {
     /// Whether somebody else divides the share of the first group.
     #[serde(default)]
     pub delegates: bool,
+    /// Whether an online key signs what is in force, after each change.
+    #[serde(default)]
+    pub snapshots: bool,
     /// Whether the policy of the next VO divides the share of the last group.
     #[serde(default)]
     pub mounts_next: bool,
@@ -500,6 +503,7 @@ impl VoOptions {
         VoSpec {
             valid,
             delegates: self.delegates,
+            snapshots: self.snapshots,
             members: self.members.iter().map(|site| (*site, CORES)).collect(),
             shares: self.shares(),
             history: self.history.rule(windows),

@@ -245,6 +245,7 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
         readers: BTreeSet::new(),
         limits: false,
         delegates: false,
+        snapshots: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

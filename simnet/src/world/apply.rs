@@ -233,7 +233,14 @@ impl World {
             Action::Remove { sites, .. } => sites.clone(),
             _ => Vec::new(),
         };
-        self.hand_in(action.nodes()[0], vo, bytes, without)
+        let node = action.nodes()[0];
+        let handed_in = self.hand_in(node, vo, bytes, without);
+        let snapshot = self.vos[vo].next_snapshot(issued);
+        if let Some(bytes) = snapshot.map_err(|error| error.to_string())? {
+            // Where the node is down or behind, it waits with what it names.
+            let _ = self.hand_in(node, vo, bytes, Vec::new());
+        }
+        handed_in
     }
 
     fn vo_named(&self, name: &str) -> Result<usize, String> {

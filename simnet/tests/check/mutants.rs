@@ -13,7 +13,7 @@ use simnet::mutants::hunt::{hunt, hunt_for_its_own};
 const SEEDS_MAX: u64 = 12;
 
 /// For each invariant the fault that is meant for it and is found soonest.
-const OWN: [(&str, &str); 18] = [
+const OWN: [(&str, &str); 19] = [
     ("agreement", "DigestKeepsOld"),
     ("nothing-lost", "LedgerUnwritten"),
     ("nothing-twice", "MarksUnread"),
@@ -26,6 +26,7 @@ const OWN: [(&str, &str); 18] = [
     ("quotas", "EndedUncommitted"),
     ("limits", "PartsUnstored"),
     ("expired", "ExpiryUnsaid"),
+    ("vouched", "LackUnsaid"),
     ("liars", "RefusalUnsaid"),
     ("total", "LastMillisecondLost"),
     ("answers", "DecayOneWindowOff"),
