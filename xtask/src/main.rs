@@ -4,9 +4,13 @@
 //! sets up what it may set up, runs every check in order, stops at the first that fails, and ends
 //! with a table of what each step cost and, where there is any, one of what could not be run.
 //!
+//! `cargo xtask bench` measures the product against its goals and writes the table of
+//! `docs/benchmarks.md`.
+//!
 //! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
 //! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).
 
+mod bench;
 mod beside;
 mod lacking;
 mod package;
@@ -24,12 +28,13 @@ fn main() -> ExitCode {
         ["test"] => test(None),
         ["test", "--only", name] => test(Some(name)),
         ["package", ref options @ ..] => package::run(options),
+        ["bench"] => bench::run(),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
             Ok(code) => return code,
             Err(message) => Err(message),
         },
-        [] | ["help" | "--help" | "-h"] | ["test", "--help" | "-h"] => {
+        [] | ["help" | "--help" | "-h"] | ["test" | "bench", "--help" | "-h"] => {
             help();
             Ok(())
         }
@@ -74,6 +79,9 @@ fn help() {
     println!("cargo xtask package               builds the Debian package, with cargo-deb");
     println!(
         "cargo xtask package --check       and tries it in a Debian of its own (root, minutes)"
+    );
+    println!(
+        "cargo xtask bench                 measures the product, and writes docs/benchmarks.md"
     );
     println!("cargo xtask help                  prints this\n");
     println!(
