@@ -147,7 +147,7 @@ mod wire;
 
 pub use answer::{Answer, Reply, Status, View, decode_reply, encode_answer, encode_error};
 pub use error::ProtocolError;
-pub use names::{NameBlock, NameBlockBuf, Names, Who};
+pub use names::{NameBlock, NameBlockBuf, Names, Row, Who};
 pub use request::{Accounts, HandleColumn, Request, Want, decode_request, encode_request};
 pub use wire::split_frame;
 

@@ -72,8 +72,32 @@ impl Pattern {
         }
     }
 
-    fn matches(&self, word: Option<&String>) -> bool {
+    fn matches(&self, word: Option<&str>) -> bool {
         word.is_some_and(|word| self.holds(word))
+    }
+}
+
+/// The words of an origin, wherever they lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Words<'a> {
+    /// Local user.
+    pub user: Option<&'a str>,
+    /// Batch account.
+    pub account: Option<&'a str>,
+    /// Local group.
+    pub group: Option<&'a str>,
+    /// Grid identity.
+    pub subject: Option<&'a str>,
+}
+
+impl<'a> From<&'a Origin> for Words<'a> {
+    fn from(origin: &'a Origin) -> Self {
+        Self {
+            user: origin.user.as_deref(),
+            account: origin.account.as_deref(),
+            group: origin.group.as_deref(),
+            subject: origin.subject.as_deref(),
+        }
     }
 }
 
@@ -96,16 +120,14 @@ pub struct Rule {
 }
 
 impl Rule {
-    fn applies(&self, origin: &Origin) -> bool {
-        let holds = |pattern: &Option<Pattern>, word: &Option<String>| {
-            pattern
-                .as_ref()
-                .is_none_or(|pattern| pattern.matches(word.as_ref()))
+    fn applies(&self, words: Words<'_>) -> bool {
+        let holds = |pattern: &Option<Pattern>, word: Option<&str>| {
+            pattern.as_ref().is_none_or(|pattern| pattern.matches(word))
         };
-        holds(&self.user, &origin.user)
-            && holds(&self.account, &origin.account)
-            && holds(&self.group, &origin.group)
-            && holds(&self.subject, &origin.subject)
+        holds(&self.user, words.user)
+            && holds(&self.account, words.account)
+            && holds(&self.group, words.group)
+            && holds(&self.subject, words.subject)
     }
 
     /// Whether no job ever comes to `later`, because this rule stands before it and takes each. Jobs are
@@ -167,21 +189,33 @@ impl Rule {
     }
 
     /// The account; `None` where the path asks for a word that the origin lacks, or the word
-    /// would not be one name of a path.
-    fn account(&self, origin: &Origin) -> Option<Account> {
-        let mut path = self.path.clone();
+    /// would not be one name of a path. What a word says is not read for placeholders again.
+    fn account(&self, words: Words<'_>) -> Option<Account> {
         let words = [
-            ("{user}", &origin.user),
-            ("{account}", &origin.account),
-            ("{group}", &origin.group),
-            ("{subject}", &origin.subject),
+            ("{user}", words.user),
+            ("{account}", words.account),
+            ("{group}", words.group),
+            ("{subject}", words.subject),
         ];
-        for (placeholder, word) in words {
-            if path.contains(placeholder) {
-                // A certificate's subject is full of slashes; as a name it keeps them as `|`.
-                path = path.replace(placeholder, &word.as_ref()?.replace('/', "|"));
-            }
+        let (mut path, mut rest) = (String::new(), self.path.as_str());
+        while let Some((before, behind)) = rest.split_once('{') {
+            path.push_str(before);
+            let from = &rest[before.len()..];
+            let found = words.iter().find(|(name, _)| from.starts_with(name));
+            rest = match found {
+                Some((name, word)) => {
+                    // A certificate's subject is full of slashes; as a name it keeps them as `|`.
+                    let chars = (*word)?.chars();
+                    path.extend(chars.map(|c| if c == '/' { '|' } else { c }));
+                    &from[name.len()..]
+                }
+                None => {
+                    path.push('{');
+                    behind
+                }
+            };
         }
+        path.push_str(rest);
         Some(Account {
             vo: self.vo,
             path: AccountPath::parse(&path).ok()?,
@@ -207,12 +241,13 @@ impl IdentityMap {
     }
 
     /// The account that `origin` is charged to; `None` where no rule says so.
-    pub fn resolve(&self, origin: &Origin) -> Option<Account> {
-        let mut held = self.rules.iter().filter(|rule| rule.applies(origin));
+    pub fn resolve<'a>(&self, origin: impl Into<Words<'a>>) -> Option<Account> {
+        let words = origin.into();
+        let mut held = self.rules.iter().filter(|rule| rule.applies(words));
         if mutated!(LastRuleHolds) {
-            return held.next_back()?.account(origin);
+            return held.next_back()?.account(words);
         }
-        held.find_map(|rule| rule.account(origin))
+        held.find_map(|rule| rule.account(words))
     }
 
     /// Whether jobs of `user` are charged to `account` under some batch account, group or Grid identity.
@@ -334,6 +369,17 @@ mod tests {
         assert!(!may("ann", None, "/atlas-prod/ann"), "another tree");
         assert!(!may("root", vo, "/atlas/root"), "an earlier rule holds");
         assert!(may("root", None, "/local"));
+    }
+
+    #[test]
+    fn a_name_that_looks_like_a_placeholder_is_a_name() {
+        let rule = Rule {
+            path: "/{x}/{user}-{account}".to_owned(),
+            ..Rule::default()
+        };
+        let account = IdentityMap::new(vec![rule]).resolve(&origin("{account}", Some("a/b")));
+        let path = account.map(|account| account.path.to_string());
+        assert_eq!(path.as_deref(), Some("/{x}/{account}-a|b"));
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub use forward::{
     ForwardedJob, HereJob, KEY_BYTES_MAX, Message, Offer, RUN_BYTES_MAX, Stage, Take, Told,
     Withdrawal, Withdrawn, brings_job, read_forward, read_forward_told,
 };
-pub use identity::{Account, IdentityMap, Pattern, Rule};
+pub use identity::{Account, IdentityMap, Pattern, Rule, Words};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, VoStatus};

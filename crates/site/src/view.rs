@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_fairshare::{EntryId, Resolved, TreeReader};
-use fairmesh_model::{AccountPath, Origin, SiteId, VoId, WallTime};
+use fairmesh_model::{AccountPath, SiteId, VoId, WallTime};
 
 use crate::config::SiteConfig;
-use crate::identity::Account;
+use crate::identity::{Account, Words};
 
 /// A site's answers to look-ups, for any thread.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl View {
     }
 
     /// The account that `origin` is charged to; `None` where it maps nowhere.
-    pub fn account(&self, origin: &Origin) -> Option<Account> {
+    pub fn account<'a>(&self, origin: impl Into<Words<'a>>) -> Option<Account> {
         self.config.identity.resolve(origin)
     }
 
@@ -56,7 +56,7 @@ impl View {
     }
 
     /// The entry that usage of `origin` counts against; `None` where it maps nowhere.
-    pub fn resolve(&self, origin: &Origin) -> Option<EntryId> {
+    pub fn resolve<'a>(&self, origin: impl Into<Words<'a>>) -> Option<EntryId> {
         Some(self.locate(&self.account(origin)?).entry)
     }
 

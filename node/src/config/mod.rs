@@ -46,6 +46,7 @@ use crate::emulate::ProjectionName;
 use crate::gridengine::settings::GridEngineTable;
 use crate::record_log::Keep;
 use crate::slurm::settings::SlurmTable;
+use crate::sockets::SlotLimits;
 use crate::{gridengine, slurm};
 
 /// Where a node listens unless told otherwise.
@@ -133,6 +134,10 @@ pub struct Sockets {
     pub lookup_mode: u32,
     /// Who may write on `control`; everybody else reads.
     pub writers: Vec<Writer>,
+    /// Most connections of `lookup`.
+    pub lookup_slots: SlotLimits,
+    /// Most connections of `control`.
+    pub control_slots: SlotLimits,
 }
 
 /// One rule of who is who. Patterns are words, or beginnings of words followed by `*`.

@@ -94,6 +94,8 @@ pub(super) struct RawSockets {
     pub(super) control: Option<String>,
     pub(super) lookup_mode: Option<Spanned<String>>,
     pub(super) writers: Option<Vec<Spanned<RawWriter>>>,
+    pub(super) lookup_connections: Option<Spanned<i64>>,
+    pub(super) control_connections: Option<Spanned<i64>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -45,6 +45,16 @@ impl Config {
             "sockets.lookup_mode",
         );
         note(
+            restart,
+            old.sockets.lookup_slots != new.sockets.lookup_slots,
+            "sockets.lookup_connections",
+        );
+        note(
+            restart,
+            old.sockets.control_slots != new.sockets.control_slots,
+            "sockets.control_connections",
+        );
+        note(
             live,
             old.sockets.writers != new.sockets.writers,
             "sockets.writers",

@@ -16,11 +16,18 @@ use super::quantity::RawDuration;
 use super::raw::{RawPage, RawRule, RawSockets, RawTiming, RawWriter};
 use super::text::{FileError, Source};
 use super::{IdentityRule, LISTEN_DEFAULT, PageSettings, Peer, Sockets, Timing, Writer};
+use crate::control::ControlLimits;
+use crate::lookup::LookupConfig;
+use crate::sockets::SlotLimits;
 
 type Checked<T> = Result<T, FileError>;
 
 /// Longest site name: as in charters.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Connections that a socket may be given: enough for one of each kind of user, and what a process may have
+/// open beside its other files.
+const CONNECTIONS: Range<usize> = 8..10_001;
 
 /// Longest path of a Unix socket on Linux (`sun_path`), less the final zero.
 const SOCKET_BYTES_MAX: usize = 107;
@@ -106,7 +113,42 @@ pub(super) fn sockets(
             .as_ref()
             .map_or(Ok(0o666), |mode| octal(source, mode))?,
         writers: writers(source, raw.writers.as_deref())?,
+        lookup_slots: slots(
+            source,
+            "sockets.lookup_connections",
+            raw.lookup_connections.as_ref(),
+            LookupConfig::default().slots,
+        )?,
+        control_slots: slots(
+            source,
+            "sockets.control_connections",
+            raw.control_connections.as_ref(),
+            ControlLimits::default().slots,
+        )?,
     })
+}
+
+/// As many connections as the owner says, divided as they are where he says nothing.
+fn slots(
+    source: Source<'_>,
+    key: &str,
+    given: Option<&Spanned<i64>>,
+    usual: SlotLimits,
+) -> Checked<SlotLimits> {
+    let Some(given) = given else {
+        return Ok(usual);
+    };
+    match usize::try_from(*given.get_ref()) {
+        Ok(all) if CONNECTIONS.contains(&all) => Ok(usual.scaled_to(all)),
+        _ => {
+            let problem = format!(
+                "not a number from {} to {}",
+                CONNECTIONS.start,
+                CONNECTIONS.end - 1
+            );
+            Err(source.error(Some(given.span()), Some(key), problem))
+        }
+    }
 }
 
 pub(super) fn page(source: Source<'_>, raw: Option<&RawPage>) -> Checked<Option<PageSettings>> {

@@ -104,6 +104,7 @@ fn mistakes_are_shown_where_they_are() {
         ),
         ("[sockets]\nlookup_mode = \"0999\"\n", "4:15", "octal"),
         ("[sockets]\nlookup_mode = \"4755\"\n", "4:15", "octal"),
+        ("[sockets]\nlookup_connections = 7\n", "4:22", "8 to 10000"),
         (
             "[sockets]\nwriters = [\"a b\"]\n",
             "4:12",

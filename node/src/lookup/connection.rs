@@ -1,9 +1,9 @@
 //! One client: frames in, frames out, in order.
 //!
 //! Invariant: memory grows with bytes received, never with bytes announced, up to one frame and its
-//! answer, and is given back when a large frame is done. In the steady state a request allocates
-//! nothing, arms no timer and reads no clock: the one timer of a connection is set anew only when it
-//! has gone off or a frame is half sent.
+//! answer, and is given back when a large frame is done; what the connection has asked before (`memo`) is bounded
+//! apart. In the steady state a request allocates nothing and arms no timer: the one timer of a connection is set
+//! anew only when it has gone off or a frame is half sent.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,6 +22,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::memo::Memo;
 use super::{End, LookupConfig, LookupSnapshot, LookupSource, LookupStats};
 use crate::sockets::{Slot, stopped};
 
@@ -47,6 +48,7 @@ pub(super) struct Connection<S> {
     outbox: Vec<u8>,
     /// Entries of the request at hand.
     entries: Vec<u32>,
+    memo: Memo,
 }
 
 impl<S: LookupSource> Connection<S> {
@@ -67,6 +69,7 @@ impl<S: LookupSource> Connection<S> {
             filled: 0,
             outbox: Vec::new(),
             entries: Vec::new(),
+            memo: Memo::default(),
         }
     }
 
@@ -153,6 +156,7 @@ impl<S: LookupSource> Connection<S> {
 
     /// Puts the answer to one body into the outbox. After an error the connection is to be closed;
     /// the client's copy of it is in the outbox.
+    #[inline(never)] // So that a profile can tell it from the reading and the sending.
     fn answer(&mut self, body: std::ops::Range<usize>) -> Result<(), ProtocolError> {
         let request = match decode_request(&self.inbox[body]) {
             Ok(request) => request,
@@ -163,7 +167,7 @@ impl<S: LookupSource> Connection<S> {
         };
         let snapshot = self.source.snapshot();
         let id = request.id;
-        match fill_entries(&mut self.entries, &request, &*snapshot) {
+        match fill_entries(&mut self.entries, &mut self.memo, &request, &*snapshot) {
             Ok(true) => {}
             Ok(false) => {
                 self.stats.refused.fetch_add(1, Ordering::Relaxed);
@@ -248,6 +252,7 @@ impl<S: LookupSource> Connection<S> {
 /// The entries that a request asks for, into `entries`; `false` if its handles are out of date.
 fn fill_entries(
     entries: &mut Vec<u32>,
+    memo: &mut Memo,
     request: &Request<'_>,
     snapshot: &impl LookupSnapshot,
 ) -> Result<bool, ProtocolError> {
@@ -255,8 +260,14 @@ fn fill_entries(
     match request.accounts {
         Accounts::Names(block) => {
             entries.reserve(block.len());
-            for who in block.rows() {
-                entries.push(snapshot.resolve(&who?).unwrap_or(UNKNOWN));
+            memo.move_to(snapshot.generation());
+            for (at, row) in block.rows_as_sent().enumerate() {
+                let row = row?;
+                entries.push(memo.entry(row, || {
+                    let who = row.who();
+                    let who = who.map_err(|what| ProtocolError::Row { row: at, what })?;
+                    Ok(snapshot.resolve(&who).unwrap_or(UNKNOWN))
+                })?);
             }
         }
         Accounts::Handles {

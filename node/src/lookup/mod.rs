@@ -6,7 +6,7 @@
 //! what a client sends wrong costs that client its connection and nobody anything else.
 //!
 //! The protocol itself is `fairmesh_client::protocol`; `socket` makes the socket file, `server`
-//! accepts, `connection` serves one client.
+//! accepts, `connection` serves one client, `memo` is what it asked before.
 //!
 //! Deliberately not here: writing anything to the node. Whoever can open the socket may read.
 
@@ -19,6 +19,7 @@ use fairmesh_client::protocol::{View, Who};
 use crate::sockets::{SlotLimits, Trusted};
 
 pub(crate) mod connection;
+mod memo;
 mod server;
 
 pub use server::{LookupServer, LookupStats};

@@ -380,3 +380,29 @@ fn the_socket_replaces_only_what_is_dead() {
     drop(server);
     assert!(!path.exists());
 }
+
+#[test]
+fn what_was_asked_before_is_asked_anew_in_another_generation() {
+    let world = World::start(LookupConfig::default());
+    let mut client = world.client();
+    let asked = [
+        Who::user_account("u1", "a"),
+        Who::user_account("u200", "a"),
+        Who::user_account("u1", "a"),
+    ];
+    for _ in 0..2 {
+        let answer = client.lookup(&asked).expect("answered");
+        let factors: Vec<_> = answer.factors().collect();
+        assert_eq!(factors, [Some(8), None, Some(8)]);
+    }
+    let later = Users {
+        known: 300,
+        offset: 9,
+        generation: 2,
+    };
+    *world.source.0.lock().expect("no test panics with it") = Arc::new(later);
+    let answer = client.lookup(&asked).expect("answered");
+    let factors: Vec<_> = answer.factors().collect();
+    assert_eq!(factors, [Some(10), Some(209), Some(10)]);
+    world.stop();
+}

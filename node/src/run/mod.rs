@@ -230,6 +230,7 @@ impl Servers {
         let serving = Serving::start(running.handle.clone(), projection).await?;
         let lookup_config = LookupConfig {
             mode: config.sockets.lookup_mode,
+            slots: config.sockets.lookup_slots,
             trusted: control::trusted(&settings),
             ..LookupConfig::default()
         };
@@ -243,7 +244,10 @@ impl Servers {
             settings,
             lookups: Some(lookup.stats()),
             records,
-            limits: ControlLimits::default(),
+            limits: ControlLimits {
+                slots: config.sockets.control_slots,
+                ..ControlLimits::default()
+            },
         };
         let control = control::bind(&config.sockets.control, options).await?;
         let mut page = None;

@@ -11,11 +11,12 @@
 //! for an order that is being made.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use fairmesh_client::protocol::{self, Who};
 use fairmesh_fairshare::Order;
-use fairmesh_model::{AccountPath, Origin};
-use fairmesh_site::{Bands, View};
+use fairmesh_model::{AccountPath, Millis};
+use fairmesh_site::{Bands, View, Words};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -46,6 +47,8 @@ pub struct Served {
     /// Who stands behind the others because nothing is left of his quota.
     bands: Bands,
     rests_on: protocol::View,
+    /// When the site said so.
+    taken: Instant,
 }
 
 /// Requests for a fresh order that wait at most; more are answered with what there is.
@@ -102,15 +105,12 @@ impl LookupSnapshot for Served {
     fn resolve(&self, who: &Who<'_>) -> Option<u32> {
         let entry = match who {
             Who::Path(path) => self.view.reader().entry(&AccountPath::parse(path).ok()?)?,
-            Who::Names(names) => {
-                let owned = |name: Option<&str>| name.map(str::to_owned);
-                self.view.resolve(&Origin {
-                    user: owned(names.user),
-                    account: owned(names.account),
-                    group: owned(names.group),
-                    subject: owned(names.subject),
-                })?
-            }
+            Who::Names(names) => self.view.resolve(Words {
+                user: names.user,
+                account: names.account,
+                group: names.group,
+                subject: names.subject,
+            })?,
         };
         u32::try_from(entry.index()).ok()
     }
@@ -121,7 +121,13 @@ impl LookupSnapshot for Served {
     }
 
     fn view(&self) -> protocol::View {
-        self.rests_on
+        // Where the site's task stands still nothing is taken anew, and what there is grows old all the same.
+        let since = u64::try_from(self.taken.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let age = Millis(self.rests_on.age.0.saturating_add(since));
+        protocol::View {
+            age,
+            ..self.rests_on
+        }
     }
 
     fn generation(&self) -> u64 {

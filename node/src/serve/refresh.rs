@@ -93,6 +93,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
     async fn next(&mut self, last: Option<&Served>) -> Result<Arc<Served>, Gone> {
         let projection = (self.projection)();
         let (view, bands, mut rests_on) = self.node.ask(seen).await?;
+        let taken = std::time::Instant::now();
         let version = view.reader().version();
         if let Some(last) = last.map(|last| &last.rests_on) {
             rests_on.generation = last.generation;
@@ -111,6 +112,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
                 projection,
                 bands,
                 rests_on,
+                taken,
             }));
         }
         let began = Instant::now();
@@ -139,6 +141,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
             projection,
             bands,
             rests_on,
+            taken,
         }))
     }
 

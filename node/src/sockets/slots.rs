@@ -41,7 +41,7 @@ impl fmt::Debug for Trusted {
 }
 
 /// How many connections there may be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLimits {
     /// In all: bounds memory.
     pub all: usize,
@@ -49,6 +49,18 @@ pub struct SlotLimits {
     pub reserved: usize,
     /// Of one user who is not trusted.
     pub of_one: usize,
+}
+
+impl SlotLimits {
+    /// As many in all, divided as these are.
+    pub fn scaled_to(self, all: usize) -> Self {
+        let part = |of: usize| (all * of / self.all).max(1);
+        Self {
+            all,
+            reserved: part(self.reserved),
+            of_one: part(self.of_one),
+        }
+    }
 }
 
 /// The connections of a socket.

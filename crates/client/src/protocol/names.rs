@@ -91,23 +91,77 @@ impl<'a> NameBlock<'a> {
 
     /// The rows, up to the first that is malformed. Bytes behind the last row make it malformed.
     pub fn rows(&self) -> impl Iterator<Item = Result<Who<'a>, ProtocolError>> + use<'a> {
+        let mut failed = false;
+        let sent = self.rows_as_sent().enumerate();
+        sent.map_while(move |(row, sent)| {
+            if failed {
+                return None;
+            }
+            let read = |sent: Row<'a>| {
+                let who = sent.who();
+                who.map_err(|what| ProtocolError::Row { row, what })
+            };
+            let who = sent.and_then(read);
+            failed = who.is_err();
+            Some(who)
+        })
+    }
+
+    /// As [`NameBlock::rows`], each as its bytes lie in the frame: taken apart, and not read.
+    #[inline]
+    pub fn rows_as_sent(&self) -> impl Iterator<Item = Result<Row<'a>, ProtocolError>> + use<'a> {
         let (rows, mut rest) = (self.rows, &self.block[COUNT_BYTES..]);
         let mut failed = false;
         (0..rows).map_while(move |row| {
             if failed {
                 return None;
             }
-            let who = take_who(&mut rest).and_then(|who| {
+            let sent = Row::take(&mut rest).and_then(|sent| {
                 let last = row + 1 == rows;
                 if last && !rest.is_empty() {
                     Err("bytes behind the last row")
                 } else {
-                    Ok(who)
+                    Ok(sent)
                 }
             });
-            failed = who.is_err();
-            Some(who.map_err(|what| ProtocolError::Row { row, what }))
+            failed = sent.is_err();
+            Some(sent.map_err(|what| ProtocolError::Row { row, what }))
         })
+    }
+}
+
+/// A row as it lies in a frame: a mask, and as many names as it says, each with a length within its bounds.
+///
+/// Two rows of the same bytes are the same names, so what a row came to can be kept by its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row<'a>(&'a [u8]);
+
+impl<'a> Row<'a> {
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Reads it; an error is a word on what is wrong.
+    pub fn who(&self) -> Result<Who<'a>, &'static str> {
+        let mut rest = self.0;
+        take_who(&mut rest)
+    }
+
+    #[inline]
+    fn take(rest: &mut &'a [u8]) -> Result<Self, &'static str> {
+        let whole = *rest;
+        let (&mask, mut behind) = whole.split_first().ok_or("cut off")?;
+        let (names, bytes_max) = match mask {
+            PATH_MASK => (1, PATH_BYTES_MAX),
+            1..16 => (mask.count_ones(), NAME_BYTES_MAX),
+            _ => return Err("unknown mask"),
+        };
+        for _ in 0..names {
+            take_bytes(&mut behind, bytes_max)?;
+        }
+        *rest = behind;
+        Ok(Self(&whole[..whole.len() - behind.len()]))
     }
 }
 
@@ -211,7 +265,6 @@ fn push_name(block: &mut Vec<u8>, name: &str, bytes_max: usize) -> Result<(), &'
     Ok(())
 }
 
-#[inline]
 fn take_who<'a>(rest: &mut &'a [u8]) -> Result<Who<'a>, &'static str> {
     let (&mask, behind) = rest.split_first().ok_or("cut off")?;
     *rest = behind;
@@ -239,12 +292,17 @@ fn take_who<'a>(rest: &mut &'a [u8]) -> Result<Who<'a>, &'static str> {
 
 #[inline]
 fn take_name<'a>(rest: &mut &'a [u8], bytes_max: usize) -> Result<&'a str, &'static str> {
+    std::str::from_utf8(take_bytes(rest, bytes_max)?).map_err(|_| "a name is not UTF-8")
+}
+
+#[inline]
+fn take_bytes<'a>(rest: &mut &'a [u8], bytes_max: usize) -> Result<&'a [u8], &'static str> {
     let (length, behind) = rest.split_first_chunk::<2>().ok_or("cut off")?;
     let length = usize::from(u16::from_be_bytes(*length));
     in_bounds(length, bytes_max)?;
     let (name, behind) = behind.split_at_checked(length).ok_or("cut off")?;
     *rest = behind;
-    std::str::from_utf8(name).map_err(|_| "a name is not UTF-8")
+    Ok(name)
 }
 
 #[inline]
