@@ -85,6 +85,7 @@ pub struct Snapshot {
     files: Files,
     is_flipped: bool,
     is_side_flipped: bool,
+    is_behind: bool,
 }
 
 /// The disk of one site.
@@ -102,6 +103,10 @@ pub struct Disk {
     is_flipped: bool,
     /// Whether a bit of the side file was.
     is_side_flipped: bool,
+    /// Whether the journal may have what the store has not followed yet.
+    is_behind: bool,
+    /// Whether it was so when the store was last opened.
+    was_behind: bool,
     /// The jobs of which the store had marks when it was lost.
     marks_due: Option<BTreeSet<RowKey>>,
 }
@@ -111,7 +116,7 @@ pub struct Disk {
 pub struct Losses {
     /// A damaged store was set aside.
     pub set_aside: u32,
-    /// A lost store met a journal that was damaged, too.
+    /// A store that was lost, or had not followed its journal, met one that was damaged.
     pub journals: u32,
     /// A journal had not all marks of jobs that a lost store had.
     pub marks: u32,
@@ -134,6 +139,8 @@ impl Disk {
             losses: Losses::default(),
             is_flipped: false,
             is_side_flipped: false,
+            is_behind: false,
+            was_behind: false,
             marks_due: None,
         }
     }
@@ -146,6 +153,7 @@ impl Disk {
                 let room = self.take_room(bytes.len() as u64);
                 let room = room.unwrap_or_else(|room| usize::try_from(room).unwrap_or(bytes.len()));
                 self.files.write(&file, at, &bytes[..room]);
+                self.is_behind |= file == JOURNAL;
                 if room < bytes.len() {
                     self.files.cut_short(&file);
                     return Err(DiskError::Full);
@@ -169,6 +177,7 @@ impl Disk {
                 let written = random.index(bytes.len() + 1);
                 self.files.write(&file, at, &bytes[..written]);
                 self.files.cut_short(&file);
+                self.is_behind |= file == JOURNAL;
                 None
             }
             op => {
@@ -193,6 +202,7 @@ impl Disk {
         let needed = writes.iter().map(bytes).sum();
         self.take_room(needed).map_err(|_| DiskError::Full)?;
         self.number = number;
+        self.is_behind = false;
         let tables = Arc::make_mut(&mut self.tables);
         for Write { table, key, value } in writes {
             if !self.damaged.is_empty() {
@@ -248,6 +258,7 @@ impl Disk {
             self.lose_store();
             self.losses.set_aside += 1;
         }
+        self.was_behind = self.is_behind;
         let lineage = self.get(Table::Meta, LINEAGE_KEY);
         StoreState::new(lineage.expect("nothing is damaged"), self.number)
     }
@@ -260,6 +271,9 @@ impl Disk {
             let are_back = due.iter().all(is_back);
             self.losses.journals += u32::from(self.is_flipped);
             self.losses.marks += u32::from(!are_back);
+        } else if self.was_behind {
+            // What the store had not followed yet was in the journal alone.
+            self.losses.journals += u32::from(self.is_flipped);
         }
         self.is_flipped = false;
     }
@@ -394,6 +408,7 @@ impl Disk {
             files: self.files.clone(),
             is_flipped: self.is_flipped,
             is_side_flipped: self.is_side_flipped,
+            is_behind: self.is_behind,
         }
     }
 
@@ -402,7 +417,21 @@ impl Disk {
         self.lose_store();
         self.tables = Arc::clone(&backup.tables);
         self.number = backup.number;
+        // A journal that stays goes on from any earlier store; one that goes with its store comes with it, too.
+        self.is_behind = true;
+        if keeps_side && !self.keeps_journal {
+            for file in &JOURNALS {
+                if let FileRead::Bytes(bytes) = backup.files.read(file) {
+                    self.files.create(file);
+                    self.files.write(file, 0, &bytes);
+                    self.files.sync(file);
+                }
+            }
+            self.files.sync_names();
+            self.is_flipped |= backup.is_flipped;
+        }
         if !keeps_side {
+            self.is_behind = backup.is_behind;
             self.files = backup.files.clone();
             self.is_flipped = backup.is_flipped;
             self.is_side_flipped = backup.is_side_flipped;

@@ -165,6 +165,8 @@ pub struct SimNode {
 pub struct RoundFaults {
     /// The store has taken own counters or marks before they were in the journal.
     pub is_ahead: bool,
+    /// Whether the journal has taken anything since the store followed it last.
+    pub is_logged: bool,
     /// A journal was begun anew though a bit of it was flipped, and nobody was told.
     pub hides_damage: bool,
 }
@@ -240,10 +242,15 @@ impl SimNode {
         self.seen = Seen::default();
     }
 
-    /// The mark of a job that the store holds, if it holds a good one.
+    /// The mark of a job that counts, as the store has it or will, if it is a good one.
     pub fn stored_mark(&self, job: &JobKey) -> Option<JobMark> {
-        let value = self.disk.get(Table::Jobs, &job_key(job)).ok()??;
-        JobMark::from_bytes(value)
+        let key = job_key(job);
+        let behind = self
+            .round
+            .as_ref()
+            .and_then(|round| round.mark_behind(&key));
+        let value = behind.or_else(|| self.disk.get(Table::Jobs, &key).ok())?;
+        JobMark::from_bytes(value?)
     }
 
     pub(crate) fn say(&mut self, notice: Notice) {

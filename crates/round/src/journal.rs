@@ -2,8 +2,8 @@
 //! store's.
 //!
 //! Peers hold what was published, and nobody else holds the rest; so each round's rows of own
-//! counters, rights, holds, job marks, corrections and forwarded jobs are written and synced here before the store's batch is applied. A store
-//! that is lost or comes back older than its journal is brought up to it.
+//! counters, rights, holds, job marks, corrections and forwarded jobs are written and synced here, which acknowledges
+//! them. The store follows; one that is behind, lost or comes back older than its journal is brought up to it.
 //!
 //! `site.journal` grows to [`JOURNAL_BYTES_MAX`]; then it becomes `site.journal.old`, and a new one
 //! begins with the counters that nobody else holds. The two are one log, the old one first.
@@ -118,7 +118,7 @@ impl Journal {
 }
 
 /// Whether nobody but this site may hold such a row.
-fn is_own(write: &&Write) -> bool {
+pub(crate) fn is_own(write: &&Write) -> bool {
     use Table::{Audit, Forwarded, Holds, Jobs, Ledger, Rights};
     matches!(
         write.table,

@@ -2,19 +2,22 @@
 //!
 //! For each input: [`Round::event`] looks its jobs' marks up, the site handles the event, and
 //! [`Round::took`] keeps what the site wants done. [`Round::finish`] says all of it in order: the
-//! journal, its sync, the store's batch, the journal begun anew if it has grown long; and then what is
-//! sent, answered and acknowledged. Making a change durable earlier than its place among the effects
+//! journal, its sync, the store's batch where one is due, the journal begun anew if it has grown long; and then
+//! what is sent, answered and acknowledged. Making a change durable earlier than its place among the effects
 //! says is always safe. So a busy node pays for one sync where a naive one pays for hundreds.
 //!
-//! Invariant: within a round a job's mark is as its last event left it, though the store still has an
-//! older one; so a record that comes twice in one round counts once.
+//! The journal's sync is what acknowledges. The store follows in bulk ([`Behind`]): what it lacks of rows that are
+//! in the journal is kept here.
+//!
+//! Invariant: a job's mark is as its last event left it, though the store still has an older one; so a record
+//! that comes twice counts once.
 
 use std::collections::BTreeMap;
 
 use fairmesh_model::{RunningJob, UsageRecord, mutant, mutated};
 use fairmesh_site::{Correction, Effect, Event, JobMark, Table, Ticket, Write, job_key};
 
-use crate::journal::Journal;
+use crate::journal::{Journal, is_own};
 use crate::op::{Op, Step};
 
 /// Most inputs that one round takes in before it writes: bounds how long the first of them waits.
@@ -60,12 +63,50 @@ pub struct Unreadable;
 #[derive(Debug)]
 pub struct Round {
     journal: Journal,
-    /// Number of the store's newest change.
+    /// Number of the newest round: the store's changes have that of the last round that is in them.
     number: u64,
-    /// Marks of jobs that this round's events have moved and that are not in the store yet.
+    /// Marks of jobs that this round's events have moved and that are nowhere else yet.
     marks: BTreeMap<Vec<u8>, JobMark>,
+    behind: Behind,
     effects: Vec<Effect>,
     inputs: usize,
+    /// Whether the store has all when this round is done: the node stops.
+    is_last: bool,
+}
+
+/// Rows of rounds that are in the journal, as the last of them left each, and that the store does not have yet.
+#[derive(Debug, Default)]
+struct Behind {
+    rows: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>,
+    bytes: usize,
+    /// Whether one of them is in no journal.
+    is_due: bool,
+}
+
+/// Bytes of rows with which the store follows the journal at the latest: bounds memory, what a start applies, and
+/// how long a round takes that does it, to some ten milliseconds.
+const BEHIND_BYTES_MAX: usize = 128 << 10;
+
+/// What a row takes beside its key and value, counted roughly.
+const ROW_BYTES: usize = 64;
+
+impl Behind {
+    fn extend(&mut self, writes: Vec<Write>) {
+        for write in writes {
+            self.is_due |= !is_own(&&write);
+            let value_bytes = write.value.as_ref().map_or(0, Vec::len);
+            let bytes = write.key.len() + value_bytes + ROW_BYTES;
+            let before = self.rows.insert((write.table, write.key), write.value);
+            self.bytes += if before.is_none() { bytes } else { 0 };
+        }
+    }
+
+    /// All of them, as one change.
+    fn take(&mut self) -> Vec<Write> {
+        let rows = std::mem::take(self).rows.into_iter();
+        rows.map(|((table, key), value)| Write { table, key, value })
+            .collect()
+    }
 }
 
 impl Round {
@@ -74,8 +115,10 @@ impl Round {
             journal,
             number,
             marks: BTreeMap::new(),
+            behind: Behind::default(),
             effects: Vec::new(),
             inputs: 0,
+            is_last: false,
         }
     }
 
@@ -124,7 +167,12 @@ impl Round {
         {
             return Some(*mark);
         }
-        match stored(&key) {
+        let key = (Table::Jobs, key);
+        let stored = match self.behind.rows.get(&key) {
+            Some(value) => Ok(value.clone()),
+            None => stored(&key.1),
+        };
+        match stored {
             Ok(value) => value.as_deref().and_then(JobMark::from_bytes),
             // Better to leave a job out than to count it twice.
             Err(Unreadable) if mutated!(UnreadableIsNew) => None,
@@ -133,6 +181,17 @@ impl Round {
                 ..JobMark::at(record.end)
             }),
         }
+    }
+
+    /// The value of a job's mark that counts, where the store has another: an inner `None` is one that is gone.
+    pub fn mark_behind(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        let value = self.behind.rows.get(&(Table::Jobs, key.to_vec()))?;
+        Some(value.as_deref())
+    }
+
+    /// The store has all that the journal has when this round is done.
+    pub fn end_with_store(&mut self) {
+        self.is_last = true;
     }
 
     /// Keeps what the site wants done for one event. True while the round may take another.
@@ -176,14 +235,19 @@ impl Round {
         let mut ops = Vec::new();
         if !writes.is_empty() {
             self.number += mutant!(RoundsUnnumbered, 1, 0);
-            let number = self.number;
-            ops = self.journal.append(&writes, number);
+            ops = self.journal.append(&writes, self.number);
+            self.behind.extend(writes);
+        }
+        let is_full = self.journal.is_full();
+        let is_due = self.behind.is_due || self.behind.bytes > BEHIND_BYTES_MAX;
+        if !self.behind.rows.is_empty() && (is_due || is_full || self.is_last) {
+            let (number, writes) = (self.number, self.behind.take());
             ops.push(Op::Apply { number, writes });
             if mutated!(StoreBeforeJournal) {
                 ops.rotate_right(1);
             }
         }
-        if self.journal.is_full() {
+        if is_full {
             ops.extend(self.journal.rotate(
                 self.number,
                 &mutant!(RotationForgets, rows_held_alone(), Vec::new()),

@@ -28,14 +28,21 @@ impl MarkSweep {
         }
     }
 
-    /// The next marks to delete; `None` when all have been looked at.
-    pub(super) fn next(&mut self, store: &Store) -> Option<Vec<Write>> {
+    /// The next marks to delete; `None` when all have been looked at. Those of which the store `is_behind` stay: they
+    /// have just moved.
+    pub(super) fn next(
+        &mut self,
+        store: &Store,
+        is_behind: impl Fn(&[u8]) -> bool,
+    ) -> Option<Vec<Write>> {
         let records = store.scan_some(Table::Jobs, &self.behind, LOOKED_AT);
         self.behind.clone_from(&records.last()?.0);
         let is_past = |value: &[u8]| {
             JobMark::from_bytes(value).is_some_and(|mark| mark.charged_until < self.before)
         };
-        let past = records.into_iter().filter(|(_, value)| is_past(value));
+        let past = records
+            .into_iter()
+            .filter(|(key, value)| is_past(value) && !is_behind(key));
         Some(
             past.map(|(key, _)| Write::delete(Table::Jobs, key))
                 .collect(),

@@ -144,6 +144,7 @@ impl Driver {
                 let has_room = match arrived {
                     Arrived::Command(Command::Stop(done)) => {
                         stop = Some(done);
+                        self.round.end_with_store();
                         self.handle(Input::Event(Event::Stopping));
                         break;
                     }

@@ -205,16 +205,16 @@ fn say_what_was_found(recovery: &Recovery, opening: &Opening) {
     }
     if opening.rows_replayed > 0 {
         let rows = opening.rows_replayed;
-        tracing::warn!(
+        tracing::info!(
             rows,
-            "own counters and job marks came back from the journal"
+            "the store follows the journal in own counters and job marks"
         );
     }
     if let Some(damage) = &opening.journal_damage {
         tracing::error!(
             damage,
             "the journal is not whole: it is begun anew from the store, and what was left of the \
-             old one is kept beside it; if the store was lost, too, feed again what was reported last"
+             old one is kept beside it; feed again what was reported last: nothing counts twice"
         );
     }
 }

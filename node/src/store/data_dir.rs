@@ -1,7 +1,6 @@
 //! The data folder: the store, and the files beside it. What `fairmesh-round` wants done is done here.
 //!
 //! Invariant: operations are carried out in order, and none behind one that failed; that one may be tried again.
-//! Only the making of the store's batch, which nobody sees, runs beside what comes before it.
 //!
 //! Deliberately not here: which operations, and what the files hold.
 
@@ -167,26 +166,19 @@ impl DataDir {
         if is_again {
             self.open_again()?;
         }
-        while let Some(at) = ops.iter().position(|op| matches!(op, Op::Apply { .. })) {
-            let mut before: VecDeque<Op> = ops.drain(..at).collect();
-            let (Some(Op::Apply { number, writes }), Some(store)) = (ops.front(), &self.store)
-            else {
-                unreachable!("it is there, and open");
-            };
-            let mut log = || self.files.carry_out(&mut before);
-            // What failed may have been the sync of a change that is there now.
-            let done = match is_again && store.number() >= *number {
-                true => log(),
-                false => store.write_behind(*number, writes, log),
-            };
-            if let Err(error) = done {
-                before.append(ops);
-                *ops = before;
-                return Err(error);
+        while let Some(op) = ops.front() {
+            if let Op::Apply { number, writes } = op {
+                let store = self.store.as_ref().expect("it is open");
+                // What failed may have been the sync of a change that is there now.
+                if !is_again || store.number() < *number {
+                    store.write_as(Some(*number), writes)?;
+                }
+            } else {
+                self.files.carry_out_one(op)?;
             }
             ops.pop_front();
         }
-        self.files.carry_out(ops)
+        Ok(())
     }
 
     /// The store, to read from. None where it failed and could not be opened again so far.

@@ -11,7 +11,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
-use std::thread;
 
 use fairmesh_model::WallTime;
 use fairmesh_round::checksum;
@@ -77,28 +76,7 @@ impl Store {
     /// Applies all of `writes`, in order, as one change. When this returns without an error they are
     /// on disk; on an error none was acknowledged.
     pub fn write(&self, writes: Vec<Write>) -> Result<(), StoreError> {
-        self.write_checked(&writes, |tally| {
-            let batch = tally.batch(&self.tree, tally.number + 1, &writes);
-            batch.map_err(|error| engine(&self.dir, error))
-        })
-    }
-
-    /// As [`Store::write`], as the batch `number` and behind `log`, which runs beside the making of
-    /// the batch. When it fails nothing is applied, and the store takes no more.
-    pub(super) fn write_behind(
-        &self,
-        number: u64,
-        writes: &[Write],
-        log: impl FnOnce() -> Result<(), StoreError> + Send,
-    ) -> Result<(), StoreError> {
-        self.write_checked(writes, |tally| {
-            thread::scope(|scope| {
-                let logging = scope.spawn(log);
-                let batch = tally.batch(&self.tree, number, writes);
-                logging.join().expect("logging does not panic")?;
-                batch.map_err(|error| engine(&self.dir, error))
-            })
-        })
+        self.write_as(None, &writes)
     }
 
     /// Number of the newest batch.
@@ -107,11 +85,8 @@ impl Store {
         tally.number
     }
 
-    fn write_checked(
-        &self,
-        writes: &[Write],
-        make: impl FnOnce(&mut Tally) -> Result<Batch, StoreError>,
-    ) -> Result<(), StoreError> {
+    /// As [`Store::write`], as the batch of that number, or the next.
+    pub(super) fn write_as(&self, number: Option<u64>, writes: &[Write]) -> Result<(), StoreError> {
         for write in writes {
             let value_bytes = write.value.as_ref().map_or(0, Vec::len);
             if write.key.len() > KEY_BYTES_MAX {
@@ -126,7 +101,10 @@ impl Store {
         if self.failed.load(Ordering::Acquire) {
             return Err(failed());
         }
-        let done = make(&mut tally).and_then(|batch| self.commit(batch));
+        let number = number.unwrap_or(tally.number + 1);
+        let batch = tally.batch(&self.tree, number, writes);
+        let batch = batch.map_err(|error| engine(&self.dir, error));
+        let done = batch.and_then(|batch| self.commit(batch));
         self.failed.store(done.is_err(), Ordering::Release);
         // The batch is on disk either way; a mark that lags only notices less.
         if done.is_ok()

@@ -153,6 +153,9 @@ impl World {
         if self.nodes[node].is_up() {
             self.faults.count("stop");
         }
+        if let Some(round) = &mut self.nodes[node].round {
+            round.end_with_store();
+        }
         self.handle(node, Input::Event(Event::Stopping));
         self.end(node, StopReason::Stopped);
     }

@@ -109,7 +109,8 @@ impl World {
     }
 
     fn carry_out_all(&mut self, node: usize, steps: Vec<Step>) {
-        self.nodes[node].faults.is_ahead |= is_ahead_of_journal(&steps);
+        let faults = &mut self.nodes[node].faults;
+        faults.is_ahead |= is_ahead_of_journal(&steps, &mut faults.is_logged);
         for step in steps {
             let done = match step {
                 Step::Disk(op) => self.carry_out_op(node, op),
@@ -208,20 +209,30 @@ impl World {
 }
 
 /// Whether a round's steps let the store take what is in no journal yet: a store that is lost then takes
-/// it along, though nobody else has it.
-fn is_ahead_of_journal(steps: &[Step]) -> bool {
+/// it along, though nobody else has it. `is_logged`: whether the journal has taken and synced anything since the store
+/// followed it last.
+fn is_ahead_of_journal(steps: &[Step], is_logged: &mut bool) -> bool {
     let is_own = |write: &Write| is_of_journal(write.table);
-    let mut is_logged = false;
+    let (mut is_ahead, mut is_written, mut has_followed) = (false, false, false);
     for step in steps {
         match step {
-            Step::Disk(Op::Sync(file)) => is_logged |= *file == JOURNAL,
-            Step::Disk(Op::Apply { writes, .. }) if !is_logged => {
-                return writes.iter().any(is_own);
+            Step::Disk(Op::Write { file, .. }) if *file == JOURNAL => {
+                is_ahead |= has_followed;
+                is_written = true;
+            }
+            Step::Disk(Op::Sync(file)) if *file == JOURNAL => {
+                is_written = false;
+                *is_logged = true;
+            }
+            Step::Disk(Op::Apply { writes, .. }) => {
+                is_ahead |= writes.iter().any(is_own) && (is_written || !*is_logged);
+                *is_logged = false;
+                has_followed = true;
             }
             _ => {}
         }
     }
-    false
+    is_ahead
 }
 
 /// Whether the journal has rows of the table.

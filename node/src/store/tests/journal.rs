@@ -37,16 +37,18 @@ impl Ready {
         self.write_of(writes, Vec::new);
     }
 
+    fn ops_of(&mut self, writes: Vec<Write>, rows: impl FnOnce() -> Vec<Write>) -> Vec<Op> {
+        self.round.took(vec![Effect::Persist(writes)]);
+        let disk_op = |step| match step {
+            Step::Disk(op) => op,
+            Step::Do(effect) => panic!("nobody asked for {effect:?}"),
+        };
+        self.round.finish(rows).into_iter().map(disk_op).collect()
+    }
+
     /// True if the journal was begun anew with `rows`.
     fn write_of(&mut self, writes: Vec<Write>, rows: impl FnOnce() -> Vec<Write>) -> bool {
-        self.round.took(vec![Effect::Persist(writes)]);
-        let steps = self.round.finish(rows).into_iter();
-        let ops: Vec<Op> = steps
-            .map(|step| match step {
-                Step::Disk(op) => op,
-                Step::Do(effect) => panic!("nobody asked for {effect:?}"),
-            })
-            .collect();
+        let ops = self.ops_of(writes, rows);
         let is_begun = ops.iter().any(|op| matches!(op, Op::Rename { .. }));
         self.data.carry_out(&mut ops.into()).expect("written");
         is_begun
@@ -180,7 +182,9 @@ fn a_store_that_is_lost_gets_its_own_counters_back() {
 fn a_store_that_is_older_than_its_journal_is_brought_up_to_it() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("store");
-    ready(dir.path()).write(rounds().swap_remove(0));
+    let mut first = rounds().swap_remove(0);
+    first.push(put(Table::Heads, b"a head", &[5; 100]));
+    ready(dir.path()).write(first);
     let older = copy_of(&path, "older");
     let mut folder = ready(dir.path());
     rounds()
@@ -244,20 +248,59 @@ fn a_journal_that_is_damaged_or_unreadable_does_not_stop_a_whole_store() {
 }
 
 #[test]
-fn a_journal_that_fails_fails_the_store_before_anything_is_applied() {
-    let (_dir, path) = folder();
-    let (store, _) = open(&path);
-    let full = || StoreError::Io {
-        doing: "writing",
-        path: "site.journal".into(),
-        source: std::io::ErrorKind::StorageFull.into(),
+fn nothing_is_applied_behind_a_journal_that_fails() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut folder = ready(dir.path());
+    fs::remove_file(dir.path().join("site.journal")).expect("there");
+    let head = put(Table::Heads, b"a head", &[5; 100]);
+    let mut ops = folder.ops_of(vec![mark(b"1"), head], Vec::new).into();
+    let refused = folder
+        .data
+        .carry_out(&mut ops)
+        .expect_err("it cannot be written");
+    assert!(refused.to_string().contains("site.journal"), "{refused}");
+    assert!(all(folder.data.store().expect("open"), Table::Jobs).is_empty());
+    assert_eq!(ops.len(), 3, "all of it can be tried again");
+}
+
+#[test]
+fn the_store_follows_the_journal_in_bulk() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut folder = ready(dir.path());
+    for job in 0..100_u8 {
+        let ops = folder.ops_of(vec![mark(&[job]), count(b"bob", job)], Vec::new);
+        assert!(
+            matches!(ops[..], [Op::Write { .. }, Op::Sync(_)]),
+            "{ops:?}"
+        );
+        folder.data.carry_out(&mut ops.into()).expect("written");
+        let counts = folder
+            .round
+            .mark_behind(&[job])
+            .expect("the store has it not");
+        assert!(counts.is_some());
+    }
+    assert!(all(folder.data.store().expect("open"), Table::Jobs).is_empty());
+    let (jobs, bob) = {
+        // A start without a word of stopping, as after kill -9.
+        drop(folder);
+        let (data, opening) = opened(dir.path(), LINEAGE);
+        assert_eq!(opening.rows_replayed, 101, "each once, as it stands");
+        let store = data.store().expect("open");
+        (all(store, Table::Jobs).len(), all(store, Table::Ledger))
     };
-    store
-        .write_behind(1, &[mark(b"1")], || Err(full()))
-        .expect_err("the disk is full");
-    assert!(store.is_failed() && all(&store, Table::Jobs).is_empty());
-    let next = store.write(vec![mark(b"1")]);
-    assert!(matches!(next, Err(StoreError::Failed(_))));
+    assert_eq!((jobs, bob), (100, vec![(b"bob".to_vec(), vec![99; 48])]));
+    let mut folder = ready(dir.path());
+    folder.write(vec![mark(b"next")]);
+    folder.write(vec![put(Table::Heads, b"a head", &[5; 100])]);
+    let jobs = all(folder.data.store().expect("open"), Table::Jobs).len();
+    assert_eq!(jobs, 101, "with a row that the journal does not hold");
+    folder.round.end_with_store();
+    folder.write(vec![mark(b"last")]);
+    assert_eq!(
+        all(folder.data.store().expect("open"), Table::Jobs).len(),
+        102
+    );
 }
 
 #[test]
