@@ -1,8 +1,8 @@
 //! `POST /v1/accounting[?dry_run=true[&at_site=]]`: job records as batch systems wrote them, one JSON
 //! object a line, and with `at_site` what that site charges for them by what it has signed; and `GET /v1/accounting`: those that are kept, or what they come to.
 //!
-//! Invariant: a batch of records is in the record log, durably, before any of it is charged; a node
-//! that dies in between has logged what it has not counted, and the same batch, sent again, is counted
+//! Invariant: a batch of records is in the record log before any of it is charged; a node
+//! that is killed in between has logged what it has not counted, and the same batch, sent again, is counted
 //! once and logged once. A dry run changes nothing. Single records are given to writers only, sums to
 //! everybody who may read.
 
@@ -36,8 +36,7 @@ mod list;
 
 pub(super) use list::get;
 
-/// Records that are logged and charged at once: each batch costs a sync of the log and one of the
-/// store.
+/// Records that are logged and charged at once: each batch costs a transaction of the log and a sync.
 const BATCH_RECORDS: usize = 1_000;
 
 /// Most accounts that a dry run lists: bounds its answer. The records of more are added up in one.

@@ -48,16 +48,25 @@ impl Filter {
         Ok(!self.corrected.is_empty() && self.corrected.contains(&row::key(row, columns)?))
     }
 
-    fn condition(&self) -> (String, Vec<Value>) {
+    /// Conditions of which one holds for each record that is wanted, and never two: each has an index. Those of
+    /// later moments come first. And their values, the same for all.
+    fn conditions(&self) -> (Vec<String>, Vec<Value>) {
         let (mut words, mut values) = (vec!["1".to_owned()], Vec::new());
-        if let Some(since) = self.since {
-            // The end; of a job that has not ended it is not known, so it is still there.
-            words.push("(moment >= ? OR is_over = 0)".to_owned());
-            values.push(Value::Integer(signed(since.0)));
-        }
+        let mut value = |value: Value| {
+            values.push(value);
+            values.len()
+        };
+        // The end; of a job that has not ended it is not known, so it is still there.
+        let ended = self.since.map(|since| {
+            let since = value(Value::Integer(signed(since.0)));
+            [
+                format!("moment >= ?{since}"),
+                format!("is_over = 0 AND moment < ?{since}"),
+            ]
+        });
         if let Some(until) = self.until {
-            words.push("coalesce(started, submitted, moment) < ?".to_owned());
-            values.push(Value::Integer(signed(until.0)));
+            let until = value(Value::Integer(signed(until.0)));
+            words.push(format!("coalesce(started, submitted, moment) < ?{until}"));
         }
         let names = [
             ("user", &self.user),
@@ -70,11 +79,25 @@ impl Filter {
         ];
         for (column, name) in names {
             if let Some(name) = name {
-                words.push(format!("{column} = ?"));
-                values.push(Value::Text(name.clone()));
+                words.push(format!("{column} = ?{}", value(Value::Text(name.clone()))));
             }
         }
-        (words.join(" AND "), values)
+        let words = words.join(" AND ");
+        let ended = ended.into_iter().flatten();
+        let mut each: Vec<String> = ended.map(|ended| format!("{ended} AND {words}")).collect();
+        if each.is_empty() {
+            each.push(words);
+        }
+        (each, values)
+    }
+
+    /// A query of `columns` of all records that are wanted and for which `also` holds.
+    pub(super) fn query(&self, columns: &str, also: &str) -> (String, Vec<Value>) {
+        let (conditions, values) = self.conditions();
+        let each = conditions
+            .iter()
+            .map(|condition| format!("SELECT {columns} FROM records WHERE {condition} AND {also}"));
+        (each.collect::<Vec<_>>().join(" UNION ALL "), values)
     }
 }
 
@@ -89,16 +112,16 @@ pub fn find(
     most: u32,
     mut each: impl FnMut(Found) -> bool,
 ) -> Result<bool, LogError> {
-    let (condition, values) = filter.condition();
-    let newest = format!("SELECT id FROM records WHERE {condition} ORDER BY moment DESC, id DESC");
+    let (newest, values) = filter.query("id, moment", "1");
+    let newest = format!("{newest} ORDER BY moment DESC, id DESC");
     let count = format!(
         "SELECT count(*) FROM ({newest} LIMIT {})",
         u64::from(most) + 1
     );
     let found: i64 = connection.query_row(&count, params_from_iter(&values), |row| row.get(0))?;
     let query = format!(
-        "SELECT record, vo, path, cluster, job, instance FROM records WHERE id IN ({newest} LIMIT {most}) \
-         ORDER BY moment, id"
+        "SELECT record, vo, path, cluster, job, instance FROM records \
+         WHERE id IN (SELECT id FROM ({newest} LIMIT {most})) ORDER BY moment, id"
     );
     let mut statement = connection.prepare(&query)?;
     let mut rows = statement.query(params_from_iter(&values))?;
@@ -125,13 +148,11 @@ pub fn summarise(
     filter: &Filter,
     by: &[Dimension],
 ) -> Result<Summary, LogError> {
-    let (condition, values) = filter.condition();
     let since = filter.since.unwrap_or(WallTime(0));
     let until = filter.until.unwrap_or(WallTime(u64::MAX));
     let mut summary = Summary::by(by).within(since, until);
-    let columns = row::JOB_COLUMNS;
-    let query =
-        format!("SELECT {columns}, job, instance FROM records WHERE {condition} AND is_over = 1");
+    let columns = format!("{}, job, instance", row::JOB_COLUMNS);
+    let (query, values) = filter.query(&columns, "is_over = 1");
     let mut statement = connection.prepare(&query)?;
     let mut rows = statement.query(params_from_iter(&values))?;
     while let Some(found) = rows.next()? {

@@ -1,7 +1,9 @@
 //! The record log: the job records that this site was told, one row a job, in SQLite beside the
 //! node's store.
 //!
-//! A thread of its own writes: one transaction a batch, durable before the batch is acknowledged.
+//! A thread of its own writes: one transaction a batch, with the system before the batch is acknowledged, so that a
+//! process that is killed loses nothing, and on disk a second later. The journal alone acknowledges usage
+//! (`docs/round.md`): of a power cut the log may lose its last second, which is counted all the same.
 //! Readers have connections of their own and see the last whole batch. The log is bounded by age and
 //! by size, and what is too old goes in small steps between batches.
 //!
@@ -150,7 +152,7 @@ impl RecordLog {
         })
     }
 
-    /// Writes a batch; it is durable when this returns.
+    /// Writes a batch; it survives the process when this returns, and the machine a second later.
     ///
     /// # Errors
     /// If it could not be written: then none of it was.

@@ -3,6 +3,9 @@
 //! Invariant: a file that was opened has this schema; one of a newer release or with damage is
 //! renamed, never changed, and a new one begun. Deliberately not here: rows.
 
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,8 +52,21 @@ const TABLES: &str = "
     CREATE INDEX records_by_moment ON records (moment);
 ";
 
+/// What filters go by, made where an earlier release has not: a user's or an account's newest, a job by its id alone,
+/// and jobs that are not over, which are few. Other names are met often on the way back from the newest.
+const INDEXES: &str = "
+    CREATE INDEX IF NOT EXISTS records_by_user ON records (user, moment);
+    CREATE INDEX IF NOT EXISTS records_by_account ON records (account, moment);
+    CREATE INDEX IF NOT EXISTS records_by_job ON records (job);
+    CREATE INDEX IF NOT EXISTS records_not_over ON records (moment) WHERE is_over = 0;
+";
+
 /// Opens the file; sets aside what is there and is no log of ours.
 pub(super) fn open_or_set_aside(path: &Path) -> Result<Connection, LogError> {
+    // What cannot be read is for SQLite to say.
+    if is_cut_short(path).unwrap_or(false) {
+        set_aside(path, "its end is missing")?;
+    }
     match open(path) {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => {
@@ -68,6 +84,42 @@ pub(super) fn open_or_set_aside(path: &Path) -> Result<Connection, LogError> {
 fn anew(path: &Path) -> Result<Connection, LogError> {
     open(path)?.ok_or(LogError::Closed)
 }
+
+/// Whether pages are missing that the file says it has and its write-ahead log does not bring back. SQLite opens
+/// such a file without a word, where the log is there.
+fn is_cut_short(path: &Path) -> io::Result<bool> {
+    let wal = match std::fs::read(format!("{}-wal", path.display())) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let mut head = [0; HEAD_BYTES];
+    if length < HEAD_BYTES as u64 {
+        return Ok(!wal.is_empty());
+    }
+    file.read_exact(&mut head)?;
+    let page_bytes = match u16::from_be_bytes([head[16], head[17]]) {
+        1 => 1 << 16,
+        bytes => usize::from(bytes).max(HEAD_BYTES),
+    };
+    let pages = u32::from_be_bytes([head[28], head[29], head[30], head[31]]);
+    let there = u32::try_from(length / page_bytes as u64).unwrap_or(u32::MAX);
+    // Behind the log's own head: frames of this log begin with the page's number and bear its salt.
+    let salt = wal.get(16..24).unwrap_or_default();
+    let frames = wal
+        .get(32..)
+        .unwrap_or_default()
+        .chunks_exact(24 + page_bytes);
+    let frames = frames.filter(|frame| frame[8..16] == *salt);
+    let logged: BTreeSet<u32> = frames
+        .filter_map(|frame| Some(u32::from_be_bytes(*frame.first_chunk()?)))
+        .collect();
+    Ok((there.saturating_add(1)..=pages).any(|page| !logged.contains(&page)))
+}
+
+/// Bytes of the head of a database (https://sqlite.org/fileformat2.html).
+const HEAD_BYTES: usize = 100;
 
 /// Whether the file itself is at fault.
 pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
@@ -95,14 +147,15 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
         return Ok(None);
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // A batch that is acknowledged survives a power cut.
-    connection.pragma_update(None, "synchronous", "FULL")?;
+    // A batch that is acknowledged survives the process; the writer syncs a moment later.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     if version == 0 {
         connection.execute_batch(&format!(
             "BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
     }
+    connection.execute_batch(INDEXES)?;
     // Reads the schema and a page of the table and of its index: damage at the front shows here.
     connection.query_row(
         "SELECT count(*) FROM (SELECT moment, record FROM records ORDER BY moment LIMIT 1)",

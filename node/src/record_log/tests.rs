@@ -233,3 +233,84 @@ async fn a_file_that_is_no_log_is_set_aside() {
     let kept = names.filter(|entry| entry.file_name().to_string_lossy().contains("unreadable"));
     assert_eq!(kept.count(), 1);
 }
+
+#[tokio::test]
+async fn a_file_whose_end_is_missing_is_set_aside() {
+    let whole = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(whole.path(), all()).expect("opens");
+    for first in [0, 1_000] {
+        let entries = (first..first + 1_000).map(|job| entry(job, JobState::Completed, true));
+        log.append(entries.collect()).await.expect("written");
+        let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let connection = Connection::open(whole.path().join(FILE)).expect("opens");
+        connection
+            .query_row(checkpoint, [], |_| Ok(()))
+            .expect("done");
+    }
+    // What comes last is in the write-ahead log, as after a process that was killed.
+    log.append(vec![entry(9_000, JobState::Completed, true)])
+        .await
+        .expect("written");
+    for (cut, kept) in [(None, 2_001), (Some(2), 0), (Some(100), 0)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        for end in ["", "-wal"] {
+            let name = format!("{FILE}{end}");
+            std::fs::copy(whole.path().join(&name), folder.path().join(&name)).expect("copied");
+        }
+        if let Some(part) = cut {
+            let file = std::fs::File::options()
+                .write(true)
+                .open(folder.path().join(FILE));
+            let file = file.expect("there");
+            let length = file.metadata().expect("there").len();
+            file.set_len(length / part).expect("cut");
+        }
+        let log = RecordLog::open(folder.path(), all()).expect("opens");
+        assert_eq!(
+            found(&log, &Filter::default(), 5_000).0.len(),
+            kept,
+            "{cut:?}"
+        );
+        let names = std::fs::read_dir(folder.path())
+            .expect("a folder")
+            .flatten();
+        let aside = names.filter(|entry| entry.file_name().to_string_lossy().ends_with("-wal"));
+        let unreadable =
+            aside.filter(|entry| entry.file_name().to_string_lossy().contains("unreadable"));
+        assert_eq!(unreadable.count(), usize::from(cut.is_some()), "{cut:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_filters_ask_for_is_found_by_an_index() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let reader = log.reader().expect("a reader");
+    let since = Filter {
+        since: Some(WallTime(HOUR)),
+        ..Filter::default()
+    };
+    let of_user = Filter {
+        user: Some("ann".to_owned()),
+        ..Filter::default()
+    };
+    for (filter, indexes) in [
+        (since, ["records_by_moment", "records_not_over"].as_slice()),
+        (of_user, &["records_by_user"]),
+    ] {
+        let (query, values) = filter.query("id, moment", "1");
+        let query = format!("EXPLAIN QUERY PLAN {query} ORDER BY moment DESC, id DESC LIMIT 9");
+        let mut statement = reader.prepare(&query).expect("a query");
+        let values = rusqlite::params_from_iter(&values);
+        let steps = statement.query_map(values, |row| row.get::<_, String>(3));
+        let steps: Vec<String> = steps.expect("asks").flatten().collect();
+        for index in indexes {
+            assert!(
+                steps.iter().any(|step| step.contains(index)),
+                "{index}: {steps:?}"
+            );
+        }
+        let is_all = |step: &String| step.starts_with("SCAN records") && !step.contains("INDEX");
+        assert!(!steps.iter().any(is_all), "{steps:?}");
+    }
+}

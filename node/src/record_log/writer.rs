@@ -1,6 +1,7 @@
 //! The thread that writes.
 //!
-//! Invariant: a batch is one transaction, and is acknowledged when it is on disk. Behind a batch there is
+//! Invariant: a batch is one transaction, and is acknowledged when the system has it, so that it survives the
+//! process; [`SYNC_AFTER`] later at the most it is on disk. Behind a batch there is
 //! at most one small step of pruning for every [`STEP_AFTER_ROWS`] rows that came, so that no batch waits
 //! long for it, and a step forgets more than came: the log is bounded under a feed without pause, too.
 
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
@@ -27,6 +28,10 @@ const STEP_PAGES: u32 = 1_000;
 /// Time between two looks at the bounds while nothing comes.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
+/// How long what was written may wait for its sync: what a power cut costs at most. Usage does not wait for the log
+/// to be on disk, nor is it lost with it.
+const SYNC_AFTER: Duration = Duration::from_secs(1);
+
 /// Time between two steps while there is more to forget.
 const STEP_EVERY: Duration = Duration::from_millis(100);
 
@@ -38,6 +43,8 @@ pub(super) struct Writer {
     more: bool,
     /// Rows that came since the last step was due.
     rows_since_step: u64,
+    /// Since when something waits for its sync.
+    unsynced: Option<Instant>,
     stats: Arc<Stats>,
 }
 
@@ -54,6 +61,7 @@ impl Writer {
             keep,
             more: true,
             rows_since_step: 0,
+            unsynced: None,
             stats,
         }
     }
@@ -61,7 +69,14 @@ impl Writer {
     pub(super) fn run(&mut self, commands: &Receiver<Command>) {
         self.measure();
         loop {
-            let pause = if self.more { STEP_EVERY } else { LOOK_EVERY };
+            let mut pause = if self.more { STEP_EVERY } else { LOOK_EVERY };
+            if let Some(since) = self.unsynced {
+                pause = pause.min(SYNC_AFTER.saturating_sub(since.elapsed()));
+                if pause.is_zero() {
+                    self.sync();
+                    continue;
+                }
+            }
             match commands.recv_timeout(pause) {
                 Ok(Command::Append(entries, done)) => {
                     // Nobody waits any more: what was written stays.
@@ -75,14 +90,27 @@ impl Writer {
                     self.rows_since_step %= STEP_AFTER_ROWS;
                 }
                 Ok(Command::Keep(keep)) => (self.keep, self.more) = (keep, true),
-                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return self.sync(),
+                Err(RecvTimeoutError::Timeout) if self.unsynced.is_some() && !self.more => {}
                 Err(RecvTimeoutError::Timeout) => self.prune(),
             }
         }
     }
 
+    /// Brings what was written to the disk. Readers wait for nothing.
+    fn sync(&mut self) {
+        self.unsynced = None;
+        let synced = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        if let Err(error) = synced {
+            tracing::warn!(%error, "the record log was not synced: a power cut may cost its last records");
+        }
+    }
+
     fn append(&mut self, entries: &[Entry]) -> Result<(), LogError> {
         let written = self.write(entries);
+        self.unsynced.get_or_insert_with(Instant::now);
         match &written {
             Ok(inserted) => {
                 self.stats.inserted.fetch_add(*inserted, Relaxed);
