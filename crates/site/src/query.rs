@@ -413,6 +413,21 @@ impl Site {
         documents.map(|(_, _, bytes)| bytes.to_vec()).collect()
     }
 
+    /// Where the charters in force say that their members are.
+    pub fn member_addresses(&self) -> BTreeMap<SiteId, Vec<String>> {
+        let mut addresses: BTreeMap<SiteId, Vec<String>> = BTreeMap::new();
+        let charters = self.vos.values().filter_map(Vo::charter);
+        for member in charters.flat_map(|charter| &charter.sites) {
+            let known = addresses.entry(member.site).or_default();
+            for address in &member.addresses {
+                if !known.contains(address) {
+                    known.push(address.clone());
+                }
+            }
+        }
+        addresses
+    }
+
     /// The signed allocations in force of a VO, as they were signed; nothing is copied.
     pub fn allocations(&self, vo: VoId) -> Vec<Arc<[u8]>> {
         let held = self.vos.get(&vo).into_iter();

@@ -10,6 +10,7 @@ use crate::rows::Rows;
 const BEGIN: &str = "<!-- goals: begin, written by `cargo xtask bench` -->\n";
 const END: &str = "<!-- goals: end -->\n";
 const NOT_NOW: &str = "not in this run: ";
+const NEVER: &str = "not measured yet";
 
 pub(crate) fn write(file: &Path, rows: &Rows, when: &str) {
     let text = std::fs::read_to_string(file).expect("the document is there");
@@ -42,7 +43,12 @@ fn row(line: &str, rows: &Rows) -> String {
     }
     let measured = match rows.get(what) {
         Some(now) => now.to_owned(),
-        None if measured.starts_with(NOT_NOW) => measured.to_owned(),
+        None if [NOT_NOW, NEVER]
+            .iter()
+            .any(|known| measured.starts_with(known)) =>
+        {
+            measured.to_owned()
+        }
         None => format!("{NOT_NOW}{measured}"),
     };
     format!("| {what} | {goal} | {measured} | {command} |")

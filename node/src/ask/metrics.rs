@@ -5,9 +5,10 @@
 //! Invariant: whoever reads the file sees all of it, or what was there before.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
+use fairmesh_schedulers::state::replace;
 
 use crate::output::Exit;
 
@@ -31,20 +32,11 @@ pub async fn run(args: &MetricsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     let text = as_text_format(&control.text("/v1/metrics").await?);
     match &args.output {
         None => out.write_all(text.as_bytes())?,
-        Some(file) => replace(file, &text).with_context(|| format!("{}", file.display()))?,
+        Some(file) => {
+            replace(file, text.as_bytes()).with_context(|| format!("{}", file.display()))?
+        }
     }
     Ok(Exit::Success)
-}
-
-/// Puts a file in the place of another.
-fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
-    let mut new = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
-    new.write_all(text.as_bytes())?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    new.as_file().set_permissions(mode)?;
-    new.persist(file)?;
-    Ok(())
 }
 
 /// OpenMetrics in Prometheus' text format.

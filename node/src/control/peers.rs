@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::response::IntoResponse;
-use fairmesh_model::{Charter, Millis, Now, Signed, SiteId};
+use fairmesh_model::{Millis, Now, SiteId};
 use fairmesh_site::{PeerStatus, Site, Timing};
 
 use super::answer::{PeerBody, PeersBody};
@@ -38,32 +38,31 @@ pub(super) async fn get(
 /// What the site says of its peers.
 pub(super) struct Found {
     peers: Vec<PeerStatus>,
-    documents: Vec<Vec<u8>>,
+    addresses: BTreeMap<SiteId, Vec<String>>,
     now: Now,
 }
 
 impl Found {
     /// Asks on the driver's task: only copies.
     pub(super) fn ask(site: &Site, now: Now) -> Self {
-        let vos = site.vo_status(now);
         Self {
             peers: site.peers(),
-            documents: vos.iter().flat_map(|vo| site.documents(vo.vo)).collect(),
+            addresses: site.member_addresses(),
             now,
         }
     }
 
     /// The peers, with what the network knows of them.
-    pub(super) fn bodies(self, shared: &Shared) -> Vec<PeerBody> {
+    pub(super) fn bodies(mut self, shared: &Shared) -> Vec<PeerBody> {
         let network = shared.node().network_stats();
         let timing = shared.options.settings.borrow().timing;
-        let mut addresses = addresses(&self.documents);
         let in_sync_max = in_sync_max(&timing, &network);
         self.peers
             .iter()
             .map(|peer| {
                 let stats = network.peers.get(&peer.site).cloned().unwrap_or_default();
-                let known = addresses.remove(&peer.site).unwrap_or_default();
+                let known = self.addresses.remove(&peer.site).unwrap_or_default();
+                let known = known.iter().map(|address| clean(address)).collect();
                 peer_body(peer, &stats, known, self.now, in_sync_max)
             })
             .collect()
@@ -107,29 +106,4 @@ fn peer_body(
 
 fn micros(time: &Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Where the newest charter of each VO says that sites are.
-fn addresses(documents: &[Vec<u8>]) -> BTreeMap<SiteId, Vec<String>> {
-    let mut newest: BTreeMap<_, Signed<Charter>> = BTreeMap::new();
-    // What is no charter is a share policy, and names no addresses.
-    for charter in documents
-        .iter()
-        .filter_map(|bytes| Signed::<Charter>::parse(bytes).ok())
-    {
-        let known = newest.get(&charter.vo());
-        if known.is_none_or(|known| known.claimed().version < charter.claimed().version) {
-            newest.insert(charter.vo(), charter);
-        }
-    }
-    let mut addresses: BTreeMap<SiteId, Vec<String>> = BTreeMap::new();
-    for member in newest.values().flat_map(|charter| &charter.claimed().sites) {
-        let known = addresses.entry(member.site).or_default();
-        for address in member.addresses.iter().map(|address| clean(address)) {
-            if !known.contains(&address) {
-                known.push(address);
-            }
-        }
-    }
-    addresses
 }

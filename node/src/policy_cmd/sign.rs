@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use fairmesh_schedulers::state::replace;
 
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
@@ -89,7 +90,8 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         document.add_signature(key)?;
     }
     if target == args.file {
-        replace(&target, document.bytes())?;
+        let replaced = replace(&target, document.bytes());
+        replaced.with_context(|| format!("cannot replace {}", target.display()))?;
     } else {
         ensure!(
             !target.exists(),
@@ -147,16 +149,4 @@ fn write_signatures(document: &PolicyDocument, out: &mut dyn Write) -> std::io::
             document.count_valid(&document.signers())
         ),
     }
-}
-
-/// Replaces a file durably: all of the new one, or all of the old one.
-fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let mut name = path
-        .file_name()
-        .context("a document has a name")?
-        .to_owned();
-    name.push(".new");
-    let fresh = path.with_file_name(name);
-    write_new(&fresh, bytes, 0o644)?;
-    std::fs::rename(&fresh, path).with_context(|| format!("cannot replace {}", path.display()))
 }
