@@ -132,7 +132,7 @@ set server max_run_res.ncpus += [g:PBS_GENERIC=12]\nset server max_run = [u:PBS_
         let set = |value: &str| format!("set server max_run_res.ncpus = {value}\n");
         assert_eq!(
             error(&set("[g:a=many]")),
-            "f:1: `many` is no number of CPUs"
+            "f:1: `many` is no number of CPUs: invalid digit found in string"
         );
         assert_eq!(error(&set("[physics]")), "f:1: `[physics` is no limit");
     }
