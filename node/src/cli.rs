@@ -148,6 +148,11 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
     }
 }
 
+/// Libraries that write a line for each thing that a peer does wrong, at the peer's pace. What matters of it the node
+/// says itself, once a minute.
+const QUIET_PEERS: &str = "warn,fairmesh=info,libp2p_swarm=error,libp2p_request_response=error,\
+                           libp2p_gossipsub=error,libp2p_identify=error,libp2p_ping=error,yamux=error";
+
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.
 fn log_filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
@@ -157,7 +162,7 @@ fn log_filter() -> tracing_subscriber::EnvFilter {
         if quiet {
             "error".into()
         } else {
-            "warn,fairmesh=info".into()
+            QUIET_PEERS.into()
         }
     })
 }

@@ -23,7 +23,7 @@ use libp2p::{
 use crate::network::codec::{PROTOCOL, SyncCodec};
 use crate::network::config::{
     CONNECT_TIMEOUT, CONNECTIONS_PER_PEER_MAX, GOSSIP_QUEUE_MAX, IDLE_TIMEOUT,
-    IN_FLIGHT_PER_PEER_MAX, INBOUND_PER_PEER_MAX, PING_TIMEOUT,
+    IN_FLIGHT_PER_PEER_MAX, INBOUND_PER_PEER_MAX, PING_TIMEOUT, STREAMS_MAX,
 };
 use crate::network::counted::{Counted, WireBytes};
 use crate::network::gate::Gate;
@@ -66,18 +66,20 @@ pub(crate) fn build_swarm(
 }
 
 /// TCP, and QUIC where it is built in; addresses by number only.
-fn transport(
+pub(super) fn transport(
     keypair: &Keypair,
     bytes: &Arc<WireBytes>,
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, NetworkError> {
     let noise = noise::Config::new(keypair)
         .map_err(|error| NetworkError::Setup(format!("Noise: {error}")))?;
     let bytes = Arc::clone(bytes);
+    let mut streams = yamux::Config::default();
+    streams.set_max_num_streams(STREAMS_MAX);
     let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
         .map(move |stream, _| Counted::new(stream, Arc::clone(&bytes)))
         .upgrade(Version::V1Lazy)
         .authenticate(noise)
-        .multiplex(yamux::Config::default())
+        .multiplex(streams)
         .timeout(CONNECT_TIMEOUT);
     #[cfg(feature = "quic")]
     let tcp = {
@@ -103,6 +105,10 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
     let sync = request_response::Config::default()
         .with_request_timeout(config.request_timeout)
         .with_max_concurrent_streams(IN_FLIGHT_PER_PEER_MAX + INBOUND_PER_PEER_MAX);
+    let codec = SyncCodec {
+        // What is left is for the answer.
+        request_max: config.request_timeout / 2,
+    };
     let protocol = (StreamProtocol::new(PROTOCOL), ProtocolSupport::Full);
     let memory = config.limits.memory_bytes_max;
     Ok(Behaviour {
@@ -111,7 +117,7 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
         limits: connection_limits::Behaviour::new(connection_limits(&config.limits)),
         memory: memory_connection_limits::Behaviour::with_max_bytes(memory),
         gossip: MemberGossip::new(gossip).map_err(|error| setup(&error))?,
-        sync: request_response::Behaviour::with_codec(SyncCodec, [protocol], sync),
+        sync: request_response::Behaviour::with_codec(codec, [protocol], sync),
         identify: identify::Behaviour::new(identify),
         ping: ping::Behaviour::new(ping),
     })
@@ -121,6 +127,7 @@ fn connection_limits(limits: &NetworkLimits) -> ConnectionLimits {
     ConnectionLimits::default()
         .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER_MAX))
         .with_max_established(Some(limits.connections_max))
+        .with_max_established_incoming(Some(limits.incoming_max()))
 }
 
 /// A small mesh: 2/3/4 neighbours, one outbound. Each neighbour more is half a copy of every message

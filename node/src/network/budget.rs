@@ -40,6 +40,16 @@ const FALSE: Pace = Pace {
     burst: 60,
 };
 
+/// Streams that a peer does not end in time, in tenths: thirty at once, six in a minute. A link that breaks in the middle
+/// of answers leaves eight.
+const SLOW: Pace = Pace {
+    per_s: 1,
+    burst: 300,
+};
+
+/// What one of these costs.
+const SLOW_COST: u64 = 10;
+
 /// Times that a peer may be throttled before it is barred: two seconds of a flood.
 const THROTTLED: Pace = Pace {
     per_s: 10,
@@ -75,6 +85,8 @@ pub(crate) enum Cost {
     Request(usize),
     /// It sends something false.
     False,
+    /// It sends a request, or takes an answer, too slowly.
+    Slow,
 }
 
 /// What becomes of it.
@@ -95,6 +107,7 @@ pub(crate) struct Budget {
     requests: Bucket,
     bytes: Bucket,
     falsehoods: Bucket,
+    slow: Bucket,
     throttled: Bucket,
     /// For how long it is barred the next time, and when the last time ended.
     next_bar: Duration,
@@ -131,6 +144,7 @@ impl Budget {
             requests: Bucket::new(REQUESTS, now),
             bytes: Bucket::new(BYTES, now),
             falsehoods: Bucket::new(FALSE, now),
+            slow: Bucket::new(SLOW, now),
             throttled: Bucket::new(THROTTLED, now),
             next_bar: BARRED_FIRST,
             barred_until: None,
@@ -144,6 +158,8 @@ impl Budget {
             Cost::Request(bytes) => (self.requests.take(now, 1), "requests", bytes),
             Cost::False if self.falsehoods.take(now, 1) => return Charged::Within,
             Cost::False => return self.bar(now, "messages that are false"),
+            Cost::Slow if self.slow.take(now, SLOW_COST) => return Charged::Within,
+            Cost::Slow => return self.bar(now, "streams that it does not end"),
         };
         let what = match fits {
             true if self.bytes.take(now, bytes as u64) => return Charged::Within,

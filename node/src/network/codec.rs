@@ -1,11 +1,14 @@
 //! Requests and responses on the wire: four bytes of length, most significant first, then the
 //! bytes.
 //!
-//! Invariant: a length above the limit is refused before anything is read, and memory grows only
-//! with what has really arrived. What the bytes mean is the caller's business: they are canonical
+//! Invariant: a length above the limit is refused before anything is read, memory grows only
+//! with what has really arrived, and a request that does not arrive in time is given up. What is wrong with a request is
+//! handed on as one, because libp2p tells nobody of a stream that fails before a request was read, and whoever sent it is
+//! to be named. What the bytes mean is the caller's business: they are canonical
 //! CBOR already, and libp2p's own CBOR codec would wrap them a second time.
 
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use futures::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use libp2p::StreamProtocol;
@@ -31,20 +34,39 @@ impl Oversize {
     }
 }
 
+/// A request, or what came in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Whole(Vec<u8>),
+    Oversize(Oversize),
+    /// It was not sent in time.
+    Late,
+}
+
 /// The codec of [`PROTOCOL`].
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SyncCodec;
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SyncCodec {
+    /// How long a request may take to arrive.
+    pub(crate) request_max: Duration,
+}
 
 impl Codec for SyncCodec {
     type Protocol = StreamProtocol;
-    type Request = Vec<u8>;
+    type Request = Asked;
     type Response = Vec<u8>;
 
-    async fn read_request<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<Vec<u8>>
+    async fn read_request<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<Asked>
     where
         T: AsyncRead + Unpin + Send,
     {
-        read_frame(io, REQUEST_BYTES_MAX).await
+        let read = tokio::time::timeout(self.request_max, read_frame(io, REQUEST_BYTES_MAX));
+        match read.await {
+            Ok(Ok(bytes)) => Ok(Asked::Whole(bytes)),
+            Ok(Err(error)) => {
+                Oversize::in_error(&error).map_or(Err(error), |of| Ok(Asked::Oversize(of)))
+            }
+            Err(_) => Ok(Asked::Late),
+        }
     }
 
     async fn read_response<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<Vec<u8>>
@@ -58,12 +80,15 @@ impl Codec for SyncCodec {
         &mut self,
         _: &StreamProtocol,
         io: &mut T,
-        bytes: Vec<u8>,
+        asked: Asked,
     ) -> io::Result<()>
     where
         T: AsyncWrite + Unpin + Send,
     {
-        write_frame(io, &bytes, REQUEST_BYTES_MAX).await
+        match asked {
+            Asked::Whole(bytes) => write_frame(io, &bytes, REQUEST_BYTES_MAX).await,
+            Asked::Oversize(_) | Asked::Late => unreachable!("nobody asks for that"),
+        }
     }
 
     async fn write_response<T>(

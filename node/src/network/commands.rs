@@ -10,6 +10,7 @@ use fairmesh_model::{SiteId, VoId};
 use libp2p::gossipsub::{MessageAcceptance, MessageId, PublishError};
 
 use crate::network::budget::Cost;
+use crate::network::codec::Asked;
 use crate::network::driver::Driver;
 use crate::network::{
     GOSSIP_BYTES_MAX, MessageName, NetworkCommand, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX,
@@ -163,14 +164,15 @@ impl Driver {
             self.finish_request(to, id, Err(failure));
             return;
         }
-        let request = self.swarm.behaviour_mut().sync.send_request(&peer, bytes);
+        let asked = Asked::Whole(bytes);
+        let request = self.swarm.behaviour_mut().sync.send_request(&peer, asked);
         self.requests.sent(request, to, id);
         self.count(to, |stats| stats.bytes_out += size as u64);
     }
 
     fn respond(&mut self, to: SiteId, channel: u64, bytes: Vec<u8>) {
         let size = bytes.len();
-        let Some(channel) = self.requests.answered(to, channel) else {
+        let Some(channel) = self.requests.answered(to, channel, Instant::now()) else {
             return;
         };
         if size > RESPONSE_BYTES_MAX {

@@ -39,12 +39,20 @@ pub(crate) const IN_FLIGHT_PER_PEER_MAX: usize = 16;
 /// take.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 
-/// Requests of one peer that wait for our answer; further ones are turned away.
+/// Requests of one peer that wait for our answer, or whose answer has not left; further ones are turned away. Times
+/// [`RESPONSE_BYTES_MAX`] it is the memory that a peer holds by reading slowly.
 pub(crate) const INBOUND_PER_PEER_MAX: usize = 8;
 
-/// Requests of all peers that wait for our answer; times [`REQUEST_BYTES_MAX`] is the memory that
-/// they can take.
+/// Those of all peers; times [`REQUEST_BYTES_MAX`] is the memory that they can take before they are answered.
 pub(crate) const INBOUND_MAX: usize = 256;
+
+/// Streams of one connection, of both sides and all protocols: each may hold a window of 256 KiB that nobody reads.
+/// We have 16 requests under way, a peer 24, and gossip, pings and names take some.
+pub(crate) const STREAMS_MAX: usize = 192;
+
+/// Of all connections so many in a hundred may be such as peers have opened: the rest is for those that this node opens
+/// itself, to members that charters name, whoever else comes.
+pub(crate) const INCOMING_PERCENT: u32 = 75;
 
 /// Connections with one peer. Two, not one: when both sides dial at once and each may keep only one,
 /// each closes the other's, and in 17 of 40 trials none was left.
@@ -135,6 +143,14 @@ pub struct NetworkLimits {
     pub pending_max: u32,
     /// Memory of the whole process above which no new connection is taken, in bytes.
     pub memory_bytes_max: usize,
+}
+
+impl NetworkLimits {
+    /// Connections that peers may have opened.
+    pub(crate) fn incoming_max(&self) -> u32 {
+        let most = u64::from(self.connections_max) * u64::from(INCOMING_PERCENT) / 100;
+        u32::try_from(most).unwrap_or(u32::MAX).max(1)
+    }
 }
 
 impl Default for NetworkLimits {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fairmesh_model::SiteId;
 use futures::{FutureExt, StreamExt};
@@ -47,6 +47,8 @@ pub(crate) struct Driver {
     pub(crate) links: BTreeMap<SiteId, Link>,
     pub(crate) stats: NetworkStats,
     bytes: Arc<WireBytes>,
+    /// How long an answer may be on its way before it is the peer that is slow.
+    pub(crate) slow_after: Duration,
     pub(crate) allow_private: bool,
     pub(crate) strangers: Throttle,
     pub(crate) trouble: Throttle,
@@ -88,6 +90,7 @@ impl Driver {
             links: BTreeMap::new(),
             stats: NetworkStats::default(),
             bytes,
+            slow_after: config.request_timeout / 2,
             allow_private: config.allow_private,
             strangers: Throttle::default(),
             trouble: Throttle::default(),

@@ -4,13 +4,15 @@
 //! no room for is dropped and counted, requests beyond the bounds are turned away at once, so that
 //! the peer knows; only answers to what we asked always get through.
 
+use std::time::Instant;
+
 use fairmesh_model::SiteId;
 use libp2p::PeerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::request_response::{self, InboundFailure, Message};
 
 use crate::network::budget::Cost;
-use crate::network::codec::Oversize;
+use crate::network::codec::Asked;
 use crate::network::driver::Driver;
 use crate::network::{MessageName, NetworkEvent, RequestFailure, requests, site_of};
 
@@ -77,7 +79,7 @@ impl Driver {
     }
 
     /// News from request-response.
-    pub(crate) fn on_sync_event(&mut self, event: request_response::Event<Vec<u8>, Vec<u8>>) {
+    pub(crate) fn on_sync_event(&mut self, event: request_response::Event<Asked, Vec<u8>>) {
         match event {
             request_response::Event::Message { peer, message, .. } => match message {
                 Message::Request {
@@ -86,6 +88,19 @@ impl Driver {
                     channel,
                 } => {
                     let from = self.on_heard(peer);
+                    let request = match request {
+                        Asked::Whole(request) => request,
+                        Asked::Oversize(of) => {
+                            return self.blame(from, Cost::False, &of.to_string());
+                        }
+                        Asked::Late => {
+                            return self.blame(
+                                from,
+                                Cost::Slow,
+                                "its request did not arrive in time",
+                            );
+                        }
+                    };
                     let from = from.filter(|from| {
                         self.charge(*from, Cost::Request(request.len()))
                             && self.outbox.has_room_for_requests()
@@ -113,7 +128,9 @@ impl Driver {
                 error,
                 ..
             } => self.on_inbound_failure(peer, request_id, &error),
-            request_response::Event::ResponseSent { .. } => {}
+            request_response::Event::ResponseSent { request_id, .. } => {
+                self.requests.gone(request_id);
+            }
         }
     }
 
@@ -146,16 +163,27 @@ impl Driver {
         request: request_response::InboundRequestId,
         error: &InboundFailure,
     ) {
-        self.requests.gone(request);
-        if let InboundFailure::Io(error) = error
-            && let Some(oversize) = Oversize::in_error(error)
-        {
-            let site = site_of(peer);
-            let name = site.map_or_else(|| peer.to_string(), |site| site.short());
-            self.complain("request refused", &format!("peer {name}: {oversize}"));
-            if let Some(site) = site {
-                self.charge(site, Cost::False);
-            }
+        let leaving = self.requests.gone(request);
+        let is_slow = |since: Instant| since.elapsed() > self.slow_after;
+        // Otherwise it was this node that took its time.
+        if matches!(error, InboundFailure::Timeout) && leaving.is_some_and(is_slow) {
+            self.blame(
+                site_of(peer),
+                Cost::Slow,
+                "it did not take its answer in time",
+            );
         }
+    }
+
+    /// Charges a peer what it has done, and names it.
+    fn blame(&mut self, site: Option<SiteId>, cost: Cost, what: &str) {
+        let Some(site) = site else {
+            return;
+        };
+        self.complain("peer", &format!("{}: {what}", site.short()));
+        if cost == Cost::Slow {
+            self.count(site, |stats| stats.slow += 1);
+        }
+        self.charge(site, cost);
     }
 }

@@ -1,10 +1,11 @@
-//! Requests under way: ours, until they are answered, and those of peers, until we answer.
+//! Requests under way: ours, until they are answered, and those of peers, until our answer has left.
 //!
 //! Invariant: both are bounded per peer and in all, and every request of ours that was accepted here
 //! leaves exactly once, with an answer or a failure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
+use std::time::Instant;
 
 use fairmesh_model::SiteId;
 use libp2p::request_response::{
@@ -24,6 +25,12 @@ struct Waiting {
     channel: ResponseChannel<Vec<u8>>,
 }
 
+/// An answer of ours that is on its way.
+struct Leaving {
+    to: SiteId,
+    since: Instant,
+}
+
 /// All requests under way.
 #[derive(Default)]
 pub(crate) struct Requests {
@@ -31,6 +38,9 @@ pub(crate) struct Requests {
     ours: HashMap<OutboundRequestId, (SiteId, u64)>,
     ours_by_peer: BTreeMap<SiteId, usize>,
     theirs: BTreeMap<u64, Waiting>,
+    /// Looked up, never iterated.
+    leaving: HashMap<InboundRequestId, Leaving>,
+    /// Of both.
     theirs_by_peer: BTreeMap<SiteId, usize>,
     channels: u64,
 }
@@ -64,7 +74,8 @@ impl Requests {
         channel: ResponseChannel<Vec<u8>>,
     ) -> Option<u64> {
         let of_peer = self.theirs_by_peer.get(&from).copied().unwrap_or(0);
-        if of_peer >= INBOUND_PER_PEER_MAX || self.theirs.len() >= INBOUND_MAX {
+        let all = self.theirs.len() + self.leaving.len();
+        if of_peer >= INBOUND_PER_PEER_MAX || all >= INBOUND_MAX {
             return None;
         }
         self.channels += 1;
@@ -78,22 +89,29 @@ impl Requests {
         Some(self.channels)
     }
 
-    /// Takes the channel out, to answer on it; `None` where the request has gone, or was another's.
+    /// Takes the channel out, to answer on it; `None` where the request has gone, or was another's. The answer counts
+    /// until it has left: a peer that reads slowly holds megabytes of ours.
     pub(crate) fn answered(
         &mut self,
         to: SiteId,
         channel: u64,
+        now: Instant,
     ) -> Option<ResponseChannel<Vec<u8>>> {
         if self.theirs.get(&channel)?.from != to {
             return None;
         }
         let waiting = self.theirs.remove(&channel)?;
-        decrement(&mut self.theirs_by_peer, to);
+        self.leaving
+            .insert(waiting.request, Leaving { to, since: now });
         Some(waiting.channel)
     }
 
-    /// Forgets a request of a peer that has failed.
-    pub(crate) fn gone(&mut self, request: InboundRequestId) {
+    /// Forgets a request of a peer whose answer has left, or that has failed. Since when the answer was on its way.
+    pub(crate) fn gone(&mut self, request: InboundRequestId) -> Option<Instant> {
+        if let Some(leaving) = self.leaving.remove(&request) {
+            decrement(&mut self.theirs_by_peer, leaving.to);
+            return Some(leaving.since);
+        }
         let by_peer = &mut self.theirs_by_peer;
         self.theirs.retain(|_, waiting| {
             let gone = waiting.request == request;
@@ -102,6 +120,7 @@ impl Requests {
             }
             !gone
         });
+        None
     }
 }
 

@@ -57,6 +57,8 @@ pub struct PeerStats {
     pub throttled: u64,
     /// What it sent too much of; while it is barred for that, it says so.
     pub over_budget: Option<String>,
+    /// Requests that it did not send, and answers that it did not take, in time.
+    pub slow: u64,
     /// Whether it is barred now.
     pub barred: bool,
     /// How often it was barred.

@@ -7,7 +7,9 @@ mod budgets;
 mod connections;
 mod gossip;
 mod requests;
+#[cfg(not(feature = "quic"))]
 mod slow;
+mod trickle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

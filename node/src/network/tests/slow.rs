@@ -1,129 +1,202 @@
-//! A peer that trickles what it was asked for: a request ends, whatever has come by then, and others are served.
-
-use std::io;
+//! Members that open streams and then take their time, and members that come in crowds.
 
 use futures::StreamExt as _;
-use futures::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use libp2p::identity::Keypair;
-use libp2p::request_response::{self, Codec, Event, Message, ProtocolSupport};
-use libp2p::{StreamProtocol, Swarm, SwarmBuilder};
+use futures::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use libp2p::request_response::{self, Codec, ProtocolSupport};
+use libp2p::swarm::Swarm;
+use libp2p::swarm::dial_opts::DialOpts;
+use libp2p::{StreamProtocol, swarm};
 
 use super::*;
 use crate::network::codec::PROTOCOL;
 
-/// Answers with a byte now and then, for ever: always faster than anything that waits for a byte gives up.
-#[derive(Debug, Clone, Default)]
-struct Trickle;
+/// What a member does with a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slow {
+    /// It announces a request and sends a byte of it.
+    Asks,
+    /// It asks, and reads nothing of the answer.
+    Reads,
+}
 
-impl Codec for Trickle {
+impl Codec for Slow {
     type Protocol = StreamProtocol;
     type Request = ();
     type Response = ();
 
-    async fn read_request<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<()>
+    async fn read_request<T>(&mut self, _: &StreamProtocol, _: &mut T) -> std::io::Result<()>
     where
         T: AsyncRead + Unpin + Send,
     {
-        io.read_exact(&mut [0; 5]).await
+        std::future::pending().await
     }
 
-    async fn read_response<T>(&mut self, _: &StreamProtocol, _: &mut T) -> io::Result<()>
+    async fn read_response<T>(&mut self, _: &StreamProtocol, _: &mut T) -> std::io::Result<()>
     where
         T: AsyncRead + Unpin + Send,
     {
-        Ok(())
+        std::future::pending().await
     }
 
-    async fn write_request<T>(&mut self, _: &StreamProtocol, _: &mut T, (): ()) -> io::Result<()>
+    async fn write_request<T>(
+        &mut self,
+        _: &StreamProtocol,
+        io: &mut T,
+        (): (),
+    ) -> std::io::Result<()>
+    where
+        T: AsyncWrite + Unpin + Send,
+    {
+        let announced = if *self == Self::Asks {
+            1_000_000
+        } else {
+            1_u32
+        };
+        io.write_all(&announced.to_be_bytes()).await?;
+        io.write_all(&[7]).await?;
+        io.flush().await?;
+        match self {
+            Self::Asks => std::future::pending().await,
+            Self::Reads => Ok(()),
+        }
+    }
+
+    async fn write_response<T>(
+        &mut self,
+        _: &StreamProtocol,
+        _: &mut T,
+        (): (),
+    ) -> std::io::Result<()>
     where
         T: AsyncWrite + Unpin + Send,
     {
         Ok(())
     }
+}
 
-    async fn write_response<T>(&mut self, _: &StreamProtocol, io: &mut T, (): ()) -> io::Result<()>
-    where
-        T: AsyncWrite + Unpin + Send,
-    {
-        io.write_all(&1_000_000_u32.to_be_bytes()).await?;
+/// A member with the key of `number` that does nothing but that, on as many streams as it gets.
+fn slow_member(number: u8, slow: Slow, victim: &Node) -> impl Future<Output = ()> + use<> {
+    let keypair = Keypair::ed25519_from_bytes(&mut [number; 32]).expect("a key");
+    let (peer, address) = (peer_id_of(victim.site()), victim.address.clone());
+    let protocol = (StreamProtocol::new(PROTOCOL), ProtocolSupport::Full);
+    let config = request_response::Config::default()
+        .with_request_timeout(Duration::from_secs(600))
+        .with_max_concurrent_streams(64);
+    let behaviour = request_response::Behaviour::with_codec(slow, [protocol], config);
+    let transport = behaviour::transport(&keypair, &Arc::default()).expect("a transport");
+    let id = keypair.public().to_peer_id();
+    let swarm = swarm::Config::with_tokio_executor();
+    let mut swarm = Swarm::new(transport, behaviour, id, swarm);
+    async move {
+        let there = DialOpts::peer_id(peer).addresses(vec![address]).build();
+        swarm.dial(there).expect("an address");
         let mut pace = tokio::time::interval(Duration::from_millis(20));
         loop {
-            pace.tick().await;
-            io.write_all(&[0]).await?;
-            io.flush().await?;
-        }
-    }
-}
-
-/// A peer that speaks nothing but this, and where it listens.
-async fn trickling(number: u8) -> (Swarm<request_response::Behaviour<Trickle>>, Multiaddr) {
-    let keypair = Keypair::ed25519_from_bytes([number; 32]).expect("a key");
-    let protocol = (StreamProtocol::new(PROTOCOL), ProtocolSupport::Full);
-    let patient = request_response::Config::default().with_request_timeout(PATIENCE * 2);
-    let mut swarm = SwarmBuilder::with_existing_identity(keypair)
-        .with_tokio()
-        .with_tcp(
-            libp2p::tcp::Config::default(),
-            libp2p::noise::Config::new,
-            libp2p::yamux::Config::default,
-        )
-        .expect("a transport")
-        .with_behaviour(|_| request_response::Behaviour::with_codec(Trickle, [protocol], patient))
-        .expect("a behaviour")
-        .build();
-    swarm
-        .listen_on("/ip4/127.0.0.1/tcp/0".parse().expect("an address"))
-        .expect("it listens");
-    loop {
-        if let libp2p::swarm::SwarmEvent::NewListenAddr { address, .. } =
-            swarm.select_next_some().await
-        {
-            return (swarm, address);
-        }
-    }
-}
-
-/// Only TCP: the peer has no other transport.
-#[cfg(not(feature = "quic"))]
-#[tokio::test]
-async fn a_peer_that_trickles_an_answer_is_given_up_and_others_are_asked() {
-    let config = NetworkConfig {
-        request_timeout: Duration::from_secs(1),
-        ..Node::config()
-    };
-    let (mut a, mut b) = (Node::start_with(1, config).await, Node::start(2).await);
-    let (mut swarm, address) = trickling(3).await;
-    let slow = site_of(*swarm.local_peer_id()).expect("an Ed25519 key");
-    tokio::spawn(async move {
-        loop {
-            if let libp2p::swarm::SwarmEvent::Behaviour(Event::Message {
-                message: Message::Request { channel, .. },
-                ..
-            }) = swarm.select_next_some().await
-            {
-                swarm
-                    .behaviour_mut()
-                    .send_response(channel, ())
-                    .expect("somebody waits");
+            tokio::select! {
+                _ = swarm.select_next_some() => {}
+                _ = pace.tick(), if swarm.is_connected(&peer) => {
+                    swarm.behaviour_mut().send_request(&peer, ());
+                }
             }
         }
-    });
-    let places = [
-        (slow, vec![address.to_string()]),
-        (b.site(), vec![b.address.to_string()]),
-    ];
-    a.send(NetworkCommand::Peers(places.into())).await;
-    a.send(NetworkCommand::Allow([slow, b.site()].into())).await;
-    b.allow(&[&a]).await;
-    let mut waited = BTreeSet::from([slow, b.site()]);
-    while !waited.is_empty() {
-        let connected = a.until(|event| match event {
-            NetworkEvent::Connected(site) => Some(site),
-            _ => None,
-        });
-        waited.remove(&connected.await);
     }
-    assert_eq!(a.ask(slow, vec![7]).await, Err(RequestFailure::TimedOut));
-    let (outcome, _) = tokio::join!(a.ask(b.handle.site(), vec![1]), b.answer(vec![2]));
-    assert_eq!(outcome, Ok(vec![2]));
+}
+
+fn site(number: u8) -> SiteId {
+    fairmesh_model::SigningKey::from_secret(&[number; 32]).site_id()
+}
+
+/// A node that gives a stream a second, with an honest member and a slow one.
+async fn hold_up(slow: Slow) {
+    let hasty = NetworkConfig {
+        request_timeout: Duration::from_secs(2),
+        ..Node::config()
+    };
+    let mut victim = Node::start_with(1, hasty).await;
+    let mut honest = Node::start(2).await;
+    let members = [honest.site(), site(3)];
+    victim.send(NetworkCommand::Allow(members.into())).await;
+    honest.meet(&[&victim]).await;
+    honest.until_connected(victim.site()).await;
+    let member = tokio::spawn(slow_member(3, slow, &victim));
+    // Answers are large, so that no buffer takes them for a member that does not.
+    let answers = async {
+        loop {
+            victim.answer(vec![9; RESPONSE_BYTES_MAX]).await;
+        }
+    };
+    let stats = victim.handle.stats.clone();
+    let to = victim.handle.site();
+    let served = async {
+        let mut stats = stats;
+        loop {
+            // Whatever the other does, each question is answered.
+            assert_eq!(
+                honest.ask(to, vec![1]).await,
+                Ok(vec![9; RESPONSE_BYTES_MAX])
+            );
+            let is_named = stats
+                .borrow_and_update()
+                .peers
+                .get(&site(3))
+                .is_some_and(|peer| {
+                    let why = peer.over_budget.as_deref().unwrap_or_default();
+                    peer.slow > 8 && peer.bars > 0 && why.contains("streams that it does not end")
+                });
+            if is_named {
+                break;
+            }
+        }
+    };
+    timeout(PATIENCE * 2, async {
+        tokio::select! {
+            () = served => {}
+            () = answers => {}
+        }
+    })
+    .await
+    .expect("it is named and disconnected");
+    member.abort();
+}
+
+#[tokio::test]
+async fn a_member_that_sends_slowly_is_named_and_disconnected_and_others_are_served() {
+    hold_up(Slow::Asks).await;
+}
+
+#[tokio::test]
+async fn a_member_that_reads_slowly_holds_eight_answers_and_is_disconnected() {
+    hold_up(Slow::Reads).await;
+}
+
+#[tokio::test]
+async fn members_that_come_in_crowds_leave_room_for_those_that_this_node_calls() {
+    let few = NetworkConfig {
+        limits: NetworkLimits {
+            connections_max: 4,
+            ..NetworkLimits::default()
+        },
+        ..Node::config()
+    };
+    let mut victim = Node::start_with(1, few).await;
+    let mut crowd = Vec::new();
+    for number in 2..8 {
+        crowd.push(Node::start(number).await);
+    }
+    let honest = Node::start(9).await;
+    let mut members: BTreeSet<SiteId> = crowd.iter().map(Node::site).collect();
+    members.insert(honest.site());
+    honest.allow(&[&victim]).await;
+    victim.send(NetworkCommand::Allow(members)).await;
+    for one in &crowd {
+        one.meet(&[&victim]).await;
+    }
+    victim
+        .until_stats(|stats| stats.connections == 3 && stats.connections_refused > 3)
+        .await;
+    // Where a charter says that it is.
+    let address = vec![honest.address.to_string()];
+    let peers = BTreeMap::from([(honest.site(), address)]);
+    victim.send(NetworkCommand::Peers(peers)).await;
+    victim.until_connected(honest.site()).await;
 }
