@@ -20,7 +20,7 @@ mod start;
 pub use clock::{Clock, FastClock, SystemClock};
 pub use handle::{Gone, NodeHandle};
 pub use room::Disk;
-pub use start::{NodeOptions, NodeTask, Running, start};
+pub use start::{NodeOptions, NodeTask, Running, start, start_or_show};
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

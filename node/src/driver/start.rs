@@ -1,7 +1,7 @@
 //! Starting a node: store, site, network, driver.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::room::DiskWatch;
 use super::{Clock, Driver, NodeHandle, Observation};
 use crate::network::{self, Multiaddr, NetworkConfig, NetworkEvent};
-use crate::store::{Ballast, DataDir, Files, Recovery, Store, StoreError};
+use crate::store::{Ballast, DataDir, Files, Recovery, Room, Store, StoreError};
 
 /// Commands that wait for the driver; beyond this callers wait.
 const COMMANDS_MAX: usize = 256;
@@ -52,10 +52,22 @@ pub struct Running {
     pub driver: NodeTask,
     /// Where it can be reached.
     pub listening: Vec<Multiaddr>,
+    /// Whether it only shows what it knew, because its disk cannot be written. It ends with
+    /// [`StoreError::Writable`] when that is over.
+    pub is_read_only: bool,
 }
 
 /// Starts a node on the current (multi-threaded) tokio runtime.
 pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
+    start_or_show(options, None).await
+}
+
+/// The same; on a disk that cannot be written it reads from a copy in the folder `copies`, if there is one, and else
+/// waits.
+pub async fn start_or_show(
+    options: NodeOptions,
+    copies: Option<PathBuf>,
+) -> anyhow::Result<Running> {
     let now = options.clock.now();
     let Folder {
         data,
@@ -63,7 +75,8 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
         opening,
         rows,
         mut late,
-    } = open(&options).await?;
+        is_copy,
+    } = open(&options, copies.as_deref()).await?;
     let key = SigningKey::from_secret(&options.secret);
     let mut site = Site::restore(options.site, key, incarnation, options.random, now, rows);
     let (round, ops) = opening.ready(|| site.rows_held_alone(), JOURNAL_BYTES_MAX, now.wall);
@@ -105,6 +118,7 @@ pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
         },
         driver,
         listening,
+        is_read_only: is_copy,
     })
 }
 
@@ -116,10 +130,11 @@ struct Folder {
     rows: Vec<Row>,
     /// What is still to be written, before anything is let out.
     late: VecDeque<Op>,
+    is_copy: bool,
 }
 
-/// Opens the folder. Where that needs room which there is not, waits for it.
-async fn open(options: &NodeOptions) -> anyhow::Result<Folder> {
+/// Opens the folder. Where that needs room which there is not, waits for it, or opens a copy.
+async fn open(options: &NodeOptions, copies: Option<&Path>) -> anyhow::Result<Folder> {
     let mut waits = false;
     let ballast = Ballast::of(&options.data_dir);
     loop {
@@ -127,6 +142,22 @@ async fn open(options: &NodeOptions) -> anyhow::Result<Folder> {
             Err(StartError::Store(error)) if error.lacks_room() => {
                 if ballast.drop_it() {
                     continue;
+                }
+                let room = Room::of(&options.data_dir);
+                if let Some(copies) = copies.filter(|_| room.is_ok_and(|room| room.is_read_only)) {
+                    match open_copy(options, copies) {
+                        Ok(folder) => {
+                            tracing::error!(
+                                %error,
+                                "the disk cannot be written: the node shows what it knew, and takes and publishes nothing"
+                            );
+                            return Ok(folder);
+                        }
+                        Err(StartError::Store(why)) if !waits => {
+                            tracing::error!(%why, "no copy of the data folder can be read, either");
+                        }
+                        Err(_) => {}
+                    }
                 }
                 if !std::mem::replace(&mut waits, true) {
                     tracing::error!(%error, "there is no room to start: the node waits for it");
@@ -175,6 +206,26 @@ fn try_open(options: &NodeOptions) -> Result<Folder, StartError> {
         incarnation,
         opening,
         late,
+        is_copy: false,
+    })
+}
+
+/// Reads the folder from a copy. Its incarnation is remembered nowhere, and nothing is signed under it.
+fn open_copy(options: &NodeOptions, copies: &Path) -> Result<Folder, StartError> {
+    let now = options.clock.now().wall;
+    let (_, incarnation, late) = next_incarnation(options)?;
+    let opened = DataDir::open_copy(&options.data_dir, copies, now, incarnation.0);
+    let (data, recovery, opening) = opened?;
+    say_what_was_found(&recovery, &opening);
+    let store = data.store().expect("it was just opened");
+    let rows = read_rows(store).map_err(StartError::Other)?;
+    Ok(Folder {
+        rows,
+        data,
+        incarnation,
+        opening,
+        late,
+        is_copy: true,
     })
 }
 

@@ -17,6 +17,7 @@ use fairmesh_round::{
     tidy,
 };
 
+use super::copy::Copy;
 use super::recovery::{io_error, sync_dir};
 use super::{Recovery, Room, Store, StoreError, Table};
 
@@ -36,6 +37,8 @@ pub struct Files {
 pub struct DataDir {
     files: Files,
     store: Option<Store>,
+    /// Where this is a copy of a folder that cannot be written.
+    copy: Option<Copy>,
     /// By this a store that cannot be opened is set aside.
     opened: WallTime,
 }
@@ -154,14 +157,36 @@ impl DataDir {
         let mut data = Self {
             files,
             store: Some(store),
+            copy: None,
             opened: now,
         };
         data.carry_out(&mut ops.into())?;
         Ok((data, recovery, opening))
     }
 
+    /// Opens a copy, made in `place`, of the folder `dir`, to read from: nothing can be written to it.
+    pub fn open_copy(
+        dir: &Path,
+        place: &Path,
+        now: WallTime,
+        lineage: u64,
+    ) -> Result<(Self, Recovery, Opening), StoreError> {
+        let copy = Copy::make(dir, place)?;
+        let (mut data, recovery, opening) = Self::open(Files::new(&copy.at), now, lineage)?;
+        data.copy = Some(copy);
+        Ok((data, recovery, opening))
+    }
+
     /// Does `ops` in order, up to the first that fails; that and what is behind it stay, and may be tried again.
     pub fn carry_out(&mut self, ops: &mut VecDeque<Op>) -> Result<(), StoreError> {
+        if let Some(Copy { of, .. }) = &self.copy {
+            let may_write = self.room().is_ok_and(|room| !room.is_read_only);
+            let error = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+            return Err(match may_write {
+                true => StoreError::Writable(of.clone()),
+                false => io_error("writing", of)(error),
+            });
+        }
         let is_again = self.store.as_ref().is_none_or(Store::is_failed);
         if is_again {
             self.open_again()?;
@@ -188,7 +213,7 @@ impl DataDir {
 
     /// What room there is on its disk.
     pub fn room(&self) -> io::Result<Room> {
-        Room::of(&self.files.dir)
+        Room::of(self.copy.as_ref().map_or(&self.files.dir, |copy| &copy.of))
     }
 
     /// What the files of the store take.
@@ -211,7 +236,7 @@ impl DataDir {
     }
 }
 
-fn bytes_below(folder: &Path) -> io::Result<u64> {
+pub(super) fn bytes_below(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

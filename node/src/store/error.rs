@@ -52,6 +52,9 @@ pub enum StoreError {
         /// Which.
         key: Vec<u8>,
     },
+    /// What was read from a copy, because the disk could not be written, can be written now.
+    #[error("{0} may be written again: the node starts anew from it")]
+    Writable(PathBuf),
     /// The first edition wrote the store. Nothing was touched.
     #[error("{}: {}", .0.display(), fairmesh_round::FIRST_EDITION)]
     FirstEdition(PathBuf),

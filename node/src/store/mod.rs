@@ -13,6 +13,7 @@
 //! Deliberately not here: what the records mean, what the files beside the store hold and in which
 //! order all is written (`fairmesh-round`). All calls block; call them from a thread that may.
 
+mod copy;
 mod data_dir;
 mod engine;
 mod error;
