@@ -48,6 +48,9 @@ pub enum Code {
     RuleHidden,
     HalfLifeBeyondHorizon,
     PriceBeyondUsual,
+    PageHidden,
+    CoordinatorsInVain,
+    LookupsHidden,
     // Of the node.
     NodeAway,
     VersionDiffers,

@@ -8,6 +8,7 @@ pub mod network;
 pub mod store;
 
 mod manual;
+pub mod privacy;
 pub mod sockets;
 
 pub mod lookup;

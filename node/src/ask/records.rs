@@ -1,7 +1,7 @@
 //! `fairmesh records`: the job records that the node keeps, listed or summed.
 //!
-//! Without `--by` and `--totals` single jobs are listed, the newest last, for those who may write on
-//! the control socket. Sums count what lies between `--since` and `--until`: of a job that began
+//! Without `--by` and `--totals` single jobs are listed, the newest last: all for those who may write on
+//! the control socket, to others their own. Sums count what lies between `--since` and `--until`: of a job that began
 //! earlier or ended later, the part in between.
 //!
 //! Invariant: all forms show the same cells in the same order; `--json` prints the node's own JSON.

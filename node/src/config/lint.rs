@@ -7,8 +7,9 @@
 use fairmesh_model::{Factor, HistoryRule};
 use fairmesh_site::Severity;
 
-use super::{Config, IdentityRule};
+use super::{Config, IdentityRule, Writer};
 use crate::finding::{Code, Finding};
+use crate::privacy::What;
 
 impl Config {
     /// Each such thing, in the order of the file's tables.
@@ -47,6 +48,9 @@ impl Config {
         for text in self.hidden_rules() {
             doubt(Code::RuleHidden, text);
         }
+        for (code, text) in self.half_hidden() {
+            doubt(code, text.to_owned());
+        }
         if let HistoryRule::HalfLife { windows, horizon } = self.history
             && windows > horizon
         {
@@ -73,6 +77,37 @@ impl Config {
             ))
         });
         above.collect()
+    }
+
+    /// What `[privacy]` does that its owner may not expect.
+    fn half_hidden(&self) -> Vec<(Code, &'static str)> {
+        let hide = &self.privacy.hide;
+        let of_entries = [What::Usage, What::Priority];
+        let is_root = |writer: &Writer| {
+            matches!(writer, Writer::Name(name) if name == "root") || *writer == Writer::Uid(0)
+        };
+        let nobody_else = self.readers.is_empty() && self.sockets.writers.iter().all(is_root);
+        let cases = [
+            (
+                of_entries.iter().any(|what| hide.contains(what)) && self.page.is_some(),
+                Code::PageHidden,
+                "page: it does not know who reads it, so with privacy.hide it shows metrics without those of entries, \
+                 and nothing else",
+            ),
+            (
+                hide.is_empty() && !self.privacy.coordinators.is_empty(),
+                Code::CoordinatorsInVain,
+                "privacy.coordinators: they are shown jobs of their accounts; all else is shown to everybody, as \
+                 privacy.hide is empty",
+            ),
+            (
+                self.slurm.is_some() && hide.contains(&What::Priority) && nobody_else,
+                Code::LookupsHidden,
+                "privacy.hide: look-ups of Slurm's user are answered for himself alone, unless he is root",
+            ),
+        ];
+        let cases = cases.into_iter().filter(|(holds, ..)| *holds);
+        cases.map(|(_, code, text)| (code, text)).collect()
     }
 
     fn hidden_rules(&self) -> Vec<String> {

@@ -18,6 +18,7 @@ pub mod text;
 mod advert;
 mod forward;
 mod lint;
+mod privacy;
 mod raw;
 mod records;
 mod reload;
@@ -44,6 +45,7 @@ pub use writers::{Uids, Writer, name_of, uids};
 
 use crate::emulate::ProjectionName;
 use crate::gridengine::settings::GridEngineTable;
+use crate::privacy::Privacy;
 use crate::record_log::Keep;
 use crate::slurm::settings::SlurmTable;
 use crate::sockets::SlotLimits;
@@ -69,6 +71,10 @@ pub struct Config {
     pub peers: Vec<Peer>,
     /// The two Unix sockets.
     pub sockets: Sockets,
+    /// What is hidden from users of whom it is not.
+    pub privacy: Privacy,
+    /// Who sees all the same, beside those who may write.
+    pub readers: Vec<Writer>,
     /// The share page, if the owner wants it served.
     pub page: Option<PageSettings>,
     /// VO ids by the owner's alias.
@@ -190,6 +196,7 @@ impl Config {
         let window = sections::window(source, &raw.history)?;
         let charge_rule = charging::charge_rule(source, &raw.charging)?;
         let (policy, policy_file) = shares::read(source, &raw, base, &vos, read)?;
+        let (privacy, readers) = privacy::checked(source, &raw.privacy)?;
         Ok(Self {
             file: path.to_owned(),
             name: sections::site_name(source, &raw.site.name)?,
@@ -197,6 +204,8 @@ impl Config {
             listen: sections::listen(source, raw.network.listen.as_deref())?,
             peers: sections::peers(source, &raw.network.peers)?,
             sockets: sections::sockets(source, &raw.sockets, base, &data_dir)?,
+            privacy,
+            readers,
             page: sections::page(source, raw.page.as_ref())?,
             identity: sections::identity(source, &raw.identity, &vos)?,
             history: raw.history.rule(source, window)?,

@@ -14,6 +14,7 @@ use super::advert::RawAdvert;
 use super::charging::{RawCharging, RawMachine};
 use super::forward::RawForward;
 use super::history::RawHistory;
+use super::privacy::RawPrivacy;
 use super::quantity::RawDuration;
 use super::quota::RawQuota;
 use super::records::RawRecords;
@@ -32,6 +33,9 @@ pub(super) struct RawConfig {
     pub(super) network: RawNetwork,
     #[serde(default)]
     pub(super) sockets: RawSockets,
+    /// What users see of each other.
+    #[serde(default)]
+    pub(super) privacy: RawPrivacy,
     /// The share page; none where the table is not there.
     pub(super) page: Option<RawPage>,
     /// VO ids by the owner's alias.

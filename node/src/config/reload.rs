@@ -59,6 +59,8 @@ impl Config {
             old.sockets.writers != new.sockets.writers,
             "sockets.writers",
         );
+        note(live, old.privacy != new.privacy, "privacy");
+        note(live, old.readers != new.readers, "privacy.readers");
         note(restart, old.page != new.page, "page");
         note(live, old.vos != new.vos, "vos");
         note(live, old.policy != new.policy, "shares");

@@ -112,7 +112,10 @@ pub(super) fn sockets(
             .lookup_mode
             .as_ref()
             .map_or(Ok(0o666), |mode| octal(source, mode))?,
-        writers: writers(source, raw.writers.as_deref())?,
+        writers: match raw.writers.as_deref() {
+            Some(raw) => users(source, "sockets.writers", raw)?,
+            None => vec![Writer::Name("root".to_owned())],
+        },
         lookup_slots: slots(
             source,
             "sockets.lookup_connections",
@@ -188,10 +191,12 @@ fn octal(source: Source<'_>, mode: &Spanned<String>) -> Checked<u32> {
     })
 }
 
-fn writers(source: Source<'_>, raw: Option<&[Spanned<RawWriter>]>) -> Checked<Vec<Writer>> {
-    let Some(raw) = raw else {
-        return Ok(vec![Writer::Name("root".to_owned())]);
-    };
+/// Users by name or number, as `key` lists them.
+pub(super) fn users(
+    source: Source<'_>,
+    key: &str,
+    raw: &[Spanned<RawWriter>],
+) -> Checked<Vec<Writer>> {
     raw.iter()
         .map(|writer| match writer.get_ref() {
             RawWriter::Uid(uid) => Ok(Writer::Uid(*uid)),
@@ -199,16 +204,15 @@ fn writers(source: Source<'_>, raw: Option<&[Spanned<RawWriter>]>) -> Checked<Ve
             RawWriter::Name(name) => {
                 let problem = format!("`{name}` is not a user name");
                 let help = "write names or numbers of users: [\"root\", \"slurm\", 990]";
-                let key = Some("sockets.writers");
                 Err(source
-                    .error(Some(writer.span()), key, problem)
+                    .error(Some(writer.span()), Some(key), problem)
                     .with_help(help))
             }
         })
         .collect()
 }
 
-fn is_user_name(name: &str) -> bool {
+pub(super) fn is_user_name(name: &str) -> bool {
     let good = |c: char| is_visible(c) && !c.is_whitespace() && !matches!(c, ':' | '/' | ',');
     !name.is_empty() && !name.starts_with('-') && name.chars().all(good)
 }

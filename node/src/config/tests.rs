@@ -211,6 +211,16 @@ fn what_an_owner_can_hardly_mean_is_named() {
         format!("{good}[history]\nhalf_life = \"30d\"\nhorizon = \"7d\"\n"),
         "half-life-beyond-horizon: history.half_life is longer than history.horizon",
     );
+    let hidden = format!("{good}[privacy]\nhide = [\"priority\"]\n");
+    assert_eq!(doubts(hidden.clone()), [""; 0]);
+    doubted(
+        format!("{hidden}[page]\nlisten = \"127.0.0.1:7680\"\n"),
+        "page-hidden: page: it does not know who reads it",
+    );
+    doubted(
+        format!("{good}[privacy.coordinators]\n\"/a/p\" = [\"carol\"]\n"),
+        "coordinators-in-vain: privacy.coordinators",
+    );
 }
 
 #[test]

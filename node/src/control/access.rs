@@ -1,15 +1,17 @@
-//! Who may write, and how long an answer may take.
+//! Who may write, who sees what, and how long an answer may take.
 //!
 //! Invariant: a writer is root, the node's own user, or a user that the owner named; whoever the
 //! system cannot name reads only. The decision is made for each request, so a reload counts at once.
+//! What of an answer a reader sees, [`Sight`] says, which each handler that tells of somebody takes.
 //! Deliberately not here: names of users (`config` turns them into numbers).
 
 use std::io;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::net::UnixStream;
@@ -18,6 +20,7 @@ use tokio::sync::watch;
 use super::error::ApiError;
 use super::extract::whole;
 use super::{ControlSettings, Shared};
+use crate::privacy::Sight;
 use crate::sockets::{Slot, Trusted};
 
 /// Largest body of a question: a job with what it requires, or a quote for one.
@@ -46,13 +49,50 @@ pub(super) fn may_write(peer: Peer, own_uid: u32, settings: &ControlSettings) ->
     })
 }
 
-/// Whom the node's sockets trust: those who may write.
+/// Whether a user sees all that is hidden from others.
+pub(crate) fn may_read_all(uid: Option<u32>, settings: &ControlSettings) -> bool {
+    let is_named = |uid| settings.readers.values().any(|reader| *reader == uid);
+    uid.is_some_and(is_named) || own_uid().is_ok_and(|own| may_write(Peer { uid }, own, settings))
+}
+
+/// What whoever asks sees of the tree that he is answered from.
+impl FromRequestParts<Arc<Shared>> for Sight {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, ApiError> {
+        // Nobody who came over another listener is a user of this machine.
+        let peer = parts.extensions.get::<Peer>().copied();
+        Ok(shared.sight(peer.unwrap_or(Peer { uid: None })).await)
+    }
+}
+
+impl Shared {
+    /// What `peer` sees of the tree that is served.
+    pub(super) async fn sight(&self, peer: Peer) -> Sight {
+        let view = Arc::clone(&self.options.serving.newest().view);
+        self.eyes.sight(peer.uid, view).await
+    }
+
+    /// The same, where what is his own is shown to him whatever is hidden.
+    pub(super) async fn own_sight(&self, peer: Peer) -> Sight {
+        let view = Arc::clone(&self.options.serving.newest().view);
+        self.eyes.own_sight(peer.uid, view).await
+    }
+}
+
+/// What is said to whoever asks for what is hidden from him.
+pub(super) fn hidden(whose: impl std::fmt::Display) -> ApiError {
+    let error = format!("{whose} is not shown to you");
+    ApiError::new(StatusCode::FORBIDDEN, error).hint(
+        "the owner of this node hides it ([privacy] of its configuration): you see what is yours, what you \
+         coordinate, and the sums of your groups",
+    )
+}
+
+/// Whom the node's sockets trust: those who may write, and those who see all.
 pub fn trusted(settings: &watch::Receiver<ControlSettings>) -> Trusted {
     let settings = settings.clone();
-    Trusted::new(move |uid| {
-        let own_uid = own_uid().unwrap_or(0);
-        may_write(Peer { uid: Some(uid) }, own_uid, &settings.borrow())
-    })
+    Trusted::new(move |uid| may_read_all(Some(uid), &settings.borrow()))
 }
 
 /// Lets only writers through.

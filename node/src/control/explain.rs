@@ -13,14 +13,16 @@ use fairmesh_model::{AccountPath, Origin};
 use fairmesh_site::{Account, Site};
 use serde::Deserialize;
 
+use super::access::hidden;
 use super::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody, NamedCounters};
 use super::error::ApiError;
 use super::extract::{Params, Wanted};
-use super::priority::{account_at, only, places};
+use super::priority::{Place, only, places};
 use super::rests_on::{answer, site_name};
 use super::shares::Moment;
 use super::usage::counters_body;
 use super::{Shared, State};
+use crate::privacy::{Sight, What, account_at};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,15 +37,16 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let moment = Moment::take(&shared).await?;
     let who = wanted(query.user, query.account, query.group);
-    let explained = places(&moment, &who).await?;
+    let explained = seen(&sight, places(&moment, &who).await?)?;
     let versus = match query.versus {
         Some(versus) => {
             let versus = wanted(versus, query.versus_account, query.versus_group);
-            Some(only(places(&moment, &versus).await?)?.entry)
+            Some(only(seen(&sight, places(&moment, &versus).await?)?)?.entry)
         }
         None => None,
     };
@@ -54,6 +57,22 @@ pub(super) async fn get(
     let mut first = bodies.remove(0);
     first.others = bodies;
     Ok(answer("explain", moment.rests_on, first))
+}
+
+/// Those of the places that the reader sees, where he sees any.
+fn seen(sight: &Sight, places: Vec<Place>) -> Result<Vec<Place>, ApiError> {
+    let refused = places
+        .first()
+        .map(|place| hidden(format!("`{}`", place.path)));
+    let is_seen = |place: &Place| {
+        let path = &place.path;
+        sight.sees_entry(What::Usage, path) && sight.sees_entry(What::Priority, path)
+    };
+    let seen: Vec<Place> = places.into_iter().filter(is_seen).collect();
+    match (seen.is_empty(), refused) {
+        (true, Some(refused)) => Err(refused),
+        _ => Ok(seen),
+    }
 }
 
 /// One entry, alone or against `versus`.

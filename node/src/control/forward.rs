@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId};
 use fairmesh_site::{
     Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Site,
@@ -28,8 +28,8 @@ use super::extract::{Params, whole};
 use super::rests_on::{answer, rests_on, site_name};
 use super::text::clean;
 use super::{Shared, State};
-use crate::config::name_of;
 use crate::place::requirements;
+use crate::privacy::{Sight, What};
 
 /// Largest job: what it runs, and its wishes.
 const ASK_BYTES_MAX: usize = 512 << 10;
@@ -61,7 +61,8 @@ pub(super) async fn post(
     let ForwardAnswer::HandedIn(job) = taken(shared.node().forward(call).await?)? else {
         unreachable!("a job that is handed in is answered by its name")
     };
-    listed(&shared, Some(job)).await
+    // His own, or a writer's.
+    listed(&shared, Some(job), |_| true).await
 }
 
 /// A user takes back a job of his own; writers anybody's.
@@ -90,9 +91,10 @@ async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<
     if let Some(wanted) = wanted.clone().filter(|_| is_writer) {
         return Ok(wanted);
     }
-    let uid = peer.uid;
-    let name = tokio::task::spawn_blocking(move || uid.and_then(name_of));
-    let name = name.await.map_err(ApiError::internal)?;
+    let name = match peer.uid {
+        Some(uid) => shared.eyes.name(uid).await,
+        None => None,
+    };
     match (wanted, name) {
         (None, Some(name)) => Ok(name),
         (Some(wanted), Some(name)) if wanted == name => Ok(name),
@@ -152,25 +154,32 @@ fn errand(site: &Site, now: Now, ask: ForwardAsk) -> Result<Errand, ApiError> {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let job = query.job.as_deref().map(str::parse).transpose();
-    listed(&shared, job.map_err(ApiError::bad_request)?).await
+    // A user of another site may have the same name as one of this. Whose account it is only its origin knows.
+    let seen = move |of: &ForwardedJob| {
+        !sight.hides(What::Jobs) || (of.from.is_empty() && sight.is(&of.user))
+    };
+    listed(&shared, job.map_err(ApiError::bad_request)?, seen).await
 }
 
 async fn listed(
     shared: &Shared,
     job: Option<ContentHash>,
-) -> Result<impl IntoResponse + use<>, ApiError> {
+    is_seen: impl Fn(&ForwardedJob) -> bool + Send + 'static,
+) -> Result<Response, ApiError> {
     let jobs = move |site: &Site, now: Now| {
         let jobs: Vec<ForwardedBody> = match job {
             Some(job) => site
                 .forwarded_job(job)
                 .iter()
+                .filter(|of| is_seen(of))
                 .map(|of| body(site, of))
                 .collect(),
             None => {
-                let jobs = site.forwarded().take(LISTED_MAX);
+                let jobs = site.forwarded().filter(|of| is_seen(of)).take(LISTED_MAX);
                 jobs.map(|of| body(site, &of)).collect()
             }
         };
@@ -180,7 +189,7 @@ async fn listed(
     if let (Some(job), true) = (job, jobs.is_empty()) {
         return Err(ApiError::not_found(format!("no job {job} is known here")));
     }
-    Ok(answer("forward", rests_on, ForwardBody { jobs }))
+    Ok(answer("forward", rests_on, ForwardBody { jobs }).into_response())
 }
 
 fn body(site: &Site, of: &ForwardedJob) -> ForwardedBody {

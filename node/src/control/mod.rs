@@ -54,6 +54,7 @@ use fairmesh_records::ChargeRule;
 use fairmesh_site::Timing;
 use tokio::sync::watch;
 
+pub(crate) use access::may_read_all;
 pub use access::{own_uid, trusted};
 pub use connections::ControlServer;
 pub use text::clean;
@@ -63,6 +64,7 @@ use crate::driver::NodeHandle;
 use crate::emulate::ProjectionName;
 use crate::lookup::LookupStats;
 use crate::network::Throttle;
+use crate::privacy::{Eyes, Privacy};
 use crate::record_log::RecordLog;
 use crate::serve::Serving;
 use crate::sockets::{BindError, SlotLimits};
@@ -80,6 +82,10 @@ pub struct ControlSettings {
     pub name: String,
     /// Who may write, beside root and the node's own user.
     pub writers: Uids,
+    /// Who else sees all that is hidden.
+    pub readers: Uids,
+    /// What is hidden from others.
+    pub privacy: Arc<Privacy>,
     /// The site's intervals, to judge what is late.
     pub timing: Timing,
     /// What the owner calls the VOs: in the record log.
@@ -150,6 +156,8 @@ pub(crate) struct Shared {
     pub(crate) options: ControlOptions,
     pub(crate) started: Instant,
     pub(crate) loops: Loops,
+    /// Whose usage, jobs and priorities each user sees.
+    pub(crate) eyes: Eyes,
     /// Lines about what users may not do: any of them can provoke these, as fast as he likes.
     refusals: Mutex<Throttle>,
 }
@@ -160,6 +168,7 @@ pub(crate) type State = axum::extract::State<Arc<Shared>>;
 impl Shared {
     pub(crate) fn new(options: ControlOptions) -> Self {
         Self {
+            eyes: Eyes::new(options.settings.clone()),
             options,
             started: Instant::now(),
             loops: Loops::default(),

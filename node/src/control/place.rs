@@ -32,6 +32,7 @@ use super::text::clean;
 use super::usage::find_vos;
 use super::{Shared, State};
 use crate::place::{reason, wait_s, wishes, word};
+use crate::privacy::{Sight, What};
 
 /// Largest question: a job with all its wishes.
 const ASK_BYTES_MAX: usize = 512 << 10;
@@ -221,6 +222,7 @@ impl Candidate {
 
 pub(super) async fn post(
     axum::extract::State(shared): State,
+    sight: Sight,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let ask: PlaceAsk = read(&shared, body, ASK_BYTES_MAX).await?;
@@ -236,7 +238,9 @@ pub(super) async fn post(
         question.weigh(&request, candidate);
     }
     let served = shared.options.serving.fresh().await?;
-    let standing = gathered.account.as_ref().map(|account| {
+    let account = gathered.account.as_ref();
+    let account = account.filter(|account| sight.sees(What::Priority, account));
+    let standing = account.map(|account| {
         let entry = served.view.locate(account).entry;
         let ranking = served.order.ranking();
         StandingBody {

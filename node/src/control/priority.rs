@@ -9,11 +9,13 @@ use fairmesh_site::{Account, View};
 use serde::Deserialize;
 
 use super::State;
+use super::access::hidden;
 use super::answer::PriorityBody;
 use super::error::ApiError;
 use super::extract::{Params, Wanted, parse_path};
 use super::rests_on::answer;
 use super::shares::Moment;
+use crate::privacy::{Sight, What, account_at};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +29,7 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let moment = Moment::take(&shared).await?;
@@ -40,6 +43,10 @@ pub(super) async fn get(
         },
     };
     let place = only(places(&moment, &wanted).await?)?;
+    if !sight.sees_entry(What::Priority, &place.path) {
+        return Err(hidden(format!("the priority of `{}`", place.path)));
+    }
+    let sees_usage = sight.sees_entry(What::Usage, &place.path);
     let body = PriorityBody {
         vo: place.account.vo.map(|vo| vo.to_string()),
         account: place.account.path.to_string(),
@@ -50,7 +57,11 @@ pub(super) async fn get(
         projection: moment.order.projection().name().to_owned(),
         rank: moment.order.ranking().rank(place.entry),
         ranks: moment.order.ranking().count(),
-        levels: moment.levels(place.entry),
+        // They tell what each level has used.
+        levels: match sees_usage {
+            true => moment.levels(place.entry),
+            false => Vec::new(),
+        },
     };
     Ok(answer("priority", moment.rests_on, body))
 }
@@ -137,21 +148,6 @@ fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
         entry: resolved.entry,
         exact: resolved.exact,
     })
-}
-
-/// The account whose usage counts at and below an entry of the site's tree.
-pub(super) fn account_at(view: &View, path: &AccountPath) -> Account {
-    let in_vo = view
-        .mounts()
-        .iter()
-        .find_map(|(vo, mount)| Some((*vo, path.relative_to(mount)?)));
-    match in_vo {
-        Some((vo, path)) => Account { vo: Some(vo), path },
-        None => Account {
-            vo: None,
-            path: path.clone(),
-        },
-    }
 }
 
 fn words(origin: &Origin) -> String {

@@ -15,11 +15,12 @@ use fairmesh_model::{
 use fairmesh_records::ChargeRule;
 use fairmesh_site::rights::burn::runs_out;
 use fairmesh_site::rights::{Decider, Part, Totals};
-use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Site};
+use fairmesh_site::{Account, HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Site};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::State;
+use super::access::hidden;
 use super::answer::{
     HoldBody, QuotaAccountBody, QuotaBody, QuotaPartBody, QuotaSliceBody, QuoteBody, QuotesBody,
     SettledBody,
@@ -29,6 +30,7 @@ use super::extract::{Params, parse_path, whole};
 use super::rests_on::{answer, rests_on, site_name};
 use super::text::clean;
 use super::usage::find_vos;
+use crate::privacy::{Sight, What};
 
 /// Largest call: one job.
 const CALL_BYTES_MAX: usize = 64 << 10;
@@ -134,8 +136,18 @@ pub(super) async fn hold(
     Ok(answer("hold", shared.node().ask(rests_on).await?, body))
 }
 
+/// Whether the reader sees what is left of the credit that the job would spend.
+fn check_seen(sight: &Sight, site: &Site, asking: &Asking) -> Result<(), ApiError> {
+    let account = site.view().account(&asking.origin);
+    let seen = account.is_none_or(|account| sight.sees(What::Usage, &account));
+    let whose = || asking.origin.user.clone().unwrap_or_default();
+    seen.then_some(())
+        .ok_or_else(|| hidden(format!("the credit of {}", whose())))
+}
+
 pub(super) async fn check(
     axum::extract::State(shared): State,
+    sight: Sight,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
@@ -144,7 +156,8 @@ pub(super) async fn check(
     let (rests_on, replies) = shared
         .node()
         .ask(move |site, now| {
-            let call = asking.call(now.wall, &rule);
+            let seen = check_seen(&sight, site, &asking);
+            let call = seen.and_then(|()| asking.call(now.wall, &rule));
             let replies = call.map(|call| {
                 // Short of all of it, where others take everything that there is.
                 let alone = site.check_quota(now, call.clone(), CoreMillis(u64::MAX));
@@ -304,18 +317,29 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, accounts) = shared
         .node()
-        .ask(move |site, now| (rests_on(site, now), accounts(site, now, &query)))
+        .ask(move |site, now| {
+            let sees = |vo: VoId, path: &AccountPath| {
+                let (vo, path) = (Some(vo), path.clone());
+                sight.sees(What::Usage, &Account { vo, path })
+            };
+            (rests_on(site, now), accounts((site, now), &query, sees))
+        })
         .await?;
     let accounts = accounts?;
     Ok(answer("quota", rests_on, QuotaBody { accounts }))
 }
 
-/// The accounts with credit of their own; those at, above and below a path if one is given.
-fn accounts(site: &Site, now: Now, query: &Query) -> Result<Vec<QuotaAccountBody>, ApiError> {
+/// The accounts with credit of their own that the reader `sees`; those at, above and below a path if one is given.
+fn accounts(
+    (site, now): (&Site, Now),
+    query: &Query,
+    sees: impl Fn(VoId, &AccountPath) -> bool,
+) -> Result<Vec<QuotaAccountBody>, ApiError> {
     let status = site.vo_status(now);
     let vos: Vec<VoId> = match &query.vo {
         Some(wanted) => find_vos(site, now, wanted)?,
@@ -342,7 +366,8 @@ fn accounts(site: &Site, now: Now, query: &Query) -> Result<Vec<QuotaAccountBody
         let Some(ledger) = site.ledger(vo) else {
             continue;
         };
-        for path in ledger.grants().paths().filter(|path| is_wanted(path)) {
+        let paths = ledger.grants().paths();
+        for path in paths.filter(|path| is_wanted(path) && sees(vo, path)) {
             let unheard = ledger
                 .unheard()
                 .map(|id| site_name(site, id).unwrap_or_else(|| id.to_string()));

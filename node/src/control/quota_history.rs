@@ -3,7 +3,8 @@
 //! each account's users were charged in a month, at each site.
 //!
 //! The summary is of what members have signed of usage in their heads, so any node of the VO has it of all sites.
-//! Invariant: what one job did is told to writers only, and it is this site's alone; sums are told to whoever may read.
+//! Invariant: what one job did is told to its user and to those who see all, and it is this site's alone; sums are told to
+//! whoever may see them.
 //! Deliberately not here: jobs whose marks the store has let go of, as the VO's history passes over them.
 
 use std::collections::BTreeMap;
@@ -15,12 +16,12 @@ use fairmesh_model::{
     AccountPath, Allocation, CoreMillis, Counters, JobKey, Now, Signed, SiteId, VoId, WallTime,
 };
 use fairmesh_site::rights::{Cell, Mark, Verdict};
-use fairmesh_site::{Moved, Site};
+use fairmesh_site::{Account, Moved, Site};
 use jiff::{ToSpan as _, civil::Date};
 use serde::Deserialize;
 
 use super::State;
-use super::access::{Peer, check_writer};
+use super::access::Peer;
 use super::answer::{
     QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody,
     QuotaUserBody,
@@ -31,6 +32,7 @@ use super::quota::{decider, total, word};
 use super::rests_on::{answer, rests_on, site_name};
 use super::text::clean;
 use super::usage::find_vos;
+use crate::privacy::{Sight, What};
 
 /// Jobs that are told of at most, the newest.
 const JOBS_MAX: usize = 10_000;
@@ -47,14 +49,15 @@ pub(super) struct Query {
     month: Option<String>,
 }
 
-/// What is asked about, where a node has it.
+/// What is asked about, where a node has it, by whom.
 struct Asked {
+    sight: Sight,
     vos: Vec<(VoId, Option<String>)>,
     path: Option<AccountPath>,
 }
 
 impl Query {
-    fn asked(&self, site: &Site, now: Now) -> Result<Asked, ApiError> {
+    fn asked(&self, site: &Site, now: Now, sight: Sight) -> Result<Asked, ApiError> {
         let status = site.vo_status(now);
         let vos = match &self.vo {
             Some(wanted) => find_vos(site, now, wanted)?,
@@ -68,6 +71,7 @@ impl Query {
         let path = self.path.as_deref();
         let path = path.map(|path| parse_path(&format!("/{}", path.trim_start_matches('/'))));
         Ok(Asked {
+            sight,
             vos: vos.collect(),
             path: path.transpose()?,
         })
@@ -79,13 +83,16 @@ pub(super) async fn history(
     Extension(peer): Extension<Peer>,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let is_writer = check_writer(&shared, peer, "/v1/quota/history").is_ok();
+    let sight = shared.own_sight(peer).await;
     let (rests_on, found) = shared
         .node()
         .ask(move |site, now| {
-            let asked = query.asked(site, now);
+            let asked = query.asked(site, now, sight);
             let found = asked.map(|asked| {
-                let jobs = is_writer.then(|| jobs(site, &asked, query.all));
+                let jobs = asked
+                    .sight
+                    .is_known()
+                    .then(|| jobs(site, &asked, query.all));
                 let signed = asked.vos.iter().map(|(vo, _)| site.allocations(*vo));
                 let moved = (transfers(site, &asked), jobs);
                 (signed.collect::<Vec<_>>(), moved, asked)
@@ -104,9 +111,16 @@ pub(super) async fn history(
     Ok(answer("quota_history", rests_on, body))
 }
 
-fn is_wanted(asked: &Asked, path: &AccountPath) -> bool {
+/// Whether it is asked about, and shown to whoever asks.
+fn is_wanted(asked: &Asked, vo: VoId, path: &AccountPath) -> bool {
     let wanted = asked.path.as_ref();
     wanted.is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))
+        && is_seen(asked, vo, path)
+}
+
+fn is_seen(asked: &Asked, vo: VoId, path: &AccountPath) -> bool {
+    let (vo, path) = (Some(vo), path.clone());
+    asked.sight.sees(What::Usage, &Account { vo, path })
 }
 
 /// What authorities of each VO have signed, in that order.
@@ -118,7 +132,7 @@ fn documents(signed: &[Vec<Arc<[u8]>>], asked: &Asked) -> Vec<QuotaDocumentBody>
                 continue;
             };
             let of = signed.claimed();
-            if !is_wanted(asked, &of.path) {
+            if !is_wanted(asked, *vo, &of.path) {
                 continue;
             }
             let granted: u128 = of
@@ -167,7 +181,7 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
             };
             let id = transfer.slice;
             let granted = ledger.grants().get(id.allocation);
-            let Some(of) = granted.filter(|of| is_wanted(asked, &of.path)) else {
+            let Some(of) = granted.filter(|of| is_wanted(asked, *vo, &of.path)) else {
                 continue;
             };
             found.push(QuotaTransferBody {
@@ -200,8 +214,9 @@ fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
             .ledger(*vo)
             .into_iter()
             .flat_map(|ledger| ledger.marks());
-        let marks = marks.filter(|(_, mark)| is_wanted(asked, &mark.account));
-        let marks = marks.filter(|(_, mark)| all || is_odd(mark));
+        let marks = marks.filter(|(_, mark)| is_wanted(asked, *vo, &mark.account));
+        let marks =
+            marks.filter(|(_, mark)| (all || is_odd(mark)) && is_own(site, asked, *vo, mark));
         found.extend(marks.map(|(job, mark)| (mark.at, job, mark)));
     }
     found.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
@@ -224,6 +239,16 @@ fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
     found.into_iter().map(body).collect()
 }
 
+/// Whether the job is the reader's, or he sees all.
+fn is_own(site: &Site, asked: &Asked, vo: VoId, mark: &Mark) -> bool {
+    let may_charge = |(user, path): (&str, &AccountPath)| {
+        let (vo, path) = (Some(vo), path.clone());
+        site.view().may_charge(user, &Account { vo, path })
+    };
+    let both = asked.sight.user().zip(mark.user.as_ref());
+    asked.sight.is_all() || both.is_some_and(may_charge)
+}
+
 fn overdraft(mark: &Mark) -> CoreMillis {
     mark.overdraft.map_or(CoreMillis(0), |part| part.amount)
 }
@@ -235,12 +260,13 @@ fn is_odd(mark: &Mark) -> bool {
 
 pub(super) async fn summary(
     axum::extract::State(shared): State,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, body) = shared
         .node()
         .ask(move |site, now| {
-            let body = query.asked(site, now).and_then(|asked| {
+            let body = query.asked(site, now, sight).and_then(|asked| {
                 let days = month(query.month.as_deref(), now.wall)?;
                 Ok(users(site, &asked, days))
             });
@@ -284,7 +310,8 @@ fn users(
         };
         for cell in site.usage_cells_in(*vo, days.clone()) {
             let account = ledger.grants().accounts(&cell.path).next();
-            if let Some(account) = account.filter(|account| is_wanted(asked, account)) {
+            let wanted = account.filter(|account| is_wanted(asked, *vo, account));
+            if let Some(account) = wanted.filter(|_| is_seen(asked, *vo, &cell.path)) {
                 let sum = sums
                     .entry((*vo, account, cell.path, cell.site))
                     .or_default();

@@ -1,7 +1,8 @@
 //! `GET /v1/shares[?path=][&depth=]`: the tree in force, target against actual.
 //!
 //! Invariant: all numbers of an answer are of one moment, the one that look-ups are answered from, and
-//! making it does not hold up the driver.
+//! making it does not hold up the driver. Entries of which anything that is told here is hidden from the reader
+//! are left out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use super::extract::{Params, parse_path};
 use super::priority::fraction;
 use super::rests_on::{answer, rests_on};
 use super::{Shared, State};
+use crate::privacy::{Sight, What};
 use crate::serve::Served;
 
 /// Most entries of one answer: some 100 MB of JSON.
@@ -35,6 +37,7 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let below = query
@@ -43,7 +46,8 @@ pub(super) async fn get(
         .map_or(Ok(AccountPath::root()), parse_path)?;
     let moment = Moment::take(&shared).await?;
     let rests_on = moment.rests_on.clone();
-    let made = tokio::task::spawn_blocking(move || moment.entries(&below, query.depth)).await;
+    let made = tokio::task::spawn_blocking(move || moment.entries(&below, query.depth, &sight));
+    let made = made.await;
     let entries = made.map_err(ApiError::internal)??;
     Ok(answer("shares", rests_on, SharesBody { entries }))
 }
@@ -104,16 +108,22 @@ impl Moment {
         &self,
         below: &AccountPath,
         depth: Option<usize>,
+        sight: &Sight,
     ) -> Result<Vec<ShareBody>, ApiError> {
         let top = self.entry(below)?;
-        let ids = self.snapshot().ids().skip(top.index());
-        let wanted: Vec<EntryId> = ids
-            .take_while(|entry| self.snapshot().path(*entry).starts_with(below))
+        let is_seen = |entry: &EntryId| {
+            let path = self.snapshot().path(*entry);
+            sight.sees_entry(What::Usage, path) && sight.sees_entry(What::Priority, path)
+        };
+        let wanted: Vec<EntryId> = self
+            .snapshot()
+            .subtree(top)
             .filter(|entry| *entry != EntryId::ROOT)
             .filter(|entry| {
                 let levels = self.snapshot().path(*entry).depth() - below.depth();
                 depth.is_none_or(|depth| levels <= depth)
             })
+            .filter(is_seen)
             .take(ENTRIES_MAX + 1)
             .collect();
         if wanted.len() > ENTRIES_MAX {

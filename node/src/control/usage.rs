@@ -18,6 +18,7 @@ use super::error::ApiError;
 use super::extract::{Nothing, Params, parse_path};
 use super::rests_on::{answer, rests_on, site_name};
 use super::text::clean;
+use crate::privacy::{Sight, What};
 
 /// Digits of an id that are enough to name it.
 pub(super) const ID_DIGITS_MIN: usize = 8;
@@ -31,6 +32,7 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let path = query
@@ -46,17 +48,28 @@ pub(super) async fn get(
             )
         })
         .await?;
-    Ok(answer("usage", rests_on, UsageBody { ledgers: ledgers? }))
+    // Written out, which takes the longest, beside the node's own task.
+    let ledgers = ledgers?;
+    let bodies = move || ledgers.into_iter().map(|of| of.body(&sight)).collect();
+    let ledgers = tokio::task::spawn_blocking(bodies).await;
+    let ledgers = ledgers.map_err(ApiError::internal)?;
+    Ok(answer("usage", rests_on, UsageBody { ledgers }))
 }
 
 pub(super) async fn get_unmapped(
     axum::extract::State(shared): State,
+    sight: Sight,
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, mut origins) = shared
         .node()
         .ask(|site, now| (rests_on(site, now), unmapped(site)))
         .await?;
+    if sight.hides(What::Usage) {
+        let is_own =
+            |of: &UnmappedOrigin| of.origin.user.as_deref().is_some_and(|user| sight.is(user));
+        origins.retain(|(_, of)| is_own(of));
+    }
     origins.sort_by_key(|(charge, _)| std::cmp::Reverse(*charge));
     let origins = origins.into_iter().map(|(_, origin)| origin).collect();
     Ok(answer("unmapped", rests_on, UnmappedBody { origins }))
@@ -122,7 +135,7 @@ fn ledgers(
     now: Now,
     wanted: Option<&str>,
     below: &AccountPath,
-) -> Result<Vec<LedgerBody>, ApiError> {
+) -> Result<Vec<Ledger>, ApiError> {
     let vos: Vec<Option<VoId>> = match wanted {
         Some("local") => vec![None],
         Some(wanted) => find_vos(site, now, wanted)?.into_iter().map(Some).collect(),
@@ -144,42 +157,70 @@ fn ledgers(
     Ok(ledgers.collect())
 }
 
-fn ledger(
-    site: &Site,
-    vo: Option<VoId>,
+/// What was used in a VO at and below a path.
+struct Ledger {
+    account: Account,
     vo_name: Option<String>,
-    below: &AccountPath,
-) -> LedgerBody {
+    accounts: BTreeMap<AccountPath, Counters>,
+    by_site: Vec<NamedCounters>,
+}
+
+fn ledger(site: &Site, vo: Option<VoId>, vo_name: Option<String>, below: &AccountPath) -> Ledger {
     let mut accounts = site.usage_by_account(vo);
     accounts.retain(|path, counters| path.starts_with(below) && !counters.is_zero());
-    let total = accounts
-        .values()
-        .fold(Counters::default(), |total, counters| total.plus(*counters));
     let account = Account {
         vo,
         path: below.clone(),
     };
-    let by_site = site.usage_by_site(&account);
-    LedgerBody {
-        vo: vo.map(|vo| vo.to_string()),
+    let by_site = site.usage_by_site(&account).into_iter();
+    let by_site = by_site.map(|(id, counters)| NamedCounters {
+        id: id.to_string(),
+        name: site_name(site, id),
+        counters: counters_body(counters),
+    });
+    Ledger {
+        by_site: by_site.collect(),
+        account,
         vo_name,
-        by_account: accounts
-            .into_iter()
-            .map(|(path, counters)| NamedCounters {
-                id: path.to_string(),
-                name: None,
-                counters: counters_body(counters),
-            })
-            .collect(),
-        by_site: by_site
-            .into_iter()
-            .map(|(id, counters)| NamedCounters {
-                id: id.to_string(),
-                name: site_name(site, id),
-                counters: counters_body(counters),
-            })
-            .collect(),
-        total: counters_body(total),
+        accounts,
+    }
+}
+
+impl Ledger {
+    /// What the reader sees of it. Where he does not see the whole, the sum is that of what he sees.
+    fn body(mut self, sight: &Sight) -> LedgerBody {
+        let vo = self.account.vo;
+        let sees = |path: &AccountPath| {
+            let path = path.clone();
+            sight.sees(What::Usage, &Account { vo, path })
+        };
+        let sum = |accounts: &BTreeMap<AccountPath, Counters>| {
+            let zero = Counters::default();
+            accounts.values().fold(zero, |sum, more| sum.plus(*more))
+        };
+        let whole = sum(&self.accounts);
+        self.accounts.retain(|path, _| sees(path));
+        let sees_whole = sees(&self.account.path);
+        if !sees_whole {
+            self.by_site.clear();
+        }
+        let total = if sees_whole {
+            whole
+        } else {
+            sum(&self.accounts)
+        };
+        let named = |(path, counters): (AccountPath, Counters)| NamedCounters {
+            id: path.to_string(),
+            name: None,
+            counters: counters_body(counters),
+        };
+        LedgerBody {
+            vo: vo.map(|vo| vo.to_string()),
+            vo_name: self.vo_name,
+            by_account: self.accounts.into_iter().map(named).collect(),
+            by_site: self.by_site,
+            total: counters_body(total),
+        }
     }
 }
 

@@ -209,16 +209,21 @@ pub(crate) fn key_of(config: &Config) -> anyhow::Result<Option<SigningKey>> {
 /// site's own, where the key can be read.
 pub(crate) fn of_config(config: &Config, is_at_home: bool) -> Vec<Finding> {
     let mut found = config.doubts();
-    let (_, unknown) = uids(&config.sockets.writers, &Uids::new());
     let severity = if is_at_home {
         Severity::Warning
     } else {
         Severity::Info
     };
-    found.extend(unknown.iter().map(|name| {
-        let text = format!("the writer `{name}` is no user of this machine");
-        Finding::new(Code::WriterUnknown, severity, &text)
-    }));
+    for (what, users) in [
+        ("writer", &config.sockets.writers),
+        ("reader", &config.readers),
+    ] {
+        let (_, unknown) = uids(users, &Uids::new());
+        found.extend(unknown.iter().map(|name| {
+            let text = format!("the {what} `{name}` is no user of this machine");
+            Finding::new(Code::WriterUnknown, severity, &text)
+        }));
+    }
     if !is_at_home {
         let file = config.key_file.display();
         let text =

@@ -5,6 +5,7 @@
 //! apart. In the steady state a request allocates nothing and arms no timer: the one timer of a connection is set
 //! anew only when it has gone off or a frame is half sent.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -24,6 +25,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::memo::Memo;
 use super::{End, LookupConfig, LookupSnapshot, LookupSource, LookupStats};
+use crate::privacy::{Privacy, What};
 use crate::sockets::{Slot, stopped};
 
 /// Room for what is read at once at the least.
@@ -38,6 +40,7 @@ const GATHER_BYTES: usize = 64 << 10;
 
 pub(super) struct Connection<S> {
     stream: UnixStream,
+    uid: Option<u32>,
     slot: Slot,
     source: Arc<S>,
     config: Arc<LookupConfig>,
@@ -49,11 +52,20 @@ pub(super) struct Connection<S> {
     /// Entries of the request at hand.
     entries: Vec<u32>,
     memo: Memo,
+    /// Of which entries this client is told, where that is not all of them.
+    seen: Option<Seen>,
+}
+
+/// What one who does not see all sees of one tree.
+struct Seen {
+    generation: u64,
+    privacy: Arc<Privacy>,
+    entries: BTreeSet<u32>,
 }
 
 impl<S: LookupSource> Connection<S> {
     pub(super) fn new(
-        stream: UnixStream,
+        (stream, uid): (UnixStream, Option<u32>),
         slot: Slot,
         source: Arc<S>,
         config: Arc<LookupConfig>,
@@ -61,6 +73,7 @@ impl<S: LookupSource> Connection<S> {
     ) -> Self {
         Self {
             stream,
+            uid,
             slot,
             source,
             config,
@@ -70,6 +83,7 @@ impl<S: LookupSource> Connection<S> {
             outbox: Vec::new(),
             entries: Vec::new(),
             memo: Memo::default(),
+            seen: None,
         }
     }
 
@@ -129,7 +143,9 @@ impl<S: LookupSource> Connection<S> {
                     used += bytes;
                     // Only while the answer is made: a client that does not read it keeps nobody waiting.
                     let turn = self.slot.turn().await;
-                    let answered = self.answer(range);
+                    let snapshot = self.source.snapshot();
+                    self.look(&snapshot).await;
+                    let answered = self.answer(range, &snapshot);
                     drop(turn);
                     if let Err(error) = answered {
                         return Err(self.send_last(error).await);
@@ -154,10 +170,39 @@ impl<S: LookupSource> Connection<S> {
         Ok(())
     }
 
+    /// Works out what this client sees of a tree, where that is not all, and it has not been worked out.
+    async fn look(&mut self, snapshot: &Arc<S::Snapshot>) {
+        let eyes = self.config.eyes.as_ref();
+        let hidden = eyes.and_then(|eyes| Some((eyes, eyes.hidden(self.uid, What::Priority)?)));
+        let Some((eyes, privacy)) = hidden else {
+            self.seen = None;
+            return;
+        };
+        let generation = snapshot.generation();
+        let is_same =
+            |seen: &Seen| seen.generation == generation && Arc::ptr_eq(&seen.privacy, &privacy);
+        if self.seen.as_ref().is_some_and(is_same) {
+            return;
+        }
+        let entries = match snapshot.tree() {
+            Some(view) => eyes.entries(self.uid, view, What::Priority).await,
+            None => BTreeSet::new(),
+        };
+        self.seen = Some(Seen {
+            generation,
+            privacy,
+            entries,
+        });
+    }
+
     /// Puts the answer to one body into the outbox. After an error the connection is to be closed;
     /// the client's copy of it is in the outbox.
     #[inline(never)] // So that a profile can tell it from the reading and the sending.
-    fn answer(&mut self, body: std::ops::Range<usize>) -> Result<(), ProtocolError> {
+    fn answer(
+        &mut self,
+        body: std::ops::Range<usize>,
+        snapshot: &S::Snapshot,
+    ) -> Result<(), ProtocolError> {
         let request = match decode_request(&self.inbox[body]) {
             Ok(request) => request,
             Err((id, error)) => {
@@ -165,10 +210,15 @@ impl<S: LookupSource> Connection<S> {
                 return Err(error);
             }
         };
-        let snapshot = self.source.snapshot();
         let id = request.id;
-        match fill_entries(&mut self.entries, &mut self.memo, &request, &*snapshot) {
-            Ok(true) => {}
+        match fill_entries(&mut self.entries, &mut self.memo, &request, snapshot) {
+            Ok(true) => {
+                if let Some(seen) = &self.seen {
+                    let hidden = self.entries.iter_mut();
+                    let hidden = hidden.filter(|entry| !seen.entries.contains(entry));
+                    hidden.for_each(|entry| *entry = UNKNOWN);
+                }
+            }
             Ok(false) => {
                 self.stats.refused.fetch_add(1, Ordering::Relaxed);
                 let text = "the handles are of another generation: ask by name";

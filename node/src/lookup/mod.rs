@@ -8,7 +8,8 @@
 //! The protocol itself is `fairmesh_client::protocol`; `socket` makes the socket file, `server`
 //! accepts, `connection` serves one client, `memo` is what it asked before.
 //!
-//! Deliberately not here: writing anything to the node. Whoever can open the socket may read.
+//! Deliberately not here: writing anything to the node. Whoever can open the socket may read; of what the owner hides
+//! (`crate::privacy`) others' factors are answered as those of nobody.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use fairmesh_client::protocol::{View, Who};
 
+use crate::privacy::Eyes;
 use crate::sockets::{SlotLimits, Trusted};
 
 pub(crate) mod connection;
@@ -46,6 +48,11 @@ pub trait LookupSnapshot: Send + Sync + 'static {
     /// What the factors rest on. Its `generation` is filled in from [`LookupSnapshot::generation`].
     fn view(&self) -> View;
 
+    /// The share tree.
+    fn tree(&self) -> Option<Arc<fairmesh_site::View>> {
+        None
+    }
+
     /// Changes whenever an entry, known or unknown, may have come to mean something else.
     fn generation(&self) -> u64;
 }
@@ -59,6 +66,8 @@ pub struct LookupConfig {
     pub slots: SlotLimits,
     /// Who waits for nobody.
     pub trusted: Trusted,
+    /// Who sees whose factors; without, everybody sees all.
+    pub eyes: Option<Eyes>,
     /// How long a frame may take to arrive, and an answer to be taken.
     pub frame_deadline: Duration,
     /// How long a connection may lie idle; it may take twice that until it is closed.
@@ -77,6 +86,7 @@ impl Default for LookupConfig {
                 of_one: 16,
             },
             trusted: Trusted::default(),
+            eyes: None,
             frame_deadline: Duration::from_secs(5),
             idle_max: Duration::from_secs(900),
             stop_grace: Duration::from_secs(2),

@@ -85,7 +85,8 @@ impl<S: LookupSource> LookupServer<S> {
             };
             stats.connections.fetch_add(1, Ordering::Relaxed);
             let (source, config) = (Arc::clone(&source), Arc::clone(&config));
-            let connection = Connection::new(stream, slot, source, config, Arc::clone(&stats));
+            let connection =
+                Connection::new((stream, uid), slot, source, config, Arc::clone(&stats));
             let (stats, stop) = (Arc::clone(&stats), connections_stop.clone());
             Some(async move {
                 let end = connection.serve(stop).await;

@@ -25,6 +25,7 @@ use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats, gossip:
 use crate::control::{ApiError, Shared};
 use crate::driver::Disk;
 use crate::network::NetworkStats;
+use crate::privacy::{Sight, What};
 use crate::record_log::LogStats;
 use quota::QuotaSample;
 use registry::render;
@@ -77,14 +78,27 @@ pub(crate) struct LookupSample {
     pub(crate) refused: u64,
 }
 
-/// Answers a scrape.
-pub(crate) async fn get(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, ApiError> {
+/// Answers a scrape over `control.sock`.
+pub(crate) async fn get(
+    State(shared): State<Arc<Shared>>,
+    sight: Sight,
+) -> Result<impl IntoResponse, ApiError> {
+    scraped(&shared, sight.hides(What::Usage)).await
+}
+
+/// Answers a scrape, of which nobody knows whose it is where usage is hidden.
+pub(crate) async fn scraped(
+    shared: &Shared,
+    hides_usage: bool,
+) -> Result<impl IntoResponse + use<>, ApiError> {
     let (mut sample, clock_offset_s) = shared.options.node.ask(take).await?;
-    let (_, status) = crate::control::status(&shared, false).await?;
+    let (_, status) = crate::control::status(shared, false).await?;
     sample.health = health::HealthSample::of(&status, clock_offset_s);
-    let served = shared.options.serving.newest();
-    let largest = tokio::task::spawn_blocking(move || shares::largest(&served)).await;
-    sample.shares = largest.map_err(ApiError::internal)?;
+    if !hides_usage {
+        let served = shared.options.serving.newest();
+        let largest = tokio::task::spawn_blocking(move || shares::largest(&served)).await;
+        sample.shares = largest.map_err(ApiError::internal)?;
+    }
     sample.disk = shared.options.node.disk();
     sample.network = shared.options.node.network_stats();
     let load =

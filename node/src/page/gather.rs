@@ -16,6 +16,7 @@ use super::documents::Document;
 use super::usage::Usage;
 use crate::control::answer::{RestsOn, StatusBody};
 use crate::control::{Moment, Shared, status};
+use crate::privacy::What;
 
 /// How long what the node says of itself is shown as now.
 const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -68,6 +69,13 @@ impl Page {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Whether what pages show is hidden from some of those who may read them.
+    pub(super) fn is_private(&self) -> bool {
+        let settings = self.shared.options.settings.borrow();
+        let hide = &settings.privacy.hide;
+        hide.contains(&What::Usage) || hide.contains(&What::Priority)
     }
 
     pub(super) fn hosts(&self) -> &[String] {

@@ -39,6 +39,7 @@ use serde::Deserialize;
 
 pub(crate) use server::PageServer;
 
+use crate::privacy::What;
 use gather::{Page, Seen};
 
 /// The style sheet.
@@ -248,7 +249,8 @@ async fn documents_csv(State(page): State<Arc<Page>>) -> Answer {
 }
 
 async fn metrics(State(page): State<Arc<Page>>) -> Answer {
-    let answer = crate::metrics::get(State(Arc::clone(page.shared()))).await;
+    let hide = page.shared().options.settings.borrow().privacy.hide.clone();
+    let answer = crate::metrics::scraped(page.shared(), hide.contains(&What::Usage)).await;
     let answer = answer.map(IntoResponse::into_response);
     answer.map_err(|_| Refused::new(StatusCode::SERVICE_UNAVAILABLE, "the node does not answer"))
 }

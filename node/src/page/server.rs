@@ -115,6 +115,12 @@ pub(super) async fn guard(State(page): State<Arc<Page>>, request: Request, next:
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
     if is_own(host, page.hosts()) {
+        let is_open = matches!(request.uri().path(), "/metrics" | "/page.css" | "/icon.svg");
+        if page.is_private() && !is_open {
+            let why = "the owner of this node hides who has used what (privacy.hide), and a page does not know who reads \
+                       it: on the cluster `fairmesh share` shows what is yours";
+            return Refused::new(StatusCode::FORBIDDEN, why).into_response();
+        }
         return next.run(request).await;
     }
     let why = "no page of this node has that name: ask for it by address, or have the name written into `hosts` of \

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use fairmesh_model::{JobKey, WallTime};
+use fairmesh_model::{AccountPath, JobKey, WallTime};
 use fairmesh_records::{BatchRecord, Dimension, Summary};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter, types::Value};
 
@@ -32,8 +32,39 @@ pub struct Filter {
     pub queue: Option<String>,
     /// Cluster.
     pub cluster: Option<String>,
+    /// Nothing but these.
+    pub only: Option<Only>,
     /// Jobs that were taken back: listed as such, and in no sums.
     pub corrected: HashSet<JobKey>,
+}
+
+/// What a reader is shown: his own jobs, and those of accounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Only {
+    /// The reader.
+    pub user: String,
+    /// VOs, by alias, and paths in them; what lies below these, too.
+    pub accounts: Vec<(Option<String>, AccountPath)>,
+}
+
+impl Only {
+    /// Its values are handed to `value`, which says where each stands.
+    fn condition(&self, value: &mut impl FnMut(Value) -> usize) -> String {
+        let user = value(Value::Text(self.user.clone()));
+        let mut words = vec![format!("user = ?{user}")];
+        for (vo, path) in &self.accounts {
+            let below = format!("{}/", path.as_str().trim_end_matches('/'));
+            let chars = i64::try_from(below.chars().count()).unwrap_or(i64::MAX);
+            let vo = value(vo.clone().map_or(Value::Null, Value::Text));
+            let path = value(Value::Text(path.to_string()));
+            let chars = value(Value::Integer(chars));
+            let below = value(Value::Text(below));
+            words.push(format!(
+                "(vo IS ?{vo} AND (path = ?{path} OR substr(path, 1, ?{chars}) = ?{below}))"
+            ));
+        }
+        format!("({})", words.join(" OR "))
+    }
 }
 
 /// A record that was found.
@@ -81,6 +112,9 @@ impl Filter {
             if let Some(name) = name {
                 words.push(format!("{column} = ?{}", value(Value::Text(name.clone()))));
             }
+        }
+        if let Some(only) = &self.only {
+            words.push(only.condition(&mut value));
         }
         let words = words.join(" AND ");
         let ended = ended.into_iter().flatten();

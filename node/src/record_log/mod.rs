@@ -27,7 +27,7 @@ use fairmesh_records::BatchRecord;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-pub use filter::{Filter, Found, find, find_job, summarise};
+pub use filter::{Filter, Found, Only, find, find_job, summarise};
 
 /// The log's file in the node's data folder.
 pub const FILE: &str = "records.sqlite";

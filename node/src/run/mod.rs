@@ -8,7 +8,10 @@
 //! Invariant: the sockets are made when the site answers, and gone before the store is closed. A signal is seen
 //! whatever is stuck.
 
+mod private;
+
 use std::io::Write;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +24,18 @@ use tokio::sync::watch;
 use crate::config::{Config, Uids, uids};
 use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
 use crate::doctor;
-use crate::driver::{NodeHandle, NodeOptions, NodeTask, Running, SystemClock, start};
+use crate::driver::{NodeHandle, NodeOptions, NodeTask, Running, SystemClock, start_or_show};
 use crate::finding::Finding;
 use crate::init::load_key;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
 use crate::output::Exit;
 use crate::page::PageServer;
+use crate::privacy::Eyes;
 use crate::record_log::RecordLog;
 use crate::schedulers;
 use crate::serve::Serving;
+use crate::store::StoreError;
 
 /// A start that takes longer says so, and again each time it has taken so long.
 const START_QUIET: Duration = Duration::from_secs(5);
@@ -121,10 +126,11 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
     // Before anybody can be told that the node is there: a reload right behind that would end it.
     let signals = Signals::take()?;
+    private::guard(&config)?;
     let key = load_key(&config.key_file)?;
     let site = key.site_id();
     let patience = tokio::spawn(say_that_it_starts(config.data_dir.clone()));
-    let running = start(NodeOptions {
+    let options = NodeOptions {
         site: config.to_site_config(),
         secret: key.to_secret(),
         network: NetworkConfig {
@@ -136,15 +142,15 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         clock: Arc::new(SystemClock::start()),
         observer: None,
         random: random()?,
-    })
-    .await;
+    };
+    let running = start_or_show(options, private::place_of_copies(&config)).await;
     patience.abort();
     let running = running?;
     tracing::info!(%site, name = config.name, "the node runs");
-    let settings = settings_of(&config, &Uids::new()).await?;
+    let settings = settings_of(&config, Default::default()).await?;
     let (settings_sender, settings) = watch::channel(settings);
     let (stop_sender, stop) = watch::channel(false);
-    let records = open_records(&config).await?;
+    let records = open_records(&config, running.is_read_only).await?;
     let servers =
         Servers::start(&config, &running, site, (settings, records.clone()), &stop).await?;
     say(&format!(
@@ -173,13 +179,25 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     stop_sender.send_replace(true);
     servers.end().await?;
     if let Some(ended) = ended {
-        ended?.context("the store failed, and the node with it: start it again")?;
+        let ended = ended?;
+        if let Err(StoreError::Writable(_)) = &ended {
+            return Err(start_anew());
+        }
+        ended.context("the store failed, and the node with it: start it again")?;
         return Err(anyhow!("the node ended by itself"));
     }
     tracing::info!("stopping: publishing what is pending");
     handle.stop().await;
     driver.await??;
     Ok(Exit::Success)
+}
+
+/// Becomes a node that has just been started, with the same arguments. Returns why it could not.
+fn start_anew() -> anyhow::Error {
+    tracing::info!("the disk may be written again: the node starts anew");
+    let mut again = std::process::Command::new("/proc/self/exe");
+    let error = again.args(std::env::args_os().skip(1)).exec();
+    anyhow::Error::new(error).context("the disk may be written again: start the node anew")
 }
 
 /// Says what a start that takes long is doing, to whoever watches and to systemd, until it is aborted.
@@ -195,9 +213,12 @@ async fn say_that_it_starts(data: PathBuf) {
     }
 }
 
-/// The log of job records, if one is kept. Opening it waits for the disk.
-async fn open_records(config: &Config) -> anyhow::Result<Option<Arc<RecordLog>>> {
-    let Some(keep) = config.records else {
+/// The log of job records, if one is kept, and may be written. Opening it waits for the disk.
+async fn open_records(
+    config: &Config,
+    is_read_only: bool,
+) -> anyhow::Result<Option<Arc<RecordLog>>> {
+    let Some(keep) = config.records.filter(|_| !is_read_only) else {
         return Ok(None);
     };
     let folder = config.data_dir.clone();
@@ -220,11 +241,6 @@ impl Servers {
         (settings, records): (watch::Receiver<ControlSettings>, Option<Arc<RecordLog>>),
         stop: &watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
-        for socket in [&config.sockets.lookup, &config.sockets.control] {
-            let folder = socket.parent().context("a socket is in a folder")?;
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make {}", folder.display()))?;
-        }
         let wanted = settings.clone();
         let projection = move || wanted.borrow().projection;
         let serving = Serving::start(running.handle.clone(), projection).await?;
@@ -232,6 +248,7 @@ impl Servers {
             mode: config.sockets.lookup_mode,
             slots: config.sockets.lookup_slots,
             trusted: control::trusted(&settings),
+            eyes: Some(Eyes::new(settings.clone())),
             ..LookupConfig::default()
         };
         let lookup =
@@ -346,10 +363,13 @@ async fn reload(
     let needs_restart = Config::diff(started, &new).needs_restart;
     handle.reconfigure(new.to_site_config()).await?;
     handle.know_peers(new.peer_addresses()).await?;
-    let known = settings.borrow().writers.clone();
+    let known = {
+        let settings = settings.borrow();
+        [settings.writers.clone(), settings.readers.clone()]
+    };
     settings.send_replace(ControlSettings {
         name: started.name.clone(),
-        ..settings_of(&new, &known).await?
+        ..settings_of(&new, known).await?
     });
     if applied.is_empty() && needs_restart.is_empty() {
         say("reload: nothing has changed");
@@ -369,20 +389,25 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// What the configuration says to the sockets, with whom of the writers was `known`.
-async fn settings_of(config: &Config, known: &Uids) -> anyhow::Result<ControlSettings> {
-    let (writers, known) = (config.sockets.writers.clone(), known.clone());
-    let asked = tokio::task::spawn_blocking(move || uids(&writers, &known));
-    let (writers, unknown) = asked.await?;
-    for name in unknown {
+/// What the configuration says to the sockets, with whom of the writers and readers was `known`.
+async fn settings_of(config: &Config, known: [Uids; 2]) -> anyhow::Result<ControlSettings> {
+    let users = [config.sockets.writers.clone(), config.readers.clone()];
+    let asked = tokio::task::spawn_blocking(move || {
+        let [writers, readers] = [0, 1].map(|of| uids(&users[of], &known[of]));
+        (writers, readers)
+    });
+    let ((writers, no_writers), (readers, no_readers)) = asked.await?;
+    for name in no_writers.into_iter().chain(no_readers) {
         tracing::warn!(
             user = name,
-            "a writer in the configuration is no user of this machine, or the directory of users is away"
+            "a writer or reader in the configuration is no user of this machine, or the directory of users is away"
         );
     }
     Ok(ControlSettings {
         name: config.name.clone(),
         writers,
+        readers,
+        privacy: Arc::new(config.privacy.clone()),
         timing: config.to_site_config().timing,
         vos: config
             .vos

@@ -130,6 +130,10 @@ impl LookupSnapshot for Served {
         }
     }
 
+    fn tree(&self) -> Option<Arc<View>> {
+        Some(Arc::clone(&self.view))
+    }
+
     fn generation(&self) -> u64 {
         self.rests_on.generation
     }

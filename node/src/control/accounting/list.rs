@@ -5,7 +5,8 @@
 //!
 //! Invariant: records are streamed as they are read, and never held all at once; the newest `limit` of
 //! them are given, and `more` at the end says whether there were others. A job that was taken back is
-//! listed as such and is in no sum.
+//! listed as such and is in no sum. Single records are shown to those who see all; to others their own, and those of
+//! accounts that they coordinate.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,20 +16,21 @@ use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use fairmesh_model::WallTime;
+use fairmesh_model::{VoId, WallTime};
 use fairmesh_records::{Dimension, JobState};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use crate::config::quantity::parse_moment;
-use crate::control::access::{Peer, check_writer};
+use crate::control::access::{Peer, hidden};
 use crate::control::answer::{Answer, SummaryBody};
 use crate::control::corrections::corrected;
 use crate::control::error::ApiError;
 use crate::control::extract::Params;
 use crate::control::rests_on::{answer, rests_on};
 use crate::control::{Shared, State};
-use crate::record_log::{Filter, RecordLog, find, summarise};
+use crate::privacy::{Sight, What};
+use crate::record_log::{Filter, Only, RecordLog, find, summarise};
 use crate::sockets::{Slot, Turn};
 
 /// Records that are given unless `limit` says otherwise.
@@ -37,9 +39,15 @@ const RECORDS_DEFAULT: u32 = 1_000;
 /// Most records of one answer, some 300 MB: more are asked for period by period.
 const RECORDS_MAX: u32 = 500_000;
 
+/// Most records of an answer to one who does not see all.
+const OWN_MAX: u32 = 1_000;
+
 /// Bytes that are sent at once, and how many such pieces may wait for a slow reader.
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 4;
+
+/// The same for [`OWN_MAX`] records: all of them, so that the turn is over before they are read.
+const OWN_PIECES_MAX: usize = 64;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,19 +79,44 @@ pub(in crate::control) async fn get(
     })?;
     let mut filter = filter(&query)?;
     filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
+    // Goes on though nobody waits for the answer any more, and so does the turn.
+    let turn = slot.turn().await;
+    let sight = shared.own_sight(peer).await;
     if query.totals || query.by.is_some() {
-        // Goes on though nobody waits for the answer any more, and so does the turn.
-        let turn = slot.turn().await;
+        if sight.hides(What::Usage) || sight.hides(What::Jobs) {
+            filter.only = Some(only(&shared, &sight, query.user.as_deref())?);
+        }
         return sums(&shared, (log, turn), filter, query.by.as_deref()).await;
     }
-    check_writer(&shared, peer, "/v1/accounting").map_err(|error| {
-        error.hint(
-            "single jobs are shown to those who may write (sockets.writers); sums are for \
-             everybody: add totals=true or by=",
-        )
-    })?;
-    let most = query.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX);
-    records(&shared, log, filter, most).await
+    let mut most = query.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX);
+    if !sight.is_all() {
+        let only = only(&shared, &sight, query.user.as_deref()).map_err(|error| {
+            error.hint(
+                "single jobs of others are shown to those who may write (sockets.writers) or see all \
+                 (privacy.readers); sums, where the owner does not hide them: add totals=true or by=",
+            )
+        })?;
+        filter.only = Some(only);
+        most = most.min(OWN_MAX);
+    }
+    records(&shared, (log, turn), filter, most).await
+}
+
+/// The records that a reader sees of those that he asks for.
+fn only(shared: &Shared, sight: &Sight, wanted: Option<&str>) -> Result<Only, ApiError> {
+    let user = sight.user();
+    let user = user.ok_or_else(|| hidden("what belongs to users, of whom you are none"))?;
+    let accounts = sight.coordinates();
+    if let Some(other) = wanted.filter(|wanted| *wanted != user && accounts.is_empty()) {
+        return Err(hidden(format!("what belongs to {other}")));
+    }
+    let settings = shared.options.settings.borrow();
+    let name = |vo: VoId| settings.vos.get(&vo).cloned().unwrap_or(vo.to_string());
+    let accounts = accounts.into_iter().map(|of| (of.vo.map(name), of.path));
+    Ok(Only {
+        user: user.to_owned(),
+        accounts: accounts.collect(),
+    })
 }
 
 fn filter(query: &Query) -> Result<Filter, ApiError> {
@@ -109,6 +142,7 @@ fn filter(query: &Query) -> Result<Filter, ApiError> {
         state: state.transpose()?,
         queue: query.queue.clone(),
         cluster: query.cluster.clone(),
+        only: None,
         corrected: HashSet::new(),
     })
 }
@@ -136,7 +170,7 @@ async fn sums(
 
 async fn records(
     shared: &Shared,
-    log: Arc<RecordLog>,
+    (log, turn): (Arc<RecordLog>, Turn),
     filter: Filter,
     most: u32,
 ) -> Result<Response, ApiError> {
@@ -148,8 +182,13 @@ async fn records(
         body: Nothing {},
     };
     let head = serde_json::to_string(&head).map_err(ApiError::internal)?;
-    let (pieces, mut sent) = mpsc::channel(PIECES_MAX);
+    let waiting_max = match filter.only {
+        Some(_) => OWN_PIECES_MAX,
+        None => PIECES_MAX,
+    };
+    let (pieces, mut sent) = mpsc::channel(waiting_max);
     tokio::task::spawn_blocking(move || {
+        let _turn = turn;
         if let Err(error) = write(&log, &filter, most, &head, &pieces) {
             tracing::error!(%error, "job records could not be listed");
             // The reader sees that the answer broke off.

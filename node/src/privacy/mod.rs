@@ -1,0 +1,179 @@
+//! Who may see whose usage, jobs and priorities, as docs/privacy.md has it.
+//!
+//! Invariant: [`Sight::sees`] decides, and nothing else does; it is pure. A reader whom nobody knows sees nothing that
+//! is hidden. Deliberately not here: who asks (`eyes`, of the kernel and the system), and what is left out of which
+//! answer (each handler asks for what it tells of).
+
+mod eyes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fairmesh_fairshare::EntryId;
+use fairmesh_model::AccountPath;
+use fairmesh_site::{Account, View};
+use serde::Deserialize;
+
+pub use eyes::Eyes;
+
+/// What can be hidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// What was used, and what is left of credit.
+    Usage,
+    /// Which jobs there are.
+    Jobs,
+    /// Factors and ranks.
+    Priority,
+}
+
+/// The owner's word.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Privacy {
+    /// What is told to those only whom it concerns.
+    pub hide: BTreeSet<What>,
+    /// Who sees an entry of the share tree and all below it, by name.
+    pub coordinators: BTreeMap<AccountPath, BTreeSet<String>>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reader {
+    /// One who sees all.
+    All,
+    /// A user of the machine.
+    User(String),
+    /// One whom the system does not name.
+    Unknown,
+}
+
+/// What one reader sees of one tree.
+#[derive(Debug, Clone)]
+pub struct Sight {
+    privacy: Arc<Privacy>,
+    reader: Reader,
+    view: Arc<View>,
+    /// Entries that jobs of the reader are charged to.
+    own: Vec<AccountPath>,
+    coordinated: Vec<AccountPath>,
+}
+
+impl Sight {
+    /// What `reader` sees. Where anything is hidden from him, this looks at each entry of the tree.
+    pub fn new(privacy: Arc<Privacy>, reader: Reader, view: Arc<View>) -> Self {
+        let (mut own, mut coordinated) = (Vec::new(), Vec::new());
+        if let Reader::User(user) = &reader {
+            let named = privacy.coordinators.iter();
+            let named = named.filter(|(_, users)| users.contains(user));
+            coordinated = named.map(|(path, _)| path.clone()).collect();
+            if !privacy.hide.is_empty() {
+                let paths = entries_of(&view).map(|entry| view.reader().path(entry));
+                let is_own = |path: &&AccountPath| view.may_charge(user, &account_at(&view, path));
+                own = paths.filter(is_own).cloned().collect();
+            }
+        }
+        Self {
+            privacy,
+            reader,
+            view,
+            own,
+            coordinated,
+        }
+    }
+
+    /// Whether anything of this is hidden from the reader.
+    pub fn hides(&self, what: What) -> bool {
+        self.reader != Reader::All && self.privacy.hide.contains(&what)
+    }
+
+    /// Whether he sees this of an account: it is his own or one that he coordinates, or lies above such a one.
+    pub fn sees(&self, what: What, account: &Account) -> bool {
+        if !self.hides(what) {
+            return true;
+        }
+        let Reader::User(user) = &self.reader else {
+            return false;
+        };
+        let is_near = |path: AccountPath| {
+            let above = |below: &AccountPath| below.starts_with(&path);
+            self.own.iter().chain(&self.coordinated).any(above)
+                || self.coordinated.iter().any(|top| path.starts_with(top))
+        };
+        // Usage may lie at accounts that have no entry.
+        self.view.tree_path(account).is_some_and(is_near) || self.view.may_charge(user, account)
+    }
+
+    /// All entries of the tree that he sees this of, by index.
+    pub fn entries(&self, what: What) -> BTreeSet<u32> {
+        let path = |entry: &EntryId| self.view.reader().path(*entry);
+        let seen = entries_of(&self.view).filter(|entry| self.sees_entry(what, path(entry)));
+        let seen = seen.map(|entry| u32::try_from(entry.index()).expect("an id has 32 bits"));
+        seen.collect()
+    }
+
+    /// Likewise, of an entry of the share tree.
+    pub fn sees_entry(&self, what: What, path: &AccountPath) -> bool {
+        self.sees(what, &account_at(&self.view, path))
+    }
+
+    /// Whether he sees all, whatever is hidden.
+    pub fn is_all(&self) -> bool {
+        self.reader == Reader::All
+    }
+
+    /// Whether it is known who he is.
+    pub fn is_known(&self) -> bool {
+        self.reader != Reader::Unknown
+    }
+
+    /// Whether the reader is this user himself.
+    pub fn is(&self, user: &str) -> bool {
+        self.user() == Some(user)
+    }
+
+    /// His name, where he does not see all.
+    pub fn user(&self) -> Option<&str> {
+        match &self.reader {
+            Reader::User(user) => Some(user),
+            Reader::All | Reader::Unknown => None,
+        }
+    }
+
+    /// Accounts that he sees all jobs of, with those below them.
+    pub fn coordinates(&self) -> Vec<Account> {
+        let mut accounts = Vec::new();
+        for top in &self.coordinated {
+            accounts.push(account_at(&self.view, top));
+            let mounts = self.view.mounts().iter();
+            let below = mounts.filter(|(_, at)| *at != top && at.starts_with(top));
+            accounts.extend(below.map(|(vo, _)| Account {
+                vo: Some(*vo),
+                path: AccountPath::root(),
+            }));
+        }
+        accounts
+    }
+}
+
+fn entries_of(view: &View) -> impl Iterator<Item = EntryId> + '_ {
+    (0..).map_while(|index| view.reader().entry_at(index))
+}
+
+/// The account whose usage counts at and below an entry of the site's tree.
+pub fn account_at(view: &View, path: &AccountPath) -> Account {
+    let in_vo = view
+        .mounts()
+        .iter()
+        .find_map(|(vo, mount)| Some((*vo, path.relative_to(mount)?)));
+    match in_vo {
+        Some((vo, path)) => Account { vo: Some(vo), path },
+        None => Account {
+            vo: None,
+            path: path.clone(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

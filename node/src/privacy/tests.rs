@@ -1,0 +1,84 @@
+//! Who sees what, as rows.
+
+use fairmesh_model::{Incarnation, MonoTime, Now, SigningKey, WallTime};
+use fairmesh_site::Site;
+
+use super::*;
+use crate::config::Config;
+
+const SHARES: &str = "[site]\nname = \"s\"\n\
+    [[identity]]\naccount = \"p1\"\npath = \"/lab/p1/{user}\"\n\
+    [[identity]]\naccount = \"p2\"\npath = \"/lab/p2/{user}\"\n\
+    [[identity]]\npath = \"/lab/{account}\"\n\
+    [shares]\n\"/lab\" = 100\n\"/lab/p1\" = 1\n\"/lab/p1/ann\" = 1\n\"/lab/p1/bob\" = 1\n\"/lab/p2\" = 1\n\
+    \"/lab/p2/ann\" = 1\n\"/lab/p2/eve\" = 1\n\"/lab/pool\" = 1\n";
+
+fn view() -> Arc<View> {
+    let no_file = |path: &std::path::Path| anyhow::bail!("no file {}", path.display());
+    let config = Config::parse(SHARES, std::path::Path::new("f.toml"), &no_file).expect("valid");
+    let now = Now {
+        mono: MonoTime(0),
+        wall: WallTime(1_800_000_000_000),
+    };
+    let key = SigningKey::from_secret(&[7; 32]);
+    Site::new(config.to_site_config(), key, Incarnation(1), 1, now).view()
+}
+
+fn privacy(hide: &[What]) -> Arc<Privacy> {
+    let path = AccountPath::parse("/lab/p2").expect("a path");
+    Arc::new(Privacy {
+        hide: hide.iter().copied().collect(),
+        coordinators: BTreeMap::from([(path, BTreeSet::from(["carol".to_owned()]))]),
+    })
+}
+
+fn seen(reader: Reader, hide: &[What], what: What) -> Vec<String> {
+    let view = view();
+    let sight = Sight::new(privacy(hide), reader, Arc::clone(&view));
+    let entries = sight.entries(what).into_iter().skip(1);
+    let path = |entry| {
+        view.reader()
+            .path(view.reader().entry_at(entry).expect("there"))
+            .to_string()
+    };
+    entries.map(path).collect()
+}
+
+#[test]
+fn a_user_sees_what_is_his_what_he_coordinates_and_what_lies_above() {
+    let user = |name: &str| Reader::User(name.to_owned());
+    let usage = [What::Usage];
+    let p2 = ["/lab", "/lab/p2", "/lab/p2/ann", "/lab/p2/eve"];
+    let all = seen(Reader::All, &usage, What::Usage);
+    assert_eq!(all.len(), 8);
+    for (reader, expected) in [
+        (user("bob"), &["/lab", "/lab/p1", "/lab/p1/bob"][..]),
+        (
+            user("ann"),
+            &["/lab", "/lab/p1", "/lab/p1/ann", "/lab/p2", "/lab/p2/ann"],
+        ),
+        (user("carol"), &p2),
+        // The entry of a whole account is nobody's own, whatever he calls himself.
+        (user("pool"), &[]),
+        (user("nobody"), &[]),
+        (Reader::Unknown, &[]),
+    ] {
+        let of = format!("{reader:?}");
+        assert_eq!(seen(reader.clone(), &usage, What::Usage), expected, "{of}");
+        assert_eq!(seen(reader.clone(), &usage, What::Priority), all, "{of}");
+        assert_eq!(seen(reader, &[], What::Usage), all, "{of}");
+    }
+}
+
+#[test]
+fn usage_without_an_entry_is_its_users_own() {
+    let of = |user: &str| Account {
+        vo: None,
+        path: AccountPath::parse(&format!("/lab/p1/{user}")).expect("a path"),
+    };
+    let dave = Reader::User("dave".to_owned());
+    let sight = Sight::new(privacy(&[What::Usage]), dave, view());
+    assert!(sight.sees(What::Usage, &of("dave")));
+    assert!(!sight.sees(What::Usage, &of("eve")));
+    assert!(!sight.sees_entry(What::Usage, &AccountPath::parse("/lab/p1").expect("a path")));
+}

@@ -1,0 +1,333 @@
+//! A node whose owner hides what users do from each other: what each of them is told over both sockets, and over the
+//! page.
+
+use std::fs::Permissions;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use fairmesh_client::protocol::{
+    Accounts, HandleColumn, NameBlockBuf, Names, Request, Want, Who, decode_reply, encode_request,
+    split_frame,
+};
+use fairmesh_needs::Need;
+use fairmesh_tests::{Node, Site};
+
+use crate::PROGRAM;
+
+/// Users whom every Debian has, by number.
+const ROOT: u32 = 0;
+const DAEMON: u32 = 1;
+const BIN: u32 = 2;
+const NOBODY: u32 = 65_534;
+
+/// What daemon has used, in core-milliseconds: a number that is nobody else's.
+const OF_DAEMON: &str = "7654321";
+
+const CONFIG: &str = "[site]\nname = \"lab\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
+    [sockets]\nlookup = \"lookup.sock\"\ncontrol = \"control.sock\"\n\
+    [page]\nlisten = \"127.0.0.1:0\"\n\
+    [[identity]]\naccount = \"p1\"\npath = \"/lab/p1/{user}\"\n\
+    [[identity]]\naccount = \"p2\"\npath = \"/lab/p2/{user}\"\n";
+
+const SHARES: &str = "[shares]\n\"/lab\" = 100\n\"/lab/p1\" = 1\n\"/lab/p1/daemon\" = 1\n\"/lab/p2\" = 1\n\
+    \"/lab/p2/nobody\" = 1\n";
+
+const PRIVACY: &str = "[privacy]\nhide = [\"usage\", \"jobs\", \"priority\"]\n\
+    [privacy.coordinators]\n\"/lab/p1\" = [\"bin\"]\n";
+
+/// Hands its input on to a socket, and prints the answer.
+const ASK: &str = r#"
+    use IO::Socket::UNIX;
+    my $socket = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die;
+    binmode STDIN; binmode STDOUT;
+    print $socket join("", <STDIN>);
+    $socket->flush; shutdown($socket, 1);
+    print while <$socket>;
+"#;
+
+struct World {
+    node: Node,
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    /// `None` where one may not play other users.
+    fn start(privacy: &str) -> anyhow::Result<Option<Self>> {
+        let folder = tempfile::tempdir()?;
+        // Everybody may reach the sockets, as in /run.
+        if std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).is_err()
+            || Command::new("true").uid(NOBODY).status().is_err()
+        {
+            fairmesh_needs::lacks(Need::Root, "this is not root");
+            return Ok(None);
+        }
+        let site = Site::init(PROGRAM, folder.path(), "lab")?;
+        std::fs::write(site.config(), format!("{CONFIG}{privacy}{SHARES}"))?;
+        let node = site.start()?;
+        let world = Self { node, folder };
+        let job = |user: &str, account: &str, ms: u64| {
+            let (start, end) = (1_790_000_000_000_u64, 1_790_000_000_000 + ms);
+            format!(
+                "{{\"cluster\":\"c\",\"job\":\"{ms}\",\"user\":\"{user}\",\"account\":\"{account}\",\"start_ms\":{start},\
+                 \"end_ms\":{end},\"cores\":1}}\n"
+            )
+        };
+        let jobs = [
+            job("daemon", "p1", OF_DAEMON.parse()?),
+            job("nobody", "p2", 1_000),
+            job("daemon", "none", 1_234_567),
+        ];
+        let (status, said) = world.http(ROOT, "POST", "/v1/records", &jobs.concat())?;
+        ensure!(status == 200 && said.contains("\"counted\":3"), "{said}");
+        Ok(Some(world))
+    }
+
+    fn ask(&self, uid: u32, socket: &str, bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let mut perl = Command::new("perl")
+            .args(["-e", ASK])
+            .arg(self.folder.path().join(socket))
+            .uid(uid)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        perl.stdin.take().context("piped")?.write_all(bytes)?;
+        Ok(perl.wait_with_output()?.stdout)
+    }
+
+    fn http(
+        &self,
+        uid: u32,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> anyhow::Result<(u16, String)> {
+        let ask = format!(
+            "{method} {path} HTTP/1.1\r\nhost: fairmesh\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = String::from_utf8(self.ask(uid, "control.sock", ask.as_bytes())?)?;
+        let status = answer.split(' ').nth(1).context("a status")?.parse()?;
+        Ok((status, answer))
+    }
+
+    /// The factors that a user is told, by name.
+    fn factors<'a>(
+        &self,
+        uid: u32,
+        users: &[(&'a str, &'a str)],
+    ) -> anyhow::Result<Vec<Option<u32>>> {
+        let who = |(user, account): &(&'a str, &'a str)| {
+            Who::Names(Names {
+                user: Some(user),
+                account: Some(account),
+                ..Names::default()
+            })
+        };
+        let names: Vec<Who<'a>> = users.iter().map(who).collect();
+        let names = NameBlockBuf::of(&names)?;
+        self.looked_up(uid, Accounts::Names(names.as_block()))
+            .map(|(factors, _)| factors)
+    }
+
+    /// Factors, and the generation that they are of.
+    fn looked_up(
+        &self,
+        uid: u32,
+        accounts: Accounts<'_>,
+    ) -> anyhow::Result<(Vec<Option<u32>>, u64)> {
+        let mut frame = Vec::new();
+        let request = Request {
+            id: 1,
+            want: Want::Factors,
+            accounts,
+        };
+        encode_request(&mut frame, &request)?;
+        let answer = self.ask(uid, "lookup.sock", &frame)?;
+        let (body, _) = split_frame(&answer)?.context("a frame")?;
+        let answer = decode_reply(body)?.outcome;
+        let answer = answer.map_err(|(status, why)| anyhow::anyhow!("{status:?}: {why}"))?;
+        Ok((answer.factors().collect(), answer.view.generation))
+    }
+
+    fn page(&self, target: &str) -> anyhow::Result<String> {
+        let log = std::fs::read_to_string(self.folder.path().join("log"))?;
+        let (_, address) = log
+            .split_once("the share page is served")
+            .context("a page")?;
+        let (_, address) = address.split_once("127.0.0.1:").context("an address")?;
+        let port: String = address.chars().take_while(char::is_ascii_digit).collect();
+        let mut stream = TcpStream::connect(("127.0.0.1", port.parse()?))?;
+        write!(
+            stream,
+            "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+/// All that is read of somebody; what is asked by name, of `daemon`.
+const READS: [&str; 14] = [
+    "/v1/shares",
+    "/v1/usage",
+    "/v1/usage?vo=local",
+    "/v1/unmapped",
+    "/v1/accounting?totals=true",
+    "/v1/accounting?by=user",
+    "/v1/accounting",
+    "/v1/quota",
+    "/v1/quota/history",
+    "/v1/quota/summary",
+    "/v1/forward",
+    "/v1/metrics",
+    "/v1/status",
+    "/v1/peers",
+];
+
+/// What is refused, and to whom it is.
+const OF_OTHERS: [&str; 5] = [
+    "/v1/priority?user=daemon&account=p1",
+    "/v1/priority?path=/lab/p1/daemon",
+    "/v1/explain?user=daemon&account=p1",
+    "/v1/explain?user=nobody&account=p2&versus=daemon&versus_account=p1",
+    "/v1/accounting?totals=true&user=daemon",
+];
+
+#[test]
+fn what_the_owner_hides_is_told_to_nobody_but_whose_it_is() -> anyhow::Result<()> {
+    let Some(world) = World::start(PRIVACY)? else {
+        return Ok(());
+    };
+    let tells = |uid: u32, path: &str| -> anyhow::Result<String> {
+        let (status, said) = world.http(uid, "GET", path, "")?;
+        ensure!(status == 200, "{uid} {path}: {said}");
+        Ok(said)
+    };
+    for path in READS {
+        let told = tells(NOBODY, path)?;
+        for secret in ["daemon", OF_DAEMON, "1234567", "/lab/p1"] {
+            ensure!(!told.contains(secret), "nobody {path}: {told}");
+        }
+    }
+    for path in OF_OTHERS {
+        let (status, said) = world.http(NOBODY, "GET", path, "")?;
+        ensure!(status == 403 && !said.contains(OF_DAEMON), "{path}: {said}");
+    }
+    // Each sees his own, a coordinator all of his account, and root everything.
+    let own = tells(NOBODY, "/v1/shares")?;
+    ensure!(own.contains("\"/lab/p2/nobody\""), "{own}");
+    ensure!(tells(NOBODY, "/v1/accounting")?.contains("\"user\":\"nobody\""));
+    for path in [
+        "/v1/shares",
+        "/v1/usage?vo=local",
+        "/v1/accounting",
+        "/v1/accounting?by=user",
+    ] {
+        for uid in [DAEMON, BIN, ROOT] {
+            let told = tells(uid, path)?;
+            ensure!(told.contains("daemon"), "{uid} {path}: {told}");
+            let sees_nobody = told.contains("nobody");
+            ensure!(sees_nobody == (uid == ROOT), "{uid} {path}: {told}");
+        }
+    }
+    for uid in [DAEMON, BIN, ROOT] {
+        tells(uid, "/v1/explain?user=daemon&account=p1")?;
+    }
+    look_ups_are_each_his_own(&world)?;
+    // The page does not know who reads it.
+    for target in [
+        "/",
+        "/entry?path=/lab/p1/daemon",
+        "/shares.csv",
+        "/find?q=daemon",
+    ] {
+        let told = world.page(target)?;
+        ensure!(told.starts_with("HTTP/1.1 403"), "{target}: {told}");
+    }
+    let metrics = world.page("/metrics")?;
+    ensure!(
+        metrics.starts_with("HTTP/1.1 200") && !metrics.contains("/lab"),
+        "{metrics}"
+    );
+    // What the owner allows again is told at once.
+    let site = Site::at(PROGRAM, world.folder.path())?;
+    let open = PRIVACY.replace("\"usage\", \"jobs\", \"priority\"", "\"jobs\"");
+    std::fs::write(site.config(), format!("{CONFIG}{open}{SHARES}"))?;
+    world.node.reload()?;
+    let began = std::time::Instant::now();
+    while !tells(NOBODY, "/v1/shares")?.contains("daemon") {
+        ensure!(began.elapsed().as_secs() < 60, "the reload changes nothing");
+    }
+    Ok(())
+}
+
+fn look_ups_are_each_his_own(world: &World) -> anyhow::Result<()> {
+    let both = [("daemon", "p1"), ("nobody", "p2")];
+    for (uid, expected) in [
+        (NOBODY, [false, true]),
+        (DAEMON, [true, false]),
+        (BIN, [true, false]),
+        (ROOT, [true, true]),
+    ] {
+        let told = world.factors(uid, &both)?;
+        let told: Vec<bool> = told.iter().map(Option::is_some).collect();
+        ensure!(told == expected, "{uid}: {told:?}");
+    }
+    // Guessed handles say no more than names do.
+    let none = NameBlockBuf::of(&[])?;
+    let (_, generation) = world.looked_up(NOBODY, Accounts::Names(none.as_block()))?;
+    let all: Vec<u8> = (0..6_u32).flat_map(u32::to_be_bytes).collect();
+    let handles = HandleColumn::new(&all)?;
+    let told = |uid| {
+        world.looked_up(
+            uid,
+            Accounts::Handles {
+                generation,
+                handles,
+            },
+        )
+    };
+    let [some, every] = [told(NOBODY)?.0, told(ROOT)?.0];
+    let count = |told: &[Option<u32>]| told.iter().flatten().count();
+    ensure!(
+        (count(&some), count(&every)) == (4, 6),
+        "{some:?} {every:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn others_read_nothing_of_the_data_folder_however_the_node_was_started() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let site = Site::init(PROGRAM, folder.path(), "lab")?;
+    std::fs::write(site.config(), format!("{CONFIG}{SHARES}"))?;
+    // Whoever makes it first.
+    std::fs::create_dir_all(site.data())?;
+    std::fs::set_permissions(site.data(), Permissions::from_mode(0o777))?;
+    let _node = site.start()?;
+    let mode = |path: &Path| -> anyhow::Result<u32> {
+        Ok(std::fs::metadata(path)?.permissions().mode() & 0o777)
+    };
+    ensure!(mode(&site.data())? == 0o750);
+    let mut folders = vec![site.data()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            ensure!(
+                mode(&path)? & 0o007 == 0,
+                "{} is for others",
+                path.display()
+            );
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    Ok(())
+}
