@@ -8,6 +8,7 @@ pub mod bench;
 pub mod decoders;
 pub mod greedy;
 pub mod gridengine;
+pub mod hostile;
 pub mod queue;
 pub mod quota;
 pub mod slurm;

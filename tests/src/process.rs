@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Site {
     program: PathBuf,
     folder: PathBuf,
+    /// The network namespace that its node runs in, where that is not this one.
+    namespace: Option<String>,
     /// Its identity.
     pub id: SiteId,
 }
@@ -53,8 +55,15 @@ impl Site {
         Ok(Self {
             program: program.into(),
             folder: folder.to_owned(),
+            namespace: None,
             id: fairmesh::init::load_key(&folder.join("site.key"))?.site_id(),
         })
+    }
+
+    /// The same with its node in a network namespace.
+    pub fn within(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
     }
 
     /// The folder.
@@ -75,6 +84,15 @@ impl Site {
     /// The folder of the node's state.
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")
+    }
+
+    /// The control socket, as the configuration says.
+    fn socket(&self) -> anyhow::Result<PathBuf> {
+        let text = std::fs::read_to_string(self.config())?;
+        let mut lines = text.lines();
+        let given = lines.find_map(|line| line.strip_prefix("control = \"")?.strip_suffix('"'));
+        let given = given.map(|given| self.folder.join(given));
+        Ok(given.unwrap_or_else(|| self.data().join("run/control.sock")))
     }
 
     /// Writes the configuration: peers, VOs by alias, and rules that map every batch account of a
@@ -114,7 +132,16 @@ impl Site {
 
     /// Starts the node and waits until it says where it listens.
     pub fn start(&self) -> anyhow::Result<Node> {
-        let mut child = Command::new(&self.program)
+        let mut command = match &self.namespace {
+            // `ip` becomes the node.
+            Some(namespace) => {
+                let mut ip = Command::new("ip");
+                ip.args(["netns", "exec", namespace]).arg(&self.program);
+                ip
+            }
+            None => Command::new(&self.program),
+        };
+        let mut child = command
             .arg("run")
             .arg("--config")
             .arg(self.folder.join("fairmesh.toml"))
@@ -135,7 +162,7 @@ impl Site {
         };
         Ok(Node {
             child,
-            socket: self.data().join("run/control.sock"),
+            socket: self.socket()?,
             log: self.folder.join("log"),
             address: address.to_owned(),
         })
@@ -151,6 +178,11 @@ impl Node {
     /// The control socket.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// kill -9.

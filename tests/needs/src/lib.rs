@@ -27,6 +27,8 @@ pub enum Need {
     Prometheus,
     /// Python 3.
     Python,
+    /// systemd's own check of units.
+    Systemd,
     /// NorduGrid ARC's A-REX and clients, and root to start them.
     Arc,
     /// Debian's Grid Engine, and root to start it.
@@ -45,7 +47,7 @@ const OF_XTASK: [&str; 1] = ["deny"];
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Traces,
         Self::Vectors,
         Self::Slurm,
@@ -53,6 +55,7 @@ impl Need {
         Self::Root,
         Self::Prometheus,
         Self::Python,
+        Self::Systemd,
         Self::Arc,
         Self::GridEngine,
     ];
@@ -67,6 +70,7 @@ impl Need {
             Self::Root => "root",
             Self::Prometheus => "prometheus",
             Self::Python => "python",
+            Self::Systemd => "systemd",
             Self::Arc => "arc",
             Self::GridEngine => "gridengine",
         }
@@ -82,6 +86,7 @@ impl Need {
             Self::Root => "run the tests as root",
             Self::Prometheus => "on Debian: apt-get install --no-install-recommends prometheus",
             Self::Python => "on Debian: apt-get install --no-install-recommends python3",
+            Self::Systemd => "on Debian: apt-get install --no-install-recommends systemd",
             Self::Arc => {
                 "as root on Debian: apt-get install nordugrid-arc-arex nordugrid-arc-client nordugrid-arc-arcctl-service \
                  nordugrid-arc-plugins-arcrest"

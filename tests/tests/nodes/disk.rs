@@ -210,3 +210,83 @@ fn a_disk_that_is_full_refuses_reports_and_nothing_else_until_there_is_room() ->
     }
     Ok(())
 }
+
+#[test]
+fn a_node_whose_disk_nobody_may_write_shows_what_it_knew_until_somebody_may() -> anyhow::Result<()>
+{
+    let folder = tempfile::tempdir()?;
+    let site = |name: &str| Site::init(PROGRAM, &folder.path().join(name), name);
+    let (a, b) = (site("a")?, site("b")?);
+    let vo = Vo::found("physics", &[(a.id, "a"), (b.id, "b")], &["ann", "bob"])?;
+    let vos = [("physics", vo.id())];
+    fs::create_dir_all(a.data())?;
+    let Some(disk) = Disk::mount(&a.data())? else {
+        fairmesh_needs::lacks(Need::Root, "this user may not mount a disk");
+        return Ok(());
+    };
+    b.configure("b", &[], &vos)?;
+    let at_b = b.start()?;
+    vo.publish(&at_b)?;
+    a.configure("a", &[(b.id, &at_b.address)], &vos)?;
+    // Sockets are elsewhere, as in /run.
+    let sockets = "[sockets]\nlookup = \"s/lookup.sock\"\ncontrol = \"s/control.sock\"\n[timing]";
+    let text = fs::read_to_string(a.config())?.replacen("[timing]", sockets, 1);
+    fs::write(a.config(), text)?;
+    let at_a = a.start()?;
+    at_a.await_usage("physics", "ann", 0)?;
+    ensure!(report(&at_a, "ann", 1)?.is_ok());
+    at_b.await_usage("physics", "ann", 1_000)?;
+    at_a.kill()?;
+    disk.write_protect(true)?;
+    let before = contents(&a.data())?;
+
+    let at_a = a.start()?;
+    ensure!(at_a.usage("physics", "ann")? == 1_000);
+    let lookup = a.folder().join("s/lookup.sock");
+    let mut client = fairmesh_client::Client::connect(lookup, PATIENCE)?;
+    let known = fairmesh_client::Who::Names(fairmesh_client::Names {
+        user: Some("ann"),
+        account: Some("physics"),
+        ..Default::default()
+    });
+    let factor = client.lookup(&[known])?.factor(0);
+    ensure!(factor.is_some(), "nobody is known");
+    let refused = report(&at_a, "ann", 2)?.err().context("it was taken")?;
+    ensure!(refused.contains("Read-only file system"), "{refused}");
+    let full = await_notice(&at_a, "disk-full", true)?;
+    ensure!(full.contains("Read-only"), "{full}");
+    // Others' news is not taken, and nothing of this start is known to anybody.
+    ensure!(report(&at_b, "bob", 1)?.is_ok());
+    at_b.await_usage("physics", "bob", 1_000)?;
+    ensure!(at_a.usage("physics", "bob")? == 0);
+    ensure!(contents(&a.data())? == before, "nothing was written");
+
+    // When it may be written again the node begins anew, as the same process.
+    disk.write_protect(false)?;
+    let began = Instant::now();
+    while !report(&at_a, "ann", 2).is_ok_and(|done| done.is_ok()) {
+        ensure!(began.elapsed() < PATIENCE, "it takes nothing");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    for node in [&at_a, &at_b] {
+        node.await_usage("physics", "ann", 2_000)?;
+        node.await_usage("physics", "bob", 1_000)?;
+    }
+    let left = fs::read_dir(a.folder().join("s"))?.count();
+    ensure!(left == 2, "{left} files are left beside the sockets");
+    Ok(())
+}
+
+/// What all files below a folder hold.
+fn contents(folder: &Path) -> anyhow::Result<std::collections::BTreeMap<PathBuf, Vec<u8>>> {
+    let mut found = std::collections::BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(contents(&path)?);
+        } else if path.is_file() {
+            found.insert(path.clone(), fs::read(&path)?);
+        }
+    }
+    Ok(found)
+}

@@ -7,8 +7,10 @@ mod cli;
 mod correct;
 mod disk;
 mod doctor;
+mod flips;
 mod forward;
 mod guides;
+mod hostile;
 mod kill;
 mod large_policies;
 mod local_users;
@@ -18,12 +20,14 @@ mod order;
 mod page;
 mod place;
 mod prices;
+mod privacy;
 mod python;
 mod quota;
 mod quota_parts;
 mod records;
 mod restarts;
 mod snapshot;
+mod unit;
 
 /// A program that is the node, built with these tests.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
