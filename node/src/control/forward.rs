@@ -81,7 +81,7 @@ pub(super) async fn post_withdraw(
     };
     user_of(&shared, peer, Some(user)).await?;
     taken(shared.node().forward(ForwardCall::Withdraw(job)).await?)?;
-    listed(&shared, Some(job)).await
+    listed(&shared, Some(job), |_| true).await
 }
 
 /// Whose job it is: a writer may say that, and everybody else hands in his own.
