@@ -118,6 +118,12 @@ fn is_wanted(asked: &Asked, vo: VoId, path: &AccountPath) -> bool {
         && is_seen(asked, vo, path)
 }
 
+/// Whether what was charged at this account alone is shown.
+fn is_own_usage(asked: &Asked, vo: VoId, path: &AccountPath) -> bool {
+    let (vo, path) = (Some(vo), path.clone());
+    asked.sight.sees_alone(What::Usage, &Account { vo, path })
+}
+
 fn is_seen(asked: &Asked, vo: VoId, path: &AccountPath) -> bool {
     let (vo, path) = (Some(vo), path.clone());
     asked.sight.sees(What::Usage, &Account { vo, path })
@@ -311,7 +317,7 @@ fn users(
         for cell in site.usage_cells_in(*vo, days.clone()) {
             let account = ledger.grants().accounts(&cell.path).next();
             let wanted = account.filter(|account| is_wanted(asked, *vo, account));
-            if let Some(account) = wanted.filter(|_| is_seen(asked, *vo, &cell.path)) {
+            if let Some(account) = wanted.filter(|_| is_own_usage(asked, *vo, &cell.path)) {
                 let sum = sums
                     .entry((*vo, account, cell.path, cell.site))
                     .or_default();

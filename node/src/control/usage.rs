@@ -190,9 +190,10 @@ impl Ledger {
     /// What the reader sees of it. Where he does not see the whole, the sum is that of what he sees.
     fn body(mut self, sight: &Sight) -> LedgerBody {
         let vo = self.account.vo;
+        // Of an account above his own he sees the sum, and not what others were charged right there.
         let sees = |path: &AccountPath| {
             let path = path.clone();
-            sight.sees(What::Usage, &Account { vo, path })
+            sight.sees_alone(What::Usage, &Account { vo, path })
         };
         let sum = |accounts: &BTreeMap<AccountPath, Counters>| {
             let zero = Counters::default();
@@ -200,7 +201,7 @@ impl Ledger {
         };
         let whole = sum(&self.accounts);
         self.accounts.retain(|path, _| sees(path));
-        let sees_whole = sees(&self.account.path);
+        let sees_whole = sight.sees(What::Usage, &self.account);
         if !sees_whole {
             self.by_site.clear();
         }

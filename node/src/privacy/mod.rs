@@ -1,6 +1,6 @@
 //! Who may see whose usage, jobs and priorities, as docs/privacy.md has it.
 //!
-//! Invariant: [`Sight::sees`] decides, and nothing else does; it is pure. A reader whom nobody knows sees nothing that
+//! Invariant: [`Sight::sees`] (with [`Sight::sees_alone`]) decides, and nothing else does; it is pure. A reader whom nobody knows sees nothing that
 //! is hidden. Deliberately not here: who asks (`eyes`, of the kernel and the system), and what is left out of which
 //! answer (each handler asks for what it tells of).
 
@@ -87,21 +87,31 @@ impl Sight {
         self.reader != Reader::All && self.privacy.hide.contains(&what)
     }
 
-    /// Whether he sees this of an account: it is his own or one that he coordinates, or lies above such a one.
+    /// Whether he sees this of an account with all below it: it is his own or one that he coordinates, or lies above
+    /// such a one.
     pub fn sees(&self, what: What, account: &Account) -> bool {
+        let is_above = |path: AccountPath| {
+            let mut near = self.own.iter().chain(&self.coordinated);
+            near.any(|below| below.starts_with(&path))
+        };
+        self.sees_alone(what, account) || self.view.tree_path(account).is_some_and(is_above)
+    }
+
+    /// Whether he sees this of an account without what is below it: that is not his because what is below is.
+    pub fn sees_alone(&self, what: What, account: &Account) -> bool {
         if !self.hides(what) {
             return true;
         }
         let Reader::User(user) = &self.reader else {
             return false;
         };
-        let is_near = |path: AccountPath| {
-            let above = |below: &AccountPath| below.starts_with(&path);
-            self.own.iter().chain(&self.coordinated).any(above)
-                || self.coordinated.iter().any(|top| path.starts_with(top))
+        let is_coordinated = |path: AccountPath| {
+            let mut tops = self.coordinated.iter();
+            tops.any(|top| path.starts_with(top))
         };
         // Usage may lie at accounts that have no entry.
-        self.view.tree_path(account).is_some_and(is_near) || self.view.may_charge(user, account)
+        self.view.may_charge(user, account)
+            || self.view.tree_path(account).is_some_and(is_coordinated)
     }
 
     /// All entries of the tree that he sees this of, by index.

@@ -80,5 +80,14 @@ fn usage_without_an_entry_is_its_users_own() {
     let sight = Sight::new(privacy(&[What::Usage]), dave, view());
     assert!(sight.sees(What::Usage, &of("dave")));
     assert!(!sight.sees(What::Usage, &of("eve")));
+    // What is charged at a group itself is nobody's below it.
+    let ann = Reader::User("ann".to_owned());
+    let sight = Sight::new(privacy(&[What::Usage]), ann, view());
+    let group = Account {
+        vo: None,
+        path: AccountPath::parse("/lab/p1").expect("a path"),
+    };
+    assert!(sight.sees(What::Usage, &group));
+    assert!(!sight.sees_alone(What::Usage, &group));
     assert!(!sight.sees_entry(What::Usage, &AccountPath::parse("/lab/p1").expect("a path")));
 }

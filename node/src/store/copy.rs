@@ -37,7 +37,7 @@ impl Copy {
         let room = Room::of(place).map_err(io_error("looking at", place))?;
         let bytes = super::data_dir::bytes_below(of).map_err(io_error("reading", of))?;
         if room.is_read_only || room.free < bytes.saturating_mul(ROOM_TIMES) {
-            let error = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            let error = std::io::Error::from(rustix::io::Errno::NOSPC);
             return Err(io_error("copying the data folder to", at)(error));
         }
         let store = at.join(STORE.as_ref());

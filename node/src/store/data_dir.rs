@@ -181,7 +181,7 @@ impl DataDir {
     pub fn carry_out(&mut self, ops: &mut VecDeque<Op>) -> Result<(), StoreError> {
         if let Some(Copy { of, .. }) = &self.copy {
             let may_write = self.room().is_ok_and(|room| !room.is_read_only);
-            let error = io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+            let error = io::Error::from(rustix::io::Errno::ROFS);
             return Err(match may_write {
                 true => StoreError::Writable(of.clone()),
                 false => io_error("writing", of)(error),

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use fairmesh_client::protocol::{
@@ -70,8 +71,10 @@ impl World {
         std::fs::write(site.config(), format!("{CONFIG}{privacy}{SHARES}"))?;
         let node = site.start()?;
         let world = Self { node, folder };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+        let end = u64::try_from(now)? - 3_600_000;
         let job = |user: &str, account: &str, ms: u64| {
-            let (start, end) = (1_790_000_000_000_u64, 1_790_000_000_000 + ms);
+            let start = end - ms;
             format!(
                 "{{\"cluster\":\"c\",\"job\":\"{ms}\",\"user\":\"{user}\",\"account\":\"{account}\",\"start_ms\":{start},\
                  \"end_ms\":{end},\"cores\":1}}\n"

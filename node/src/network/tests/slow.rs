@@ -10,6 +10,9 @@ use libp2p::{StreamProtocol, swarm};
 use super::*;
 use crate::network::codec::PROTOCOL;
 
+/// Four times what a stream takes that nobody reads.
+const ANSWER: usize = 1 << 20;
+
 /// What a member does with a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slow {
@@ -106,10 +109,10 @@ fn site(number: u8) -> SiteId {
     fairmesh_model::SigningKey::from_secret(&[number; 32]).site_id()
 }
 
-/// A node that gives a stream a second, with an honest member and a slow one.
+/// A node that gives a request three seconds and a stream six, with an honest member and a slow one.
 async fn hold_up(slow: Slow) {
     let hasty = NetworkConfig {
-        request_timeout: Duration::from_secs(2),
+        request_timeout: Duration::from_secs(6),
         ..Node::config()
     };
     let mut victim = Node::start_with(1, hasty).await;
@@ -122,7 +125,7 @@ async fn hold_up(slow: Slow) {
     // Answers are large, so that no buffer takes them for a member that does not.
     let answers = async {
         loop {
-            victim.answer(vec![9; RESPONSE_BYTES_MAX]).await;
+            victim.answer(vec![9; ANSWER]).await;
         }
     };
     let stats = victim.handle.stats.clone();
@@ -131,10 +134,7 @@ async fn hold_up(slow: Slow) {
         let mut stats = stats;
         loop {
             // Whatever the other does, each question is answered.
-            assert_eq!(
-                honest.ask(to, vec![1]).await,
-                Ok(vec![9; RESPONSE_BYTES_MAX])
-            );
+            assert_eq!(honest.ask(to, vec![1]).await, Ok(vec![9; ANSWER]));
             let is_named = stats
                 .borrow_and_update()
                 .peers
@@ -148,7 +148,7 @@ async fn hold_up(slow: Slow) {
             }
         }
     };
-    timeout(PATIENCE * 2, async {
+    timeout(PATIENCE * 4, async {
         tokio::select! {
             () = served => {}
             () = answers => {}
