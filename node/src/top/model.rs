@@ -160,6 +160,9 @@ impl Top {
                 return;
             }
         };
+        // What is below an entry is answered with the entry itself.
+        seen.entries
+            .retain(|entry| self.path.as_ref() != Some(&entry.path));
         seen.entries
             .sort_by(|a, b| (a.rank, &a.path).cmp(&(b.rank, &b.path)));
         self.error = None;

@@ -98,6 +98,16 @@ fn keys_lead_into_an_entry_and_out_and_to_the_sites() {
     top.press(Key::Down);
     assert!(top.press(Key::Into));
     assert_eq!(top.path(), Some("/physics"));
+    let below = json!([
+        entry("/physics", false, "80", "71.43", 2),
+        entry("/physics/cms", true, "100", "100", 2),
+    ]);
+    top.take(Ok(seen(&below, &json!([peer("hpc2", true)]), &json!([]))));
+    let lines = drawn(&top);
+    assert!(
+        lines[3].starts_with("cms ") && lines[4].is_empty(),
+        "{lines:?}"
+    );
     assert!(top.press(Key::Out) && top.path().is_none());
     assert!(!top.press(Key::Out));
     top.press(Key::Next);
