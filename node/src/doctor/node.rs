@@ -138,6 +138,8 @@ mod tests {
             expires_ms: None,
             expires_first: None,
             warnings: Vec::new(),
+            snapshot: None,
+            snapshot_warnings: Vec::new(),
         });
         assert_eq!(codes(&waiting), ["charter-missing"]);
         let mut lost = status();

@@ -9,6 +9,7 @@ mod gossip;
 mod requests;
 #[cfg(not(feature = "quic"))]
 mod slow;
+#[cfg(not(feature = "quic"))]
 mod trickle;
 
 use std::collections::{BTreeMap, BTreeSet};

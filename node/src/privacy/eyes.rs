@@ -20,11 +20,14 @@ const NAMES_FRESH_FOR: Duration = Duration::from_secs(60);
 /// Names remembered at most; with more all are forgotten.
 const NAMES_MAX: usize = 4_096;
 
+/// Names of users by number, and when the directory was asked for each.
+type Names = BTreeMap<u32, (Instant, Option<String>)>;
+
 /// What a socket knows of those who ask.
 #[derive(Debug, Clone)]
 pub struct Eyes {
     settings: watch::Receiver<ControlSettings>,
-    names: Arc<Mutex<BTreeMap<u32, (Instant, Option<String>)>>>,
+    names: Arc<Mutex<Names>>,
 }
 
 impl Eyes {

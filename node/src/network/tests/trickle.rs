@@ -83,8 +83,6 @@ async fn trickling(number: u8) -> (Swarm<request_response::Behaviour<Trickle>>, 
     }
 }
 
-/// Only TCP: the peer has no other transport.
-#[cfg(not(feature = "quic"))]
 #[tokio::test]
 async fn a_peer_that_trickles_an_answer_is_given_up_and_others_are_asked() {
     let config = NetworkConfig {
