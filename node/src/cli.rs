@@ -89,7 +89,7 @@ pub async fn main() -> ExitCode {
 }
 
 /// Lines of which all is seen.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let shown = |c: char| match is_visible(c) || matches!(c, '\n' | '\t') {
         true => c.to_string(),
         false => c.escape_unicode().to_string(),

@@ -560,5 +560,10 @@ fn text_that_hides_or_turns_is_shown_as_numbers_and_reads_back() {
     desk.run("new shares --charter @1.cbor -o @s.toml");
     desk.write("s.toml", &(desk.read("s.toml") + "\"/x\\u202Ey\" = 60\n"));
     let refused = desk.refused("sign @s.toml --key @c");
-    assert!(!refused.contains('\u{202e}'), "{refused:?}");
+    assert!(refused.contains("forbidden name"), "{refused:?}");
+    let told = crate::cli::escaped(&refused);
+    assert!(
+        told.contains("\\u{202e}") && told.chars().all(|c| c != '\u{202e}'),
+        "{told:?}"
+    );
 }
