@@ -54,6 +54,8 @@ fn script(pages: &[&str]) -> anyhow::Result<String> {
         let blocks = blocks(&text);
         ensure!(blocks.len() >= 3, "{page}: {} blocks", blocks.len());
         for (heading, refused, block) in blocks {
+            // It stands between quotes.
+            let heading = heading.replace('\'', "");
             script.push_str(&format!("echo '==> {page}: {heading}'\n"));
             script.push_str(&match refused {
                 false => block,
