@@ -115,7 +115,11 @@ class Node:
     def _ask(self, method: str, target: str, body: Optional[bytes] = None) -> Dict[str, Any]:
         connection = _UnixConnection(self.path, self.timeout)
         try:
-            connection.request(method, target, body)
+            try:
+                connection.request(method, target, body)
+            except (BrokenPipeError, ConnectionResetError):
+                # Whoever is refused may have his answer before all of it is sent.
+                pass
             response = connection.getresponse()
             answer: Dict[str, Any] = json.loads(response.read())
         finally:
