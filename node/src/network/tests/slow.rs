@@ -122,14 +122,14 @@ async fn hold_up(slow: Slow) {
     honest.meet(&[&victim]).await;
     honest.until_connected(victim.site()).await;
     let member = tokio::spawn(slow_member(3, slow, &victim));
+    let stats = victim.handle.stats.clone();
+    let to = victim.handle.site();
     // Answers are large, so that no buffer takes them for a member that does not.
     let answers = async {
         loop {
             victim.answer(vec![9; ANSWER]).await;
         }
     };
-    let stats = victim.handle.stats.clone();
-    let to = victim.handle.site();
     let served = async {
         let mut stats = stats;
         loop {
