@@ -90,17 +90,17 @@ impl Namespaces {
         if ip(&format!("netns add {name}-b")).is_err() {
             return Ok(None);
         }
-        ip(&format!("-n {name}-b link add br type bridge"))?;
-        ip(&format!("-n {name}-b link set br up"))?;
+        ip(&format!("-n {name}-b link add bridge0 type bridge"))?;
+        ip(&format!("-n {name}-b link set bridge0 up"))?;
         for site in 0..SITES {
             let of = made.of(site);
             ip(&format!("netns add {of}"))?;
             ip(&format!(
-                "link add e netns {of} type veth peer name s{site} netns {name}-b"
+                "link add veth0 netns {of} type veth peer name s{site} netns {name}-b"
             ))?;
-            ip(&format!("-n {name}-b link set s{site} master br up"))?;
-            ip(&format!("-n {of} addr add {}/24 dev e", host(site)))?;
-            ip(&format!("-n {of} link set e up"))?;
+            ip(&format!("-n {name}-b link set s{site} master bridge0 up"))?;
+            ip(&format!("-n {of} addr add {}/24 dev veth0", host(site)))?;
+            ip(&format!("-n {of} link set veth0 up"))?;
             ip(&format!("-n {of} link set lo up"))?;
         }
         Ok(Some(made))

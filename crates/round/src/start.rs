@@ -81,6 +81,9 @@ pub struct Opening {
     pub rows_replayed: usize,
     /// What is wrong with the journal, if something is.
     pub journal_damage: Option<String>,
+    /// Where its last whole round ends, if something that is none follows: a crash in the middle of a write leaves that,
+    /// and nothing acknowledged is lost; so does a bit that flips in the last round, which was acknowledged.
+    pub journal_torn_at: Option<u64>,
 }
 
 /// What becomes of the journal's file.
@@ -139,6 +142,7 @@ impl Opening {
             plan: plan(&found, is_same),
             rows_replayed,
             journal_damage: found.damage,
+            journal_torn_at: (found.end == Some(End::Torn)).then_some(found.good_bytes),
         };
         Ok((opening, ops))
     }

@@ -261,6 +261,14 @@ fn say_what_was_found(recovery: &Recovery, opening: &Opening) {
             "the store follows the journal in own counters and job marks"
         );
     }
+    if let Some(byte) = opening.journal_torn_at {
+        tracing::warn!(
+            byte,
+            "site.journal is not whole behind this byte: a write that was cut off leaves that, and nothing is lost; \
+             if the node was not killed and the machine has not failed, its disk did, and what was reported last is \
+             to be fed again"
+        );
+    }
     if let Some(damage) = &opening.journal_damage {
         tracing::error!(
             damage,
