@@ -80,6 +80,7 @@ fn usage_without_an_entry_is_its_users_own() {
     let sight = Sight::new(privacy(&[What::Usage]), dave, view());
     assert!(sight.sees(What::Usage, &of("dave")));
     assert!(!sight.sees(What::Usage, &of("eve")));
+    assert!(!sight.sees_entry(What::Usage, &AccountPath::parse("/lab/p1").expect("a path")));
     // What is charged at a group itself is nobody's below it.
     let ann = Reader::User("ann".to_owned());
     let sight = Sight::new(privacy(&[What::Usage]), ann, view());
@@ -89,5 +90,4 @@ fn usage_without_an_entry_is_its_users_own() {
     };
     assert!(sight.sees(What::Usage, &group));
     assert!(!sight.sees_alone(What::Usage, &group));
-    assert!(!sight.sees_entry(What::Usage, &AccountPath::parse("/lab/p1").expect("a path")));
 }

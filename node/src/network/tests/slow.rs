@@ -1,7 +1,7 @@
 //! Members that open streams and then take their time, and members that come in crowds.
 
 use futures::StreamExt as _;
-use futures::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use futures::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use libp2p::request_response::{self, Codec, ProtocolSupport};
 use libp2p::swarm::Swarm;
 use libp2p::swarm::dial_opts::DialOpts;
@@ -18,7 +18,7 @@ const ANSWER: usize = 1 << 20;
 enum Slow {
     /// It announces a request and sends a byte of it.
     Asks,
-    /// It asks, and reads nothing of the answer.
+    /// It asks, and reads nothing of the answer but that there is one.
     Reads,
 }
 
@@ -34,10 +34,12 @@ impl Codec for Slow {
         std::future::pending().await
     }
 
-    async fn read_response<T>(&mut self, _: &StreamProtocol, _: &mut T) -> std::io::Result<()>
+    async fn read_response<T>(&mut self, _: &StreamProtocol, io: &mut T) -> std::io::Result<()>
     where
         T: AsyncRead + Unpin + Send,
     {
+        // A stream on which it was turned away is of no use to it.
+        io.read_exact(&mut [0]).await?;
         std::future::pending().await
     }
 
@@ -109,10 +111,10 @@ fn site(number: u8) -> SiteId {
     fairmesh_model::SigningKey::from_secret(&[number; 32]).site_id()
 }
 
-/// A node that gives a request three seconds and a stream six, with an honest member and a slow one.
+/// A node that gives a request two seconds and a stream four, with an honest member and a slow one.
 async fn hold_up(slow: Slow) {
     let hasty = NetworkConfig {
-        request_timeout: Duration::from_secs(6),
+        request_timeout: Duration::from_secs(4),
         ..Node::config()
     };
     let mut victim = Node::start_with(1, hasty).await;
