@@ -284,7 +284,7 @@ fn whoever_errs_is_told_where_and_what_to_do() -> anyhow::Result<()> {
         unmapped.contains("-A ACCOUNT") && !unmapped.contains("[[identity]]"),
         "{unmapped}"
     );
-    assert!(desk.ask("status", "")?.out.contains("in 364d 23h"));
+    assert!(desk.ask("status", "")?.out.contains("in 364 days"));
     desk.socket.push("gone");
     for (line, input) in [("share", ""), ("prio --stdin", "ann cms\n")] {
         let away = desk.ask(line, input)?;

@@ -111,7 +111,7 @@ fn a_page_shows_who_has_had_what_and_why() -> anyhow::Result<()> {
         "/entry?path=/physics/ann",
         "this site",
         "share policy",
-        "in 364d",
+        "in 364 days",
         "physics",
     ] {
         ensure!(front.contains(part), "no `{part}`: {front}");
