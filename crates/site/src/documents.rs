@@ -132,10 +132,6 @@ impl Site {
         let row = Write::set(Table::Documents, key, document.bytes().to_vec());
         let seen = cbor::to_vec(&policies.highest_seen());
         let seen = Write::set(Table::Policy, vo.as_bytes().to_vec(), seen);
-        let name = policies
-            .charter()
-            .map(|charter| charter.body().name.clone())
-            .unwrap_or_default();
         // One comes every hour, so the one before goes at once. So it does where its role is in force no more.
         let replaced = snapshot.filter(|old| Some(*old) != self.snapshot_of(vo));
         let replaced =
@@ -152,6 +148,13 @@ impl Site {
             self.warn_of_documents(now);
             return Ok(true);
         }
+        self.follow_adopted(now, document, is_charter, is_first);
+        Ok(true)
+    }
+
+    /// Does what follows from a document that came into force: of grants, mounts, members and the tree.
+    fn follow_adopted(&mut self, now: Now, document: &Document, is_charter: bool, is_first: bool) {
+        let vo = document.vo();
         if self.vos.contains_key(&vo) {
             if is_charter {
                 // Members may have come back, with what was kept of them, or have gone.
@@ -166,8 +169,10 @@ impl Site {
         let what = document.to_string();
         self.notice(now.mono, Notice::Adopted { vo, what });
         if is_first && self.vos.contains_key(&vo) {
+            let charter = self.policies_of(vo).and_then(VoPolicies::charter);
+            let name = charter.map(|charter| charter.body().name.clone());
+            let name = name.unwrap_or_default();
             self.notice(now.mono, Notice::Founded { vo, name });
         }
-        Ok(true)
     }
 }

@@ -11,7 +11,7 @@ use crate::liar;
 use super::{
     ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalLevels,
     LocalOptions, ModeOption, Options, QuotaOptions, TimingOptions, VoOptions,
-    options::ALL_AT_ONCE,
+    options::all_at_once,
 };
 
 /// Batches that all nodes together take in one run, about.
@@ -59,8 +59,8 @@ impl Options {
             keeps_journal: random.below(2) == 1,
             local_window_s: pick(&mut random, &[900, 3_600, 21_600]),
             local,
-            sweep_entries: ALL_AT_ONCE,
-            build_entries: [0, ALL_AT_ONCE][seed.stream("swarm works").index(2)],
+            sweep_entries: all_at_once(),
+            build_entries: [0, all_at_once()][seed.stream("swarm works").index(2)],
             degree: 0,
             timing,
             load: draw_load(&mut seed.stream("swarm load")),

@@ -582,10 +582,8 @@ impl ModeOption {
 }
 
 /// More entries than any tree of a swarm has.
-pub(super) const ALL_AT_ONCE: usize = 8_192;
-
-fn all_at_once() -> usize {
-    ALL_AT_ONCE
+pub(super) fn all_at_once() -> usize {
+    8_192
 }
 
 fn in_full() -> u32 {
