@@ -99,7 +99,7 @@ fn grid_engine_serves_whoever_used_less() -> anyhow::Result<()> {
     let text = node.http("GET", "/v1/metrics", b"")?.text;
     let line = text
         .lines()
-        .find(|line| line.starts_with("fairmesh_gridengine_updates_total"));
+        .find(|line| line.starts_with("fairmesh_gridengine_updates_total{outcome=\"set\"}"));
     let set = line.and_then(|line| line.split(' ').next_back());
     let set: f64 = set.context("a number of updates")?.parse()?;
     ensure!(set >= 4.0, "{text}");
