@@ -237,8 +237,11 @@ impl World {
         let handed_in = self.hand_in(node, vo, bytes, without);
         let snapshot = self.vos[vo].next_snapshot(issued);
         if let Some(bytes) = snapshot.map_err(|error| error.to_string())? {
-            // Where the node is down or behind, it waits with what it names.
-            let _ = self.hand_in(node, vo, bytes, Vec::new());
+            // The online key lies at another site, which may be told of what is named later than of the snapshot.
+            let members: Vec<usize> = first.into_keys().collect();
+            let other = members.iter().find(|member| **member > node);
+            let other = *other.or(members.first()).unwrap_or(&node);
+            let _ = self.hand_in(other, vo, bytes, Vec::new());
         }
         handed_in
     }
