@@ -76,6 +76,16 @@ pub(crate) const STEPS: &[Step] = &[
         ..CARGO
     },
     Step {
+        // Before the tests, which take long: a broken link says so early.
+        name: "doc",
+        args: &["doc", "--workspace", "--no-deps", "--all-features"],
+        env: &[
+            ("RUSTDOCFLAGS", "-D warnings"),
+            ("CUSTOM_LIBFUZZER_PATH", "unused/libfuzzer.a"),
+        ],
+        ..CARGO
+    },
+    Step {
         name: "test",
         needs_slurm: true,
         args: &[
@@ -101,15 +111,6 @@ pub(crate) const STEPS: &[Step] = &[
         ],
         // Other seeds for every commit.
         then: &["simnet", "check", "--seeds", "60", "--from-commit", "HEAD"],
-        ..CARGO
-    },
-    Step {
-        name: "doc",
-        args: &["doc", "--workspace", "--no-deps", "--all-features"],
-        env: &[
-            ("RUSTDOCFLAGS", "-D warnings"),
-            ("CUSTOM_LIBFUZZER_PATH", "unused/libfuzzer.a"),
-        ],
         ..CARGO
     },
 ];

@@ -3,7 +3,7 @@
 //! What is wrong is said once, and again after a while; so is that it is right again. After each round the node is
 //! told what the loop has done, and shows it with its own metrics.
 //!
-//! Invariant: a loop ends soon after it is told to, whatever hangs: the round that it is at has [`STOP_MAX`] to come
+//! Invariant: a loop ends soon after it is told to, whatever hangs: the round that it is at has `STOP_MAX` to come
 //! to its end, and is dropped then as a crash would drop it. Deliberately not here: signals.
 
 use std::time::{Duration, Instant};
