@@ -2,9 +2,10 @@
 //! own, so that nothing runs beside what is timed.
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use fairmesh_cluster::SwfReader;
@@ -140,4 +141,98 @@ fn placed_jobs_pass_no_cap_and_go_elsewhere_from_sites_that_fail_or_are_silent()
         Some(6)
     );
     Ok(())
+}
+
+#[test]
+fn a_signal_ends_it_and_leaves_nothing_behind() -> anyhow::Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir()?;
+    let mut demo = Command::new(PROGRAM)
+        .args(["demo", "--for", "600s"])
+        .env("TMPDIR", folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut words = BufReader::new(demo.stderr.take().expect("it is piped")).lines();
+    let is_up = words.any(|line| line.is_ok_and(|line| line.contains("The share page")));
+    anyhow::ensure!(is_up, "it ended before the nodes had started");
+    anyhow::ensure!(folder.path().read_dir()?.next().is_some(), "nothing there");
+    let pid = demo.id().to_string();
+    Command::new("kill").args(["-TERM", &pid]).status()?;
+    let rest: Vec<String> = words.collect::<Result<_, _>>()?;
+    anyhow::ensure!(!demo.wait()?.success(), "{rest:?}");
+    let says_so = |line: &String| line.contains("ended by a signal");
+    assert!(rest.iter().any(says_so), "{rest:?}");
+    assert_eq!(folder.path().read_dir()?.count(), 0);
+    Ok(())
+}
+
+#[test]
+fn keys_cut_heal_stop_flood_and_change_shares_and_the_views_are_one_after_it() -> anyhow::Result<()>
+{
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut keys, terminal) = pseudo_terminal()?;
+    let mut demo = Command::new(PROGRAM)
+        .args(["demo", "--for", "600s", "--sites", "4"])
+        .env("TERM", "xterm")
+        .stdin(terminal.try_clone()?)
+        .stdout(terminal)
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut screen = keys.try_clone()?;
+    let (drawn, is_drawn) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let (mut seen, mut piece) = (Vec::new(), [0; 4_096]);
+        // A terminal that nobody writes to any more is an error to read from.
+        while let Ok(count @ 1..) = screen.read(&mut piece) {
+            seen.extend_from_slice(&piece[..count]);
+            if seen.windows(5).any(|word| word == b"Entry") {
+                // Once is enough.
+                let _ = drawn.send(());
+            }
+        }
+        String::from_utf8_lossy(&seen).into_owned()
+    });
+    let began = is_drawn.recv_timeout(std::time::Duration::from_secs(120));
+    // What is pressed is done in its order, each when the one before is done.
+    keys.write_all(b"ccnnfpq")?;
+    let mut words = String::new();
+    let mut told = demo.stderr.take().expect("it is piped");
+    told.read_to_string(&mut words)?;
+    let status = demo.wait()?;
+    let seen = reader.join().expect("it does not panic");
+    anyhow::ensure!(began.is_ok() && status.success(), "{words}\n{seen}");
+    let said = [
+        "the mesh is cut in two",
+        "the mesh has healed",
+        "site-4's node is stopped",
+        "site-4's node is back",
+        "submits 200 jobs to each site",
+        "has other shares for its projects",
+    ];
+    let mut rest = words.as_str();
+    for line in said {
+        let at = rest.find(line);
+        rest = &rest[at.unwrap_or_else(|| panic!("`{line}` is not said, or not now: {words}"))..];
+    }
+    assert!(seen.contains("ended with the identical view"), "{seen}");
+    Ok(())
+}
+
+/// A terminal of 100 × 30 cells: its keyboard and screen, and what a program gets.
+fn pseudo_terminal() -> anyhow::Result<(File, File)> {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    grantpt(&ours)?;
+    unlockpt(&ours)?;
+    let name = ptsname(&ours, Vec::new())?.into_string()?;
+    let theirs = OpenOptions::new().read(true).write(true).open(name)?;
+    let size = rustix::termios::Winsize {
+        ws_row: 30,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&theirs, size)?;
+    Ok((ours.into(), theirs))
 }

@@ -22,14 +22,13 @@ use tokio::task::JoinHandle;
 use super::broker::advert_rules;
 use super::plan::{Load, Plan, PlanVo};
 use crate::config::PageSettings;
-use crate::control::{ControlLimits, ControlOptions, ControlSettings, Shared};
-use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, Observation, Running, start};
+use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
+use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, NodeTask, Observation, start};
 use crate::emulate::ProjectionName;
-use crate::lookup::{LookupConfig, LookupServer, LookupStats};
+use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::{Multiaddr, NetworkConfig};
 use crate::page::PageServer;
 use crate::serve::Serving;
-use crate::store::StoreError;
 
 /// Between two probes of a node: what "within three sync intervals" is counted in.
 pub(super) const SYNC: Duration = Duration::from_millis(1_000);
@@ -40,14 +39,23 @@ const PUBLISH_SCHEDULING: Millis = Millis(100);
 /// Between two heads of a site in a VO, where jobs run when a log says so.
 const PUBLISH_REPLAYING: Millis = Millis(500);
 
-/// One node.
+/// One node, or the place of one that is stopped.
 pub(super) struct DemoNode {
     pub(super) name: String,
     pub(super) id: SiteId,
+    /// The way to its newest start.
     pub(super) handle: NodeHandle,
     pub(super) lookup_socket: PathBuf,
-    driver: JoinHandle<Result<(), StoreError>>,
+    /// The same for whoever has to know that it is away.
+    pub(super) newest: watch::Sender<Option<NodeHandle>>,
+    up: Option<Up>,
+}
+
+/// What runs of a node.
+struct Up {
+    driver: NodeTask,
     servers: Vec<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
 }
 
 /// All nodes, and what they have in common.
@@ -62,8 +70,16 @@ pub(super) struct Grid {
     pub(super) observations: mpsc::UnboundedReceiver<Observation>,
     /// Where the first node's share page is.
     pub(super) page: SocketAddr,
-    stop_servers: watch::Sender<bool>,
-    _folder: TempDir,
+    /// The share policy of each VO that is in force.
+    policies: Vec<Signed<SharePolicy>>,
+    members: Vec<Member>,
+    /// What every owner has decided.
+    config: SiteConfig,
+    /// The only address that the others know: the rest is in the charters.
+    introducer: Vec<(SiteId, Vec<Multiaddr>)>,
+    observer: mpsc::UnboundedSender<Observation>,
+    is_cut: bool,
+    folder: TempDir,
 }
 
 struct Member {
@@ -83,96 +99,153 @@ impl Grid {
             .prefix("fairmesh-demo-")
             .tempdir()
             .context("no room for temporary files")?;
-        let clock = Arc::new(FastClock::new(plan.start, factor_permille));
         let (observer, observations) = mpsc::unbounded_channel();
-        let (stop_servers, stop) = watch::channel(false);
         let members = members(plan.cores.len())?;
         let ids: BTreeSet<SiteId> = members.iter().map(|member| member.id).collect();
-        let timing = timing(plan, factor_permille);
-        let mut nodes: Vec<DemoNode> = Vec::new();
-        let mut addresses: Vec<Vec<Multiaddr>> = Vec::new();
-        let mut page = page_at;
-        for member in &members {
-            // The first node is the only address that the others know: the rest is in the charter.
-            let introducer = nodes.first().map(|first| (first.id, addresses[0].clone()));
-            let options = NodeOptions {
-                site: site_config(plan, &[], ids.clone(), timing)?,
-                secret: member.secret,
-                network: network_config(introducer.into_iter().collect())?,
-                data_dir: folder.path().join(&member.name),
-                clock: clock.clone() as Arc<dyn Clock>,
-                observer: Some(observer.clone()),
-                random: random()?,
-            };
-            let running = start(options).await?;
-            let lookup_socket = folder.path().join(&member.name).join("lookup.sock");
-            let projection = ProjectionName::default;
-            let source = Serving::start(running.handle.clone(), projection).await?;
-            let server =
-                LookupServer::bind(&lookup_socket, source.clone(), LookupConfig::default()).await?;
-            let lookups = server.stats();
-            let mut servers = vec![tokio::spawn(server.run(stop.clone()))];
-            if nodes.is_empty() {
-                let bound = page_of(page_at, member, &running, (source, lookups), timing).await?;
-                page = bound.address()?;
-                servers.push(tokio::spawn(bound.run(stop.clone())));
-            }
-            addresses.push(running.listening);
-            nodes.push(DemoNode {
-                name: member.name.clone(),
-                id: member.id,
-                handle: running.handle,
-                lookup_socket,
-                driver: running.driver,
-                servers,
-            });
-        }
         let mut grid = Self {
-            nodes,
+            nodes: Vec::new(),
             vos: Vec::new(),
             vo_name: plan.vos[0].name.clone(),
             authority: SigningKey::from_secret(&secret()?),
-            clock,
+            clock: Arc::new(FastClock::new(plan.start, factor_permille)),
             observations,
-            page,
-            stop_servers,
-            _folder: folder,
+            page: page_at,
+            policies: Vec::new(),
+            members,
+            config: site_config(plan, &[], ids, timing(plan, factor_permille))?,
+            introducer: Vec::new(),
+            observer,
+            is_cut: false,
+            folder,
         };
-        grid.found(plan, &members, &addresses, &ids, timing).await?;
+        let mut addresses: Vec<Vec<Multiaddr>> = Vec::new();
+        for index in 0..grid.members.len() {
+            let (node, listening) = grid.start_node(index).await?;
+            grid.nodes.push(node);
+            if index == 0 {
+                grid.introducer = vec![(grid.members[0].id, listening.clone())];
+            }
+            addresses.push(listening);
+        }
+        grid.found(plan, &addresses).await?;
         Ok(grid)
     }
 
+    /// Starts the node of the site at `index`, for the first time or on the folder that it left. The first one serves
+    /// the share page, too.
+    async fn start_node(&mut self, index: usize) -> anyhow::Result<(DemoNode, Vec<Multiaddr>)> {
+        let member = &self.members[index];
+        let running = start(NodeOptions {
+            site: self.config.clone(),
+            secret: member.secret,
+            network: network_config(self.introducer.clone())?,
+            data_dir: self.folder.path().join(&member.name),
+            clock: self.clock.clone() as Arc<dyn Clock>,
+            observer: Some(self.observer.clone()),
+            random: random()?,
+        })
+        .await?;
+        let lookup_socket = self.socket(index, "lookup");
+        let projection = ProjectionName::default;
+        let serving = Serving::start(running.handle.clone(), projection).await?;
+        let lookup =
+            LookupServer::bind(&lookup_socket, serving.clone(), LookupConfig::default()).await?;
+        let (_, settings) = watch::channel(ControlSettings {
+            name: member.name.clone(),
+            timing: self.config.timing,
+            ..ControlSettings::default()
+        });
+        let options = ControlOptions {
+            node: running.handle.clone(),
+            serving,
+            site: member.id,
+            listening: running.listening.iter().map(ToString::to_string).collect(),
+            settings,
+            lookups: Some(lookup.stats()),
+            records: None,
+            limits: ControlLimits::default(),
+        };
+        let control = control::bind(&self.socket(index, "control"), options).await?;
+        let (stop, stopped) = watch::channel(false);
+        let mut servers = vec![tokio::spawn(lookup.run(stopped.clone()))];
+        if index == 0 {
+            let listen = self.page;
+            let page = PageSettings {
+                listen,
+                hosts: Vec::new(),
+            };
+            let page = PageServer::bind(&page, control.shared()).await;
+            let page = page.with_context(|| format!("--page {listen}"))?;
+            self.page = page.address()?;
+            servers.push(tokio::spawn(page.run(stopped.clone())));
+        }
+        servers.push(tokio::spawn(control.run(stopped)));
+        let node = DemoNode {
+            name: self.members[index].name.clone(),
+            id: self.members[index].id,
+            newest: watch::Sender::new(Some(running.handle.clone())),
+            handle: running.handle,
+            lookup_socket,
+            up: Some(Up {
+                driver: running.driver,
+                servers,
+                stop,
+            }),
+        };
+        Ok((node, running.listening))
+    }
+
+    /// A socket of the node at `index`: `lookup` or `control`.
+    pub(super) fn socket(&self, index: usize, name: &str) -> PathBuf {
+        let folder = self.folder.path().join(&self.members[index].name);
+        folder.join(format!("{name}.sock"))
+    }
+
+    /// The nodes that run.
+    pub(super) fn up(&self) -> impl Iterator<Item = &DemoNode> {
+        self.nodes.iter().filter(|node| node.up.is_some())
+    }
+
+    /// Whether the node at `index` runs.
+    pub(super) fn is_up(&self, index: usize) -> bool {
+        self.nodes[index].up.is_some()
+    }
+
+    /// Stops the node at `index`, or starts it again.
+    pub(super) async fn toggle(&mut self, index: usize) -> anyhow::Result<()> {
+        if self.is_up(index) {
+            return self.nodes[index].stop().await;
+        }
+        let (node, _) = self.start_node(index).await?;
+        let before = std::mem::replace(&mut self.nodes[index], node);
+        // Whoever followed the node before follows this one.
+        let node = &mut self.nodes[index];
+        node.newest = before.newest;
+        node.newest.send_replace(Some(node.handle.clone()));
+        self.partition(self.is_cut).await
+    }
+
     /// Signs charters and share policies, and hands them to the first node: the mesh does the rest.
-    async fn found(
-        &mut self,
-        plan: &Plan,
-        members: &[Member],
-        addresses: &[Vec<Multiaddr>],
-        ids: &BTreeSet<SiteId>,
-        timing: Timing,
-    ) -> anyhow::Result<()> {
-        let authority = SigningKey::from_secret(&self.authority.to_secret());
-        let mut documents = Vec::new();
+    async fn found(&mut self, plan: &Plan, addresses: &[Vec<Multiaddr>]) -> anyhow::Result<()> {
+        let mut charters = Vec::new();
         for vo in &plan.vos {
-            let charter = Signed::sign(
-                charter(plan, vo, members, addresses, &authority),
-                &[&authority],
-            )?;
-            let id = charter.vo();
-            let policy = Signed::sign(share_policy(plan, vo, id), &[&authority])?;
-            documents.extend([charter.bytes().to_vec(), policy.bytes().to_vec()]);
-            self.vos.push(id);
+            let charter = charter(plan, vo, &self.members, addresses, &self.authority);
+            let charter = Signed::sign(charter, &[&self.authority])?;
+            let policy = share_policy(vo, charter.vo(), plan.start, None);
+            self.vos.push(charter.vo());
+            self.policies
+                .push(Signed::sign(policy, &[&self.authority])?);
+            charters.push(charter.bytes().to_vec());
         }
+        let timing = self.config.timing;
+        let ids = std::mem::take(&mut self.config.introducers);
+        self.config = site_config(plan, &self.vos, ids, timing)?;
         for node in &self.nodes {
-            let config = site_config(plan, &self.vos, ids.clone(), timing)?;
-            node.handle.reconfigure(config).await?;
+            node.handle.reconfigure(self.config.clone()).await?;
         }
-        for document in documents {
-            self.nodes[0]
-                .handle
-                .publish(document, "the demonstration")
-                .await?
-                .map_err(|why| anyhow!(why))?;
+        for (charter, policy) in charters.into_iter().zip(&self.policies) {
+            self.publish(charter).await?;
+            self.publish(policy.bytes().to_vec()).await?;
         }
         let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         while !self.all_founded(plan).await? {
@@ -182,6 +255,22 @@ impl Grid {
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        Ok(())
+    }
+
+    /// Signs the shares that `plan` has now for its VO at `vo`, and publishes them at the first site.
+    pub(super) async fn publish_shares(&mut self, plan: &Plan, vo: usize) -> anyhow::Result<()> {
+        let now = self.clock.now().wall;
+        let policy = share_policy(&plan.vos[vo], self.vos[vo], now, Some(&self.policies[vo]));
+        let policy = Signed::sign(policy, &[&self.authority])?;
+        self.publish(policy.bytes().to_vec()).await?;
+        self.policies[vo] = policy;
+        Ok(())
+    }
+
+    async fn publish(&self, document: Vec<u8>) -> anyhow::Result<()> {
+        let published = self.nodes[0].handle.publish(document, "the demonstration");
+        published.await?.map_err(|why| anyhow!(why))?;
         Ok(())
     }
 
@@ -201,10 +290,11 @@ impl Grid {
     }
 
     /// Cuts the mesh in two halves, or heals it.
-    pub(super) async fn partition(&self, cut: bool) -> anyhow::Result<()> {
+    pub(super) async fn partition(&mut self, cut: bool) -> anyhow::Result<()> {
+        self.is_cut = cut;
         let (left, right) = self.nodes.split_at(self.nodes.len() / 2);
         for (half, others) in [(left, right), (right, left)] {
-            for node in half {
+            for node in half.iter().filter(|node| node.up.is_some()) {
                 let blocked = others.iter().map(|other| other.id).filter(|_| cut);
                 node.handle.block(blocked.collect::<Vec<_>>()).await?;
             }
@@ -213,45 +303,29 @@ impl Grid {
     }
 
     /// Stops all nodes.
-    pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.stop_servers.send_replace(true);
-        for node in self.nodes {
-            node.handle.stop().await;
-            node.driver.await??;
-            for server in node.servers {
-                server.await?;
-            }
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        for node in &mut self.nodes {
+            node.stop().await?;
         }
         Ok(())
     }
 }
 
-/// The share page of a node.
-async fn page_of(
-    listen: SocketAddr,
-    member: &Member,
-    running: &Running,
-    (serving, lookups): (Arc<Serving>, Arc<LookupStats>),
-    timing: Timing,
-) -> anyhow::Result<PageServer> {
-    let (_, settings) = watch::channel(ControlSettings {
-        name: member.name.clone(),
-        timing,
-        ..ControlSettings::default()
-    });
-    let shared = Shared::new(ControlOptions {
-        node: running.handle.clone(),
-        serving,
-        site: member.id,
-        listening: running.listening.iter().map(ToString::to_string).collect(),
-        settings,
-        lookups: Some(lookups),
-        records: None,
-        limits: ControlLimits::default(),
-    });
-    let hosts = Vec::new();
-    let bound = PageServer::bind(&PageSettings { listen, hosts }, Arc::new(shared)).await;
-    bound.with_context(|| format!("--page {listen}"))
+impl DemoNode {
+    /// Stops it, if it runs. Its folder stays.
+    async fn stop(&mut self) -> anyhow::Result<()> {
+        let Some(up) = self.up.take() else {
+            return Ok(());
+        };
+        self.newest.send_replace(None);
+        up.stop.send_replace(true);
+        self.handle.stop().await;
+        up.driver.await??;
+        for server in up.servers {
+            server.await?;
+        }
+        Ok(())
+    }
 }
 
 fn members(count: usize) -> anyhow::Result<Vec<Member>> {
@@ -409,14 +483,20 @@ fn charter(
     }
 }
 
-fn share_policy(plan: &Plan, vo: &PlanVo, id: VoId) -> SharePolicy {
+/// Shares of a VO, issued at `now`; `before` are those that they take the place of.
+fn share_policy(
+    vo: &PlanVo,
+    id: VoId,
+    now: WallTime,
+    before: Option<&Signed<SharePolicy>>,
+) -> SharePolicy {
     SharePolicy {
         vo: id,
         path: AccountPath::root(),
-        version: 1,
-        previous: None,
-        issued: plan.start,
-        expires: far_future(plan.start),
+        version: before.map_or(1, |before| before.claimed().version + 1),
+        previous: before.map(Signed::hash),
+        issued: now,
+        expires: far_future(now),
         usage: None,
         distance: None,
         shares: vo

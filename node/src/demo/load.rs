@@ -2,7 +2,7 @@
 //! is next, and reports to its own node what was used.
 //!
 //! Invariant: every moment of a job that ran is reported by the end, whatever was queued behind it
-//! is not.
+//! is not. What a node that is away has not acknowledged waits for its return, as with a real feed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use fairmesh_client::Client;
 use fairmesh_client::protocol::{Names, Who};
+use fairmesh_client::{Client, ClientError};
 use fairmesh_cluster::{
     AccountKey, Arrival, Backfill, Cluster, Job, JobId, Seed, Started, TraceJob, Workload,
     WorkloadSpec, paper,
 };
-use fairmesh_model::{JobKey, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_model::{JobKey, Millis, Origin, RunningJob, UsageRecord, WallTime};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::grid::{Grid, origin};
 use super::plan::{Load, Plan};
@@ -31,9 +32,17 @@ const PASS: Duration = Duration::from_millis(25);
 /// How often running jobs are reported.
 const INSTALMENTS: Duration = Duration::from_millis(100);
 
+/// Jobs of one core that a flood brings to each site, and how long each runs.
+pub(super) const FLOOD: u64 = 200;
+const FLOOD_RUN: Millis = Millis::from_secs(3_600);
+
+/// The numbers of a flood's jobs begin beyond those of any load.
+const FLOOD_FROM: u64 = 1 << 40;
+
 /// The threads of all clusters.
 pub(super) struct Clusters {
     threads: Vec<JoinHandle<anyhow::Result<()>>>,
+    floods: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     jobs: Arc<AtomicU64>,
 }
@@ -41,7 +50,13 @@ pub(super) struct Clusters {
 /// What one cluster's thread knows.
 struct Feed {
     site: String,
-    handle: NodeHandle,
+    /// The way to the node, while it is there.
+    node: watch::Receiver<Option<NodeHandle>>,
+    /// Records that no node has acknowledged yet.
+    pending: Vec<UsageRecord>,
+    /// How often its users have flooded the sites, and who does.
+    floods: Arc<AtomicU64>,
+    flooder: Option<AccountKey>,
     runtime: Handle,
     clock: Arc<FastClock>,
     words: BTreeMap<AccountKey, (String, String)>,
@@ -54,6 +69,7 @@ impl Clusters {
     pub(super) fn start(plan: &Plan, grid: &Grid, seed: u64) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let jobs = Arc::new(AtomicU64::new(0));
+        let floods = Arc::new(AtomicU64::new(0));
         let mut threads = Vec::new();
         for (index, node) in grid.nodes.iter().enumerate() {
             let accounts = plan.vos.iter().enumerate().flat_map(|(vo, entries)| {
@@ -62,9 +78,12 @@ impl Clusters {
                     path: path.clone(),
                 })
             });
-            let feed = Feed {
+            let mut feed = Feed {
                 site: node.name.clone(),
-                handle: node.handle.clone(),
+                node: node.newest.subscribe(),
+                pending: Vec::new(),
+                floods: floods.clone(),
+                flooder: plan.flooder(),
                 runtime: Handle::current(),
                 clock: grid.clock.clone(),
                 words: accounts
@@ -116,6 +135,7 @@ impl Clusters {
         }
         Ok(Self {
             threads,
+            floods,
             stop,
             jobs,
         })
@@ -124,6 +144,11 @@ impl Clusters {
     /// Whether all threads have come to the end of their load.
     pub(super) fn are_done(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// One user submits more jobs to every site than it has room for.
+    pub(super) fn flood(&self) {
+        self.floods.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Jobs that have ended.
@@ -145,9 +170,9 @@ impl Clusters {
 
 impl Feed {
     /// Reports each job when the trace says that it ended.
-    fn replay(&self, jobs: &[TraceJob]) -> anyhow::Result<()> {
+    fn replay(&mut self, jobs: &[TraceJob]) -> anyhow::Result<()> {
         let mut next = 0;
-        while next < jobs.len() {
+        while next < jobs.len() || !self.pending.is_empty() {
             let now = self.clock.now().wall;
             let due = jobs[next..].iter().take_while(|job| job.end <= now).count();
             let records = jobs[next..next + due].iter().map(|job| {
@@ -169,7 +194,7 @@ impl Feed {
 
     /// Queues jobs and starts them in the order that the node's priorities give.
     fn schedule(
-        &self,
+        &mut self,
         cores: u32,
         submitted: impl Iterator<Item = (WallTime, Job)>,
         socket: &Path,
@@ -178,6 +203,8 @@ impl Feed {
         let mut client = Client::connect(socket, Duration::from_secs(10))?;
         let mut submitted = submitted.peekable();
         let mut instalments = Instant::now();
+        let mut floods = 0;
+        let mut factors = BTreeMap::new();
         loop {
             let stop = self.stop.load(Ordering::Acquire);
             let now = self.clock.now().wall;
@@ -186,17 +213,26 @@ impl Feed {
                     .submit(job)
                     .with_context(|| format!("{}: a job was refused", self.site))?;
             }
+            if floods < self.floods.load(Ordering::Relaxed) {
+                self.flood(&mut cluster, floods)?;
+                floods += 1;
+            }
             let ended = cluster.finish(now);
-            self.report(
-                ended
-                    .iter()
-                    .map(|job| self.record_of(&job.job, job.start, job.end, false))
-                    .collect(),
-            )?;
+            let records = ended
+                .iter()
+                .map(|job| self.record_of(&job.job, job.start, job.end, false));
+            let records = records.collect();
+            self.report(records)?;
             if stop || instalments.elapsed() >= INSTALMENTS {
                 instalments = Instant::now();
-                self.report_running(&cluster, now)?;
+                self.report_running(&cluster, now);
             }
+            anyhow::ensure!(
+                !stop || self.pending.is_empty(),
+                "{}: its node is away, and {} jobs could not be reported",
+                self.site,
+                self.pending.len()
+            );
             if stop
                 || (submitted.peek().is_none()
                     && cluster.queued() == 0
@@ -205,19 +241,22 @@ impl Feed {
                 return Ok(());
             }
             if cluster.queued() > 0 && cluster.cores_used() < cluster.cores() {
-                let priorities = self.look_up(&mut client, cluster.pending_accounts())?;
-                cluster.schedule(now, &priorities);
+                // A scheduler whose node is away goes on by the factors that it has.
+                if let Some(new) = self.look_up(&mut client, cluster.pending_accounts())? {
+                    factors.extend(new);
+                }
+                cluster.schedule(now, &factors);
             }
             std::thread::sleep(PASS);
         }
     }
 
-    /// Asks the node for the factors of all accounts that wait, in one batch.
+    /// Asks the node for the factors of all accounts that wait, in one batch; `None` while it is away.
     fn look_up<'a>(
         &self,
         client: &mut Client,
         accounts: impl Iterator<Item = &'a AccountKey>,
-    ) -> anyhow::Result<BTreeMap<AccountKey, u64>> {
+    ) -> anyhow::Result<Option<BTreeMap<AccountKey, u64>>> {
         let accounts: Vec<&AccountKey> = accounts.collect();
         let who: Vec<Who<'_>> = accounts
             .iter()
@@ -230,33 +269,65 @@ impl Feed {
                 })
             })
             .collect();
-        let answer = client.lookup(&who)?;
-        let factors = answer
-            .factors()
-            .map(|factor| u64::from(factor.unwrap_or(0)));
-        Ok(accounts.into_iter().cloned().zip(factors).collect())
+        let is_away = || self.node.borrow().is_none();
+        let found = match factors(client, &who) {
+            _ if is_away() => return Ok(None),
+            Ok(found) => found,
+            // The node has been started again since.
+            Err(_) => match client.reconnect().and_then(|()| factors(client, &who)) {
+                _ if is_away() => return Ok(None),
+                found => found?,
+            },
+        };
+        Ok(Some(accounts.into_iter().cloned().zip(found).collect()))
     }
 
-    fn report(&self, records: Vec<UsageRecord>) -> anyhow::Result<()> {
-        if records.is_empty() {
+    /// Jobs of one core of one user, more than there is room for.
+    fn flood(&self, cluster: &mut Cluster, flood: u64) -> anyhow::Result<()> {
+        let Some(account) = &self.flooder else {
             return Ok(());
+        };
+        for number in 0..FLOOD {
+            let job = Job {
+                id: JobId(FLOOD_FROM + flood * FLOOD + number),
+                account: account.clone(),
+                cores: 1,
+                run: FLOOD_RUN,
+                requested: FLOOD_RUN,
+            };
+            cluster.submit(job).with_context(|| self.site.clone())?;
         }
-        self.jobs.fetch_add(records.len() as u64, Ordering::Relaxed);
-        let reported = self.runtime.block_on(self.handle.report(records))?;
+        Ok(())
+    }
+
+    /// Reports what has ended, and what had no answer before.
+    fn report(&mut self, ended: Vec<UsageRecord>) -> anyhow::Result<()> {
+        self.jobs.fetch_add(ended.len() as u64, Ordering::Relaxed);
+        self.pending.extend(ended);
+        let node = self.node.borrow().clone();
+        let Some(node) = node.filter(|_| !self.pending.is_empty()) else {
+            return Ok(());
+        };
+        let Ok(reported) = self.runtime.block_on(node.report(self.pending.clone())) else {
+            return Ok(());
+        };
+        self.pending.clear();
         match reported.refused.first() {
             None => Ok(()),
             Some((_, why)) => anyhow::bail!("{}: a report was refused: {why}", self.site),
         }
     }
 
-    fn report_running(&self, cluster: &Cluster, now: WallTime) -> anyhow::Result<()> {
+    fn report_running(&self, cluster: &Cluster, now: WallTime) {
         let running = cluster.running().map(|started: &Started| RunningJob {
             record: self.record_of(&started.job, started.start, now.max(started.start), true),
             expected_end: started.start.after(started.job.requested),
         });
-        self.runtime
-            .block_on(self.handle.running(running.collect()))?;
-        Ok(())
+        let node = self.node.borrow().clone();
+        if let Some(node) = node {
+            // Without an answer the node has gone: the next list tells its successor all of it.
+            let _ = self.runtime.block_on(node.running(running.collect()));
+        }
     }
 
     fn record_of(&self, job: &Job, start: WallTime, end: WallTime, running: bool) -> UsageRecord {
@@ -294,4 +365,13 @@ impl Feed {
             running,
         }
     }
+}
+
+/// Factors in the order of those who are asked for.
+fn factors(client: &mut Client, who: &[Who<'_>]) -> Result<Vec<u64>, ClientError> {
+    let answer = client.lookup(who)?;
+    let factors = answer.factors();
+    Ok(factors
+        .map(|factor| u64::from(factor.unwrap_or(0)))
+        .collect())
 }

@@ -70,10 +70,14 @@ pub(super) struct NodeState {
     pub(super) connected: usize,
 }
 
-/// Asks all nodes what they hold.
-pub(super) async fn states(grid: &Grid) -> anyhow::Result<Vec<NodeState>> {
+/// Asks all nodes what they hold; nothing of one that is stopped.
+pub(super) async fn states(grid: &Grid) -> anyhow::Result<Vec<Option<NodeState>>> {
     let mut states = Vec::new();
-    for node in &grid.nodes {
+    for (index, node) in grid.nodes.iter().enumerate() {
+        if !grid.is_up(index) {
+            states.push(None);
+            continue;
+        }
         let own = node.id;
         let state = node.handle.ask(move |site, now| {
             let coverage = site.coverage();
@@ -88,15 +92,16 @@ pub(super) async fn states(grid: &Grid) -> anyhow::Result<Vec<NodeState>> {
                 connected: site.peers().iter().filter(|peer| peer.connected).count(),
             }
         });
-        states.push(state.await?);
+        states.push(Some(state.await?));
     }
     Ok(states)
 }
 
 /// How many different holdings there are among the nodes: 1 when all agree.
-pub(super) fn distinct(states: &[NodeState]) -> usize {
+pub(super) fn distinct(states: &[Option<NodeState>]) -> usize {
     states
         .iter()
+        .flatten()
         .map(|state| state.holdings)
         .collect::<BTreeSet<_>>()
         .len()
@@ -107,7 +112,7 @@ pub(super) async fn join_of_vectors(
     grid: &Grid,
 ) -> anyhow::Result<BTreeMap<(VoId, StreamId), Seq>> {
     let mut join = BTreeMap::new();
-    for node in &grid.nodes {
+    for node in grid.up() {
         for (vo, vector) in node.handle.ask(|site, _| site.vectors()).await? {
             for (stream, seq) in vector {
                 let known: &mut Seq = join.entry((vo, stream)).or_default();
@@ -126,7 +131,7 @@ pub(super) async fn await_held(
     limit: Duration,
 ) -> anyhow::Result<Option<Duration>> {
     let began = Instant::now();
-    for node in &grid.nodes {
+    for node in grid.up() {
         loop {
             let held = node.handle.ask(|site, _| site.vectors()).await?;
             let lacks = |((vo, stream), seq): (&(VoId, StreamId), &Seq)| {

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use fairmesh_cluster::{Trace, paper};
+use fairmesh_cluster::{AccountKey, Trace, paper};
 use fairmesh_model::{AccountPath, Millis, Share, UsageMode, WallTime};
 use flate2::read::MultiGzDecoder;
 
@@ -143,6 +143,40 @@ impl Plan {
             end,
             usage_mode,
         })
+    }
+
+    /// The account with the smallest share, of those that have nobody below.
+    pub(super) fn flooder(&self) -> Option<AccountKey> {
+        let leaves = self.vos.iter().enumerate().flat_map(|(vo, plan)| {
+            let is_leaf = |path: &AccountPath| {
+                let mut others = plan.entries.keys();
+                !others.any(|other| other != path && other.starts_with(path))
+            };
+            let leaves = plan.entries.iter().filter(move |(path, _)| is_leaf(path));
+            leaves.map(move |(path, share)| {
+                (
+                    *share,
+                    AccountKey {
+                        vo,
+                        path: path.clone(),
+                    },
+                )
+            })
+        });
+        leaves
+            .min_by_key(|(share, _)| *share)
+            .map(|(_, account)| account)
+    }
+
+    /// Deals the shares of the first VO's projects anew: each gets what the next one had.
+    pub(super) fn turn_shares(&mut self) {
+        let entries = &mut self.vos[0].entries;
+        let is_project = |path: &&AccountPath| path.depth() == 1;
+        let projects: Vec<AccountPath> = entries.keys().filter(is_project).cloned().collect();
+        let mut shares: Vec<Share> = projects.iter().map(|path| entries[path]).collect();
+        let by = shares.len().min(1);
+        shares.rotate_left(by);
+        entries.extend(projects.into_iter().zip(shares));
     }
 
     /// Records of the log that are no load, by reason.

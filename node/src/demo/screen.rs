@@ -1,24 +1,31 @@
-//! What people see: a table that is drawn again every second, and a page at the end.
+//! What people see: a live terminal, or tables where there is none; and a page at the end.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
+use tokio::sync::mpsc;
 
 use super::grid::Grid;
+use super::live::Live;
 use super::measure::{NodeState, ShareLine, distinct};
+use super::play::Key;
 use super::report::Report;
 
 /// Most entries drawn; a trace may have hundreds.
 const LINES_MAX: usize = 24;
+
+/// What to do after it.
+const NEXT: &str = "Next: `fairmesh init mysite --cores 96` makes a site of your own; README.md has a mesh of two real ones.";
 
 /// Where the demonstration stands.
 pub(super) struct Progress<'a> {
     pub(super) elapsed: Duration,
     pub(super) length: Duration,
     pub(super) jobs: u64,
-    pub(super) states: &'a [NodeState],
+    /// Of each site; nothing of one whose node is stopped.
+    pub(super) states: &'a [Option<NodeState>],
     pub(super) shares: &'a [ShareLine],
     pub(super) cut: bool,
 }
@@ -26,7 +33,7 @@ pub(super) struct Progress<'a> {
 /// A terminal, a file, or nobody.
 pub(super) struct Screen {
     quiet: bool,
-    redraw: bool,
+    live: Option<Live>,
     drawn: u32,
 }
 
@@ -35,26 +42,41 @@ impl Screen {
     pub(super) fn new(quiet: bool) -> Self {
         Self {
             quiet,
-            redraw: !quiet && std::io::stdout().is_terminal(),
+            live: None,
             drawn: 0,
         }
     }
 
-    /// Says a line that stays.
-    pub(super) fn say(&self, line: &str) {
-        eprintln!("{line}");
+    /// Takes the whole terminal, where there is one; what is pressed comes out. `foot` are lines that stay below.
+    pub(super) fn go_live(&mut self, foot: Vec<String>) -> Option<mpsc::Receiver<Key>> {
+        let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+        if self.quiet || !is_terminal {
+            return None;
+        }
+        let (live, keys) = Live::start(foot)?;
+        self.live = Some(live);
+        Some(keys)
     }
 
-    /// Draws the table: every second on a terminal, every fifth elsewhere.
-    pub(super) fn draw(&mut self, grid: &Grid, progress: &Progress<'_>) {
+    /// Says a line that stays.
+    pub(super) fn say(&mut self, line: &str) {
+        match &mut self.live {
+            Some(live) => live.say(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// Draws how it stands: each time on a terminal, every fifth elsewhere.
+    pub(super) fn draw(&mut self, grid: &Grid, progress: &Progress<'_>) -> std::io::Result<()> {
         self.drawn += 1;
-        if self.quiet || (!self.redraw && self.drawn % 5 != 1) {
-            return;
+        if let Some(live) = &mut self.live {
+            let names = grid.nodes.iter().map(|node| node.name.as_str());
+            return live.draw(&headline(progress), names, progress);
+        }
+        if self.quiet || self.drawn % 5 != 1 {
+            return Ok(());
         }
         let mut page = String::new();
-        if self.redraw {
-            page.push_str("\x1b[H\x1b[2J");
-        }
         let _ = writeln!(page, "{}", headline(progress));
         let _ = writeln!(page, "{}", share_table(progress.shares));
         let _ = writeln!(page, "{}", site_table(grid, progress.states));
@@ -62,12 +84,20 @@ impl Screen {
         // A reader that has gone away needs no table.
         let _ = out.write_all(page.as_bytes());
         let _ = out.flush();
+        Ok(())
+    }
+
+    /// Gives the terminal back; what was said on it stays below.
+    pub(super) fn leave(&mut self) {
+        if let Some(live) = self.live.take() {
+            live.leave().iter().for_each(|line| eprintln!("{line}"));
+        }
     }
 
     /// Prints the page at the end.
     pub(super) fn finish(&self, report: &Report, shares: &[ShareLine]) {
         if !self.quiet {
-            println!("{}\n\n{}", share_table(shares), report.words());
+            println!("{}\n\n{}\n{NEXT}", share_table(shares), report.words());
         }
     }
 }
@@ -116,7 +146,7 @@ fn share_table(lines: &[ShareLine]) -> Table {
     table
 }
 
-fn site_table(grid: &Grid, states: &[NodeState]) -> Table {
+fn site_table(grid: &Grid, states: &[Option<NodeState>]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header([
         "SITE",
@@ -126,6 +156,10 @@ fn site_table(grid: &Grid, states: &[NodeState]) -> Table {
         "VIEW",
     ]);
     for (node, state) in grid.nodes.iter().zip(states) {
+        let Some(state) = state else {
+            table.add_row([node.name.clone(), "stopped".to_owned()]);
+            continue;
+        };
         table.add_row([
             node.name.clone(),
             state.connected.to_string(),

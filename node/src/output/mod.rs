@@ -6,11 +6,12 @@
 //!
 //! Invariant: JSON carries a versioned schema name as its first field, and numbers in it that may
 //! exceed 2^53 or have decimals are strings. Deliberately not here: what is in a table, and colour
-//! beyond a bold header (none with `NO_COLOR` or without a terminal).
+//! beyond a bold header (none with `NO_COLOR` or without a terminal) but on a `terminal` as a whole.
 
 mod as_of;
 mod exit;
 mod table;
+pub(crate) mod terminal;
 
 use std::io::{self, Write};
 

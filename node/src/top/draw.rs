@@ -15,10 +15,8 @@ use crate::ask::name_or_id;
 use crate::control::answer::{PeerBody, ShareBody};
 use crate::control::clean;
 use crate::finding::Finding;
+use crate::output::terminal::{bar, coloured};
 use crate::output::{Align, OutputArgs, age};
-
-/// Cells of a bar: the whole of the parent.
-const BAR: usize = 20;
 
 /// What is shown of an entry.
 const ENTRY: [&str; 6] = [
@@ -60,7 +58,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
     }
     let wrong: Vec<Line<'_>> = wrong.into_iter().map(Line::from).collect();
     frame.render_widget(
-        Paragraph::new(wrong).style(coloured(top, Color::LightRed)),
+        Paragraph::new(wrong).style(coloured(top.is_plain, Color::LightRed)),
         foot,
     );
     let words = "Tab or 1-3 view   Up, Down select   Enter into   Backspace out   q quit";
@@ -168,25 +166,6 @@ fn percent(text: &str) -> String {
     format!("{whole}.{} %", part.chars().next().unwrap_or('0'))
 }
 
-/// What was used, with a mark where the target is.
-fn bar(target: &str, used: &str) -> String {
-    let cells = |text: &str| {
-        let whole: usize = text
-            .split('.')
-            .next()
-            .and_then(|it| it.parse().ok())
-            .unwrap_or(0);
-        (whole.min(100) * BAR + 50) / 100
-    };
-    let (target, used) = (cells(target), cells(used));
-    let cell = |at: usize| match (at + 1 == target.max(1), at < used) {
-        (true, _) => '|',
-        (_, true) => '#',
-        (_, false) => '.',
-    };
-    (0..BAR).map(cell).collect()
-}
-
 fn sites(top: &Top) -> Vec<Cells> {
     let peers = top.seen.iter().flat_map(|seen| &seen.status.peers);
     peers.map(site_cells).collect()
@@ -252,7 +231,7 @@ fn table(
     let rows = rows.into_iter().map(|(cells, colour)| {
         let row = Row::new(cells.into_iter().map(Cell::from));
         match colour {
-            Some(colour) => row.style(coloured(top, colour)),
+            Some(colour) => row.style(coloured(top.is_plain, colour)),
             None => row,
         }
     });
@@ -272,13 +251,6 @@ fn events(frame: &mut Frame<'_>, area: Rect, top: &Top) {
         false => lines.map(|line| Line::from(line.as_str())).collect(),
     };
     frame.render_widget(Paragraph::new(lines), area);
-}
-
-fn coloured(top: &Top, colour: Color) -> Style {
-    match top.is_plain {
-        true => Style::default(),
-        false => Style::default().fg(colour),
-    }
 }
 
 #[cfg(test)]

@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::KeyCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::ask::{Control, control, heading};
 use crate::control::answer::{Answer, SharesBody, StatusBody};
+use crate::output::terminal::{is_plain, read_keys};
 use crate::output::{Exit, OutputArgs};
 use model::{Key, Seen, Top};
 
@@ -31,9 +32,6 @@ const REST: u32 = 10;
 
 /// How long an answer may take before the node is called away.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-
-/// How often is looked whether anybody still wants to know of keys.
-const KEYS_EVERY: Duration = Duration::from_millis(200);
 
 /// The share tree, the sites and what happens, live on the terminal
 #[derive(Debug, Clone, clap::Args)]
@@ -65,11 +63,6 @@ pub async fn run(args: &TopArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     ended.map(|()| Exit::Success)
 }
 
-/// Whether colours are not wanted.
-fn is_plain() -> bool {
-    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-}
-
 /// Draws and looks until somebody wants it to end.
 async fn live(
     control: &Control,
@@ -77,7 +70,7 @@ async fn live(
     terminal: &mut DefaultTerminal,
 ) -> anyhow::Result<()> {
     let (sender, mut keys) = mpsc::channel(16);
-    std::thread::spawn(move || read_keys(&sender));
+    std::thread::spawn(move || read_keys(&sender, key_of, Key::Quit, Key::Redraw));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut next = Instant::now() + EVERY;
@@ -121,32 +114,9 @@ async fn look(control: &Control, path: Option<&str>) -> anyhow::Result<Seen> {
         .context("no answer from the node")?
 }
 
-/// Hands keys over until nobody takes them.
-fn read_keys(sender: &mpsc::Sender<Key>) {
-    while !sender.is_closed() {
-        match event::poll(KEYS_EVERY).and_then(|is_there| is_there.then(event::read).transpose()) {
-            Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => {
-                if key_of(key).is_some_and(|key| sender.blocking_send(key).is_err()) {
-                    return;
-                }
-            }
-            // Another size: it is drawn anew.
-            Ok(Some(Event::Resize(..))) => {
-                if sender.blocking_send(Key::Redraw).is_err() {
-                    return;
-                }
-            }
-            Ok(_) => {}
-            // The terminal is gone.
-            Err(_) => return,
-        }
-    }
-}
-
-fn key_of(key: KeyEvent) -> Option<Key> {
-    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-    Some(match key.code {
-        KeyCode::Char('c') if is_control => Key::Quit,
+/// What a key means.
+fn key_of(code: KeyCode) -> Option<Key> {
+    Some(match code {
         KeyCode::Char('q') | KeyCode::Esc => Key::Quit,
         KeyCode::Tab => Key::Next,
         KeyCode::Char(digit @ '1'..='3') => Key::View(usize::from(digit as u8 - b'1')),
