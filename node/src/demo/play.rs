@@ -222,7 +222,8 @@ impl Show<'_> {
             }
             Key::Flood if self.is_plain() => {
                 clusters.flood();
-                let who = self.plan.flooder().map(|who| who.path.to_string());
+                let who = self.plan.flooder();
+                let who = who.map(|who| format!("/{}{}", self.plan.vos[who.vo].name, who.path));
                 let who = who.unwrap_or_default();
                 self.say(
                     elapsed,
