@@ -5,12 +5,15 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use crate::output::Exit;
+use crate::schedulers::command::{self, SystemArgs};
 use crate::{
-    arc, ask, bugreport, demo, doctor, emulate, forward, gridengine, init, manual, place,
-    policy_cmd, queue, quota_cmd, run, sla, slurm, top,
+    arc, ask, bugreport, demo, doctor, emulate, forward, init, manual, place, policy_cmd, queue,
+    quota_cmd, run, sla, slurm, top,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use fairmesh_model::is_visible;
+use fairmesh_schedulers::condor::Condor;
+use fairmesh_schedulers::gridengine::GridEngine;
 
 /// Grid-wide fairshare without a server in the middle.
 #[derive(Debug, Parser)]
@@ -50,8 +53,11 @@ enum Command {
     Quota(quota_cmd::QuotaArgs),
     Policy(policy_cmd::PolicyArgs),
     Slurm(slurm::SlurmArgs),
+    /// Work with a Grid Engine beside the node: priorities into it, usage out of it
     #[command(name = "gridengine")]
-    GridEngine(gridengine::GridEngineArgs),
+    GridEngine(SystemArgs),
+    /// Work with an HTCondor beside the node: priorities into it, usage out of it
+    Condor(SystemArgs),
     Arc(arc::ArcArgs),
     /// Print completions for a shell.
     Completions {
@@ -133,7 +139,8 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Quota(args) => quota_cmd::run(&args, &mut out).await,
         Command::Policy(args) => policy_cmd::run(&args, &mut out).await,
         Command::Slurm(args) => slurm::run(&args, &mut out).await,
-        Command::GridEngine(args) => gridengine::run(&args, &mut out).await,
+        Command::GridEngine(args) => command::run::<GridEngine>(&args, &mut out).await,
+        Command::Condor(args) => command::run::<Condor>(&args, &mut out).await,
         Command::Arc(args) => arc::run(&args).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut command_line(), "fairmesh", &mut out);
@@ -153,12 +160,15 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
 const QUIET_PEERS: &str = "warn,fairmesh=info,libp2p_swarm=error,libp2p_request_response=error,\
                            libp2p_gossipsub=error,libp2p_identify=error,libp2p_ping=error,yamux=error";
 
+/// The commands that run for long.
+const LOGGING: [&str; 4] = ["run", "slurm", "gridengine", "condor"];
+
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.
 fn log_filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
         let quiet = std::env::args()
             .nth(1)
-            .is_none_or(|command| !matches!(command.as_str(), "run" | "slurm" | "gridengine"));
+            .is_none_or(|command| !LOGGING.contains(&command.as_str()));
         if quiet {
             "error".into()
         } else {

@@ -23,6 +23,7 @@ pub mod metrics;
 mod page;
 
 pub mod bugreport;
+pub mod condor;
 pub mod config;
 pub mod demo;
 pub mod doctor;

@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 32] = [
+const EXAMPLES: [(&str, &str); 33] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -116,6 +116,10 @@ const EXAMPLES: [(&str, &str); 32] = [
     (
         "gridengine",
         "fairmesh gridengine check\nfairmesh gridengine sync --dry-run",
+    ),
+    (
+        "condor",
+        "fairmesh condor check\nfairmesh condor sync --dry-run",
     ),
     (
         "arc",

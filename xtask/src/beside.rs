@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 /// The test programs, as cargo names them but for the hash.
-pub(crate) const WAITING: &[&str] = &["slurm", "gridengine"];
+pub(crate) const WAITING: &[&str] = &["slurm", "gridengine", "condor"];
 
 /// The last line of a program that went well.
 const GOOD: &str = "beside: exit status 0\n";

@@ -71,7 +71,7 @@ fn importance(job: &Job) -> Option<Importance> {
 fn of_queue(job: &Job, cluster: &str) -> BatchRecord {
     let key = JobKey {
         cluster: cluster.to_owned(),
-        job: job.id.to_string(),
+        job: job.record_name(),
         instance: job.submit,
     };
     let state = job.word.filter(|word| word.has_ended());

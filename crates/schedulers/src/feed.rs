@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::control::{AskError, Control};
 use crate::ended::{finished, note_suspended};
-use crate::follow::FilePosition;
+use crate::follow::{self, FilePosition};
 use crate::job::{Job, State};
 use crate::loops::{Rounds, complain};
 use crate::parts::{self, Resized};
@@ -69,6 +69,24 @@ pub struct Portion {
     pub again_from_s: Option<u64>,
     /// Whether there is more.
     pub more: bool,
+}
+
+impl Portion {
+    /// What was read on in a file, behind the cursor.
+    pub fn of_file(read: follow::Portion, cursor: &Cursor) -> Self {
+        let bad = read.bad.iter();
+        let bad = bad.map(|bad| format!("line {}: {}", bad.line, bad.why));
+        Self {
+            bad: bad.collect(),
+            records: read.records,
+            more: read.more,
+            cursor: Cursor {
+                file: Some(read.next),
+                ..cursor.clone()
+            },
+            ..Self::default()
+        }
+    }
 }
 
 /// What a round did.

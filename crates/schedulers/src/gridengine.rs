@@ -162,19 +162,7 @@ impl Scheduler for GridEngine {
         };
         let read = follow::read(&path, from, Format::GridEngine, &options, BATCH_RECORDS);
         let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-        let bad = read.bad.iter();
-        Ok(Portion {
-            bad: bad
-                .map(|bad| format!("line {}: {}", bad.line, bad.why))
-                .collect(),
-            records: read.records,
-            more: read.more,
-            cursor: Cursor {
-                file: Some(read.next),
-                ..cursor.clone()
-            },
-            ..Portion::default()
-        })
+        Ok(Portion::of_file(read, cursor))
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Job {
     pub id: u64,
     /// The words that its commands take for what waits of it: `12`, or `12_[3-9]`.
     pub target: String,
+    /// What its records call it, where that is not the number.
+    pub label: Option<String>,
     /// What it is doing.
     pub state: State,
     /// The batch system's word for that.
@@ -72,6 +74,12 @@ pub struct Job {
 }
 
 impl Job {
+    /// What its records call it.
+    pub fn record_name(&self) -> String {
+        let label = self.label.clone();
+        label.unwrap_or_else(|| self.id.to_string())
+    }
+
     /// Whose it is.
     pub fn origin(&self) -> Origin {
         Origin {
@@ -88,7 +96,7 @@ impl Job {
         Some(UsageRecord {
             key: JobKey {
                 cluster: cluster.to_owned(),
-                job: self.id.to_string(),
+                job: self.record_name(),
                 instance: self.submit,
             },
             origin: self.origin(),

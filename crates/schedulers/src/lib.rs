@@ -22,6 +22,7 @@ pub mod job;
 pub mod report;
 pub mod state;
 
+pub mod condor;
 pub mod gridengine;
 pub mod slurm;
 
@@ -47,6 +48,8 @@ pub trait Scheduler: Send + std::marker::Sync + 'static {
     const NAME: &'static str;
     /// What the number is called by which it orders waiting jobs.
     const NUMBER: &'static str;
+    /// What has such a number.
+    const WAITING: &'static str = "jobs";
 
     /// The jobs that wait and run, with `all` also those that ended lately, as far as it shows them. Also gives the
     /// rows that made no sense.
@@ -60,6 +63,14 @@ pub trait Scheduler: Send + std::marker::Sync + 'static {
 
     /// Sets numbers, the first one first.
     fn set(&self, updates: &[Update]) -> impl Future<Output = anyhow::Result<Vec<Refusal>>> + Send;
+
+    /// Takes numbers back, so that it orders by itself again: all of them are 0 where it says nothing else.
+    fn reset(
+        &self,
+        updates: &[Update],
+    ) -> impl Future<Output = anyhow::Result<Vec<Refusal>>> + Send {
+        self.set(updates)
+    }
 
     /// What it says of itself at the beginning of a round of the feed.
     fn about(&mut self) -> impl Future<Output = anyhow::Result<About>> + Send;

@@ -35,7 +35,7 @@ pub(crate) fn mark(job: &str, submit: u64) -> String {
 }
 
 pub(crate) fn mark_of(job: &Job) -> String {
-    mark(&job.id.to_string(), job.submit)
+    mark(&job.record_name(), job.submit)
 }
 
 /// Makes a record of a source that of its part. `queued` is its job, if the queue still shows it. Gives false for a

@@ -106,7 +106,10 @@ impl<S: Scheduler> Sync<S> {
         if !dry {
             updates.truncate(most);
         }
-        let refused = self.tell(&updates, dry).await?;
+        let refused = match dry {
+            true => Vec::new(),
+            false => self.tell(&updates, false).await?,
+        };
         Ok(Round {
             waiting: waiting.len(),
             held: waiting.iter().filter(|job| job.held).count(),
@@ -136,7 +139,10 @@ impl<S: Scheduler> Sync<S> {
                 to: 0,
             })
             .collect();
-        let refused = self.tell(&updates, dry).await?;
+        let refused = match dry {
+            true => Vec::new(),
+            false => self.tell(&updates, true).await?,
+        };
         let pending = |job: &&Job| job.state == State::Pending;
         Ok(Round {
             waiting: jobs.iter().filter(pending).count(),
@@ -168,13 +174,16 @@ impl<S: Scheduler> Sync<S> {
     }
 
     /// Gives what was refused, but for jobs that have left the queue.
-    async fn tell(&mut self, updates: &[Update], dry: bool) -> anyhow::Result<Vec<String>> {
-        if dry || updates.is_empty() {
+    async fn tell(&mut self, updates: &[Update], reset: bool) -> anyhow::Result<Vec<String>> {
+        if updates.is_empty() {
             return Ok(Vec::new());
         }
         // Until it has answered, who was told what is not sure.
         let checked = std::mem::replace(&mut self.check_in, 0);
-        let refusals = self.scheduler.set(updates).await?;
+        let refusals = match reset {
+            true => self.scheduler.reset(updates).await?,
+            false => self.scheduler.set(updates).await?,
+        };
         if refusals.iter().all(|refusal| refusal.job.is_some()) {
             self.check_in = checked;
         }

@@ -43,13 +43,14 @@ pub use shares::UnreadableTree;
 pub use text::{FileError, Source};
 pub use writers::{Uids, Writer, name_of, uids};
 
+use crate::condor::settings::CondorTable;
 use crate::emulate::ProjectionName;
 use crate::gridengine::settings::GridEngineTable;
 use crate::privacy::Privacy;
 use crate::record_log::Keep;
 use crate::slurm::settings::SlurmTable;
 use crate::sockets::SlotLimits;
-use crate::{gridengine, slurm};
+use crate::{condor, gridengine, slurm};
 
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
@@ -109,6 +110,8 @@ pub struct Config {
     pub slurm: Option<SlurmTable>,
     /// How it works together with a Grid Engine, if there is one.
     pub gridengine: Option<GridEngineTable>,
+    /// How it works together with an HTCondor, if there is one.
+    pub condor: Option<CondorTable>,
 }
 
 /// A peer whose address the operator wrote down.
@@ -224,6 +227,9 @@ impl Config {
                 .map(|raw| {
                     gridengine::settings::checked(source, raw, base, &data_dir, &charge_rule)
                 })
+                .transpose()?,
+            condor: (raw.condor.as_ref())
+                .map(|raw| condor::settings::checked(source, raw, base, &data_dir, &charge_rule))
                 .transpose()?,
             charge_rule,
             projection: raw.order.projection,

@@ -18,6 +18,7 @@ use super::privacy::RawPrivacy;
 use super::quantity::RawDuration;
 use super::quota::RawQuota;
 use super::records::RawRecords;
+use crate::condor::settings::RawCondor;
 use crate::emulate::ProjectionName;
 use crate::gridengine::settings::RawGridEngine;
 use crate::slurm::settings::RawSlurm;
@@ -73,6 +74,7 @@ pub(super) struct RawConfig {
     /// Whether and how the node and a Slurm beside it work together.
     pub(super) slurm: Option<RawSlurm>,
     pub(super) gridengine: Option<RawGridEngine>,
+    pub(super) condor: Option<RawCondor>,
 }
 
 #[derive(Debug, Deserialize)]

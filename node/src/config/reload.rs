@@ -84,6 +84,7 @@ impl Config {
         note(live, both && old.records != new.records, "records");
         note(restart, old.slurm != new.slurm, "slurm");
         note(restart, old.gridengine != new.gridengine, "gridengine");
+        note(restart, old.condor != new.condor, "condor");
         reload
     }
 }

@@ -6,46 +6,27 @@ use std::path::Path;
 
 use fairmesh_records::ChargeRule;
 use fairmesh_schedulers::gridengine::GridEngineSettings;
-use serde::Deserialize;
-use toml::Spanned;
 
-use crate::config::quantity::RawDuration;
 use crate::config::{FileError, Source};
-use crate::schedulers::settings::Given;
+use crate::schedulers::settings::{Table, raw_table};
 
-/// `[gridengine]` as it is written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawGridEngine {
-    with_node: Option<bool>,
-    root: Option<String>,
-    cell: Option<String>,
-    cluster: Option<String>,
-    bin_dir: Option<String>,
-    interval: Option<RawDuration>,
-    range: Option<Spanned<u64>>,
-    importance: Option<Spanned<u64>>,
-    granularity: Option<Spanned<u64>>,
-    rate: Option<Spanned<u64>>,
-    feed_interval: Option<RawDuration>,
-    state_file: Option<String>,
+raw_table! {
+    /// `[gridengine]` as it is written.
+    RawGridEngine of "gridengine" {
+        root: String,
+        cell: String,
+    }
 }
 
 /// `[gridengine]` as it is valid.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GridEngineTable {
-    /// Whether `fairmesh run` does the work of `fairmesh gridengine run`.
-    pub with_node: bool,
-    /// How the node and Grid Engine work together.
-    pub gridengine: GridEngineSettings,
-}
+pub type GridEngineTable = Table<GridEngineSettings>;
 
 impl GridEngineTable {
     /// What holds where the configuration says nothing.
     pub fn defaults(data_dir: &Path) -> Self {
         Self {
             with_node: true,
-            gridengine: GridEngineSettings::defaults(data_dir),
+            system: GridEngineSettings::defaults(data_dir),
         }
     }
 }
@@ -59,23 +40,14 @@ pub(crate) fn checked(
     charge_rule: &ChargeRule,
 ) -> Result<GridEngineTable, FileError> {
     let default = GridEngineSettings::defaults(data_dir);
-    let given = Given {
-        table: "gridengine",
-        cluster: &raw.cluster,
-        bin_dir: &raw.bin_dir,
-        interval: &raw.interval,
-        range: &raw.range,
-        importance: &raw.importance,
-        granularity: &raw.granularity,
-        rate: &raw.rate,
-        feed_interval: &raw.feed_interval,
-        state_file: &raw.state_file,
-    };
     let root = raw.root.as_ref().map(|root| base.join(root));
-    Ok(GridEngineTable {
+    let common = raw
+        .given()
+        .checked(source, default.common, base, charge_rule)?;
+    Ok(Table {
         with_node: raw.with_node.unwrap_or(true),
-        gridengine: GridEngineSettings {
-            common: given.checked(source, default.common, base, charge_rule)?,
+        system: GridEngineSettings {
+            common,
             root: root.unwrap_or(default.root),
             cell: raw.cell.clone().unwrap_or(default.cell),
         },

@@ -5,6 +5,7 @@
 //! the same everywhere. Deliberately not here: the loops (`fairmesh-schedulers`).
 
 pub(crate) mod check;
+pub(crate) mod command;
 pub mod settings;
 
 use std::io::Write;
@@ -12,8 +13,10 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::control::Control;
 use fairmesh_schedulers::feed::Feed;
+use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_schedulers::loops::Beside;
 use fairmesh_schedulers::sync::{Round, Sync};
 use fairmesh_schedulers::{LoopSettings, Scheduler};
@@ -21,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
 use crate::output::Exit;
+use command::System as _;
 
 /// Flags of `sync`.
 #[derive(Debug, Args)]
@@ -158,13 +162,20 @@ fn show<S: Scheduler>(round: &Round, dry: bool, out: &mut dyn Write) -> anyhow::
     for update in round.updates.iter().filter(|_| dry) {
         let from = update.from.map(|from| from.to_string());
         let (from, to) = (from.as_deref().unwrap_or("?"), update.to);
-        writeln!(out, "job {}: {} {from} -> {to}", update.target, S::NUMBER)?;
+        writeln!(
+            out,
+            "{} {}: {} {from} -> {to}",
+            S::WAITING.trim_end_matches('s'),
+            update.target,
+            S::NUMBER
+        )?;
     }
     let told = if dry { "would update" } else { "updated" };
     writeln!(
         out,
-        "{} jobs wait, {} of them held and {} of accounts that the node does not know; {told} {}",
+        "{} {} wait, {} of them held and {} of accounts that the node does not know; {told} {}",
         round.waiting,
+        S::WAITING,
         round.held,
         round.unknown,
         round.updates.len().saturating_sub(round.refused.len()),
@@ -188,8 +199,11 @@ pub fn beside(config: &Config) -> Beside {
     if let Some(table) = config.slurm.as_ref().filter(|table| table.with_node) {
         crate::slurm::pair(table, config).start(true, true, &mut beside);
     }
-    if let Some(table) = config.gridengine.as_ref().filter(|table| table.with_node) {
-        crate::gridengine::pair(table, config).start(true, true, &mut beside);
+    if config.gridengine.as_ref().is_some_and(|it| it.with_node) {
+        GridEngine::beside(config).start(true, true, &mut beside);
+    }
+    if config.condor.as_ref().is_some_and(|it| it.with_node) {
+        Condor::beside(config).start(true, true, &mut beside);
     }
     beside
 }

@@ -19,6 +19,56 @@ use crate::config::{FileError, Source};
 /// Largest range: Slurm adds the site factor as a number around 2^31, so there is no room for more.
 const RANGE_MAX: u64 = 2_000_000_000;
 
+/// A table as it is valid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table<T> {
+    /// Whether `fairmesh run` does the work of the system's `run`.
+    pub with_node: bool,
+    /// How the node and the batch system work together.
+    pub system: T,
+}
+
+/// A table as it is written: the keys that every one has, and its own. A struct within a struct would do if the reader
+/// could still say where in the file a key stands, and which key it does not know.
+macro_rules! raw_table {
+    ($(#[$about:meta])* $name:ident of $table:literal { $($key:ident: $type:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Default, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            with_node: Option<bool>,
+            cluster: Option<String>,
+            bin_dir: Option<String>,
+            interval: Option<$crate::config::quantity::RawDuration>,
+            range: Option<toml::Spanned<u64>>,
+            importance: Option<toml::Spanned<u64>>,
+            granularity: Option<toml::Spanned<u64>>,
+            rate: Option<toml::Spanned<u64>>,
+            feed_interval: Option<$crate::config::quantity::RawDuration>,
+            state_file: Option<String>,
+            $($key: Option<$type>,)*
+        }
+
+        impl $name {
+            fn given(&self) -> $crate::schedulers::settings::Given<'_> {
+                $crate::schedulers::settings::Given {
+                    table: $table,
+                    cluster: &self.cluster,
+                    bin_dir: &self.bin_dir,
+                    interval: &self.interval,
+                    range: &self.range,
+                    importance: &self.importance,
+                    granularity: &self.granularity,
+                    rate: &self.rate,
+                    feed_interval: &self.feed_interval,
+                    state_file: &self.state_file,
+                }
+            }
+        }
+    };
+}
+pub(crate) use raw_table;
+
 /// The keys that every such table may have.
 pub(crate) struct Given<'a> {
     pub(crate) table: &'static str,

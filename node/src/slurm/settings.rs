@@ -6,35 +6,23 @@ use std::path::Path;
 
 use fairmesh_records::ChargeRule;
 use fairmesh_schedulers::slurm::{SlurmSettings, UsageSource};
-use serde::Deserialize;
-use toml::Spanned;
 
 use crate::config::quantity::RawDuration;
 use crate::config::{FileError, Source};
 use crate::quota_cmd::callout::OnSilence;
-use crate::schedulers::settings::Given;
+use crate::schedulers::settings::raw_table;
 
-/// `[slurm]` as it is written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawSlurm {
-    with_node: Option<bool>,
-    cluster: Option<String>,
-    slurm_conf: Option<String>,
-    bin_dir: Option<String>,
-    interval: Option<RawDuration>,
-    range: Option<Spanned<u64>>,
-    importance: Option<Spanned<u64>>,
-    granularity: Option<Spanned<u64>>,
-    rate: Option<Spanned<u64>>,
-    usage: Option<UsageSource>,
-    feed_interval: Option<RawDuration>,
-    overlap: Option<RawDuration>,
-    jobcomp_file: Option<String>,
-    spool: Option<String>,
-    state_file: Option<String>,
-    quota: Option<bool>,
-    on_silence: Option<OnSilence>,
+raw_table! {
+    /// `[slurm]` as it is written.
+    RawSlurm of "slurm" {
+        slurm_conf: String,
+        usage: UsageSource,
+        overlap: RawDuration,
+        jobcomp_file: String,
+        spool: String,
+        quota: bool,
+        on_silence: OnSilence,
+    }
 }
 
 /// `[slurm]` as it is valid.
@@ -68,18 +56,7 @@ pub(crate) fn checked(
     charge_rule: &ChargeRule,
 ) -> Result<SlurmTable, FileError> {
     let default = SlurmSettings::defaults(data_dir);
-    let given = Given {
-        table: "slurm",
-        cluster: &raw.cluster,
-        bin_dir: &raw.bin_dir,
-        interval: &raw.interval,
-        range: &raw.range,
-        importance: &raw.importance,
-        granularity: &raw.granularity,
-        rate: &raw.rate,
-        feed_interval: &raw.feed_interval,
-        state_file: &raw.state_file,
-    };
+    let given = raw.given();
     let path = |given: &Option<String>| given.as_ref().map(|given| base.join(given));
     Ok(SlurmTable {
         with_node: raw.with_node.unwrap_or(true),

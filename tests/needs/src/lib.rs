@@ -33,6 +33,8 @@ pub enum Need {
     Arc,
     /// Debian's Grid Engine, and root to start it.
     GridEngine,
+    /// HTCondor, this machine's or in another Debian's root, and root to start it.
+    Condor,
 }
 
 /// Names, separated by commas, of what a test may not do without.
@@ -47,7 +49,7 @@ const OF_XTASK: [&str; 1] = ["deny"];
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Traces,
         Self::Vectors,
         Self::Slurm,
@@ -58,6 +60,7 @@ impl Need {
         Self::Systemd,
         Self::Arc,
         Self::GridEngine,
+        Self::Condor,
     ];
 
     /// Its name in `FAIRMESH_REQUIRE`.
@@ -73,6 +76,7 @@ impl Need {
             Self::Systemd => "systemd",
             Self::Arc => "arc",
             Self::GridEngine => "gridengine",
+            Self::Condor => "condor",
         }
     }
 
@@ -83,6 +87,10 @@ impl Need {
             Self::Vectors => "put them in ../shared/vectors, or their folder in FAIRMESH_VECTORS",
             Self::Slurm => "run `cargo xtask test` as root on Debian: it installs Slurm",
             Self::GridEngine => "run `cargo xtask test` as root on Debian: it installs Grid Engine",
+            Self::Condor => {
+                "as root on a Debian that has it: apt-get install htcondor; elsewhere `mmdebstrap --include=htcondor trixie DIR`, \
+                 and FAIRMESH_CONDOR_ROOT=DIR"
+            }
             Self::Root => "run the tests as root",
             Self::Prometheus => "on Debian: apt-get install --no-install-recommends prometheus",
             Self::Python => "on Debian: apt-get install --no-install-recommends python3",

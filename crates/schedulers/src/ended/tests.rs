@@ -30,6 +30,7 @@ fn of_file(job: u64) -> BatchRecord {
 
 fn in_queue(id: u64) -> Job {
     Job {
+        label: None,
         id,
         target: id.to_string(),
         state: State::Ended,

@@ -113,6 +113,7 @@ fn row(columns: &[&str]) -> Option<Job> {
     Some(Job {
         id,
         target: waiting_part(target),
+        label: None,
         state,
         word: JobState::parse(word),
         held: reason.starts_with("JobHeld") || (state == State::Pending && priority == "0"),

@@ -1,0 +1,151 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use fairmesh_model::Millis;
+use fairmesh_records::JobState;
+
+use super::*;
+
+/// What HTCondor 23.9.6 printed.
+const USERPRIO: &str = "<none>\t0.0\t500.096\n\
+    xavier.games@pool\t3.399999999679947E+38\t1.699999999839974E+38\n\
+    new.news@pool\t1000.0\t500.0480000000001\n\
+    xavier.news@pool\t16.0\t8.0\n\
+    b8@pool\t1.000000817324957E+37\t5.000004086624785E+36\n";
+
+/// What it wrote: a job that ended, one that was removed while it ran, and one before it had. Without what nobody reads.
+const HISTORY: &str = r#"AccountingGroup = "xavier.games"
+AcctGroup = "xavier"
+ClusterId = 1
+CompletionDate = 1795574405
+CpusProvisioned = 2
+EnteredCurrentStatus = 1795574405
+ExitCode = 0
+JobStartDate = 1795574402
+JobStatus = 4
+Owner = "games"
+ProcId = 0
+QDate = 1795574400
+RemoteWallClockTime = 3.0
+*** Offset = 0 ClusterId = 1 ProcId = 0 Owner = "games" CompletionDate = 1795574405
+AcctGroup = "xavier"
+ClusterId = 11
+CpusProvisioned = 4
+EnteredCurrentStatus = 1795575082
+JobStartDate = 1795575065
+JobStatus = 3
+Owner = "games"
+ProcId = 0
+QDate = 1795575060
+RemoteWallClockTime = 17.0
+*** Offset = 400 ClusterId = 11 ProcId = 0 Owner = "games" CompletionDate = -1
+ClusterId = 12
+EnteredCurrentStatus = 1795575090
+JobStatus = 3
+Owner = "news"
+ProcId = 7
+QDate = 1795575085
+RemoteWallClockTime = 0.0
+RequestCpus = 1
+*** Offset = 800 ClusterId = 12 ProcId = 7 Owner = "news" CompletionDate = -1
+ClusterId = 13
+"#;
+
+/// An HTCondor whose `condor_userprio` is this script, in a folder with its history.
+fn condor(script: &str) -> anyhow::Result<(tempfile::TempDir, Condor)> {
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("condor_userprio");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    let history = folder.path().join("history");
+    std::fs::write(&history, HISTORY)?;
+    let mut settings = CondorSettings::defaults(folder.path());
+    settings.common.bin_dir = Some(folder.path().to_owned());
+    settings.common.rate = 10_000;
+    settings.history = Some(history);
+    Ok((folder, Condor::new(settings)))
+}
+
+fn update(id: u64, target: &str, from: Option<i64>) -> Update {
+    let (target, to) = (target.to_owned(), 1_000_000_000);
+    Update {
+        id,
+        target,
+        from,
+        to,
+    }
+}
+
+#[test]
+fn a_submitter_has_a_number_once_htcondors_own_count_stands_still() {
+    let rows = USERPRIO.lines();
+    let numbers: BTreeMap<u64, i64> = rows
+        .filter_map(|line| number(line, 1_000_000_000))
+        .collect();
+    let of = |name: &str| numbers.get(&queue::id_of(name)).copied();
+    assert_eq!(of("xavier.news@pool"), Some(1_000_000_000));
+    assert_eq!(of("xavier.games@pool"), Some(0));
+    assert_eq!(of("new.news@pool"), None, "0.50005 is its real priority");
+    assert!(of("b8@pool").is_some_and(|number| number > 0));
+    assert_eq!(numbers.len(), 3, "<none> is no submitter");
+}
+
+#[tokio::test]
+async fn the_history_says_what_jobs_held_however_they_ended() -> anyhow::Result<()> {
+    let (_folder, condor) = condor("true")?;
+    let portion = condor.ended(&Cursor::default()).await?;
+    assert!(portion.bad.is_empty(), "{:?}", portion.bad);
+    let told = portion.records.iter().map(|record| {
+        let (job, state) = (&*record.key.job, record.state);
+        (job, state, record.cpus, record.wall)
+    });
+    let wall = |seconds| Some(Millis::from_secs(seconds));
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            ("1.0", JobState::Completed, Some(2), wall(3)),
+            ("11.0", JobState::Cancelled, Some(4), wall(17)),
+            ("12.7", JobState::Cancelled, Some(1), wall(0)),
+        ]
+    );
+    assert_eq!(portion.records[2].start, None, "it never ran");
+    // The ad that is still being written comes with the next portion.
+    let next = condor.ended(&portion.cursor).await?;
+    assert!(next.records.is_empty() && next.bad.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_factor_is_set_and_a_real_priority_that_is_not_known_to_stand_still() -> anyhow::Result<()>
+{
+    let (folder, condor) = condor("echo $* >> ${0%/*}/said")?;
+    let updates = [update(1, "ann@pool", Some(7)), update(2, "bob@pool", None)];
+    assert_eq!(condor.set(&updates).await?, []);
+    let said = std::fs::read_to_string(folder.path().join("said"))?;
+    assert_eq!(
+        said,
+        "-setfactor ann@pool 16\n-setprio bob@pool 0.5\n-setfactor bob@pool 16\n"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_that_is_refused_is_told_from_a_negotiator_that_is_away() -> anyhow::Result<()> {
+    let script = "case $2 in eve*) echo no such name >&2; exit 1;; esac";
+    let (_folder, condor) = condor(script)?;
+    let of = |names: &[&str]| {
+        let updates = (1_u64..).zip(names);
+        let updates = updates.map(|(id, name)| update(id, name, Some(7)));
+        updates.collect::<Vec<_>>()
+    };
+    let refused = condor
+        .set(&of(&["ann@pool", "eve@pool", "bob@pool"]))
+        .await?;
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].job, Some(2));
+    assert!(refused[0].words.contains("eve@pool: no such name"));
+    for away in [&["eve@pool"][..], &["ann@pool", "eve@pool", "eve2@pool"]] {
+        let error = condor.set(&of(away)).await.expect_err("away");
+        assert!(error.to_string().contains("no such name"), "{error:#}");
+    }
+    Ok(())
+}

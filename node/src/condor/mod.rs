@@ -1,0 +1,73 @@
+//! What `fairmesh condor setup` says, and the table `[condor]`.
+//!
+//! Deliberately not here: the loops (`fairmesh_schedulers::condor`), and the commands, which are those of every such
+//! system (`schedulers::command`).
+
+pub mod settings;
+
+use std::fs::File;
+use std::io::Write;
+
+use fairmesh_schedulers::Scheduler as _;
+use fairmesh_schedulers::condor::{Condor, WANTED, is_as_wanted};
+
+use crate::config::Config;
+use crate::schedulers::command::System;
+use crate::schedulers::{Pair, Sockets};
+use settings::CondorTable;
+
+/// What keeps a user from submitting under another one's name, for sites whose users are not to be trusted with it.
+const OWN_NAME: &str = "\
+# optional: nobody submits under the name of another
+SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) FairmeshOwnName
+SUBMIT_REQUIREMENT_FairmeshOwnName = AcctGroupUser =?= undefined || AcctGroupUser == Owner
+SUBMIT_REQUIREMENT_FairmeshOwnName_REASON = \"accounting_group_user must be yourself\"";
+
+impl System for Condor {
+    fn beside(config: &Config) -> Pair<Self> {
+        let table = config.condor.clone();
+        let table = table.unwrap_or_else(|| CondorTable::defaults(&config.data_dir));
+        Pair {
+            settings: table.system.common.clone(),
+            scheduler: Self::new(table.system),
+            sockets: Sockets::of(config),
+        }
+    }
+
+    async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<String>> {
+        writeln!(
+            out,
+            "==> the negotiator's and the schedds' configuration, such as /etc/condor/config.d/90-fairmesh; \
+             then `condor_reconfig` <=="
+        )?;
+        for (key, value) in WANTED {
+            writeln!(out, "{key} = {value}")?;
+        }
+        writeln!(out, "{OWN_NAME}")?;
+        let mut lacks = Vec::new();
+        for (key, value) in WANTED {
+            match self.configured(key).await {
+                Ok(is) if is.as_deref().is_some_and(|is| is_as_wanted(is, value)) => {}
+                Ok(is) => {
+                    let is = is.unwrap_or_else(|| "not set".to_owned());
+                    lacks.push(format!("{key} is {is}; write {value}"));
+                }
+                Err(error) => {
+                    lacks.push(error.to_string());
+                    break;
+                }
+            }
+        }
+        for error in [self.queue(false).await.err(), self.numbers().await.err()] {
+            lacks.extend(error.map(|error| format!("{error:#}; start HTCondor's daemons")));
+        }
+        match self.history().await {
+            Ok(file) => lacks.extend(File::open(&file).err().map(|error| {
+                let file = file.display();
+                format!("{file} cannot be read ({error}); it comes with the first job that ends")
+            })),
+            Err(error) => lacks.push(format!("{error:#}")),
+        }
+        Ok(lacks)
+    }
+}

@@ -1,0 +1,99 @@
+//! The commands of a batch system that needs no words of its own: `fairmesh gridengine` and its like.
+//!
+//! Invariant: `setup` changes nothing, and exits with 1 if something is missing, so that a configuration manager can
+//! ask. Deliberately not here: what a system lacks (each says it), and Slurm, which has more words (`slurm`).
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use fairmesh_schedulers::Scheduler;
+
+use super::check::{self, CheckArgs};
+use super::{FeedArgs, Pair, SyncArgs};
+use crate::config::Config;
+use crate::output::Exit;
+
+// What the command is about is said with its name (`cli`).
+#[derive(Debug, Args)]
+pub(crate) struct SystemArgs {
+    /// The node's configuration, with the system's table.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        default_value = "/etc/fairmesh/fairmesh.toml"
+    )]
+    config: PathBuf,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Keep the order of what waits equal to the node's factors
+    Sync(SyncArgs),
+    /// Report jobs to the node
+    Feed(FeedArgs),
+    /// Do both, until SIGTERM
+    Run,
+    /// Say who in the queue maps where, and who maps nowhere
+    Check(CheckArgs),
+    /// Print what the system's configuration needs, and say what a running one lacks
+    Setup,
+}
+
+/// A batch system with these commands.
+pub(crate) trait System: Scheduler + Clone {
+    /// The one beside the node of a configuration.
+    fn beside(config: &Config) -> Pair<Self>;
+
+    /// Prints what its configuration needs; gives what it lacks.
+    async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<String>>;
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the configuration is wrong, or for a single round the batch system or the node is away.
+pub(crate) async fn run<S: System>(args: &SystemArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let pair = S::beside(&Config::load(&args.config)?);
+    let is_good = match &args.what {
+        What::Sync(sync) => return pair.sync(sync, out).await,
+        What::Feed(feed) => return pair.feed(feed, out).await,
+        What::Run => return pair.run(true, true).await,
+        What::Check(check) => {
+            let (jobs, _) = pair.scheduler.queue(false).await?;
+            let people = jobs.into_iter().map(|job| (job.user, job.account));
+            let people: BTreeSet<_> = people.collect();
+            let people: Vec<_> = people.into_iter().collect();
+            check::run(check, &people, &pair, out).await?
+        }
+        What::Setup => setup(&pair, out).await?,
+    };
+    Ok(match is_good {
+        true => Exit::Success,
+        false => Exit::Failure,
+    })
+}
+
+/// Gives whether nothing is missing.
+async fn setup<S: System>(pair: &Pair<S>, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let mut lacks = pair.scheduler.setup(out).await?;
+    for socket in [&pair.sockets.lookup, &pair.sockets.control] {
+        if let Err(error) = UnixStream::connect(socket) {
+            let problem = fairmesh_client::no_node_at(socket, &error);
+            let mend = "under systemd: systemctl start fairmesh";
+            lacks.push(format!("{problem}; {mend}"));
+        }
+    }
+    for lack in &lacks {
+        writeln!(out, "missing: {lack}")?;
+    }
+    if lacks.is_empty() {
+        writeln!(out, "nothing is missing")?;
+    }
+    Ok(lacks.is_empty())
+}

@@ -1,0 +1,180 @@
+//! A throw-away HTCondor for a test, made by `mini-condor.sh` beside this file: one slot, and the users `games` and `news`
+//! that every Debian has.
+//!
+//! Its programs are this machine's, or those in the folder that `FAIRMESH_CONDOR_ROOT` names: the root of a Debian that has
+//! HTCondor where this one has none. Invariant: a pool that is dropped is stopped with all that it started, and every wait
+//! has a deadline. It listens in a network of its own, so it takes no port. Where the programs or the rights are missing,
+//! there is none, and the reason is said. Deliberately not here: nodes (`process`), and what a test is about.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use fairmesh_needs::Need;
+
+use crate::slurm::{absent, is_root, said};
+
+/// The folder with the root of another Debian.
+const ROOT: &str = "FAIRMESH_CONDOR_ROOT";
+
+/// A job that has ended, as `condor_history` tells it.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Its cluster's number.
+    pub id: u64,
+    /// Its accounting group.
+    pub group: String,
+    /// When it started, in seconds since 1970.
+    pub start: u64,
+    /// What it held, in core-seconds.
+    pub core_s: u64,
+}
+
+/// A pool of one machine.
+#[derive(Debug)]
+pub struct Pool {
+    folder: PathBuf,
+}
+
+impl Pool {
+    /// Starts one, or says what is missing.
+    pub fn start(folder: &Path, cpus: u32) -> anyhow::Result<Option<Self>> {
+        let root = env::var_os(ROOT);
+        let programs: &[&str] = match &root {
+            Some(_) => &["nsenter", "unshare", "ip"],
+            None => &[
+                "condor_master",
+                "condor_userprio",
+                "nsenter",
+                "unshare",
+                "ip",
+            ],
+        };
+        let lack =
+            absent(programs).or_else(|| (!is_root()).then(|| "a pool needs root".to_owned()));
+        if let Some(lack) = lack {
+            fairmesh_needs::lacks(Need::Condor, &lack);
+            return Ok(None);
+        }
+        fs::create_dir_all(folder)?;
+        let pool = Self {
+            folder: folder.to_owned(),
+        };
+        let mut start = script("start", folder);
+        start.args(["--slots", &cpus.to_string()]);
+        if let Some(root) = root {
+            start.arg("--root").arg(root);
+        }
+        said(&mut start)?;
+        Ok(Some(pool))
+    }
+
+    /// The schedd's file of what has ended.
+    pub fn history(&self) -> PathBuf {
+        self.folder.join("spool/history")
+    }
+
+    /// The folder of its commands.
+    pub fn commands(&self) -> PathBuf {
+        self.folder.join("bin")
+    }
+
+    /// Runs one of its commands, as the user if one is given, and gives what it printed.
+    pub fn run(&self, user: &str, command: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(self.commands().join(command));
+        said(command.args(arguments).env("POOL_USER", user))
+    }
+
+    /// Gives it these settings beside its own, in the place of those that it was given before.
+    pub fn configure(&self, pairs: &[(&str, &str)]) -> anyhow::Result<()> {
+        let lines = pairs
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}\n"));
+        fs::write(self.folder.join("fairmesh.conf"), lines.collect::<String>())?;
+        self.run("", "condor_reconfig", &[])?;
+        Ok(())
+    }
+
+    /// Submits a user's job in an accounting group that sleeps; gives its cluster's number.
+    pub fn submit(&self, user: &str, group: &str, cpus: u32, seconds: u32) -> anyhow::Result<u64> {
+        let description = [
+            "executable=/bin/sleep".to_owned(),
+            format!("arguments={seconds}"),
+            format!("request_cpus={cpus}"),
+            format!("accounting_group={group}"),
+            "request_memory=1".to_owned(),
+            "request_disk=1".to_owned(),
+            "initialdir=/tmp".to_owned(),
+            "transfer_executable=false".to_owned(),
+        ];
+        let mut arguments = vec!["-terse"];
+        arguments.extend(description.iter().map(String::as_str));
+        arguments.extend(["-queue", "1"]);
+        let text = self.run(user, "condor_submit", &arguments)?;
+        let id = text.split('.').next().unwrap_or_default();
+        id.trim().parse().with_context(|| text.clone())
+    }
+
+    /// A submitter's effective priority: the smallest one is served first. None where nobody has set any.
+    pub fn priority(&self, submitter: &str) -> anyhow::Result<Option<f64>> {
+        let text = self.run(
+            "",
+            "condor_userprio",
+            &["-allusers", "-af:t", "Name", "Priority"],
+        )?;
+        let rows = text.lines().filter_map(|line| line.split_once('\t'));
+        let its = rows.filter(|(name, _)| *name == submitter);
+        its.map(|(_, priority)| Ok(priority.trim().parse()?))
+            .next()
+            .transpose()
+    }
+
+    /// What has ended, in the order of the starts.
+    pub fn ended(&self) -> anyhow::Result<Vec<Ended>> {
+        let attributes = ["ClusterId", "AcctGroup", "JobStartDate", "CpusProvisioned"];
+        let mut arguments = vec!["-af"];
+        arguments.extend(attributes);
+        arguments.push("RemoteWallClockTime");
+        let text = self.run("", "condor_history", &arguments)?;
+        let mut ended = Vec::new();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [id, group, start, cpus, wall] = words[..] else {
+                anyhow::bail!("condor_history says {line}");
+            };
+            let wall = wall.trim_end_matches(".0").parse::<u64>()?;
+            ended.push(Ended {
+                id: id.parse()?,
+                group: group.to_owned(),
+                start: start.parse()?,
+                core_s: cpus.parse::<u64>()? * wall,
+            });
+        }
+        ended.sort_by_key(|job| job.start);
+        Ok(ended)
+    }
+
+    /// What a group has been accounted, in core-milliseconds.
+    pub fn accounted(&self, group: &str) -> anyhow::Result<u64> {
+        let ended = self.ended()?;
+        let its = ended.iter().filter(|job| job.group == group);
+        Ok(its.map(|job| job.core_s * 1_000).sum())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Err(error) = said(&mut script("stop", &self.folder)) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+fn script(verb: &str, folder: &Path) -> Command {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/condor/mini-condor.sh");
+    let mut command = Command::new(script);
+    command.arg(verb).arg(folder);
+    command
+}
