@@ -11,7 +11,7 @@
 mod factor;
 mod queue;
 
-pub use factor::{RANGE_MAX, is_as_wanted};
+pub use factor::is_as_wanted;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use fairmesh_records::ChargeRule;
-use fairmesh_schedulers::condor::{CondorSettings, RANGE_MAX};
+use fairmesh_schedulers::condor::CondorSettings;
 
 use crate::config::{FileError, Source};
 use crate::schedulers::settings::{Table, raw_table};
@@ -48,11 +48,6 @@ pub(crate) fn checked(
     let common = raw
         .given()
         .checked(source, default.common, base, charge_rule)?;
-    if common.scale.range > RANGE_MAX {
-        let problem = format!("there are factors for {RANGE_MAX} numbers only");
-        let span = raw.range.as_ref().map(toml::Spanned::span);
-        return Err(source.error(span, Some("condor.range"), problem));
-    }
     let path = |given: &Option<String>| given.as_ref().map(|given| base.join(given));
     Ok(Table {
         with_node: raw.with_node.unwrap_or(true),

@@ -29,16 +29,9 @@ impl Config {
         note(restart, old.key_file != new.key_file, "site.key_file");
         note(restart, old.listen != new.listen, "network.listen");
         note(live, old.peers != new.peers, "network.peers");
-        note(
-            restart,
-            old.sockets.lookup != new.sockets.lookup,
-            "sockets.lookup",
-        );
-        note(
-            restart,
-            old.sockets.control != new.sockets.control,
-            "sockets.control",
-        );
+        let (was, is) = (&old.sockets, &new.sockets);
+        note(restart, was.lookup != is.lookup, "sockets.lookup");
+        note(restart, was.control != is.control, "sockets.control");
         note(
             restart,
             old.sockets.lookup_mode != new.sockets.lookup_mode,
