@@ -184,9 +184,14 @@ impl Vo {
         self.charter.vo().to_string()
     }
 
+    /// The charter and the share policy, signed.
+    pub fn documents(&self) -> [&[u8]; 2] {
+        [self.charter.bytes(), self.policy.bytes()]
+    }
+
     /// Hands the documents to a node.
     pub fn publish(&self, node: &Node) -> anyhow::Result<()> {
-        for document in [self.charter.bytes(), self.policy.bytes()] {
+        for document in self.documents() {
             let answer = node.http("POST", "/v1/documents", document)?;
             ensure!(answer.status == 200, "{answer:?}");
         }

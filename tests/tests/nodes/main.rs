@@ -4,6 +4,7 @@
 mod api;
 mod arc;
 mod cli;
+mod corpus;
 mod correct;
 mod disk;
 mod doctor;
