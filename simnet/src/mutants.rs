@@ -34,6 +34,8 @@ pub enum Layer {
     Fairshare,
     /// Counters and their replication.
     Usage,
+    /// Rights as counters, and how they move.
+    Quota,
     /// Who is told what.
     Gossip,
     /// The site: marks, ledger, publication, restart.

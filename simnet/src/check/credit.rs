@@ -4,6 +4,8 @@
 //! and a charge once the job's last record was acknowledged.
 //! Deliberately not here: judging (`invariants::quotas`), and what is done when (`swarm::credit`).
 
+mod parts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_cluster::{Seed, Stream};
@@ -53,6 +55,8 @@ struct Asked {
 #[derive(Debug)]
 pub(super) struct Credit {
     random: Stream,
+    /// For what leaders pass on and what sites may have at most.
+    of_parts: Stream,
     jobs: u64,
     granted: Vec<Signed<Allocation>>,
     waiting: Vec<(Ticket, Asked)>,
@@ -64,6 +68,7 @@ impl Credit {
     pub(super) fn new(seed: Seed) -> Self {
         Self {
             random: seed.stream("swarm quota jobs"),
+            of_parts: seed.stream("swarm parts passed on"),
             jobs: 0,
             granted: Vec::new(),
             waiting: Vec::new(),
@@ -98,6 +103,7 @@ impl Run {
                 let _ = self.world.quota(node, QuotaCall::Drain);
                 self.look(Some(node), StepKind::Quota, true);
             }
+            QuotaStep::Pass => self.pass_on(),
         }
     }
 
@@ -131,9 +137,15 @@ impl Run {
         let mode = mode[random.index(mode.len())];
         let members = of.members.iter();
         let split = members.map(|site| (site_id(*site), random.between(1, 4)));
-        let split = split.collect();
+        let split: BTreeMap<_, _> = split.collect();
+        let of_parts = &mut self.credit.of_parts;
         let body = Allocation {
             issued: start,
+            leaders: (options.parts > 0).then(|| parts::leaders(vo)),
+            at_most: match options.bounds {
+                true => parts::bounds(of_parts, &split),
+                false => BTreeMap::new(),
+            },
             split,
             mode,
             overdraft_max: CoreMillis(amount.0 / 10),
@@ -159,15 +171,20 @@ impl Run {
         for slice in &mut body.slices {
             slice.end = slice.end.min(now.max(slice.start.after(Millis(1))));
         }
-        let vo = self
-            .ids
-            .iter()
-            .position(|id| *id == body.vo)
-            .expect("it was granted");
-        let keys = [authority_key(vo), key("second authority", vo)];
-        let signed = Signed::sign(body, &keys.each_ref()).expect("a valid allocation");
+        let vo = self.number_of(body.vo);
+        let keys = match &body.part_of {
+            Some(_) => vec![parts::leader_key(vo)],
+            None => vec![authority_key(vo), key("second authority", vo)],
+        };
+        let keys: Vec<_> = keys.iter().collect();
+        let signed = Signed::sign(body, &keys).expect("a valid allocation");
         self.hand_in(vo, &signed);
         self.credit.granted[at] = signed;
+    }
+
+    fn number_of(&self, vo: VoId) -> usize {
+        let vo = self.ids.iter().position(|id| *id == vo);
+        vo.expect("it was granted")
     }
 
     /// At the first member that takes it.

@@ -1,17 +1,18 @@
 //! Nobody spends more than was granted, and nothing that was granted is forgotten.
 //!
-//! Invariant checked, at honest nodes: of each slice no more is used at all of them together than was granted, and
-//! where members lie, than was granted and what these held, once more for each honest node but one; a node whose
-//! rights are not frozen knows of itself all that others hold of it; a job that was granted has its mark after every
-//! step and start, and what open marks hold is held; a job whose end was acknowledged is charged. At rest all nodes
-//! show the same of each slice, and granted = used + held + left + on the way.
+//! Invariant checked, at honest nodes: of each slice no more is used, held and passed on at all of them together than was
+//! granted, and where members lie, than was granted and what these held, once more for each honest node but one; of a
+//! part what was granted is what sites have given up for it; no site has more of a slice than it may have at most; a
+//! node whose rights are not frozen knows of itself all that others hold of it; a job that was granted has its mark
+//! after every step and start, and what open marks hold is held; a job whose end was acknowledged is charged. At rest all nodes
+//! show the same of each slice, and granted = used + held + left + on the way + passed on.
 //!
 //! Where stores were lost, jobs' names are: the books are not held against such a node. Of two losses what only the
 //! two knew of each other is lost (docs/quotas.md), so sums are not held against a Grid that had two.
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{JobKey, VoId};
+use fairmesh_model::{JobKey, SiteId, VoId};
 use fairmesh_site::Site;
 use fairmesh_site::rights::{Cell, Ledger, SliceId, State, Totals};
 
@@ -39,6 +40,45 @@ fn slices(ledger: &Ledger) -> Vec<SliceId> {
     all.collect()
 }
 
+/// What a site has of a slice to begin with: by the split, and of a part no more than its row of the whole has given up.
+fn initial(ledger: &Ledger, id: SliceId, site: SiteId) -> u64 {
+    let of_split = ledger.grants().initial(id, site);
+    let Some(whole) = ledger.grants().whole(id) else {
+        return of_split;
+    };
+    let row = ledger.row_of(whole, site);
+    let passed = row.map_or(0, |row| row.get(Cell::Passed(id.allocation)));
+    passed.min(of_split)
+}
+
+/// What was granted of a slice; of a part, what sites have given up for it, as far as any node knows.
+fn granted(ledgers: &[(usize, &Ledger)], id: SliceId) -> u128 {
+    let mut of_sites: BTreeMap<SiteId, u64> = BTreeMap::new();
+    for (_, ledger) in ledgers {
+        for (site, _) in ledger.grants().initial_sites(id) {
+            let most = of_sites.entry(site).or_default();
+            *most = initial(ledger, id, site).max(*most);
+        }
+    }
+    of_sites.into_values().map(u128::from).sum()
+}
+
+/// No site has more of a slice than it may have at most.
+fn check_bounds(node: usize, ledger: &Ledger) -> Result<u64, Violation> {
+    let mut checks = 0;
+    for (id, row) in ledger.own_rows() {
+        let most = ledger.grants().at_most(id, ledger.me());
+        let has = u128::from(initial(ledger, id, ledger.me())) + row.taken();
+        let has = has.saturating_sub(row.sent());
+        checks += u64::from(most < u64::MAX);
+        if has > u128::from(most) {
+            let message = format!("has {has} core-ms of slice {}, of {most} at most", id.index);
+            return Err(Violation::at(node, message));
+        }
+    }
+    Ok(checks)
+}
+
 /// Of each slice no more is used than was granted.
 fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
     if seen.books.lost.len() > 1 {
@@ -49,7 +89,7 @@ fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
     for (_, ledger) in &ledgers {
         for (id, row) in ledger.own_rows() {
             let (sum, to_liars) = used.entry(id).or_default();
-            *sum += u128::from(row.used()) + u128::from(row.held());
+            *sum += u128::from(row.used()) + u128::from(row.held()) + row.passed();
             let sent = row.cells().map(|(cell, amount)| match cell {
                 Cell::Sent(to) if seen.lies(to) => u128::from(amount),
                 _ => 0,
@@ -58,17 +98,15 @@ fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
         }
     }
     for (id, (used, to_liars)) in &used {
-        let of = ledgers
-            .iter()
-            .find_map(|(_, ledger)| Some((ledger, ledger.grants().slice(*id)?)));
-        let Some((ledger, slice)) = of else {
+        let mut all = ledgers.iter().map(|(_, ledger)| ledger);
+        let Some(ledger) = all.find(|ledger| ledger.grants().slice(*id).is_some()) else {
             continue;
         };
         let initial = ledger.grants().initial_sites(*id);
         let of_liars = initial.filter(|(site, _)| seen.lies(*site));
         let of_liars: u128 = of_liars.map(|(_, amount)| u128::from(amount)).sum();
         let again = ledgers.len().saturating_sub(1) as u128;
-        let most = u128::from(slice.amount.0) + (of_liars + to_liars) * again;
+        let most = granted(&ledgers, *id) + (of_liars + to_liars) * again;
         if *used > most {
             let message = format!("{used} core-ms of slice {} are spent, of {most}", id.index);
             return Err(Violation::of_all(message));
@@ -135,16 +173,15 @@ fn check_books(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violati
         }
     }
     for vo in seen.vos {
-        checks += check_marks(node, site.ledger(*vo))?;
+        if let Some(ledger) = site.ledger(*vo) {
+            checks += check_marks(node, ledger)? + check_bounds(node, ledger)?;
+        }
     }
     Ok(checks)
 }
 
 /// What open marks hold is held.
-fn check_marks(node: usize, ledger: Option<&Ledger>) -> Result<u64, Violation> {
-    let Some(ledger) = ledger else {
-        return Ok(0);
-    };
+fn check_marks(node: usize, ledger: &Ledger) -> Result<u64, Violation> {
     let mut held: BTreeMap<SliceId, u64> = BTreeMap::new();
     let open = ledger.marks().filter(|(_, mark)| mark.state == State::Held);
     for part in open.flat_map(|(_, mark)| &mark.parts) {
@@ -172,6 +209,7 @@ fn shown(ledger: &Ledger, id: SliceId, node: usize, seen: &Seen<'_>) -> (Totals,
         spendable: 0,
         to_come: 0,
         perished: 0,
+        lacking: 0,
         ..totals
     };
     (same, left)
@@ -186,7 +224,7 @@ fn check_tables(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
     for id in slices(of_first) {
         let (totals, left) = shown(of_first, id, *first, seen);
         checks += 1;
-        let sum = totals.used + totals.held + left + totals.on_the_way;
+        let sum = totals.used + totals.held + left + totals.on_the_way + totals.passed_on;
         if seen.books.lost.is_empty() && seen.liars.is_empty() && sum != totals.granted {
             let message = format!("slice {}: {totals:?}, {left} left; that is {sum}", id.index);
             return Err(Violation::at(*first, message));

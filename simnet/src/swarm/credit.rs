@@ -24,17 +24,24 @@ pub struct QuotaOptions {
     pub revocations: u64,
     /// How often a site sends all that it has to the others.
     pub drains: u64,
+    /// Parts that leaders pass on; where there are none, nobody is named as a leader.
+    #[serde(default)]
+    pub parts: u64,
+    /// Whether what a site may have of a slice is bounded.
+    #[serde(default)]
+    pub bounds: bool,
 }
 
 impl QuotaOptions {
     /// What a seed draws: one of three has quotas.
     pub(super) fn draw(seed: Seed, minutes: u64) -> Option<Self> {
         let mut random = seed.stream("swarm quotas");
-        (random.below(3) == 0).then(|| Self::of(&mut random, minutes))
+        (random.below(3) == 0).then(|| Self::of(seed, &mut random, minutes))
     }
 
     /// Quotas of a run of so many minutes.
-    pub(super) fn of(random: &mut Stream, minutes: u64) -> Self {
+    fn of(seed: Seed, random: &mut Stream, minutes: u64) -> Self {
+        let mut of_parts = seed.stream("swarm parts of quotas");
         Self {
             grants: random.between(1, 3),
             core_hours: [20, 200, 2_000][random.index(3)],
@@ -42,6 +49,8 @@ impl QuotaOptions {
             holds_per_hour: random.between(1, 12).min(2 + 2_000 / minutes.max(1)),
             revocations: random.below(2),
             drains: random.below(3),
+            parts: of_parts.below(2) * of_parts.between(1, 6),
+            bounds: of_parts.below(2) == 1,
         }
     }
 }
@@ -51,7 +60,7 @@ impl Options {
     #[must_use]
     pub fn with_quotas(mut self, seed: Seed) -> Self {
         let mut random = seed.stream("swarm quotas");
-        let drawn = || QuotaOptions::of(&mut random, self.minutes);
+        let drawn = || QuotaOptions::of(seed, &mut random, self.minutes);
         self.quotas = Some(self.quotas.unwrap_or_else(drawn));
         self
     }
@@ -68,6 +77,8 @@ pub(crate) enum QuotaStep {
     Jobs(usize),
     /// A site sends away what it has.
     Drain(usize),
+    /// Leaders pass a part on.
+    Pass,
 }
 
 /// What happens when, in a run of `ms` at so many sites.
@@ -93,6 +104,10 @@ pub(crate) fn plan_credit(
         for _ in 0..jobs {
             planned.push((random.below(ms), QuotaStep::Jobs(site)));
         }
+    }
+    let mut random = seed.stream("swarm part times");
+    for _ in 0..options.parts {
+        planned.push((random.between(ms / 8, ms), QuotaStep::Pass));
     }
     planned
 }
