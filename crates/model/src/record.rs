@@ -112,6 +112,9 @@ pub struct Placement {
     /// What groups of its nodes held, where they were not alike. They add up to the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chunks: Vec<Chunk>,
+    /// Where the job was resized and goes on as another run: that run's instance. What is still held for it goes there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_instance: Option<u64>,
 }
 
 /// Nodes of a job that held alike, and what they held together.

@@ -101,6 +101,12 @@ impl Skip {
     }
 }
 
+/// The instance of the part that a job goes on as which was resized: the second at which this one ended.
+fn next_part(record: &BatchRecord) -> Option<u64> {
+    let end = record.end.filter(|_| record.state == JobState::Resized);
+    end.map(|end| end.0 / 1_000)
+}
+
 impl ChargeRule {
     /// What the node takes: the last word about a job that has ended, an instalment until `as_of`
     /// about one that has not.
@@ -180,6 +186,7 @@ impl ChargeRule {
             terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
             properties: record.properties.clone(),
             chunks: record.chunks.clone(),
+            next_instance: next_part(record),
         }
     }
 

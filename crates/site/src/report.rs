@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
 use fairmesh_model::{
-    CoreMillis, Counters, HistoryRule, Now, Origin, Span, UsageMode, UsageRecord, VoId, WallTime,
-    WindowLength, cbor, mutated,
+    CoreMillis, Counters, HistoryRule, JobKey, Now, Origin, Span, UsageMode, UsageRecord, VoId,
+    WallTime, WindowLength, cbor, mutated,
 };
 
 use crate::charge::{Charge, Rules, charge};
@@ -141,6 +141,10 @@ impl Site {
             report.ended.push(Ended {
                 account: payer.account.clone(),
                 job: record.key.clone(),
+                next: record.placement.next_instance.map(|instance| JobKey {
+                    instance,
+                    ..record.key.clone()
+                }),
                 charge: mark.charge,
             });
         }

@@ -117,6 +117,7 @@ fn record() -> impl Strategy<Value = UsageRecord> {
                     terms,
                     properties: asked.into_iter().collect(),
                     chunks,
+                    next_instance: None,
                 },
                 running: false,
             }

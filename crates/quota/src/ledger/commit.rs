@@ -7,7 +7,7 @@ use fairmesh_model::{AccountPath, CoreMillis, Factor, JobKey, WallTime, mutant, 
 
 use super::Ledger;
 use crate::grants::SliceId;
-use crate::mark::{Mark, Part, State, Verdict, sum};
+use crate::mark::{Mark, Part, State, Verdict, split, sum};
 use crate::row::Cell;
 
 /// What a charge came to.
@@ -56,6 +56,25 @@ impl Ledger {
         let answer = committed(&mark);
         self.put_mark(job.clone(), mark);
         Some(answer)
+    }
+
+    /// A job was resized, and goes on as `next`: of what it holds that keeps all beyond `cost`, which is what the part
+    /// that has ended is charged. It holds as it did: for the same account, at the same price, by the same decision.
+    pub fn hand_on(&mut self, job: &JobKey, next: &JobKey, cost: CoreMillis) {
+        let open = self.marks.get(job).filter(|mark| mark.state == State::Held);
+        let Some(mut mark) = open.cloned().filter(|_| !self.marks.contains_key(next)) else {
+            return;
+        };
+        let (own, rest) = split(&mark.parts, cost.0);
+        let goes_on = Mark {
+            amount: mark.amount.minus(cost),
+            parts: rest,
+            ..mark.clone()
+        };
+        mark.amount = mark.amount.min(cost);
+        mark.parts = mutant!(HandedOnTwice, own, mark.parts);
+        self.put_mark(next.clone(), goes_on);
+        self.put_mark(job.clone(), mark);
     }
 
     /// The job did not run: what it holds is free. Of a job that has ended nothing changes. False where it

@@ -53,6 +53,10 @@ const TABLE: &[(&str, &str)] = &[
         "GrantsRewritten",
         "a later version of an allocation changes what its slices grant",
     ),
+    (
+        "HandedOnTwice",
+        "what a resized job goes on with is freed with its part that has ended, too",
+    ),
     ("HeldUnchecked", "a hold takes what is not there"),
     ("HoldRoundedDown", "a job holds less than it may cost"),
     (

@@ -20,6 +20,7 @@ pub(super) const ROWS: &[(&str, fn())] = &[
     ("a transfer", rights_that_were_sent_are_spent_once),
     ("a job of eight cores", prices_are_fixed_at_the_hold),
     ("more than was held", what_was_not_held_is_overdrawn),
+    ("a resized job", a_resized_job_holds_on_to_what_is_left),
     ("bands", those_within_their_quota_come_first),
     ("prices by load", prices_follow_load),
     ("settling", an_overdraft_is_settled_by_what_comes_next),
@@ -205,6 +206,36 @@ fn prices_are_fixed_at_the_hold() {
     let third = Factor::from_millionths(333_333);
     assert_eq!(hold(CoreMillis(1), Factor::ONE, third), CoreMillis(1));
     assert_eq!(charge(CoreMillis(1), third, Factor::ONE), CoreMillis(0));
+}
+
+#[test]
+fn a_resized_job_holds_on_to_what_is_left() {
+    let price = Factor::from_millionths(500_000);
+    let (mut ledger, ids) = ledger(0, vec![slice(60, 0, DAY), slice(100, 0, 2 * DAY)], &[1]);
+    let asked = HoldRequest {
+        price,
+        ..request(1, 200)
+    };
+    assert_eq!(parts(&ledger.hold(WallTime(1), &asked)), [(0, 60), (1, 40)]);
+    let counts = |ledger: &Ledger| {
+        let count = |id| ledger.own_row(id).map(|row| (row.used(), row.held()));
+        [count(ids[0]), count(ids[1])].map(Option::unwrap_or_default)
+    };
+    // Its first part costs 30; said again, or of a part that is known, nothing changes.
+    for _ in 0..2 {
+        ledger.hand_on(&job(1), &job(2), CoreMillis(30));
+        ledger.commit(WallTime(2), &job(1), CoreMillis(30), &user());
+        assert_eq!(counts(&ledger), [(30, 30), (0, 40)]);
+    }
+    let next = ledger.mark(&job(2)).expect("it goes on");
+    assert_eq!((next.state, next.price), (State::Held, price));
+    let committed = ledger.commit(WallTime(3), &job(2), CoreMillis(50), &user());
+    let committed = committed.expect("it is charged");
+    assert!(!committed.is_unasked);
+    assert_eq!(counts(&ledger), [(60, 0), (20, 0)]);
+    // One that nobody had asked about has nothing to hand on.
+    ledger.hand_on(&job(3), &job(4), CoreMillis(1));
+    assert_eq!(ledger.mark(&job(4)), None);
 }
 
 #[test]

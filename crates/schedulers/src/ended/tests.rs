@@ -158,6 +158,14 @@ mod resized {
         record
     }
 
+    /// As which part each goes on.
+    fn next(records: &[BatchRecord]) -> Vec<Option<u64>> {
+        let rule = ChargeRule::default();
+        let usage = |record: &BatchRecord| rule.usage(record, WallTime(u64::MAX));
+        let usages = records.iter().map(|record| usage(record).expect("charged"));
+        usages.map(|usage| usage.placement.next_instance).collect()
+    }
+
     fn charges(records: &[BatchRecord]) -> Vec<(u64, u64, u64, u32)> {
         let rule = ChargeRule::default();
         let charge = |record: &BatchRecord| {
@@ -188,6 +196,7 @@ mod resized {
         let again = of(vec![first.clone(), last.clone()]);
         records.extend(finished(again, &mut cursor, &queue, "alpha", false));
         assert_eq!(charges(&records), PARTS);
+        assert_eq!(next(&records), [Some(CHANGED), None]);
         // All at once, when the queue has forgotten how long it was suspended.
         let mut cursor = Cursor::default();
         cursor.suspended.insert(mark("1", SUBMIT), 8);
@@ -227,6 +236,7 @@ mod resized {
         let again = of(vec![first, last]);
         let records = finished(again, &mut cursor, &[job(State::Ended, 32)], "alpha", false);
         assert_eq!(charges(&records), PARTS);
+        assert_eq!(next(&records), [Some(CHANGED), None]);
     }
 
     #[test]

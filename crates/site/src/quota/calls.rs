@@ -113,6 +113,8 @@ struct Asked {
 pub(crate) struct Ended {
     pub(crate) account: Account,
     pub(crate) job: JobKey,
+    /// The run as which it goes on, where it was resized.
+    pub(crate) next: Option<JobKey>,
     pub(crate) charge: u64,
 }
 
@@ -393,6 +395,11 @@ impl Site {
                 continue;
             };
             let charge = CoreMillis(ended.charge);
+            if let (Some(next), Some(held)) = (&ended.next, self.vos.get_mut(&vo)) {
+                let ledger = &mut held.quota.ledger;
+                let cost = cost(ledger.mark(&ended.job), charge);
+                ledger.hand_on(&ended.job, next, cost);
+            }
             self.commit(now, vo, &ended.job, charge, &ended.account.path);
             let writes = self.quota_writes(vo);
             let writes = mutant!(CommitUnwritten, writes, Vec::new());

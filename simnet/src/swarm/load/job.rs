@@ -106,6 +106,7 @@ fn asking(random: &mut Stream, load: LoadOptions, job: String, origin: Origin) -
                 false => Vec::new(),
             },
             chunks: Vec::new(),
+            next_instance: None,
         },
         running: false,
     };
