@@ -15,8 +15,9 @@ const BLOCKS: [(&str, bool); 2] = [("```sh", false), ("```sh refused", true)];
 /// A network of its own has addresses once its loopback is up.
 const LOOPBACK: &str = "ip link set lo up";
 
-/// What a document is refused with; that something is missing is no refusal.
-const REFUSED: &str = "REFUSED";
+/// What a document, a job without credit and a stranger's signature are refused with; that something is missing is no
+/// refusal.
+const REFUSED: &str = "REFUSED|core-hours left here|no allocation covers it|0 valid signatures";
 
 /// How long a story may take, on whatever machine.
 const PATIENCE_SECONDS: &str = "300";
@@ -61,7 +62,7 @@ fn script(pages: &[&str]) -> anyhow::Result<String> {
                 false => block,
                 true => format!(
                     "if told=$({{\n{block}}} 2>&1); then echo 'it was not refused'; exit 1; fi\n\
-                     echo \"$told\"\necho \"$told\" | grep -q {REFUSED}\n"
+                     echo \"$told\"\necho \"$told\" | grep -qE '{REFUSED}'\n"
                 ),
             });
         }
@@ -114,6 +115,15 @@ fn a_site_is_made_asked_backed_up_and_moved_as_the_guides_say() -> anyhow::Resul
         "guides/first-site.md",
         "guides/waiting.md",
         "guides/backup.md",
+    ])
+}
+
+#[test]
+fn credit_is_granted_and_passed_on_as_the_guides_say() -> anyhow::Result<()> {
+    follow(&[
+        "guides/first-site.md",
+        "guides/grant.md",
+        "guides/leader.md",
     ])
 }
 

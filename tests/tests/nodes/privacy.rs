@@ -22,9 +22,9 @@ use crate::PROGRAM;
 
 /// Users whom every Debian has, by number.
 const ROOT: u32 = 0;
-const DAEMON: u32 = 1;
+pub(crate) const DAEMON: u32 = 1;
 const BIN: u32 = 2;
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// What daemon has used, in core-milliseconds: a number that is nobody else's.
 const OF_DAEMON: &str = "7654321";
@@ -51,6 +51,43 @@ const ASK: &str = r#"
     print while <$socket>;
 "#;
 
+/// Hands bytes on to a socket as another user, and gives the answer.
+fn ask_as(uid: u32, socket: &Path, bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut perl = Command::new("perl")
+        .args(["-e", ASK])
+        .arg(socket)
+        .uid(uid)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    perl.stdin.take().context("piped")?.write_all(bytes)?;
+    Ok(perl.wait_with_output()?.stdout)
+}
+
+/// The status and the whole answer of a request by another user: its method, path and body.
+pub(crate) fn http_as(
+    uid: u32,
+    socket: &Path,
+    (method, path, body): (&str, &str, &str),
+) -> anyhow::Result<(u16, String)> {
+    let ask = format!(
+        "{method} {path} HTTP/1.1\r\nhost: fairmesh\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let answer = String::from_utf8(ask_as(uid, socket, ask.as_bytes())?)?;
+    let status = answer.split(' ').nth(1).context("a status")?.parse()?;
+    Ok((status, answer))
+}
+
+/// Whether one may play other users here; the test is listed where not.
+pub(crate) fn plays_users() -> bool {
+    let plays = Command::new("true").uid(NOBODY).status().is_ok();
+    if !plays {
+        fairmesh_needs::lacks(Need::Root, "this is not root");
+    }
+    plays
+}
+
 struct World {
     node: Node,
     folder: tempfile::TempDir,
@@ -59,14 +96,12 @@ struct World {
 impl World {
     /// `None` where one may not play other users.
     fn start(privacy: &str) -> anyhow::Result<Option<Self>> {
-        let folder = tempfile::tempdir()?;
-        // Everybody may reach the sockets, as in /run.
-        if std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).is_err()
-            || Command::new("true").uid(NOBODY).status().is_err()
-        {
-            fairmesh_needs::lacks(Need::Root, "this is not root");
+        if !plays_users() {
             return Ok(None);
         }
+        let folder = tempfile::tempdir()?;
+        // Everybody may reach the sockets, as in /run.
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
         let site = Site::init(PROGRAM, folder.path(), "lab")?;
         std::fs::write(site.config(), format!("{CONFIG}{privacy}{SHARES}"))?;
         let node = site.start()?;
@@ -91,15 +126,7 @@ impl World {
     }
 
     fn ask(&self, uid: u32, socket: &str, bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
-        let mut perl = Command::new("perl")
-            .args(["-e", ASK])
-            .arg(self.folder.path().join(socket))
-            .uid(uid)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        perl.stdin.take().context("piped")?.write_all(bytes)?;
-        Ok(perl.wait_with_output()?.stdout)
+        ask_as(uid, &self.folder.path().join(socket), bytes)
     }
 
     fn http(
@@ -109,13 +136,8 @@ impl World {
         path: &str,
         body: &str,
     ) -> anyhow::Result<(u16, String)> {
-        let ask = format!(
-            "{method} {path} HTTP/1.1\r\nhost: fairmesh\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let answer = String::from_utf8(self.ask(uid, "control.sock", ask.as_bytes())?)?;
-        let status = answer.split(' ').nth(1).context("a status")?.parse()?;
-        Ok((status, answer))
+        let socket = self.folder.path().join("control.sock");
+        http_as(uid, &socket, (method, path, body))
     }
 
     /// The factors that a user is told, by name.

@@ -12,6 +12,7 @@ use anyhow::ensure;
 use fairmesh_tests::{Node, Site, Vo};
 
 use crate::PROGRAM;
+use crate::privacy::{DAEMON, NOBODY, http_as, plays_users};
 
 /// How long a change may take to show.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -209,6 +210,83 @@ fn granted(terms: &str) -> anyhow::Result<Granted> {
         file,
         node,
     })
+}
+
+#[test]
+fn a_resized_job_is_charged_part_by_part_out_of_what_it_held() -> anyhow::Result<()> {
+    let Granted { folder, node, .. } = granted("")?;
+    let shell = Shell {
+        folder: folder.path(),
+        node: &node,
+    };
+    let end = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    let end = end / 1_000 * 1_000;
+    // Three cores for half an hour, then one for as long.
+    let changed = end - 1_800_000;
+    let part = |instance: u128, (start, end): (u128, u128), cores: u32, next: &str| {
+        format!(
+            "{{\"cluster\":\"c\",\"job\":\"1\",\"instance\":{instance},\"user\":\"ann\",\"account\":\"physics\",\
+             \"start_ms\":{start},\"end_ms\":{end},\"cores\":{cores}{next}}}"
+        )
+    };
+    shell.hold("1", 3, true, "granted: 3.00 core-hours held of /")?;
+    let later = changed / 1_000;
+    let next = format!(",\"next_instance\":{later}");
+    let first = part(0, (changed - 1_800_000, changed), 3, &next);
+    let last = part(later, (changed, end), 1, "");
+    for (record, counts) in [
+        (first, "|4.00|1.50|1.50|1.00|"),
+        (last, "|4.00|2.00|0.00|2.00|"),
+    ] {
+        for _ in 0..2 {
+            ensure!(node.http("POST", "/v1/records", record.as_bytes())?.status == 200);
+            let (_, said) = shell.run("quota show / -P -n")?;
+            ensure!(said.contains(counts), "no {counts}: {said}");
+        }
+    }
+    let (_, said) = shell.run("quota history / -P -n --all")?;
+    ensure!(!said.contains("nobody asked"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn an_auditor_reads_every_job_and_spends_nothing() -> anyhow::Result<()> {
+    if !plays_users() {
+        return Ok(());
+    }
+    let Granted {
+        folder,
+        site,
+        file,
+        node,
+    } = granted("")?;
+    // Everybody may reach the socket, as in /run.
+    for folder in [folder.path(), site.folder()] {
+        fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+    }
+    let more = "[sockets]\ncontrol = \"control.sock\"\n\
+        [privacy]\nhide = [\"usage\", \"jobs\"]\nreaders = [\"daemon\"]\n";
+    fs::write(site.config(), format!("{file}{more}"))?;
+    node.kill()?;
+    let node = site.start()?;
+    let shell = Shell {
+        folder: folder.path(),
+        node: &node,
+    };
+    shell.hold("1", 1, true, "granted: 1.00 core-hours held of /")?;
+    let hold = "{\"cluster\":\"c\",\"job\":\"2\",\"user\":\"ann\",\"account\":\"physics\",\"cores\":1,\"wall_s\":60}";
+    for (uid, is_auditor) in [(DAEMON, true), (NOBODY, false)] {
+        let all = ("GET", "/v1/quota/history?all=true", "");
+        let (status, said) = http_as(uid, node.socket(), all)?;
+        let sees = said.contains("\"user\":\"/ann\"");
+        ensure!(status == 200 && sees == is_auditor, "{uid}: {said}");
+        for (path, body) in [("hold", hold), ("release", hold), ("drain", "{}")] {
+            let path = format!("/v1/quota/{path}");
+            let (status, said) = http_as(uid, node.socket(), ("POST", &path, body))?;
+            ensure!(status == 403, "{uid} {path}: {said}");
+        }
+    }
+    Ok(())
 }
 
 #[test]
