@@ -25,6 +25,9 @@ use files::Files;
 /// Bytes that a row takes beside its key and value: tag and checksum.
 const ROW_OVERHEAD_BYTES: u64 = 10;
 
+/// Bytes of the journal's head.
+const JOURNAL_HEAD_BYTES: usize = 35;
+
 /// What becomes of the journal with its store.
 const JOURNALS: [FileName; 3] = [JOURNAL, JOURNAL_OLD, JOURNAL_NEW];
 
@@ -85,7 +88,7 @@ pub struct Snapshot {
     files: Files,
     is_flipped: bool,
     is_side_flipped: bool,
-    is_behind: bool,
+    followed: Option<u64>,
 }
 
 /// The disk of one site.
@@ -103,10 +106,10 @@ pub struct Disk {
     is_flipped: bool,
     /// Whether a bit of the side file was.
     is_side_flipped: bool,
-    /// Whether the journal may have what the store has not followed yet.
-    is_behind: bool,
-    /// Whether it was so when the store was last opened.
-    was_behind: bool,
+    /// How far the store has followed the journal's file; `None` for one of another day.
+    followed: Option<u64>,
+    /// Whether a start, up to one that came to its end, met a journal that was damaged behind that.
+    is_tail_lost: bool,
     /// The jobs of which the store had marks when it was lost.
     marks_due: Option<BTreeSet<RowKey>>,
 }
@@ -116,7 +119,8 @@ pub struct Disk {
 pub struct Losses {
     /// A damaged store was set aside.
     pub set_aside: u32,
-    /// A store that was lost, or had not followed its journal, met one that was damaged.
+    /// A store that was lost, or of another day, met a journal that was damaged; or one that was damaged behind what the
+    /// store had followed.
     pub journals: u32,
     /// A journal had not all marks of jobs that a lost store had.
     pub marks: u32,
@@ -139,8 +143,8 @@ impl Disk {
             losses: Losses::default(),
             is_flipped: false,
             is_side_flipped: false,
-            is_behind: false,
-            was_behind: false,
+            followed: Some(0),
+            is_tail_lost: false,
             marks_due: None,
         }
     }
@@ -153,14 +157,19 @@ impl Disk {
                 let room = self.take_room(bytes.len() as u64);
                 let room = room.unwrap_or_else(|room| usize::try_from(room).unwrap_or(bytes.len()));
                 self.files.write(&file, at, &bytes[..room]);
-                self.is_behind |= file == JOURNAL;
                 if room < bytes.len() {
                     self.files.cut_short(&file);
                     return Err(DiskError::Full);
                 }
             }
             Op::Sync(file) => self.files.sync(&file),
-            Op::Rename { from, to } => self.files.rename(&from, &to),
+            Op::Rename { from, to } => {
+                self.files.rename(&from, &to);
+                if to == JOURNAL {
+                    // It begins with what the store has.
+                    self.followed = Some(self.journal_bytes());
+                }
+            }
             Op::Copy { from, to } => self.files.copy(&from, &to),
             Op::Remove(file) => self.files.remove(&file),
             Op::SyncNames => self.files.sync_names(),
@@ -177,7 +186,6 @@ impl Disk {
                 let written = random.index(bytes.len() + 1);
                 self.files.write(&file, at, &bytes[..written]);
                 self.files.cut_short(&file);
-                self.is_behind |= file == JOURNAL;
                 None
             }
             op => {
@@ -202,7 +210,7 @@ impl Disk {
         let needed = writes.iter().map(bytes).sum();
         self.take_room(needed).map_err(|_| DiskError::Full)?;
         self.number = number;
-        self.is_behind = false;
+        self.followed = Some(self.journal_bytes());
         let tables = Arc::make_mut(&mut self.tables);
         for Write { table, key, value } in writes {
             if !self.damaged.is_empty() {
@@ -258,7 +266,7 @@ impl Disk {
             self.lose_store();
             self.losses.set_aside += 1;
         }
-        self.was_behind = self.is_behind;
+        self.is_tail_lost |= self.is_damaged_behind_the_store();
         let lineage = self.get(Table::Meta, LINEAGE_KEY);
         StoreState::new(lineage.expect("nothing is damaged"), self.number)
     }
@@ -271,11 +279,25 @@ impl Disk {
             let are_back = due.iter().all(is_back);
             self.losses.journals += u32::from(self.is_flipped);
             self.losses.marks += u32::from(!are_back);
-        } else if self.was_behind {
-            // What the store had not followed yet was in the journal alone.
-            self.losses.journals += u32::from(self.is_flipped);
+        } else {
+            self.losses.journals += u32::from(self.is_tail_lost);
         }
+        self.is_tail_lost = false;
         self.is_flipped = false;
+    }
+
+    /// Whether what only the journal has may be damaged. One bit of its head can be told from the others.
+    fn is_damaged_behind_the_store(&self) -> bool {
+        let Some(followed) = self.followed else {
+            return self.is_flipped;
+        };
+        let flipped = self.files.flipped(&JOURNAL);
+        let of_head = flipped.iter().filter(|at| **at < JOURNAL_HEAD_BYTES);
+        let is_headless = of_head.count() > 1 && followed < self.journal_bytes();
+        is_headless
+            || flipped
+                .iter()
+                .any(|at| *at as u64 >= followed.max(JOURNAL_HEAD_BYTES as u64))
     }
 
     /// Whether the journal is damaged where no crash can have cut it short.
@@ -293,6 +315,7 @@ impl Disk {
 
     /// The operator puts a journal aside that cannot be read.
     pub fn put_journal_aside(&mut self) {
+        self.is_tail_lost |= self.followed != Some(self.journal_bytes());
         self.remove_durably(&JOURNALS);
         self.is_flipped = true;
     }
@@ -408,7 +431,7 @@ impl Disk {
             files: self.files.clone(),
             is_flipped: self.is_flipped,
             is_side_flipped: self.is_side_flipped,
-            is_behind: self.is_behind,
+            followed: self.followed,
         }
     }
 
@@ -418,7 +441,7 @@ impl Disk {
         self.tables = Arc::clone(&backup.tables);
         self.number = backup.number;
         // A journal that stays goes on from any earlier store; one that goes with its store comes with it, too.
-        self.is_behind = true;
+        self.followed = None;
         if keeps_side && !self.keeps_journal {
             for file in &JOURNALS {
                 if let FileRead::Bytes(bytes) = backup.files.read(file) {
@@ -431,7 +454,7 @@ impl Disk {
             self.is_flipped |= backup.is_flipped;
         }
         if !keeps_side {
-            self.is_behind = backup.is_behind;
+            self.followed = backup.followed;
             self.files = backup.files.clone();
             self.is_flipped = backup.is_flipped;
             self.is_side_flipped = backup.is_side_flipped;

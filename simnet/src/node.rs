@@ -165,8 +165,8 @@ pub struct SimNode {
 pub struct RoundFaults {
     /// The store has taken own counters or marks before they were in the journal.
     pub is_ahead: bool,
-    /// Whether the journal has taken anything since the store followed it last.
-    pub is_logged: bool,
+    /// The round under way has rows that its journal has to have before anything else is done.
+    pub owes_journal: bool,
     /// A journal was begun anew though a bit of it was flipped, and nobody was told.
     pub hides_damage: bool,
 }

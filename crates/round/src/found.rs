@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is taken from them are rounds in their order, each whole, and of each file a first
 //! part of what was written: counters behind a gap are never taken, as they would be those of an
-//! earlier day where a later row was in the gap.
+//! earlier day where a later row was in the gap. Where the store has all that can have been in the gap there is none.
 //!
 //! Deliberately not here: what becomes of it (`start`).
 
@@ -37,8 +37,10 @@ pub(crate) struct Found {
     pub(crate) rounds: Vec<Logged>,
     /// How the current file ends; `None` if there is none.
     pub(crate) end: Option<End>,
-    /// Where its last good round ends.
+    /// Where its last good round before the first bad byte ends.
     pub(crate) good_bytes: u64,
+    /// Whole rounds behind that, which nobody may rely upon who lacks what was between.
+    behind: Vec<Logged>,
     /// What is wrong, in words.
     pub(crate) damage: Option<String>,
 }
@@ -56,6 +58,25 @@ impl Found {
                 found
             }
         })
+    }
+
+    /// Takes the rounds behind the first bad byte, too, as far as the store they belong to lacks nothing between: it has
+    /// come as far as the batch `number`, and each round behind that has the next one.
+    pub(crate) fn close_gap(&mut self, number: u64) {
+        let mut last = number;
+        let mut next = |round: &Logged| {
+            let is_next = round.number <= last + 1;
+            last = last.max(round.number);
+            is_next
+        };
+        let mut behind = std::mem::take(&mut self.behind).into_iter().peekable();
+        self.rounds
+            .extend(std::iter::from_fn(|| behind.next_if(&mut next)));
+        if let (Some(damage), lost @ 1..) = (&mut self.damage, behind.count()) {
+            *damage += &format!(
+                ", behind what the store had followed: that and {lost} rounds behind it are not used"
+            );
+        }
     }
 
     /// The rows that a store lacks which has come as far as the batch `number`, or that knows none
@@ -82,10 +103,17 @@ fn read_one(name: &FileName, read: &FileRead) -> Result<Option<Content>, String>
     };
     match parse_head(bytes) {
         Head::Of(lineage) => Ok(Some(parse(bytes, lineage))),
+        Head::Flipped(lineage, bad_at) => Ok(Some(Content {
+            end: End::Damaged,
+            bad_at,
+            ..parse(bytes, lineage)
+        })),
         Head::Damaged => Ok(Some(Content {
             lineage: 0,
             rounds: Vec::new(),
             good_bytes: 0,
+            bad_at: 0,
+            behind: Vec::new(),
             end: End::Damaged,
         })),
         Head::Other(version) => Err(format!(
@@ -104,7 +132,7 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
     let old = old.filter(|old| head_is_good(old));
     if let Some(mut old) = old.filter(|old| of_current.is_none_or(|of| of == old.lineage)) {
         if old.end != End::Whole {
-            found.damage = Some(damage_at(&JOURNAL_OLD, old.good_bytes));
+            found.damage = Some(damage_at(&JOURNAL_OLD, old.bad_at));
             // Without what follows it, a counter that moved on would stand here once more.
             let is_mark = |write: &Write| !is_counter(write.table);
             let rounds = &mut old.rounds;
@@ -117,10 +145,11 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
     }
     if let Some(current) = current {
         if current.end == End::Damaged {
-            found.damage = Some(damage_at(&JOURNAL, current.good_bytes));
+            found.damage = Some(damage_at(&JOURNAL, current.bad_at));
         }
         found.lineage = lineage_of(&current).or(found.lineage);
         found.rounds.extend(current.rounds);
+        found.behind = current.behind;
         found.end = Some(current.end);
         found.good_bytes = current.good_bytes as u64;
     }

@@ -62,6 +62,10 @@ pub(crate) struct Content {
     pub(crate) rounds: Vec<Logged>,
     /// Where the last of them ends.
     pub(crate) good_bytes: usize,
+    /// Where the first bad byte is, if there is one: there, or in the head.
+    pub(crate) bad_at: usize,
+    /// All whole rounds behind it.
+    pub(crate) behind: Vec<Logged>,
     pub(crate) end: End,
 }
 
@@ -69,6 +73,8 @@ pub(crate) struct Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
     Of(u64),
+    /// It was that of this lineage before a bit of this byte was flipped.
+    Flipped(u64, usize),
     Other(u8),
     Damaged,
 }
@@ -81,8 +87,27 @@ pub(crate) fn head(lineage: u64) -> Vec<u8> {
     head
 }
 
-/// Reads a file's head.
+/// Reads a file's head; of one that cannot be read each bit is tried.
 pub(crate) fn parse_head(bytes: &[u8]) -> Head {
+    let head = read_head(bytes);
+    let Some(first) = bytes.first_chunk::<HEAD_BYTES>() else {
+        return head;
+    };
+    if let Head::Of(_) = head {
+        return head;
+    }
+    let flipped = (0..8 * HEAD_BYTES).find_map(|bit| {
+        let mut tried = *first;
+        tried[bit / 8] ^= 1 << (bit % 8);
+        match read_head(&tried) {
+            Head::Of(lineage) => Some(Head::Flipped(lineage, bit / 8)),
+            _ => None,
+        }
+    });
+    flipped.unwrap_or(head)
+}
+
+fn read_head(bytes: &[u8]) -> Head {
     let Some(rest) = bytes.strip_prefix(TITLE) else {
         return Head::Damaged;
     };
@@ -142,9 +167,14 @@ pub(crate) fn parse(bytes: &[u8], lineage: u64) -> Content {
         rounds.push(round);
         at = next;
     }
+    let (mut behind, mut from) = (Vec::new(), at + 1);
+    while let Some((round, next)) = next_frame(bytes, from) {
+        behind.push(round);
+        from = next;
+    }
     let end = if at == bytes.len() {
         End::Whole
-    } else if holds_a_frame(bytes, at + 1) && !mutated!(DamageIsTorn) {
+    } else if !behind.is_empty() && !mutated!(DamageIsTorn) {
         End::Damaged
     } else {
         End::Torn
@@ -153,16 +183,18 @@ pub(crate) fn parse(bytes: &[u8], lineage: u64) -> Content {
         lineage,
         rounds,
         good_bytes: at,
+        bad_at: at,
+        behind,
         end,
     }
 }
 
-/// Whether any whole frame lies at or behind `from`.
-fn holds_a_frame(bytes: &[u8], from: usize) -> bool {
+/// The first whole frame at or behind `from`, and where it ends.
+fn next_frame(bytes: &[u8], from: usize) -> Option<(Logged, usize)> {
     let mark_at = |at: &usize| bytes[*at..].starts_with(&FRAME_MARK);
     (from..bytes.len())
         .filter(mark_at)
-        .any(|at| frame_at(bytes, at).is_some())
+        .find_map(|at| frame_at(bytes, at))
 }
 
 /// The frame at `at`, if there is a good one, and where it ends.

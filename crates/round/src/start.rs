@@ -48,11 +48,11 @@ impl StoreState {
     }
 }
 
-/// The journal cannot be read, and the store is new: it lacks what only the journal has.
+/// The journal cannot be read, and may have what only it has: the last rounds, or all of them where the store is new.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0}; the store beside it is new and needs it for usage that was not published: make the file \
-     readable, or move it away, start again and feed that usage again"
+    "{0}; it may have usage that nobody else has: make the file readable, or move it away, start again and feed \
+     again what was reported last: nothing counts twice"
 )]
 pub struct Unopened(String);
 
@@ -105,29 +105,17 @@ impl Opening {
         lineage: u64,
         old: &FileRead,
         current: &FileRead,
-        now: WallTime,
     ) -> Result<(Self, Vec<Op>), Unopened> {
-        let mut ops = Vec::new();
-        let found = match (Found::read(old, current), store.lineage) {
-            (Ok(found), _) => found,
-            // Nothing but what the store has, too, is lost with it.
-            (Err(error), Some(_)) => {
-                let to = aside(&JOURNAL, now.0 / 1_000);
-                let damage = format!("{error}; it was set aside as {to}");
-                ops.push(Op::Rename { from: JOURNAL, to });
-                Found {
-                    damage: Some(damage),
-                    ..Found::default()
-                }
-            }
-            (Err(error), None) => return Err(Unopened(error)),
-        };
+        let mut found = Found::read(old, current).map_err(Unopened)?;
         let is_same = store.lineage.is_some() && store.lineage == found.lineage;
         let is_same = is_same || mutated!(LineageIgnored);
+        if is_same {
+            found.close_gap(store.number);
+        }
         let lacking = found.lacking(is_same.then_some(store.number));
         let rows_replayed = lacking.len();
         let writes = bring_up(lacking, store.lineage.is_none().then_some(lineage));
-        let mut number = store.number;
+        let (mut number, mut ops) = (store.number, Vec::new());
         if !writes.is_empty() {
             // Were it less than that of any round it has now, that one would be applied again over
             // what comes next.

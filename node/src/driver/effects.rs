@@ -20,9 +20,8 @@ impl Driver {
         arrivals: &mut Arrivals<'_>,
     ) -> Result<(), StoreError> {
         if let (Some(sweep), Some(store)) = (&mut self.marks, self.data.store()) {
-            match sweep.next(store, |key| self.round.mark_behind(key).is_some()) {
-                Some(writes) if writes.is_empty() => {}
-                Some(writes) => drop(self.round.took(vec![Effect::Persist(writes)])),
+            match sweep.next(store) {
+                Some(past) => self.round.forget_marks(past),
                 None => self.marks = None,
             }
         }

@@ -5,7 +5,7 @@
 //! waits for them.
 
 use fairmesh_model::WallTime;
-use fairmesh_site::{JobMark, Table, Write};
+use fairmesh_site::{JobMark, Table};
 
 use crate::store::Store;
 
@@ -28,24 +28,14 @@ impl MarkSweep {
         }
     }
 
-    /// The next marks to delete; `None` when all have been looked at. Those of which the store `is_behind` stay: they
-    /// have just moved.
-    pub(super) fn next(
-        &mut self,
-        store: &Store,
-        is_behind: impl Fn(&[u8]) -> bool,
-    ) -> Option<Vec<Write>> {
+    /// The keys of the next marks to delete, as the store has them; `None` when all have been looked at.
+    pub(super) fn next(&mut self, store: &Store) -> Option<Vec<Vec<u8>>> {
         let records = store.scan_some(Table::Jobs, &self.behind, LOOKED_AT);
         self.behind.clone_from(&records.last()?.0);
         let is_past = |value: &[u8]| {
             JobMark::from_bytes(value).is_some_and(|mark| mark.charged_until < self.before)
         };
-        let past = records
-            .into_iter()
-            .filter(|(key, value)| is_past(value) && !is_behind(key));
-        Some(
-            past.map(|(key, _)| Write::delete(Table::Jobs, key))
-                .collect(),
-        )
+        let past = records.into_iter().filter(|(_, value)| is_past(value));
+        Some(past.map(|(key, _)| key).collect())
     }
 }

@@ -30,6 +30,8 @@ pub struct Files {
     dir: PathBuf,
     /// The file that was written to last.
     open: Option<(FileName, File)>,
+    /// What was written since the last sync.
+    unsynced: Vec<Op>,
 }
 
 /// The whole folder, with its store open.
@@ -46,8 +48,11 @@ pub struct DataDir {
 impl Files {
     /// Those in the folder `dir`, which must be there.
     pub fn new(dir: &Path) -> Self {
-        let dir = dir.to_owned();
-        Self { dir, open: None }
+        Self {
+            dir: dir.to_owned(),
+            open: None,
+            unsynced: Vec::new(),
+        }
     }
 
     /// Those in the folder `dir`, which is made if it is not there.
@@ -67,11 +72,30 @@ impl Files {
 
     /// Does `ops` in order, up to the first that fails; that and what is behind it stay.
     pub fn carry_out(&mut self, ops: &mut VecDeque<Op>) -> Result<(), StoreError> {
-        while let Some(op) = ops.front() {
-            self.carry_out_one(op)?;
-            ops.pop_front();
+        while !ops.is_empty() {
+            self.carry_out_first(ops)?;
         }
         Ok(())
+    }
+
+    /// Does the first of `ops`. Behind a sync that failed, the system may have let go of what was written, and the next
+    /// sync would not say so: it is written again.
+    fn carry_out_first(&mut self, ops: &mut VecDeque<Op>) -> Result<(), StoreError> {
+        let Some(op) = ops.pop_front() else {
+            return Ok(());
+        };
+        let done = self.carry_out_one(&op);
+        let is_sync = matches!(op, Op::Sync(_));
+        if done.is_err() {
+            ops.push_front(op);
+            let again = self.unsynced.drain(..).rev().filter(|_| is_sync);
+            again.for_each(|write| ops.push_front(write));
+        } else if is_sync {
+            self.unsynced.clear();
+        } else if matches!(op, Op::Write { .. }) {
+            self.unsynced.push(op);
+        }
+        done
     }
 
     fn carry_out_one(&mut self, op: &Op) -> Result<(), StoreError> {
@@ -153,7 +177,7 @@ impl DataDir {
         files.carry_out(&mut left.into())?;
         let [old, current] = [JOURNAL_OLD, JOURNAL].map(|name| files.read(&name));
         let state = StoreState::new(of_store.as_deref(), store.number());
-        let (opening, ops) = Opening::new(state, lineage, &old, &current, now)?;
+        let (opening, ops) = Opening::new(state, lineage, &old, &current)?;
         let mut data = Self {
             files,
             store: Some(store),
@@ -199,7 +223,8 @@ impl DataDir {
                     store.write_as(Some(*number), writes)?;
                 }
             } else {
-                self.files.carry_out_one(op)?;
+                self.files.carry_out_first(ops)?;
+                continue;
             }
             ops.pop_front();
         }

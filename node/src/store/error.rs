@@ -58,7 +58,7 @@ pub enum StoreError {
     /// The first edition wrote the store. Nothing was touched.
     #[error("{}: {}", .0.display(), fairmesh_round::FIRST_EDITION)]
     FirstEdition(PathBuf),
-    /// The journal cannot be read, and the store is new. Nothing was touched.
+    /// The journal cannot be read, and may have what the store has not. Nothing was touched.
     #[error(transparent)]
     Unopened(#[from] fairmesh_round::Unopened),
     /// The key is longer than [`KEY_BYTES_MAX`]: the caller's bug. Nothing was written.

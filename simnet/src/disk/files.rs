@@ -119,6 +119,12 @@ impl Files {
         true
     }
 
+    /// Where bits of a file were flipped.
+    pub(super) fn flipped(&self, name: &FileName) -> &[usize] {
+        let content = self.names.get(name).map(|content| &self.contents[content]);
+        content.map_or(&[], |content| &content.flipped)
+    }
+
     /// Whether bits were flipped of what lies before the last that was written, so that nobody can take the
     /// damage for a write that was cut short.
     pub(super) fn is_damaged_within(&self, name: &FileName) -> bool {

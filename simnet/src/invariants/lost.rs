@@ -74,7 +74,7 @@ impl Invariant for NothingLost {
         };
         let faults = seen.world.node(node).faults;
         if faults.is_ahead {
-            let message = "its store takes counters that its journal does not have";
+            let message = "goes on with own rows that its journal does not have";
             return Err(Violation::at(node, message));
         }
         if faults.hides_damage {

@@ -80,6 +80,7 @@ impl World {
         place.ticked_ms = self.now_ms;
         place.site = Some(site);
         place.round = Some(round);
+        place.faults.owes_journal = false;
         Ok(())
     }
 
@@ -125,12 +126,12 @@ impl World {
         let SimNode { disk, faults, .. } = &mut self.nodes[node];
         let (old, current) = (disk.read(&JOURNAL_OLD), disk.read(&JOURNAL));
         let lineage = incarnation.0;
-        let opened = Opening::new(state, lineage, &old, &current, started.wall);
+        let opened = Opening::new(state, lineage, &old, &current);
         let Ok(opened) = opened else {
             // A flipped bit may look like a newer release. The operator does what the message says.
             disk.put_journal_aside();
             let absent = FileRead::Absent;
-            let opened = Opening::new(state, lineage, &absent, &absent, started.wall);
+            let opened = Opening::new(state, lineage, &absent, &absent);
             return opened.expect("there is none");
         };
         faults.hides_damage |= disk.is_journal_damaged() && opened.0.journal_damage.is_none();

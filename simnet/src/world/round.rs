@@ -9,7 +9,7 @@
 
 use fairmesh_model::{SiteId, VoId};
 use fairmesh_round::{Input, JOURNAL, Op, ROUND_MAX, Step, Unreadable};
-use fairmesh_site::{Event, Table, Write};
+use fairmesh_site::{Effect, Event, Table, Write};
 
 use super::{Queued, StepKind, World};
 use crate::event_log::{Entry, NOBODY, hash_bytes};
@@ -103,14 +103,16 @@ impl World {
             let site = self.nodes[node].site.as_ref().expect("it runs");
             tamper.handled(node, site, &self.vos, &effects);
         }
-        let round = self.nodes[node].round.as_mut().expect("it runs");
-        round.took(effects);
+        let SimNode { round, faults, .. } = &mut self.nodes[node];
+        faults.owes_journal |= effects.iter().any(has_own_rows);
+        round.as_mut().expect("it runs").took(effects);
         kind
     }
 
     fn carry_out_all(&mut self, node: usize, steps: Vec<Step>) {
         let faults = &mut self.nodes[node].faults;
-        faults.is_ahead |= is_ahead_of_journal(&steps, &mut faults.is_logged);
+        let owes_journal = std::mem::take(&mut faults.owes_journal);
+        faults.is_ahead |= is_ahead_of_journal(&steps, owes_journal);
         for step in steps {
             let done = match step {
                 Step::Disk(op) => self.carry_out_op(node, op),
@@ -208,37 +210,30 @@ impl World {
     }
 }
 
-/// Whether a round's steps let the store take what is in no journal yet: a store that is lost then takes
-/// it along, though nobody else has it. `is_logged`: whether the journal has taken and synced anything since the store
-/// followed it last.
-fn is_ahead_of_journal(steps: &[Step], is_logged: &mut bool) -> bool {
-    let is_own = |write: &Write| is_of_journal(write.table);
-    let (mut is_ahead, mut is_written, mut has_followed) = (false, false, false);
+/// Whether a round's steps let the store take anything before the round's own rows, if it `owes` any, are in the journal and
+/// synced, or leave them out there: a store that is lost would take them along, though nobody else has them.
+fn is_ahead_of_journal(steps: &[Step], owes: bool) -> bool {
+    let (mut is_written, mut is_synced, mut is_ahead) = (false, false, false);
     for step in steps {
         match step {
-            Step::Disk(Op::Write { file, .. }) if *file == JOURNAL => {
-                is_ahead |= has_followed;
-                is_written = true;
-            }
-            Step::Disk(Op::Sync(file)) if *file == JOURNAL => {
-                is_written = false;
-                *is_logged = true;
-            }
-            Step::Disk(Op::Apply { writes, .. }) => {
-                is_ahead |= writes.iter().any(is_own) && (is_written || !*is_logged);
-                *is_logged = false;
-                has_followed = true;
-            }
+            Step::Disk(Op::Write { file, .. }) if *file == JOURNAL => is_written = true,
+            Step::Disk(Op::Sync(file)) if *file == JOURNAL => is_synced = is_written,
+            Step::Disk(Op::Apply { .. }) => is_ahead |= !is_synced && (owes || is_written),
             _ => {}
         }
     }
-    is_ahead
+    is_ahead || owes && !is_synced
 }
 
-/// Whether the journal has rows of the table.
-fn is_of_journal(table: Table) -> bool {
-    use Table::{Audit, Holds, Jobs, Ledger, Rights};
-    matches!(table, Ledger | Jobs | Audit | Rights | Holds)
+fn has_own_rows(effect: &Effect) -> bool {
+    use Table::{Audit, Forwarded, Holds, Jobs, Ledger, Rights};
+    let is_own = |write: &Write| {
+        matches!(
+            write.table,
+            Ledger | Jobs | Audit | Rights | Holds | Forwarded
+        )
+    };
+    matches!(effect, Effect::Persist(writes) if writes.iter().any(is_own))
 }
 
 pub(super) fn number(index: usize) -> u32 {

@@ -217,7 +217,7 @@ fn a_journal_with_a_torn_tail_is_replaced_by_what_the_site_holds() {
 }
 
 #[test]
-fn a_journal_that_is_damaged_or_unreadable_does_not_stop_a_whole_store() {
+fn a_journal_that_is_damaged_stops_no_store_and_one_that_is_unreadable_any() {
     let dir = data_folder();
     let path = dir.path().join("site.journal");
     let aside = dir.path().join("site.journal.damaged-1700000000");
@@ -234,17 +234,15 @@ fn a_journal_that_is_damaged_or_unreadable_does_not_stop_a_whole_store() {
     assert_eq!(fs::read(&aside).expect("kept"), bytes);
     assert_eq!(opened(dir.path(), LINEAGE).1.journal_damage, None);
 
-    fs::remove_file(&aside).expect("was there");
+    // Nobody knows what one that cannot be read has that the store has not.
     fs::remove_file(&path).expect("was there");
     fs::create_dir(&path).expect("made");
-    let (mut data, opening) = opened(dir.path(), LINEAGE);
-    let damage = opening.journal_damage.clone().expect("said");
-    assert!(damage.contains("set aside"), "{damage}");
-    assert_all_there(&data);
-    let (_, ops) = opening.ready(Vec::new, JOURNAL_BYTES_MAX, NOW);
-    data.carry_out(&mut ops.into()).expect("is ready");
-    drop(data);
-    assert_eq!(opened(dir.path(), LINEAGE).1.journal_damage, None);
+    let refused = DataDir::open(Files::new(dir.path()), NOW, LINEAGE).expect_err("it is unread");
+    let words = refused.to_string();
+    assert!(words.contains("site.journal: "), "{words}");
+    assert!(words.contains("move it away"), "{words}");
+    fs::remove_dir(&path).expect("moved away");
+    assert_all_there(&ready(dir.path()).data);
 }
 
 #[test]
@@ -261,6 +259,31 @@ fn nothing_is_applied_behind_a_journal_that_fails() {
     assert!(refused.to_string().contains("site.journal"), "{refused}");
     assert!(all(folder.data.store().expect("open"), Table::Jobs).is_empty());
     assert_eq!(ops.len(), 3, "all of it can be tried again");
+}
+
+#[test]
+fn what_could_not_be_synced_is_written_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut folder = ready(dir.path());
+    let path = dir.path().join("site.journal");
+    // This takes all that is written, and cannot be synced.
+    fs::rename(&path, dir.path().join("whole")).expect("there");
+    std::os::unix::fs::symlink("/dev/null", &path).expect("made");
+    let mut ops = folder.ops_of(vec![mark(b"1")], Vec::new).into();
+    let refused = folder.data.carry_out(&mut ops).expect_err("not synced");
+    assert!(refused.to_string().contains("syncing"), "{refused}");
+    fs::rename(dir.path().join("whole"), &path).expect("there");
+    let mut folder = Ready {
+        data: opened(dir.path(), LINEAGE).0,
+        round: folder.round,
+    };
+    folder.data.carry_out(&mut ops).expect("written");
+    drop(folder);
+    let rows = all(
+        opened(dir.path(), LINEAGE).0.store().expect("open"),
+        Table::Jobs,
+    );
+    assert_eq!(rows.len(), 1);
 }
 
 #[test]
