@@ -32,9 +32,8 @@ pub async fn run(args: &MetricsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     let text = as_text_format(&control.text("/v1/metrics").await?);
     match &args.output {
         None => out.write_all(text.as_bytes())?,
-        Some(file) => {
-            replace(file, text.as_bytes()).with_context(|| format!("{}", file.display()))?
-        }
+        Some(file) => replace(file, text.as_bytes(), Some(0o644))
+            .with_context(|| format!("{}", file.display()))?,
     }
     Ok(Exit::Success)
 }

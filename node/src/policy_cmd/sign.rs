@@ -90,7 +90,7 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         document.add_signature(key)?;
     }
     if target == args.file {
-        let replaced = replace(&target, document.bytes());
+        let replaced = replace(&target, document.bytes(), Some(0o644));
         replaced.with_context(|| format!("cannot replace {}", target.display()))?;
     } else {
         ensure!(

@@ -48,7 +48,7 @@ fn leave(spool: &Path, record: &BatchRecord) -> anyhow::Result<()> {
         _ => String::new(),
     };
     let path = spool.join(format!("{job}-{instance}{part}.{SUFFIX}"));
-    Ok(state::replace(&path, &serde_json::to_vec(record)?)?)
+    Ok(state::replace(&path, &serde_json::to_vec(record)?, None)?)
 }
 
 /// Reads up to `most` records. Files that make no sense stay for a person to look at, under another name.
