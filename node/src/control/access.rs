@@ -135,6 +135,7 @@ pub(super) fn check_writer(shared: &Shared, peer: Peer, path: &str) -> Result<()
 /// before: a client that is slow to send it keeps nobody waiting.
 pub(super) async fn answer_in_turn(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     Extension(slot): Extension<Arc<Slot>>,
     request: Request,
     next: Next,
@@ -148,6 +149,7 @@ pub(super) async fn answer_in_turn(
     let request = Request::from_parts(parts, body.into());
     let deadline = limits.answer_deadline;
     let answered = async {
+        shared.eyes.meet(peer.uid).await;
         let _turn = slot.turn().await;
         next.run(request).await
     };

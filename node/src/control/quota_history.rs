@@ -220,9 +220,18 @@ fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
             .ledger(*vo)
             .into_iter()
             .flat_map(|ledger| ledger.marks());
-        let marks = marks.filter(|(_, mark)| is_wanted(asked, *vo, &mark.account));
-        let marks =
-            marks.filter(|(_, mark)| (all || is_odd(mark)) && is_own(site, asked, *vo, mark));
+        // Of many jobs few are odd, and all are of a few accounts and users: what each may see is worked out once.
+        let (mut wanted, mut own) = (BTreeMap::new(), BTreeMap::new());
+        let marks = marks.filter(|(_, mark)| {
+            let of = &mark.account;
+            (all || is_odd(mark))
+                && *wanted
+                    .entry(of)
+                    .or_insert_with(|| is_wanted(asked, *vo, of))
+                && *own
+                    .entry(&mark.user)
+                    .or_insert_with(|| is_own(site, asked, *vo, mark))
+        });
         found.extend(marks.map(|(job, mark)| (mark.at, job, mark)));
     }
     found.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));

@@ -141,6 +141,9 @@ impl<S: LookupSource> Connection<S> {
                 Ok(Some((body, bytes))) => {
                     let range = used + bytes - body.len()..used + bytes;
                     used += bytes;
+                    if let Some(eyes) = &self.config.eyes {
+                        eyes.meet(self.uid).await;
+                    }
                     // Only while the answer is made: a client that does not read it keeps nobody waiting.
                     let turn = self.slot.turn().await;
                     let snapshot = self.source.snapshot();

@@ -87,6 +87,16 @@ impl Eyes {
         listed.await.expect("paths are compared without a panic")
     }
 
+    /// Asks for the name of whoever is about to wait for his turn, where it will matter: a directory that takes its time
+    /// then keeps nobody else waiting.
+    pub(crate) async fn meet(&self, uid: Option<u32>) {
+        let is_open = self.settings.borrow().privacy.hide.is_empty();
+        let sees_all = may_read_all(uid, &self.settings.borrow());
+        if let Some(uid) = uid.filter(|_| !is_open && !sees_all) {
+            self.name(uid).await;
+        }
+    }
+
     /// The name of a user, if the system says it.
     pub(crate) async fn name(&self, uid: u32) -> Option<String> {
         let lock = || self.names.lock().unwrap_or_else(PoisonError::into_inner);

@@ -79,6 +79,7 @@ pub(in crate::control) async fn get(
     })?;
     let mut filter = filter(&query)?;
     filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
+    shared.eyes.meet(peer.uid).await;
     // Goes on though nobody waits for the answer any more, and so does the turn.
     let turn = slot.turn().await;
     let sight = shared.own_sight(peer).await;
