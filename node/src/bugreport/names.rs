@@ -41,7 +41,7 @@ impl Names {
             }
         }
         if let Ok((answer, _)) = control.get::<Value>("/v1/status", &[]).await {
-            collect(&answer, &["name", "vo_name"], &mut public);
+            collect(&answer, &["name", "vo_name", "site", "vo"], &mut public);
         }
         if let Some(config) = config {
             names.extend(of_config(config));

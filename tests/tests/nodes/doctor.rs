@@ -155,6 +155,9 @@ fn a_bug_report_has_everything_but_keys_and_names_of_users() -> anyhow::Result<(
     for name in PEOPLE {
         ensure!(!report.contains(name), "{name} is in {report}");
     }
+    // Whoever helps has to know which site is which.
+    let id = format!("\"site\": \"{}\"", site.id);
+    ensure!(report.contains(&id), "no {id} in {report}");
     let key = std::fs::read_to_string(site.folder().join("site.key"))?;
     ensure!(!report.contains(key.trim()), "the key is in {report}");
     // Where the node is away, nobody can say whose names are in its log.
