@@ -8,11 +8,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use fairmesh_model::{JobKey, MonoTime, Now, SigningKey, SiteId};
+use fairmesh_model::{MonoTime, Now, SigningKey, SiteId};
 use fairmesh_round::{Input, Round};
-use fairmesh_site::{
-    JobMark, Notice, PushToken, Reply, Site, SiteConfig, Table, Ticket, Verdict, View, job_key,
-};
+use fairmesh_site::{Notice, PushToken, Reply, Site, SiteConfig, Ticket, Verdict, View};
 
 use crate::clock::SiteClock;
 use crate::disk::{Disk, Snapshot};
@@ -240,17 +238,6 @@ impl SimNode {
         self.asks.clear();
         self.channels.clear();
         self.seen = Seen::default();
-    }
-
-    /// The mark of a job that counts, as the store has it or will, if it is a good one.
-    pub fn stored_mark(&self, job: &JobKey) -> Option<JobMark> {
-        let key = job_key(job);
-        let behind = self
-            .round
-            .as_ref()
-            .and_then(|round| round.mark_behind(&key));
-        let value = behind.or_else(|| self.disk.get(Table::Jobs, &key).ok())?;
-        JobMark::from_bytes(value?)
     }
 
     pub(crate) fn say(&mut self, notice: Notice) {

@@ -191,11 +191,6 @@ impl<R: BufRead> Records<R> {
         self.rejected.last()
     }
 
-    /// Bytes read, for a progress bar.
-    pub fn bytes_read(&self) -> u64 {
-        self.lines.position
-    }
-
     fn step(&mut self) {
         match self.lines.read() {
             Ok(Line::Whole) => {

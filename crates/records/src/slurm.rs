@@ -4,8 +4,8 @@
 //! Slurm gives a requeued job a new submit time, an array task its own raw id when it starts, and
 //! each component of a heterogeneous job its own. Seen on Slurm 22.05.
 //!
-//! Deliberately not here: running the commands. Run them with [`TIME_FORMAT`] in the environment,
-//! and no time zone is needed.
+//! Deliberately not here: running the commands. Run them with `SLURM_TIME_FORMAT=%s` in the environment: times in
+//! seconds since the epoch need no zone and come once even when clocks are put back.
 
 mod job_id;
 mod jobcomp;
@@ -28,7 +28,3 @@ pub(crate) use sacct::SacctLines;
 pub(crate) use scontrol::{NO_JOBS, ScontrolJob, begins_list};
 pub(crate) use script::ScriptBlock;
 pub(crate) use squeue::SqueueLine;
-
-/// A variable of the environment of `sacct`, `squeue` and `scontrol`, and its value: times in seconds since the
-/// epoch, which need no zone and come once even when clocks are put back.
-pub const TIME_FORMAT: (&str, &str) = ("SLURM_TIME_FORMAT", "%s");

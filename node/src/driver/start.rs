@@ -196,37 +196,39 @@ fn try_open(options: &NodeOptions) -> Result<Folder, StartError> {
         written => written?,
     }
     // No two starts share an incarnation, so no two stores share a lineage.
-    let (data, recovery, opening) = DataDir::open(files, now, incarnation.0)?;
-    say_what_was_found(&recovery, &opening);
-    let store = data.store().expect("it was just opened");
-    let rows = read_rows(store).map_err(StartError::Other)?;
-    Ok(Folder {
-        rows,
-        data,
-        incarnation,
-        opening,
-        late,
-        is_copy: false,
-    })
+    let opened = DataDir::open(files, now, incarnation.0)?;
+    Folder::of(opened, incarnation, late)
 }
 
 /// Reads the folder from a copy. Its incarnation is remembered nowhere, and nothing is signed under it.
 fn open_copy(options: &NodeOptions, copies: &Path) -> Result<Folder, StartError> {
     let now = options.clock.now().wall;
     let (_, incarnation, late) = next_incarnation(options)?;
-    let opened = DataDir::open_copy(&options.data_dir, copies, now, incarnation.0);
-    let (data, recovery, opening) = opened?;
-    say_what_was_found(&recovery, &opening);
-    let store = data.store().expect("it was just opened");
-    let rows = read_rows(store).map_err(StartError::Other)?;
+    let opened = DataDir::open_copy(&options.data_dir, copies, now, incarnation.0)?;
+    let folder = Folder::of(opened, incarnation, late)?;
     Ok(Folder {
-        rows,
-        data,
-        incarnation,
-        opening,
-        late,
         is_copy: true,
+        ..folder
     })
+}
+
+impl Folder {
+    fn of(
+        (data, recovery, opening): (DataDir, Recovery, Opening),
+        incarnation: Incarnation,
+        late: VecDeque<Op>,
+    ) -> Result<Self, StartError> {
+        say_what_was_found(&recovery, &opening);
+        let store = data.store().expect("it was just opened");
+        Ok(Self {
+            rows: read_rows(store).map_err(StartError::Other)?,
+            data,
+            incarnation,
+            opening,
+            late,
+            is_copy: false,
+        })
+    }
 }
 
 /// Takes an incarnation that no start of this site has used, and what remembers that.

@@ -28,14 +28,24 @@ type Names = BTreeMap<u32, (Instant, Option<String>)>;
 pub struct Eyes {
     settings: watch::Receiver<ControlSettings>,
     names: Arc<Mutex<Names>>,
+    directory: fn(u32) -> Option<String>,
 }
 
 impl Eyes {
     /// By what the owner says at each time.
     pub fn new(settings: watch::Receiver<ControlSettings>) -> Self {
+        Self::asking(settings, name_of)
+    }
+
+    /// The same, where names are asked of this directory.
+    pub(super) fn asking(
+        settings: watch::Receiver<ControlSettings>,
+        directory: fn(u32) -> Option<String>,
+    ) -> Self {
         Self {
             settings,
             names: Arc::default(),
+            directory,
         }
     }
 
@@ -104,7 +114,8 @@ impl Eyes {
         if let Some((_, name)) = known.filter(|(at, _)| at.elapsed() < NAMES_FRESH_FOR) {
             return name;
         }
-        let asked = tokio::task::spawn_blocking(move || name_of(uid)).await;
+        let directory = self.directory;
+        let asked = tokio::task::spawn_blocking(move || directory(uid)).await;
         let name = asked.ok().flatten();
         let mut names = lock();
         if names.len() >= NAMES_MAX {

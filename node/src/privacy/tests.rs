@@ -1,10 +1,13 @@
 //! Who sees what, as rows.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use fairmesh_model::{Incarnation, MonoTime, Now, SigningKey, WallTime};
 use fairmesh_site::Site;
 
 use super::*;
 use crate::config::Config;
+use crate::control::ControlSettings;
 
 const SHARES: &str = "[site]\nname = \"s\"\n\
     [[identity]]\naccount = \"p1\"\npath = \"/lab/p1/{user}\"\n\
@@ -90,4 +93,28 @@ fn usage_without_an_entry_is_its_users_own() {
     };
     assert!(sight.sees(What::Usage, &group));
     assert!(!sight.sees_alone(What::Usage, &group));
+}
+
+#[tokio::test]
+async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let directory = |uid: u32| {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        (uid == 4_001).then(|| "ann".to_owned())
+    };
+    for (hide, asked) in [(&[][..], 0), (&[What::Usage], 1)] {
+        let settings = ControlSettings {
+            privacy: privacy(hide),
+            ..ControlSettings::default()
+        };
+        let eyes = Eyes::asking(tokio::sync::watch::channel(settings).1, directory);
+        // Who sees all, and whom the kernel does not name, need no name.
+        for uid in [Some(0), None, Some(4_001)] {
+            eyes.meet(uid).await;
+        }
+        assert_eq!(ASKED.load(Ordering::Relaxed), asked);
+        let sight = eyes.sight(Some(4_001), view()).await;
+        assert_eq!(sight.is("ann"), asked == 1);
+        assert_eq!(ASKED.load(Ordering::Relaxed), asked);
+    }
 }

@@ -15,6 +15,7 @@ use super::{Invariant, Seen, Violation};
 type Held = (VoId, ContentHash, SiteId);
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Agreement {
     /// What is counted of a site where so much is held, and who was seen to do so first. Only looked up,
     /// as are the others.
@@ -26,14 +27,6 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self {
-            counters: HashMap::new(),
-            looked_at: HashMap::new(),
-            summaries: HashMap::new(),
-        }
-    }
-
     fn check_counters(
         &mut self,
         (node, life): (usize, u32),

@@ -25,6 +25,7 @@ mod raw;
 const DEEP_BETWEEN: u64 = 8;
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Answers {
     passed: u64,
 }
@@ -40,12 +41,6 @@ struct Look<'a> {
     expected: Vec<(VoId, SiteId, AccountPath, u64)>,
     running: Vec<Running>,
     at_rest: bool,
-}
-
-impl Answers {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self { passed: 0 }
-    }
 }
 
 impl<'a> Look<'a> {

@@ -15,17 +15,10 @@ use super::{Invariant, Seen, Violation};
 const TOLERANCES: u64 = 2;
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Clocks {
     /// Nodes whose clocks were wrong when they did something.
     were_wrong: BTreeSet<usize>,
-}
-
-impl Clocks {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self {
-            were_wrong: BTreeSet::new(),
-        }
-    }
 }
 
 /// By how many milliseconds a time is off.

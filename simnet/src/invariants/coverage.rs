@@ -11,16 +11,13 @@ use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Coverage {
     /// The latest moment that each site has signed. Only looked up.
     at: HashMap<(VoId, SiteId), u64>,
 }
 
 impl Coverage {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self { at: HashMap::new() }
-    }
-
     fn learn(&mut self, seen: &Seen<'_>) {
         for seen in seen.facts.heads.iter().filter(|seen| seen.own) {
             let last = self.at.entry((seen.head.vo, seen.head.site)).or_default();

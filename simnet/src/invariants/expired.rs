@@ -16,23 +16,14 @@ use crate::vo::Vo;
 const DEEP_BETWEEN: u64 = 8;
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Expired {
     passed: u64,
 }
 
-impl Expired {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self { passed: 0 }
-    }
-}
-
 impl Invariant for Expired {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        if !seen.deep {
-            return Ok(());
-        }
-        self.passed += 1;
-        if seen.node.is_some() && !self.passed.is_multiple_of(DEEP_BETWEEN) {
+        if !seen.is_due(&mut self.passed, DEEP_BETWEEN) {
             return Ok(());
         }
         for node in seen.nodes() {

@@ -33,14 +33,9 @@ const ONE: u128 = 1 << 32;
 const DEEP_BETWEEN: u64 = 16;
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Bounded {
     passed: u64,
-}
-
-impl Bounded {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self { passed: 0 }
-    }
 }
 
 fn capacity() -> u64 {
@@ -100,11 +95,7 @@ fn check_disk(seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
 
 impl Invariant for Bounded {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        if !seen.deep || seen.liars.is_empty() {
-            return Ok(());
-        }
-        self.passed += 1;
-        if seen.node.is_some() && !self.passed.is_multiple_of(DEEP_BETWEEN) {
+        if seen.liars.is_empty() || !seen.is_due(&mut self.passed, DEEP_BETWEEN) {
             return Ok(());
         }
         for node in seen.nodes() {

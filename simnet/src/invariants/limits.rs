@@ -31,15 +31,12 @@ const IN_VAIN_MAX: u32 = 32;
 const DEEP_BETWEEN: u64 = 64;
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Limits {
     passed: u64,
 }
 
 impl Limits {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self { passed: 0 }
-    }
-
     fn check_store(&self, seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
         let mut heads: BTreeMap<(VoId, SiteId), u64> = BTreeMap::new();
         let mut parts: BTreeMap<HeadId, usize> = BTreeMap::new();

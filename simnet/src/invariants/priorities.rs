@@ -17,19 +17,11 @@ use super::{Invariant, Seen, Violation};
 const DEEP_BETWEEN: u64 = 4;
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Priorities {
     /// What goes with each view, and who had it first. Only looked up.
     levels: HashMap<(VoId, ContentHash), (ContentHash, usize)>,
     passed: u64,
-}
-
-impl Priorities {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self {
-            levels: HashMap::new(),
-            passed: 0,
-        }
-    }
 }
 
 /// One hash of the deviations of all entries below a VO's mount.
@@ -55,11 +47,7 @@ fn levels(site: &Site, vo: VoId) -> Option<ContentHash> {
 
 impl Invariant for Priorities {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        if !seen.deep {
-            return Ok(());
-        }
-        self.passed += 1;
-        if seen.node.is_some() && !self.passed.is_multiple_of(DEEP_BETWEEN) {
+        if !seen.is_due(&mut self.passed, DEEP_BETWEEN) {
             return Ok(());
         }
         for node in seen.nodes() {

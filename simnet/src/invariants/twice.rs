@@ -12,17 +12,10 @@ use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct NothingTwice {
     /// States that were good: what is offered only grows. Only looked up.
     good: HashSet<(VoId, usize, ContentHash)>,
-}
-
-impl NothingTwice {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self {
-            good: HashSet::new(),
-        }
-    }
 }
 
 impl Invariant for NothingTwice {

@@ -20,14 +20,9 @@ const DEEP_BETWEEN: u64 = 8;
 const AHEAD_MS: u64 = 300_000;
 
 /// The checker.
+#[derive(Default)]
 pub(super) struct Vouched {
     passed: u64,
-}
-
-impl Vouched {
-    pub(super) fn new(_nodes: usize) -> Self {
-        Self { passed: 0 }
-    }
 }
 
 /// What is held of a VO, as far as snapshots name it.
@@ -94,11 +89,7 @@ impl Held {
 
 impl Invariant for Vouched {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        if !seen.deep {
-            return Ok(());
-        }
-        self.passed += 1;
-        if seen.node.is_some() && !self.passed.is_multiple_of(DEEP_BETWEEN) {
+        if !seen.is_due(&mut self.passed, DEEP_BETWEEN) {
             return Ok(());
         }
         for node in seen.nodes() {
