@@ -105,7 +105,10 @@ impl Show<'_> {
         let mut drawn: Option<Instant> = None;
         while began.elapsed() < self.args.length && (self.args.broker || !clusters.are_done()) {
             self.measure(propagation);
-            while let Some((_, cut)) = due.pop_front_if(|(at, _)| *at <= began.elapsed()) {
+            if let Some(&(at, cut)) = due.front()
+                && at <= began.elapsed()
+            {
+                due.pop_front();
                 self.cut(cut, began.elapsed()).await?;
             }
             self.step(began.elapsed()).await?;

@@ -52,7 +52,7 @@ impl World {
         let disk = &mut self.nodes[node].disk;
         let left = tidy(|file| disk.is_there(file));
         self.carry_out_ops(node, left)?;
-        let (opening, ops) = self.open_journal(node, state, incarnation, started);
+        let (opening, ops) = self.open_journal(node, state, incarnation);
         self.carry_out_ops(node, ops)?;
         let place = &mut self.nodes[node];
         let mut plan = RestartPlan {
@@ -121,7 +121,6 @@ impl World {
         node: usize,
         state: StoreState,
         incarnation: Incarnation,
-        started: Now,
     ) -> (Opening, Vec<fairmesh_round::Op>) {
         let SimNode { disk, faults, .. } = &mut self.nodes[node];
         let (old, current) = (disk.read(&JOURNAL_OLD), disk.read(&JOURNAL));
