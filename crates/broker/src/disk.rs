@@ -1,31 +1,35 @@
 //! Disk at a site for one VO: what is staged and reserved, and whether a job's files fit.
 //!
-//! Invariant: what is reserved and staged never exceeds the room at the moment of a reservation. Nothing
+//! Invariant: a job is sent nowhere where its files do not fit beside what is staged and what is reserved. Nothing
 //! staged is removed to make room for another job, or two jobs could remove each other's files for ever.
+//! Deliberately not here: who reserves; a queue does, for as long as a job of its own is in flight.
 //! Source: GRUBER (Euro-Par 2005), section 3.1: disk has a quota and no adaptation.
 
-use std::collections::BTreeMap;
-
 use fairmesh_model::mutated;
+use serde::{Deserialize, Serialize};
 
-/// Room for the files of one user of one VO, MiB.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Room for the files of a VO, MiB. Sites write it in what they say of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskRoom {
-    /// The user's quota; `None`: none.
+    /// The user's quota; `None`: none, or not known.
+    #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
     pub quota_mib: Option<u64>,
     /// The VO's share of the site's disk; `None`: not limited.
+    #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub share_mib: Option<u64>,
     /// What lies there already.
+    #[serde(rename = "m", default)]
     pub staged_mib: u64,
-    reserved: BTreeMap<String, u64>,
+    /// What is kept for jobs that were placed and have not ended; of who asks, so that nobody else is told.
+    #[serde(skip)]
+    pub reserved_mib: u64,
 }
 
 impl DiskRoom {
     /// MiB that another job's files may take; `None`: no limit.
     pub fn left_mib(&self) -> Option<u64> {
         let limits = self.quota_mib.into_iter().chain(self.share_mib);
-        let reserved = self.reserved.values().copied();
-        let taken = reserved.fold(self.staged_mib, u64::saturating_add);
+        let taken = self.staged_mib.saturating_add(self.reserved_mib);
         Some(limits.min()?.saturating_sub(taken))
     }
 
@@ -34,21 +38,9 @@ impl DiskRoom {
         mutated!(DiskUnchecked) || self.left_mib().is_none_or(|left| mib <= left)
     }
 
-    /// Reserves room for a placed job's input, output and scratch. `false`, and nothing changed, where they
-    /// do not fit. What the same job had reserved before is replaced.
-    pub fn reserve(&mut self, job: &str, mib: u64) -> bool {
-        let before = self.reserved.remove(job);
-        let fits = self.has(mib);
-        match fits.then_some(mib).or(before) {
-            Some(held) => self.reserved.insert(job.to_owned(), held),
-            None => None,
-        };
-        fits
-    }
-
-    /// Gives back what a job had reserved, at its end.
-    pub fn give_back(&mut self, job: &str) {
-        self.reserved.remove(job);
+    /// Whether nothing is said of it.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -58,23 +50,18 @@ pub(crate) mod tests {
 
     #[test]
     pub(crate) fn the_smaller_of_quota_and_share_bounds_what_is_staged_and_reserved() {
-        let mut room = DiskRoom {
+        let room = DiskRoom {
             quota_mib: Some(100),
             share_mib: Some(80),
             staged_mib: 30,
-            ..DiskRoom::default()
+            reserved_mib: 40,
         };
-        assert!(room.reserve("a", 40));
         assert_eq!(room.left_mib(), Some(10));
-        assert!(!room.reserve("b", 11));
-        assert!(
-            room.reserve("b", 10) && room.reserve("b", 10),
-            "a repeat takes nothing more"
-        );
-        assert!(!room.reserve("a", 41), "its own room is not enough");
-        assert_eq!(room.left_mib(), Some(0), "and is kept");
-        room.give_back("a");
-        assert_eq!(room.left_mib(), Some(40));
+        assert!(room.has(10) && !room.has(11));
+        let quota_mib = Some(75);
+        assert!(!DiskRoom { quota_mib, ..room }.has(6));
+        let staged_mib = 90;
+        assert_eq!(DiskRoom { staged_mib, ..room }.left_mib(), Some(0));
         assert!(DiskRoom::default().has(u64::MAX));
     }
 }

@@ -18,6 +18,7 @@
 pub mod disk;
 pub mod engine;
 pub mod forward;
+pub mod machines;
 pub mod queue;
 pub mod rank;
 pub mod selector;
@@ -27,6 +28,7 @@ pub mod view;
 pub mod weigh;
 
 pub use engine::{Engine, Refusal, Request, Verdict, judge};
+pub use machines::Machines;
 pub use rank::{Known, Ranked, Ranking, rank};
 pub use selector::{Candidate, Chooser, Draw, Selector};
 pub use sla::{Sign, Sla, SlaEntry, SlaError};

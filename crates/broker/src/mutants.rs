@@ -72,6 +72,11 @@ const TABLE: &[Fault] = &[
         disk::tests::the_smaller_of_quota_and_share_bounds_what_is_staged_and_reserved,
     ),
     (
+        "DiskUnreserved",
+        "no disk is kept for jobs that were placed and have not ended",
+        queue::tests::disk_is_kept_for_a_job_from_its_placement_to_its_end,
+    ),
+    (
         "BurstRoundedUp",
         "a part of a CPU counts as a whole one",
         sla::tests::a_standing_is_what_the_entry_says,

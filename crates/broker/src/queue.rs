@@ -55,6 +55,17 @@ pub struct QueuedJob {
     /// Wall-clock time that it asks for; 0: not known.
     #[serde(rename = "wall_ms", default)]
     pub wall: Millis,
+    /// MiB of its input, output and scratch.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disk_mib: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands in a reference"
+)]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// What a batch system says of an attempt.

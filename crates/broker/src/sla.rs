@@ -30,6 +30,7 @@ pub use entitlement::Oversubscribed;
 pub use grant::{Amount, BURST, Bound, EPOCH, Grant, GrantError, Resource, Sign};
 pub use read::SlaError;
 
+use crate::disk::DiskRoom;
 use crate::view::{Standing, part_of};
 
 /// Most entries of one document: bounds what a site publishes, and the work of reading it.
@@ -103,6 +104,23 @@ impl SlaEntry {
             burst_limit: self.at_most.map_or(burst, |most| burst.min(most)),
             extensible: self.extensible,
             waiting: had.waiting,
+            over_for: None,
+            disk: DiskRoom::default(),
+        }
+    }
+
+    /// Disk for the consumer's files at a site that has so much in all, of which it has staged so much. A percentage of
+    /// what is not known bounds nothing.
+    pub fn disk_room(&self, whole_mib: Option<u64>, staged_mib: u64) -> DiskRoom {
+        let share = self.disk.and_then(|grant| grant.share);
+        let share_mib = share.and_then(|bound| match bound.amount {
+            Amount::Percent(share) => Some(part_of(whole_mib?, share)),
+            Amount::Units(bytes) => Some(bytes >> 20),
+        });
+        DiskRoom {
+            share_mib,
+            staged_mib,
+            ..DiskRoom::default()
         }
     }
 }

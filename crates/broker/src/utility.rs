@@ -10,7 +10,7 @@
 //! Source: Vasques, "A Decentralized Utility-based Grid Scheduling Algorithm", equation 1; the division by
 //! the weights is ours.
 
-mod scan;
+mod search;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -138,8 +138,8 @@ pub struct Wishes {
     /// Of each requirement its options by their index, the most valuable first, and of equal ones the least by what
     /// they ask: the first that is satisfied is the one that counts.
     ranked: Vec<Vec<usize>>,
-    /// The same, as many classes are looked at.
-    checks: Vec<scan::Check>,
+    /// The same, as sites are searched for it.
+    plan: search::Plan,
     /// Its time on the reference machine.
     pub work: Millis,
 }
@@ -215,7 +215,7 @@ impl Wishes {
         });
         let ranked: Vec<_> = ranked.collect();
         Ok(Self {
-            checks: scan::checks(&requirements, &ranked, work),
+            plan: search::Plan::new(&requirements, &ranked, work),
             ranked,
             requirements,
             work,
@@ -261,23 +261,24 @@ impl Wishes {
         if met == 0 || (matching == Matching::All && met < all) {
             return None;
         }
+        // A job whose requirements all weigh nothing wants nothing.
+        let whole = self.whole(matching, normalised);
+        let millionths = sum.checked_div(whole).unwrap_or(0);
+        let millionths = u32::try_from(millionths).expect("a mean of values is not above 1");
         // What is worth nothing is no reason to go there.
-        Some(self.mean(sum, matching, normalised)).filter(|millionths| *millionths > 0)
+        Some(millionths).filter(|millionths| *millionths > 0)
     }
 
-    /// A sum of weighed values, of what all could be; in millionths.
-    pub(crate) fn mean(&self, sum: u64, matching: Matching, normalised: bool) -> u32 {
+    /// What a sum of weighed values is divided by: what all could be.
+    fn whole(&self, matching: Matching, normalised: bool) -> u64 {
         let weights = self
             .requirements
             .iter()
             .map(|of| Self::weight(of, matching));
-        let whole = match normalised {
+        match normalised {
             true => weights.sum(),
             false => self.requirements.len() as u64 * u64::from(ONE),
-        };
-        // A job whose requirements all weigh nothing wants nothing.
-        let millionths = sum.checked_div(whole).unwrap_or(0);
-        u32::try_from(millionths).expect("a mean of values is not above 1")
+        }
     }
 
     fn weight(of: &Requirement, matching: Matching) -> u64 {

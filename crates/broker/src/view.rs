@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_model::{Factor, Millis, PriceList, Share};
+use fairmesh_model::{Factor, Millis, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::DiskRoom;
+use crate::machines::Machines;
 use crate::sla::Sign;
 
 /// A site as a broker knows it.
@@ -26,10 +27,8 @@ pub struct SiteView {
     pub waiting: u64,
     /// What each VO may have there and has. A VO without an entry may have nothing.
     pub vos: BTreeMap<String, Standing>,
-    /// Its machine classes and queues; `None`: not known, and every job up to `total` fits.
-    pub prices: Option<Arc<PriceList>>,
-    /// Disk for the request's VO; `None`: not limited, or not known.
-    pub disk: Option<DiskRoom>,
+    /// Its machines; `None`: not known, and every job up to `total` fits.
+    pub machines: Option<Arc<Machines>>,
     /// How long its batch system estimates that the request would wait, if it cannot start now.
     pub wait: Option<Millis>,
     /// Speed relative to the VO's reference machine.
@@ -64,12 +63,23 @@ pub struct Standing {
     /// CPUs that its waiting jobs ask for. They count against the burst limit, and make a guarantee bind.
     #[serde(rename = "w")]
     pub waiting: u64,
+    /// For how long it had been over either when this was so, as far as the site knows; `None`: it is over neither.
+    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
+    pub over_for: Option<Millis>,
+    /// Disk for its files.
+    #[serde(rename = "k", default, skip_serializing_if = "DiskRoom::is_unsaid")]
+    pub disk: DiskRoom,
 }
 
 impl Standing {
     /// Whether the VO has had more of the epoch than the SLA grants. A guarantee grants no end.
     pub fn is_over(&self) -> bool {
         self.sign != Sign::AtLeast && self.epoch_used > u64::from(self.epoch_share.units())
+    }
+
+    /// Whether it has more than it may: of the epoch, or now.
+    pub fn exceeds(&self) -> bool {
+        self.is_over() || self.burst_used > self.burst_limit
     }
 
     /// CPUs of a site of `total` that are kept for this VO: what it is guaranteed, waits for, and does not hold.
@@ -110,6 +120,15 @@ impl SiteView {
         self.free = Some(self.idle().saturating_sub(cpus));
         if let Some(standing) = self.vos.get_mut(vo) {
             standing.burst_used = standing.burst_used.saturating_add(cpus);
+        }
+        self
+    }
+
+    /// This view with so much more disk kept for jobs of `vo`.
+    #[must_use]
+    pub fn with_reserved(mut self, vo: &str, mib: u64) -> Self {
+        if let Some(standing) = self.vos.get_mut(vo) {
+            standing.disk.reserved_mib = standing.disk.reserved_mib.saturating_add(mib);
         }
         self
     }

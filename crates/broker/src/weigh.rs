@@ -1,103 +1,86 @@
 //! What a site's machines are worth to one job: what is free of those that suit it, and the class that has most of
 //! what it wishes.
 //!
-//! Invariant: classes are looked at where they lie; nothing of a class is copied but the name of the best. Of classes
-//! that are worth the same the first by name counts.
+//! Invariant: the answer is that of the price list itself, class by class. Of classes that are worth the same the first by
+//! name counts.
 //! Deliberately not here: whether the SLA lets the job have them (`engine`).
 
 use std::collections::BTreeMap;
 
-use fairmesh_fairshare::charging::{Counted, suitable};
-use fairmesh_model::MachineClass;
-
 use crate::engine::Request;
 use crate::rank::Known;
-use crate::utility::{Class, Matching, Utility, Wishes};
+use crate::utility::Wishes;
 
-/// Works out what is free of the machines that suit the job, and which class is worth most to it, with the name of
-/// that class. `classes` are the free CPUs of each class, empty where they are not known; `wishes` are what the job
+/// Works out what is free of the machines that suit the job, and which class is worth most to it: its place among them.
+/// `classes` are the free CPUs of each class, empty where they are not known; `wishes` are what the job
 /// wishes, and whether weights do not shrink it.
 pub fn weigh(
     known: &mut Known,
     classes: &BTreeMap<String, u64>,
     request: &Request<'_>,
     wishes: Option<(&Wishes, bool)>,
-) -> Option<(String, Utility)> {
-    let counted = Counted {
-        gpu: true,
-        disk: true,
-    };
-    // What it is worth, before and after it is divided, and how many of its CPUs are free.
-    let (mut most, mut worth) = (0, 0);
-    let mut best: Option<(&str, &MachineClass, u64)> = None;
-    let prices = known.view.prices.clone();
-    if let Some(prices) = prices.as_deref() {
-        let (mut free, mut slowest) = (0_u64, None);
-        // Both by name, so that one walk over either finds what belongs together.
-        let mut said = classes.iter().peekable();
-        for (name, class) in suitable(prices, &request.job, counted) {
-            while said.next_if(|(of, _)| of.as_str() < name).is_some() {}
-            let free_here = said.next_if(|(of, _)| *of == name);
-            let free_here = free_here.map_or(0, |(_, of)| *of);
-            free = free.saturating_add(free_here);
-            slowest = Some(slowest.map_or(class.spec, |spec| class.spec.min(spec)));
-            let Some((wishes, normalised)) = wishes else {
-                continue;
-            };
-            let Some(sum) = wishes.sum_above(class, most) else {
-                continue;
-            };
-            most = sum;
-            let mean = wishes.mean(sum, Matching::Partial, normalised);
-            if mean > worth {
-                worth = mean;
-                best = Some((name, class, free_here));
-            }
-        }
+) -> Option<usize> {
+    let machines = known.view.machines.clone();
+    let best = machines.and_then(|machines| {
+        let suit = machines.suitable(&request.job);
         if !classes.is_empty() {
+            let free = machines.free_of(&suit, classes);
             known.view.free = known.view.free.map(|all| all.min(free));
         }
-        known.view.spec = slowest.unwrap_or(known.view.spec);
-    }
-    let (wishes, normalised) = wishes?;
-    known.utility = Some(worth);
-    let (name, class, free) = best?;
-    let class = Class::of(name, class, free / u64::from(class.cpus));
-    let worth = wishes.utility(&class, Matching::Partial, normalised)?;
-    Some((name.to_owned(), worth))
+        known.view.spec = machines.slowest_of(&suit).unwrap_or(known.view.spec);
+        let (wishes, normalised) = wishes?;
+        wishes.best(&machines, &suit, normalised)
+    });
+    known.utility = wishes.map(|_| best.map_or(0, |(worth, _)| worth));
+    best.map(|(_, index)| index)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use fairmesh_model::{Factor, Millis, PriceList};
+    use fairmesh_fairshare::charging::{Counted, suitable};
+    use fairmesh_model::{Factor, MachineClass, Millis, PriceList};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::utility::{Choice, ONE, Requirement, Wish};
+    use crate::machines::Machines;
+    use crate::utility::{Choice, Class, Matching, ONE, Requirement, Wish};
+
+    /// Names that machines and jobs have by chance; a second `os=` is a tag, and no operating system.
+    fn property() -> impl Strategy<Value = String> {
+        prop_oneof!["os=[ab]", "arch=[ab]", "[ab]"]
+    }
 
     fn machines() -> impl Strategy<Value = MachineClass> {
-        let named = ("[ab]", "[ab]", 1..4_u32, 1..4_u64, 1..4_u32);
-        named.prop_map(|(os, arch, cpus, mem_mib, spec)| MachineClass {
-            count: 1,
-            cpus,
-            mem_mib,
-            gpus: 0,
-            disk_mib: 0,
-            spec: Factor::from_millionths(spec * 500_000),
-            properties: BTreeSet::from([format!("os={os}"), format!("arch={arch}")]),
-            queues: BTreeSet::new(),
-        })
+        let amounts = (1..4_u32, 1..4_u64, 0..2_u32, 0..3_u64, 1..4_u32);
+        let properties = proptest::collection::btree_set(property(), 0..4);
+        let queues = proptest::collection::btree_set("[pq]", 0..2);
+        let named = (amounts, properties, queues);
+        named.prop_map(
+            |((cpus, mem_mib, gpus, disk_mib, spec), properties, queues)| MachineClass {
+                count: 1,
+                cpus,
+                mem_mib,
+                gpus,
+                disk_mib,
+                spec: Factor::from_millionths(spec * 500_000),
+                properties,
+                queues,
+            },
+        )
     }
 
     fn requirement() -> impl Strategy<Value = Requirement> {
         let wish = prop_oneof![
-            "[ab]".prop_map(Wish::Os),
+            "[ab]?".prop_map(Wish::Os),
             "[ab]".prop_map(Wish::Arch),
+            property().prop_map(Wish::Tag),
+            (1..4_u64).prop_map(Wish::Cpus),
             (1..4_u64).prop_map(Wish::MemMib),
-            (1..4_u64).prop_map(|s| Wish::Time(Millis(s * 500))),
+            (0..3_u64).prop_map(Wish::DiskMib),
+            (1..4_u32).prop_map(|spec| Wish::Spec(Factor::from_millionths(spec * 500_000))),
+            (0..4_u64).prop_map(|s| Wish::Time(Millis(s * 500))),
         ];
         let choice = (wish, 0..=ONE).prop_map(|(wish, value)| Choice { wish, value });
         let options = proptest::collection::vec(choice, 1..4);
@@ -105,37 +88,53 @@ mod tests {
     }
 
     proptest! {
-        /// The best class is the one that is worth most of those that suit the job, and free CPUs are of these,
-        /// whichever of them the advert names.
+        /// The best class is the first of those that are worth most of those that suit the job, and free CPUs are of
+        /// these, whichever of them the advert names; as the price list itself has it, also of more than 64 classes.
         #[test]
         fn the_best_class_and_free_cpus_are_of_those_that_suit_the_job(
-            machines in proptest::collection::btree_map("[a-f]", machines(), 1..6),
-            classes in proptest::collection::btree_map("[a-g]", 0..9_u64, 0..6),
+            machines in prop_oneof![
+                15 => proptest::collection::btree_map("[a-f]", machines(), 1..6),
+                1 => proptest::collection::btree_map("[a-f]{3}", machines(), 60..70),
+            ],
+            classes in proptest::collection::btree_map("[a-g]{1,3}", 0..9_u64, 0..6),
             requirements in proptest::collection::vec(requirement(), 1..4),
-            cpus in 1..3_u64,
+            amounts in (1..5_u64, 0..5_u64, 0..2_u64, 0..4_u64, 0..3_u32),
+            queue in proptest::option::of("[pq]"),
+            properties in proptest::collection::vec(property(), 0..2),
             normalised in any::<bool>(),
         ) {
             let wishes = Wishes::new(requirements, Millis(1_000)).expect("valid");
-            let request = Request::of_cpus("vo", cpus);
-            let suits = |of: &&MachineClass| u64::from(of.cpus) >= cpus;
+            let mut request = Request::of_cpus("vo", amounts.0);
+            let held = &mut request.job.held;
+            (held.mem_mib, held.gpus, held.disk_mib, held.nodes) =
+                (amounts.1, amounts.2, amounts.3, amounts.4);
+            (request.job.queue, request.job.properties) = (queue.as_deref(), &properties);
+            let prices = Arc::new(PriceList { machines, ..PriceList::default() });
+            let counted = Counted { gpu: true, disk: true };
+            let suits: Vec<_> = suitable(&prices, &request.job, counted).collect();
             let worth = |name: &str, of: &MachineClass| {
                 wishes.worth(&Class::of(name, of, 0), Matching::Partial, normalised)
             };
-            let mut best = None;
-            for (name, of) in machines.iter().filter(|(_, of)| suits(of)) {
-                best = best.max(worth(name, of));
+            let mut best: Option<(u32, &str)> = None;
+            for (name, of) in &suits {
+                let worth = worth(name, of);
+                if worth > best.map(|(most, _)| most) {
+                    best = worth.map(|worth| (worth, *name));
+                }
             }
-            let named = machines.iter().filter(|(_, of)| suits(of));
-            let free: u64 = named.filter_map(|(name, _)| classes.get(name)).sum();
+            let free: u64 = suits.iter().filter_map(|(name, _)| classes.get(*name)).sum();
+            let laid_out = Arc::new(Machines::new(Arc::clone(&prices)));
             let mut known = Known::default();
             known.view.free = Some(20);
-            let machines = PriceList { machines, ..PriceList::default() };
-            known.view.prices = Some(Arc::new(machines));
+            known.view.machines = Some(Arc::clone(&laid_out));
             let found = weigh(&mut known, &classes, &request, Some((&wishes, normalised)));
-            prop_assert_eq!(known.utility, Some(best.unwrap_or(0)));
-            prop_assert_eq!(found.map(|(_, of)| of.millionths), best);
+            prop_assert_eq!(known.utility, Some(best.map_or(0, |(worth, _)| worth)));
+            let found = found.map(|index| laid_out.class(index).0);
+            prop_assert_eq!(found, best.map(|(_, name)| name));
             let expected = if classes.is_empty() { 20 } else { free.min(20) };
             prop_assert_eq!(known.view.free, Some(expected));
+            let slowest = suits.iter().map(|(_, of)| of.spec).min();
+            prop_assert_eq!(known.view.spec, slowest.unwrap_or_default());
         }
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use fairmesh_broker::utility::{Choice, ONE, Requirement, Wish, Wishes};
 use fairmesh_broker::weigh::weigh;
-use fairmesh_broker::{Chooser, Engine, Known, Ranking, Request, Selector, Standing, rank};
+use fairmesh_broker::{
+    Chooser, Engine, Known, Machines, Ranking, Request, Selector, Standing, rank,
+};
 use fairmesh_model::{
     Factor, MachineClass, Millis, MonoTime, Now, PriceList, Share, WallTime, cbor,
 };
@@ -28,6 +30,7 @@ struct Site {
     name: String,
     advert: Advert,
     prices: Arc<PriceList>,
+    machines: Arc<Machines>,
 }
 
 fn class(site: u64, index: u64) -> MachineClass {
@@ -56,11 +59,16 @@ fn site(number: u64) -> Site {
     let classes = (0..CLASSES).map(|index| (name(index), (number * 7 + index * 13) % 80));
     let classes: BTreeMap<String, u64> = classes.collect();
     let cpus = |of: &MachineClass| u64::from(of.count) * u64::from(of.cpus);
+    let total = machines.values().map(cpus).sum();
+    let prices = Arc::new(PriceList {
+        machines,
+        ..PriceList::default()
+    });
     Site {
         name: format!("site-{number:04}"),
         advert: Advert {
             at: WallTime(NOW.wall.0 - 30_000),
-            total: machines.values().map(cpus).sum(),
+            total,
             free: classes.values().sum(),
             waiting: number % 50,
             wait: Some(Millis::from_secs(number)),
@@ -74,10 +82,8 @@ fn site(number: u64) -> Site {
             classes: Arc::new(classes),
             takes: false,
         },
-        prices: Arc::new(PriceList {
-            machines,
-            ..PriceList::default()
-        }),
+        machines: Arc::new(Machines::new(Arc::clone(&prices))),
+        prices,
     }
 }
 
@@ -118,7 +124,7 @@ fn place(sites: &[Site], wishes: Option<&Wishes>) -> usize {
         .iter()
         .map(|of| {
             let mut view = of.advert.view(&of.name, VO, NOW);
-            view.prices = Some(Arc::clone(&of.prices));
+            view.machines = Some(Arc::clone(&of.machines));
             let known_at = of.advert.at;
             let known = Known {
                 view,

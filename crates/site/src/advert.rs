@@ -24,15 +24,15 @@ use fairmesh_model::{
 
 use crate::config::Charging;
 use crate::event::{Effect, Reply, Ticket};
-use crate::kinds::{ADVERT, Description};
+use crate::kinds::ADVERT;
 use crate::quota::Waits;
 use crate::site::Site;
 use crate::vo::Vo;
 pub(crate) use confirm::{Confirms, is_question};
-pub(crate) use part::check;
 pub use part::{Advert, read as read_advert};
+pub(crate) use part::{check, newest};
 
-/// Most accounts that a scheduler names with what they wait for: bounds memory.
+/// Most accounts that a scheduler names with what they wait for, and with what they have staged: bounds memory.
 pub const WAITING_MAX: usize = 10_000;
 
 /// What an owner wants his VOs to know of free CPUs.
@@ -40,6 +40,8 @@ pub const WAITING_MAX: usize = 10_000;
 pub struct AdvertRules {
     /// CPUs of all machines; those of the price list, or of the charter, where it is not said.
     pub total: Option<u64>,
+    /// MiB of disk for VOs' files in all: what percentages of it are of.
+    pub disk_mib: Option<u64>,
     /// What is promised to VOs, by `/alias`; without it nothing binds them.
     pub sla: Option<Sla>,
     /// Shortest time between two heads that are signed for an advert's sake.
@@ -52,6 +54,7 @@ impl Default for AdvertRules {
     fn default() -> Self {
         Self {
             total: None,
+            disk_mib: None,
             sla: None,
             interval: Millis::from_secs(30),
             change: Share::from_percent(5).expect("a percentage"),
@@ -70,6 +73,8 @@ pub struct Occupancy {
     pub wait: Option<Millis>,
     /// CPUs that waiting jobs ask for, by whose they are.
     pub waiting: Vec<(Origin, u64)>,
+    /// MiB of files that lie on the site's disk, by whose they are; `None`: as it was told before.
+    pub staged: Option<Vec<(Origin, u64)>>,
 }
 
 /// A call about adverts.
@@ -123,11 +128,12 @@ pub(crate) struct Listed {
     classes: Option<BTreeMap<String, u64>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Told {
     at: WallTime,
     occupancy: Occupancy,
     waiting: BTreeMap<Option<VoId>, u64>,
+    staged_mib: BTreeMap<Option<VoId>, u64>,
     credits: Waits,
 }
 
@@ -160,6 +166,8 @@ impl Sources {
 pub(crate) struct OwnAdvert {
     /// As of the last event that changed it.
     live: Option<Advert>,
+    /// For how long the VO had been over what it may have when it was last known, and when that was.
+    over: Option<(WallTime, Millis)>,
     said: Option<Advert>,
     said_at: Option<MonoTime>,
     /// Whether `live` is worth a head.
@@ -198,6 +206,11 @@ impl Listed {
 }
 
 impl OwnAdvert {
+    /// Goes on from what was published before this start.
+    pub(crate) fn restore(&mut self, earlier: Option<Advert>) {
+        self.over = earlier.and_then(|of| of.over());
+    }
+
     /// How things stand.
     pub(crate) fn live(&self) -> Option<&Advert> {
         self.live.as_ref()
@@ -222,17 +235,28 @@ impl Site {
                     add(&mut credits, self.credit_of(account.as_ref()), *cpus);
                     add(&mut waiting, account.and_then(|account| account.vo), *cpus);
                 }
+                let before = self.sources.told.take().unwrap_or_default();
+                let staged_mib = occupancy.staged.as_ref().map(|staged| {
+                    let mut sums = BTreeMap::new();
+                    for (origin, mib) in staged.iter().take(WAITING_MAX) {
+                        let account = self.config.identity.resolve(origin);
+                        add(&mut sums, account.and_then(|account| account.vo), *mib);
+                    }
+                    sums
+                });
                 if occupancy.free.is_some() {
                     self.sources.given = 0;
                 }
                 let occupancy = Occupancy {
                     waiting: Vec::new(),
+                    staged: None,
                     ..occupancy
                 };
                 self.sources.told = Some(Told {
                     at: now.wall,
                     occupancy,
                     waiting,
+                    staged_mib: staged_mib.unwrap_or(before.staged_mib),
                     credits,
                 });
                 self.follow_sources(now);
@@ -263,9 +287,13 @@ impl Site {
 
     /// Brings what a VO would be told up to date, where the site stands as `view` has it.
     pub(crate) fn work_out_advert(&mut self, now: Now, vo: VoId, view: Option<&SiteView>) {
-        let live = view.and_then(|view| self.advert_of(now, vo, view));
+        let mut live = view.and_then(|view| self.advert_of(now, vo, view));
         let change = self.config.advert.as_ref().map(|rules| rules.change);
         let advert = &mut self.vos.get_mut(&vo).expect("it was listed").advert;
+        if let Some(live) = &mut live {
+            live.go_on_from(advert.over);
+            advert.over = live.over();
+        }
         advert.is_news = match (&advert.said, &live) {
             (Some(said), Some(live)) => is_news(said, live, change.unwrap_or_default()),
             (said, live) => said.is_some() != live.is_some(),
@@ -420,7 +448,14 @@ impl Site {
             burst: u64::try_from(held).unwrap_or(u64::MAX),
             waiting,
         };
-        Some(entry.standing(total, had))
+        let told = self.sources.told.as_ref();
+        let staged = told.and_then(|told| told.staged_mib.get(&Some(vo)));
+        let rules = self.config.advert.as_ref();
+        let whole = rules.and_then(|rules| rules.disk_mib);
+        Some(Standing {
+            disk: entry.disk_room(whole, staged.copied().unwrap_or(0)),
+            ..entry.standing(total, had)
+        })
     }
 
     /// What the owner promises a VO; nothing binds where he has promised nothing to anybody.
@@ -518,26 +553,16 @@ impl Site {
             .site_name(site)
             .map_or_else(|| site.to_string(), str::to_owned);
         let mut view = advert.view(&name, vo_name, now);
-        view.prices = self
-            .description_of(vo, site)
-            .filter(|said| !said.prices.machines.is_empty())
-            .map(|said| said.prices.clone());
-        let classes = view
-            .prices
-            .iter()
-            .flat_map(|prices| prices.machines.values());
-        // What is sure, whichever machine is given.
-        view.spec = classes.map(|class| class.spec).min().unwrap_or_default();
+        let held = self.vos.get(&vo);
+        view.machines = held.and_then(|held| held.published.machines(site).cloned());
+        let slowest = view.machines.as_ref().and_then(|of| of.slowest());
+        view.spec = slowest.unwrap_or_default();
         Known {
             known_at: advert.at,
             own: site == self.id,
             view,
             utility: None,
         }
-    }
-
-    fn description_of(&self, vo: VoId, site: SiteId) -> Option<&Description> {
-        self.vos.get(&vo)?.published.description(site)
     }
 }
 
@@ -546,19 +571,26 @@ fn is_news(said: &Advert, live: &Advert, change: Share) -> bool {
     let terms = |advert: &Advert| {
         advert.standing.map(|of| {
             let limits = (of.epoch_share, of.sign, of.burst_limit, of.extensible);
-            (limits, of.is_over())
+            let disk = (of.disk.share_mib, of.disk.left_mib() == Some(0));
+            (limits, of.exceeds(), disk)
         })
     };
+    let disk = |advert: &Advert| advert.standing.map(|of| of.disk).unwrap_or_default();
     let none = |amount: u64| amount == 0;
-    let least = u128::from(live.total) * u128::from(change.units());
-    let least = least.div_ceil(u128::from(Share::ONE)).max(1);
+    let is_much = |before: u64, after: u64, whole: u64| {
+        let least = u128::from(whole) * u128::from(change.units());
+        u128::from(before.abs_diff(after)) >= least.div_ceil(u128::from(Share::ONE)).max(1)
+    };
     said.total != live.total
         || terms(said) != terms(live)
         || said.takes != live.takes
         || none(said.free) != none(live.free)
         || none(said.waiting) != none(live.waiting)
-        || u128::from(said.free.abs_diff(live.free)) >= least
-        || u128::from(said.waiting.abs_diff(live.waiting)) >= least
+        || is_much(said.free, live.free, live.total)
+        || is_much(said.waiting, live.waiting, live.total)
+        || disk(live)
+            .share_mib
+            .is_some_and(|share| is_much(disk(said).staged_mib, disk(live).staged_mib, share))
 }
 
 fn add<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, more: u64) {

@@ -8,13 +8,15 @@
 //! jobs) the time; a head that comes touches the accounts of the spans that it changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use fairmesh_broker::Machines;
 use fairmesh_gossip::{PartKey, Replica};
 use fairmesh_model::{AccountPath, CoreMillis, Counters, SiteId, Span, WindowLength, mutated};
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, join};
 
-use crate::advert::{Advert, read_advert};
-use crate::kinds::{ADVERT, DESCRIPTION, Description, RUNNING, usage_slice};
+use crate::advert::{Advert, newest};
+use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_slice};
 use crate::moved::{Moved, moved};
 
 /// The longest, in days, that running jobs of a site are expected to go on using all of it: bounds what a list of
@@ -43,6 +45,8 @@ struct Member {
     /// Whether what is expected counts: not when it is old.
     counts: bool,
     described: Option<Description>,
+    /// Its machines, as they are described.
+    machines: Option<Arc<Machines>>,
     advert: Option<Advert>,
     /// Spans of which it claims more than its capacity.
     over: BTreeSet<Span>,
@@ -204,14 +208,21 @@ impl Published {
     pub(crate) fn update_description(&mut self, replica: &Replica, site: SiteId) {
         let pieces = replica.newest_parts(site, DESCRIPTION);
         let pieces: Vec<&[u8]> = pieces.map(|(_, bytes)| &bytes[..]).collect();
-        self.sites.entry(site).or_default().described = Description::from_bytes(&pieces.concat());
+        let described = Description::from_bytes(&pieces.concat());
+        let member = self.sites.entry(site).or_default();
+        if member.described == described {
+            return;
+        }
+        let prices = described.iter().map(|of| &of.prices);
+        let machines = prices.filter(|prices| !prices.machines.is_empty());
+        let machines = machines.map(|prices| Arc::new(Machines::new(Arc::clone(prices))));
+        member.machines = machines.last();
+        member.described = described;
     }
 
     /// Takes what a site's newest head says of its free CPUs.
     pub(crate) fn update_advert(&mut self, replica: &Replica, site: SiteId) {
-        let part = replica.newest_parts(site, ADVERT).next();
-        let advert = part.and_then(|(_, bytes)| read_advert(bytes).ok());
-        self.sites.entry(site).or_default().advert = advert;
+        self.sites.entry(site).or_default().advert = newest(replica, site);
     }
 
     /// What a site says of its free CPUs.
@@ -283,6 +294,11 @@ impl Published {
     /// What a site says about its machines.
     pub(crate) fn description(&self, site: SiteId) -> Option<&Description> {
         self.sites.get(&site)?.described.as_ref()
+    }
+
+    /// Its machines, if it says what it has.
+    pub(crate) fn machines(&self, site: SiteId) -> Option<&Arc<Machines>> {
+        self.sites.get(&site)?.machines.as_ref()
     }
 
     fn spans(&self, site: SiteId) -> impl Iterator<Item = Span> {

@@ -15,6 +15,7 @@ use fairmesh_model::{
 use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::adoptions::parse_adoption;
+use crate::advert::newest;
 use crate::config::SiteConfig;
 use crate::correct::Refund;
 use crate::document::{Document, DocumentRefused};
@@ -147,6 +148,9 @@ impl Site {
                 }
                 Err(_) => self.bad_row(now, "head"),
             }
+        }
+        for held in self.vos.values_mut() {
+            held.advert.restore(newest(&held.replica, self.id));
         }
         let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.id));
         self.last_head_at = signed_at.max().unwrap_or_default();

@@ -22,6 +22,7 @@ use super::text::Source;
 #[serde(deny_unknown_fields)]
 pub(super) struct RawAdvert {
     cpus: Option<Spanned<u64>>,
+    disk: Option<Spanned<String>>,
     interval: Option<RawDuration>,
     change: Option<RawPercent>,
 }
@@ -56,6 +57,11 @@ pub(super) fn checked(
     let change = advert.change.as_ref();
     Ok(Some(AdvertRules {
         total: cpus.map(|cpus| *cpus.get_ref()),
+        disk_mib: advert
+            .disk
+            .as_ref()
+            .map(|disk| source.mebibytes("advert.disk", disk))
+            .transpose()?,
         sla: raw.sla.as_ref().map(|_| sla(source, vos)).transpose()?,
         interval: interval.map_or(Ok(default.interval), |of| {
             source.duration("advert.interval", of)
@@ -85,8 +91,10 @@ mod tests {
     fn nothing_is_told_unless_the_owner_says_so() {
         let rules = |text: &str| parse(text).expect(text).advert;
         assert_eq!(rules(""), None);
-        let rules = rules("[advert]\n[sla]\n\"/physics\" = { cpu = \"10%+\" }\n").expect("said");
+        let rules = rules("[advert]\ndisk = \"2GiB\"\n[sla]\n\"/physics\" = { cpu = \"10%+\" }\n")
+            .expect("said");
         assert_eq!((rules.total, rules.interval), (None, Millis(30_000)));
+        assert_eq!(rules.disk_mib, Some(2_048));
         assert_eq!(rules.sla.expect("promised").entries.len(), 1);
     }
 
@@ -100,6 +108,10 @@ mod tests {
             (
                 "[advert]\ncpus = 0\n",
                 "f.toml:6:8: `advert.cpus`: a site has from 1",
+            ),
+            (
+                "[advert]\ndisk = \"1\"\n",
+                "f.toml:6:8: `advert.disk`: `1` is not a size",
             ),
             (
                 "[advert]\ninterval = \"0s\"\n",

@@ -28,8 +28,9 @@ pub use mesh::{
     SnapshotBody, StatusBody, VoBody,
 };
 pub use place::{
-    GridSiteBody, GridStandingBody, MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody,
-    PlacedBody, RefusedBody, RequireAsk, SitesBody, SlaBody, StandingBody, WaitingAsk,
+    GridDiskBody, GridSiteBody, GridStandingBody, MetBody, OccupancyAsk, OccupancyBody, PlaceAsk,
+    PlaceBody, PlacedBody, RefusedBody, RequireAsk, SitesBody, SlaBody, StagedAsk, StandingBody,
+    WaitingAsk,
 };
 pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
 pub use quota::{

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
-use fairmesh_broker::utility::{Utility, Wishes};
+use fairmesh_broker::utility::{Class, Matching, Utility, Wishes};
 use fairmesh_broker::weigh::weigh;
 use fairmesh_broker::{Chooser, Engine, Known, Ranked, Ranking, Request, Selector, Verdict, rank};
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_fairshare::Job;
 use fairmesh_fairshare::charging::Resources;
 use fairmesh_model::{
-    Importance, JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId, WallTime,
+    Factor, Importance, JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId,
+    WallTime,
 };
 use fairmesh_site::{Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX};
 
@@ -73,8 +74,8 @@ struct Candidate {
     known: Known,
     /// What is free of each class of machines.
     classes: Arc<BTreeMap<String, u64>>,
-    /// The class that is worth most to the job, where it wishes anything.
-    best: Option<(String, Utility)>,
+    /// The class that is worth most to the job, where it wishes anything: its place among the site's.
+    best: Option<usize>,
     confirmed: bool,
     /// Why it could not say so itself.
     unconfirmed: Option<String>,
@@ -128,7 +129,7 @@ impl Question {
                 ..Job::default()
             },
             wall: Millis::from_secs(ask.wall_s),
-            staged_mib: 0,
+            staged_mib: ask.staged_mib,
         }
     }
 
@@ -199,6 +200,15 @@ impl Question {
         let wishes = self.wishes.as_ref().map(|of| (of, self.ask.normalised));
         let Candidate { known, classes, .. } = candidate;
         candidate.best = weigh(known, classes, request, wishes);
+    }
+
+    /// The name of a site's best class, what it is worth, and by which options.
+    fn best_of<'a>(&self, of: &'a Candidate) -> Option<(&'a str, Utility)> {
+        let (name, class) = of.known.view.machines.as_ref()?.class(of.best?);
+        let class = Class::of(name, class, 0);
+        let wishes = self.wishes.as_ref()?;
+        let worth = wishes.utility(&class, Matching::Partial, self.ask.normalised)?;
+        Some((name, worth))
     }
 }
 
@@ -363,6 +373,7 @@ fn placed(
 ) -> PlacedBody {
     let view = &of.known.view;
     let standing = view.vos.values().next();
+    let best = question.best_of(of);
     let mut reason = reason(view, verdict, question.selector);
     if let Some(why) = &of.unconfirmed {
         reason += &format!("; not confirmed: {}", clean(why));
@@ -373,7 +384,7 @@ fn placed(
         .iter()
         .enumerate()
         .map(|(index, require)| {
-            let taken = of.best.as_ref().and_then(|(_, worth)| worth.taken[index]);
+            let taken = best.as_ref().and_then(|(_, worth)| worth.taken[index]);
             MetBody {
                 kind: clean(&require.kind),
                 option: taken.map(|option| clean(&require.options[option].0)),
@@ -407,10 +418,10 @@ fn placed(
         }),
         charge_core_ms: quote.as_ref().ok().map(u64::to_string),
         charge_why_not: quote.err().map(|why| clean(&why)),
-        utility: of.best.as_ref().map(|(_, worth)| {
-            fairmesh_model::Factor::from_millionths(worth.millionths).to_string()
-        }),
-        class: of.best.as_ref().map(|(class, _)| clean(class)),
+        utility: best
+            .as_ref()
+            .map(|(_, worth)| Factor::from_millionths(worth.millionths).to_string()),
+        class: best.as_ref().map(|(class, _)| clean(class)),
         met: met.collect(),
     }
 }
@@ -474,16 +485,22 @@ pub(super) async fn post_occupancy(
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let told: OccupancyAsk = read(&shared, body, OCCUPANCY_BYTES_MAX).await?;
-    if told.waiting.len() > WAITING_MAX {
-        let error = format!("more than {WAITING_MAX} accounts wait; nothing was changed");
+    let staged = told.staged.as_ref().map_or(0, Vec::len);
+    if told.waiting.len().max(staged) > WAITING_MAX {
+        let error = format!("more than {WAITING_MAX} accounts; nothing was changed");
         return Err(ApiError::bad_request(error).hint("sum them up by account"));
     }
     let waiting = told.waiting.into_iter().map(|of| (of.origin, of.cpus));
+    let staged = told.staged.map(|staged| {
+        let staged = staged.into_iter().map(|of| (of.origin, of.mib));
+        staged.collect()
+    });
     let occupancy = Occupancy {
         total: told.total.map(u64::from),
         free: told.free.map(u64::from),
         wait: told.wait_s.map(Millis::from_secs),
         waiting: waiting.collect(),
+        staged,
     };
     shared.node().advert(AdvertCall::Tell(occupancy)).await?;
     let said = |site: &Site, now: Now| (rests_on(site, now), site.tells_what_is_free());

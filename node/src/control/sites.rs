@@ -3,6 +3,7 @@
 //! Invariant: what is written is read by `fairmesh place --grid` as the same view, but for ages, which are rounded up.
 
 use axum::response::IntoResponse;
+use fairmesh_broker::disk::DiskRoom;
 use fairmesh_broker::{Sign, SiteView, Standing};
 use fairmesh_model::{Now, Share};
 use fairmesh_site::Site;
@@ -10,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::State;
-use super::answer::{GridSiteBody, GridStandingBody, SitesBody};
+use super::answer::{GridDiskBody, GridSiteBody, GridStandingBody, SitesBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::rests_on::{answer, rests_on};
@@ -73,6 +74,12 @@ fn standing(of: &Standing) -> GridStandingBody {
             Sign::AtLeast => "guarantee",
         },
         waiting: of.waiting,
+        over_s: of.over_for.map(|over| over.0 / 1_000),
+        disk: (of.disk != DiskRoom::default()).then_some(GridDiskBody {
+            quota_mib: of.disk.quota_mib,
+            share_mib: of.disk.share_mib,
+            staged_mib: of.disk.staged_mib,
+        }),
     }
 }
 
@@ -99,6 +106,13 @@ mod tests {
             burst_limit: 4,
             extensible: true,
             waiting: 5,
+            over_for: Some(Millis(9_000)),
+            disk: DiskRoom {
+                quota_mib: None,
+                share_mib: Some(10),
+                staged_mib: 4,
+                reserved_mib: 0,
+            },
         };
         let view = SiteView {
             name: "s".to_owned(),

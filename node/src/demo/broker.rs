@@ -357,6 +357,7 @@ impl Broker {
                 account: AccountPath::parse(&format!("/P-A{group}"))?,
                 cpus: 1 + self.stream.below(8),
                 wall: Millis(grid.clock.paced(800 + self.stream.below(1_700))),
+                disk_mib: 0,
             };
             let effects = self.manager.add(job)?;
             self.carry_out(grid, effects)?;

@@ -6,11 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
+use fairmesh_broker::disk::DiskRoom;
 use fairmesh_broker::{Sign, SiteView, Standing};
 use fairmesh_model::{Factor, Millis, Share, is_visible};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+use crate::control::answer::GridDiskBody;
 
 /// How the sites of a Grid stand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -107,6 +110,9 @@ struct RawStanding {
     sign: RawSign,
     #[serde(default)]
     waiting: u64,
+    over_s: Option<u64>,
+    #[serde(default)]
+    disk: GridDiskBody,
 }
 
 #[derive(Deserialize, Default, Clone, Copy)]
@@ -152,6 +158,13 @@ impl RawStanding {
             burst_limit: self.burst_limit,
             extensible: self.extensible,
             waiting: self.waiting,
+            over_for: self.over_s.map(Millis::from_secs),
+            disk: DiskRoom {
+                quota_mib: self.disk.quota_mib,
+                share_mib: self.disk.share_mib,
+                staged_mib: self.disk.staged_mib,
+                reserved_mib: 0,
+            },
         }
     }
 }

@@ -29,6 +29,8 @@ struct RawJob {
     gpus: u32,
     memory: Option<Spanned<String>>,
     disk: Option<Spanned<String>>,
+    input: Option<Spanned<String>>,
+    output: Option<Spanned<String>>,
     time: Option<RawDuration>,
     queue: Option<String>,
     #[serde(default)]
@@ -98,6 +100,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<JobFile, FileError> {
         cpus: *raw.cpus.get_ref(),
         mem_mib: size("memory", &raw.memory)?,
         disk_mib: size("disk", &raw.disk)?,
+        staged_mib: size("input", &raw.input)?.saturating_add(size("output", &raw.output)?),
         wall_s: time,
         require,
         vo: raw.vo,
@@ -154,11 +157,12 @@ mod tests {
 
     #[test]
     fn a_job_is_read_as_it_is_written() {
-        let text = "user = \"ann\"\ncpus = 8\nmemory = \"16GiB\"\ntime = \"90m\"\n\
+        let text = "user = \"ann\"\ncpus = 8\nmemory = \"16GiB\"\ninput = \"2GiB\"\noutput = \"1GiB\"\ntime = \"90m\"\n\
                     [[require]]\nkind = \"os\"\noptions = { macos = 1.0, linux = 0.5 }\nweight = 0.25\n\
                     [[require]]\nkind = \"memory\"\noptions = { 64GiB = 1, 32GiB = 0.1 }\n";
         let job = parse(text, "job.toml").expect("valid").ask;
         assert_eq!((job.cpus, job.mem_mib, job.wall_s), (8, 16 << 10, 5_400));
+        assert_eq!((job.disk_mib, job.staged_mib), (0, 3 << 10));
         let os = &job.require[0];
         assert_eq!(
             os.options,

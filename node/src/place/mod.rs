@@ -46,6 +46,8 @@ JOB.toml says what the job asks for; but for `cpus` all of it may be left out:
     gpus = 0
     memory = \"16GiB\"
     disk = \"100GiB\"
+    input = \"2GiB\"
+    output = \"10GiB\"
     time = \"2h\"
     queue = \"long\"
     properties = [\"ib\"]
@@ -64,12 +66,13 @@ GRID.json says how the sites stand, instead of a node. Shares are percent, burst
         \"burst_used\": 10, \"burst_limit\": 50, \"extensible\": false}}}]}
 Beside them a site may have `waiting` (CPUs that others wait for), `wait_s` (its estimate of a wait),
 `spec` (its speed), `factor` (the submitter's fairshare factor, 0 to 1) and `age_s` (how old all this
-is); a VO may have `sign` (limit, target or guarantee) and `waiting`.
+is); a VO may have `sign` (limit, target or guarantee), `waiting`, `over_s` (for how long it has had more than it may) and
+`disk` ({\"quota_mib\": 100, \"share_mib\": 500, \"staged_mib\": 20}: what user and VO may have there, and what lies there).
 
 It ends with 0 whenever it has an answer, though that may be that no site may have the job.")]
 pub struct PlaceArgs {
     /// The job; without it --cpus says how large it is
-    #[arg(value_name = "JOB.toml", conflicts_with_all = ["grid", "vo", "cpus", "wall", "user", "account"])]
+    #[arg(value_name = "JOB.toml", conflicts_with_all = ["grid", "vo", "cpus", "wall", "disk_mib", "user", "account"])]
     pub job: Option<PathBuf>,
     /// How the sites stand, instead of asking a node
     #[arg(long, value_name = "GRID.json", requires = "vo")]
@@ -89,6 +92,14 @@ pub struct PlaceArgs {
     /// Seconds that it asks for, on the reference machine
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub wall: u64,
+    /// MiB of its input, output and scratch
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub disk_mib: u64,
     /// Who decides what is available: published (GRUBER as printed, with its faults), prose (as its text
     /// says) or sound
     #[arg(long, default_value = "sound")]
@@ -178,6 +189,7 @@ fn place<'a>(grid: &'a Grid, args: &PlaceArgs) -> Placed<'a> {
     let vo = args.vo.as_deref().unwrap_or_default();
     let mut request = Request::of_cpus(vo, args.cpus.unwrap_or_default().into());
     request.wall = Millis::from_secs(args.wall);
+    request.staged_mib = args.disk_mib;
     let known = grid.sites.iter().map(|view| Known {
         view: view.clone(),
         ..Known::default()

@@ -59,6 +59,7 @@ fn question(args: &PlaceArgs) -> anyhow::Result<JobFile> {
                 account: args.account.clone(),
                 cpus: args.cpus.unwrap_or_default(),
                 wall_s: args.wall,
+                staged_mib: args.disk_mib,
                 ..PlaceAsk::default()
             },
         },

@@ -63,6 +63,33 @@ fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
+/// Candidates for the CPUs are intersected with candidates for the files, by every engine.
+#[test]
+fn a_job_goes_only_where_its_files_fit() {
+    let mut grid = grid(&[
+        ("a", Some((0, 20, 0, false)), 0),
+        ("b", Some((0, 20, 0, false)), 0),
+        ("c", Some((0, 20, 0, false)), 0),
+    ]);
+    grid["sites"][0]["vos"]["me"]["disk"] = json!({"share_mib": 100, "staged_mib": 61});
+    grid["sites"][1]["vos"]["me"]["disk"] = json!({"quota_mib": 40, "share_mib": 100});
+    for engine in ["published", "prose", "sound"] {
+        let words = ["--cpus", "1", "--disk-mib", "40", "--engine", engine];
+        let answer = answered(&grid, &words);
+        assert_eq!(names(&answer["sites"]), ["b", "c"], "{engine}");
+        let refused = &answer["refused"][0];
+        assert_eq!(
+            (&refused["name"], &refused["code"]),
+            (&json!("a"), &json!("disk"))
+        );
+        let reason = refused["reason"].as_str().expect("a reason");
+        assert!(
+            reason.contains("40 MiB") && reason.contains("39"),
+            "{reason}"
+        );
+    }
+}
+
 /// The rows of the engines' table, one site each: mine, others', asked; as published; soundly.
 #[test]
 fn engines_answer_as_their_rows_say() {

@@ -37,6 +37,8 @@ struct RawJob {
     cpus: u64,
     #[serde(default)]
     wall_s: u64,
+    #[serde(default)]
+    disk_mib: u64,
     /// Whatever the submit command wants to know.
     #[serde(default, rename = "run")]
     _run: serde::de::IgnoredAny,
@@ -86,6 +88,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Vec<JobLine>, JobsError> {
             account: raw.account,
             cpus: raw.cpus,
             wall: Millis::from_secs(raw.wall_s),
+            disk_mib: raw.disk_mib,
         };
         jobs.push(JobLine {
             job,
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn jobs_are_read_line_by_line() {
-        let text = "{\"key\": \"a\"}\n\n{\"key\": \"b.1\", \"account\": \"/g\", \"cpus\": 2, \"wall_s\": 3, \"run\": [1]}\n";
+        let text = "{\"key\": \"a\"}\n\n{\"key\": \"b.1\", \"account\": \"/g\", \"cpus\": 2, \"wall_s\": 3, \"disk_mib\": 4, \"run\": [1]}\n";
         let jobs = parse(text, "j.jsonl").expect("valid");
         let [a, b] = &jobs[..] else {
             panic!("{jobs:?}")
@@ -111,8 +114,13 @@ mod tests {
             (1, "/", "{\"key\": \"a\"}")
         );
         assert_eq!(
-            (b.job.cpus, b.job.account.as_str(), b.job.wall),
-            (2, "/g", Millis(3_000))
+            (
+                b.job.cpus,
+                b.job.account.as_str(),
+                b.job.wall,
+                b.job.disk_mib
+            ),
+            (2, "/g", Millis(3_000), 4)
         );
     }
 

@@ -38,7 +38,7 @@ enum QueueCommand {
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_long_help = "\
 JOBS.jsonl has a job a line:
-    {\"key\": \"j1\", \"account\": \"/group-1\", \"cpus\": 1, \"wall_s\": 3600, \"run\": \"anything for CMD\"}
+    {\"key\": \"j1\", \"account\": \"/group-1\", \"cpus\": 1, \"wall_s\": 3600, \"disk_mib\": 0, \"run\": \"anything for CMD\"}
 
 CMD is run by sh for each attempt, with its job's line on standard input and in its environment
     FAIRMESH_NAME (key and attempt: j1.1), FAIRMESH_JOB, FAIRMESH_ATTEMPT, FAIRMESH_SITE, FAIRMESH_VO,

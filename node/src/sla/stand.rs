@@ -39,6 +39,8 @@ struct Row {
     /// What one CPU more would be told.
     verdict: String,
     why: String,
+    /// For how long the VO has been over what it may have, as far as the site knows.
+    over_s: Option<u64>,
     age_s: Option<u64>,
 }
 
@@ -103,6 +105,11 @@ fn row(site: &SiteView, vo: &str, silence: Millis) -> Row {
             _ => String::new(),
         },
         verdict: word(&verdict).to_owned(),
+        // By the site's word, which is some time old.
+        over_s: said.and_then(|said| {
+            let at_its_word = said.over_for?.0;
+            Some(at_its_word.saturating_add(site.age.unwrap_or_default().0) / 1_000)
+        }),
         age_s: site.age.map(|age| age.0 / 1_000),
     }
 }
@@ -127,6 +134,7 @@ fn write(answer: &Answer, args: &ShowArgs, out: &mut dyn Write) -> anyhow::Resul
         ("Limit", Align::Right),
         ("Waits", Align::Right),
         ("Room", Align::Right),
+        ("Over s", Align::Right),
         ("Age s", Align::Right),
         ("Why not", Align::Left),
     ]);
@@ -141,6 +149,7 @@ fn write(answer: &Answer, args: &ShowArgs, out: &mut dyn Write) -> anyhow::Resul
             number(row.limit),
             row.waiting.to_string(),
             row.room.to_string(),
+            number(row.over_s),
             number(row.age_s),
             row.why.clone(),
         ]);

@@ -139,7 +139,7 @@ fn a_vo_stands_at_each_site_with_its_room_and_the_age_of_what_is_known() {
         {"name": "t", "total": 10, "age_s": 70, "vos": {
             "a": {"epoch_used": 0, "epoch_share": 5, "burst_used": 1, "burst_limit": 10, "sign": "guarantee"}}},
         {"name": "u", "total": 8, "age_s": 7, "vos": {
-            "a": {"epoch_used": 9, "epoch_share": 5, "burst_used": 2, "burst_limit": 4, "extensible": true}}},
+            "a": {"epoch_used": 9, "epoch_share": 5, "burst_used": 2, "burst_limit": 4, "extensible": true, "over_s": 60}}},
         {"name": "v", "total": 8, "vos": {}}]}"#;
     let grid = Grid::parse(text, "grid").expect("a Grid");
     let mut args = ShowArgs {
@@ -155,10 +155,10 @@ fn a_vo_stands_at_each_site_with_its_room_and_the_age_of_what_is_known() {
         stand::show(args, "a", &grid, Millis::from_secs(60), &mut out).expect("valid");
         String::from_utf8(out).expect("UTF-8")
     };
-    let expected = "s|100|20%+|2.5|10|50|5|25|7|
-t|10|5%-|0|1|10|0|0|70|what is known of the site is 70 s old
-u|8|5%+, extensible|9|2|4|0|6|7|
-v|8|nothing||0||0|0||the VO has no SLA there
+    let expected = "s|100|20%+|2.5|10|50|5|25||7|
+t|10|5%-|0|1|10|0|0||70|what is known of the site is 70 s old
+u|8|5%+, extensible|9|2|4|0|6|67|7|
+v|8|nothing||0||0|0|||the VO has no SLA there
 ";
     assert_eq!(shown(&args), expected);
     args.output = OutputArgs::default();

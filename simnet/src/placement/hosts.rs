@@ -479,6 +479,7 @@ impl Host {
                 account: AccountPath::parse(&format!("/g{index}")).expect("a path"),
                 cpus: 1,
                 wall: Millis::from_secs(3_600),
+                disk_mib: 0,
             };
             manager.add(job).expect("a good job");
         }

@@ -72,7 +72,7 @@ pub enum Refusal {
 
 /// The refusal of a job whose files do not fit.
 pub(super) fn of_disk(site: &SiteView, request: &Request<'_>) -> Option<Refusal> {
-    let room = site.disk.as_ref()?;
+    let room = site.vos.get(request.vo)?.disk;
     let needed = request.staged_mib.saturating_add(request.job.held.disk_mib);
     let left = room.left_mib()?;
     (!room.has(needed)).then_some(Refusal::Disk { needed, left })

@@ -3,7 +3,6 @@
 //! Deliberately not here: age beyond silence. A view that is old but not silent is believed as it is, and
 //! its age stands beside the answer.
 
-use fairmesh_fairshare::charging::{Counted, suitable};
 use fairmesh_model::{Millis, mutant, mutated};
 
 use super::{Refusal, Request, Verdict};
@@ -36,12 +35,12 @@ fn misfit(site: &SiteView, request: &Request<'_>) -> Option<Refusal> {
     if asked > total {
         return Some(Refusal::TooLarge { asked, total });
     }
-    let prices = site.prices.as_deref()?;
-    let counted = Counted {
-        gpu: true,
-        disk: true,
-    };
-    let fits = suitable(prices, &request.job, counted).next().is_some() || mutated!(AnyMachineFits);
+    let machines = site.machines.as_deref()?;
+    let fits = machines
+        .suitable(&request.job)
+        .iter()
+        .any(|word| *word != 0)
+        || mutated!(AnyMachineFits);
     (!fits).then_some(Refusal::FitsNowhere)
 }
 

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::disk::DiskRoom;
+use crate::machines::Machines;
 use crate::sla::Sign;
 use crate::view::Standing;
 
@@ -25,6 +26,8 @@ pub(crate) fn standing(held: u64, limit: u64, epoch: u32, extensible: bool) -> S
         burst_limit: limit,
         extensible,
         waiting: 0,
+        over_for: None,
+        disk: DiskRoom::default(),
     }
 }
 
@@ -217,7 +220,7 @@ pub(crate) fn what_does_not_fit_and_what_is_silent_is_refused() {
         machines: BTreeMap::from([("thin".to_owned(), class)]),
         queues: BTreeMap::new(),
     };
-    known.prices = Some(Arc::new(prices));
+    known.machines = Some(Arc::new(Machines::new(Arc::new(prices))));
     known.age = Some(Millis(60_000));
     let mut request = Request::of_cpus("me", 16);
     let said = |site: &SiteView, request: &Request<'_>, silence| {
@@ -231,9 +234,12 @@ pub(crate) fn what_does_not_fit_and_what_is_silent_is_refused() {
     request.job.held.gpus = 1;
     assert_eq!(said(&known, &request, None), "fits-nowhere");
     request.job.held.gpus = 0;
-    let mut room = DiskRoom::default();
-    room.quota_mib = Some(10);
-    known.disk = Some(room);
+    known
+        .vos
+        .get_mut("me")
+        .expect("it stands there")
+        .disk
+        .quota_mib = Some(10);
     request.staged_mib = 10;
     assert_eq!(said(&known, &request, None), "now");
     request.staged_mib = 11;

@@ -30,6 +30,9 @@ pub struct Planning<'a> {
     pub sites: &'a [SiteView],
 }
 
+/// By site, what accounts may have there, and what of a queue is there.
+type AtSites = BTreeMap<String, (BTreeMap<AccountPath, u64>, Held)>;
+
 /// What is left of one round.
 struct Round {
     held: Held,
@@ -37,15 +40,21 @@ struct Round {
     queues: BTreeMap<AccountPath, Vec<String>>,
     /// Kinds of jobs that no site can have now: others like them, which may not go to the same sites, need not be
     /// tried.
-    nowhere: BTreeSet<(u64, Millis, AccountPath, Vec<String>)>,
+    nowhere: BTreeSet<(u64, u64, Millis, AccountPath, Vec<String>)>,
+    /// By site, disk that is kept for jobs in flight: from their placement to their end.
+    reserved: BTreeMap<String, u64>,
     /// By site, where use is proportional by site: what accounts may have there, and what of this queue is there.
-    at_sites: BTreeMap<String, (BTreeMap<AccountPath, u64>, Held)>,
+    at_sites: AtSites,
 }
 
 impl Round {
     fn hold(&mut self, entry: &Entry, site: &str) {
         let (account, cpus) = (&entry.job.account, entry.job.cpus);
         self.held.add(account, cpus);
+        if entry.job.disk_mib > 0 && !mutated!(DiskUnreserved) {
+            let reserved = self.reserved.entry(site.to_owned()).or_default();
+            *reserved = reserved.saturating_add(entry.job.disk_mib);
+        }
         if let Some((_, held)) = self.at_sites.get_mut(site) {
             held.add(account, cpus);
         }
@@ -61,6 +70,7 @@ impl Manager {
             held: Held::default(),
             queues: self.queues(),
             nowhere: BTreeSet::new(),
+            reserved: BTreeMap::new(),
             at_sites: self.at_sites(&planning),
         };
         for entry in self.entries.values().filter(|entry| entry.is_in_flight()) {
@@ -115,10 +125,7 @@ impl Manager {
     }
 
     /// What accounts may have at each site, where that is bounded.
-    fn at_sites(
-        &self,
-        planning: &Planning<'_>,
-    ) -> BTreeMap<String, (BTreeMap<AccountPath, u64>, Held)> {
+    fn at_sites(&self, planning: &Planning<'_>) -> AtSites {
         let bounded = self.limits.by_site.as_ref().map(|_| planning.sites);
         let sites = bounded.unwrap_or_default().iter();
         let at_site = |site: &SiteView| {
@@ -167,11 +174,13 @@ impl Manager {
                     break;
                 }
                 let shunned = shunned(entry, planning.now);
-                let kind = (entry.job.cpus, entry.job.wall, account.clone(), shunned);
+                let job = &entry.job;
+                let kind = (job.cpus, job.disk_mib, job.wall, account.clone(), shunned);
                 if round.nowhere.contains(&kind) {
                     continue;
                 }
-                if let Some(site) = self.choose(planning, (entry, &kind.3), &round.at_sites, draw) {
+                let shared = (&round.at_sites, &round.reserved);
+                if let Some(site) = self.choose(planning, (entry, &kind.4), shared, draw) {
                     return Some((key, site));
                 }
                 round.nowhere.insert(kind);
@@ -186,11 +195,11 @@ impl Manager {
         &self,
         planning: &Planning<'_>,
         (entry, shunned): (&Entry, &[String]),
-        at_sites: &BTreeMap<String, (BTreeMap<AccountPath, u64>, Held)>,
+        (at_sites, reserved): (&AtSites, &BTreeMap<String, u64>),
         draw: Draw<'_>,
     ) -> Option<String> {
         let mut request = Request::of_cpus(planning.vo, entry.job.cpus);
-        request.wall = entry.job.wall;
+        (request.wall, request.staged_mib) = (entry.job.wall, entry.job.disk_mib);
         let naive = self.chooser.selector == Selector::Naive;
         let mut candidates = Vec::new();
         for site in planning
@@ -207,9 +216,14 @@ impl Manager {
             }
             let known_at = known_at(site, planning.now);
             let sent = self.chooser.sent(&site.name);
-            let view = match sent.map_or(0, |sent| sent.cpus_unseen(known_at)) {
-                0 => Cow::Borrowed(site),
-                sent => Cow::Owned(site.clone().with_sent(planning.vo, sent)),
+            let sent = sent.map_or(0, |sent| sent.cpus_unseen(known_at));
+            let reserved = reserved.get(&site.name).copied().unwrap_or(0);
+            let view = match (sent, reserved) {
+                (0, 0) => Cow::Borrowed(site),
+                _ => {
+                    let view = site.clone().with_sent(planning.vo, sent);
+                    Cow::Owned(view.with_reserved(planning.vo, reserved))
+                }
             };
             let now = judge(planning.engine, &view, &request, planning.silence).is_now();
             if now || naive {

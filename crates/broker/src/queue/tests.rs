@@ -6,6 +6,7 @@ use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{AccountPath, Share};
 
 use super::*;
+use crate::disk::DiskRoom;
 use crate::engine::Engine;
 use crate::sla::{Sign, Sla};
 use crate::view::{SiteView, Standing};
@@ -20,6 +21,7 @@ fn job(key: &str, account: &str, cpus: u64) -> QueuedJob {
         account: path(account),
         cpus,
         wall: Millis::from_secs(60),
+        disk_mib: 0,
     }
 }
 
@@ -104,6 +106,44 @@ pub(crate) fn groups_take_turns_within_the_limits_of_every_level() {
     let mut bound = queue(limits(&[("/", 4), ("/g", 3), ("/h", 4)]), &jobs);
     let effects = planned(&mut bound, 1, &[site("s", 100, 0)]);
     assert_eq!(submitted(&effects), ["g0.1 s", "h0.1 s", "g1.1 s"]);
+}
+
+/// Files that are staged stay where they are: jobs wait, and what was kept is known behind a kill.
+#[test]
+pub(crate) fn disk_is_kept_for_a_job_from_its_placement_to_its_end() {
+    let with_files = |key: &str| QueuedJob {
+        disk_mib: 40,
+        ..job(key, "/g", 1)
+    };
+    let room = |name: &str, share_mib, staged_mib| {
+        let mut site = site(name, 100, 0);
+        site.vos.get_mut("vo").expect("its own").disk = DiskRoom {
+            share_mib: Some(share_mib),
+            staged_mib,
+            ..DiskRoom::default()
+        };
+        site
+    };
+    let sites = [room("s", 100, 20), room("t", 39, 0)];
+    let jobs = ["a", "b", "c"].map(with_files);
+    let mut manager = queue(limits(&[]), &jobs);
+    let effects = planned(&mut manager, 1, &sites);
+    assert_eq!(submitted(&effects), ["a.1 s", "b.1 s"]);
+    let written = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Write(record) => Some(record),
+        _ => None,
+    });
+    let added = jobs.into_iter().map(Record::Added);
+    let records: Vec<Record> = added.chain(written).collect();
+    let (mut restored, _) = Manager::restore(limits(&[]), Selector::LeastUsed, records);
+    assert!(planned(&mut restored, 2, &sites).is_empty());
+    let failed = Status::Failed("it broke".to_owned());
+    restored.told(WallTime(3), "b", 1, failed);
+    // Jobs go in the order in which they came, and one does not go back to where it failed.
+    assert_eq!(submitted(&planned(&mut restored, 4, &sites)), ["c.1 s"]);
+    restored.told(WallTime(5), "a", 1, Status::Ended);
+    let later = 5 + SHUNNED.0;
+    assert_eq!(submitted(&planned(&mut restored, later, &sites)), ["b.2 s"]);
 }
 
 /// Two queues, each of a group with a quarter, that see nothing of each other: a site's limit holds all the same.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use fairmesh_broker::utility::CLASSES_MAX;
 use fairmesh_broker::{SiteView, Standing};
-use fairmesh_gossip::{Head, PartKey};
-use fairmesh_model::{Millis, Now, WallTime, cbor, is_visible};
+use fairmesh_gossip::{Head, PartKey, Replica};
+use fairmesh_model::{Millis, Now, SiteId, WallTime, cbor, is_visible};
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::ADVERT;
@@ -77,6 +77,20 @@ impl Advert {
         }
     }
 
+    /// When this was so, and for how long the VO had been over what it may have.
+    pub(super) fn over(&self) -> Option<(WallTime, Millis)> {
+        Some((self.at, self.standing?.over_for?))
+    }
+
+    /// Says for how long the VO has been over what it may have, by the word before this one.
+    pub(super) fn go_on_from(&mut self, before: Option<(WallTime, Millis)>) {
+        let Some(standing) = self.standing.as_mut().filter(|of| of.exceeds()) else {
+            return;
+        };
+        let since = |(at, over): (WallTime, Millis)| over.0.saturating_add(self.at.since(at).0);
+        standing.over_for = Some(Millis(before.map_or(0, since)));
+    }
+
     fn problem(&self) -> Option<String> {
         let Self { total, free, .. } = self;
         if !(1..=CPUS_MAX).contains(total) {
@@ -108,6 +122,12 @@ impl Advert {
 pub(crate) fn parts(advert: Option<&Advert>) -> BTreeMap<PartKey, Vec<u8>> {
     let part = advert.map(|advert| (PartKey::new(ADVERT, &[0]), cbor::to_vec(advert)));
     part.into_iter().collect()
+}
+
+/// The advert that a site has published last, in any of its starts.
+pub(crate) fn newest(replica: &Replica, site: SiteId) -> Option<Advert> {
+    let (_, bytes) = replica.newest_parts(site, ADVERT).next()?;
+    read(bytes).ok()
 }
 
 /// Reads an advert.

@@ -35,6 +35,8 @@ impl Site {
             let mut known = self.known_by(now, (job.vo, &name), site, &advert);
             let wished = wishes.as_ref().map(|wishes| (wishes, job.normalised));
             let best = weigh(&mut known, &advert.classes, &request, wished);
+            let class = known.view.machines.as_ref().zip(best);
+            let class = class.map(|(machines, best)| machines.class(best).0.to_owned());
             let sent = self.forward.sent_since(site, advert.at);
             let view = known.view.with_sent(&name, sent);
             let silence = Some(self.config.timing.silence);
@@ -50,7 +52,7 @@ impl Site {
             let load = u128::from(held) * u128::from(ONE) / u128::from(view.total.max(1));
             Some(Place {
                 site: site.to_string(),
-                class: best.map(|(class, _)| class).unwrap_or_default(),
+                class: class.unwrap_or_default(),
                 utility: known.utility.unwrap_or(ONE),
                 load: u64::try_from(load).unwrap_or(u64::MAX),
                 waits,

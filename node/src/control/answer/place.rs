@@ -27,6 +27,8 @@ pub struct PlaceAsk {
     pub mem_mib: u64,
     /// Scratch disk, MiB.
     pub disk_mib: u64,
+    /// Input and output that are staged, MiB.
+    pub staged_mib: u64,
     /// How long it may run, in seconds; 0: not said.
     pub wall_s: u64,
     /// Its queue.
@@ -193,6 +195,18 @@ pub struct OccupancyAsk {
     pub wait_s: Option<u64>,
     /// CPUs that waiting jobs ask for.
     pub waiting: Vec<WaitingAsk>,
+    /// Files on the site's disk; as it was told before, where it is left out.
+    pub staged: Option<Vec<StagedAsk>>,
+}
+
+/// Files of one account on the site's disk.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StagedAsk {
+    /// Whose.
+    #[serde(flatten)]
+    pub origin: fairmesh_model::Origin,
+    /// MiB.
+    pub mib: u64,
 }
 
 /// CPUs that waiting jobs of one account ask for.
@@ -260,4 +274,22 @@ pub struct GridStandingBody {
     pub sign: &'static str,
     /// CPUs that its jobs wait for.
     pub waiting: u64,
+    /// For how long it had been over what it may have when this was so; absent where it was not.
+    pub over_s: Option<u64>,
+    /// Disk for its files; absent where nothing is said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<GridDiskBody>,
+}
+
+/// Disk for a VO's files at a site.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GridDiskBody {
+    /// MiB that the user may have there.
+    pub quota_mib: Option<u64>,
+    /// MiB that the VO may have there.
+    pub share_mib: Option<u64>,
+    /// MiB of its files there.
+    #[serde(default)]
+    pub staged_mib: u64,
 }

@@ -214,9 +214,10 @@ fn a_scheduler_says_what_only_it_knows_and_guarantees_of_others_are_kept() {
         mesh.nodes[0].config.introducers.clone(),
         vo::timing(),
     );
-    let sla = "[sla]\n\"/grid\" = { cpu = \"10%+, burst 20%\", extensible = true }\n\"/second\" = { cpu = \"30%-\" }\n";
+    let sla = "[sla]\n\"/grid\" = { cpu = \"10%+, burst 20%\", extensible = true, disk = \"40%\" }\n\"/second\" = { cpu = \"30%-\" }\n";
     config.advert = Some(AdvertRules {
         total: Some(900),
+        disk_mib: Some(1_000),
         sla: Some(Sla::parse(sla, "test").expect("an SLA")),
         ..AdvertRules::default()
     });
@@ -253,6 +254,11 @@ fn a_scheduler_says_what_only_it_knows_and_guarantees_of_others_are_kept() {
         Occupancy {
             wait: Some(MINUTE),
             waiting: vec![(origin("second"), 40), (origin("zz-nobody"), 2)],
+            staged: Some(vec![
+                (origin("grid"), 90),
+                (origin("second"), 5),
+                (origin("grid"), 1),
+            ]),
             ..Occupancy::default()
         },
     );
@@ -263,12 +269,30 @@ fn a_scheduler_says_what_only_it_knows_and_guarantees_of_others_are_kept() {
     assert_eq!(told.wait, Some(MINUTE));
     let standing = told.standing.expect("it is promised something");
     assert_eq!((standing.burst_used, standing.burst_limit), (100, 180));
+    assert_eq!(
+        (standing.disk.share_mib, standing.disk.left_mib()),
+        (Some(400), Some(309))
+    );
     let epoch = (45 + 100) * 1_000_000_000 / (900 * 30 * 24);
     assert!(
         standing.epoch_used.abs_diff(epoch) < 2,
         "{} is not {epoch}",
         standing.epoch_used
     );
+    // Files stay where nothing is said of them. That they have filled a share is worth a head.
+    let said = heads(&mesh, 0);
+    tell(&mut mesh, 0, Occupancy::default());
+    let all = Occupancy {
+        staged: Some(vec![(origin("grid"), 400)]),
+        ..Occupancy::default()
+    };
+    mesh.run(SETTLE);
+    let left = |mesh: &Mesh| known(mesh, 1, 0)?.standing?.disk.left_mib();
+    assert_eq!(left(&mesh), Some(309));
+    tell(&mut mesh, 0, all);
+    mesh.run(Millis::from_secs(35));
+    assert_eq!(left(&mesh), Some(0));
+    assert!(heads(&mesh, 0) > said);
     // Members of one VO learn nothing of another's jobs, nor whose they are.
     let secret = b"zz-";
     let leaks = |bytes: &Vec<u8>| bytes.windows(3).any(|of| of == secret);
@@ -276,6 +300,42 @@ fn a_scheduler_says_what_only_it_knows_and_guarantees_of_others_are_kept() {
         !mesh.nodes[0].sent.iter().any(leaks),
         "a local name left the site"
     );
+}
+
+#[test]
+fn since_when_a_vo_has_more_than_it_may_is_known_elsewhere_and_behind_a_restart() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 2);
+        let sla = "[sla]\n\"/grid\" = { cpu = \"burst 20%\" }\n";
+        let rules = AdvertRules {
+            sla: Some(Sla::parse(sla, "test").expect("an SLA")),
+            ..AdvertRules::default()
+        };
+        configure(&mut mesh, 0, Some(rules));
+        let over_for = |mesh: &Mesh| known(mesh, 1, 0)?.standing?.over_for;
+        list(&mut mesh, 0, &[("grid", 200)]);
+        mesh.run(SETTLE);
+        assert_eq!(over_for(&mesh), None, "it has just what it may");
+        let begins = mesh.elapsed_ms;
+        list(&mut mesh, 0, &[("grid", 201)]);
+        mesh.run(SETTLE);
+        mesh.restart(0);
+        list(&mut mesh, 0, &[("grid", 300)]);
+        mesh.run(SETTLE);
+        let since = Millis(mesh.elapsed_ms - begins);
+        let said = over_for(&mesh).expect("it is over");
+        assert!(
+            said <= since && since <= Millis(said.0 + SETTLE.0),
+            "{said:?} of {since:?}"
+        );
+        assert!(
+            said > SETTLE,
+            "the restart has forgotten it: {said:?} of {since:?}"
+        );
+        list(&mut mesh, 0, &[("grid", 200)]);
+        mesh.run(SETTLE);
+        assert_eq!(over_for(&mesh), None);
+    });
 }
 
 /// Asks sites, and waits for what they say.

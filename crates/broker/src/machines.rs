@@ -1,0 +1,197 @@
+//! A site's machines as a placement looks at them: laid out once, when the site says what it has, and read for each job.
+//!
+//! For every amount that some class has, and every name, there is the set of the classes that have it: a bit a class. So
+//! what a job asks for is looked up once a site, and not once a class.
+//!
+//! Invariant: classes keep the order of the list, and those that suit a job are those of `suitable`, with GPUs and disk.
+//! What is laid out is as large as the list, but for a constant.
+//! Deliberately not here: which class is worth most (`utility::search`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairmesh_fairshare::Job;
+use fairmesh_model::{Factor, MachineClass, PriceList};
+
+use crate::utility::{Class, Wish};
+
+/// Classes in one set: the bits of a word.
+const BLOCK: usize = 64;
+
+/// Machines of one site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machines {
+    prices: Arc<PriceList>,
+    blocks: Vec<Block>,
+}
+
+/// Classes that stand one behind the other in the list, [`BLOCK`] at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// By [`Amount`]: each amount that a class has, and the classes that have at least so much.
+    amounts: [Vec<(u64, u64)>; 5],
+    /// Each name that a class has, and the classes that have it.
+    named: Vec<(Wish, u64)>,
+}
+
+/// What a class has so many of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Amount {
+    Cpus,
+    MemMib,
+    DiskMib,
+    Gpus,
+    /// In millionths.
+    Spec,
+}
+
+/// A set of the classes of a block, by their places there.
+pub(crate) type Classes = u64;
+
+impl Block {
+    fn new(classes: &[(&String, &MachineClass)]) -> Self {
+        let amount = |of: fn(&MachineClass) -> u64| {
+            let mut amounts: Vec<u64> = classes.iter().map(|(_, class)| of(class)).collect();
+            amounts.sort_unstable();
+            amounts.dedup();
+            let having = |least: u64| {
+                let bits = classes.iter().enumerate();
+                bits.fold(0, |set, (bit, (_, class))| {
+                    set | u64::from(of(class) >= least) << bit
+                })
+            };
+            amounts
+                .into_iter()
+                .map(|least| (least, having(least)))
+                .collect()
+        };
+        let mut named: BTreeMap<Wish, Classes> = BTreeMap::new();
+        for (bit, (name, class)) in classes.iter().enumerate() {
+            let of = Class::of(name, class, 0);
+            let tags = class.properties.iter().cloned().map(Wish::Tag);
+            let (os, arch) = (Wish::Os(of.os.to_owned()), Wish::Arch(of.arch.to_owned()));
+            for wish in tags.chain([os, arch]) {
+                *named.entry(wish).or_default() |= 1 << bit;
+            }
+        }
+        Self {
+            // In the order of `Amount`.
+            amounts: [
+                amount(|class| class.cpus.into()),
+                amount(|class| class.mem_mib),
+                amount(|class| class.disk_mib),
+                amount(|class| class.gpus.into()),
+                amount(|class| class.spec.millionths().into()),
+            ],
+            named: named.into_iter().collect(),
+        }
+    }
+
+    /// The classes that have at least so much.
+    pub(crate) fn at_least(&self, amount: Amount, least: u64) -> Classes {
+        let amounts = &self.amounts[amount as usize];
+        let at = amounts.partition_point(|(has, _)| *has < least);
+        amounts.get(at).map_or(0, |(_, classes)| *classes)
+    }
+
+    /// The classes that have something by name.
+    pub(crate) fn having(&self, wish: &Wish) -> Classes {
+        let at = self.named.binary_search_by(|(name, _)| name.cmp(wish));
+        at.map_or(0, |at| self.named[at].1)
+    }
+
+    /// The speed of the slowest of some classes, in millionths, if there are any.
+    fn slowest(&self, classes: Classes) -> Option<u64> {
+        let speeds = self.amounts[Amount::Spec as usize].iter();
+        let are_all = |(_, fast): &&(u64, Classes)| classes & !fast == 0;
+        let slowest = speeds.take_while(are_all).last();
+        slowest.filter(|_| classes != 0).map(|(speed, _)| *speed)
+    }
+}
+
+impl Machines {
+    /// The machines of a price list.
+    pub fn new(prices: Arc<PriceList>) -> Self {
+        let all: Vec<_> = prices.machines.iter().collect();
+        let blocks = all.chunks(BLOCK).map(Block::new).collect();
+        Self { prices, blocks }
+    }
+
+    /// A class by its place, with its name.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn class(&self, index: usize) -> (&str, &MachineClass) {
+        let (name, class) = self.prices.machines.iter().nth(index).expect("a class");
+        (name, class)
+    }
+
+    /// The speed of the slowest: what is sure, whichever is given. `None` where there are none.
+    pub fn slowest(&self) -> Option<Factor> {
+        let all = |block: &Block| block.at_least(Amount::Cpus, 0);
+        self.slowest_of(&self.blocks.iter().map(all).collect::<Vec<_>>())
+    }
+
+    /// The speed of the slowest of some classes, if there are any.
+    pub(crate) fn slowest_of(&self, suit: &[Classes]) -> Option<Factor> {
+        let each = self.blocks.iter().zip(suit);
+        let millionths = each
+            .filter_map(|(block, suit)| block.slowest(*suit))
+            .min()?;
+        u32::try_from(millionths).ok().map(Factor::from_millionths)
+    }
+
+    /// The classes that have what one node of a job asks for, block by block.
+    pub(crate) fn suitable(&self, job: &Job<'_>) -> Vec<Classes> {
+        let held = job.held;
+        let each = |amount: u64| amount.div_ceil(u64::from(held.nodes.max(1)));
+        let asked = [
+            (Amount::Cpus, each(held.cores)),
+            (Amount::MemMib, each(held.mem_mib)),
+            (Amount::DiskMib, each(held.disk_mib)),
+            (Amount::Gpus, each(held.gpus)),
+        ];
+        let have = |block: &Block| {
+            let have = asked
+                .iter()
+                .map(|(amount, least)| block.at_least(*amount, *least));
+            have.fold(Classes::MAX, |all, have| all & have)
+        };
+        let mut suit: Vec<Classes> = self.blocks.iter().map(have).collect();
+        if job.queue.is_some() || !job.properties.is_empty() {
+            for (index, class) in self.prices.machines.values().enumerate() {
+                if !class.takes(job.queue, job.properties) {
+                    suit[index / BLOCK] &= !(1 << (index % BLOCK));
+                }
+            }
+        }
+        suit
+    }
+
+    /// The blocks, each with the place of its first class and those of `suit` that are there.
+    pub(crate) fn parts<'a>(
+        &'a self,
+        suit: &'a [Classes],
+    ) -> impl Iterator<Item = (usize, &'a Block, Classes)> {
+        let parts = self.blocks.iter().zip(suit).enumerate();
+        parts.map(|(index, (block, classes))| (index * BLOCK, block, *classes))
+    }
+
+    /// What is free of some classes, where `free` says it by name.
+    pub(crate) fn free_of(&self, suit: &[Classes], free: &BTreeMap<String, u64>) -> u64 {
+        // Both by name, so that one walk over either finds what belongs together.
+        let mut names = self.prices.machines.keys().enumerate();
+        let mut at = names.next();
+        let mut sum = 0_u64;
+        for (name, free) in free {
+            while at.is_some_and(|(_, of)| of < name) {
+                at = names.next();
+            }
+            let Some((index, of)) = at else { break };
+            if of == name && suit[index / BLOCK] >> (index % BLOCK) & 1 == 1 {
+                sum = sum.saturating_add(*free);
+            }
+        }
+        sum
+    }
+}
