@@ -14,6 +14,7 @@ mod bench;
 mod beside;
 mod lacking;
 mod package;
+mod schedulers;
 mod setup;
 mod steps;
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let outcome = match args[..] {
         ["test"] => test(None),
         ["test", "--only", name] => test(Some(name)),
+        ["test", "--schedulers"] => schedulers::run(),
         ["package", ref options @ ..] => package::run(options),
         ["bench"] => bench::run(),
         // Cargo's, not a contributor's.
@@ -76,6 +78,7 @@ fn test(only: Option<&str>) -> Result<(), String> {
 fn help() {
     println!("cargo xtask test                  sets up, then runs every step below");
     println!("cargo xtask test --only <STEP>    runs one of them");
+    println!("cargo xtask test --schedulers     HTCondors in Debians of their own (root, minutes)");
     println!("cargo xtask package               builds the Debian package, with cargo-deb");
     println!(
         "cargo xtask package --check       and tries it in a Debian of its own (root, minutes)"

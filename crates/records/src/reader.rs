@@ -38,6 +38,9 @@ pub struct Options {
     pub columns: Option<String>,
     /// Whether the input may still grow: a last line without its end is then left alone.
     pub growing: bool,
+    /// HTCondor: whether what the schedd has noted of a job's last slot goes before what was provisioned, which the
+    /// job's user may edit.
+    pub noted_slots: bool,
 }
 
 /// Where to go on: kept together with what was counted, it makes reading resumable.

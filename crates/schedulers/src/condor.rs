@@ -27,13 +27,35 @@ use crate::job::Job;
 use crate::plan::Update;
 use crate::{About, LoopSettings, Refusal, Scheduler, follow};
 
-/// What HTCondor has to be told, so that nothing but factors orders submitters: its own count of their use stands
-/// still, and whoever has no factor yet is behind all others.
-pub const WANTED: [(&str, &str); 4] = [
+/// What HTCondor has to be told, so that nothing but factors orders submitters (its own count of their use stands still,
+/// and whoever has no factor yet is behind all others), and that users cannot edit what their jobs are charged for.
+pub const WANTED: [(&str, &str); 9] = [
     ("PRIORITY_HALFLIFE", "1e15"),
     ("DEFAULT_PRIO_FACTOR", factor::WORST),
     ("NICE_USER_PRIO_FACTOR", factor::WORST),
     ("REMOTE_PRIO_FACTOR", factor::WORST),
+    (
+        "SYSTEM_JOB_MACHINE_ATTRS",
+        "$(SYSTEM_JOB_MACHINE_ATTRS) GPUs Memory",
+    ),
+    (
+        "PROTECTED_JOB_ATTRS",
+        "$(PROTECTED_JOB_ATTRS) AccountingGroup AcctGroup AcctGroupUser QDate JobStartDate ShadowBday \
+         EnteredCurrentStatus RemoteWallClockTime RequestCpus MachineAttrCpus0 MachineAttrGPUs0 MachineAttrMemory0",
+    ),
+    (
+        "SUBMIT_REQUIREMENT_NAMES",
+        "$(SUBMIT_REQUIREMENT_NAMES) Fairmesh",
+    ),
+    (
+        "SUBMIT_REQUIREMENT_Fairmesh",
+        "(AcctGroupUser =?= undefined || AcctGroupUser == Owner) && JobStartDate =?= undefined && \
+         RemoteWallClockTime =?= 0.0",
+    ),
+    (
+        "SUBMIT_REQUIREMENT_Fairmesh_REASON",
+        "\"accounting_group_user must be yourself, and a new job has not run\"",
+    ),
 ];
 
 /// The least real priority, which is that of a submitter of whom HTCondor has not seen any use.
@@ -165,6 +187,7 @@ impl Scheduler for Condor {
         let options = Options {
             cluster: Self::NAME.to_owned(),
             growing: true,
+            noted_slots: true,
             ..Options::default()
         };
         let (path, from) = (&self.history, cursor.file.as_ref());

@@ -157,6 +157,7 @@ fn of_file(args: &CorrectArgs, file: &std::path::Path) -> anyhow::Result<Vec<Vec
         zone: Zone::new(zone),
         columns: None,
         growing: false,
+        noted_slots: false,
     };
     let kind = Kind::parse(&args.format)?;
     let mut source = Source::open(file, kind, &options, None, Arc::default())?;

@@ -16,13 +16,6 @@ use crate::schedulers::command::System;
 use crate::schedulers::{Pair, Sockets};
 use settings::CondorTable;
 
-/// What keeps a user from submitting under another one's name, for sites whose users are not to be trusted with it.
-const OWN_NAME: &str = "\
-# optional: nobody submits under the name of another
-SUBMIT_REQUIREMENT_NAMES = $(SUBMIT_REQUIREMENT_NAMES) FairmeshOwnName
-SUBMIT_REQUIREMENT_FairmeshOwnName = AcctGroupUser =?= undefined || AcctGroupUser == Owner
-SUBMIT_REQUIREMENT_FairmeshOwnName_REASON = \"accounting_group_user must be yourself\"";
-
 impl System for Condor {
     fn beside(config: &Config) -> Pair<Self> {
         let table = config.condor.clone();
@@ -43,7 +36,6 @@ impl System for Condor {
         for (key, value) in WANTED {
             writeln!(out, "{key} = {value}")?;
         }
-        writeln!(out, "{OWN_NAME}")?;
         let mut lacks = Vec::new();
         for (key, value) in WANTED {
             match self.configured(key).await {

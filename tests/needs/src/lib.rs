@@ -88,8 +88,8 @@ impl Need {
             Self::Slurm => "run `cargo xtask test` as root on Debian: it installs Slurm",
             Self::GridEngine => "run `cargo xtask test` as root on Debian: it installs Grid Engine",
             Self::Condor => {
-                "as root on a Debian that has it: apt-get install htcondor; elsewhere `mmdebstrap --include=htcondor trixie DIR`, \
-                 and FAIRMESH_CONDOR_ROOT=DIR"
+                "as root: `cargo xtask test --schedulers` makes Debians that have it; or put the root of one in FAIRMESH_CONDOR_ROOT, or \
+                 apt-get install htcondor where this machine's has it"
             }
             Self::Root => "run the tests as root",
             Self::Prometheus => "on Debian: apt-get install --no-install-recommends prometheus",

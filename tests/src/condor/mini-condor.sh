@@ -107,7 +107,9 @@ start() {
     cat > "$DIR/run/names" <<NAMES
 set -eu
 ip link set lo up; hostname pool
-if [ "$ROOT" != / ]; then mount --bind "$DIR" "$ROOT/mnt"; fi
+if [ "$ROOT" != / ]; then
+    mount --bind "$DIR" "$ROOT/mnt"; mount --rbind /dev "$ROOT/dev"; mount -t sysfs sysfs "$ROOT/sys"
+fi
 mount --bind "$DIR/run/hosts" "$ROOT/etc/hosts"
 mount -t proc proc "$ROOT/proc"
 exec chroot "$ROOT" /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin CONDOR_CONFIG=$HOME_IN/condor_config condor_master -f
@@ -120,7 +122,7 @@ NAMES
     wait_for 20 "the namespaces" pgrep -P "$hold"
     hold=$(pgrep -P "$hold")
     for c in condor_q condor_history condor_userprio condor_config_val condor_status condor_submit condor_hold \
-        condor_release condor_rm condor_reconfig condor_suspend condor_continue python3; do wrap "$hold" "$c"; done
+        condor_release condor_rm condor_reconfig condor_qedit; do wrap "$hold" "$c"; done
     wait_for 120 "a slot" sh -c "'$DIR/bin/condor_status' -af Name | grep -q pool"
     wait_for 60 "the schedd" sh -c "'$DIR/bin/condor_q' -allusers"
     wait_for 60 "the negotiator" sh -c "'$DIR/bin/condor_userprio' -allusers"

@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::Context as _;
 use fairmesh_needs::Need;
 
-use crate::slurm::{absent, is_root, said};
+use crate::slurm::{absent, await_that, is_root, said};
 
 /// The folder with the root of another Debian.
 const ROOT: &str = "FAIRMESH_CONDOR_ROOT";
@@ -117,6 +117,18 @@ impl Pool {
         id.trim().parse().with_context(|| text.clone())
     }
 
+    /// Edits an attribute of a user's job, once it runs; gives whether HTCondor let him.
+    pub fn edit(&self, user: &str, job: u64, name: &str, value: &str) -> anyhow::Result<bool> {
+        let job = job.to_string();
+        await_that("the job to run", || {
+            let state = self.run("", "condor_q", &["-allusers", &job, "-af", "JobStatus"])?;
+            Ok(state.trim() == "2")
+        })?;
+        let mut command = Command::new(self.commands().join("condor_qedit"));
+        let command = command.args([&job, name, value]).env("POOL_USER", user);
+        Ok(command.output()?.status.success())
+    }
+
     /// A submitter's effective priority: the smallest one is served first. None where nobody has set any.
     pub fn priority(&self, submitter: &str) -> anyhow::Result<Option<f64>> {
         let text = self.run(
@@ -133,7 +145,7 @@ impl Pool {
 
     /// What has ended, in the order of the starts.
     pub fn ended(&self) -> anyhow::Result<Vec<Ended>> {
-        let attributes = ["ClusterId", "AcctGroup", "JobStartDate", "CpusProvisioned"];
+        let attributes = ["ClusterId", "AcctGroup", "JobStartDate", "MachineAttrCpus0"];
         let mut arguments = vec!["-af"];
         arguments.extend(attributes);
         arguments.push("RemoteWallClockTime");

@@ -96,7 +96,15 @@ fn htcondor_serves_whoever_used_less_in_the_whole_grid() -> anyhow::Result<()> {
     );
     open(&pool, true)?;
     // xavier has had more than two of yvonne's jobs will be.
-    pool.submit("games", "xavier", CPUS, 8)?;
+    let job = pool.submit("games", "xavier", CPUS, 8)?;
+    let edits = |name, value| pool.edit("games", job, name, value);
+    ensure!(
+        edits("CpusProvisioned", "1")?,
+        "the shadow writes it as the user"
+    );
+    for kept in ["RemoteWallClockTime", "MachineAttrCpus0", "QDate"] {
+        ensure!(!edits(kept, "-9")?, "a user can edit {kept}");
+    }
     await_that("xavier's job to end", || Ok(pool.ended()?.len() == 1))?;
     node.await_usage("physics", "xavier", pool.accounted("xavier")?)?;
     let (is_content, words) = condor(&site, &["setup"])?;

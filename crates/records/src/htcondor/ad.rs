@@ -39,7 +39,13 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
     record.submit = moment("QDate")?;
     record.start = moment("JobStartDate")?.or(moment("JobCurrentStartDate")?);
     if record.state.has_ended() {
-        record.end = moment("CompletionDate")?.or(moment("EnteredCurrentStatus")?);
+        let [completed, left] = ["CompletionDate", "EnteredCurrentStatus"];
+        // A job that was removed has not been completed, whatever its user has written there.
+        let [first, second] = match record.state {
+            JobState::Cancelled => [left, completed],
+            _ => [completed, left],
+        };
+        record.end = moment(first)?.or(moment(second)?);
         record.wall = number(ad, "RemoteWallClockTime", 3).map(Millis);
     }
     let cpu = [
@@ -50,7 +56,7 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
         record.cpu_time = Some(Millis(user.saturating_add(system)));
     }
     whose(ad, &mut record);
-    resources(ad, &mut record)?;
+    resources(ad, options.noted_slots, &mut record)?;
     let signal = whole("ExitSignal").and_then(|signal| u32::try_from(signal).ok());
     let code = text(ad, "ExitCode").and_then(|code| code.parse().ok());
     if code.is_some() || signal.is_some() {
@@ -97,18 +103,21 @@ fn whose(ad: &Ad, record: &mut BatchRecord) {
         .map(|minutes| Millis::from_secs(minutes.saturating_mul(60)));
 }
 
-fn resources(ad: &Ad, record: &mut BatchRecord) -> Result<(), Reason> {
-    let held = |provisioned: &str, requested: &str| {
-        number(ad, provisioned, 0).or_else(|| number(ad, requested, 0))
+fn resources(ad: &Ad, noted_slots: bool, record: &mut BatchRecord) -> Result<(), Reason> {
+    let noted = |what: &str| number(ad, &format!("MachineAttr{what}0"), 0).filter(|_| noted_slots);
+    let held = |what: &str| {
+        noted(what)
+            .or_else(|| number(ad, &format!("{what}Provisioned"), 0))
+            .or_else(|| number(ad, &format!("Request{what}"), 0))
     };
     let narrow =
         |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
-    record.cpus = narrow("RequestCpus", held("CpusProvisioned", "RequestCpus"))?;
-    record.gpus = narrow("RequestGpus", held("GpusProvisioned", "RequestGpus"))?;
-    record.memory_mib = held("MemoryProvisioned", "RequestMemory");
+    record.cpus = narrow("RequestCpus", held("Cpus"))?;
+    record.gpus = narrow("RequestGpus", held("Gpus"))?;
+    record.memory_mib = held("Memory");
     record.requested_memory_mib = number(ad, "RequestMemory", 0);
     let kib = |name: &str| number(ad, name, 0).map(|kib| kib.saturating_mul(1 << 10));
-    record.disk_mib = held("DiskProvisioned", "RequestDisk").map(|kib| kib >> 10);
+    record.disk_mib = held("Disk").map(|kib| kib >> 10);
     record.memory_peak_bytes = kib("ResidentSetSize");
     record.virtual_peak_bytes = kib("ImageSize");
     // A job of the parallel universe counts its hosts, any other has one.

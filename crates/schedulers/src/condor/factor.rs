@@ -49,10 +49,18 @@ pub(super) fn is_half(effective: &str, factor: &str) -> bool {
         .is_some_and(|(twice, factor)| twice.abs_diff(factor) <= 1)
 }
 
-/// Whether a value of the configuration is the wanted one, however it is written.
+/// Whether a value of the configuration is the wanted one, however the number is written, or has all words of it.
 pub fn is_as_wanted(is: &str, wanted: &str) -> bool {
-    let (is, wanted) = (behind(is.trim(), 1), behind(wanted, 1));
-    is.is_some() && is == wanted
+    let (number, wanted_number) = (behind(is.trim(), 1), behind(wanted, 1));
+    if wanted_number.is_some() {
+        return number == wanted_number;
+    }
+    let has = |word: &str| {
+        is.split([' ', ','])
+            .any(|part| part.eq_ignore_ascii_case(word))
+    };
+    let mut words = wanted.split(' ').filter(|word| !word.starts_with('$'));
+    words.all(has)
 }
 
 /// How many factors lie between the smallest and so many times a number such as `100.5` or `1.25E+38`.
@@ -174,6 +182,8 @@ mod tests {
         assert!(is_as_wanted(" 1.0E+250 ", WORST));
         assert!(is_as_wanted("1000000000000000", "1e15"));
         assert!(!is_as_wanted("86400", "1e15"));
-        assert!(!is_as_wanted("$(X)", "$(X)"));
+        let wanted = "$(X) GPUs Memory";
+        assert!(is_as_wanted("Cpus, gpus, Memory", wanted));
+        assert!(!is_as_wanted("Cpus GPUs", wanted));
     }
 }

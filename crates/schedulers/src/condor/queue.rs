@@ -15,7 +15,7 @@ use crate::command::{CommandError, Commands};
 use crate::job::{Job, State};
 
 const ATTRIBUTES: &str = "ClusterId,ProcId,JobStatus,Owner,User,AccountingGroup,AcctGroup,QDate,JobStartDate,ShadowBday,\
-                          RemoteWallClockTime,ServerTime,RequestCpus,CpusProvisioned,GpusProvisioned,MemoryProvisioned,\
+                          RemoteWallClockTime,ServerTime,RequestCpus,MachineAttrCpus0,MachineAttrGPUs0,MachineAttrMemory0,\
                           RemoteHost,QueueName";
 
 /// Grid (9), scheduler (7) and local (12) jobs take no slot of a pool.
@@ -42,12 +42,13 @@ struct Ad {
     remote_wall_clock_time: Value,
     #[serde(default)]
     request_cpus: Value,
+    /// What the schedd has noted of the slot.
     #[serde(default)]
-    cpus_provisioned: Value,
+    machine_attr_cpus0: Value,
+    #[serde(default, rename = "MachineAttrGPUs0")]
+    machine_attr_gpus0: Value,
     #[serde(default)]
-    gpus_provisioned: Value,
-    #[serde(default)]
-    memory_provisioned: Value,
+    machine_attr_memory0: Value,
     remote_host: Option<String>,
     queue_name: Option<String>,
 }
@@ -129,11 +130,11 @@ fn job(ad: &Ad) -> Job {
         label: Some(label),
         state,
         held: ad.job_status == 5,
-        cpus: number(&ad.cpus_provisioned)
+        cpus: number(&ad.machine_attr_cpus0)
             .or_else(|| number(&ad.request_cpus))
             .unwrap_or(1),
-        gpus: number(&ad.gpus_provisioned).unwrap_or(0),
-        mem_mib: whole(&ad.memory_provisioned).unwrap_or(0),
+        gpus: number(&ad.machine_attr_gpus0).unwrap_or(0),
+        mem_mib: whole(&ad.machine_attr_memory0).unwrap_or(0),
         submit: ad.q_date,
         start: ad.job_start_date,
         used: whole(&ad.remote_wall_clock_time)
@@ -212,7 +213,7 @@ mod tests {
   "AccountingGroup": "xavier.games",
   "AcctGroup": "xavier",
   "ClusterId": 7,
-  "CpusProvisioned": 2,
+  "MachineAttrCpus0": 2,
   "JobStartDate": 1795574611,
   "JobStatus": 2,
   "Owner": "games",

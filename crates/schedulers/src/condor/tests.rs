@@ -12,7 +12,8 @@ const USERPRIO: &str = "<none>\t0.0\t500.096\n\
     xavier.news@pool\t100.0\t50.0\n\
     b8@pool\t9.999998998571367E+112\t4.999999499285684E+112\n";
 
-/// What it wrote: a job that ended, one that was removed while it ran, and one before it had. Without what nobody reads.
+/// What it wrote: a job that ended, one that was removed while it ran, whose user had edited what he could, and one that
+/// was removed before it had. Without what nobody reads.
 const HISTORY: &str = r#"AccountingGroup = "xavier.games"
 AcctGroup = "xavier"
 ClusterId = 1
@@ -29,8 +30,10 @@ RemoteWallClockTime = 3.0
 *** Offset = 0 ClusterId = 1 ProcId = 0 Owner = "games" CompletionDate = 1795574405
 AcctGroup = "xavier"
 ClusterId = 11
-CpusProvisioned = 4
+CompletionDate = 5
+CpusProvisioned = 1
 EnteredCurrentStatus = 1795575082
+MachineAttrCpus0 = 4
 JobStartDate = 1795575065
 JobStatus = 3
 Owner = "games"
@@ -107,6 +110,8 @@ async fn the_history_says_what_jobs_held_however_they_ended() -> anyhow::Result<
             ("12.7", JobState::Cancelled, Some(1), wall(0)),
         ]
     );
+    let removed = portion.records[1].end.map(|end| end.0 / 1_000);
+    assert_eq!(removed, Some(1_795_575_082));
     assert_eq!(portion.records[2].start, None, "it never ran");
     // The ad that is still being written comes with the next portion.
     let next = condor.ended(&portion.cursor).await?;

@@ -151,6 +151,7 @@ impl Reporting {
                 zone: Zone::new(zone),
                 columns: args.columns.clone(),
                 growing: args.follow,
+                noted_slots: false,
             },
             identities: read_identities(&args.identities)?,
             way: Way {
