@@ -55,12 +55,14 @@ pub fn is_as_wanted(is: &str, wanted: &str) -> bool {
     if wanted_number.is_some() {
         return number == wanted_number;
     }
-    let has = |word: &str| {
-        is.split([' ', ','])
-            .any(|part| part.eq_ignore_ascii_case(word))
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split([' ', ',']).filter(|word| !word.is_empty());
+        words.map(str::to_lowercase).collect()
     };
-    let mut words = wanted.split(' ').filter(|word| !word.starts_with('$'));
-    words.all(has)
+    let (is, wanted) = (words(is), words(wanted));
+    wanted
+        .iter()
+        .all(|word| word.starts_with('$') || is.contains(word))
 }
 
 /// How many factors lie between the smallest and so many times a number such as `100.5` or `1.25E+38`.
@@ -185,5 +187,6 @@ mod tests {
         let wanted = "$(X) GPUs Memory";
         assert!(is_as_wanted("Cpus, gpus, Memory", wanted));
         assert!(!is_as_wanted("Cpus GPUs", wanted));
+        assert!(is_as_wanted("be one, and two", "be one, and two"));
     }
 }
