@@ -213,10 +213,10 @@ impl Published {
         if member.described == described {
             return;
         }
-        let prices = described.iter().map(|of| &of.prices);
+        let prices = described.as_ref().map(|of| &of.prices);
         let machines = prices.filter(|prices| !prices.machines.is_empty());
         let machines = machines.map(|prices| Arc::new(Machines::new(Arc::clone(prices))));
-        member.machines = machines.last();
+        member.machines = machines;
         member.described = described;
     }
 
