@@ -2,10 +2,11 @@
 //!
 //! Invariant checked, at honest nodes: of each slice no more is used, held and passed on at all of them together than was
 //! granted, and where members lie, than was granted and what these held, once more for each honest node but one; of a
-//! part what was granted is what sites have given up for it; no site has more of a slice than it may have at most; a
-//! node whose rights are not frozen knows of itself all that others hold of it; a job that was granted has its mark
-//! after every step and start, and what open marks hold is held; a job whose end was acknowledged is charged. At rest all nodes
-//! show the same of each slice, and granted = used + held + left + on the way + passed on.
+//! part what was granted is what sites have given up for it; no site has more of a slice than it may have at most, nor
+//! gives away, holds and uses more than came to it; a node whose rights are not frozen knows of itself all that others
+//! hold of it; a job that was granted has its mark after every step and start, and what open marks hold is held; a job
+//! whose end was acknowledged is charged. At rest all nodes show the same of each slice, and granted = used + held +
+//! left + on the way + passed on.
 //!
 //! Where stores were lost, jobs' names are: the books are not held against such a node. Of two losses what only the
 //! two knew of each other is lost (docs/quotas.md), so sums are not held against a Grid that had two.
@@ -63,14 +64,21 @@ fn granted(ledgers: &[(usize, &Ledger)], id: SliceId) -> u128 {
     of_sites.into_values().map(u128::from).sum()
 }
 
-/// No site has more of a slice than it may have at most.
+/// No site has more of a slice than it may have at most, nor gives away and spends more than it has.
 fn check_bounds(node: usize, ledger: &Ledger) -> Result<u64, Violation> {
     let mut checks = 0;
-    for (id, row) in ledger.own_rows() {
+    let known = |id: &SliceId| ledger.grants().slice(*id).is_some();
+    for (id, row) in ledger.own_rows().filter(|(id, _)| known(id)) {
         let most = ledger.grants().at_most(id, ledger.me());
-        let has = u128::from(initial(ledger, id, ledger.me())) + row.taken();
-        let has = has.saturating_sub(row.sent());
-        checks += u64::from(most < u64::MAX);
+        let came = u128::from(initial(ledger, id, ledger.me())) + row.taken();
+        let spent = u128::from(row.used()) + u128::from(row.held());
+        let gone = row.sent() + row.passed() + spent;
+        checks += 1;
+        if gone > came {
+            let message = format!("{gone} core-ms of slice {} are gone, of {came}", id.index);
+            return Err(Violation::at(node, message));
+        }
+        let has = came.saturating_sub(row.sent());
         if has > u128::from(most) {
             let message = format!("has {has} core-ms of slice {}, of {most} at most", id.index);
             return Err(Violation::at(node, message));
