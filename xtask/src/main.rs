@@ -78,7 +78,9 @@ fn test(only: Option<&str>) -> Result<(), String> {
 fn help() {
     println!("cargo xtask test                  sets up, then runs every step below");
     println!("cargo xtask test --only <STEP>    runs one of them");
-    println!("cargo xtask test --schedulers     HTCondors in Debians of their own (root, minutes)");
+    println!(
+        "cargo xtask test --schedulers     an HTCondor in a Debian of its own (root, minutes)"
+    );
     println!("cargo xtask package               builds the Debian package, with cargo-deb");
     println!(
         "cargo xtask package --check       and tries it in a Debian of its own (root, minutes)"
