@@ -14,11 +14,12 @@ VERB=$1; mkdir -p "$2"; DIR=$(cd "$2" && pwd -P); shift 2
 
 # A pid file holds "PID STARTTIME", so a recycled pid is never signalled.
 starttime() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" {print $20}'; }
-alive() {
-    local p s; [ -r "$DIR/run/names.own" ] || return 1
-    read -r p s < "$DIR/run/names.own"
+alive() { # NAME
+    local p s; [ -r "$DIR/run/$1.own" ] || return 1
+    read -r p s < "$DIR/run/$1.own"
     [ -n "$s" ] && [ "$(starttime "$p")" = "$s" ] && echo "$p"
 }
+own() { echo "$2 $(starttime "$2")" > "$DIR/run/$1.own"; } # NAME PID
 wait_for() { # SECONDS WHAT CMD...
     local end=$(( SECONDS + $1 )) what=$2; shift 2
     until timeout 20 "$@" > /dev/null 2>&1; do
@@ -114,13 +115,14 @@ mount --bind "$DIR/run/hosts" "$ROOT/etc/hosts"
 mount -t proc proc "$ROOT/proc"
 exec chroot "$ROOT" /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin CONDOR_CONFIG=$HOME_IN/condor_config condor_master -f
 NAMES
-    ( exec setsid unshare --net --uts --mount --pid --fork --kill-child sh "$DIR/run/names" ) \
+    ( exec setsid unshare --net --uts --mount --pid --fork sh "$DIR/run/names" ) \
         >> "$DIR/log/names.out" 2>&1 < /dev/null &
-    echo "$! $(starttime $!)" > "$DIR/run/names.own"
+    own names $!
     trap 'rc=$?; [ $rc = 0 ] || stop > /dev/null 2>&1; exit $rc' EXIT
-    hold=$(alive) || die "the namespaces were not made (see $DIR/log/names.out)"
+    hold=$(alive names) || die "the namespaces were not made (see $DIR/log/names.out)"
     wait_for 20 "the namespaces" pgrep -P "$hold"
     hold=$(pgrep -P "$hold")
+    own first "$hold"
     for c in condor_q condor_history condor_userprio condor_config_val condor_status condor_submit condor_hold \
         condor_release condor_rm condor_reconfig condor_qedit; do wrap "$hold" "$c"; done
     wait_for 120 "a slot" sh -c "'$DIR/bin/condor_status' -af Name | grep -q pool"
@@ -129,12 +131,15 @@ NAMES
     trap - EXIT
     echo "mini-condor up: $slots CPUs"
 }
+# The master is the first process of its namespace, and all others end with it. Nothing else ends it for certain: it has
+# changed its user, so it is not told of the end of whoever started it.
 stop() {
-    local p
-    p=$(alive) && kill -TERM "$p" || true
-    for _ in $(seq 100); do alive > /dev/null || break; sleep 0.1; done
-    p=$(alive) && kill -KILL "$p" || true
-    rm -f "$DIR/run/names.own"
+    local n p
+    for n in first names; do p=$(alive $n) && kill -KILL "$p" || true; done
+    for n in first names; do
+        for _ in $(seq 100); do alive $n > /dev/null || break; sleep 0.1; done
+        rm -f "$DIR/run/$n.own"
+    done
     echo "mini-condor in $DIR stopped"
 }
 case $VERB in start) start "$@" ;; stop) stop ;; *) die "unknown verb $VERB" ;; esac
