@@ -280,6 +280,7 @@ fn a_scheduler_says_what_only_it_knows_and_guarantees_of_others_are_kept() {
         standing.epoch_used
     );
     // Files stay where nothing is said of them. That they have filled a share is worth a head.
+    list(&mut mesh, 0, &[("grid", 100)]);
     let said = heads(&mesh, 0);
     tell(&mut mesh, 0, Occupancy::default());
     let all = Occupancy {
