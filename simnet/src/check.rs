@@ -401,6 +401,13 @@ impl Run {
         }
     }
 
+    /// Whether an honest site has something to say of a VO that its newest head does not.
+    fn is_unsigned(&self) -> bool {
+        let honest = (0..self.options.sites).filter(|node| !self.blinded.contains(node));
+        let mut sites = honest.filter_map(|node| self.world.site(node));
+        sites.any(|site| self.ids.iter().any(|vo| site.has_unpublished(*vo)))
+    }
+
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
         self.look_at = now.after(LOOK_EVERY.times(self.options.stretch));
         if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
@@ -414,6 +421,7 @@ impl Run {
         self.phase = Phase::Healed(liveness);
         match looked {
             Ok(false) => {}
+            Ok(true) if liveness.may_wait(now) && self.is_unsigned() => {}
             Ok(true) => {
                 let took = liveness.one_since().since(liveness.healed);
                 self.stats.healed_ms = Some(took.0);

@@ -243,7 +243,7 @@ impl World {
         self.steps
     }
 
-    /// Events that wait.
+    /// Events that wait, but for those that are played back later.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }

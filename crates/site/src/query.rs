@@ -354,6 +354,11 @@ impl Site {
         sums(cells.map(|cell| (cell.path, cell.counters)))
     }
 
+    /// Whether anything that this site counts of a VO differs from what its newest head names.
+    pub fn has_unpublished(&self, vo: VoId) -> bool {
+        self.own.has_unpublished(vo)
+    }
+
     /// What the sites of `vo` say about their machines and queues.
     pub fn descriptions(&self, vo: VoId) -> impl Iterator<Item = (SiteId, &Description)> {
         let published = self.vos.get(&vo).map(|vo| &vo.published).into_iter();

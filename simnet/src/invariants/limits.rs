@@ -20,7 +20,7 @@ const NOTICES_MAX: usize = 256;
 const UNMAPPED_MAX: usize = 10_000;
 
 /// Events that wait for each ordered pair of nodes: an exchange each way, its timeout, sessions that
-/// are looked at, pushes under way and those that are played back later.
+/// are looked at, and pushes under way.
 const QUEUED_PER_PAIR_MAX: usize = 400;
 
 /// How often in a row a peer is asked that answers each time that it is to be asked in full: by each kind

@@ -17,6 +17,7 @@
 //! go of what weighs nothing, changes what is held and no number: that a site may do at any time, an hour
 //! after its start with what feeds have told it of days ago. Credit is passed on as demand fades, a head each
 //! time, for up to [`RESTS_WITHIN`]: then each head must reach everybody in three sync intervals ([`Lag`](super::Lag)).
+//! A Grid in which somebody has credit to tell of that no head says yet is not at rest, however alike all views are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,6 +194,11 @@ impl Liveness {
             node,
             format!("{how}{again}, {behind} s behind the heal"),
         ))
+    }
+
+    /// Whether what a site does by its clock with credit may still keep a Grid from rest.
+    pub fn may_wait(&self, now: MonoTime) -> bool {
+        now < self.credit_until
     }
 
     /// Since when views had been one when they had to be.

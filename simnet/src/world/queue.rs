@@ -37,6 +37,12 @@ pub(crate) enum Queued {
     Action(Box<Action>),
 }
 
+impl Queued {
+    fn is_replay(&self) -> bool {
+        matches!(self, Self::Deliver(parcel) if parcel.replay_after.is_some())
+    }
+}
+
 struct Entry {
     at_ms: u64,
     number: u64,
@@ -69,12 +75,15 @@ impl Ord for Entry {
 pub(crate) struct Queue {
     heap: BinaryHeap<Entry>,
     number: u64,
+    /// How many of them an adversary plays back.
+    replays: usize,
 }
 
 impl Queue {
     pub(crate) fn push(&mut self, at_ms: u64, what: Queued) {
         self.number += 1;
         let number = self.number;
+        self.replays += usize::from(what.is_replay());
         self.heap.push(Entry {
             at_ms,
             number,
@@ -83,14 +92,17 @@ impl Queue {
     }
 
     pub(crate) fn pop(&mut self) -> Option<(u64, Queued)> {
-        self.heap.pop().map(|entry| (entry.at_ms, entry.what))
+        let Entry { at_ms, what, .. } = self.heap.pop()?;
+        self.replays -= usize::from(what.is_replay());
+        Some((at_ms, what))
     }
 
     pub(crate) fn next_at(&self) -> Option<u64> {
         self.heap.peek().map(|entry| entry.at_ms)
     }
 
+    /// How many there are, but for what an adversary keeps for hours to play it back: that is as much as was said.
     pub(crate) fn len(&self) -> usize {
-        self.heap.len()
+        self.heap.len() - self.replays
     }
 }
