@@ -22,7 +22,7 @@ use fairmesh_model::{JobKey, Millis, Origin, RunningJob, UsageRecord, WallTime};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::grid::{Grid, origin};
+use super::grid::{DemoNode, Grid, origin};
 use super::plan::{Load, Plan};
 use crate::driver::{Clock, FastClock, NodeHandle};
 
@@ -42,9 +42,17 @@ const FLOOD_FROM: u64 = 1 << 40;
 /// The threads of all clusters.
 pub(super) struct Clusters {
     threads: Vec<JoinHandle<anyhow::Result<()>>>,
-    floods: Arc<AtomicU64>,
+    shared: Shared,
+}
+
+/// What all of them and whoever started them tell each other.
+#[derive(Debug, Clone, Default)]
+struct Shared {
     stop: Arc<AtomicBool>,
+    /// Jobs that have ended.
     jobs: Arc<AtomicU64>,
+    /// How often a user has flooded the sites.
+    floods: Arc<AtomicU64>,
 }
 
 /// What one cluster's thread knows.
@@ -54,44 +62,21 @@ struct Feed {
     node: watch::Receiver<Option<NodeHandle>>,
     /// Records that no node has acknowledged yet.
     pending: Vec<UsageRecord>,
-    /// How often its users have flooded the sites, and who does.
-    floods: Arc<AtomicU64>,
+    /// Who floods the sites.
     flooder: Option<AccountKey>,
     runtime: Handle,
     clock: Arc<FastClock>,
     words: BTreeMap<AccountKey, (String, String)>,
-    jobs: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
+    shared: Shared,
 }
 
 impl Clusters {
     /// Starts a thread for each node.
     pub(super) fn start(plan: &Plan, grid: &Grid, seed: u64) -> anyhow::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let jobs = Arc::new(AtomicU64::new(0));
-        let floods = Arc::new(AtomicU64::new(0));
+        let shared = Shared::default();
         let mut threads = Vec::new();
         for (index, node) in grid.nodes.iter().enumerate() {
-            let accounts = plan.vos.iter().enumerate().flat_map(|(vo, entries)| {
-                entries.entries.keys().map(move |path| AccountKey {
-                    vo,
-                    path: path.clone(),
-                })
-            });
-            let mut feed = Feed {
-                site: node.name.clone(),
-                node: node.newest.subscribe(),
-                pending: Vec::new(),
-                floods: floods.clone(),
-                flooder: plan.flooder(),
-                runtime: Handle::current(),
-                clock: grid.clock.clone(),
-                words: accounts
-                    .map(|account| (account.clone(), origin(plan, &account)))
-                    .collect(),
-                jobs: jobs.clone(),
-                stop: stop.clone(),
-            };
+            let mut feed = Feed::new(plan, grid, node, shared.clone());
             let socket = node.lookup_socket.clone();
             let cores = plan.cores[index];
             let thread = std::thread::Builder::new().name(node.name.clone());
@@ -133,12 +118,7 @@ impl Clusters {
                 }
             });
         }
-        Ok(Self {
-            threads,
-            floods,
-            stop,
-            jobs,
-        })
+        Ok(Self { threads, shared })
     }
 
     /// Whether all threads have come to the end of their load.
@@ -148,27 +128,48 @@ impl Clusters {
 
     /// One user submits more jobs to every site than it has room for.
     pub(super) fn flood(&self) {
-        self.floods.fetch_add(1, Ordering::Relaxed);
+        self.shared.floods.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Jobs that have ended.
     pub(super) fn jobs(&self) -> u64 {
-        self.jobs.load(Ordering::Relaxed)
+        self.shared.jobs.load(Ordering::Relaxed)
     }
 
     /// Lets the threads report what runs, and waits for them.
     pub(super) fn finish(self) -> anyhow::Result<u64> {
-        self.stop.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
         for thread in self.threads {
             thread
                 .join()
                 .map_err(|_| anyhow::anyhow!("a pretended cluster panicked"))??;
         }
-        Ok(self.jobs.load(Ordering::Relaxed))
+        Ok(self.shared.jobs.load(Ordering::Relaxed))
     }
 }
 
 impl Feed {
+    fn new(plan: &Plan, grid: &Grid, node: &DemoNode, shared: Shared) -> Self {
+        let accounts = plan.vos.iter().enumerate().flat_map(|(vo, entries)| {
+            entries.entries.keys().map(move |path| AccountKey {
+                vo,
+                path: path.clone(),
+            })
+        });
+        Self {
+            site: node.name.clone(),
+            node: node.newest.subscribe(),
+            pending: Vec::new(),
+            flooder: plan.flooder(),
+            runtime: Handle::current(),
+            clock: grid.clock.clone(),
+            words: accounts
+                .map(|account| (account.clone(), origin(plan, &account)))
+                .collect(),
+            shared,
+        }
+    }
+
     /// Reports each job when the trace says that it ended.
     fn replay(&mut self, jobs: &[TraceJob]) -> anyhow::Result<()> {
         let mut next = 0;
@@ -206,14 +207,14 @@ impl Feed {
         let mut floods = 0;
         let mut factors = BTreeMap::new();
         loop {
-            let stop = self.stop.load(Ordering::Acquire);
+            let stop = self.shared.stop.load(Ordering::Acquire);
             let now = self.clock.now().wall;
             while let Some((_, job)) = submitted.next_if(|(at, _)| *at <= now) {
                 cluster
                     .submit(job)
                     .with_context(|| format!("{}: a job was refused", self.site))?;
             }
-            if floods < self.floods.load(Ordering::Relaxed) {
+            if floods < self.shared.floods.load(Ordering::Relaxed) {
                 self.flood(&mut cluster, floods)?;
                 floods += 1;
             }
@@ -302,7 +303,9 @@ impl Feed {
 
     /// Reports what has ended, and what had no answer before.
     fn report(&mut self, ended: Vec<UsageRecord>) -> anyhow::Result<()> {
-        self.jobs.fetch_add(ended.len() as u64, Ordering::Relaxed);
+        self.shared
+            .jobs
+            .fetch_add(ended.len() as u64, Ordering::Relaxed);
         self.pending.extend(ended);
         let node = self.node.borrow().clone();
         let Some(node) = node.filter(|_| !self.pending.is_empty()) else {

@@ -34,7 +34,7 @@ use crate::output::Exit;
 use self::broker::Broker;
 use self::grid::{Grid, SYNC};
 use self::load::Clusters;
-use self::measure::{Propagation, await_identical, share_lines, usage};
+use self::measure::{Propagation, ShareLine, await_identical, share_lines, usage};
 use self::plan::Plan;
 use self::play::{Heal, Key, Signals};
 use self::quota::Quota;
@@ -233,7 +233,6 @@ impl Show<'_> {
             self.grid.stop().await?;
             bail!("ended by a signal; nothing is left of it");
         }
-        let heal = self.heal;
         if let Some(quota) = &mut self.quota {
             quota.finish(&self.grid).await?;
         }
@@ -245,6 +244,24 @@ impl Show<'_> {
             .clock
             .stop_at(self.plan.end.map_or(now, |end| end.max(now)));
         let jobs = tokio::task::block_in_place(|| clusters.finish())?;
+        let (report, shares) = self.report(jobs, propagation).await?;
+        self.screen.finish(&report, &shares);
+        if self.args.json {
+            println!("{}", report.json());
+        }
+        self.grid.stop().await?;
+        let is_kept = report.quota.is_none_or(|quota| quota.overspent == 0)
+            && report.broker.is_none_or(|broker| broker.passed_caps == 0);
+        Ok(report.views_identical && is_kept)
+    }
+
+    /// What came of it, once all nodes have the identical view, or should have.
+    async fn report(
+        &mut self,
+        jobs: u64,
+        mut propagation: Propagation,
+    ) -> anyhow::Result<(Report, Vec<ShareLine>)> {
+        let heal = self.heal;
         let digests = await_identical(&self.grid, SETTLE_MAX).await?;
         propagation.take(&mut self.grid.observations, self.grid.nodes.len(), false);
         let quota = match &mut self.quota {
@@ -255,10 +272,9 @@ impl Show<'_> {
         let jobs = broker.as_ref().map_or(jobs, |broker| broker.ended);
         let usage = usage(&self.grid, &self.plan).await?;
         let shares = share_lines(&self.plan, &usage);
-        let views_identical = digests.iter().all(|digest| *digest == digests[0]);
         let report = Report {
             schema: "fairmesh.demo/1",
-            views_identical,
+            views_identical: digests.iter().all(|digest| *digest == digests[0]),
             view_digests: digests.iter().map(ToString::to_string).collect(),
             shares: shares.iter().map(ShareOut::of).collect(),
             usage_core_ms: usage
@@ -281,14 +297,7 @@ impl Show<'_> {
             quota,
             broker,
         };
-        self.screen.finish(&report, &shares);
-        if self.args.json {
-            println!("{}", report.json());
-        }
-        self.grid.stop().await?;
-        let is_kept = quota.is_none_or(|quota| quota.overspent == 0)
-            && report.broker.is_none_or(|broker| broker.passed_caps == 0);
-        Ok(views_identical && is_kept)
+        Ok((report, shares))
     }
 
     fn bytes_per_node(&self) -> u64 {
