@@ -275,7 +275,8 @@ fn caps_hold_and_no_job_is_lost_or_doubled_over_three_slurms() -> anyhow::Result
         if clusters[2].slurm.is_some() && ended >= count / 2 {
             clusters[2].stop(folder)?;
         }
-        if kills < KILLS && ended > kills * count / (KILLS + 1) {
+        // In the first half of the jobs: on a busy machine the last of them may end between two words.
+        if kills < KILLS && ended > kills * count / (2 * KILLS) {
             running.0.kill()?;
             running.0.wait()?;
             running = manager(folder, &socket)?;
