@@ -7,6 +7,7 @@
 //! What is laid out is as large as the list, but for a constant.
 //! Deliberately not here: which class is worth most (`utility::search`).
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -179,17 +180,22 @@ impl Machines {
 
     /// What is free of some classes, where `free` says it by name.
     pub(crate) fn free_of(&self, suit: &[Classes], free: &BTreeMap<String, u64>) -> u64 {
-        // Both by name, so that one walk over either finds what belongs together.
+        // Both by name, so that one walk over either finds what belongs together, with one comparison a class.
+        let suits = |index: usize| suit[index / BLOCK] >> (index % BLOCK) & 1 == 1;
         let mut names = self.prices.machines.keys().enumerate();
         let mut at = names.next();
         let mut sum = 0_u64;
         for (name, free) in free {
-            while at.is_some_and(|(_, of)| of < name) {
+            while let Some((index, of)) = at {
+                let order = of.cmp(name);
+                if order == Ordering::Greater {
+                    break;
+                }
                 at = names.next();
-            }
-            let Some((index, of)) = at else { break };
-            if of == name && suit[index / BLOCK] >> (index % BLOCK) & 1 == 1 {
-                sum = sum.saturating_add(*free);
+                if order == Ordering::Equal {
+                    sum = sum.saturating_add(if suits(index) { *free } else { 0 });
+                    break;
+                }
             }
         }
         sum
