@@ -58,8 +58,8 @@ impl Ledger {
         wants
     }
 
-    /// Whom to ask for so much of an account, and for what is settled before anything of it can be spent: of
-    /// the slice that ends first those that have most left of it, of all who `can_hear`.
+    /// Whom to ask for so much of an account, and for what is settled, or passed on, before anything of it can be
+    /// spent: of the slice that ends first those that have most left of it, of all who `can_hear`.
     pub fn ask(
         &self,
         now: WallTime,
@@ -79,20 +79,20 @@ impl Ledger {
             let mut others = self.others_with_rights(slice);
             others.retain(|(site, _)| can_hear(*site, slice));
             others.sort_by_key(|(site, surplus)| (Reverse(*surplus), *site));
+            let mut lacking = mutant!(PartsNotAskedFor, self.lacking_parts(slice), 0);
             for (site, surplus) in others {
                 if left == 0 || wants.len() == ASKED_MAX {
                     return wants;
                 }
-                let taken = CoreMillis(self.get(slice, Cell::Taken(site)));
-                wants.push((
-                    site,
-                    Want {
-                        slice,
-                        amount: CoreMillis(left.min(self.room_of(slice, self.me))),
-                        taken,
-                    },
-                ));
-                left = left.saturating_sub(surplus);
+                let amount = left.saturating_add(lacking);
+                let want = Want {
+                    slice,
+                    amount: CoreMillis(amount.min(self.room_of(slice, self.me))),
+                    taken: CoreMillis(self.get(slice, Cell::Taken(site))),
+                };
+                wants.push((site, want));
+                left = left.saturating_sub(surplus.saturating_sub(lacking));
+                lacking = lacking.saturating_sub(surplus);
             }
         }
         wants

@@ -2,7 +2,8 @@
 //!
 //! A part is split among sites like any allocation. What the split gives a site it has of the part as soon as it has
 //! given up as much of the whole, in the row of the whole ([`Cell::Passed`]): at once where it has that much left,
-//! otherwise as holds are freed and rights arrive, for as long as the slice lasts. Nobody else is asked.
+//! otherwise as holds are freed and rights arrive, for as long as the slice lasts. Others are asked for it only where
+//! jobs need rights of the whole, and together with these: whatever came for the jobs alone would be passed on first.
 //!
 //! Invariant: what a site has of a part is gone from the whole there, so parts are granted nothing that the whole
 //! was not, whatever leaders sign; and what was passed on does not come back.
@@ -34,6 +35,20 @@ impl Ledger {
         self.due_parts = Some(due);
     }
 
+    /// What parts of a slice still lack here, as of the last look at the time.
+    pub(super) fn lacking_parts(&self, whole: SliceId) -> u64 {
+        let due = self.due_parts.iter().flatten();
+        let due = due.filter(|part| self.grants.whole(**part) == Some(whole));
+        due.fold(0, |sum, part| {
+            sum.saturating_add(self.lacking(whole, *part))
+        })
+    }
+
+    fn lacking(&self, whole: SliceId, part: SliceId) -> u64 {
+        let due = self.grants.initial(part, self.me);
+        due.saturating_sub(self.get(whole, Cell::Passed(part.allocation)))
+    }
+
     /// Passes on what is there of one part; whether some of it still lacks.
     fn pass_part(&mut self, now: WallTime, part: SliceId) -> bool {
         let whole = self.grants.whole(part).zip(self.grants.slice(part));
@@ -41,8 +56,7 @@ impl Ledger {
             return false;
         };
         let cell = Cell::Passed(part.allocation);
-        let due = self.grants.initial(part, self.me);
-        let lacking = due.saturating_sub(self.get(whole, cell));
+        let lacking = self.lacking(whole, part);
         let own = self.own_row(whole);
         if now >= slice.end || own.is_some_and(|own| !own.has_room_for(cell)) {
             return false;

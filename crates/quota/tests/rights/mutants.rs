@@ -117,6 +117,10 @@ const TABLE: &[(&str, &str)] = &[
         "what leaders pass on is there beside the whole",
     ),
     (
+        "PartsNotAskedFor",
+        "what is asked for jobs is passed on before they have it",
+    ),
+    (
         "PartsOutliveWholes",
         "what was passed on is spent after the whole has ended",
     ),

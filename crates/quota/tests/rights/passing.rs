@@ -12,6 +12,10 @@ const DAY: u64 = 86_400_000;
 pub(super) const ROWS: &[(&str, fn())] = &[
     ("passing", what_leaders_pass_on_leaves_the_whole),
     ("passing later", a_site_passes_on_what_it_has_left),
+    (
+        "asking for parts",
+        what_parts_lack_is_asked_for_with_what_jobs_need,
+    ),
     ("passing too much", parts_come_to_no_more_than_the_whole),
     ("ends of parts", a_part_ends_with_the_whole),
     (
@@ -101,6 +105,30 @@ fn a_site_passes_on_what_it_has_left() {
     assert!(a.release(&job(1)));
     a.tick(now);
     assert_eq!((a.spendable(whole), a.spendable(parts[0])), (70, 30));
+}
+
+/// Seed 30000626: each transfer for jobs was passed on as it came, so the next was asked for five seconds later, for
+/// an hour.
+#[test]
+fn what_parts_lack_is_asked_for_with_what_jobs_need() {
+    let (grants, whole, parts) = grid(&[30]);
+    let new = |me| Ledger::new(site(me), members(3), grants.clone());
+    let (mut a, mut b) = (new(0), new(1));
+    let now = WallTime(1);
+    assert_eq!(a.hold(now, &other(1, 95)).verdict, Verdict::Granted);
+    a.tick(now);
+    assert_eq!((a.spendable(whole), a.spendable(parts[0])), (0, 5));
+    let wants = a.ask(now, &path("/P-A1"), CoreMillis(10), |_, _| true);
+    let [(to, want)] = wants[..] else {
+        panic!("{wants:?}");
+    };
+    assert_eq!((to, want.amount), (site(1), CoreMillis(35)));
+    assert_eq!(b.give(now, to, &want), CoreMillis(0), "not to itself");
+    assert_eq!(b.give(now, site(0), &want), CoreMillis(35));
+    let row = b.own_row(whole).expect("it has sent").clone();
+    receive(&mut a, site(1), 1, [(whole, row)]);
+    a.tick(now);
+    assert_eq!((a.spendable(whole), a.spendable(parts[0])), (10, 30));
 }
 
 #[test]
