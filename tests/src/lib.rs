@@ -5,6 +5,7 @@
 
 pub mod arc;
 pub mod bench;
+pub mod beside;
 pub mod condor;
 pub mod decoders;
 pub mod greedy;

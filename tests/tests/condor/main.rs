@@ -2,13 +2,13 @@
 //! HTCondor's programs (see `fairmesh-needs`).
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use fairmesh_schedulers::condor::WANTED;
+use fairmesh_tests::beside::Beside;
 use fairmesh_tests::condor::Pool;
+use fairmesh_tests::records;
 use fairmesh_tests::slurm::await_that;
-use fairmesh_tests::{Node, Site, Vo, records};
 
 /// A program that is the node, built with these tests.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
@@ -19,38 +19,11 @@ const CPUS: u32 = 2;
 /// Each with the account that his jobs are of.
 const USERS: [(&str, &str); 2] = [("games", "xavier"), ("news", "yvonne")];
 
-fn configure(site: &Site, vo: &Vo, pool: &Pool) -> anyhow::Result<()> {
-    let text = format!(
-        "[site]\nname = \"c\"\n\
-         [network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
-         [vos]\nphysics = \"{}\"\n\
-         [[identity]]\naccount = \"*\"\nvo = \"physics\"\npath = \"/{{account}}\"\n\
-         [shares]\n\"/physics\" = {{ share = 100, mount = \"physics\" }}\n\
-         [condor]\nhistory = \"{}\"\nbin_dir = \"{}\"\ninterval = \"300ms\"\nfeed_interval = \"300ms\"\n",
-        vo.id(),
-        pool.history().display(),
-        pool.commands().display(),
-    );
-    std::fs::write(site.config(), text)?;
-    Ok(())
-}
-
-/// A command of `fairmesh condor`: whether it was content, and its words.
-fn condor(site: &Site, what: &[&str]) -> anyhow::Result<(bool, String)> {
-    let mut command = Command::new(PROGRAM);
-    command.arg("condor").args(what);
-    let output = command.arg("--config").arg(site.config()).output()?;
-    let words = [output.stdout, output.stderr].concat();
-    Ok((output.status.success(), String::from_utf8(words)?))
-}
-
-fn start(folder: &Path, pool: &Pool) -> anyhow::Result<(Site, Node)> {
-    let site = Site::init(PROGRAM, &folder.join("site"), "c")?;
-    let vo = Vo::found("physics", &[(site.id, "c")], &["xavier", "yvonne"])?;
-    configure(&site, &vo, pool)?;
-    let node = site.start()?;
-    vo.publish(&node)?;
-    Ok((site, node))
+fn start(folder: &Path, pool: &Pool) -> anyhow::Result<Beside> {
+    let (history, commands) = (pool.history(), pool.commands());
+    let (history, commands) = (history.display(), commands.display());
+    let keys = format!("history = \"{history}\"\nbin_dir = \"{commands}\"\n");
+    Beside::start(PROGRAM, folder, "condor", &keys)
 }
 
 /// Opens or closes the slot, so that jobs can gather before anything starts.
@@ -88,8 +61,9 @@ fn htcondor_serves_whoever_used_less_in_the_whole_grid() -> anyhow::Result<()> {
     let Some(pool) = Pool::start(&folder.path().join("pool"), CPUS)? else {
         return Ok(());
     };
-    let (site, node) = start(folder.path(), &pool)?;
-    let (is_content, words) = condor(&site, &["setup"])?;
+    let beside = start(folder.path(), &pool)?;
+    let node = &beside.node;
+    let (is_content, words) = beside.run(&["setup"])?;
     ensure!(
         !is_content && words.contains("missing: PRIORITY_HALFLIFE is 86400"),
         "{words}"
@@ -107,7 +81,7 @@ fn htcondor_serves_whoever_used_less_in_the_whole_grid() -> anyhow::Result<()> {
     }
     await_that("xavier's job to end", || Ok(pool.ended()?.len() == 1))?;
     node.await_usage("physics", "xavier", pool.accounted("xavier")?)?;
-    let (is_content, words) = condor(&site, &["setup"])?;
+    let (is_content, words) = beside.run(&["setup"])?;
     ensure!(is_content, "{words}");
     gather(&pool, 1)?;
     for (_, account) in USERS {
@@ -119,20 +93,14 @@ fn htcondor_serves_whoever_used_less_in_the_whole_grid() -> anyhow::Result<()> {
     gather(&pool, 0)?;
     node.await_usage("physics", "xavier", pool.accounted("xavier")?)?;
     node.await_usage("physics", "yvonne", pool.accounted("yvonne")? + 100_000)?;
-    check_words(&site, &node)
+    check_words(&beside)
 }
 
-fn check_words(site: &Site, node: &Node) -> anyhow::Result<()> {
-    let (is_content, words) = condor(site, &["sync", "--dry-run"])?;
+fn check_words(beside: &Beside) -> anyhow::Result<()> {
+    let (is_content, words) = beside.run(&["sync", "--dry-run"])?;
     ensure!(is_content && words.contains("0 submitters wait"), "{words}");
-    let (is_content, words) = condor(site, &["feed", "--once"])?;
+    let (is_content, words) = beside.run(&["feed", "--once"])?;
     ensure!(is_content && words.contains("0 of them news"), "{words}");
-    let text = node.http("GET", "/v1/metrics", b"")?.text;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("fairmesh_condor_updates_total{outcome=\"set\"}"));
-    let set = line.and_then(|line| line.split(' ').next_back());
-    let set: f64 = set.context("a number of updates")?.parse()?;
-    ensure!(set >= 2.0, "{text}");
+    ensure!(beside.updates()? >= 2.0, "too few updates");
     Ok(())
 }
