@@ -372,11 +372,13 @@ impl Run {
         check: impl Fn(&mut dyn Invariant, &Seen<'_>, &mut u64) -> Result<(), Violation>,
     ) {
         let facts = self.facts.take();
-        self.facts.replace(facts.behind());
         self.stats.garbage += facts.garbage;
-        if node.is_some_and(|node| self.is_liar(node)) {
+        if let Some(liar) = node.filter(|node| self.is_liar(*node)) {
+            // What others have signed meanwhile, when somebody told them something, is judged with the next step.
+            self.facts.replace(facts.of_others(liar));
             return;
         }
+        self.facts.replace(facts.behind());
         for seen in facts.heads.iter().filter(|seen| seen.own) {
             self.oracle.published.signed(&seen.head);
         }

@@ -414,6 +414,11 @@ impl Own {
     }
 }
 
+/// The incarnation under which a cell was counted, placed or not.
+pub(crate) fn counted_under(cell: Incarnation) -> Incarnation {
+    Incarnation(cell.0 & !PLACED)
+}
+
 /// Whether two cells are of one account and incarnation, placed or not.
 fn is_of_one(a: &Of, b: &Of) -> bool {
     a.0 == b.0 && (a.1.0 | PLACED) == (b.1.0 | PLACED)

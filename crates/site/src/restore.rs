@@ -21,7 +21,7 @@ use crate::correct::Refund;
 use crate::document::{Document, DocumentRefused};
 use crate::forward::{Forwarding, parse_forwarded};
 use crate::notice::Notice;
-use crate::own::Own;
+use crate::own::{Own, counted_under};
 use crate::quota::{parse_hold, parse_rights, parse_transfer};
 use crate::site::{Site, Unmapped};
 use crate::store::{HeadId, Table, Write, head_row, parse_ledger_row};
@@ -190,7 +190,7 @@ impl Site {
             .values()
             .flat_map(|vo| vo.replica.heads_of(self.id));
         let published = heads.map(|head| head.body().incarnation);
-        let counted = restored.iter().map(|(_, cell)| cell.0);
+        let counted = restored.iter().map(|(_, cell)| counted_under(cell.0));
         let highest = published.chain(counted).max();
         let floor = highest.map_or(0, |last| last.0.saturating_add(1));
         // Where the past is ahead of what was handed in, the seed's bits keep two starts apart that

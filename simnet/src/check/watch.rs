@@ -81,6 +81,16 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// What was seen of other nodes than this, which is not judged.
+    pub(crate) fn of_others(mut self, node: usize) -> Self {
+        self.heads.retain(|seen| seen.node != node);
+        self.probes.retain(|seen| seen.node != node);
+        self.served.retain(|seen| seen.node != node);
+        self.in_vain.retain(|(asker, ..)| *asker != node);
+        self.garbage = 0;
+        self
+    }
+
     /// What stays when what was seen has been judged.
     pub(crate) fn behind(&self) -> Self {
         Self {

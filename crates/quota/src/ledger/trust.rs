@@ -39,16 +39,14 @@ pub struct Offer {
 impl Ledger {
     /// Rows of one head, checked and whole: all of them where it is the first of its incarnation, otherwise
     /// those that differ from the head before. Of an incarnation before the newest one nothing counts any more.
-    /// A site's own come back after a loss, of any incarnation, until it thaws.
+    /// A site's own come back after a loss, of any incarnation; also after it has thawed, when a member that had lost
+    /// them, too, has its store again. Everybody else counts the larger of each counter then, and so does the site.
     pub fn receive(
         &mut self,
         site: SiteId,
         incarnation: Incarnation,
         rows: impl IntoIterator<Item = (SliceId, Row)>,
     ) {
-        if site == self.me && !self.is_frozen() {
-            return;
-        }
         let newest = self.newest.entry(site).or_default();
         if *newest < incarnation {
             *newest = incarnation;
@@ -77,6 +75,9 @@ impl Ledger {
             if site == self.me {
                 self.changes.rows.insert(id);
             }
+        }
+        if site == self.me && !self.is_frozen() {
+            self.find_lost_holds();
         }
         self.take_sent();
     }

@@ -877,3 +877,22 @@ fn an_open_hold_stays_as_it_is_while_rights_are_frozen() {
     assert_eq!(parts(&back.hold(WallTime(2), &request(1, 20))), [(0, 20)]);
     assert_eq!(back.spendable(ids[0]), 80);
 }
+
+/// Seed 40000841: both members had lost their stores, and one was restored from a backup after rights had thawed.
+#[test]
+fn what_comes_back_after_rights_have_thawed_counts_here_as_it_does_elsewhere() {
+    let (grants, ids) = grants(vec![allocation(vec![slice(100, 0, DAY)], &[1, 1])]);
+    let now = WallTime(1);
+    let mut before = Ledger::new(site(0), members(2), grants.clone());
+    before.hold(now, &request(1, 30));
+    let row = before.own_row(ids[0]).expect("it holds").clone();
+    let mut back = Ledger::restore(site(0), members(2), grants, Default::default(), false);
+    back.hear(now, site(1));
+    assert_eq!((back.is_frozen(), back.spendable(ids[0])), (false, 50));
+    receive(&mut back, site(0), 1, [(ids[0], row)]);
+    assert_eq!(back.spendable(ids[0]), 20);
+    assert!(
+        back.take_changes().rows.contains(&ids[0]),
+        "it is published"
+    );
+}
