@@ -208,7 +208,9 @@ impl Replica {
         if !self.is_member(site) && site != self.own && !mutated!(StrangersCount) {
             return Err(Refusal::NotMember(site));
         }
-        if body.at > seen.now.wall.after(seen.tolerance) && !mutated!(FutureBelieved) {
+        // What this site signed itself while its clock was ahead it takes back now, and covers.
+        let is_future = site != self.own && body.at > seen.now.wall.after(seen.tolerance);
+        if is_future && !mutated!(FutureBelieved) {
             return Err(Refusal::Future { site, at: body.at });
         }
         let held = held_of(&mut self.sites, self.history, site);

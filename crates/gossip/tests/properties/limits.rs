@@ -209,6 +209,15 @@ fn a_store_brings_no_head_back_that_the_history_has_passed_over() {
     assert_eq!(held, [Incarnation(2)]);
 }
 
+/// Seed 40002374: the site's clock had been ahead, as a member's was that lied, and its store was lost.
+#[test]
+fn a_site_takes_back_what_it_signed_itself_while_its_clock_was_ahead() {
+    let push = Node::new(0, 2).publish_at(0, 1, 9_000_000, &[(1, Some(b"one"))]);
+    let (mut other, mut back) = (Node::new(1, 2), Node::new(0, 2));
+    assert!(matches!(other.take(&push), Err(Refusal::Future { .. })));
+    assert!(back.take(&push).is_ok(), "it may have to ask for more");
+}
+
 #[test]
 fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
     let (mut liar, mut honest, mut other) = (Node::new(0, 3), Node::new(1, 3), Node::new(2, 3));
