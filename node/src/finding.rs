@@ -82,11 +82,19 @@ pub enum Code {
     SiteForked,
     OverCapacity,
     UsageTakenBack,
-    // Of the Slurm beside the node.
+    // Of the batch systems beside the node.
     SlurmAway,
     SlurmSetup,
     SlurmUnmapped,
     SlurmRange,
+    GridengineAway,
+    GridengineSetup,
+    GridengineUnmapped,
+    GridengineRange,
+    CondorAway,
+    CondorSetup,
+    CondorUnmapped,
+    CondorRange,
 }
 
 impl Code {

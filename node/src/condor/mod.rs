@@ -27,7 +27,7 @@ impl System for Condor {
         }
     }
 
-    async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<String>> {
+    async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<(String, String)>> {
         writeln!(
             out,
             "==> the negotiator's and the schedds' configuration, such as /etc/condor/config.d/90-fairmesh; \
@@ -42,23 +42,24 @@ impl System for Condor {
                 Ok(is) if is.as_deref().is_some_and(|is| is_as_wanted(is, value)) => {}
                 Ok(is) => {
                     let is = is.unwrap_or_else(|| "not set".to_owned());
-                    lacks.push(format!("{key} is {is}; write {value}"));
+                    lacks.push((format!("{key} is {is}"), format!("write {value}")));
                 }
                 Err(error) => {
-                    lacks.push(error.to_string());
+                    lacks.push((error.to_string(), "install HTCondor's commands".to_owned()));
                     break;
                 }
             }
         }
         for error in [self.queue(false).await.err(), self.numbers().await.err()] {
-            lacks.extend(error.map(|error| format!("{error:#}; start HTCondor's daemons")));
+            let mend = "start HTCondor's daemons".to_owned();
+            lacks.extend(error.map(|error| (format!("{error:#}"), mend)));
         }
         match self.history().await {
             Ok(file) => lacks.extend(File::open(&file).err().map(|error| {
-                let file = file.display();
-                format!("{file} cannot be read ({error}); it comes with the first job that ends")
+                let problem = format!("{} cannot be read ({error})", file.display());
+                (problem, "it comes with the first job that ends".to_owned())
             })),
-            Err(error) => lacks.push(format!("{error:#}")),
+            Err(error) => lacks.push((format!("{error:#}"), "name the schedd's file".to_owned())),
         }
         Ok(lacks)
     }

@@ -1,5 +1,5 @@
-//! `fairmesh doctor`: everything that looks, in one place: the configuration, the node and its peers, the Slurm beside it;
-//! with what to do for each finding.
+//! `fairmesh doctor`: everything that looks, in one place: the configuration, the node and its peers, the batch
+//! systems beside it; with what to do for each finding.
 //!
 //! Invariant: it changes nothing, and what one part cannot look at keeps no other from looking. Exit 0 where nothing
 //! needs somebody, 1 where something does, 2 where the configuration cannot be read or no node answers.
@@ -14,6 +14,8 @@ use std::str::FromStr as _;
 
 use anyhow::Context as _;
 use fairmesh_model::SigningKey;
+use fairmesh_schedulers::condor::Condor;
+use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_site::Severity;
 use serde::Serialize;
 
@@ -23,10 +25,15 @@ use crate::control::answer::{Answer, StatusBody};
 use crate::finding::{Code, Finding};
 use crate::init::load_key;
 use crate::output::{Exit, OutputArgs, unbroken, write_json};
+use crate::schedulers::check::Lack;
+use crate::schedulers::command;
 use crate::slurm;
 
 /// The configuration of a packaged node.
 const CONFIG_DEFAULT: &str = "/etc/fairmesh/fairmesh.toml";
+
+/// Of whom batch systems are asked that have no list of users.
+const QUEUED: &str = "that have jobs in the queue";
 
 /// What a node is examined by.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -39,7 +46,7 @@ pub struct LookArgs {
     pub ask: AskArgs,
 }
 
-/// Look at the configuration, the node, its peers and its Slurm, and say what to do for each finding.
+/// Look at the configuration, the node, its peers and its batch system, and say what to do for each finding.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DoctorArgs {
     /// What to look at.
@@ -127,9 +134,11 @@ pub(crate) async fn examine(args: &LookArgs) -> Examined {
             None
         }
     };
-    if let Some(config) = config.as_ref().filter(|config| config.slurm.is_some()) {
-        looked_at.push("its Slurm".to_owned());
-        findings.extend(of_slurm(config).await);
+    if let Some(config) = &config {
+        for (system, found) in of_systems(config).await {
+            looked_at.push(format!("its {system}"));
+            findings.extend(found);
+        }
     }
     findings.sort_by_key(Finding::weight);
     let healthy = !findings.iter().any(Finding::needs_somebody);
@@ -233,28 +242,64 @@ pub(crate) fn of_config(config: &Config, is_at_home: bool) -> Vec<Finding> {
     found
 }
 
-/// What the Slurm beside the node lacks.
-async fn of_slurm(config: &Config) -> Vec<Finding> {
-    match slurm::lacks(config).await {
-        Err(error) => {
-            let text = format!("{error:#}");
-            vec![Finding::new(Code::SlurmAway, Severity::Error, &text)]
-        }
-        Ok(lacks) => {
-            let found = |lack: slurm::Lack| match lack {
-                slurm::Lack::Setup { problem, mend } => {
-                    Finding::new(Code::SlurmSetup, Severity::Warning, &problem).with_remedy(&mend)
-                }
-                slurm::Lack::Nowhere { who, of } => {
-                    let text =
-                        format!("{who} of {of} users and accounts that Slurm knows map nowhere");
-                    Finding::new(Code::SlurmUnmapped, Severity::Warning, &text)
-                }
-                slurm::Lack::Range(words) => Finding::new(Code::SlurmRange, Severity::Info, &words),
-            };
-            lacks.into_iter().map(found).collect()
-        }
+/// What the batch systems of the configuration lack, with their names.
+async fn of_systems(config: &Config) -> Vec<(&'static str, Vec<Finding>)> {
+    let mut found = Vec::new();
+    if config.slurm.is_some() {
+        let codes = [
+            Code::SlurmAway,
+            Code::SlurmSetup,
+            Code::SlurmUnmapped,
+            Code::SlurmRange,
+        ];
+        let known = "that Slurm knows";
+        found.push(("Slurm", lacking(slurm::lacks(config).await, codes, known)));
     }
+    if config.gridengine.is_some() {
+        let codes = [
+            Code::GridengineAway,
+            Code::GridengineSetup,
+            Code::GridengineUnmapped,
+            Code::GridengineRange,
+        ];
+        let lacks = command::lacks::<GridEngine>(config).await;
+        found.push(("Grid Engine", lacking(lacks, codes, QUEUED)));
+    }
+    if config.condor.is_some() {
+        let codes = [
+            Code::CondorAway,
+            Code::CondorSetup,
+            Code::CondorUnmapped,
+            Code::CondorRange,
+        ];
+        let lacks = command::lacks::<Condor>(config).await;
+        found.push(("HTCondor", lacking(lacks, codes, QUEUED)));
+    }
+    found
+}
+
+/// What a batch system lacks, by its codes: it is away, its configuration, who maps nowhere, its range. `known` are
+/// those who were looked at.
+fn lacking(
+    lacks: anyhow::Result<Vec<Lack>>,
+    [away, setup, unmapped, range]: [Code; 4],
+    known: &str,
+) -> Vec<Finding> {
+    let lacks = match lacks {
+        Ok(lacks) => lacks,
+        Err(error) => return vec![Finding::new(away, Severity::Error, &format!("{error:#}"))],
+    };
+    let found = |lack: Lack| match lack {
+        Lack::Setup { problem, mend } => {
+            Finding::new(setup, Severity::Warning, &problem).with_remedy(&mend)
+        }
+        Lack::Nowhere { who, of } => {
+            let text = format!("{who} of {of} users and accounts {known} map nowhere");
+            Finding::new(unmapped, Severity::Warning, &text)
+        }
+        Lack::Range(words) => Finding::new(range, Severity::Info, &words),
+    };
+    lacks.into_iter().map(found).collect()
 }
 
 fn write(body: &DoctorBody, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {

@@ -27,7 +27,7 @@ impl System for GridEngine {
         }
     }
 
-    async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<String>> {
+    async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<(String, String)>> {
         writeln!(
             out,
             "==> the scheduler's configuration: set these with `qconf -msconf` <=="
@@ -37,28 +37,32 @@ impl System for GridEngine {
         }
         let mut lacks = match self.scheduler().await {
             Ok(scheduler) => lacks(&scheduler),
-            Err(error) => vec![format!(
-                "{error:#}; start sge_qmaster, or name gridengine.root and gridengine.cell"
+            Err(error) => vec![(
+                format!("{error:#}"),
+                "start sge_qmaster, or name gridengine.root and gridengine.cell".to_owned(),
             )],
         };
         let accounting = self.settings.accounting();
         if let Err(error) = File::open(&accounting) {
-            let file = accounting.display();
-            lacks.push(format!(
-                "{file} cannot be read ({error}); it comes with the first job that ends"
+            lacks.push((
+                format!("{} cannot be read ({error})", accounting.display()),
+                "it comes with the first job that ends".to_owned(),
             ));
         }
         Ok(lacks)
     }
 }
 
-fn lacks(scheduler: &BTreeMap<String, String>) -> Vec<String> {
+fn lacks(scheduler: &BTreeMap<String, String>) -> Vec<(String, String)> {
     let is = |key: &str| scheduler.get(key).map_or("", String::as_str);
     let wrong = WANTED
         .iter()
         .filter(|(key, value)| !is(key).eq_ignore_ascii_case(value));
     wrong
-        .map(|(key, value)| format!("{key} is {}; write {value} with `qconf -msconf`", is(key)))
+        .map(|(key, value)| {
+            let mend = format!("write {value} with `qconf -msconf`");
+            (format!("{key} is {}", is(key)), mend)
+        })
         .collect()
 }
 
@@ -74,6 +78,6 @@ mod tests {
         scheduler.insert("weight_urgency".to_owned(), "0.500000".to_owned());
         let found = lacks(&scheduler);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("weight_urgency is 0.5"), "{found:?}");
+        assert_eq!(found[0].0, "weight_urgency is 0.500000");
     }
 }

@@ -82,17 +82,35 @@ pub(crate) async fn run<S: Scheduler>(
     Ok(nowhere == 0)
 }
 
-/// How many of these map nowhere, and what the range of the batch system's numbers lacks.
-///
-/// # Errors
-/// If the node is away.
-pub(crate) async fn found<S: Scheduler>(
+/// Something that the batch system beside a node lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// Its configuration, or this machine: what `setup` says, and what to do about it.
+    Setup { problem: String, mend: String },
+    /// How many users and accounts map nowhere, of how many.
+    Nowhere { who: usize, of: usize },
+    /// Room between its numbers.
+    Range(String),
+}
+
+/// What `setup` says is missing, and what `check` would say of these people.
+pub(crate) async fn lacks<S: Scheduler>(
+    missing: Vec<(String, String)>,
     people: &[(String, Option<String>)],
     pair: &Pair<S>,
-) -> anyhow::Result<(usize, Vec<String>)> {
-    let (factors, step) = factors(people, pair).await?;
-    let nowhere = factors.iter().filter(|factor| factor.is_none()).count();
-    Ok((nowhere, of_range(pair, &factors, step)))
+) -> Vec<Lack> {
+    let missing = missing.into_iter();
+    let mut lacks: Vec<Lack> = missing
+        .map(|(problem, mend)| Lack::Setup { problem, mend })
+        .collect();
+    // Where the node is away that is said already.
+    if let Ok((factors, step)) = factors(people, pair).await {
+        let who = factors.iter().filter(|factor| factor.is_none()).count();
+        let of = people.len();
+        lacks.extend((who > 0).then_some(Lack::Nowhere { who, of }));
+        lacks.extend(of_range(pair, &factors, step).into_iter().map(Lack::Range));
+    }
+    lacks
 }
 
 /// The factor of each whom the node knows, and how far apart different ones are at the least.

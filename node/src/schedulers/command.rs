@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use fairmesh_schedulers::Scheduler;
 
-use super::check::{self, CheckArgs};
+use super::check::{self, CheckArgs, Lack};
 use super::{FeedArgs, Pair, SyncArgs};
 use crate::config::Config;
 use crate::output::Exit;
@@ -50,8 +50,27 @@ pub(crate) trait System: Scheduler + Clone {
     /// The one beside the node of a configuration.
     fn beside(config: &Config) -> Pair<Self>;
 
-    /// Prints what its configuration needs; gives what it lacks.
-    async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<String>>;
+    /// Prints what its configuration needs; gives what it lacks, and what to do about each.
+    async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<(String, String)>>;
+}
+
+/// All that `setup` and `check` would say is missing.
+///
+/// # Errors
+/// If the batch system is away.
+pub(crate) async fn lacks<S: System>(config: &Config) -> anyhow::Result<Vec<Lack>> {
+    let pair = S::beside(config);
+    let people = people(&pair).await?;
+    let missing = pair.scheduler.setup(&mut std::io::sink()).await?;
+    Ok(check::lacks(missing, &people, &pair).await)
+}
+
+/// Who has jobs in the queue.
+async fn people<S: System>(pair: &Pair<S>) -> anyhow::Result<Vec<(String, Option<String>)>> {
+    let (jobs, _) = pair.scheduler.queue(false).await?;
+    let people = jobs.into_iter().map(|job| (job.user, job.account));
+    let people: BTreeSet<_> = people.collect();
+    Ok(people.into_iter().collect())
 }
 
 /// Runs the command.
@@ -65,10 +84,7 @@ pub(crate) async fn run<S: System>(args: &SystemArgs, out: &mut dyn Write) -> an
         What::Feed(feed) => return pair.feed(feed, out).await,
         What::Run => return pair.run(true, true).await,
         What::Check(check) => {
-            let (jobs, _) = pair.scheduler.queue(false).await?;
-            let people = jobs.into_iter().map(|job| (job.user, job.account));
-            let people: BTreeSet<_> = people.collect();
-            let people: Vec<_> = people.into_iter().collect();
+            let people = people(&pair).await?;
             check::run(check, &people, &pair, out).await?
         }
         What::Setup => setup(&pair, out).await?,
@@ -85,12 +101,14 @@ async fn setup<S: System>(pair: &Pair<S>, out: &mut dyn Write) -> anyhow::Result
     for socket in [&pair.sockets.lookup, &pair.sockets.control] {
         if let Err(error) = UnixStream::connect(socket) {
             let problem = fairmesh_client::no_node_at(socket, &error);
-            let mend = "under systemd: systemctl start fairmesh";
-            lacks.push(format!("{problem}; {mend}"));
+            lacks.push((
+                problem,
+                "under systemd: systemctl start fairmesh".to_owned(),
+            ));
         }
     }
-    for lack in &lacks {
-        writeln!(out, "missing: {lack}")?;
+    for (problem, mend) in &lacks {
+        writeln!(out, "missing: {problem}; {mend}")?;
     }
     if lacks.is_empty() {
         writeln!(out, "nothing is missing")?;

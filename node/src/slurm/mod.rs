@@ -18,7 +18,7 @@ use fairmesh_schedulers::slurm::{SPOOL_DEFAULT, Slurm, spool};
 
 use crate::config::Config;
 use crate::output::Exit;
-use crate::schedulers::check::{self, CheckArgs};
+use crate::schedulers::check::{self, CheckArgs, Lack};
 use crate::schedulers::{FeedArgs, Pair, Sockets, SyncArgs};
 use settings::SlurmTable;
 
@@ -99,46 +99,16 @@ pub(crate) fn beside(file: &Path) -> anyhow::Result<Slurm> {
     Ok(Place::load(file)?.pair.scheduler)
 }
 
-/// Something that the Slurm beside a node lacks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lack {
-    /// Its configuration, or this machine: what `setup` says.
-    Setup {
-        /// What is missing.
-        problem: String,
-        /// What to do about it.
-        mend: String,
-    },
-    /// Users and accounts that map nowhere.
-    Nowhere {
-        /// How many.
-        who: usize,
-        /// Of how many.
-        of: usize,
-    },
-    /// Room between site factors.
-    Range(String),
-}
-
 /// All that `setup` and `check` would say is missing.
 ///
 /// # Errors
 /// If Slurm is away.
-pub async fn lacks(config: &Config) -> anyhow::Result<Vec<Lack>> {
+pub(crate) async fn lacks(config: &Config) -> anyhow::Result<Vec<Lack>> {
     let place = Place::of(config);
     let cluster = Cluster::ask(&place.pair.scheduler.commands).await?;
-    let missing = setup::lacks(&place, cluster, &config.file)?.into_iter();
-    let mut lacks: Vec<Lack> = missing
-        .map(|(problem, mend)| Lack::Setup { problem, mend })
-        .collect();
+    let missing = setup::lacks(&place, cluster, &config.file)?;
     let people = place.pair.scheduler.people(FINISHED_MAX).await?;
-    // Where the node is away that is said already.
-    if let Ok((who, words)) = check::found(&people, &place.pair).await {
-        let of = people.len();
-        lacks.extend((who > 0).then_some(Lack::Nowhere { who, of }));
-        lacks.extend(words.into_iter().map(Lack::Range));
-    }
-    Ok(lacks)
+    Ok(check::lacks(missing, &people, &place.pair).await)
 }
 
 /// Runs the command.

@@ -1,5 +1,8 @@
 //! `fairmesh doctor` and `fairmesh bugreport` beside a real node.
 
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -103,6 +106,84 @@ fn a_doctor_finds_what_is_wrong_and_its_exit_status_says_whether() -> anyhow::Re
     ensure!(
         String::from_utf8_lossy(&explained.stdout).contains("Do: "),
         "{explained:?}"
+    );
+    Ok(())
+}
+
+/// Commands of batch systems that answer with this.
+fn commands(folder: &Path, answers: &[(&str, &str)]) -> anyhow::Result<()> {
+    std::fs::create_dir(folder)?;
+    for (command, script) in answers {
+        let program = folder.join(command);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_doctor_looks_at_the_grid_engine_and_the_htcondor_of_the_configuration() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (site, _node, _vo) = node(folder.path())?;
+    let (config, bin) = (site.config(), folder.path().join("bin"));
+    commands(
+        &bin,
+        &[
+            ("qconf", "echo 'policy_hierarchy OFS'"),
+            (
+                "qstat",
+                "echo '<x><job_list><JB_job_number>7</JB_job_number><JB_owner>cassandra</JB_owner></job_list></x>'",
+            ),
+            (
+                "condor_q",
+                r#"echo '[{"ClusterId":1,"ProcId":0,"JobStatus":1,"Owner":"cassandra","User":"cassandra@pool"}]'"#,
+            ),
+            ("condor_userprio", "true"),
+            (
+                "condor_config_val",
+                "test $1 = PRIORITY_HALFLIFE && echo 86400 || test $1 = HISTORY && echo /nowhere/history",
+            ),
+        ],
+    )?;
+    let text = std::fs::read_to_string(&config)?;
+    let systems = format!(
+        "{text}[gridengine]\nbin_dir = \"{0}\"\nrange = 1\n[condor]\nbin_dir = \"{0}\"\n",
+        bin.display()
+    );
+    std::fs::write(&config, systems)?;
+    let config = config.to_str().context("UTF-8")?;
+    let ask = ["doctor", "--json", "--config", config];
+    let lacking = fairmesh(folder.path(), &ask)?;
+    ensure!(lacking.status.code() == Some(1), "{lacking:?}");
+    let said = String::from_utf8_lossy(&lacking.stdout);
+    for words in [
+        "policy_hierarchy is OFS",
+        "write O with `qconf -msconf`",
+        "PRIORITY_HALFLIFE is 86400",
+        "/nowhere/history cannot be read",
+        "1 of 1 users and accounts that have jobs in the queue map nowhere",
+        "its Grid Engine",
+        "its HTCondor",
+    ] {
+        ensure!(said.contains(words), "no {words} in {said}");
+    }
+    let found: BTreeSet<String> = codes(&lacking)?.into_iter().collect();
+    for code in [
+        "gridengine-setup",
+        "gridengine-unmapped",
+        "gridengine-range",
+        "condor-setup",
+        "condor-unmapped",
+    ] {
+        ensure!(found.contains(code), "no {code} in {found:?}");
+    }
+
+    std::fs::remove_dir_all(&bin)?;
+    let away = fairmesh(folder.path(), &ask)?;
+    ensure!(away.status.code() == Some(1), "{away:?}");
+    ensure!(
+        codes(&away)?[..2] == ["gridengine-away", "condor-away"],
+        "{away:?}"
     );
     Ok(())
 }
