@@ -33,6 +33,8 @@ pub enum Need {
     Arc,
     /// Debian's Grid Engine, and root to start it.
     GridEngine,
+    /// A Chromium, and axe-core, which npm fetches.
+    Axe,
     /// HTCondor, this machine's or in another Debian's root, and root to start it.
     Condor,
 }
@@ -49,7 +51,7 @@ const OF_XTASK: [&str; 1] = ["deny"];
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Traces,
         Self::Vectors,
         Self::Slurm,
@@ -59,6 +61,7 @@ impl Need {
         Self::Python,
         Self::Systemd,
         Self::Arc,
+        Self::Axe,
         Self::GridEngine,
         Self::Condor,
     ];
@@ -75,6 +78,7 @@ impl Need {
             Self::Python => "python",
             Self::Systemd => "systemd",
             Self::Arc => "arc",
+            Self::Axe => "axe",
             Self::GridEngine => "gridengine",
             Self::Condor => "condor",
         }
@@ -98,6 +102,10 @@ impl Need {
             Self::Arc => {
                 "as root on Debian: apt-get install nordugrid-arc-arex nordugrid-arc-client nordugrid-arc-arcctl-service \
                  nordugrid-arc-plugins-arcrest"
+            }
+            Self::Axe => {
+                "on Debian: apt-get install --no-install-recommends chromium npm; where npm's registry cannot be reached, \
+                 put axe.min.js of axe-core 4.14 into a folder and that in FAIRMESH_AXE"
             }
             Self::Plugin => {
                 "run `cargo xtask test` as root on Debian with deb-src lines in its sources, or put \

@@ -1,5 +1,7 @@
 //! The share page of a real node, asked over TCP as browsers, Prometheus and strangers do.
 
+mod axe;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
