@@ -11,6 +11,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table as Printed, presets};
 
 use crate::check::pool;
 use crate::figures::{Figure, FigureError, Spread, Summary};
+use crate::progress;
 
 /// An experiment, by its name.
 pub type Experiment<E> = (&'static str, fn(&E) -> Outcome);
@@ -32,10 +33,13 @@ pub fn each<C: Sync, R: Send>(
         return results;
     }
     let one = |at: usize| of(&cases[at / count], seeds[at % count]);
+    let bar = progress::bar((cases.len() * count) as u64, "runs");
     pool::in_order(cases.len() * count, threads, one, |at, result| {
+        bar.inc(1);
         results[at / count].push(result);
         true
     });
+    bar.finish_and_clear();
     results
 }
 

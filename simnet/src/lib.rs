@@ -67,6 +67,7 @@ pub mod figures;
 pub mod grid;
 pub mod paper;
 pub mod placement;
+mod progress;
 pub mod quotas;
 pub mod scale;
 pub mod whatif;

@@ -6,19 +6,18 @@
 //! that it took. Deliberately not here: runs and invariants (`check`, `invariants`).
 
 use std::fs;
-use std::io::IsTerminal;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use fairmesh_cluster::Seed;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::campaign::{Part, Results, Seeds};
 use crate::check::summary::{Failed, Summary};
 use crate::check::{Run, pool, seeds, shrink};
 use crate::liar::Choice;
+use crate::progress;
 use crate::report;
 use crate::swarm::Options;
 
@@ -182,7 +181,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let part = Part::begin(args.set_up(given.as_ref()), range.start, range.end, None);
     let count = range.end - range.start;
     let goes_on = args.keep_going || args.out.is_some();
-    let bar = bar(count)?;
+    let bar = progress::bar(count, "seeds");
     let mut summary = Summary::default();
     let job = |index: usize| {
         let seed = args.seed(range.start + index as u64);
@@ -232,16 +231,6 @@ fn explain(args: &Args, failed: &Failed) -> anyhow::Result<()> {
         print_shrunk(failed, options, runs);
     }
     Ok(())
-}
-
-fn bar(count: u64) -> anyhow::Result<ProgressBar> {
-    let bar = ProgressBar::new(count);
-    if !std::io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    let style = "{bar:40} {pos} of {len}, {eta} left";
-    bar.set_style(ProgressStyle::with_template(style)?);
-    Ok(bar)
 }
 
 fn print_failure(args: &Args, failed: &Failed) {

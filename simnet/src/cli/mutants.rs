@@ -116,13 +116,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let job = |index: usize| hunt(chosen[index], fairmesh_cluster::Seed(args.seed), args.seeds);
     let mut hunted = Vec::new();
     let threads = args.threads.unwrap_or_else(pool::threads);
+    let bar = crate::progress::bar(chosen.len() as u64, "faults");
     pool::in_order(chosen.len(), threads, job, |_, one| {
+        bar.inc(1);
         if !args.json {
-            eprintln!("{}", line(&one));
+            bar.suspend(|| eprintln!("{}", line(&one)));
         }
         hunted.push(one);
         true
     });
+    bar.finish_and_clear();
     let shard = part.end(Results::Mutants(hunted.clone()))?;
     if let Some(folder) = &args.out {
         shard.write(folder)?;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::campaign::{Part, Results, Seeds};
 use crate::paper::check::{Check, checks};
@@ -17,6 +17,7 @@ use crate::paper::experiment::{Experiment, Extent};
 use crate::paper::measure::RunMeasures;
 use crate::paper::outcome::{Measured, Measures, Outcome, Row, Witness, summary};
 use crate::paper::{chart, open_ends, printed, text};
+use crate::progress;
 
 /// Days that the bands were set for.
 const DAYS_CHECKED: u64 = 7;
@@ -172,7 +173,7 @@ fn simulate(args: &Args) -> anyhow::Result<Outcome> {
     };
     let seeds: Vec<u64> = args.seeds.from(1).collect();
     let days = args.days * seeds.len() as u64 * experiments.len() as u64;
-    let log = RunLog::begin(args, progress_bar(days))?;
+    let log = RunLog::begin(args, progress::bar(days, "simulated days"))?;
     let extent = Extent::days(args.days);
     let outcome = Outcome::of(&experiments, extent, &seeds, threads(), &log)?;
     log.bar.finish_and_clear();
@@ -223,13 +224,6 @@ impl Witness for RunLog {
             failed.get_or_insert(error);
         }
     }
-}
-
-/// Seen where standard error is a terminal.
-fn progress_bar(days: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(days), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} simulated days, {eta} left");
-    bar.with_style(style.expect("the template is right"))
 }
 
 fn write_files(args: &Args, outcome: &Outcome, rows: &[Row]) -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ use fairmesh_policy::SitePolicy;
 use flate2::read::GzDecoder;
 
 use crate::length::Length;
+use crate::progress;
 use crate::whatif::{
     Capacity, Comparison, Knowledge, Replayed, compare, equal_shares, figure, of_policy,
     read_policy, replay,
@@ -78,16 +79,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => Knowledge::AllKnowing,
         false => Knowledge::Grid,
     };
+    let bar = progress::bar(2 * trace.jobs.len() as u64, "jobs, by both policies");
     let run = |policy: &SitePolicy| -> Replayed {
         fairmesh_model::signed::remember_verdicts();
         fairmesh_model::signed::remember_documents();
-        replay(&trace, policy, capacity, knowledge)
+        replay(&trace, policy, capacity, knowledge, || bar.inc(1))
     };
     let (old, new) = std::thread::scope(|scope| {
         let old = scope.spawn(|| run(&old_policy));
         let new = run(&new_policy);
         (old.join().expect("it has not panicked"), new)
     });
+    bar.finish_and_clear();
     let comparison = compare(&trace, (&old_policy, &old), (&new_policy, &new));
     match args.json {
         true => sayln!("{}", serde_json::to_string(&comparison)?),

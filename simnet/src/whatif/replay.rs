@@ -68,12 +68,13 @@ impl Capacity {
     }
 }
 
-/// Replays a trace under a policy, to the end of its last job.
+/// Replays a trace under a policy, to the end of its last job; `submitted` is called for each.
 pub fn replay(
     trace: &Trace,
     policy: &SitePolicy,
     capacity: Capacity,
     knowledge: Knowledge,
+    submitted: impl Fn(),
 ) -> Replayed {
     let cores = capacity.cores(trace);
     let mut arrivals = trace.arrivals(&cores).peekable();
@@ -92,6 +93,7 @@ pub fn replay(
         run.source.advance(now);
         run.finish(now);
         while let Some(arrival) = arrivals.next_if(|arrival| arrival.at <= now) {
+            submitted();
             run.submitted.insert((arrival.site, arrival.job.id.0), now);
             let cluster = &mut run.clusters[arrival.site];
             if cluster.submit_at(now, arrival.job).is_ok() {

@@ -30,7 +30,8 @@ fn compared(trace: &Trace, new: &str, knowledge: Knowledge) -> Comparison {
     fairmesh_model::signed::remember_verdicts();
     let old = equal_shares(trace);
     let new = read_policy(new, "new.toml").expect("a valid policy");
-    let [before, after] = [&old, &new].map(|policy| replay(trace, policy, CAPACITY, knowledge));
+    let [before, after] =
+        [&old, &new].map(|policy| replay(trace, policy, CAPACITY, knowledge, || {}));
     compare(trace, (&old, &before), (&new, &after))
 }
 

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use fairmesh_records::{Dimension, GridIdentities, Options, Summary, Zone};
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::rejects::Rejects;
 use self::send::{BATCH_RECORDS, Origin, Way};
@@ -180,7 +180,7 @@ impl Reporting {
         let shared = self.rejects.take();
         let mut rejects = shared
             .unwrap_or_else(|| Rejects::of(file, args.rejects.as_deref(), !args.dry_run, false));
-        let mut progress = Progress::new(source.bytes);
+        let mut progress = Progress::new(source.bytes, &name);
         let (mut batch, mut read) = (Vec::new(), 0);
         for (line, item) in source.by_ref() {
             read += 1;
@@ -275,9 +275,12 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(bytes: u64) -> Self {
+    fn new(bytes: u64, file: &str) -> Self {
+        let style = "{bar:40} {bytes} of {total_bytes} of {msg}, {eta} left";
+        let style = ProgressStyle::with_template(style).expect("the template is right");
+        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
         Self {
-            bar: ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden()),
+            bar: bar.with_style(style).with_message(file.to_owned()),
             started: Instant::now(),
         }
     }
