@@ -7,7 +7,6 @@
 //! What is laid out is as large as the list, but for a constant.
 //! Deliberately not here: which class is worth most (`utility::search`).
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -101,12 +100,13 @@ impl Block {
         at.map_or(0, |at| self.named[at].1)
     }
 
-    /// The speed of the slowest of some classes, in millionths, if there are any.
-    fn slowest(&self, classes: Classes) -> Option<u64> {
+    /// The speed of the slowest of some classes; `None` where there are none.
+    pub(crate) fn slowest(&self, classes: Classes) -> Option<Factor> {
         let speeds = self.amounts[Amount::Spec as usize].iter();
         let are_all = |(_, fast): &&(u64, Classes)| classes & !fast == 0;
         let slowest = speeds.take_while(are_all).last();
-        slowest.filter(|_| classes != 0).map(|(speed, _)| *speed)
+        let (speed, _) = slowest.filter(|_| classes != 0)?;
+        u32::try_from(*speed).ok().map(Factor::from_millionths)
     }
 }
 
@@ -129,21 +129,24 @@ impl Machines {
 
     /// The speed of the slowest: what is sure, whichever is given. `None` where there are none.
     pub fn slowest(&self) -> Option<Factor> {
-        let all = |block: &Block| block.at_least(Amount::Cpus, 0);
-        self.slowest_of(&self.blocks.iter().map(all).collect::<Vec<_>>())
+        let all = |block: &Block| block.slowest(block.at_least(Amount::Cpus, 0));
+        self.blocks.iter().filter_map(all).min()
     }
 
-    /// The speed of the slowest of some classes, if there are any.
-    pub(crate) fn slowest_of(&self, suit: &[Classes]) -> Option<Factor> {
-        let each = self.blocks.iter().zip(suit);
-        let millionths = each
-            .filter_map(|(block, suit)| block.slowest(*suit))
-            .min()?;
-        u32::try_from(millionths).ok().map(Factor::from_millionths)
+    /// What is free of each class, in their order, where it is said by name; nothing where nothing is said.
+    pub fn lay_out(&self, free: &BTreeMap<String, u64>) -> Arc<[u64]> {
+        let of = |name| free.get(name).copied().unwrap_or(0);
+        match free.is_empty() {
+            true => Arc::default(),
+            false => self.prices.machines.keys().map(of).collect(),
+        }
     }
 
-    /// The classes that have what one node of a job asks for, block by block.
-    pub(crate) fn suitable(&self, job: &Job<'_>) -> Vec<Classes> {
+    /// The classes that have what one node of a job asks for: of each block, with the place of its first class.
+    pub(crate) fn suitable<'a>(
+        &'a self,
+        job: &'a Job<'_>,
+    ) -> impl Iterator<Item = (usize, &'a Block, Classes)> {
         let held = job.held;
         let each = |amount: u64| amount.div_ceil(u64::from(held.nodes.max(1)));
         let asked = [
@@ -152,52 +155,20 @@ impl Machines {
             (Amount::DiskMib, each(held.disk_mib)),
             (Amount::Gpus, each(held.gpus)),
         ];
-        let have = |block: &Block| {
+        let names_any = job.queue.is_some() || !job.properties.is_empty();
+        let mut classes = self.prices.machines.values();
+        let blocks = self.blocks.iter().enumerate();
+        blocks.map(move |(index, block)| {
             let have = asked
                 .iter()
                 .map(|(amount, least)| block.at_least(*amount, *least));
-            have.fold(Classes::MAX, |all, have| all & have)
-        };
-        let mut suit: Vec<Classes> = self.blocks.iter().map(have).collect();
-        if job.queue.is_some() || !job.properties.is_empty() {
-            for (index, class) in self.prices.machines.values().enumerate() {
-                if !class.takes(job.queue, job.properties) {
-                    suit[index / BLOCK] &= !(1 << (index % BLOCK));
-                }
+            let mut suit = have.fold(Classes::MAX, |all, have| all & have);
+            if names_any {
+                let taking = classes.by_ref().take(BLOCK).enumerate();
+                let taking = taking.filter(|(_, class)| class.takes(job.queue, job.properties));
+                suit &= taking.fold(0, |set, (bit, _)| set | 1 << bit);
             }
-        }
-        suit
-    }
-
-    /// The blocks, each with the place of its first class and those of `suit` that are there.
-    pub(crate) fn parts<'a>(
-        &'a self,
-        suit: &'a [Classes],
-    ) -> impl Iterator<Item = (usize, &'a Block, Classes)> {
-        let parts = self.blocks.iter().zip(suit).enumerate();
-        parts.map(|(index, (block, classes))| (index * BLOCK, block, *classes))
-    }
-
-    /// What is free of some classes, where `free` says it by name.
-    pub(crate) fn free_of(&self, suit: &[Classes], free: &BTreeMap<String, u64>) -> u64 {
-        // Both by name, so that one walk over either finds what belongs together, with one comparison a class.
-        let suits = |index: usize| suit[index / BLOCK] >> (index % BLOCK) & 1 == 1;
-        let mut names = self.prices.machines.keys().enumerate();
-        let mut at = names.next();
-        let mut sum = 0_u64;
-        for (name, free) in free {
-            while let Some((index, of)) = at {
-                let order = of.cmp(name);
-                if order == Ordering::Greater {
-                    break;
-                }
-                at = names.next();
-                if order == Ordering::Equal {
-                    sum = sum.saturating_add(if suits(index) { *free } else { 0 });
-                    break;
-                }
-            }
-        }
-        sum
+            (index * BLOCK, block, suit)
+        })
     }
 }

@@ -214,59 +214,36 @@ impl Manager {
     /// What a batch system says of an attempt. What is said of any but a job's last attempt is late, and ignored.
     pub fn told(&mut self, now: WallTime, job: &str, attempt: u32, status: Status) -> Vec<Effect> {
         let mut out = Vec::new();
-        let Some(entry) = self
-            .entries
-            .get(job)
-            .filter(|entry| entry.attempt == attempt)
-        else {
+        let entry = self.entries.get(job);
+        let Some(entry) = entry.filter(|entry| entry.attempt == attempt) else {
             return out;
         };
-        let (key, phase) = (job.to_owned(), entry.phase.clone());
-        match (phase, status) {
-            (Phase::Assigned, Status::Nowhere) => self.submit(job, &mut out),
-            (Phase::Assigned, Status::Waiting(handle)) => {
-                self.write(
-                    Record::Submitted {
-                        job: key,
-                        attempt,
-                        handle,
-                        at: now,
-                    },
-                    &mut out,
-                );
+        let (phase, at) = (entry.phase.clone(), now);
+        let (key, job) = (job, job.to_owned());
+        let came = match (phase, status) {
+            (Phase::Assigned, Status::Nowhere) => {
+                self.submit(key, &mut out);
+                return out;
             }
+            (Phase::Queued | Phase::Ended | Phase::GivenUp(_), _) => return out,
+            (Phase::Assigned, Status::Waiting(handle)) => Ok(Record::Submitted {
+                job,
+                attempt,
+                handle,
+                at,
+            }),
             (Phase::Assigned | Phase::Submitted(_), Status::Running) => {
-                self.write(
-                    Record::Started {
-                        job: key,
-                        attempt,
-                        at: now,
-                    },
-                    &mut out,
-                );
+                Ok(Record::Started { job, attempt, at })
             }
-            (Phase::Queued | Phase::Ended | Phase::GivenUp(_), _) => {}
-            (_, Status::Ended) => self.write(Record::Ended { job: key, attempt }, &mut out),
-            (_, Status::Failed(why)) => self.fail(now, key, attempt, why, &mut out),
-            (Phase::Withdrawing, Status::Nowhere) => {
-                self.fail(
-                    now,
-                    key,
-                    attempt,
-                    "it did not start in time".to_owned(),
-                    &mut out,
-                );
-            }
-            (_, Status::Nowhere) => {
-                self.fail(
-                    now,
-                    key,
-                    attempt,
-                    "the batch system has lost it".to_owned(),
-                    &mut out,
-                );
-            }
-            (_, Status::Waiting(_) | Status::Running) => {}
+            (_, Status::Waiting(_) | Status::Running) => return out,
+            (_, Status::Ended) => Ok(Record::Ended { job, attempt }),
+            (_, Status::Failed(why)) => Err(why),
+            (Phase::Withdrawing, Status::Nowhere) => Err("it did not start in time".to_owned()),
+            (_, Status::Nowhere) => Err("the batch system has lost it".to_owned()),
+        };
+        match came {
+            Ok(record) => self.write(record, &mut out),
+            Err(why) => self.fail(now, key.to_owned(), attempt, why, &mut out),
         }
         out
     }

@@ -136,10 +136,13 @@ impl Chooser {
                 order
                     .sort_by_key(|index| mutant!(RecentFirst, last(index), u64::MAX - last(index)));
             }
-            Selector::LeastUsed | Selector::LeastUsedByUs => order.sort_by(|a, b| {
-                let (a, b) = (of(*a), of(*b));
-                score::compare_used(self.used(a), self.used(b)).then(b.free.cmp(&a.free))
-            }),
+            Selector::LeastUsed | Selector::LeastUsedByUs => {
+                let used: Vec<_> = candidates.iter().map(|of| self.used(of)).collect();
+                order.sort_by(|a, b| {
+                    let by_use = score::compare_used(used[*a], used[*b]);
+                    by_use.then(of(*b).free.cmp(&of(*a).free))
+                });
+            }
             Selector::Observant => {
                 order.retain(|index| self.is_due(of(*index).site));
                 order.sort_by_key(|index| self.in_flight(of(*index).site));
@@ -150,11 +153,14 @@ impl Chooser {
                 order.sort_by_key(|index| Reverse(score(index)));
             }
             Selector::Eta => order.sort_by_key(|index| score::ends_after(of(*index), wall)),
-            Selector::Utility => order.sort_by(|a, b| {
-                let (a, b) = (of(*a), of(*b));
-                let better = b.utility.cmp(&a.utility).then(b.own.cmp(&a.own));
-                better.then(score::compare_used(self.used(a), self.used(b)))
-            }),
+            Selector::Utility => {
+                let used: Vec<_> = candidates.iter().map(|of| self.used(of)).collect();
+                order.sort_by(|a, b| {
+                    let better = |of: &Candidate<'_>| Reverse((of.utility, of.own));
+                    let by_worth = better(of(*a)).cmp(&better(of(*b)));
+                    by_worth.then(score::compare_used(used[*a], used[*b]))
+                });
+            }
         }
         if self.selector != Selector::Naive && !mutated!(WaitBeforeNow) {
             order.sort_by_key(|index| !of(*index).now);

@@ -29,6 +29,8 @@ pub struct SiteView {
     pub vos: BTreeMap<String, Standing>,
     /// Its machines; `None`: not known, and every job up to `total` fits.
     pub machines: Option<Arc<Machines>>,
+    /// What is free of each class of these, in their order ([`Machines::lay_out`]); empty: not known.
+    pub classes: Arc<[u64]>,
     /// How long its batch system estimates that the request would wait, if it cannot start now.
     pub wait: Option<Millis>,
     /// Speed relative to the VO's reference machine.

@@ -5,34 +5,42 @@
 //! name counts.
 //! Deliberately not here: whether the SLA lets the job have them (`engine`).
 
-use std::collections::BTreeMap;
-
 use crate::engine::Request;
+use crate::machines::Classes;
 use crate::rank::Known;
 use crate::utility::Wishes;
 
 /// Works out what is free of the machines that suit the job, and which class is worth most to it: its place among them.
-/// `classes` are the free CPUs of each class, empty where they are not known; `wishes` are what the job
-/// wishes, and whether weights do not shrink it.
+/// `wishes` are what the job wishes, and whether weights do not shrink it.
 pub fn weigh(
     known: &mut Known,
-    classes: &BTreeMap<String, u64>,
     request: &Request<'_>,
     wishes: Option<(&Wishes, bool)>,
 ) -> Option<usize> {
-    let machines = known.view.machines.clone();
-    let best = machines.and_then(|machines| {
-        let suit = machines.suitable(&request.job);
-        if !classes.is_empty() {
-            let free = machines.free_of(&suit, classes);
-            known.view.free = known.view.free.map(|all| all.min(free));
+    let view = &mut known.view;
+    let mut search = wishes.map(|(wishes, normalised)| wishes.search(normalised));
+    if let Some(machines) = &view.machines {
+        let (mut free, mut slowest) = (0_u64, None);
+        for (first, block, suit) in machines.suitable(&request.job) {
+            if suit == 0 {
+                continue;
+            }
+            let classes = view.classes.iter().skip(first).zip(0..Classes::BITS);
+            let suiting = classes.filter(|(_, bit)| suit >> bit & 1 == 1);
+            free = suiting.fold(free, |sum, (free, _)| sum.saturating_add(*free));
+            slowest = slowest.into_iter().chain(block.slowest(suit)).min();
+            if let Some(search) = &mut search {
+                search.look(first, block, suit);
+            }
         }
-        known.view.spec = machines.slowest_of(&suit).unwrap_or(known.view.spec);
-        let (wishes, normalised) = wishes?;
-        wishes.best(&machines, &suit, normalised)
-    });
-    known.utility = wishes.map(|_| best.map_or(0, |(worth, _)| worth));
-    best.map(|(_, index)| index)
+        if !view.classes.is_empty() {
+            view.free = view.free.map(|all| all.min(free));
+        }
+        view.spec = slowest.unwrap_or(view.spec);
+    }
+    let best = search.as_ref().and_then(|search| search.best);
+    known.utility = search.map(|_| best.map_or(0, |(worth, _)| worth));
+    best.map(|(_, place)| place)
 }
 
 #[cfg(test)]
@@ -127,7 +135,8 @@ mod tests {
             let mut known = Known::default();
             known.view.free = Some(20);
             known.view.machines = Some(Arc::clone(&laid_out));
-            let found = weigh(&mut known, &classes, &request, Some((&wishes, normalised)));
+            known.view.classes = laid_out.lay_out(&classes);
+            let found = weigh(&mut known, &request, Some((&wishes, normalised)));
             prop_assert_eq!(known.utility, Some(best.map_or(0, |(worth, _)| worth)));
             let found = found.map(|index| laid_out.class(index).0);
             prop_assert_eq!(found, best.map(|(_, name)| name));

@@ -31,6 +31,7 @@ struct Site {
     advert: Advert,
     prices: Arc<PriceList>,
     machines: Arc<Machines>,
+    free: Arc<[u64]>,
 }
 
 fn class(site: u64, index: u64) -> MachineClass {
@@ -64,7 +65,10 @@ fn site(number: u64) -> Site {
         machines,
         ..PriceList::default()
     });
+    let laid_out = Machines::new(Arc::clone(&prices));
     Site {
+        free: laid_out.lay_out(&classes),
+        machines: Arc::new(laid_out),
         name: format!("site-{number:04}"),
         advert: Advert {
             at: WallTime(NOW.wall.0 - 30_000),
@@ -82,7 +86,6 @@ fn site(number: u64) -> Site {
             classes: Arc::new(classes),
             takes: false,
         },
-        machines: Arc::new(Machines::new(Arc::clone(&prices))),
         prices,
     }
 }
@@ -123,19 +126,20 @@ fn place(sites: &[Site], wishes: Option<&Wishes>) -> usize {
     let mut candidates: Vec<_> = sites
         .iter()
         .map(|of| {
-            let mut view = of.advert.view(&of.name, VO, NOW);
+            let mut view = of.advert.view(of.name.clone(), VO, NOW);
             view.machines = Some(Arc::clone(&of.machines));
+            view.classes = Arc::clone(&of.free);
             let known_at = of.advert.at;
             let known = Known {
                 view,
                 known_at,
                 ..Known::default()
             };
-            (known, Arc::clone(&of.advert.classes), None)
+            (known, None)
         })
         .collect();
-    for (known, classes, best) in &mut candidates {
-        *best = weigh(known, classes, &request, wishes.map(|of| (of, false)));
+    for (known, best) in &mut candidates {
+        *best = weigh(known, &request, wishes.map(|of| (of, false)));
     }
     let chooser = Chooser::new(match wishes {
         Some(_) => Selector::Utility,
@@ -146,7 +150,7 @@ fn place(sites: &[Site], wishes: Option<&Wishes>) -> usize {
         silence: Some(Millis::from_secs(600)),
         chooser: &chooser,
     };
-    let known: Vec<&Known> = candidates.iter().map(|(known, ..)| known).collect();
+    let known: Vec<&Known> = candidates.iter().map(|(known, _)| known).collect();
     let ranked = rank(&known, &request, by, &mut |_| 0);
     assert_eq!(ranked.taken.len() + ranked.refused.len(), sites.len());
     ranked.taken.len()

@@ -11,26 +11,26 @@
 //! Sources: GRUBER (Euro-Par 2005), section 2; Vasques, algorithm 1.
 
 mod confirm;
+mod known;
 mod part;
+mod sources;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_broker::sla::{BURST, Bound, EPOCH, Had, SlaEntry};
-use fairmesh_broker::{Known, SiteView, Sla, Standing};
-use fairmesh_model::{
-    AccountPath, Millis, MonoTime, Now, Origin, Share, SiteId, UsageRecord, VoId, WallTime,
-};
+use fairmesh_broker::{SiteView, Sla, Standing};
+use fairmesh_model::{AccountPath, Millis, MonoTime, Now, Origin, Share, SiteId, VoId, WallTime};
 
-use crate::config::Charging;
 use crate::event::{Effect, Reply, Ticket};
 use crate::kinds::ADVERT;
 use crate::quota::Waits;
 use crate::site::Site;
-use crate::vo::Vo;
 pub(crate) use confirm::{Confirms, is_question};
 pub use part::{Advert, read as read_advert};
 pub(crate) use part::{check, newest};
+use sources::Told;
+pub(crate) use sources::{Listed, Sources};
 
 /// Most accounts that a scheduler names with what they wait for, and with what they have staged: bounds memory.
 pub const WAITING_MAX: usize = 10_000;
@@ -100,67 +100,6 @@ pub enum AdvertAnswer {
     Confirmed(Vec<(SiteId, Result<Advert, String>)>),
 }
 
-/// What is known of what runs and waits here.
-#[derive(Debug, Default)]
-pub(crate) struct Sources {
-    listed: Option<Listed>,
-    told: Option<Told>,
-    /// Cores that were given to jobs beyond their quota since either said how many are free.
-    given: u64,
-}
-
-/// How the site's machines stand, by the last lists.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MachinesNow {
-    pub(crate) total: u64,
-    pub(crate) free: u64,
-    pub(crate) waiting: u64,
-    at: WallTime,
-}
-
-/// What the last list of running jobs comes to.
-#[derive(Debug, Default)]
-pub(crate) struct Listed {
-    at: WallTime,
-    /// CPUs held, by VO; those of local groups without one.
-    held: BTreeMap<Option<VoId>, u64>,
-    /// CPUs held by class; `None` once a job runs on machines that are not known.
-    classes: Option<BTreeMap<String, u64>>,
-}
-
-#[derive(Debug, Default)]
-struct Told {
-    at: WallTime,
-    occupancy: Occupancy,
-    waiting: BTreeMap<Option<VoId>, u64>,
-    staged_mib: BTreeMap<Option<VoId>, u64>,
-    credits: Waits,
-}
-
-impl Sources {
-    /// Who waits, by whose credit, as far as a scheduler has said lately.
-    pub(crate) fn waits(
-        &self,
-        now: Now,
-        silence: Millis,
-    ) -> impl Iterator<Item = (&Option<(VoId, AccountPath)>, u64)> {
-        let told = self.told.iter();
-        let told = told.filter(move |told| now.wall.since(told.at) <= silence);
-        let credits = told.flat_map(|told| &told.credits);
-        credits.map(|(credit, cores)| (credit, *cores))
-    }
-
-    /// Cores that were given to jobs beyond their quota, of those that seem to be free.
-    pub(crate) fn given(&self) -> u64 {
-        self.given
-    }
-
-    /// A job beyond its quota was let run.
-    pub(crate) fn give(&mut self, cores: u32) {
-        self.given += u64::from(cores);
-    }
-}
-
 /// What a VO is told, and when it was told last.
 #[derive(Debug, Default)]
 pub(crate) struct OwnAdvert {
@@ -172,37 +111,6 @@ pub(crate) struct OwnAdvert {
     said_at: Option<MonoTime>,
     /// Whether `live` is worth a head.
     is_news: bool,
-}
-
-impl Listed {
-    pub(crate) fn new(at: WallTime) -> Self {
-        Self {
-            at,
-            held: BTreeMap::new(),
-            classes: Some(BTreeMap::new()),
-        }
-    }
-
-    /// A job that runs.
-    pub(crate) fn add(&mut self, vo: Option<VoId>, record: &UsageRecord, charging: &Charging) {
-        add(&mut self.held, vo, record.cores.into());
-        let place = &record.placement;
-        let chunks = place.chunks.iter();
-        let mut held: Vec<(Option<&str>, u64)> = chunks
-            .map(|chunk| (chunk.machine.as_deref(), chunk.cores.into()))
-            .collect();
-        if held.is_empty() {
-            held.push((place.machine.as_deref(), record.cores.into()));
-        }
-        for (machine, cores) in held {
-            let class = charging.class_of(machine);
-            let class = class.filter(|class| charging.prices.machines.contains_key(*class));
-            match (class, &mut self.classes) {
-                (Some(class), Some(classes)) => add(classes, class.to_owned(), cores),
-                _ => self.classes = None,
-            }
-        }
-    }
 }
 
 impl OwnAdvert {
@@ -285,8 +193,14 @@ impl Site {
         }
     }
 
-    /// Brings what a VO would be told up to date, where the site stands as `view` has it.
-    pub(crate) fn work_out_advert(&mut self, now: Now, vo: VoId, view: Option<&SiteView>) {
+    /// Brings what a VO would be told up to date.
+    pub(crate) fn renew_advert(&mut self, now: Now, vo: VoId) -> &mut OwnAdvert {
+        let view = self.own_view(now);
+        self.work_out_advert(now, vo, view.as_ref())
+    }
+
+    /// Brings it up to date where the site stands as `view` has it.
+    fn work_out_advert(&mut self, now: Now, vo: VoId, view: Option<&SiteView>) -> &mut OwnAdvert {
         let mut live = view.and_then(|view| self.advert_of(now, vo, view));
         let change = self.config.advert.as_ref().map(|rules| rules.change);
         let advert = &mut self.vos.get_mut(&vo).expect("it was listed").advert;
@@ -299,6 +213,7 @@ impl Site {
             (said, live) => said.is_some() != live.is_some(),
         };
         advert.live = live;
+        advert
     }
 
     /// A head is about to be signed: it says how things stand.
@@ -306,15 +221,13 @@ impl Site {
         if self.config.advert.is_none() && self.vos[&vo].advert.said.is_none() {
             return;
         }
-        let view = self.own_view(now);
-        self.work_out_advert(now, vo, view.as_ref());
-        let advert = &mut self.vos.get_mut(&vo).expect("it was listed").advert;
+        let advert = self.renew_advert(now, vo);
         if advert.is_news {
             advert.said_at = Some(now.mono);
         }
         (advert.said, advert.is_news) = (advert.live.clone(), false);
-        self.own
-            .set_parts(vo, ADVERT, part::parts(advert.said.as_ref()));
+        let parts = part::parts(advert.said.as_ref());
+        self.own.set_parts(vo, ADVERT, parts);
     }
 
     /// When a head of a VO is due because of what it would say of free CPUs.
@@ -355,13 +268,8 @@ impl Site {
     pub(crate) fn own_view(&mut self, now: Now) -> Option<SiteView> {
         self.config.advert.as_ref()?;
         let machines = self.machines(now)?;
-        let MachinesNow {
-            total, free, at, ..
-        } = machines;
-        let listed = self.sources.listed.as_ref();
-        let listed = listed.filter(|of| self.is_fresh(now, of.at));
-        let told = self.sources.told.as_ref();
-        let told = told.filter(|of| self.is_fresh(now, of.at));
+        let (total, free) = (machines.total, machines.free);
+        let (listed, told) = self.lately(now);
         let waits = told.map(|told| told.waiting.clone()).unwrap_or_default();
         let wait = told.and_then(|told| told.occupancy.wait);
         let held_of = |vo: VoId| match listed {
@@ -375,7 +283,7 @@ impl Site {
             free: Some(free),
             waiting: machines.waiting,
             wait,
-            age: Some(now.wall.since(at)),
+            age: Some(now.wall.since(machines.at)),
             ..SiteView::default()
         };
         for (vo, held) in held {
@@ -385,41 +293,6 @@ impl Site {
             view.vos.extend(named);
         }
         Some(view)
-    }
-
-    /// How the machines stand; `None` where nothing was heard of them lately.
-    pub(crate) fn machines(&self, now: Now) -> Option<MachinesNow> {
-        let rules = self.config.advert.as_ref();
-        let listed = self.sources.listed.as_ref();
-        let listed = listed.filter(|of| self.is_fresh(now, of.at));
-        let told = self.sources.told.as_ref();
-        let told = told.filter(|of| self.is_fresh(now, of.at));
-        let said = told.map(|told| &told.occupancy);
-        let total = said
-            .and_then(|said| said.total)
-            .or(rules.and_then(|rules| rules.total))
-            .or_else(|| self.installed())
-            .filter(|total| (1..=u64::from(u32::MAX)).contains(total))?;
-        let sum = |of: &BTreeMap<Option<VoId>, u64>| {
-            of.values().fold(0, |sum: u64, of| sum.saturating_add(*of))
-        };
-        let free = said.and_then(|said| said.free);
-        let free = free
-            .or(listed.map(|of| total.saturating_sub(sum(&of.held))))?
-            .min(total);
-        let at = told.filter(|told| told.occupancy.free.is_some());
-        let at = at.map(|told| told.at).or(listed.map(|of| of.at))?;
-        let waiting = told.map_or(0, |told| sum(&told.waiting));
-        Some(MachinesNow {
-            total,
-            free,
-            waiting,
-            at,
-        })
-    }
-
-    fn is_fresh(&self, now: Now, at: WallTime) -> bool {
-        now.wall.since(at) <= self.config.timing.silence
     }
 
     /// What a VO may have here, and has had.
@@ -472,97 +345,6 @@ impl Site {
         let mut vos = self.config.vos.iter();
         let (alias, _) = vos.find(|(_, id)| **id == vo)?;
         Some(alias.clone())
-    }
-
-    /// CPUs of the machines that the owner declares, or that a charter lists for this site.
-    fn installed(&self) -> Option<u64> {
-        let declared = self.config.charging.prices.cpus();
-        let charters = self.vos.values().filter_map(Vo::charter);
-        let listed = charters.filter_map(|charter| charter.member(self.id));
-        let listed = listed.map(|member| u64::from(member.cores)).max();
-        Some(declared).filter(|cpus| *cpus > 0).or(listed)
-    }
-
-    /// Free CPUs by class, where it is known which machines jobs run on.
-    fn free_classes(&self) -> Option<BTreeMap<String, u64>> {
-        let held = self.sources.listed.as_ref()?.classes.as_ref()?;
-        let classes = self.config.charging.prices.machines.iter();
-        let free = |(name, class): (&String, &fairmesh_model::MachineClass)| {
-            let all = u64::from(class.count) * u64::from(class.cpus);
-            (
-                name.clone(),
-                all.saturating_sub(held.get(name).copied().unwrap_or(0)),
-            )
-        };
-        Some(classes.map(free).collect())
-    }
-}
-
-/// What is known of all members.
-impl Site {
-    /// The member sites of a VO, each with what it has said last of its free CPUs; of this site as it is now.
-    pub fn adverts(&self, vo: VoId) -> impl Iterator<Item = (SiteId, Option<&Advert>)> {
-        let held = self.vos.get(&vo).into_iter();
-        held.flat_map(move |held| {
-            let members = held
-                .charter()
-                .into_iter()
-                .flat_map(|charter| &charter.sites);
-            members.map(move |member| (member.site, self.advert_from(held, member.site)))
-        })
-    }
-
-    fn advert_from<'a>(&self, held: &'a Vo, site: SiteId) -> Option<&'a Advert> {
-        match site == self.id {
-            true => held.advert.live.as_ref(),
-            false => held.published.advert(site),
-        }
-    }
-
-    /// What a broker of a VO's jobs here knows of each member; `None` of one that says nothing. The VO's name
-    /// in views is its id.
-    pub fn known_sites(&self, now: Now, vo: VoId) -> Vec<(SiteId, Option<Known>)> {
-        let adverts = self.adverts(vo);
-        let named = (vo, &*vo.to_string());
-        let known = adverts.map(|(site, advert)| {
-            let known = advert.map(|advert| self.known_by(now, named, site, advert));
-            (site, known)
-        });
-        known.collect()
-    }
-
-    /// After which a site of which nothing is heard is silent.
-    pub fn silence(&self) -> Millis {
-        self.config.timing.silence
-    }
-
-    /// Whether the owner lets VOs know what is free.
-    pub fn tells_what_is_free(&self) -> bool {
-        self.config.advert.is_some()
-    }
-
-    /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all sites.
-    pub fn known_by(
-        &self,
-        now: Now,
-        (vo, vo_name): (VoId, &str),
-        site: SiteId,
-        advert: &Advert,
-    ) -> Known {
-        let name = self
-            .site_name(site)
-            .map_or_else(|| site.to_string(), str::to_owned);
-        let mut view = advert.view(&name, vo_name, now);
-        let held = self.vos.get(&vo);
-        view.machines = held.and_then(|held| held.published.machines(site).cloned());
-        let slowest = view.machines.as_ref().and_then(|of| of.slowest());
-        view.spec = slowest.unwrap_or_default();
-        Known {
-            known_at: advert.at,
-            own: site == self.id,
-            view,
-            utility: None,
-        }
     }
 }
 

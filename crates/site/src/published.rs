@@ -48,8 +48,19 @@ struct Member {
     /// Its machines, as they are described.
     machines: Option<Arc<Machines>>,
     advert: Option<Advert>,
+    /// What is free of each class of these, by the advert.
+    free: Arc<[u64]>,
     /// Spans of which it claims more than its capacity.
     over: BTreeSet<Span>,
+}
+
+impl Member {
+    /// What its advert says of classes by name is put beside its machines: once, and not for each job that is placed.
+    fn lay_out(&mut self) {
+        let told = self.machines.as_ref().zip(self.advert.as_ref());
+        let free = told.map(|(machines, advert)| machines.lay_out(&advert.classes));
+        self.free = free.unwrap_or_default();
+    }
 }
 
 /// What all sites of a VO have published.
@@ -218,11 +229,14 @@ impl Published {
         let machines = machines.map(|prices| Arc::new(Machines::new(Arc::clone(prices))));
         member.machines = machines;
         member.described = described;
+        member.lay_out();
     }
 
     /// Takes what a site's newest head says of its free CPUs.
     pub(crate) fn update_advert(&mut self, replica: &Replica, site: SiteId) {
-        self.sites.entry(site).or_default().advert = newest(replica, site);
+        let member = self.sites.entry(site).or_default();
+        member.advert = newest(replica, site);
+        member.lay_out();
     }
 
     /// What a site says of its free CPUs.
@@ -296,9 +310,21 @@ impl Published {
         self.sites.get(&site)?.described.as_ref()
     }
 
-    /// Its machines, if it says what it has.
-    pub(crate) fn machines(&self, site: SiteId) -> Option<&Arc<Machines>> {
-        self.sites.get(&site)?.machines.as_ref()
+    /// Its machines, if it says what it has, and what is free of each class by an advert: laid out already where that is
+    /// the one that is held.
+    pub(crate) fn machines(
+        &self,
+        site: SiteId,
+        advert: &Advert,
+    ) -> Option<(Arc<Machines>, Arc<[u64]>)> {
+        let member = self.sites.get(&site)?;
+        let machines = member.machines.clone()?;
+        let held = member.advert.as_ref().map(|of| &of.classes);
+        let free = match held.is_some_and(|held| Arc::ptr_eq(held, &advert.classes)) {
+            true => Arc::clone(&member.free),
+            false => machines.lay_out(&advert.classes),
+        };
+        Some((machines, free))
     }
 
     fn spans(&self, site: SiteId) -> impl Iterator<Item = Span> {

@@ -4,7 +4,6 @@
 //! Invariant: every member site is in the answer, with its verdict, a reason and the age of what is known of it.
 //! What is told is advice: with `confirm` the best site has said so itself a moment ago.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -72,8 +71,6 @@ struct Gathered {
 /// A site that says what is free there.
 struct Candidate {
     known: Known,
-    /// What is free of each class of machines.
-    classes: Arc<BTreeMap<String, u64>>,
     /// The class that is worth most to the job, where it wishes anything: its place among the site's.
     best: Option<usize>,
     confirmed: bool,
@@ -176,11 +173,10 @@ impl Question {
                 })?,
         };
         let status = site.vo_status(now).into_iter().find(|of| of.vo == vo);
-        let named = (vo, &*vo.to_string());
         let (mut candidates, mut silent) = (Vec::new(), Vec::new());
-        for (id, advert) in site.adverts(vo) {
-            match advert {
-                Some(advert) => candidates.push((id, Candidate::of(site, now, named, id, advert))),
+        for (id, known) in site.known_sites(now, vo) {
+            match known {
+                Some(known) => candidates.push((id, Candidate::of(known))),
                 None => silent.push((id, site.site_name(id).map_or_else(|| id.to_string(), clean))),
             }
         }
@@ -198,8 +194,7 @@ impl Question {
     /// it.
     fn weigh(&self, request: &Request<'_>, candidate: &mut Candidate) {
         let wishes = self.wishes.as_ref().map(|of| (of, self.ask.normalised));
-        let Candidate { known, classes, .. } = candidate;
-        candidate.best = weigh(known, classes, request, wishes);
+        candidate.best = weigh(&mut candidate.known, request, wishes);
     }
 
     /// The name of a site's best class, what it is worth, and by which options.
@@ -214,10 +209,9 @@ impl Question {
 
 impl Candidate {
     /// A site as its advert has it, not weighed yet.
-    fn of(site: &Site, now: Now, named: (VoId, &str), id: SiteId, advert: &Advert) -> Self {
+    fn of(known: Known) -> Self {
         Self {
-            known: site.known_by(now, named, id, advert),
-            classes: Arc::clone(&advert.classes),
+            known,
             best: None,
             confirmed: false,
             unconfirmed: None,
@@ -448,13 +442,10 @@ async fn confirm(
         };
         let known = move |site: &Site, now: Now| {
             let named = (vo, &*vo.to_string());
-            let candidate = |(id, advert): (SiteId, Result<Advert, String>)| {
-                (
-                    id,
-                    advert.map(|advert| Candidate::of(site, now, named, id, &advert)),
-                )
+            let known = |(id, advert): (SiteId, Result<Advert, String>)| {
+                (id, advert.map(|of| site.known_by(now, named, id, &of)))
             };
-            said.into_iter().map(candidate).collect::<Vec<_>>()
+            said.into_iter().map(known).collect::<Vec<_>>()
         };
         for (id, said) in shared.node().ask(known).await? {
             let mut candidates = gathered.candidates.iter_mut();
@@ -462,8 +453,8 @@ async fn confirm(
                 continue;
             };
             match said {
-                Ok(candidate) => {
-                    *held = candidate;
+                Ok(known) => {
+                    *held = Candidate::of(known);
                     held.confirmed = true;
                     question.weigh(&question.request(&vo.to_string()), held);
                 }

@@ -36,11 +36,8 @@ fn misfit(site: &SiteView, request: &Request<'_>) -> Option<Refusal> {
         return Some(Refusal::TooLarge { asked, total });
     }
     let machines = site.machines.as_deref()?;
-    let fits = machines
-        .suitable(&request.job)
-        .iter()
-        .any(|word| *word != 0)
-        || mutated!(AnyMachineFits);
+    let mut suitable = machines.suitable(&request.job);
+    let fits = suitable.any(|(.., classes)| classes != 0) || mutated!(AnyMachineFits);
     (!fits).then_some(Refusal::FitsNowhere)
 }
 

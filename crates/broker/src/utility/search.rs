@@ -12,7 +12,7 @@ use std::ops::Range;
 use fairmesh_model::{Factor, Millis};
 
 use super::{Matching, Requirement, Wish, Wishes};
-use crate::machines::{Amount, Block, Classes, Machines};
+use crate::machines::{Amount, Block, Classes};
 
 /// What an option needs of a class. A time is the least speed that keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) struct Plan {
 }
 
 /// The search of one site.
-struct Search<'a> {
+pub(crate) struct Search<'a> {
     plan: &'a Plan,
     /// What sums are divided by.
     whole: u64,
@@ -50,8 +50,8 @@ struct Search<'a> {
     having: Vec<Classes>,
     /// The place of the block's first class.
     first: usize,
-    /// The best so far: what it is worth, in millionths, and its place.
-    best: Option<(u32, usize)>,
+    /// The best so far: what it is worth, in millionths, and its place. `None` where the job is served by none.
+    pub(crate) best: Option<(u32, usize)>,
     /// The least sum that is worth as much.
     least: u64,
 }
@@ -112,36 +112,30 @@ impl Need {
 }
 
 impl Wishes {
-    /// Which of some classes of a site is worth most, in millionths, and its place. `None` where the job is served by
-    /// none of them.
-    pub(crate) fn best(
-        &self,
-        machines: &Machines,
-        suit: &[Classes],
-        normalised: bool,
-    ) -> Option<(u32, usize)> {
-        let options = &self.plan.options;
-        let mut search = Search {
+    /// A search for the class of a site that is worth most. `normalised` as for [`Wishes::worth`].
+    pub(crate) fn search(&self, normalised: bool) -> Search<'_> {
+        Search {
             plan: &self.plan,
             whole: self.whole(Matching::Partial, normalised),
-            having: Vec::with_capacity(options.len()),
+            having: Vec::with_capacity(self.plan.options.len()),
             first: 0,
             best: None,
             least: 1,
-        };
-        for (first, block, classes) in machines.parts(suit).filter(|(.., classes)| *classes != 0) {
-            search.first = first;
-            search.having.clear();
-            search
-                .having
-                .extend(options.iter().map(|(need, _)| need.met_by(block)));
-            search.part(0, classes, 0);
         }
-        search.best
     }
 }
 
 impl Search<'_> {
+    /// Looks at some classes of a block whose first has the place `first`.
+    pub(crate) fn look(&mut self, first: usize, block: &Block, classes: Classes) {
+        self.first = first;
+        self.having.clear();
+        let options = self.plan.options.iter();
+        self.having
+            .extend(options.map(|(need, _)| need.met_by(block)));
+        self.part(0, classes, 0);
+    }
+
     /// Parts `classes`, which are worth `sum` by the requirements before this one.
     fn part(&mut self, at: usize, classes: Classes, sum: u64) {
         let plan = self.plan;

@@ -124,12 +124,9 @@ impl Site {
     }
 
     fn advert_now(&mut self, now: Now, vo: VoId) -> Result<Advert, String> {
-        if self.vos.contains_key(&vo) {
-            let view = self.own_view(now);
-            self.work_out_advert(now, vo, view.as_ref());
-        }
-        let held = self.vos.get(&vo).and_then(|held| held.advert.live.clone());
-        held.ok_or_else(|| match self.config.advert {
+        let is_held = self.vos.contains_key(&vo);
+        let live = is_held.then(|| self.renew_advert(now, vo).live.clone());
+        live.flatten().ok_or_else(|| match self.config.advert {
             Some(_) => "nothing has told it lately what runs there".to_owned(),
             None => "its owner does not tell what is free".to_owned(),
         })

@@ -63,18 +63,19 @@ fn is_empty(classes: &Arc<BTreeMap<String, u64>>) -> bool {
 
 impl Advert {
     /// What a broker of `vo` makes of it. What is not known is left as it is by default.
-    pub fn view(&self, name: &str, vo: &str, now: Now) -> SiteView {
-        let standing = self.standing.map(|standing| (vo.to_owned(), standing));
-        SiteView {
-            name: name.to_owned(),
+    pub fn view(&self, name: String, vo: &str, now: Now) -> SiteView {
+        let mut view = SiteView {
+            name,
             total: self.total,
             free: Some(self.free),
             waiting: self.waiting,
-            vos: standing.into_iter().collect(),
             wait: self.wait,
             age: Some(now.wall.since(self.at)),
             ..SiteView::default()
-        }
+        };
+        let standing = self.standing.map(|standing| (vo.to_owned(), standing));
+        view.vos.extend(standing);
+        view
     }
 
     /// When this was so, and for how long the VO had been over what it may have.

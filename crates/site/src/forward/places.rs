@@ -3,8 +3,6 @@
 //! Invariant: only sites are named that take forwarded jobs of the VO, and can be reached; what was sent to them since
 //! they told is counted.
 
-use std::sync::Arc;
-
 use fairmesh_broker::engine::Engine;
 use fairmesh_broker::forward::Place;
 use fairmesh_broker::utility::ONE;
@@ -19,22 +17,19 @@ use crate::site::Site;
 impl Site {
     /// Places for a job, this site among them where it takes jobs.
     pub(super) fn places(&mut self, now: Now, job: &Errand) -> Vec<Place> {
-        let own = self.own_view(now);
-        self.work_out_advert(now, job.vo, own.as_ref());
+        self.renew_advert(now, job.vo);
         let connected: Vec<SiteId> = self.gossip.peers().collect();
-        let takes = |(site, advert): (SiteId, Option<&Advert>)| {
-            let advert = advert.filter(|advert| advert.takes)?;
-            let is_near = site == self.id || connected.contains(&site);
-            is_near.then(|| (site, advert.clone()))
-        };
-        let told: Vec<(SiteId, Advert)> = self.adverts(job.vo).filter_map(takes).collect();
         let wishes = job.wishes().ok().flatten();
         let name = job.vo.to_string();
         let request = job.request(&name);
-        let place = |(site, advert): (SiteId, Advert)| {
-            let mut known = self.known_by(now, (job.vo, &name), site, &advert);
+        let place = |(site, advert): (SiteId, Option<&Advert>)| {
+            let advert = advert.filter(|advert| advert.takes)?;
+            if site != self.id && !connected.contains(&site) {
+                return None;
+            }
+            let mut known = self.known_by(now, (job.vo, &name), site, advert);
             let wished = wishes.as_ref().map(|wishes| (wishes, job.normalised));
-            let best = weigh(&mut known, &advert.classes, &request, wished);
+            let best = weigh(&mut known, &request, wished);
             let class = known.view.machines.as_ref().zip(best);
             let class = class.map(|(machines, best)| machines.class(best).0.to_owned());
             let sent = self.forward.sent_since(site, advert.at);
@@ -58,7 +53,7 @@ impl Site {
                 waits,
             })
         };
-        told.into_iter().filter_map(place).collect()
+        self.adverts(job.vo).filter_map(place).collect()
     }
 
     /// The class that a sender wants for a job, if it is still free here.
@@ -72,11 +67,10 @@ impl Site {
         let could_start = |place: &&Place| place.site == own && !place.waits;
         places.iter().find(could_start)?;
         let free = self.vos.get(&vo)?.advert.live()?;
-        let classes = Arc::clone(&free.classes);
-        let is_free = match classes.get(wanted) {
+        let is_free = match free.classes.get(wanted) {
             Some(free) => *free >= u64::from(job.cpus),
             // Of which machines are free it knows nothing, but that some are.
-            None => classes.is_empty() || wanted.is_empty(),
+            None => free.classes.is_empty() || wanted.is_empty(),
         };
         is_free.then(|| wanted.to_owned())
     }

@@ -51,9 +51,9 @@ impl Site {
                 quota.is_none_or(|quota| quota.ledger.is_within(path, now.wall))
             }
         };
-        let mut waiting = self.sources.waits(now, self.config.timing.silence);
-        let is_wanted =
-            waiting.any(|(credit, cores)| cores > 0 && *credit != own && is_within(credit));
+        let is_wanted = self
+            .waits(now)
+            .any(|(credit, cores)| *cores > 0 && *credit != own && is_within(credit));
         let free = machines.free.saturating_sub(self.sources.given());
         Machines {
             is_wanted,

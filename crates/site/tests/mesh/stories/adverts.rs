@@ -1,7 +1,10 @@
 //! What sites say of their free CPUs: who knows it, how old it is, how often it is said, and what nobody believes.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use fairmesh_gossip::PartKey;
-use fairmesh_model::{Millis, MonoTime, RunningJob, Seq, SiteId};
+use fairmesh_model::{Factor, MachineClass, Millis, MonoTime, PriceList, RunningJob, Seq, SiteId};
 use fairmesh_site::broker::{Engine, Request, Sla, Verdict as Place, judge};
 use fairmesh_site::{Advert, AdvertAnswer, AdvertCall, AdvertRules, Event, Occupancy, Reply};
 
@@ -30,6 +33,30 @@ fn found(seed: u64, sites: usize) -> Mesh {
     let mut mesh = Mesh::found(seed, sites);
     (0..sites).for_each(|node| configure(&mut mesh, node, Some(AdvertRules::default())));
     mesh
+}
+
+/// The owner of a node says what machines it has: so many of each class, by name.
+fn describe(mesh: &mut Mesh, node: usize, classes: &[(&str, u32)]) {
+    let class = |(name, count): &(&str, u32)| {
+        let class = MachineClass {
+            count: *count,
+            cpus: 8,
+            mem_mib: 1 << 14,
+            gpus: 0,
+            disk_mib: 0,
+            spec: Factor::ONE,
+            properties: BTreeSet::new(),
+            queues: BTreeSet::new(),
+        };
+        ((*name).to_owned(), class)
+    };
+    let mut config = mesh.nodes[node].config.clone();
+    config.charging.prices = Arc::new(PriceList {
+        machines: classes.iter().map(class).collect(),
+        ..PriceList::default()
+    });
+    mesh.nodes[node].config = config.clone();
+    mesh.handle(node, Event::Reconfigured(Box::new(config)));
 }
 
 /// Lists what runs at a node: batch account, and cores.
@@ -434,4 +461,44 @@ fn what_no_site_can_have_is_refused_by_name_and_what_is_not_known_is_passed_on()
     parts.push((PartKey::new(ADVERT + 1, b"new"), Some(b"whatever".to_vec())));
     signs(&mut mesh, parts);
     assert_eq!(free(&mesh, 0, 3), Some((9, 0)));
+}
+
+#[test]
+fn what_is_free_of_each_class_stands_beside_the_class_whichever_changed_last() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 2);
+        let rows: [&[(&str, u32)]; 4] = [
+            &[("fat", 2), ("thin", 5)],
+            &[("big", 1), ("fat", 2), ("thin", 5)],
+            &[("thin", 3)],
+            &[],
+        ];
+        for classes in rows {
+            describe(&mut mesh, 1, classes);
+            list(&mut mesh, 1, &[]);
+            mesh.faults = ROUGH;
+            mesh.run(MINUTE);
+            mesh.heal();
+            list(&mut mesh, 1, &[]);
+            mesh.run(SETTLE);
+            let expected: Vec<u64> = classes.iter().map(|(_, of)| u64::from(*of) * 8).collect();
+            for node in 0..2 {
+                let site = &mesh.nodes[node].site;
+                let sites = site.known_sites(mesh.now(node), mesh.vo).into_iter();
+                let views = sites.filter_map(|(id, known)| Some((id, known?.view)));
+                let views: BTreeMap<SiteId, _> = views.collect();
+                assert_eq!(*views[&site_id(1)].classes, *expected, "at node {node}");
+            }
+        }
+        // What a site says when it is asked is of that moment, and not of what is held.
+        describe(&mut mesh, 1, rows[0]);
+        list(&mut mesh, 1, &[]);
+        mesh.run(SETTLE);
+        let mut said = known(&mesh, 0, 1).expect("it was told");
+        said.classes = Arc::new(BTreeMap::from([("thin".to_owned(), 7)]));
+        let (now, vo) = (mesh.now(0), mesh.vo);
+        let site = &mesh.nodes[0].site;
+        let view = site.known_by(now, (vo, "vo"), site_id(1), &said).view;
+        assert_eq!(*view.classes, [0, 7]);
+    });
 }

@@ -1,0 +1,166 @@
+//! What runs and waits at this site, as its scheduler has said last: lists of running jobs, and what is told beside them.
+//!
+//! Invariant: what was said longer ago than sites may be silent counts for nothing.
+
+use std::collections::BTreeMap;
+
+use fairmesh_model::{AccountPath, Now, UsageRecord, VoId, WallTime};
+
+use super::{Occupancy, add};
+use crate::config::Charging;
+use crate::quota::Waits;
+use crate::site::Site;
+use crate::vo::Vo;
+
+/// What is known of what runs and waits here.
+#[derive(Debug, Default)]
+pub(crate) struct Sources {
+    pub(super) listed: Option<Listed>,
+    pub(super) told: Option<Told>,
+    /// Cores that were given to jobs beyond their quota since either said how many are free.
+    pub(super) given: u64,
+}
+
+/// How the site's machines stand, by the last lists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MachinesNow {
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+    pub(crate) waiting: u64,
+    pub(super) at: WallTime,
+}
+
+/// What the last list of running jobs comes to.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    at: WallTime,
+    /// CPUs held, by VO; those of local groups without one.
+    pub(super) held: BTreeMap<Option<VoId>, u64>,
+    /// CPUs held by class; `None` once a job runs on machines that are not known.
+    classes: Option<BTreeMap<String, u64>>,
+}
+
+/// What the scheduler has told beside it, summed up by VO.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) at: WallTime,
+    pub(super) occupancy: Occupancy,
+    pub(super) waiting: BTreeMap<Option<VoId>, u64>,
+    pub(super) staged_mib: BTreeMap<Option<VoId>, u64>,
+    pub(super) credits: Waits,
+}
+
+impl Sources {
+    /// Cores that were given to jobs beyond their quota, of those that seem to be free.
+    pub(crate) fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// A job beyond its quota was let run.
+    pub(crate) fn give(&mut self, cores: u32) {
+        self.given += u64::from(cores);
+    }
+}
+
+impl Listed {
+    pub(crate) fn new(at: WallTime) -> Self {
+        Self {
+            at,
+            held: BTreeMap::new(),
+            classes: Some(BTreeMap::new()),
+        }
+    }
+
+    /// A job that runs.
+    pub(crate) fn add(&mut self, vo: Option<VoId>, record: &UsageRecord, charging: &Charging) {
+        add(&mut self.held, vo, record.cores.into());
+        let place = &record.placement;
+        let chunks = place.chunks.iter();
+        let mut held: Vec<(Option<&str>, u64)> = chunks
+            .map(|chunk| (chunk.machine.as_deref(), chunk.cores.into()))
+            .collect();
+        if held.is_empty() {
+            held.push((place.machine.as_deref(), record.cores.into()));
+        }
+        for (machine, cores) in held {
+            let class = charging.class_of(machine);
+            let class = class.filter(|class| charging.prices.machines.contains_key(*class));
+            match (class, &mut self.classes) {
+                (Some(class), Some(classes)) => add(classes, class.to_owned(), cores),
+                _ => self.classes = None,
+            }
+        }
+    }
+}
+
+impl Site {
+    /// How the machines stand; `None` where nothing was heard of them lately.
+    pub(crate) fn machines(&self, now: Now) -> Option<MachinesNow> {
+        let rules = self.config.advert.as_ref();
+        let (listed, told) = self.lately(now);
+        let said = told.map(|told| &told.occupancy);
+        let total = said
+            .and_then(|said| said.total)
+            .or(rules.and_then(|rules| rules.total))
+            .or_else(|| self.installed())
+            .filter(|total| (1..=u64::from(u32::MAX)).contains(total))?;
+        let sum = |of: &BTreeMap<Option<VoId>, u64>| {
+            of.values().fold(0, |sum: u64, of| sum.saturating_add(*of))
+        };
+        let free = said.and_then(|said| said.free);
+        let free = free
+            .or(listed.map(|of| total.saturating_sub(sum(&of.held))))?
+            .min(total);
+        let at = told.filter(|told| told.occupancy.free.is_some());
+        let at = at.map(|told| told.at).or(listed.map(|of| of.at))?;
+        let waiting = told.map_or(0, |told| sum(&told.waiting));
+        Some(MachinesNow {
+            total,
+            free,
+            waiting,
+            at,
+        })
+    }
+
+    /// Who waits, by whose credit, as far as a scheduler has said lately.
+    pub(crate) fn waits(
+        &self,
+        now: Now,
+    ) -> impl Iterator<Item = (&Option<(VoId, AccountPath)>, &u64)> {
+        let (_, told) = self.lately(now);
+        told.into_iter().flat_map(|told| &told.credits)
+    }
+
+    /// The last list, and what was told last, unless that was too long ago.
+    pub(super) fn lately(&self, now: Now) -> (Option<&Listed>, Option<&Told>) {
+        let is_fresh = |at| now.wall.since(at) <= self.config.timing.silence;
+        let (listed, told) = (self.sources.listed.as_ref(), self.sources.told.as_ref());
+        (
+            listed.filter(|of| is_fresh(of.at)),
+            told.filter(|of| is_fresh(of.at)),
+        )
+    }
+
+    /// CPUs of the machines that the owner declares, or that a charter lists for this site.
+    fn installed(&self) -> Option<u64> {
+        let declared = self.config.charging.prices.cpus();
+        let charters = self.vos.values().filter_map(Vo::charter);
+        let listed = charters.filter_map(|charter| charter.member(self.id));
+        let listed = listed.map(|member| u64::from(member.cores)).max();
+        Some(declared).filter(|cpus| *cpus > 0).or(listed)
+    }
+
+    /// Free CPUs by class, where it is known which machines jobs run on.
+    pub(super) fn free_classes(&self) -> Option<BTreeMap<String, u64>> {
+        let held = self.sources.listed.as_ref()?.classes.as_ref()?;
+        let classes = self.config.charging.prices.machines.iter();
+        let free = |(name, class): (&String, &fairmesh_model::MachineClass)| {
+            let all = u64::from(class.count) * u64::from(class.cpus);
+            (
+                name.clone(),
+                all.saturating_sub(held.get(name).copied().unwrap_or(0)),
+            )
+        };
+        Some(classes.map(free).collect())
+    }
+}
