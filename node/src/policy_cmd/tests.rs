@@ -179,7 +179,13 @@ fn what_show_prints_is_the_draft() {
     desk.run("sign @1.toml --key @a");
     desk.write("shown.toml", &desk.run("show @1.cbor"));
     desk.run("sign @shown.toml --key @a");
-    assert_eq!(desk.run("show @1.cbor"), desk.run("show @shown.cbor"));
+    // How long it is to its end may change between the two.
+    let show = |what: &str| {
+        let shown = desk.run(what);
+        let lines = shown.lines().filter(|line| !line.starts_with("# expires"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(show("show @1.cbor"), show("show @shown.cbor"));
     let Draft::Charter(charter) = Draft::parse(&rules, "x").expect("valid") else {
         panic!("a charter")
     };
