@@ -84,12 +84,13 @@ pub struct Candidate<'a> {
 impl<'a> Candidate<'a> {
     /// What selectors see of a site; whether the job can start now is for an engine to say.
     pub fn of(site: &'a SiteView) -> Self {
-        let held = site.total.saturating_sub(site.idle());
+        let free = site.idle();
+        let held = site.total.saturating_sub(free);
         Self {
             site: &site.name,
             total: site.total,
             used: held.saturating_add(site.waiting),
-            free: site.idle(),
+            free,
             wait: site.wait,
             spec: site.spec,
             factor: site.factor,

@@ -25,8 +25,9 @@ pub struct SiteView {
     pub free: Option<u64>,
     /// CPUs that waiting jobs ask for, of those ahead of the request's. Where a site tells jobs only, each counts as one.
     pub waiting: u64,
-    /// What each VO may have there and has. A VO without an entry may have nothing.
-    pub vos: BTreeMap<String, Standing>,
+    /// What each VO may have there and has. A VO without an entry may have nothing. Boxed, for most views have one, and a
+    /// map has room for eleven.
+    pub vos: BTreeMap<Arc<str>, Box<Standing>>,
     /// Its machines; `None`: not known, and every job up to `total` fits.
     pub machines: Option<Arc<Machines>>,
     /// What is free of each class of these, in their order ([`Machines::lay_out`]); empty: not known.
@@ -107,9 +108,18 @@ impl SiteView {
         self.free.map_or(left, |free| free.min(left))
     }
 
+    /// CPUs that `vo` may hold here at most.
+    pub fn may_hold(&self, vo: &str) -> Option<u64> {
+        let standing = self.vos.get(vo)?;
+        Some(match standing.extensible {
+            true => self.total,
+            false => standing.burst_limit.min(self.total),
+        })
+    }
+
     /// CPUs kept for guarantees of other VOs than `vo`, which wait for them.
     pub fn reserved_for_others(&self, vo: &str) -> u64 {
-        let others = self.vos.iter().filter(|(name, _)| *name != vo);
+        let others = self.vos.iter().filter(|(name, _)| &***name != vo);
         others.fold(0, |sum, (_, standing)| {
             sum.saturating_add(standing.owed(self.total))
         })

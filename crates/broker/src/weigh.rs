@@ -25,9 +25,11 @@ pub fn weigh(
             if suit == 0 {
                 continue;
             }
-            let classes = view.classes.iter().skip(first).zip(0..Classes::BITS);
-            let suiting = classes.filter(|(_, bit)| suit >> bit & 1 == 1);
-            free = suiting.fold(free, |sum, (free, _)| sum.saturating_add(*free));
+            let classes = view.classes.get(first..).unwrap_or_default();
+            for (bit, of_class) in (0..Classes::BITS).zip(classes) {
+                let suits = suit >> bit & 1 == 1;
+                free = free.saturating_add(if suits { *of_class } else { 0 });
+            }
             slowest = slowest.into_iter().chain(block.slowest(suit)).min();
             if let Some(search) = &mut search {
                 search.look(first, block, suit);

@@ -123,10 +123,11 @@ fn wishes() -> Wishes {
 fn place(sites: &[Site], wishes: Option<&Wishes>) -> usize {
     let mut request = Request::of_cpus(VO, 8);
     request.job.held.mem_mib = 16_384;
+    let vo = Arc::from(VO);
     let mut candidates: Vec<_> = sites
         .iter()
         .map(|of| {
-            let mut view = of.advert.view(of.name.clone(), VO, NOW);
+            let mut view = of.advert.view(of.name.clone(), &vo, NOW);
             view.machines = Some(Arc::clone(&of.machines));
             view.classes = Arc::clone(&of.free);
             let known_at = of.advert.at;

@@ -258,7 +258,7 @@ impl Site {
             free,
             waiting: view.waiting,
             wait: view.wait,
-            standing: view.vos.get(&alias).copied(),
+            standing: view.vos.get(alias.as_str()).map(|of| **of),
             classes: Arc::new(classes),
             takes: self.takes_forwarded(vo),
         })
@@ -290,7 +290,8 @@ impl Site {
             let waiting = waits.get(&Some(vo)).copied().unwrap_or(0);
             let standing = self.standing_of(now.wall, vo, total, (held, waiting));
             let named = self.alias_of(vo).zip(standing);
-            view.vos.extend(named);
+            view.vos
+                .extend(named.map(|(alias, of)| (alias.into(), of.into())));
         }
         Some(view)
     }

@@ -133,7 +133,7 @@ impl RawSite {
             free: self.free,
             waiting: self.waiting,
             vos: standings
-                .map(|(vo, raw)| (vo, raw.into_standing()))
+                .map(|(vo, raw)| (vo.into(), raw.into_standing().into()))
                 .collect(),
             wait: self.wait_s.map(Millis::from_secs),
             spec: self.spec,

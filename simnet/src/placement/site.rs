@@ -195,7 +195,7 @@ impl Site {
             total: cpus,
             free: Some(free),
             waiting,
-            vos: BTreeMap::from([(VO.to_owned(), standing)]),
+            vos: BTreeMap::from([(VO.into(), standing.into())]),
             spec: self.drawn.spec,
             ..SiteView::default()
         }

@@ -22,7 +22,7 @@ pub(super) fn judge(site: &SiteView, request: &Request<'_>) -> Verdict {
             would_extend: false,
         });
     }
-    let others = site.vos.iter().filter(|(name, _)| *name != request.vo);
+    let others = site.vos.iter().filter(|(name, _)| &***name != request.vo);
     let held = others.fold(0_u64, |sum, (_, of)| sum.saturating_add(of.burst_used));
     if held.saturating_add(asked) >= site.total {
         let total = site.total;

@@ -33,8 +33,8 @@ pub(crate) fn standing(held: u64, limit: u64, epoch: u32, extensible: bool) -> S
 
 /// A site of 40 CPUs where "me" stands as given, and others hold some.
 pub(crate) fn site(me: Option<Standing>, others: u64) -> SiteView {
-    let others = (others > 0).then(|| ("others".to_owned(), standing(others, 40, 0, false)));
-    let me = me.map(|me| ("me".to_owned(), me));
+    let others = (others > 0).then(|| ("others".into(), standing(others, 40, 0, false).into()));
+    let me = me.map(|me| ("me".into(), me.into()));
     SiteView {
         name: "s".to_owned(),
         total: 40,
@@ -190,7 +190,7 @@ pub(crate) fn nobody_is_started_into_a_guarantee_that_is_waited_for() {
     };
     let of = |waiting| {
         let mut site = site(Some(standing(0, 40, 0, false)), 0);
-        site.vos.insert("kept".to_owned(), guaranteed(waiting));
+        site.vos.insert("kept".into(), guaranteed(waiting).into());
         site
     };
     // 20 % of 40 are 8, of which it holds 3: 5 of the 37 that are idle are kept while they are waited for.
@@ -310,7 +310,8 @@ proptest! {
         asked in 1..50_u64,
     ) {
         let mut site = SiteView { waiting, free, ..site(Some(me), 0) };
-        site.vos.extend(others);
+        let others = others.into_iter();
+        site.vos.extend(others.map(|(name, of)| (name.into(), of.into())));
         if let Verdict::Now { beyond } = judge(Engine::Sound, &site, &Request::of_cpus("me", asked), None) {
             prop_assert!(site.held() + asked + waiting <= site.total);
             prop_assert!(free.is_none_or(|free| asked + waiting <= free));

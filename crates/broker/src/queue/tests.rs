@@ -37,7 +37,7 @@ fn site(name: &str, total: u64, held: u64) -> SiteView {
     SiteView {
         name: name.to_owned(),
         total,
-        vos: BTreeMap::from([("vo".to_owned(), standing)]),
+        vos: BTreeMap::from([("vo".into(), standing.into())]),
         age: Some(Millis(0)),
         ..SiteView::default()
     }

@@ -3,6 +3,8 @@
 //! Invariant: each member is named once, also one that says nothing; what is free of its classes is of the same advert as
 //! all else.
 
+use std::sync::Arc;
+
 use fairmesh_broker::Known;
 use fairmesh_model::{Millis, Now, SiteId, VoId};
 
@@ -34,7 +36,7 @@ impl Site {
     /// in views is its id.
     pub fn known_sites(&self, now: Now, vo: VoId) -> Vec<(SiteId, Option<Known>)> {
         let adverts = self.adverts(vo);
-        let named = (vo, &*vo.to_string());
+        let named = (vo, &vo.to_string().into());
         let known = adverts.map(|(site, advert)| {
             let known = advert.map(|advert| self.known_by(now, named, site, advert));
             (site, known)
@@ -56,7 +58,7 @@ impl Site {
     pub fn known_by(
         &self,
         now: Now,
-        (vo, vo_name): (VoId, &str),
+        (vo, vo_name): (VoId, &Arc<str>),
         site: SiteId,
         advert: &Advert,
     ) -> Known {

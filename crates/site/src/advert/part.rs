@@ -63,7 +63,7 @@ fn is_empty(classes: &Arc<BTreeMap<String, u64>>) -> bool {
 
 impl Advert {
     /// What a broker of `vo` makes of it. What is not known is left as it is by default.
-    pub fn view(&self, name: String, vo: &str, now: Now) -> SiteView {
+    pub fn view(&self, name: String, vo: &Arc<str>, now: Now) -> SiteView {
         let mut view = SiteView {
             name,
             total: self.total,
@@ -73,8 +73,8 @@ impl Advert {
             age: Some(now.wall.since(self.at)),
             ..SiteView::default()
         };
-        let standing = self.standing.map(|standing| (vo.to_owned(), standing));
-        view.vos.extend(standing);
+        let standing = self.standing.map(Box::new);
+        view.vos.extend(standing.map(|of| (Arc::clone(vo), of)));
         view
     }
 

@@ -3,6 +3,8 @@
 //! Invariant: only sites are named that take forwarded jobs of the VO, and can be reached; what was sent to them since
 //! they told is counted.
 
+use std::sync::Arc;
+
 use fairmesh_broker::engine::Engine;
 use fairmesh_broker::forward::Place;
 use fairmesh_broker::utility::ONE;
@@ -20,7 +22,7 @@ impl Site {
         self.renew_advert(now, job.vo);
         let connected: Vec<SiteId> = self.gossip.peers().collect();
         let wishes = job.wishes().ok().flatten();
-        let name = job.vo.to_string();
+        let name: Arc<str> = job.vo.to_string().into();
         let request = job.request(&name);
         let place = |(site, advert): (SiteId, Option<&Advert>)| {
             let advert = advert.filter(|advert| advert.takes)?;

@@ -498,7 +498,9 @@ fn what_is_free_of_each_class_stands_beside_the_class_whichever_changed_last() {
         said.classes = Arc::new(BTreeMap::from([("thin".to_owned(), 7)]));
         let (now, vo) = (mesh.now(0), mesh.vo);
         let site = &mesh.nodes[0].site;
-        let view = site.known_by(now, (vo, "vo"), site_id(1), &said).view;
+        let view = site
+            .known_by(now, (vo, &"vo".into()), site_id(1), &said)
+            .view;
         assert_eq!(*view.classes, [0, 7]);
     });
 }
