@@ -177,7 +177,7 @@ pub enum Failure {
 }
 
 /// What a site remembers of a job: enough to recognise repeats, and to go on after a start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Kept {
     /// The fewest hops that it was seen with.
     pub ttl: u8,
@@ -189,7 +189,7 @@ pub struct Kept {
 }
 
 /// Where a job is, as far as one site knows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum State {
     /// Assigned here, to a class.
     Here(Traveller, String),
@@ -198,6 +198,7 @@ pub enum State {
     /// To be told to its user as failed.
     Failed(Traveller, Failure),
     /// Done with here.
+    #[default]
     Gone,
 }
 
@@ -229,29 +230,21 @@ impl Forwarder {
         accept_forwarded: BTreeSet<String>,
         kept: BTreeMap<String, Kept>,
     ) -> (Self, Vec<Effect>) {
-        let mut resend_at = BTreeMap::new();
         let mut out = Vec::new();
+        let mut started = Self {
+            site: site.to_owned(),
+            accepts: accept_forwarded,
+            ..Self::default()
+        };
         for (job, kept) in &kept {
             match &kept.state {
                 State::Here(_, class) => out.push(assign(job, class)),
                 State::Failed(job, why) => out.push(Effect::Fail(job.clone(), *why)),
-                State::Sent(_) => {
-                    resend_at.insert(job.clone(), MonoTime(0));
-                }
+                State::Sent(_) => _ = started.resend_at.insert(job.clone(), MonoTime(0)),
                 State::Gone => {}
             }
         }
-        let site = site.to_owned();
-        let accepts = accept_forwarded;
-        (
-            Self {
-                site,
-                accepts,
-                kept,
-                resend_at,
-            },
-            out,
-        )
+        (Self { kept, ..started }, out)
     }
 
     /// What an event comes to.
@@ -479,38 +472,19 @@ impl Forwarder {
     }
 
     fn keep(&mut self, job: &str, ttl: u8, state: State, out: &mut Vec<Effect>) {
-        let before = self.kept.get(job);
-        let declined = before.map(|kept| kept.declined.clone()).unwrap_or_default();
-        let kept = Kept {
-            ttl,
-            state,
-            declined,
-        };
-        self.put(job, kept, out);
+        self.resend_at.remove(job);
+        let kept = self.kept.entry(job.to_owned()).or_default();
+        (kept.ttl, kept.state) = (ttl, state);
+        out.push(Effect::Keep(job.to_owned(), kept.clone()));
     }
 
     fn keep_declined(&mut self, job: &str, ttl: u8, out: &mut Vec<Effect>) {
         let before = self.kept.get(job);
-        let mut declined = before.map(|kept| kept.declined.clone()).unwrap_or_default();
-        declined.insert(ttl);
+        let fewest = before.map_or(ttl, |kept| kept.ttl.min(ttl));
+        let kept = self.kept.entry(job.to_owned()).or_default();
+        kept.declined.insert(ttl);
         // What this site had sent of it is taken, or there would be none with fewer hops.
-        let ttl = before.map_or(ttl, |kept| kept.ttl.min(ttl));
-        let state = State::Gone;
-        self.put(
-            job,
-            Kept {
-                ttl,
-                state,
-                declined,
-            },
-            out,
-        );
-    }
-
-    fn put(&mut self, job: &str, kept: Kept, out: &mut Vec<Effect>) {
-        self.resend_at.remove(job);
-        self.kept.insert(job.to_owned(), kept.clone());
-        out.push(Effect::Keep(job.to_owned(), kept));
+        self.keep(job, fewest, State::Gone, out);
     }
 
     /// What an answer is to, if that was sent to whoever answers, and was sent last.

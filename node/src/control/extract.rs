@@ -10,6 +10,7 @@ use fairmesh_model::{AccountPath, Origin};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::Shared;
 use super::error::ApiError;
 
 /// Parameters of a request; unknown ones are refused, so a misspelt filter never means "all".
@@ -42,6 +43,17 @@ pub(super) async fn whole(
         let hint = format!("it has at most {bytes_max} bytes");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error).hint(hint)
     })
+}
+
+/// A body of JSON.
+pub(super) async fn json<T: DeserializeOwned>(
+    shared: &Shared,
+    body: Body,
+    bytes_max: usize,
+) -> Result<T, ApiError> {
+    let bytes = whole(body, bytes_max, shared.options.limits.body_idle_max).await?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| ApiError::bad_request(format!("not understood: {error}")))
 }
 
 /// No parameters.

@@ -4,8 +4,6 @@
 //! Invariant: what is answered is durable, and a job that is handed in again under its key is the same job. A user
 //! hands in jobs in his own name; writers in any. What jobs run is shown to writers only.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -16,7 +14,6 @@ use fairmesh_site::{
     Stage, Withdrawal,
 };
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use super::access::{Peer, may_write, own_uid};
 use super::answer::{
@@ -24,7 +21,7 @@ use super::answer::{
     TriedBody, WithdrawAsk, WithdrawnBody,
 };
 use super::error::ApiError;
-use super::extract::{Params, whole};
+use super::extract::{Params, json};
 use super::rests_on::{answer, rests_on, site_name};
 use super::text::clean;
 use super::{Shared, State};
@@ -52,7 +49,7 @@ pub(super) async fn post(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let mut ask: ForwardAsk = read(&shared, body).await?;
+    let mut ask: ForwardAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     ask.job.user = Some(user_of(&shared, peer, ask.job.user.take()).await?);
     let ttl = ask.ttl;
     let errand = shared.node().ask(move |site, now| errand(site, now, ask));
@@ -71,7 +68,7 @@ pub(super) async fn post_withdraw(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let ask: WithdrawAsk = read(&shared, body).await?;
+    let ask: WithdrawAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     let job: ContentHash = ask.job.parse().map_err(ApiError::bad_request)?;
     let user = shared
         .node()
@@ -171,18 +168,14 @@ async fn listed(
     is_seen: impl Fn(&ForwardedJob) -> bool + Send + 'static,
 ) -> Result<Response, ApiError> {
     let jobs = move |site: &Site, now: Now| {
-        let jobs: Vec<ForwardedBody> = match job {
-            Some(job) => site
-                .forwarded_job(job)
-                .iter()
-                .filter(|of| is_seen(of))
-                .map(|of| body(site, of))
-                .collect(),
-            None => {
-                let jobs = site.forwarded().filter(|of| is_seen(of)).take(LISTED_MAX);
-                jobs.map(|of| body(site, &of)).collect()
-            }
-        };
+        let one = job.and_then(|job| site.forwarded_job(job)).into_iter();
+        let all = job
+            .is_none()
+            .then(|| site.forwarded())
+            .into_iter()
+            .flatten();
+        let seen = one.chain(all).filter(|of| is_seen(of)).take(LISTED_MAX);
+        let jobs: Vec<ForwardedBody> = seen.map(|of| body(site, &of)).collect();
         (rests_on(site, now), jobs)
     };
     let (rests_on, jobs) = shared.node().ask(jobs).await?;
@@ -289,7 +282,7 @@ pub(super) async fn post_here(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let ask: SettledAsk = read(&shared, body).await?;
+    let ask: SettledAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     let job = ask.job.parse().map_err(ApiError::bad_request)?;
     let call = match (ask.submitted, ask.refused, ask.in_doubt, ask.withdrew) {
         (Some(batch), None, None, None) => ForwardCall::Settle(job, Came::Submitted(batch)),
@@ -309,10 +302,4 @@ pub(super) async fn post_here(
 
 fn taken(reply: ForwardReply) -> Result<ForwardAnswer, ApiError> {
     reply.map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why))
-}
-
-async fn read<T: DeserializeOwned>(shared: &Arc<Shared>, body: Body) -> Result<T, ApiError> {
-    let bytes = whole(body, ASK_BYTES_MAX, shared.options.limits.body_idle_max).await?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| ApiError::bad_request(format!("not understood: {error}")))
 }

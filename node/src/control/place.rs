@@ -25,7 +25,7 @@ use super::answer::{
     SlaBody, StandingBody,
 };
 use super::error::ApiError;
-use super::extract::whole;
+use super::extract::json;
 use super::priority::fraction;
 use super::rests_on::{answer, rests_on};
 use super::text::clean;
@@ -190,8 +190,7 @@ impl Question {
         })
     }
 
-    /// Works out what a site is to this job: what is free of the machines that suit it, and what they are worth to
-    /// it.
+    /// Works out what is free of the machines that suit the job, and what they are worth to it.
     fn weigh(&self, request: &Request<'_>, candidate: &mut Candidate) {
         let wishes = self.wishes.as_ref().map(|of| (of, self.ask.normalised));
         candidate.best = weigh(&mut candidate.known, request, wishes);
@@ -229,7 +228,7 @@ pub(super) async fn post(
     sight: Sight,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let ask: PlaceAsk = read(&shared, body, ASK_BYTES_MAX).await?;
+    let ask: PlaceAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     let question = Arc::new(Question::of(ask)?);
     let asked = Arc::clone(&question);
     let known = move |site: &Site, now: Now| (rests_on(site, now), asked.gather(site, now));
@@ -441,7 +440,7 @@ async fn confirm(
             unreachable!("a question to sites is answered by them")
         };
         let known = move |site: &Site, now: Now| {
-            let named = (vo, &*vo.to_string());
+            let named = (vo, &vo.to_string().into());
             let known = |(id, advert): (SiteId, Result<Advert, String>)| {
                 (id, advert.map(|of| site.known_by(now, named, id, &of)))
             };
@@ -475,7 +474,7 @@ pub(super) async fn post_occupancy(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let told: OccupancyAsk = read(&shared, body, OCCUPANCY_BYTES_MAX).await?;
+    let told: OccupancyAsk = json(&shared, body, OCCUPANCY_BYTES_MAX).await?;
     let staged = told.staged.as_ref().map_or(0, Vec::len);
     if told.waiting.len().max(staged) > WAITING_MAX {
         let error = format!("more than {WAITING_MAX} accounts; nothing was changed");
@@ -497,14 +496,4 @@ pub(super) async fn post_occupancy(
     let said = |site: &Site, now: Now| (rests_on(site, now), site.tells_what_is_free());
     let (rests_on, is_told): (RestsOn, bool) = shared.node().ask(said).await?;
     Ok(answer("occupancy", rests_on, OccupancyBody { is_told }))
-}
-
-async fn read<T: serde::de::DeserializeOwned>(
-    shared: &Shared,
-    body: Body,
-    bytes_max: usize,
-) -> Result<T, ApiError> {
-    let bytes = whole(body, bytes_max, shared.options.limits.body_idle_max).await?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| ApiError::bad_request(format!("not understood: {error}")))
 }

@@ -12,11 +12,15 @@ mod withdraw;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use crate::ask::AskArgs;
-use crate::control::answer::TriedBody;
+use crate::ask::{AskArgs, Control};
+use crate::control::answer::{Answer, ForwardBody, ForwardedBody, TriedBody};
 use crate::control::clean;
 use crate::output::Exit;
+
+/// How often a node is asked where a job is.
+const POLL: Duration = Duration::from_millis(250);
 
 /// Hand jobs that members passed on to the batch system, and say where jobs are
 #[derive(Debug, Clone, clap::Args)]
@@ -104,6 +108,25 @@ pub async fn run(args: &ForwardArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         ForwardCommand::Status(args) => status::run(args, out).await,
         ForwardCommand::Withdraw(args) => withdraw::run(args, out).await,
     }
+}
+
+/// Asks for a job again until enough is known of it, or for so many seconds.
+pub(crate) async fn follow(
+    control: &Control,
+    mut answer: Answer<ForwardBody>,
+    seconds: u64,
+    is_enough: impl Fn(&ForwardedBody) -> bool,
+) -> anyhow::Result<Answer<ForwardBody>> {
+    let began = Instant::now();
+    while let Some(job) = answer.body.jobs.first() {
+        if is_enough(job) || began.elapsed() >= Duration::from_secs(seconds) {
+            break;
+        }
+        tokio::time::sleep(POLL).await;
+        let parameters = [("job", Some(&*job.job))];
+        (answer, _) = control.get("/v1/forward", &parameters).await?;
+    }
+    Ok(answer)
 }
 
 /// What was tried, in words.

@@ -1,18 +1,14 @@
 //! A user takes a job back: what is told of it until it is known what came of that.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-use super::WithdrawArgs;
+use super::{WithdrawArgs, follow};
 use crate::ask::{Control, control, unless_refused};
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
 use crate::control::clean;
 use crate::output::Exit;
-
-/// How often it is asked what came of it.
-const POLL: Duration = Duration::from_millis(250);
 
 pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let control = control(args.socket.as_ref());
@@ -20,32 +16,22 @@ pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Res
         eprintln!("no job {} is known here", clean(&args.job));
         return Ok(Exit::Failure);
     };
-    let began = Instant::now();
     let body = serde_json::to_vec(&WithdrawAsk { job: job.job })?;
     let asked = control.post::<Answer<ForwardBody>>("/v1/forward/withdraw", body);
-    let Some(mut answer) = unless_refused(asked.await.map_err(Into::into))? else {
+    let Some(answer) = unless_refused(asked.await.map_err(Into::into))? else {
         return Ok(Exit::Failure);
     };
-    loop {
-        let Some(job) = answer.body.jobs.first() else {
-            bail!("the node has forgotten the job");
-        };
-        let is_waited = began.elapsed() >= Duration::from_secs(args.wait);
-        let is_known = job.state == "failed" || job.withdrawal.as_deref() != Some("wanted");
-        if is_known || is_waited {
-            writeln!(out, "{}", words(job))?;
-            return Ok(match job.state.as_str() {
-                "failed" => Exit::Success,
-                _ => Exit::Failure,
-            });
-        }
-        let parameters = [("job", Some(job.job.clone()))];
-        let parameters = parameters
-            .each_ref()
-            .map(|(name, id)| (*name, id.as_deref()));
-        tokio::time::sleep(POLL).await;
-        (answer, _) = control.get("/v1/forward", &parameters).await?;
-    }
+    let is_known =
+        |job: &ForwardedBody| job.state == "failed" || job.withdrawal.as_deref() != Some("wanted");
+    let answer = follow(&control, answer, args.wait, is_known).await?;
+    let Some(job) = answer.body.jobs.first() else {
+        bail!("the node has forgotten the job");
+    };
+    writeln!(out, "{}", words(job))?;
+    Ok(match job.state.as_str() {
+        "failed" => Exit::Success,
+        _ => Exit::Failure,
+    })
 }
 
 /// The job that is meant, by its name in the mesh or the beginning of it, or by its user's key.

@@ -5,6 +5,7 @@
 use std::io::Write;
 
 use super::job::JobFile;
+use super::report::{self, seconds};
 use super::{PlaceArgs, job, submit};
 use crate::ask::{core_hours, heading, unless_refused};
 use crate::control::answer::{Answer, ForwardAsk, PlaceAsk, PlaceBody, PlacedBody};
@@ -15,17 +16,13 @@ use crate::output::{Align, Exit, Table};
 pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let JobFile { ask, key, run } = question(args)?;
     if args.submit {
-        return submit::run(
-            args,
-            ForwardAsk {
-                key,
-                run,
-                ttl: args.hops,
-                job: ask,
-            },
-            out,
-        )
-        .await;
+        let ask = ForwardAsk {
+            key,
+            run,
+            ttl: args.hops,
+            job: ask,
+        };
+        return submit::run(args, ask, out).await;
     }
     let body = serde_json::to_vec(&ask)?;
     let control = args.ask.control();
@@ -88,21 +85,10 @@ fn question(args: &PlaceArgs) -> anyhow::Result<JobFile> {
 }
 
 fn words(body: &PlaceBody) -> String {
-    let vo = body
-        .vo_name
-        .as_deref()
-        .map_or_else(|| body.vo.clone(), clean);
-    let cpus = body.cpus;
-    let mut words = match body.sites_total {
-        0 => format!(
-            "No site may have {cpus} CPUs for {vo} (engine {})",
-            body.engine
-        ),
-        _ => format!(
-            "{cpus} CPUs for {vo}, the best site first (engine {}, selector {})",
-            body.engine, body.selector
-        ),
-    };
+    let vo = body.vo_name.as_deref();
+    let vo = vo.map_or_else(|| body.vo.clone(), clean);
+    let by = (&*body.engine, &*body.selector);
+    let mut words = report::heading(body.cpus, &vo, body.sites_total == 0, by);
     if let Some(standing) = &body.standing {
         words += &format!(
             "\nThe job counts at {}, factor {}, rank {} of {} here.",
@@ -193,8 +179,4 @@ fn met(site: &PlacedBody) -> String {
         format!("{} {option}", clean(&of.kind))
     });
     met.collect::<Vec<_>>().join(", ")
-}
-
-fn seconds(seconds: Option<u64>) -> String {
-    seconds.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string())
 }

@@ -54,18 +54,9 @@ pub(super) fn write(
     if args.ask.output.json {
         return write_json(out, SCHEMA, &answer(placed, args));
     }
-    let (vo, cpus) = (clean(vo(args)), cpus(args));
-    let heading = match placed.taken.is_empty() {
-        true => format!(
-            "No site may have {cpus} CPUs for {vo} (engine {})",
-            args.engine
-        ),
-        false => format!(
-            "{cpus} CPUs for {vo}, the best site first (engine {}, selector {})",
-            args.engine,
-            args.selector()
-        ),
-    };
+    let (engine, selector) = (args.engine.to_string(), args.selector().to_string());
+    let by = (&*engine, &*selector);
+    let heading = heading(cpus(args), &clean(vo(args)), placed.taken.is_empty(), by);
     let mut table = Table::new(&[
         ("Site", Align::Left),
         ("Verdict", Align::Left),
@@ -175,6 +166,17 @@ fn age(site: &SiteView) -> Option<u64> {
     site.age.map(|age| age.0 / 1_000)
 }
 
-fn seconds(seconds: Option<u64>) -> String {
+/// What stands above the sites; `by` are the engine and the selector.
+pub(super) fn heading(cpus: u64, vo: &str, is_nowhere: bool, by: (&str, &str)) -> String {
+    let (engine, selector) = by;
+    match is_nowhere {
+        true => format!("No site may have {cpus} CPUs for {vo} (engine {engine})"),
+        false => format!(
+            "{cpus} CPUs for {vo}, the best site first (engine {engine}, selector {selector})"
+        ),
+    }
+}
+
+pub(super) fn seconds(seconds: Option<u64>) -> String {
     seconds.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string())
 }

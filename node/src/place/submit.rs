@@ -4,17 +4,13 @@
 //! again.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
 
 use super::PlaceArgs;
 use crate::ask::unless_refused;
 use crate::control::answer::{Answer, ForwardAsk, ForwardBody, ForwardedBody};
 use crate::control::clean;
-use crate::forward::tried;
+use crate::forward::{follow, tried};
 use crate::output::Exit;
-
-/// How often it is asked where the job is.
-const POLL: Duration = Duration::from_millis(250);
 
 pub(super) async fn run(
     args: &PlaceArgs,
@@ -28,21 +24,12 @@ pub(super) async fn run(
     };
     eprintln!("fairmesh: the job's key is {}", clean(&key));
     ask.key = Some(key);
-    let began = Instant::now();
     let asked = control.post::<Answer<ForwardBody>>("/v1/forward", serde_json::to_vec(&ask)?);
-    let Some(mut answer) = unless_refused(asked.await.map_err(Into::into))? else {
+    let Some(answer) = unless_refused(asked.await.map_err(Into::into))? else {
         return Ok(Exit::Failure);
     };
-    loop {
-        let job = answer.body.jobs.first();
-        let is_over = job.is_none_or(|job| matches!(job.state.as_str(), "submitted" | "failed"));
-        if is_over || began.elapsed() >= Duration::from_secs(args.wait) {
-            break;
-        }
-        let parameters = [("job", job.map(|job| job.job.as_str()))];
-        tokio::time::sleep(POLL).await;
-        (answer, _) = control.get("/v1/forward", &parameters).await?;
-    }
+    let is_over = |job: &ForwardedBody| matches!(job.state.as_str(), "submitted" | "failed");
+    let answer = follow(&control, answer, args.wait, is_over).await?;
     let is_failed = answer.body.jobs.iter().any(|job| job.state == "failed");
     if args.ask.output.json {
         writeln!(out, "{}", serde_json::to_string(&answer)?)?;

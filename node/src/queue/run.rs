@@ -8,10 +8,10 @@ use std::process::Child;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use fairmesh_broker::Sla;
 use fairmesh_broker::queue::{
     Effect, Limits, Manager, Phase, Planning, QueuedJob, Status, attempt_name,
 };
-use fairmesh_broker::{SiteView, Sla};
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::WallTime;
 
@@ -237,19 +237,9 @@ fn limits(args: &RunArgs, grid: &Grid) -> anyhow::Result<Limits> {
         return Ok(Limits::default());
     };
     let sla = Sla::parse(&read(file)?, &file.display().to_string())?;
-    let may_have = |site: &SiteView| {
-        let standing = site.vos.get(&args.vo)?;
-        Some(if standing.extensible {
-            site.total
-        } else {
-            standing.burst_limit.min(site.total)
-        })
-    };
-    let contributed = grid
-        .sites
-        .iter()
-        .filter_map(may_have)
-        .fold(0, u64::saturating_add);
+    let sites = grid.sites.iter();
+    let may_hold = sites.filter_map(|site| site.may_hold(&args.vo));
+    let contributed = may_hold.fold(0, u64::saturating_add);
     Ok(Limits {
         by_site: args.by_site.then(|| sla.clone()),
         ..Limits::of(&sla, contributed)

@@ -129,12 +129,7 @@ impl Manager {
         let bounded = self.limits.by_site.as_ref().map(|_| planning.sites);
         let sites = bounded.unwrap_or_default().iter();
         let at_site = |site: &SiteView| {
-            let of = site.vos.get(planning.vo);
-            let may_have = of.map_or(0, |of| match of.extensible {
-                true => site.total,
-                false => of.burst_limit.min(site.total),
-            });
-            let limits = self.limits.at_site(may_have);
+            let limits = self.limits.at_site(site.may_hold(planning.vo).unwrap_or(0));
             (site.name.clone(), (limits, Held::default()))
         };
         sites.map(at_site).collect()
