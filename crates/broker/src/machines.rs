@@ -29,9 +29,31 @@ pub struct Machines {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Block {
     /// By [`Amount`]: each amount that a class has, and the classes that have at least so much.
-    amounts: [Vec<(u64, u64)>; 5],
-    /// Each name that a class has, and the classes that have it.
-    named: Vec<(Wish, u64)>,
+    amounts: [Vec<(u64, Classes)>; 5],
+    /// The first letters of each name that a class has, in order. They stand by themselves, for they tell most names apart
+    /// without a look at the text, which lies elsewhere in memory.
+    letters: Vec<u64>,
+    /// Each of these names, and the classes that have it.
+    named: Vec<(Wish, Classes)>,
+}
+
+/// Something that a class has by name, with its first letters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    letters: u64,
+    wish: Wish,
+}
+
+impl From<Wish> for Name {
+    fn from(wish: Wish) -> Self {
+        let mut letters = [0; 8];
+        if let Wish::Os(text) | Wish::Arch(text) | Wish::Tag(text) = &wish {
+            let first = text.len().min(letters.len());
+            letters[..first].copy_from_slice(&text.as_bytes()[..first]);
+        }
+        let letters = u64::from_be_bytes(letters);
+        Self { letters, wish }
+    }
 }
 
 /// What a class has so many of.
@@ -65,15 +87,19 @@ impl Block {
                 .map(|least| (least, having(least)))
                 .collect()
         };
-        let mut named: BTreeMap<Wish, Classes> = BTreeMap::new();
+        let mut named: BTreeMap<Name, Classes> = BTreeMap::new();
         for (bit, (name, class)) in classes.iter().enumerate() {
             let of = Class::of(name, class, 0);
             let tags = class.properties.iter().cloned().map(Wish::Tag);
             let (os, arch) = (Wish::Os(of.os.to_owned()), Wish::Arch(of.arch.to_owned()));
             for wish in tags.chain([os, arch]) {
-                *named.entry(wish).or_default() |= 1 << bit;
+                *named.entry(wish.into()).or_default() |= 1 << bit;
             }
         }
+        let named = named.into_iter();
+        let (letters, named) = named
+            .map(|(name, classes)| (name.letters, (name.wish, classes)))
+            .unzip();
         Self {
             // In the order of `Amount`.
             amounts: [
@@ -83,7 +109,8 @@ impl Block {
                 amount(|class| class.gpus.into()),
                 amount(|class| class.spec.millionths().into()),
             ],
-            named: named.into_iter().collect(),
+            letters,
+            named,
         }
     }
 
@@ -95,9 +122,12 @@ impl Block {
     }
 
     /// The classes that have something by name.
-    pub(crate) fn having(&self, wish: &Wish) -> Classes {
-        let at = self.named.binary_search_by(|(name, _)| name.cmp(wish));
-        at.map_or(0, |at| self.named[at].1)
+    pub(crate) fn having(&self, wanted: &Name) -> Classes {
+        let from = self.letters.partition_point(|of| *of < wanted.letters);
+        let alike = self.letters.iter().zip(&self.named).skip(from);
+        let mut alike = alike.take_while(|(letters, _)| **letters == wanted.letters);
+        let found = alike.find(|(_, (name, _))| *name == wanted.wish);
+        found.map_or(0, |(_, (_, classes))| *classes)
     }
 
     /// The speed of the slowest of some classes; `None` where there are none.

@@ -119,7 +119,7 @@ mod tests {
             total: 40,
             free: Some(30),
             waiting: 6,
-            vos: BTreeMap::from([("physics".to_owned(), standing)]),
+            vos: BTreeMap::from([("physics".into(), standing.into())]),
             wait: Some(Millis(7_000)),
             spec: Factor::from_millionths(1_250_000),
             age: Some(Millis(7_001)),

@@ -76,7 +76,7 @@ pub(super) fn show(
 }
 
 fn row(site: &SiteView, vo: &str, silence: Millis) -> Row {
-    let said = site.vos.get(vo);
+    let said = site.vos.get(vo).map(Box::as_ref);
     let judged = |cpus| {
         let request = Request::of_cpus(vo, cpus);
         engine::judge(Engine::Sound, site, &request, Some(silence))

@@ -213,6 +213,8 @@ struct Field<'a, C> {
     known: BTreeMap<u64, Known>,
     accounts: [Vec<AccountKey>; 2],
     order: BTreeMap<AccountKey, u64>,
+    /// What each project was granted, core-milliseconds.
+    granted: Vec<u128>,
     measures: FieldMeasures,
     submitted: u64,
 }
@@ -287,7 +289,9 @@ impl<'a, C: Credit> Field<'a, C> {
         let both = accounts.iter().enumerate();
         let order =
             both.flat_map(|(class, of)| of.iter().map(move |key| (key.clone(), factor(class))));
+        let granted = (0..projects).map(|of| credit.spent(START, of).granted);
         Self {
+            granted: granted.collect(),
             order: order.collect(),
             clusters: vec![Cluster::new(spec.cores, Backfill::Off); spec.sites],
             market: Market::new(spec.sites, &spec.pricing),
@@ -377,7 +381,7 @@ impl<'a, C: Credit> Field<'a, C> {
                 refused: u64::from(is_refused),
                 answered_ms: now.since(arrival.at).0,
             };
-            let granted = self.credit.spent(now, project).granted;
+            let granted = self.granted[project];
             self.measures.projects[project].decided(&one, arrival.run, granted);
             if is_watched {
                 self.measures.watched.add(&one);

@@ -12,13 +12,13 @@ use std::ops::Range;
 use fairmesh_model::{Factor, Millis};
 
 use super::{Matching, Requirement, Wish, Wishes};
-use crate::machines::{Amount, Block, Classes};
+use crate::machines::{Amount, Block, Classes, Name};
 
 /// What an option needs of a class. A time is the least speed that keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Need {
     AtLeast(Amount, u64),
-    Named(Wish),
+    Named(Name),
     /// No class has it.
     Nothing,
 }
@@ -84,7 +84,7 @@ impl Plan {
 impl Need {
     fn of(wish: &Wish, work: Millis) -> Self {
         match wish {
-            Wish::Os(_) | Wish::Arch(_) | Wish::Tag(_) => Self::Named(wish.clone()),
+            Wish::Os(_) | Wish::Arch(_) | Wish::Tag(_) => Self::Named(wish.clone().into()),
             Wish::Cpus(least) => Self::AtLeast(Amount::Cpus, *least),
             Wish::MemMib(least) => Self::AtLeast(Amount::MemMib, *least),
             Wish::DiskMib(least) => Self::AtLeast(Amount::DiskMib, *least),
@@ -105,7 +105,7 @@ impl Need {
     fn met_by(&self, block: &Block) -> Classes {
         match self {
             Self::AtLeast(amount, least) => block.at_least(*amount, *least),
-            Self::Named(wish) => block.having(wish),
+            Self::Named(name) => block.having(name),
             Self::Nothing => 0,
         }
     }
