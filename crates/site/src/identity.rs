@@ -154,7 +154,20 @@ impl Rule {
     /// taken from the conditions. None for accounts that are anybody's.
     fn origin(&self, user: &str, account: &Account) -> Option<Origin> {
         let is_whose = self.path.contains("{user}") || matches!(self.user, Some(Pattern::Exact(_)));
-        if self.vo != account.vo || !is_whose {
+        let path = account.path.as_str();
+        if self.vo != account.vo
+            || !is_whose
+            || self.path.matches('/').count() != path.matches('/').count()
+        {
+            return None;
+        }
+        let user_name = user.replace('/', "|");
+        // Most accounts are somebody else's: that is seen before anything is made of their names.
+        let may_be = |(wanted, name): (&str, &str)| match wanted {
+            "{user}" => name == user_name,
+            wanted => wanted.contains('{') || wanted == name,
+        };
+        if !self.path.split('/').zip(path.split('/')).all(may_be) {
             return None;
         }
         let word = |pattern: &Option<Pattern>| {
@@ -167,12 +180,8 @@ impl Rule {
             group: word(&self.group),
             subject: word(&self.subject),
         };
-        let path = account.path.as_str();
-        if self.path.matches('/').count() != path.matches('/').count() {
-            return None;
-        }
         for (wanted, name) in self.path.split('/').zip(path.split('/')) {
-            let wanted = wanted.replace("{user}", &user.replace('/', "|"));
+            let wanted = wanted.replace("{user}", &user_name);
             let words = [
                 ("{account}", &mut origin.account),
                 ("{group}", &mut origin.group),

@@ -81,6 +81,6 @@ pub use quota::{
 pub use restore::Row;
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};
-pub use tables::PublishedTables;
+pub use tables::{KnownUsage, PublishedTables};
 pub use view::{Coverage, Divided, View};
 pub use work::{Done, Work};

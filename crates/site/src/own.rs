@@ -23,8 +23,8 @@ use crate::identity::Account;
 use crate::kinds::usage_key;
 use crate::published::Sums;
 use crate::store::{Write, ledger_row};
-pub(crate) use cells::{Bounds, Counted};
-use cells::{Cells, Changing, Of, OfSpan, cells_of, cells_of_account, clamped};
+pub(crate) use cells::{Bounds, Counted, OfSpan};
+use cells::{Cells, Changing, Of, cells_of, cells_of_account, clamped};
 
 /// Marks the incarnation of cells that were counted while the clock was ahead and were given a place
 /// later. No start of a node has a number as high.
@@ -138,9 +138,9 @@ impl Own {
                 change.take_span(span),
                 change.cells.by_span[&span].clone()
             );
-            for (of, counters) in of_span {
-                let sum = days.entry((of_day(span), of)).or_default();
-                *sum = sum.plus(counters);
+            for (of, counters) in of_span.iter() {
+                let sum = days.entry((of_day(span), of.clone())).or_default();
+                *sum = sum.plus(*counters);
             }
         }
         // A cell of a day has taken its windows in already: where both are there, as after a backup that
@@ -269,7 +269,8 @@ impl Own {
             .partition(waits);
         cells.dirty = wait;
         for span in changed {
-            let of_span = cells.by_span.get(&span).into_iter().flatten();
+            let of_span = cells.by_span.get(&span).into_iter();
+            let of_span = of_span.flat_map(|of_span| of_span.iter());
             let of_span =
                 of_span.map(|((path, incarnation), counters)| (path, *incarnation, *counters));
             let tables = cut(span, of_span, PART_BYTES_MAX);
@@ -317,6 +318,11 @@ impl Own {
     ) -> impl Iterator<Item = Cell<AccountPath>> + '_ {
         let of_span = self.by_span(vo).get(&span).into_iter();
         of_span.flat_map(move |of_span| cells_of(span, of_span))
+    }
+
+    /// All of them, by span, not copied.
+    pub(crate) fn shared(&self, vo: Option<VoId>) -> BTreeMap<Span, OfSpan> {
+        self.by_span(vo).clone()
     }
 
     /// What counts of the cells of a VO, or of the site's own accounts, in `spans`, by span and account.

@@ -1,4 +1,4 @@
-//! What the sites of a VO have published of usage, to be read on any thread.
+//! What the sites of a VO have published of usage, and what this site knows beside it, to be read on any thread.
 //!
 //! A site hands out the tables as they came, shared and not copied, and whoever wants sums of them works these out
 //! elsewhere: what people ask about a hundred thousand accounts costs the site's own thread nothing but the list.
@@ -12,6 +12,7 @@ use fairmesh_model::{AccountPath, Counters, SiteId, Span, VoId, WindowLength};
 use fairmesh_usage::{Cell, join, named_cells};
 
 use crate::kinds::usage_slice;
+use crate::own::OfSpan as OwnOfSpan;
 use crate::site::Site;
 
 /// The tables of a span, each in the forms that a site's heads have; one, at rest.
@@ -24,15 +25,38 @@ pub struct PublishedTables {
     days: BTreeMap<(SiteId, u32), Vec<OfSpan>>,
 }
 
+/// What is known of usage in a VO, or of the site's own accounts: this site's counters as they are, and what others
+/// have published.
+#[derive(Debug, Clone)]
+pub struct KnownUsage {
+    site: SiteId,
+    own: BTreeMap<Span, OwnOfSpan>,
+    others: Option<PublishedTables>,
+}
+
 impl Site {
     /// What all sites of a VO, this one too, have published of usage: O(tables).
     pub fn published_tables(&self, vo: VoId) -> Option<PublishedTables> {
+        self.tables(vo, |_| true)
+    }
+
+    /// What is known of usage in a VO, or of the site's own accounts, as the sites published it: not clamped. Own
+    /// usage that is not published yet is included. O(tables).
+    pub fn known_usage(&self, vo: Option<VoId>) -> KnownUsage {
+        KnownUsage {
+            site: self.id,
+            own: self.own.shared(vo),
+            others: vo.and_then(|vo| self.tables(vo, |site| site != self.id)),
+        }
+    }
+
+    fn tables(&self, vo: VoId, of: impl Fn(SiteId) -> bool) -> Option<PublishedTables> {
         let held = self.vos.get(&vo)?;
         let length = held.window();
         let mut days: BTreeMap<(SiteId, u32), Vec<OfSpan>> = BTreeMap::new();
         let mut sites: Vec<SiteId> = held.replica.heads().map(|head| head.body().site).collect();
         sites.dedup();
-        for site in sites {
+        for site in sites.into_iter().filter(|site| of(*site)) {
             for key in held.replica.part_keys(site) {
                 let Some(slice) = usage_slice(&key) else {
                     continue;
@@ -71,10 +95,19 @@ impl PublishedTables {
         name: impl Fn(&str) -> Option<K>,
     ) -> BTreeMap<(SiteId, Span, K), Counters> {
         let mut sums: BTreeMap<(SiteId, Span, K), Counters> = BTreeMap::new();
-        let mut add = |site, span, name, counters| {
+        self.each(name, |site, span, name, counters| {
             let sum = sums.entry((site, span, name)).or_default();
             *sum = sum.plus(counters);
-        };
+        });
+        sums
+    }
+
+    /// The same, in parts that add up.
+    fn each<K: Ord + Clone>(
+        &self,
+        name: impl Fn(&str) -> Option<K>,
+        mut add: impl FnMut(SiteId, Span, K, Counters),
+    ) {
         for ((site, _), spans) in &self.days {
             if is_plain(spans) {
                 for (span, forms) in spans {
@@ -94,7 +127,25 @@ impl PublishedTables {
                 add(*site, span, name, counters);
             }
         }
-        sums
+    }
+}
+
+impl KnownUsage {
+    /// Hands on what each site has used, in parts that add up, by what `name` calls an account; those that it gives no
+    /// name are left out. Takes as long as there are cells.
+    pub fn each<K: Ord + Clone>(
+        &self,
+        name: impl Fn(&str) -> Option<K>,
+        mut add: impl FnMut(SiteId, K, Counters),
+    ) {
+        for ((path, _), counters) in self.own.values().flat_map(|of_span| of_span.iter()) {
+            if let Some(name) = name(path.as_str()) {
+                add(self.site, name, *counters);
+            }
+        }
+        if let Some(others) = &self.others {
+            others.each(name, |site, _, name, counters| add(site, name, counters));
+        }
     }
 }
 

@@ -73,7 +73,8 @@ pub async fn run(args: &BugreportArgs, out: &mut dyn Write) -> anyhow::Result<Ex
             match names.are_all {
                 true => log(&args.unit, args.log),
                 false => format!(
-                    "left out, for the node does not say which names are users': see `journalctl -u {} -n {}`",
+                    "left out, for the node does not tell you all names of users: see `journalctl -u {} -n {}`, or ask as \
+                     somebody from whom nothing is hidden",
                     args.unit, args.log
                 ),
             },

@@ -40,7 +40,11 @@ impl Names {
                 Err(_) => are_all = false,
             }
         }
-        if let Ok((answer, _)) = control.get::<Value>("/v1/status", &[]).await {
+        let status = control.get::<Value>("/v1/status", &[]).await;
+        are_all &= status
+            .as_ref()
+            .is_ok_and(|(answer, _)| hides_nothing(answer));
+        if let Ok((answer, _)) = status {
             collect(&answer, &["name", "vo_name", "site", "vo"], &mut public);
         }
         if let Some(config) = config {
@@ -95,6 +99,11 @@ impl Names {
         scrubbed.push_str(rest);
         scrubbed
     }
+}
+
+/// Whether a node's status says that whoever asks sees all. One that does not say so hides what it likes.
+fn hides_nothing(status: &Value) -> bool {
+    status["hidden"].as_array().is_some_and(Vec::is_empty)
 }
 
 /// What names are made of.
@@ -170,6 +179,14 @@ mod tests {
             names.scrubbed(text.to_owned()),
             "user-2, annex, /cms/user-3, \"user-2\": user-2. user-1 42 user-4-"
         );
+    }
+
+    #[test]
+    fn names_are_all_only_where_nothing_is_hidden_from_who_asks() {
+        let hides = |status: serde_json::Value| !hides_nothing(&status);
+        assert!(hides(serde_json::json!({"hidden": ["jobs"]})));
+        assert!(hides(serde_json::json!({"healthy": true})));
+        assert!(!hides(serde_json::json!({"hidden": []})));
     }
 
     #[test]

@@ -146,12 +146,16 @@ pub(super) async fn answer_in_turn(
         Ok(body) => body,
         Err(error) => return error.into_response(),
     };
-    let request = Request::from_parts(parts, body.into());
+    let mut request = Request::from_parts(parts, body.into());
     let deadline = limits.answer_deadline;
     let answered = async {
         shared.eyes.meet(peer.uid).await;
-        let _turn = slot.turn().await;
-        next.run(request).await
+        // What goes on beside the answer keeps it until that has ended.
+        let turn = Arc::new(slot.turn().await);
+        request.extensions_mut().insert(Arc::clone(&turn));
+        let answer = next.run(request).await;
+        drop(turn);
+        answer
     };
     match tokio::time::timeout(deadline, answered).await {
         Ok(response) => response,

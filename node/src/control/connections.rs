@@ -4,6 +4,7 @@
 //! it ends by itself, by a deadline, or when the server stops. Refused clients are told why.
 //! Deliberately not here: what is served on them.
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::access::{Peer, trusted};
+use super::beside::watched;
 use super::{ControlOptions, Shared, router};
 use crate::sockets::{BindError, Slots, Socket, serve_all, stopped};
 
@@ -71,12 +73,16 @@ impl ControlServer {
                 return None;
             };
             let (shared, stop) = (Arc::clone(&shared), connections_stop.clone());
+            let socket = stream.as_fd().try_clone_to_owned();
             Some(async move {
                 let age_max = shared.options.limits.connection_age_max;
                 let head_deadline = shared.options.limits.head_deadline;
                 let router = router(shared).layer(Extension(Peer { uid }));
                 let router = router.layer(Extension(Arc::new(slot)));
+                let (tell, hung_up) = watch::channel(false);
+                let router = router.layer(Extension(hung_up));
                 let served = serve(stream, router, head_deadline, stop);
+                let served = watched(served, socket, tell);
                 match tokio::time::timeout(age_max, served).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::debug!(uid, %error, "control connection ended"),

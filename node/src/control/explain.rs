@@ -6,21 +6,25 @@
 //! Invariant: usage behind an entry is that of the scope in which it is compared: this site's at a
 //! local level, all sites' at a global one.
 
-use axum::response::IntoResponse;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::response::Response;
 use fairmesh_fairshare::EntryId;
 use fairmesh_fairshare::explain::{Comparison, Standing, explain};
-use fairmesh_model::{AccountPath, Origin};
-use fairmesh_site::{Account, Site};
+use fairmesh_model::{AccountPath, Counters, Origin, SiteId, VoId};
+use fairmesh_site::{Account, KnownUsage, Site};
 use serde::Deserialize;
 
 use super::access::hidden;
 use super::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody, NamedCounters};
+use super::beside::{Beside, Wanted};
 use super::error::ApiError;
-use super::extract::{Params, Wanted};
+use super::extract::{Params, Wanted as Whom};
 use super::priority::{Place, only, places};
-use super::rests_on::{answer, site_name};
+use super::rests_on::site_names;
 use super::shares::Moment;
-use super::usage::counters_body;
+use super::usage::{counters_body, sums};
 use super::{Shared, State};
 use crate::privacy::{Sight, What, account_at};
 
@@ -38,8 +42,9 @@ pub(super) struct Query {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     sight: Sight,
+    beside: Beside,
     Params(query): Params<Query>,
-) -> Result<impl IntoResponse, ApiError> {
+) -> Result<Response, ApiError> {
     let moment = Moment::take(&shared).await?;
     let who = wanted(query.user, query.account, query.group);
     let explained = seen(&sight, places(&moment, &who).await?)?;
@@ -50,13 +55,22 @@ pub(super) async fn get(
         }
         None => None,
     };
-    let mut bodies = Vec::new();
-    for place in explained {
-        bodies.push(body(&shared, &moment, place.entry, versus).await?);
-    }
-    let mut first = bodies.remove(0);
-    first.others = bodies;
-    Ok(answer("explain", moment.rests_on, first))
+    let entries = explained.iter().map(|place| place.entry);
+    let explained: Vec<_> = entries
+        .map(|entry| self::explained(&moment, entry, versus))
+        .collect();
+    let known = Known::of(&shared, &moment, &explained).await?;
+    let made = move |wanted: &Wanted| {
+        let mut bodies = explained.into_iter().map(|(mut body, decisive)| {
+            let causes = decisive.into_iter();
+            body.causes = causes.map(|entry| known.cause(entry, wanted)).collect();
+            body
+        });
+        let mut first = bodies.next().expect("somebody is meant");
+        first.others = bodies.collect();
+        Ok(first)
+    };
+    beside.answer("explain", moment.rests_on, made).await
 }
 
 /// Those of the places that the reader sees, where he sees any.
@@ -75,19 +89,8 @@ fn seen(sight: &Sight, places: Vec<Place>) -> Result<Vec<Place>, ApiError> {
     }
 }
 
-/// One entry, alone or against `versus`.
-async fn body(
-    shared: &Shared,
-    moment: &Moment,
-    entry: EntryId,
-    versus: Option<EntryId>,
-) -> Result<ExplainBody, ApiError> {
-    let (mut body, decisive) = explained(moment, entry, versus);
-    body.causes = causes(shared, moment, decisive).await?;
-    Ok(body)
-}
-
-/// The same without whose usage it is, which the site has to be asked, and the entries that this is of.
+/// One entry, alone or against `versus`, without whose usage it is; and the entries that this is of, each with whether usage of
+/// all sites counts there.
 pub(crate) fn explained(
     moment: &Moment,
     entry: EntryId,
@@ -115,14 +118,14 @@ pub(crate) fn explained(
     (body, decisive)
 }
 
-fn wanted(user: String, account: Option<String>, group: Option<String>) -> Wanted {
+fn wanted(user: String, account: Option<String>, group: Option<String>) -> Whom {
     if user.starts_with('/') {
-        return Wanted {
+        return Whom {
             path: Some(user),
-            ..Wanted::default()
+            ..Whom::default()
         };
     }
-    Wanted {
+    Whom {
         path: None,
         origin: Origin {
             user: Some(user),
@@ -148,35 +151,55 @@ fn decisive(
     chosen.into_iter().flatten().filter_map(path).collect()
 }
 
-async fn causes(
-    shared: &Shared,
-    moment: &Moment,
-    entries: Vec<(AccountPath, bool)>,
-) -> Result<Vec<CauseBody>, ApiError> {
-    let accounts: Vec<(AccountPath, Account, bool)> = entries
-        .into_iter()
-        .map(|(path, global)| (path.clone(), account_at(&moment.view, &path), global))
-        .collect();
-    let causes = shared.node().ask(move |site, _| {
-        let cause = |(path, account, global): (AccountPath, Account, bool)| CauseBody {
-            path: path.to_string(),
-            sites: by_site(site, &account, global),
-        };
-        accounts.into_iter().map(cause).collect()
-    });
-    Ok(causes.await?)
+/// What is known of usage behind some entries.
+struct Known {
+    accounts: BTreeMap<AccountPath, Account>,
+    usage: BTreeMap<Option<VoId>, KnownUsage>,
+    names: BTreeMap<SiteId, String>,
+    own: SiteId,
 }
 
-fn by_site(site: &Site, account: &Account, global: bool) -> Vec<NamedCounters> {
-    let mut sites: Vec<_> = site.usage_by_site(account).into_iter().collect();
-    sites.retain(|(id, counters)| (global || *id == site.id()) && !counters.is_zero());
-    sites.sort_by_key(|(id, counters)| (std::cmp::Reverse(counters.net()), *id));
-    let named = |(id, counters)| NamedCounters {
-        id: fairmesh_model::SiteId::to_string(&id),
-        name: site_name(site, id),
-        counters: counters_body(counters),
-    };
-    sites.into_iter().map(named).collect()
+impl Known {
+    async fn of(
+        shared: &Shared,
+        moment: &Moment,
+        explained: &[(ExplainBody, Vec<(AccountPath, bool)>)],
+    ) -> Result<Self, ApiError> {
+        let entries = explained.iter().flat_map(|(_, decisive)| decisive);
+        let accounts: BTreeMap<_, _> = entries
+            .map(|(path, _)| (path.clone(), account_at(&moment.view, path)))
+            .collect();
+        let asked = move |site: &Site, _| {
+            let vos: BTreeSet<_> = accounts.values().map(|account| account.vo).collect();
+            Self {
+                usage: vos
+                    .into_iter()
+                    .map(|vo| (vo, site.known_usage(vo)))
+                    .collect(),
+                names: site_names(site),
+                own: site.id(),
+                accounts,
+            }
+        };
+        Ok(shared.node().ask(asked).await?)
+    }
+
+    fn cause(&self, (path, global): (AccountPath, bool), wanted: &Wanted) -> CauseBody {
+        let account = &self.accounts[&path];
+        let (_, sites) = sums(&self.usage[&account.vo], &account.path, wanted);
+        let mut sites: Vec<_> = sites.into_iter().collect();
+        sites.retain(|(id, counters)| (global || *id == self.own) && !counters.is_zero());
+        sites.sort_by_key(|(id, counters)| (Reverse(counters.net()), *id));
+        let named = |(id, counters): (SiteId, Counters)| NamedCounters {
+            id: id.to_string(),
+            name: self.names.get(&id).cloned(),
+            counters: counters_body(counters),
+        };
+        CauseBody {
+            path: path.to_string(),
+            sites: sites.into_iter().map(named).collect(),
+        }
+    }
 }
 
 fn comparison_body(comparison: Comparison, versus_levels: Vec<LevelBody>) -> ComparisonBody {

@@ -13,6 +13,7 @@
 pub mod answer;
 
 mod access;
+mod beside;
 mod connections;
 mod error;
 mod extract;
@@ -107,6 +108,8 @@ pub struct ControlLimits {
     pub body_idle_max: Duration,
     /// How long an answer may take to make, once the request is here.
     pub answer_deadline: Duration,
+    /// How long sums of the record log may take: some millions of jobs.
+    pub sums_deadline: Duration,
     /// How long a connection may live, whatever it does: a reader who never reads ends here.
     pub connection_age_max: Duration,
     /// How long connections get to finish when the server stops.
@@ -124,6 +127,7 @@ impl Default for ControlLimits {
             head_deadline: Duration::from_secs(30),
             body_idle_max: Duration::from_secs(30),
             answer_deadline: Duration::from_secs(60),
+            sums_deadline: Duration::from_secs(300),
             connection_age_max: Duration::from_secs(1_800),
             stop_grace: Duration::from_secs(5),
         }

@@ -74,6 +74,13 @@ fn coverage_body(site: &Site, coverage: &Coverage, now: Now) -> CoverageBody {
     }
 }
 
+/// The names of the sites of which anything is held, this one too, safe to print.
+pub(super) fn site_names(site: &Site) -> BTreeMap<SiteId, String> {
+    let held = site.coverage().signed_at.into_keys().chain([site.id()]);
+    held.filter_map(|id| Some((id, site_name(site, id)?)))
+        .collect()
+}
+
 /// The name of a site in any charter, safe to print.
 pub(super) fn site_name(site: &Site, id: SiteId) -> Option<String> {
     site.site_name(id).map(clean)

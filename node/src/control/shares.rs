@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use fairmesh_fairshare::explain::{LevelExplanation, levels};
 use fairmesh_fairshare::{EntryId, Order, Snapshot};
 use fairmesh_model::{AccountPath, Share, VoId};
@@ -16,10 +16,11 @@ use fairmesh_site::View;
 use serde::Deserialize;
 
 use super::answer::{LevelBody, RestsOn, ShareBody, SharesBody};
+use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Params, parse_path};
 use super::priority::fraction;
-use super::rests_on::{answer, rests_on};
+use super::rests_on::rests_on;
 use super::{Shared, State};
 use crate::privacy::{Sight, What};
 use crate::serve::Served;
@@ -38,18 +39,25 @@ pub(super) struct Query {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     sight: Sight,
+    beside: Beside,
     Params(query): Params<Query>,
-) -> Result<impl IntoResponse, ApiError> {
+) -> Result<Response, ApiError> {
     let below = query
         .path
         .as_deref()
         .map_or(Ok(AccountPath::root()), parse_path)?;
     let moment = Moment::take(&shared).await?;
     let rests_on = moment.rests_on.clone();
-    let made = tokio::task::spawn_blocking(move || moment.entries(&below, query.depth, &sight));
-    let made = made.await;
-    let entries = made.map_err(ApiError::internal)??;
-    Ok(answer("shares", rests_on, SharesBody { entries }))
+    let made = move |wanted: &Wanted| {
+        let entries = moment.entries(&below, query.depth, |path| {
+            wanted.is()
+                && [What::Usage, What::Priority]
+                    .iter()
+                    .all(|what| sight.sees_entry(*what, path))
+        });
+        Ok(SharesBody { entries: entries? })
+    };
+    beside.answer("shares", rests_on, made).await
 }
 
 /// The tree at one moment, in the order in which it is served.
@@ -108,13 +116,9 @@ impl Moment {
         &self,
         below: &AccountPath,
         depth: Option<usize>,
-        sight: &Sight,
+        is_seen: impl Fn(&AccountPath) -> bool,
     ) -> Result<Vec<ShareBody>, ApiError> {
         let top = self.entry(below)?;
-        let is_seen = |entry: &EntryId| {
-            let path = self.snapshot().path(*entry);
-            sight.sees_entry(What::Usage, path) && sight.sees_entry(What::Priority, path)
-        };
         let wanted: Vec<EntryId> = self
             .snapshot()
             .subtree(top)
@@ -123,7 +127,7 @@ impl Moment {
                 let levels = self.snapshot().path(*entry).depth() - below.depth();
                 depth.is_none_or(|depth| levels <= depth)
             })
-            .filter(is_seen)
+            .filter(|entry| is_seen(self.snapshot().path(*entry)))
             .take(ENTRIES_MAX + 1)
             .collect();
         if wanted.len() > ENTRIES_MAX {

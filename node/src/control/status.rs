@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use axum::Extension;
 use axum::response::IntoResponse;
 use fairmesh_model::{Now, WallTime};
 use fairmesh_policy::Vouched;
 use fairmesh_site::{Site, VoStatus};
 use serde::Deserialize;
 
+use super::access::Peer;
 use super::answer::{HeadBody, NodeBody, RestsOn, SnapshotBody, StatusBody, VoBody};
 use super::error::ApiError;
 use super::extract::Params;
@@ -16,6 +18,7 @@ use super::rests_on::{answer, rests_on};
 use super::text::clean;
 use super::{Shared, State, health};
 use crate::finding::Finding;
+use crate::privacy::What;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,9 +39,13 @@ struct Asked {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (rests_on, body) = status(&shared, query.digests).await?;
+    let (rests_on, mut body) = status(&shared, query.digests).await?;
+    let is_hidden = |what: &What| shared.eyes.hidden(peer.uid, *what).is_some();
+    let hidden = What::ALL.into_iter().filter(is_hidden);
+    body.hidden = Some(hidden.map(|what| what.name().to_owned()).collect());
     Ok(answer("status", rests_on, body))
 }
 
@@ -64,6 +71,7 @@ pub(crate) async fn status(
         peers,
         healthy,
         notices,
+        hidden: None,
     };
     Ok((asked.rests_on, body))
 }

@@ -4,19 +4,21 @@
 //! own accounts. Without it all are listed. `path` is a path in that VO's tree.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use axum::response::IntoResponse;
-use fairmesh_model::{AccountPath, Counters, Now, VoId};
-use fairmesh_site::{Account, Site};
+use axum::response::{IntoResponse, Response};
+use fairmesh_model::{AccountPath, Counters, Now, SiteId, VoId};
+use fairmesh_site::{Account, KnownUsage, Site};
 use serde::Deserialize;
 
 use super::State;
 use super::answer::{
     CountersBody, LedgerBody, NamedCounters, OriginBody, UnmappedBody, UnmappedOrigin, UsageBody,
 };
+use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Nothing, Params, parse_path};
-use super::rests_on::{answer, rests_on, site_name};
+use super::rests_on::{answer, rests_on, site_names};
 use super::text::clean;
 use crate::privacy::{Sight, What};
 
@@ -33,8 +35,9 @@ pub(super) struct Query {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     sight: Sight,
+    beside: Beside,
     Params(query): Params<Query>,
-) -> Result<impl IntoResponse, ApiError> {
+) -> Result<Response, ApiError> {
     let path = query
         .path
         .as_deref()
@@ -48,12 +51,14 @@ pub(super) async fn get(
             )
         })
         .await?;
-    // Written out, which takes the longest, beside the node's own task.
     let ledgers = ledgers?;
-    let bodies = move || ledgers.into_iter().map(|of| of.body(&sight)).collect();
-    let ledgers = tokio::task::spawn_blocking(bodies).await;
-    let ledgers = ledgers.map_err(ApiError::internal)?;
-    Ok(answer("usage", rests_on, UsageBody { ledgers }))
+    let written = move |wanted: &Wanted| {
+        let bodies = ledgers.into_iter().map(|of| of.body(&sight, wanted));
+        Ok(UsageBody {
+            ledgers: bodies.collect(),
+        })
+    };
+    beside.answer("usage", rests_on, written).await
 }
 
 pub(super) async fn get_unmapped(
@@ -153,73 +158,85 @@ fn ledgers(
         .map(|status| (status.vo, status.name))
         .collect();
     let name = |vo: Option<VoId>| names.get(&vo?)?.as_deref().map(clean);
-    let ledgers = vos.into_iter().map(|vo| ledger(site, vo, name(vo), below));
+    let sites = Arc::new(site_names(site));
+    let ledgers = vos.into_iter().map(|vo| Ledger {
+        vo_name: name(vo),
+        known: site.known_usage(vo),
+        account: Account {
+            vo,
+            path: below.clone(),
+        },
+        sites: Arc::clone(&sites),
+    });
     Ok(ledgers.collect())
 }
 
-/// What was used in a VO at and below a path.
+/// What was used in a VO at and below a path: listed on the node's task, and worked out beside it.
 struct Ledger {
     account: Account,
     vo_name: Option<String>,
-    accounts: BTreeMap<AccountPath, Counters>,
-    by_site: Vec<NamedCounters>,
+    known: KnownUsage,
+    sites: Arc<BTreeMap<SiteId, String>>,
 }
 
-fn ledger(site: &Site, vo: Option<VoId>, vo_name: Option<String>, below: &AccountPath) -> Ledger {
-    let mut accounts = site.usage_by_account(vo);
-    accounts.retain(|path, counters| path.starts_with(below) && !counters.is_zero());
-    let account = Account {
-        vo,
-        path: below.clone(),
+/// Sums, by whatever they are of.
+type Sums<K> = BTreeMap<K, Counters>;
+
+/// What a VO's accounts and its sites have used, at and below a path.
+pub(super) fn sums(
+    known: &KnownUsage,
+    below: &AccountPath,
+    wanted: &Wanted,
+) -> (Sums<AccountPath>, Sums<SiteId>) {
+    let (mut accounts, mut sites) = (Sums::new(), Sums::new());
+    let name = |path: &str| {
+        let path = wanted.is().then(|| AccountPath::parse(path).ok())??;
+        path.starts_with(below).then_some(path)
     };
-    let by_site = site.usage_by_site(&account).into_iter();
-    let by_site = by_site.map(|(id, counters)| NamedCounters {
-        id: id.to_string(),
-        name: site_name(site, id),
-        counters: counters_body(counters),
+    known.each(name, |site, path, counters| {
+        let add = |sum: &mut Counters| *sum = sum.plus(counters);
+        add(accounts.entry(path).or_default());
+        add(sites.entry(site).or_default());
     });
-    Ledger {
-        by_site: by_site.collect(),
-        account,
-        vo_name,
-        accounts,
-    }
+    (accounts, sites)
 }
 
 impl Ledger {
     /// What the reader sees of it. Where he does not see the whole, the sum is that of what he sees.
-    fn body(mut self, sight: &Sight) -> LedgerBody {
+    fn body(self, sight: &Sight, wanted: &Wanted) -> LedgerBody {
         let vo = self.account.vo;
+        let (mut accounts, mut sites) = sums(&self.known, &self.account.path, wanted);
         // Of an account above his own he sees the sum, and not what others were charged right there.
         let sees = |path: &AccountPath| {
             let path = path.clone();
-            sight.sees_alone(What::Usage, &Account { vo, path })
+            wanted.is() && sight.sees_alone(What::Usage, &Account { vo, path })
         };
-        let sum = |accounts: &BTreeMap<AccountPath, Counters>| {
+        let sum = |accounts: &Sums<AccountPath>| {
             let zero = Counters::default();
             accounts.values().fold(zero, |sum, more| sum.plus(*more))
         };
-        let whole = sum(&self.accounts);
-        self.accounts.retain(|path, _| sees(path));
+        let whole = sum(&accounts);
+        accounts.retain(|path, counters| !counters.is_zero() && sees(path));
         let sees_whole = sight.sees(What::Usage, &self.account);
         if !sees_whole {
-            self.by_site.clear();
+            sites.clear();
         }
-        let total = if sees_whole {
-            whole
-        } else {
-            sum(&self.accounts)
-        };
-        let named = |(path, counters): (AccountPath, Counters)| NamedCounters {
-            id: path.to_string(),
-            name: None,
+        let total = if sees_whole { whole } else { sum(&accounts) };
+        let named = |id: String, name, counters| NamedCounters {
+            id,
+            name,
             counters: counters_body(counters),
         };
+        let by_account = accounts.into_iter();
+        let by_account = by_account.map(|(path, of)| named(path.to_string(), None, of));
+        let by_site = sites.into_iter();
+        let by_site =
+            by_site.map(|(id, of)| named(id.to_string(), self.sites.get(&id).cloned(), of));
         LedgerBody {
             vo: vo.map(|vo| vo.to_string()),
-            vo_name: self.vo_name,
-            by_account: self.accounts.into_iter().map(named).collect(),
-            by_site: self.by_site,
+            vo_name: self.vo_name.clone(),
+            by_account: by_account.collect(),
+            by_site: by_site.collect(),
             total: counters_body(total),
         }
     }

@@ -104,6 +104,7 @@ mod tests {
             peers: Vec::new(),
             healthy: true,
             notices: Vec::new(),
+            hidden: None,
         }
     }
 

@@ -1,16 +1,18 @@
 //! Who asks on a connection, and what the owner says he sees.
 //!
 //! Invariant: the system is asked for a name only where it matters, off the task that asks, and not again within
-//! [`NAMES_FRESH_FOR`]; a reload counts at the next question.
+//! [`NAMES_FRESH_FOR`]; what of a tree is a user's own is worked out once for him and that tree, however often and on however
+//! many connections he asks; a reload counts at the next question.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use fairmesh_model::AccountPath;
 use fairmesh_site::View;
 use tokio::sync::watch;
 
-use super::{Privacy, Reader, Sight, What};
+use super::{Privacy, Reader, Sight, What, own_entries};
 use crate::config::name_of;
 use crate::control::{ControlSettings, may_read_all};
 
@@ -23,11 +25,23 @@ const NAMES_MAX: usize = 4_096;
 /// Names of users by number, and when the directory was asked for each.
 type Names = BTreeMap<u32, (Instant, Option<String>)>;
 
+/// Entries of users that are remembered at most; with more all are forgotten. Of most users it is a handful, of some 100 bytes.
+const ENTRIES_MAX: usize = 200_000;
+
+/// What of one tree is each user's own.
+#[derive(Debug, Default)]
+struct Owned {
+    view: Weak<View>,
+    of_users: BTreeMap<String, Arc<[AccountPath]>>,
+    entries: usize,
+}
+
 /// What a socket knows of those who ask.
 #[derive(Debug, Clone)]
 pub struct Eyes {
     settings: watch::Receiver<ControlSettings>,
     names: Arc<Mutex<Names>>,
+    owned: Arc<Mutex<Owned>>,
     directory: fn(u32) -> Option<String>,
 }
 
@@ -45,6 +59,7 @@ impl Eyes {
         Self {
             settings,
             names: Arc::default(),
+            owned: Arc::default(),
             directory,
         }
     }
@@ -78,10 +93,12 @@ impl Eyes {
             (false, Some(uid)) => self.name(uid).await.map_or(Reader::Unknown, Reader::User),
             (false, None) => Reader::Unknown,
         };
-        if privacy.hide.is_empty() {
-            return Sight::new(privacy, reader, view);
+        let owned = Arc::clone(&self.owned);
+        let own = move |user: &str, view: &Arc<View>| Owned::of(&owned, user, view);
+        if privacy.hide.is_empty() || !matches!(reader, Reader::User(_)) {
+            return Sight::new(privacy, reader, view, own);
         }
-        let made = tokio::task::spawn_blocking(move || Sight::new(privacy, reader, view));
+        let made = tokio::task::spawn_blocking(move || Sight::new(privacy, reader, view, own));
         made.await.expect("paths are compared without a panic")
     }
 
@@ -123,5 +140,34 @@ impl Eyes {
         }
         names.insert(uid, (Instant::now(), name.clone()));
         name
+    }
+}
+
+impl Owned {
+    /// What of `view` is the user's own, worked out where it is not known. The lock is not held over that.
+    fn of(owned: &Mutex<Self>, user: &str, view: &Arc<View>) -> Arc<[AccountPath]> {
+        let lock = || owned.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |owned: &Self| owned.view.as_ptr() == Arc::as_ptr(view);
+        {
+            let owned = lock();
+            let known = owned.of_users.get(user).filter(|_| is_same(&owned));
+            if let Some(known) = known {
+                return Arc::clone(known);
+            }
+        }
+        let own = own_entries(user, view);
+        let mut owned = lock();
+        if !is_same(&owned)
+            || owned.entries + own.len() > ENTRIES_MAX
+            || owned.of_users.len() >= NAMES_MAX
+        {
+            *owned = Self {
+                view: Arc::downgrade(view),
+                ..Self::default()
+            };
+        }
+        owned.entries += own.len();
+        owned.of_users.insert(user.to_owned(), Arc::clone(&own));
+        own
     }
 }

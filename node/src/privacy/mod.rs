@@ -28,6 +28,20 @@ pub enum What {
     Priority,
 }
 
+impl What {
+    /// All there is.
+    pub const ALL: [Self; 3] = [Self::Usage, Self::Jobs, Self::Priority];
+
+    /// Its word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Jobs => "jobs",
+            Self::Priority => "priority",
+        }
+    }
+}
+
 /// The owner's word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Privacy {
@@ -55,29 +69,32 @@ pub struct Sight {
     reader: Reader,
     view: Arc<View>,
     /// Entries that jobs of the reader are charged to.
-    own: Vec<AccountPath>,
+    own: Arc<[AccountPath]>,
     coordinated: Vec<AccountPath>,
 }
 
 impl Sight {
-    /// What `reader` sees. Where anything is hidden from him, this looks at each entry of the tree.
-    pub fn new(privacy: Arc<Privacy>, reader: Reader, view: Arc<View>) -> Self {
-        let (mut own, mut coordinated) = (Vec::new(), Vec::new());
+    /// What `reader` sees. Where anything is hidden from him, `own` says what of the tree is his own.
+    pub fn new(
+        privacy: Arc<Privacy>,
+        reader: Reader,
+        view: Arc<View>,
+        own: impl FnOnce(&str, &Arc<View>) -> Arc<[AccountPath]>,
+    ) -> Self {
+        let (mut of_user, mut coordinated) = (Arc::default(), Vec::new());
         if let Reader::User(user) = &reader {
             let named = privacy.coordinators.iter();
             let named = named.filter(|(_, users)| users.contains(user));
             coordinated = named.map(|(path, _)| path.clone()).collect();
             if !privacy.hide.is_empty() {
-                let paths = entries_of(&view).map(|entry| view.reader().path(entry));
-                let is_own = |path: &&AccountPath| view.may_charge(user, &account_at(&view, path));
-                own = paths.filter(is_own).cloned().collect();
+                of_user = own(user, &view);
             }
         }
         Self {
             privacy,
             reader,
             view,
-            own,
+            own: of_user,
             coordinated,
         }
     }
@@ -114,12 +131,19 @@ impl Sight {
             || self.view.tree_path(account).is_some_and(is_coordinated)
     }
 
-    /// All entries of the tree that he sees this of, by index.
+    /// All entries of the tree that he sees this of, by index. Where it is hidden from him only a coordinator costs a look at
+    /// all of them.
     pub fn entries(&self, what: What) -> BTreeSet<u32> {
-        let path = |entry: &EntryId| self.view.reader().path(*entry);
-        let seen = entries_of(&self.view).filter(|entry| self.sees_entry(what, path(entry)));
-        let seen = seen.map(|entry| u32::try_from(entry.index()).expect("an id has 32 bits"));
-        seen.collect()
+        let reader = self.view.reader();
+        let hides = self.hides(what);
+        let every = entries_of(&self.view)
+            .filter(|_| !hides || (!self.coordinated.is_empty() && self.user().is_some()));
+        let every = every.filter(|entry| self.sees_entry(what, reader.path(*entry)));
+        let above = self.own.iter().flat_map(AccountPath::ancestors);
+        let above = above.filter_map(|path| reader.entry(&path));
+        let seen = every.chain(above);
+        seen.map(|entry| u32::try_from(entry.index()).expect("an id has 32 bits"))
+            .collect()
     }
 
     /// Likewise, of an entry of the share tree.
@@ -164,6 +188,13 @@ impl Sight {
         }
         accounts
     }
+}
+
+/// The entries that jobs of `user` are charged to: looks at each entry of the tree.
+pub(crate) fn own_entries(user: &str, view: &View) -> Arc<[AccountPath]> {
+    let paths = entries_of(view).map(|entry| view.reader().path(entry));
+    let is_own = |path: &&AccountPath| view.may_charge(user, &account_at(view, path));
+    paths.filter(is_own).cloned().collect()
 }
 
 fn entries_of(view: &View) -> impl Iterator<Item = EntryId> + '_ {

@@ -35,10 +35,21 @@ fn privacy(hide: &[What]) -> Arc<Privacy> {
     })
 }
 
+fn sight(hide: &[What], reader: Reader, view: Arc<View>) -> Sight {
+    Sight::new(privacy(hide), reader, view, |user, view| {
+        own_entries(user, view)
+    })
+}
+
 fn seen(reader: Reader, hide: &[What], what: What) -> Vec<String> {
     let view = view();
-    let sight = Sight::new(privacy(hide), reader, Arc::clone(&view));
-    let entries = sight.entries(what).into_iter().skip(1);
+    let sight = sight(hide, reader, Arc::clone(&view));
+    let one_by_one =
+        entries_of(&view).filter(|entry| sight.sees_entry(what, view.reader().path(*entry)));
+    let one_by_one = one_by_one.map(|entry| u32::try_from(entry.index()).expect("few"));
+    let entries = sight.entries(what);
+    assert_eq!(entries, one_by_one.collect::<BTreeSet<u32>>());
+    let entries = entries.into_iter().skip(1);
     let path = |entry| {
         view.reader()
             .path(view.reader().entry_at(entry).expect("there"))
@@ -80,13 +91,14 @@ fn usage_without_an_entry_is_its_users_own() {
         path: AccountPath::parse(&format!("/lab/p1/{user}")).expect("a path"),
     };
     let dave = Reader::User("dave".to_owned());
-    let sight = Sight::new(privacy(&[What::Usage]), dave, view());
+    let sight_of = |reader| sight(&[What::Usage], reader, view());
+    let sight = sight_of(dave);
     assert!(sight.sees(What::Usage, &of("dave")));
     assert!(!sight.sees(What::Usage, &of("eve")));
     assert!(!sight.sees_entry(What::Usage, &AccountPath::parse("/lab/p1").expect("a path")));
     // What is charged at a group itself is nobody's below it.
     let ann = Reader::User("ann".to_owned());
-    let sight = Sight::new(privacy(&[What::Usage]), ann, view());
+    let sight = sight_of(ann);
     let group = Account {
         vo: None,
         path: AccountPath::parse("/lab/p1").expect("a path"),
@@ -117,4 +129,30 @@ async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
         assert_eq!(sight.is("ann"), asked == 1);
         assert_eq!(ASKED.load(Ordering::Relaxed), asked);
     }
+}
+
+#[tokio::test]
+async fn what_is_a_users_own_is_worked_out_once_for_each_tree() {
+    let directory = |uid: u32| Some(format!("user-{uid}")).filter(|_| uid > 4_000);
+    let settings = ControlSettings {
+        privacy: privacy(&[What::Usage]),
+        ..ControlSettings::default()
+    };
+    let eyes = Eyes::asking(tokio::sync::watch::channel(settings).1, directory);
+    let own = async |uid, view: &Arc<View>| eyes.sight(Some(uid), Arc::clone(view)).await.own;
+    let (view, next) = (view(), view());
+    let first = own(4_001, &view).await;
+    for again in [
+        own(4_001, &view).await,
+        eyes.clone().sight(Some(4_001), Arc::clone(&view)).await.own,
+    ] {
+        assert!(Arc::ptr_eq(&first, &again));
+    }
+    assert!(
+        !Arc::ptr_eq(&first, &own(4_002, &view).await),
+        "another user"
+    );
+    let later = own(4_001, &next).await;
+    assert!(!Arc::ptr_eq(&first, &later), "another tree");
+    assert!(Arc::ptr_eq(&later, &own(4_001, &next).await));
 }

@@ -32,6 +32,9 @@ pub use filter::{Filter, Found, Only, find, find_job, summarise};
 /// The log's file in the node's data folder.
 pub const FILE: &str = "records.sqlite";
 
+/// Steps of SQLite's machine between two looks at whether its answer is still wanted: about a millisecond.
+const STEPS_UNWATCHED: std::ffi::c_int = 20_000;
+
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
@@ -187,6 +190,19 @@ impl RecordLog {
     /// If the file cannot be opened.
     pub fn reader(&self) -> Result<Connection, LogError> {
         Ok(schema::reader(&self.path)?)
+    }
+
+    /// The same for what takes long: it fails soon after `is_wanted` says no.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn reader_while(
+        &self,
+        is_wanted: impl Fn() -> bool + Send + 'static,
+    ) -> Result<Connection, LogError> {
+        let mut connection = self.reader()?;
+        connection.progress_handler(STEPS_UNWATCHED, Some(move || !is_wanted()))?;
+        Ok(connection)
     }
 }
 

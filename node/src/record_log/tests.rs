@@ -314,3 +314,24 @@ async fn what_filters_ask_for_is_found_by_an_index() {
         assert!(!steps.iter().any(is_all), "{steps:?}");
     }
 }
+
+#[tokio::test]
+async fn reading_ends_when_nobody_wants_it_any_more() {
+    use std::sync::atomic::AtomicUsize;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let jobs = (1..=5_000).map(|job| entry(job, JobState::Completed, true));
+    log.append(jobs.collect()).await.expect("written");
+    for most in [usize::MAX, 1, 0] {
+        let looked = Arc::new(AtomicUsize::new(0));
+        let looks = Arc::clone(&looked);
+        let is_wanted = move || looks.fetch_add(1, Ordering::Relaxed) < most;
+        let reader = log.reader_while(is_wanted).expect("a reader");
+        let summed = summarise(&reader, &Filter::default(), &[Dimension::User]);
+        assert_eq!(summed.is_ok(), most == usize::MAX, "{most}");
+        // It ends at the first look that says so.
+        let looked = looked.load(Ordering::Relaxed);
+        assert!(looked > 2 || looked == most + 1, "{looked} of {most}");
+    }
+}

@@ -244,6 +244,14 @@ fn what_the_owner_hides_is_told_to_nobody_but_whose_it_is() -> anyhow::Result<()
         let (status, said) = world.http(NOBODY, "GET", path, "")?;
         ensure!(status == 403 && !said.contains(OF_DAEMON), "{path}: {said}");
     }
+    // What is hidden from whom is no secret: a bug report has to know.
+    for (uid, hidden) in [(NOBODY, "[\"usage\",\"jobs\",\"priority\"]"), (ROOT, "[]")] {
+        let told = tells(uid, "/v1/status")?;
+        ensure!(
+            told.contains(&format!("\"hidden\":{hidden}")),
+            "{uid}: {told}"
+        );
+    }
     // Each sees his own, a coordinator all of his account, and root everything.
     let own = tells(NOBODY, "/v1/shares")?;
     ensure!(own.contains("\"/lab/p2/nobody\""), "{own}");

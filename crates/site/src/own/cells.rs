@@ -1,6 +1,7 @@
 //! What is counted for one VO, and which of it has changed since it was published.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairmesh_gossip::PartKey;
 use fairmesh_model::{
@@ -14,8 +15,8 @@ use crate::store::{Write, ledger_row};
 /// An account in an incarnation.
 pub(super) type Of = (AccountPath, Incarnation);
 
-/// The cells of one span.
-pub(crate) type OfSpan = BTreeMap<Of, Counters>;
+/// The cells of one span, shared with whoever reads them elsewhere: a change copies them while somebody does.
+pub(crate) type OfSpan = Arc<BTreeMap<Of, Counters>>;
 
 /// What is counted for one VO, or for the site's own accounts.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ pub(crate) struct Bounds {
 impl Cells {
     /// Adds to a cell. Returns it as it stands.
     pub(super) fn add(&mut self, span: Span, of: Of, amount: Counters) -> Counters {
-        let of_span = self.by_span.entry(span).or_default();
+        let of_span = Arc::make_mut(self.by_span.entry(span).or_default());
         let cell = of_span.entry(of.clone()).or_default();
         *cell = cell.plus(amount);
         let cell = *cell;
@@ -72,7 +73,7 @@ impl Cells {
 
     /// Sets a cell; one that counts nothing goes.
     pub(super) fn put(&mut self, span: Span, of: Of, counters: Counters) {
-        let of_span = self.by_span.entry(span).or_default();
+        let of_span = Arc::make_mut(self.by_span.entry(span).or_default());
         let cell = (span, of);
         if counters.is_zero() {
             of_span.remove(&cell.1);
@@ -221,7 +222,7 @@ pub(super) fn clamped<'a>(
 
 /// The cells of an account in a span, of all incarnations.
 pub(super) fn cells_of_account<'a>(
-    of_span: &'a OfSpan,
+    of_span: &'a BTreeMap<Of, Counters>,
     path: &AccountPath,
 ) -> impl Iterator<Item = (&'a Of, &'a Counters)> + use<'a> {
     let all = (path.clone(), Incarnation(0))..=(path.clone(), Incarnation(u64::MAX));

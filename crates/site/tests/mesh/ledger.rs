@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::Seq;
-use fairmesh_model::{AccountPath, ContentHash, Millis, StreamId, UsageRecord};
+use fairmesh_model::{AccountPath, ContentHash, Counters, Millis, StreamId, UsageRecord};
 use fairmesh_site::Notice;
 
 use crate::mesh::Mesh;
@@ -89,7 +89,16 @@ pub(crate) fn seen(mesh: &Mesh, node: usize) -> (ContentHash, Sums) {
 }
 
 pub(crate) fn sums(mesh: &Mesh, node: usize) -> Sums {
-    let by_account = mesh.nodes[node].site.usage_by_account(Some(mesh.vo));
+    let site = &mesh.nodes[node].site;
+    let by_account = site.usage_by_account(Some(mesh.vo));
+    let mut read_elsewhere: BTreeMap<AccountPath, Counters> = BTreeMap::new();
+    let name = |path: &str| AccountPath::parse(path).ok();
+    site.known_usage(Some(mesh.vo))
+        .each(name, |_, path, counters| {
+            let sum = read_elsewhere.entry(path).or_default();
+            *sum = sum.plus(counters);
+        });
+    assert_eq!(read_elsewhere, by_account, "what other threads read");
     by_account
         .into_iter()
         .filter(|(_, counters)| !counters.is_zero())

@@ -13,25 +13,24 @@ use std::io;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::body::Bytes;
+use axum::response::Response;
 use fairmesh_model::{VoId, WallTime};
 use fairmesh_records::{Dimension, JobState};
 use serde::Deserialize;
-use tokio::sync::mpsc;
 
 use crate::config::quantity::parse_moment;
 use crate::control::access::{Peer, hidden};
 use crate::control::answer::{Answer, SummaryBody};
+use crate::control::beside::{Beside, Pieces, Wanted};
 use crate::control::corrections::corrected;
 use crate::control::error::ApiError;
 use crate::control::extract::Params;
-use crate::control::rests_on::{answer, rests_on};
+use crate::control::rests_on::rests_on;
 use crate::control::{Shared, State};
 use crate::privacy::{Sight, What};
-use crate::record_log::{Filter, Only, RecordLog, find, summarise};
-use crate::sockets::{Slot, Turn};
+use crate::record_log::{Filter, LogError, Only, RecordLog, find, summarise};
+use crate::sockets::Slot;
 
 /// Records that are given unless `limit` says otherwise.
 const RECORDS_DEFAULT: u32 = 1_000;
@@ -71,6 +70,7 @@ pub(in crate::control) async fn get(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
     Extension(slot): Extension<Arc<Slot>>,
+    beside: Beside,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let log = shared.options.records.clone().ok_or_else(|| {
@@ -80,14 +80,13 @@ pub(in crate::control) async fn get(
     let mut filter = filter(&query)?;
     filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
     shared.eyes.meet(peer.uid).await;
-    // Goes on though nobody waits for the answer any more, and so does the turn.
-    let turn = slot.turn().await;
+    let beside = beside.with(slot.turn().await, shared.options.limits.sums_deadline);
     let sight = shared.own_sight(peer).await;
     if query.totals || query.by.is_some() {
         if sight.hides(What::Usage) || sight.hides(What::Jobs) {
             filter.only = Some(only(&shared, &sight, query.user.as_deref())?);
         }
-        return sums(&shared, (log, turn), filter, query.by.as_deref()).await;
+        return sums(&shared, (log, beside), filter, query.by.as_deref()).await;
     }
     let mut most = query.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX);
     if !sight.is_all() {
@@ -100,7 +99,7 @@ pub(in crate::control) async fn get(
         filter.only = Some(only);
         most = most.min(OWN_MAX);
     }
-    records(&shared, (log, turn), filter, most).await
+    records(&shared, (log, beside), filter, most).await
 }
 
 /// The records that a reader sees of those that he asks for.
@@ -150,7 +149,7 @@ fn filter(query: &Query) -> Result<Filter, ApiError> {
 
 async fn sums(
     shared: &Shared,
-    (log, turn): (Arc<RecordLog>, Turn),
+    (log, beside): (Arc<RecordLog>, Beside),
     filter: Filter,
     by: Option<&str>,
 ) -> Result<Response, ApiError> {
@@ -159,19 +158,24 @@ async fn sums(
         .filter(|name| !name.is_empty())
         .map(|name| name.parse::<Dimension>().map_err(ApiError::bad_request))
         .collect::<Result<_, _>>()?;
-    let summed = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        summarise(&log.reader()?, &filter, &by)
-    });
-    let summary = summed.await.map_err(ApiError::internal)?;
-    let summary = summary.map_err(ApiError::internal)?;
     let rests_on = shared.node().ask(rests_on).await?;
-    Ok(answer("accounting", rests_on, SummaryBody::from(&summary)).into_response())
+    let summed = move |wanted: &Wanted| {
+        let summary = reader(&log, wanted).and_then(|reader| summarise(&reader, &filter, &by));
+        let summary = summary.map_err(ApiError::internal)?;
+        Ok(SummaryBody::from(&summary))
+    };
+    beside.answer("accounting", rests_on, summed).await
+}
+
+/// Reads for as long as somebody wants it.
+fn reader(log: &RecordLog, wanted: &Wanted) -> Result<rusqlite::Connection, LogError> {
+    let wanted = wanted.clone();
+    log.reader_while(move || wanted.is())
 }
 
 async fn records(
     shared: &Shared,
-    (log, turn): (Arc<RecordLog>, Turn),
+    (log, beside): (Arc<RecordLog>, Beside),
     filter: Filter,
     most: u32,
 ) -> Result<Response, ApiError> {
@@ -187,33 +191,30 @@ async fn records(
         Some(_) => OWN_PIECES_MAX,
         None => PIECES_MAX,
     };
-    let (pieces, mut sent) = mpsc::channel(waiting_max);
-    tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        if let Err(error) = write(&log, &filter, most, &head, &pieces) {
-            tracing::error!(%error, "job records could not be listed");
+    Ok(beside.streamed(waiting_max, move |wanted, pieces| {
+        let read =
+            reader(&log, wanted).and_then(|reader| write(&reader, &filter, most, &head, pieces));
+        if let Err(error) = read.map_err(|error| error.to_string())
+            && wanted.is()
+        {
+            tracing::error!(error, "job records could not be listed");
             // The reader sees that the answer broke off.
-            let _ = pieces.blocking_send(Err(io::Error::other(error.to_string())));
+            let _ = pieces.blocking_send(Err(io::Error::other(error)));
         }
-    });
-    let stream = futures::stream::poll_fn(move |context| sent.poll_recv(context));
-    let kind = [(CONTENT_TYPE, "application/json")];
-    Ok((kind, Body::from_stream(stream)).into_response())
+    }))
 }
 
-type Pieces = mpsc::Sender<io::Result<Bytes>>;
-
 fn write(
-    log: &RecordLog,
+    reader: &rusqlite::Connection,
     filter: &Filter,
     most: u32,
     head: &str,
     pieces: &Pieces,
-) -> Result<(), crate::record_log::LogError> {
+) -> Result<(), LogError> {
     let mut piece = head.strip_suffix('}').unwrap_or(head).to_owned();
     piece.push_str(",\"records\":[");
     let mut first = true;
-    let more = find(&log.reader()?, filter, most, |found| {
+    let more = find(reader, filter, most, |found| {
         if !std::mem::take(&mut first) {
             piece.push(',');
         }

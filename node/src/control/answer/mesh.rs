@@ -18,6 +18,9 @@ pub struct StatusBody {
     pub healthy: bool,
     /// What an operator should know, the worst first.
     pub notices: Vec<Finding>,
+    /// What of others is hidden from whoever asks, as `privacy.hide` has it; empty where he sees all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Vec<String>>,
 }
 
 /// This node.
