@@ -4,7 +4,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use crate::output::Exit;
+use crate::output::{Exit, Lines};
 use crate::schedulers::command::{self, SystemArgs};
 use crate::{
     arc, ask, bugreport, demo, doctor, emulate, forward, init, manual, place, policy_cmd, queue,
@@ -80,6 +80,7 @@ pub async fn main() -> ExitCode {
         .with_ansi(
             io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none(),
         )
+        .event_format(Lines::for_standard_error())
         .init();
     let told = manual::completed(command_line()).get_matches();
     let cli = Cli::from_arg_matches(&told).unwrap_or_else(|error| error.exit());

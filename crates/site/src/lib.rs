@@ -78,7 +78,7 @@ pub use quota::{
     Bands, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given,
     read_want,
 };
-pub use restore::Row;
+pub use restore::{Row, Tell};
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};
 pub use tables::{KnownUsage, PublishedTables};

@@ -33,6 +33,9 @@ pub type Row = (Table, Vec<u8>, Vec<u8>);
 /// A row without its table.
 type KeyValue = (Vec<u8>, Vec<u8>);
 
+/// Hears what is being done, how many of it are done, and of how many; of what is not counted there are 0.
+pub type Tell<'a> = dyn FnMut(&'static str, usize, usize) + 'a;
+
 /// Largest row of the versions seen of a VO's documents: some 100 bytes for each delegated path.
 const MEMORY_BYTES_MAX: usize = 4 << 20;
 
@@ -49,6 +52,19 @@ impl Site {
         now: Now,
         rows: impl IntoIterator<Item = Row>,
     ) -> Self {
+        Self::restore_telling(config, key, incarnation, seed, now, rows, &mut |_, _, _| {})
+    }
+
+    /// The same; `tell` hears what is being done, how many of it are done, and of how many.
+    pub fn restore_telling(
+        config: SiteConfig,
+        key: SigningKey,
+        incarnation: Incarnation,
+        seed: u64,
+        now: Now,
+        rows: impl IntoIterator<Item = Row>,
+        tell: &mut Tell<'_>,
+    ) -> Self {
         let mut tables: BTreeMap<Table, Vec<KeyValue>> = BTreeMap::new();
         for (table, row_key, value) in rows {
             tables.entry(table).or_default().push((row_key, value));
@@ -59,12 +75,15 @@ impl Site {
         // document must be known for a rollback.
         site.restore_memory(now, take(Table::Policy));
         let documents = take(Table::Documents);
+        tell("takes in documents", 0, documents.len());
         site.restore_documents(now, mutant!(DocumentsUnread, documents, Vec::new()));
         let (heads, parts) = (take(Table::Heads), take(Table::Parts));
-        site.restore_heads(now, heads, parts);
+        site.restore_heads(now, heads, parts, tell);
         site.restore_proofs(now, take(Table::Proofs));
         site.restore_unmapped(now, take(Table::Unmapped));
-        site.restore_ledger(now, incarnation, seed, take(Table::Ledger));
+        let cells = take(Table::Ledger);
+        tell("takes in its own counters", 0, cells.len());
+        site.restore_ledger(now, incarnation, seed, cells);
         site.restore_refunds(now, take(Table::Audit));
         site.restore_adoptions(now, take(Table::Adoptions));
         site.restore_rights(now, take(Table::Rights), take(Table::Holds));
@@ -73,11 +92,14 @@ impl Site {
         site.mend_own(now);
         site.set_left_aside();
         site.follow_mounts();
-        for vo in site.vo_ids() {
-            site.read_members(now, vo);
+        let vos = site.vo_ids();
+        for (done, vo) in vos.iter().enumerate() {
+            tell("sums up the usage of VOs", done, vos.len());
+            site.read_members(now, *vo);
         }
         site.describe_all();
         // Look-ups and reports must not meet a site that has forgotten its tree.
+        tell("builds its share tree", 0, 0);
         site.rebuild_shares(now);
         site
     }
@@ -125,7 +147,15 @@ impl Site {
         }
     }
 
-    fn restore_heads(&mut self, now: Now, heads: Vec<KeyValue>, parts: Vec<KeyValue>) {
+    fn restore_heads(
+        &mut self,
+        now: Now,
+        heads: Vec<KeyValue>,
+        parts: Vec<KeyValue>,
+        tell: &mut Tell<'_>,
+    ) {
+        let (all, mut done) = (parts.len(), 0);
+        tell("takes in parts of heads", done, all);
         let mut by_head: BTreeMap<HeadId, Vec<(PartKey, Vec<u8>)>> = BTreeMap::new();
         let parse = |key: Vec<u8>, bytes| {
             let (id, part) = HeadId::of_key(&key)?;
@@ -142,6 +172,8 @@ impl Site {
             };
             let kinds = held.kinds();
             let parts = by_head.remove(&id).unwrap_or_default();
+            done += parts.len();
+            tell("takes in parts of heads", done, all);
             match held.replica.restore(&kinds, &bytes, parts) {
                 Ok(gone) => {
                     self.persist(gone.iter().map(|row| head_row(id.vo, row)).collect());

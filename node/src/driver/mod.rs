@@ -16,11 +16,13 @@ mod handle;
 mod marks;
 mod room;
 mod start;
+mod starting;
 
 pub use clock::{Clock, FastClock, SystemClock};
 pub use handle::{Gone, NodeHandle};
 pub use room::Disk;
 pub use start::{NodeOptions, NodeTask, Running, start, start_or_show};
+pub use starting::Starting;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

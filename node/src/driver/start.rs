@@ -13,12 +13,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::room::DiskWatch;
+use super::starting::Starting;
 use super::{Clock, Driver, NodeHandle, Observation};
 use crate::network::{self, Multiaddr, NetworkConfig, NetworkEvent};
 use crate::store::{Ballast, DataDir, Files, Recovery, Room, Store, StoreError};
 
 /// Commands that wait for the driver; beyond this callers wait.
 const COMMANDS_MAX: usize = 256;
+
+/// Records that are read between two words on how many.
+const ROWS_UNTOLD: usize = 1_024;
 
 /// How often a start is tried that has no room.
 const TRY_EVERY: Duration = Duration::from_secs(1);
@@ -59,14 +63,15 @@ pub struct Running {
 
 /// Starts a node on the current (multi-threaded) tokio runtime.
 pub async fn start(options: NodeOptions) -> anyhow::Result<Running> {
-    start_or_show(options, None).await
+    start_or_show(options, None, &Starting::default()).await
 }
 
 /// The same; on a disk that cannot be written it reads from a copy in the folder `copies`, if there is one, and else
-/// waits.
+/// waits. `starting` is told how far it is.
 pub async fn start_or_show(
     options: NodeOptions,
     copies: Option<PathBuf>,
+    starting: &Starting,
 ) -> anyhow::Result<Running> {
     let now = options.clock.now();
     let Folder {
@@ -76,13 +81,24 @@ pub async fn start_or_show(
         rows,
         mut late,
         is_copy,
-    } = open(&options, copies.as_deref()).await?;
+    } = open(&options, copies.as_deref(), starting).await?;
     let key = SigningKey::from_secret(&options.secret);
-    let mut site = Site::restore(options.site, key, incarnation, options.random, now, rows);
+    let mut tell = |what, done, of| starting.tell(what, done, of);
+    let mut site = Site::restore_telling(
+        options.site,
+        key,
+        incarnation,
+        options.random,
+        now,
+        rows,
+        &mut tell,
+    );
+    starting.tell("brings its journal up to date", 0, 0);
     let (round, ops) = opening.ready(|| site.rows_held_alone(), JOURNAL_BYTES_MAX, now.wall);
     late.extend(ops);
     let first = site.handle(options.clock.now(), Event::Tick);
 
+    starting.tell("begins to listen", 0, 0);
     let expected = options.network.listen.len();
     let (network, mut events) = network::start(options.network, options.secret)?;
     let listening = await_listening(&mut events, expected).await;
@@ -134,18 +150,22 @@ struct Folder {
 }
 
 /// Opens the folder. Where that needs room which there is not, waits for it, or opens a copy.
-async fn open(options: &NodeOptions, copies: Option<&Path>) -> anyhow::Result<Folder> {
+async fn open(
+    options: &NodeOptions,
+    copies: Option<&Path>,
+    starting: &Starting,
+) -> anyhow::Result<Folder> {
     let mut waits = false;
     let ballast = Ballast::of(&options.data_dir);
     loop {
-        match try_open(options) {
+        match try_open(options, starting) {
             Err(StartError::Store(error)) if error.lacks_room() => {
                 if ballast.drop_it() {
                     continue;
                 }
                 let room = Room::of(&options.data_dir);
                 if let Some(copies) = copies.filter(|_| room.is_ok_and(|room| room.is_read_only)) {
-                    match open_copy(options, copies) {
+                    match open_copy(options, copies, starting) {
                         Ok(folder) => {
                             tracing::error!(
                                 %error,
@@ -161,6 +181,7 @@ async fn open(options: &NodeOptions, copies: Option<&Path>) -> anyhow::Result<Fo
                 }
                 if !std::mem::replace(&mut waits, true) {
                     tracing::error!(%error, "there is no room to start: the node waits for it");
+                    starting.tell("waits for room on its disk", 0, 0);
                 }
                 tokio::time::sleep(TRY_EVERY).await;
             }
@@ -186,7 +207,7 @@ impl From<StoreError> for StartError {
     }
 }
 
-fn try_open(options: &NodeOptions) -> Result<Folder, StartError> {
+fn try_open(options: &NodeOptions, starting: &Starting) -> Result<Folder, StartError> {
     let now = options.clock.now().wall;
     let folder = &options.data_dir;
     let (mut files, incarnation, mut late) = next_incarnation(options)?;
@@ -197,15 +218,19 @@ fn try_open(options: &NodeOptions) -> Result<Folder, StartError> {
     }
     // No two starts share an incarnation, so no two stores share a lineage.
     let opened = DataDir::open(files, now, incarnation.0)?;
-    Folder::of(opened, incarnation, late)
+    Folder::of(opened, incarnation, late, starting)
 }
 
 /// Reads the folder from a copy. Its incarnation is remembered nowhere, and nothing is signed under it.
-fn open_copy(options: &NodeOptions, copies: &Path) -> Result<Folder, StartError> {
+fn open_copy(
+    options: &NodeOptions,
+    copies: &Path,
+    starting: &Starting,
+) -> Result<Folder, StartError> {
     let now = options.clock.now().wall;
     let (_, incarnation, late) = next_incarnation(options)?;
     let opened = DataDir::open_copy(&options.data_dir, copies, now, incarnation.0)?;
-    let folder = Folder::of(opened, incarnation, late)?;
+    let folder = Folder::of(opened, incarnation, late, starting)?;
     Ok(Folder {
         is_copy: true,
         ..folder
@@ -217,11 +242,12 @@ impl Folder {
         (data, recovery, opening): (DataDir, Recovery, Opening),
         incarnation: Incarnation,
         late: VecDeque<Op>,
+        starting: &Starting,
     ) -> Result<Self, StartError> {
         say_what_was_found(&recovery, &opening);
         let store = data.store().expect("it was just opened");
         Ok(Self {
-            rows: read_rows(store).map_err(StartError::Other)?,
+            rows: read_rows(store, starting).map_err(StartError::Other)?,
             data,
             incarnation,
             opening,
@@ -280,11 +306,14 @@ fn say_what_was_found(recovery: &Recovery, opening: &Opening) {
     }
 }
 
-fn read_rows(store: &Store) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
+fn read_rows(store: &Store, starting: &Starting) -> anyhow::Result<Vec<Row>> {
+    let (mut rows, all) = (Vec::new(), store.records_at_start());
     // Marks of jobs are looked up one by one, when a report names them.
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Jobs) {
         for row in store.scan(table) {
+            if rows.len() % ROWS_UNTOLD == 0 {
+                starting.tell("reads records of its store", rows.len(), all);
+            }
             match row {
                 Ok((key, value)) => rows.push((table, key, value)),
                 Err(error @ StoreError::Damaged { .. }) => tracing::error!(%error, "left out"),

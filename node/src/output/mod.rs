@@ -10,6 +10,8 @@
 
 mod as_of;
 mod exit;
+mod journal;
+mod progress;
 mod table;
 pub(crate) mod terminal;
 
@@ -19,6 +21,8 @@ use serde::Serialize;
 
 pub use as_of::{AsOf, age, timestamp, until};
 pub use exit::Exit;
+pub(crate) use journal::Lines;
+pub(crate) use progress::Progress;
 pub(crate) use table::unbroken;
 pub use table::{Align, Table};
 

@@ -19,7 +19,7 @@ use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
 use super::verify::chain_of;
 use crate::emulate::{Charges, ProjectionName, ShareTree, Unknown, emulate, read};
-use crate::output::{Align, Exit, OutputArgs, Table, write_json};
+use crate::output::{Align, Exit, OutputArgs, Progress, Table, write_json};
 
 /// Options of `plan`.
 #[derive(Debug, Clone, clap::Args)]
@@ -88,16 +88,23 @@ impl Line {
 }
 
 pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let ((old, _), (new, left_out)) = (judged_tree(&args.old)?, judged_tree(&args.new)?);
+    let files = args.old.len() + args.new.len() + usize::from(args.usage.is_some());
+    let work = if args.usage.is_some() { 4 } else { 2 };
+    let steps = Progress::of_count(u64::try_from(files + work)?, "steps");
+    let read_tree = |files: &[PathBuf]| judged_tree(files, || steps.step());
+    let ((old, _), (new, left_out)) = (read_tree(&args.old)?, read_tree(&args.new)?);
     for said in left_out {
         // Not among what a program reads.
         eprintln!("left out of the new: {said}");
     }
     let usage = args.usage.as_ref().map(|file| {
         let charges = Charges::parse(&read(file)?, &file.display().to_string())?;
+        steps.step();
         anyhow::Ok(charges)
     });
-    let lines = compare(&old, &new, usage.transpose()?.as_ref(), args.distance)?;
+    let usage = usage.transpose()?;
+    let lines = compare(&old, &new, usage.as_ref(), args.distance, || steps.step())?;
+    drop(steps);
     write(&lines, args, out)?;
     Ok(Exit::Success)
 }
@@ -107,11 +114,12 @@ pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
 /// # Errors
 /// A file that cannot be read or holds no shares, and an entry whose parent is in none of them.
 pub fn read_tree(files: &[PathBuf]) -> anyhow::Result<ShareTree> {
-    Ok(judged_tree(files)?.0)
+    Ok(judged_tree(files, || {})?.0)
 }
 
-/// That tree, and which signed policies are left out of it, and why, where there are charters among the files.
-fn judged_tree(files: &[PathBuf]) -> anyhow::Result<(ShareTree, Vec<String>)> {
+/// That tree, and which signed policies are left out of it, and why, where there are charters among the files. `has_read` hears
+/// of each file.
+fn judged_tree(files: &[PathBuf], has_read: impl Fn()) -> anyhow::Result<(ShareTree, Vec<String>)> {
     let (mut signed, mut others, mut has_charter) = (Vec::new(), Vec::new(), false);
     for file in files {
         if as_text(&read_bytes(file)?).is_some() {
@@ -120,6 +128,7 @@ fn judged_tree(files: &[PathBuf]) -> anyhow::Result<(ShareTree, Vec<String>)> {
             has_charter |= PolicyDocument::read(file)?.own_role().is_some();
             signed.push(file.clone());
         }
+        has_read();
     }
     let (mut trees, mut left_out) = (Vec::new(), Vec::new());
     if has_charter {
@@ -177,8 +186,11 @@ pub(super) fn compare(
     new: &ShareTree,
     usage: Option<&Charges>,
     distance: Distance,
+    step: impl Fn(),
 ) -> anyhow::Result<Vec<Line>> {
-    let mut lines: Vec<Line> = fairmesh_policy::plan(&compiled(old)?, &compiled(new)?)
+    let (compiled_old, compiled_new) = (compiled(old)?, compiled(new)?);
+    step();
+    let mut lines: Vec<Line> = fairmesh_policy::plan(&compiled_old, &compiled_new)
         .into_iter()
         .map(|line| {
             let units = |share: Option<PlanShare>| share.map_or(0, |share| share.absolute);
@@ -200,12 +212,14 @@ pub(super) fn compare(
         })
         .collect();
     add_terms(&mut lines, old, new);
+    step();
     if let Some(usage) = usage {
-        add_ranks(
-            &mut lines,
-            &ranks(old, usage, distance)?,
-            &ranks(new, usage, distance)?,
-        );
+        let ranks = |tree| {
+            let ranks = ranks(tree, usage, distance)?;
+            step();
+            anyhow::Ok(ranks)
+        };
+        add_ranks(&mut lines, &ranks(old)?, &ranks(new)?);
     }
     lines.sort_by(|a, b| {
         b.change_units

@@ -268,7 +268,7 @@ fn a_plan_says_who_gains_and_who_loses() {
     let old = tree("\"/a\" = 50\n\"/b\" = 50\n\"/b/u\" = 100\n");
     let new = tree("\"/a\" = 75\n\"/b\" = 25\n\"/b/u\" = 50\n\"/b/v\" = 50\n");
     let usage = Charges::parse("path,charge\n/a,60\n/b/u,40\n", "u").expect("valid");
-    let lines = plan::compare(&old, &new, Some(&usage), Distance::Absolute).expect("plans");
+    let lines = plan::compare(&old, &new, Some(&usage), Distance::Absolute, || {}).expect("plans");
     let seen: Vec<_> = lines
         .iter()
         .map(|line| {

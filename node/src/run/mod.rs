@@ -24,7 +24,9 @@ use tokio::sync::watch;
 use crate::config::{Config, Uids, uids};
 use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
 use crate::doctor;
-use crate::driver::{NodeHandle, NodeOptions, NodeTask, Running, SystemClock, start_or_show};
+use crate::driver::{
+    NodeHandle, NodeOptions, NodeTask, Running, Starting, SystemClock, start_or_show,
+};
 use crate::finding::Finding;
 use crate::init::load_key;
 use crate::lookup::{LookupConfig, LookupServer};
@@ -129,7 +131,8 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     private::guard(&config)?;
     let key = load_key(&config.key_file)?;
     let site = key.site_id();
-    let patience = tokio::spawn(say_that_it_starts(config.data_dir.clone()));
+    let starting = Starting::default();
+    let patience = tokio::spawn(say_that_it_starts(starting.clone()));
     let options = NodeOptions {
         site: config.to_site_config(),
         secret: key.to_secret(),
@@ -143,7 +146,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         observer: None,
         random: random()?,
     };
-    let running = start_or_show(options, private::place_of_copies(&config)).await;
+    let running = start_or_show(options, private::place_of_copies(&config), &starting).await;
     patience.abort();
     let running = running?;
     tracing::info!(%site, name = config.name, "the node runs");
@@ -200,14 +203,13 @@ fn start_anew() -> anyhow::Error {
     anyhow::Error::new(error).context("the disk may be written again: start the node anew")
 }
 
-/// Says what a start that takes long is doing, to whoever watches and to systemd, until it is aborted.
-async fn say_that_it_starts(data: PathBuf) {
+/// Says what a start that takes long is doing and how far it is, to whoever watches and to systemd, until it is aborted.
+async fn say_that_it_starts(starting: Starting) {
     let began = std::time::Instant::now();
     loop {
         tokio::time::sleep(START_QUIET).await;
-        let (data, s) = (data.display(), began.elapsed().as_secs());
-        let status =
-            format!("starting for {s} s: reads its state in {data} and works out all sums");
+        let s = began.elapsed().as_secs();
+        let status = format!("starting for {s} s: {starting}");
         say(&format!("fairmesh: {status}"));
         notify(&[sd_notify::NotifyState::Status(&status)]);
     }

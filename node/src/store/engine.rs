@@ -34,6 +34,7 @@ pub struct Store {
     tally: RwLock<Tally>,
     failed: AtomicBool,
     damaged: AtomicU64,
+    records: usize,
     /// Held for as long as the store is; last, so that sled is closed before it is free.
     _lock: File,
 }
@@ -48,6 +49,7 @@ impl Store {
             tree,
             mark,
             tally,
+            records,
         } = opened;
         let data_path = dir.join("db");
         let data = File::open(&data_path).map_err(|source| StoreError::Io {
@@ -63,9 +65,15 @@ impl Store {
             data,
             failed: AtomicBool::new(false),
             damaged: AtomicU64::new(0),
+            records,
             _lock: lock,
         };
         Ok((store, recovery))
+    }
+
+    /// How many records there were when it was opened, without the marks of jobs.
+    pub fn records_at_start(&self) -> usize {
+        self.records
     }
 
     /// Whether there is one in a data folder.

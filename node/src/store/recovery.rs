@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use fairmesh_model::WallTime;
 
-use super::StoreError;
 use super::mark::Mark;
-use super::tally::Tally;
+use super::tally::{Counts, Tally};
+use super::{StoreError, Table};
 
 /// Memory for sled's cache of pages. Its default of 1 GiB is more than a whole node needs.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -54,6 +54,8 @@ pub(super) struct Opened {
     pub(super) tree: sled::Db,
     pub(super) mark: Mark,
     pub(super) tally: Tally,
+    /// How many there are, without the marks of jobs.
+    pub(super) records: usize,
 }
 
 /// Why a folder is not used as it is.
@@ -74,7 +76,7 @@ pub(super) fn open(dir: &Path, now: WallTime) -> Result<(Opened, Recovery), Stor
         leftovers_removed: remove_leftovers(dir)?,
         ..Recovery::default()
     };
-    let (tree, mark, tally) = match open_whole(dir) {
+    let (tree, mark, (tally, counts)) = match open_whole(dir) {
         Ok(opened) => opened,
         Err(Refusal::Fault(error)) => return Err(error),
         Err(Refusal::Damage(damage)) => {
@@ -92,6 +94,9 @@ pub(super) fn open(dir: &Path, now: WallTime) -> Result<(Opened, Recovery), Stor
             })?
         }
     };
+    let counts = counts.into_iter();
+    let read = counts.filter(|(table, _)| *table != Table::Jobs as u8);
+    let records = read.map(|(_, count)| count).sum();
     // New names must survive a power loss as the data under them will.
     sync_dir(dir)?;
     sync_dir(&parent)?;
@@ -100,12 +105,13 @@ pub(super) fn open(dir: &Path, now: WallTime) -> Result<(Opened, Recovery), Stor
         tree,
         mark,
         tally,
+        records,
     };
     Ok((opened, recovery))
 }
 
 /// Opens sled's folder and makes sure that it has lost nothing that its mark knows of.
-fn open_whole(dir: &Path) -> Result<(sled::Db, Mark, Tally), Refusal> {
+fn open_whole(dir: &Path) -> Result<(sled::Db, Mark, (Tally, Counts)), Refusal> {
     let refuse = |error: sled::Error| {
         if is_damage(&error) {
             Refusal::Damage(error.to_string())
@@ -114,7 +120,7 @@ fn open_whole(dir: &Path) -> Result<(sled::Db, Mark, Tally), Refusal> {
         }
     };
     let tree = open_sled(dir).map_err(refuse)?;
-    let tally = catch(|| Tally::check(&tree))
+    let (tally, counts) = catch(|| Tally::check(&tree))
         .map_err(refuse)?
         .map_err(Refusal::Damage)?;
     let mark = Mark::open(dir)
@@ -130,7 +136,7 @@ fn open_whole(dir: &Path) -> Result<(sled::Db, Mark, Tally), Refusal> {
             tally.number
         )));
     }
-    Ok((tree, mark, tally))
+    Ok((tree, mark, (tally, counts)))
 }
 
 /// Makes a rename or a new file in `dir` durable.

@@ -22,6 +22,9 @@ use super::record::{
 /// The key of the tally; no table has this byte.
 pub(super) const TALLY_KEY: [u8; 1] = [0];
 
+/// Records by table.
+pub(super) type Counts = BTreeMap<u8, usize>;
+
 /// Number of the newest batch, and the sum of the checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tally {
@@ -30,16 +33,19 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// The tally that the store itself tells, and the sum that its records come to.
-    pub(super) fn check(tree: &sled::Db) -> sled::Result<Result<Self, String>> {
+    /// The tally that the store itself tells, if its records come to that sum, and how many records there are in each table.
+    pub(super) fn check(tree: &sled::Db) -> sled::Result<Result<(Self, Counts), String>> {
         let told = tree.get(TALLY_KEY)?;
         let told = told.map_or(Some(Self::default()), |told| Self::parse(&told));
         let mut found = 0_u64;
+        let mut counts = Counts::new();
         for item in tree.range([1_u8]..[CHUNK_PREFIX]) {
-            found = found.wrapping_add(sum_of(&item?.1));
+            let (key, value) = item?;
+            *counts.entry(key[0]).or_default() += 1;
+            found = found.wrapping_add(sum_of(&value));
         }
         Ok(match told {
-            Some(told) if told.sum == found => Ok(told),
+            Some(told) if told.sum == found => Ok((told, counts)),
             Some(told) => Err(format!(
                 "records are missing or out of date (the last batch was {})",
                 told.number

@@ -68,13 +68,15 @@ impl Node {
             .iter()
             .map(|((table, key), value)| (*table, key.clone(), value.clone()))
             .collect();
-        self.site = Site::restore(
+        let mut tell = |what: &str, done, of| assert!(done <= of, "{what}: {done} of {of}");
+        self.site = Site::restore_telling(
             self.config.clone(),
             crate::vo::site_key(self.index),
             Incarnation(incarnation),
             incarnation,
             now,
             rows,
+            &mut tell,
         );
         self.up = true;
         self.subscribed.clear();

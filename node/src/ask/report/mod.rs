@@ -15,15 +15,13 @@ pub(super) mod source;
 mod swf;
 mod tally;
 
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use fairmesh_records::{Dimension, GridIdentities, Options, Summary, Zone};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::rejects::Rejects;
 use self::send::{BATCH_RECORDS, Origin, Way};
@@ -31,10 +29,7 @@ use self::source::{Entry, Kind, Source};
 use self::tally::{FileBody, Tally};
 use super::AskArgs;
 use crate::control::clean;
-use crate::output::Exit;
-
-/// Work that takes longer shows how far it is.
-const PROGRESS_AFTER: Duration = Duration::from_secs(2);
+use crate::output::{Exit, Progress};
 
 /// Report job records from files of batch systems, packed or not
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -180,7 +175,7 @@ impl Reporting {
         let shared = self.rejects.take();
         let mut rejects = shared
             .unwrap_or_else(|| Rejects::of(file, args.rejects.as_deref(), !args.dry_run, false));
-        let mut progress = Progress::new(source.bytes, &name);
+        let progress = Progress::of_bytes(source.bytes, &name);
         let (mut batch, mut read) = (Vec::new(), 0);
         for (line, item) in source.by_ref() {
             read += 1;
@@ -200,7 +195,7 @@ impl Reporting {
             }
         }
         self.send(&mut batch, &name, &mut rejects).await?;
-        progress.bar.finish_and_clear();
+        drop(progress);
         self.tally.report.read += read;
         self.tally.ignored += source.ignored();
         self.tally.files.push(FileBody {
@@ -266,30 +261,4 @@ fn read_identities(files: &[PathBuf]) -> anyhow::Result<GridIdentities> {
         }
     }
     Ok(identities)
-}
-
-/// A bar that appears only if it is worth it.
-struct Progress {
-    bar: ProgressBar,
-    started: Instant,
-}
-
-impl Progress {
-    fn new(bytes: u64, file: &str) -> Self {
-        let style = "{bar:40} {bytes} of {total_bytes} of {msg}, {eta} left";
-        let style = ProgressStyle::with_template(style).expect("the template is right");
-        let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::hidden());
-        Self {
-            bar: bar.with_style(style).with_message(file.to_owned()),
-            started: Instant::now(),
-        }
-    }
-
-    fn show(&mut self, position: u64) {
-        let due = self.bar.is_hidden() && self.started.elapsed() > PROGRESS_AFTER;
-        if due && std::io::stderr().is_terminal() {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        self.bar.set_position(position);
-    }
 }
