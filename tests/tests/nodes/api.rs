@@ -9,12 +9,13 @@ use serde_json::Value;
 use crate::PROGRAM;
 
 /// Parameters that a question needs, by path.
-const GIVEN: [(&str, &str); 5] = [
+const GIVEN: [(&str, &str); 6] = [
     ("/v1/priority", "?user=ann&account=physics"),
     ("/v1/explain", "?user=ann&versus=bob"),
     ("/v1/accounting", "?by=user,day"),
     ("/v1/quota/history", "?path=/ann"),
     ("/v1/quota/summary", "?path=/ann"),
+    ("/v1/sites", "?vo=physics"),
 ];
 
 /// What a schema may say of a value without checking it.
@@ -99,6 +100,7 @@ fn is_of(says: &Value, value: &Value) -> bool {
         Some("string") => value.is_string(),
         Some("boolean") => value.is_boolean(),
         Some("integer") => value.is_u64() || value.is_i64(),
+        Some("number") => value.is_number(),
         Some("null") => value.is_null(),
         _ => false,
     }
@@ -120,7 +122,9 @@ fn everything_that_the_description_names_is_there_and_answers_so() -> anyhow::Re
     vo.publish(&node)?;
     let credit = vo.grant("/ann", 3_600_000, &[site.id], |_| {})?;
     let stray = records("nowhere", "eve", 7, 1);
+    let job = r#"{"vo":"physics","user":"ann","account":"physics","cpus":1}"#;
     let posted = [
+        ("/v1/place", job.as_bytes().to_vec()),
         ("/v1/documents", credit),
         (
             "/v1/records",

@@ -65,6 +65,7 @@ pub struct RequireAsk {
 
 /// `fairmesh.place/1`, as of `fairmesh place --grid`, and more.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PlaceBody {
     /// The VO.
     pub vo: String,
@@ -90,6 +91,7 @@ pub struct PlaceBody {
 
 /// How the submitter stands: at every site by the VO's shares, and here by the owner's as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StandingBody {
     /// The entry of this site's tree that the job counts at.
     pub entry: String,
@@ -103,6 +105,7 @@ pub struct StandingBody {
 
 /// A site that may have the job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PlacedBody {
     /// Its name.
     pub name: String,
@@ -144,6 +147,7 @@ pub struct PlacedBody {
 
 /// What a VO may have at a site, and has.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SlaBody {
     /// Of the epoch, percent.
     pub epoch_used: String,
@@ -161,6 +165,7 @@ pub struct SlaBody {
 
 /// A wish that is met.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MetBody {
     /// Its kind.
     pub kind: String,
@@ -170,6 +175,7 @@ pub struct MetBody {
 
 /// A site that may not have the job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RefusedBody {
     /// Its name.
     pub name: String,
@@ -221,6 +227,7 @@ pub struct WaitingAsk {
 
 /// `fairmesh.occupancy/1`: it is known.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OccupancyBody {
     /// Whether anybody else is told (`[advert]`).
     pub is_told: bool,
@@ -229,6 +236,7 @@ pub struct OccupancyBody {
 /// `fairmesh.sites/1`: how the sites of a VO stand by what the node knows, in the form of a GRID.json (percentages are
 /// numbers there). Sites that say nothing of themselves are left out.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SitesBody {
     /// After which a site of which nothing was heard is not believed.
     pub silence_s: u64,
@@ -238,6 +246,7 @@ pub struct SitesBody {
 
 /// How a site stands.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GridSiteBody {
     /// Its name.
     pub name: String,
@@ -252,6 +261,7 @@ pub struct GridSiteBody {
     /// How long a job would wait, if that is told.
     pub wait_s: Option<u64>,
     /// Speed of its slowest machines.
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub spec: Box<RawValue>,
     /// How old this is, rounded up.
     pub age_s: Option<u64>,
@@ -259,10 +269,13 @@ pub struct GridSiteBody {
 
 /// How a VO stands at a site.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GridStandingBody {
     /// Percent of the epoch.
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub epoch_used: Box<RawValue>,
     /// Percent of it that it may use.
+    #[cfg_attr(test, schemars(with = "f64"))]
     pub epoch_share: Box<RawValue>,
     /// CPUs that it holds.
     pub burst_used: u64,
@@ -283,6 +296,7 @@ pub struct GridStandingBody {
 
 /// Disk for a VO's files at a site.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GridDiskBody {
     /// MiB that the user may have there.

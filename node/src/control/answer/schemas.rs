@@ -1,7 +1,7 @@
 //! The JSON schemas in `docs/schemas`, and the OpenAPI description made of them: made of the types that the server
 //! writes, and compared with what is there.
 //!
-//! `FAIRMESH_WRITE_SCHEMAS=1` writes them anew. Deliberately not here: answers about placement.
+//! `FAIRMESH_WRITE_SCHEMAS=1` writes them anew. Deliberately not here: jobs that sites pass on to each other.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ use crate::doctor::DoctorBody;
 
 use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    HoldBody, LoopsHeard, PeersBody, PricesBody, PriorityBody, PublishedBody, QuotaBody,
-    QuotaHistoryBody, QuotaSummaryBody, QuotesBody, ReportBody, SettledBody, SharesBody,
-    StatusBody, SummaryBody, UnmappedBody, UsageBody,
+    HoldBody, LoopsHeard, OccupancyBody, PeersBody, PlaceBody, PricesBody, PriorityBody,
+    PublishedBody, QuotaBody, QuotaHistoryBody, QuotaSummaryBody, QuotesBody, ReportBody,
+    SettledBody, SharesBody, SitesBody, StatusBody, SummaryBody, UnmappedBody, UsageBody,
 };
 
 fn written<T: JsonSchema>() -> schemars::Schema {
@@ -64,7 +64,7 @@ fn file(name: &str) -> String {
 
 /// What `control.sock` is asked for: method, path, parameters (`*` behind those that there must be), what for, and the
 /// file of the answer's schema.
-const PATHS: [(&str, &str, &[&str], &str, &str); 23] = [
+const PATHS: [(&str, &str, &[&str], &str, &str); 26] = [
     (
         "get",
         "/v1/status",
@@ -229,6 +229,27 @@ const PATHS: [(&str, &str, &[&str], &str, &str); 23] = [
         "What a job would cost at each site",
         "quotes-1",
     ),
+    (
+        "get",
+        "/v1/sites",
+        &["vo*"],
+        "How the sites of a VO stand",
+        "sites-1",
+    ),
+    (
+        "post",
+        "/v1/place",
+        &[],
+        "Where a job should run",
+        "place-1",
+    ),
+    (
+        "post",
+        "/v1/occupancy",
+        &[],
+        "Tell the node what is free",
+        "occupancy-1",
+    ),
 ];
 
 /// The description of `control.sock`, of the schemas by file.
@@ -309,6 +330,9 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<HoldBody>("fairmesh.hold/1"),
         answer::<SettledBody>("fairmesh.settled/1"),
         answer::<QuotesBody>("fairmesh.quotes/1"),
+        answer::<SitesBody>("fairmesh.sites/1"),
+        answer::<PlaceBody>("fairmesh.place/1"),
+        answer::<OccupancyBody>("fairmesh.occupancy/1"),
         command::<DoctorBody>("fairmesh.doctor/1"),
         ("error.json".to_owned(), text(&written::<ErrorBody>())),
     ];
