@@ -7,13 +7,14 @@ use std::fmt::Write as _;
 use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use fairmesh_model::{Allocation, Charter, SharePolicy, Signed, Snapshot, VoId};
 use serde::Deserialize;
 
 use super::State;
 use super::access::Peer;
 use super::answer::{DocumentBody, DocumentsBody, PublishedBody};
+use super::beside::{Beside, Wanted};
 use super::corrections::attributed;
 use super::error::ApiError;
 use super::extract::{Params, whole};
@@ -32,8 +33,9 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
+    beside: Beside,
     Params(query): Params<Query>,
-) -> Result<impl IntoResponse, ApiError> {
+) -> Result<Response, ApiError> {
     let (rests_on, found) = shared
         .node()
         .ask(move |site, now| {
@@ -54,11 +56,16 @@ pub(super) async fn get(
             (rests_on(site, now), vos.map(documents))
         })
         .await?;
-    let documents = found?
-        .iter()
-        .map(|(vo, bytes)| document_body(*vo, bytes))
-        .collect();
-    Ok(answer("documents", rests_on, DocumentsBody { documents }))
+    let found = found?;
+    // A large policy takes a while to read.
+    let read = move |wanted: &Wanted| {
+        let bodies = found.iter().take_while(|_| wanted.is());
+        let documents = bodies.map(|(vo, bytes)| document_body(*vo, bytes));
+        Ok(DocumentsBody {
+            documents: documents.collect(),
+        })
+    };
+    beside.answer("documents", rests_on, read).await
 }
 
 pub(super) async fn post(
