@@ -104,7 +104,7 @@ impl Need {
                  nordugrid-arc-plugins-arcrest"
             }
             Self::Axe => {
-                "on Debian: apt-get install --no-install-recommends chromium npm; where npm's registry cannot be reached, \
+                "on Debian: apt-get install --no-install-recommends chromium-headless-shell npm; where npm's registry cannot be reached, \
                  put axe.min.js of axe-core 4.14 into a folder and that in FAIRMESH_AXE"
             }
             Self::Plugin => {

@@ -16,6 +16,9 @@ use super::World;
 
 const AXE: &str = "axe-core@4.14.1";
 
+/// Debian's, the smaller first.
+const BROWSERS: [&str; 2] = ["chromium-headless-shell", "chromium"];
+
 /// Width, and light or dark.
 const WAYS: [(u32, &str); 3] = [(1280, "light"), (1280, "dark"), (390, "light")];
 
@@ -37,10 +40,13 @@ addEventListener("message", event =>
 #[test]
 fn axe_finds_nothing_on_any_page_light_dark_or_on_a_phone() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    if let Some(lack) = lack(folder.path())? {
-        fairmesh_needs::lacks(Need::Axe, &lack);
-        return Ok(());
-    }
+    let browser = match ready(folder.path())? {
+        Ok(browser) => browser,
+        Err(lack) => {
+            fairmesh_needs::lacks(Need::Axe, &lack);
+            return Ok(());
+        }
+    };
     let world = World::start()?;
     let jobs = records("physics", "ann", 1, 7_200);
     ensure!(world.node.http("POST", "/v1/records", &jobs)?.status == 200);
@@ -62,7 +68,7 @@ fn axe_finds_nothing_on_any_page_light_dark_or_on_a_phone() -> anyhow::Result<()
     let pale = with_axe(&world.get("/")?.body, &format!("{style}{PALE}"));
     frames.push(("too pale", WAYS[0], pale));
 
-    let judged = judged(folder.path(), &frames)?;
+    let judged = judged(browser, folder.path(), &frames)?;
     ensure!(judged.len() == frames.len(), "{judged:?}");
     for of in judged {
         let frame = of["frame"].as_u64().context("a frame")?;
@@ -81,21 +87,22 @@ fn axe_finds_nothing_on_any_page_light_dark_or_on_a_phone() -> anyhow::Result<()
     Ok(())
 }
 
-/// Puts axe into the folder; what lacks if that cannot be done.
-fn lack(folder: &Path) -> anyhow::Result<Option<String>> {
-    if Command::new("chromium").arg("--version").output().is_err() {
-        return Ok(Some("there is no chromium".to_owned()));
-    }
+/// Puts axe into the folder, and says which browser there is; the inner error says what lacks if that cannot be done.
+fn ready(folder: &Path) -> anyhow::Result<Result<&'static str, String>> {
+    let is_there = |browser: &&str| Command::new(browser).arg("--version").output().is_ok();
+    let Some(browser) = BROWSERS.into_iter().find(is_there) else {
+        return Ok(Err("there is no chromium".to_owned()));
+    };
     let script = match std::env::var_os("FAIRMESH_AXE") {
         Some(given) => PathBuf::from(given).join("axe.min.js"),
         None => match fetched() {
             Ok(script) => script,
-            Err(error) => return Ok(Some(format!("{error:#}"))),
+            Err(error) => return Ok(Err(format!("{error:#}"))),
         },
     };
     std::fs::copy(&script, folder.join("axe.min.js"))
         .with_context(|| script.display().to_string())?;
-    Ok(None)
+    Ok(Ok(browser))
 }
 
 /// axe-core as npm has it, which is asked once for a folder of builds.
@@ -129,7 +136,11 @@ fn with_axe(page: &str, style: &str) -> String {
 }
 
 /// What axe says of each frame, in a browser.
-fn judged(folder: &Path, frames: &[(&str, (u32, &str), String)]) -> anyhow::Result<Vec<Value>> {
+fn judged(
+    browser: &str,
+    folder: &Path,
+    frames: &[(&str, (u32, &str), String)],
+) -> anyhow::Result<Vec<Value>> {
     let escaped = |page: &str| page.replace('&', "&amp;").replace('"', "&quot;");
     let framed = frames
         .iter()
@@ -146,24 +157,24 @@ fn judged(folder: &Path, frames: &[(&str, (u32, &str), String)]) -> anyhow::Resu
         format!("{LISTEN}{}", framed.collect::<Vec<_>>().join("\n")),
     )?;
     // Time there stands still while anything is to do, so the budget is none on a slow machine.
-    let mut browser = Command::new("timeout");
-    browser.args(["300", "chromium", "--headless", "--no-sandbox"]);
-    browser.args([
+    let mut command = Command::new("timeout");
+    command.args(["300", browser, "--headless", "--no-sandbox"]);
+    command.args([
         "--disable-gpu",
         "--disable-quic",
         "--no-first-run",
         "--disable-sync",
     ]);
-    browser.args([
+    command.args([
         "--disable-background-networking",
         "--disable-component-update",
     ]);
-    browser.args(["--virtual-time-budget=100000", "--dump-dom"]);
-    browser.arg(format!(
+    command.args(["--virtual-time-budget=100000", "--dump-dom"]);
+    command.arg(format!(
         "--user-data-dir={}",
         folder.join("browser").display()
     ));
-    let output = browser.arg(format!("file://{}", file.display())).output()?;
+    let output = command.arg(format!("file://{}", file.display())).output()?;
     ensure!(output.status.success(), "{output:?}");
     let told = String::from_utf8(output.stdout)?;
     let told = told.lines().filter(|line| line.starts_with('{'));
