@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, ensure};
 use fairmesh_model::SiteId;
 
+use crate::beside;
 use crate::process::{Node, Site};
 use crate::slurm::{Accounts, Kind, Plugin, Slurm};
 use crate::vo::Vo;
@@ -218,7 +219,7 @@ impl Drop for Feed {
 }
 
 /// slurmdbd has to know an account before a job may name it.
-fn introduce(slurm: &Slurm) -> anyhow::Result<()> {
+pub fn introduce(slurm: &Slurm) -> anyhow::Result<()> {
     let accounts = ["-i", "add", "account", "xavier,yvonne"];
     slurm.run("sacctmgr", &accounts)?;
     let user = ["-i", "add", "user", "root", "account=xavier,yvonne"];
@@ -236,22 +237,6 @@ pub fn configure(
     slurm: &Slurm,
     more: &str,
 ) -> anyhow::Result<()> {
-    let peers: Vec<String> = peers
-        .iter()
-        .map(|(id, at)| format!("\"{id}@{at}\""))
-        .collect();
-    let text = format!(
-        "[site]\nname = \"{name}\"\n\
-         [network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\npeers = [{}]\n\
-         [timing]\npublish = \"100ms\"\nsync = \"300ms\"\nheartbeat = \"2s\"\n\
-         [vos]\nphysics = \"{}\"\n\
-         [[identity]]\naccount = \"*\"\nvo = \"physics\"\npath = \"/{{account}}\"\n\
-         [shares]\n\"/physics\" = {{ share = 100, mount = \"physics\" }}\n\
-         [slurm]\nslurm_conf = \"{}\"\ninterval = \"300ms\"\nfeed_interval = \"300ms\"\n{more}",
-        peers.join(", "),
-        vo.id(),
-        slurm.conf().display()
-    );
-    fs::write(site.config(), text)?;
-    Ok(())
+    let keys = format!("slurm_conf = \"{}\"\n{more}", slurm.conf().display());
+    beside::configure(site, name, peers, vo, "slurm", &keys)
 }

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let outcome = match args[..] {
         ["test"] => test(None),
         ["test", "--only", name] => test(Some(name)),
-        ["test", "--schedulers"] => schedulers::run(),
+        ["test", "--schedulers", ref chosen @ ..] => schedulers::run(chosen),
         ["package", ref options @ ..] => package::run(options),
         ["bench"] => bench::run(),
         // Cargo's, not a contributor's.
@@ -79,7 +79,10 @@ fn help() {
     println!("cargo xtask test                  sets up, then runs every step below");
     println!("cargo xtask test --only <STEP>    runs one of them");
     println!(
-        "cargo xtask test --schedulers     an HTCondor in a Debian of its own (root, minutes)"
+        "cargo xtask test --schedulers     Slurms, HTCondors and Grid Engines in Debians of their own (root, minutes);"
+    );
+    println!(
+        "                                  behind it, trixie, sid, slurm, gridengine, condor choose"
     );
     println!("cargo xtask package               builds the Debian package, with cargo-deb");
     println!(

@@ -1,56 +1,92 @@
-//! `cargo xtask test --schedulers`: the batch systems that this machine's Debian does not have, each in the root of another
-//! Debian, with the tests that tell their stories.
+//! `cargo xtask test --schedulers`: batch systems that this machine's Debian does not have, with the tests that tell their
+//! stories, in the roots of other Debians.
 //!
-//! Invariant: a root lies below `target/` and is made once; one that was not made whole is made anew. Nothing that is
-//! missing is skipped. Deliberately not here: the tests, and starting anything in a root, which is theirs.
+//! A test program runs with another Debian's `/usr` and `/etc` over this machine's, in a mount namespace of its own, so
+//! the programs and headers that it finds are those of that Debian, and nothing in it knows of the root.
+//!
+//! Invariant: a root lies below `target/` and is made once; one that was not made whole is made anew. Nothing stays
+//! mounted, and no system is left out without a word. Deliberately not here: the tests, and starting any batch system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
-/// A batch system in a Debian.
+use crate::steps::{cargo, root};
+
+/// The Debians.
+const SUITES: [&str; 2] = ["trixie", "sid"];
+
+/// A batch system.
 struct System {
-    /// The Debian.
-    suite: &'static str,
-    /// Its package.
-    package: &'static str,
     /// The program of its tests, which is also its name in `FAIRMESH_REQUIRE`.
     test: &'static str,
-    /// The variable that tells the tests of the root.
-    variable: &'static str,
+    /// The package whose version is the system's.
+    package: &'static str,
 }
 
-const fn condor(suite: &'static str) -> System {
+const SYSTEMS: [System; 3] = [
     System {
-        suite,
-        package: "htcondor",
+        test: "slurm",
+        package: "slurmctld",
+    },
+    System {
+        test: "gridengine",
+        package: "gridengine-master",
+    },
+    System {
         test: "condor",
-        variable: "FAIRMESH_CONDOR_ROOT",
+        package: "condor",
+    },
+];
+
+/// What is in a root beside these packages.
+const PACKAGES: &str = "slurmd,slurmdbd,slurm-client,slurm-wlm-basic-plugins,slurm-wlm-mysql-plugin,libslurm-dev,munge,\
+                        mariadb-server,lua-socket,gridengine-exec,gridengine-client,gcc,make,libc6-dev,dpkg-dev,iproute2,procps,mount,hostname";
+
+/// A program with the root's files over this machine's. dpkg's list is the root's, too: it says which Slurm that has.
+const IN_ROOT: &str = r#"for folder in etc var/lib/dpkg usr; do mount --bind "$0/$folder" "/$folder" || exit; done; exec "$@""#;
+
+/// Runs the tests of all systems in all Debians, or of those that are named, and ends with what each came to.
+pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
+    let is_known =
+        |word: &&&str| SUITES.contains(word) || SYSTEMS.iter().any(|system| system.test == **word);
+    if let Some(word) = chosen.iter().find(|word| !is_known(word)) {
+        return Err(format!(
+            "{word} is neither a Debian nor a batch system that is tried there"
+        ));
     }
-}
-
-const SYSTEMS: [System; 1] = [condor("trixie")];
-
-/// Runs all of them, and ends with what each came to.
-pub(crate) fn run() -> Result<(), String> {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    let project = project.ok_or("xtask lies in the repository")?;
+    let is_chosen = |word: &str, all: &[&str]| {
+        chosen.contains(&word) || !all.iter().any(|other| chosen.contains(other))
+    };
+    let tests = SYSTEMS.map(|system| system.test);
+    let project = &root()
+        .canonicalize()
+        .map_err(|error| format!("the repository: {error}"))?;
     let mut table = String::new();
     let mut is_good = true;
-    for system in &SYSTEMS {
-        let root = made(system, project)?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.args(["test", "--package", "fairmesh-tests", "--test", system.test]);
-        command.env(system.variable, &root);
-        command
-            .env("FAIRMESH_REQUIRE", system.test)
-            .current_dir(project);
-        let passed = go(&mut command).is_ok();
-        is_good &= passed;
-        let told = if passed { "passed" } else { "FAILED" };
-        let (suite, version) = (system.suite, version(system, &root));
-        table += &format!("  {suite:8}{version:36}{told}\n");
+    for suite in SUITES.iter().filter(|suite| is_chosen(suite, &SUITES)) {
+        let root = made(suite, project)?;
+        let source = source(&root, project)?;
+        if source.is_none() {
+            table += &format!(
+                "  {suite:8}without Slurm's plug-in: this mirror has no source of that Slurm\n"
+            );
+        }
+        for system in SYSTEMS
+            .iter()
+            .filter(|system| is_chosen(system.test, &tests))
+        {
+            let began = Instant::now();
+            let passed = go(&mut tests_of(system, &root, source.as_deref(), project)).is_ok();
+            is_good &= passed;
+            let (version, took) = (version(system.package, &root)?, began.elapsed().as_secs());
+            let told = if passed { "passed" } else { "FAILED" };
+            table += &format!(
+                "  {suite:8}{:12}{version:28}{told}, {took} s\n",
+                system.test
+            );
+        }
     }
     print!("\n{table}");
     match is_good {
@@ -59,14 +95,33 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-/// The root of a system, which is made where it is not there.
-fn made(system: &System, project: &Path) -> Result<PathBuf, String> {
-    let (suite, package) = (system.suite, system.package);
+/// Cargo's command for the tests of a system, each of which it starts in the root.
+fn tests_of(system: &System, root: &Path, source: Option<&str>, project: &Path) -> Command {
+    let mut command = cargo();
+    let runner = format!(
+        "target.'cfg(all())'.runner=['unshare','--mount','sh','-c','''{IN_ROOT}''','{}']",
+        root.display()
+    );
+    command.args(["test", "--config", &runner, "--package", "fairmesh-tests"]);
+    command.args(["--test", system.test]);
+    let mut needs = SYSTEMS.map(|system| system.test).join(",") + ",root";
+    if source.is_some() {
+        needs += ",plugin";
+    }
+    command.env("FAIRMESH_REQUIRE", needs);
+    // A folder that is not there has none: this machine's would be of another Slurm.
+    command.env("FAIRMESH_SLURM_SRC", source.unwrap_or("none"));
+    command.current_dir(project);
+    command
+}
+
+/// The root of a Debian, which is made where it is not there.
+fn made(suite: &str, project: &Path) -> Result<PathBuf, String> {
     let roots = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let roots = roots
         .unwrap_or_else(|| project.join("target"))
         .join("roots");
-    let root = roots.join(format!("{suite}-{package}"));
+    let root = roots.join(suite);
     if root.exists() {
         return Ok(root);
     }
@@ -76,11 +131,14 @@ fn made(system: &System, project: &Path) -> Result<PathBuf, String> {
     // There may be none.
     let _ = fs::remove_dir_all(&half);
     println!("making {}, in some minutes", root.display());
+    let packages = SYSTEMS.map(|system| system.package).join(",");
     go(Command::new("mmdebstrap")
         .args(["--quiet", "--variant=apt"])
         // A mirror may be older than it is to be.
         .arg("--aptopt=Acquire::Check-Valid-Until \"false\"")
-        .arg(format!("--include={package},procps"))
+        .arg(format!("--include={packages},{PACKAGES}"))
+        // Before Grid Engine is installed, which looks this machine's name up.
+        .arg("--essential-hook=copy-in /etc/hosts /etc")
         .arg(suite)
         .arg(&half))
     .map_err(|error| format!("{error}\nas root on Debian: apt-get install mmdebstrap"))?;
@@ -88,17 +146,40 @@ fn made(system: &System, project: &Path) -> Result<PathBuf, String> {
     Ok(root)
 }
 
-/// The package and its version, as the root says.
-fn version(system: &System, root: &Path) -> String {
-    let query = Command::new("chroot")
+/// The source of the root's Slurm, which its plug-in is built with; none where the mirror has none.
+fn source(root: &Path, project: &Path) -> Result<Option<String>, String> {
+    let folder = root.with_extension("source");
+    let fetched = Command::new("unshare")
+        .args(["--mount", "sh", "-c", IN_ROOT])
         .arg(root)
-        .args(["dpkg-query", "-W", "-f=${Package} ${Version}"])
-        .arg(system.package)
+        .arg(project.join("crates/client-ffi/slurm/get-source.sh"))
+        .arg(&folder)
         .output();
-    query.map_or_else(
-        |_| system.package.to_owned(),
-        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
-    )
+    let fetched = fetched.map_err(|error| format!("unshare: {error}"))?;
+    if fetched.status.success() {
+        return Ok(Some(
+            String::from_utf8_lossy(&fetched.stdout).trim().to_owned(),
+        ));
+    }
+    let why = String::from_utf8_lossy(&fetched.stderr);
+    println!(
+        "{why}no source of its Slurm; it may be put into {}",
+        folder.display()
+    );
+    Ok(None)
+}
+
+/// A package's version, as the root says.
+fn version(package: &str, root: &Path) -> Result<String, String> {
+    let query = Command::new("dpkg-query")
+        .arg(format!(
+            "--admindir={}",
+            root.join("var/lib/dpkg").display()
+        ))
+        .args(["-W", "-f=${Version}", package])
+        .output();
+    let query = query.map_err(|error| format!("dpkg-query: {error}"))?;
+    Ok(String::from_utf8_lossy(&query.stdout).into_owned())
 }
 
 fn go(command: &mut Command) -> Result<(), String> {

@@ -271,7 +271,18 @@ fn has_subcommand(name: &str) -> bool {
 
 /// The cargo that runs this (or the one on the path).
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
+    let mut cargo =
+        Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    // What cargo has told xtask of itself. Some packages are compiled anew, and all that needs them, where it differs.
+    let told = std::env::vars_os().map(|(key, _)| key);
+    let is_xtasks = |key: &OsString| {
+        let key = key.to_string_lossy();
+        key.starts_with("CARGO_PKG_") || key.starts_with("CARGO_MANIFEST_")
+    };
+    for key in told.filter(is_xtasks) {
+        cargo.env_remove(key);
+    }
+    cargo
 }
 
 /// A program of the workspace: cargo puts them where this one is.

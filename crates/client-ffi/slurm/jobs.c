@@ -5,6 +5,7 @@
  */
 #include "jobs.h"
 
+#include "src/common/xstring.h"
 #include "src/slurmctld/locks.h"
 
 #include <stdlib.h>

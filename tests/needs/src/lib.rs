@@ -35,7 +35,7 @@ pub enum Need {
     GridEngine,
     /// A Chromium, and axe-core, which npm fetches.
     Axe,
-    /// HTCondor, this machine's or in another Debian's root, and root to start it.
+    /// HTCondor, and root to start it.
     Condor,
 }
 
@@ -92,8 +92,8 @@ impl Need {
             Self::Slurm => "run `cargo xtask test` as root on Debian: it installs Slurm",
             Self::GridEngine => "run `cargo xtask test` as root on Debian: it installs Grid Engine",
             Self::Condor => {
-                "as root: `cargo xtask test --schedulers` makes Debians that have it; or put the root of one in FAIRMESH_CONDOR_ROOT, or \
-                 apt-get install htcondor where this machine's has it"
+                "as root: `cargo xtask test --schedulers` makes Debians that have it; or apt-get install condor where this \
+                 machine's has it"
             }
             Self::Root => "run the tests as root",
             Self::Prometheus => "on Debian: apt-get install --no-install-recommends prometheus",

@@ -1,12 +1,12 @@
 #!/bin/bash
 # mini-condor.sh - a throw-away one-machine HTCondor pool inside one directory.
 #
-#   mini-condor.sh start DIR [--slots N] [--root ROOT]
+#   mini-condor.sh start DIR [--slots N]
 #   mini-condor.sh stop  DIR
 #
-# Everything lies under DIR but, with --root, the programs: those of another Debian in a folder. The daemons run in
-# network, UTS, mount and PID namespaces of their own, so they take no port of the machine, and whatever they started
-# ends with them; DIR/bin has the commands, which enter them. Must be run as root. Needs Debian's htcondor and util-linux.
+# Everything lies under DIR. The daemons run in network, UTS, mount and PID namespaces of their own, so they take no port
+# of the machine, and whatever they started ends with them; DIR/bin has the commands, which enter them. In there DIR is
+# /mnt, so that every user may read it. Must be run as root. Needs Debian's condor and util-linux.
 set -eu
 die() { echo "mini-condor: $*" >&2; exit 1; }
 [ $# -ge 2 ] || { sed -n '2,9p' "$0"; exit 2; }
@@ -31,16 +31,16 @@ wrap() { # PID COMMAND : the command in the namespaces of the pool, as the user 
     cat > "$DIR/bin/$2" <<WRAP
 #!/bin/sh
 exec nsenter --target $1 --net --uts --mount --pid --wd=/ \\
-    chroot \${POOL_USER:+--userspec=\$POOL_USER} "$ROOT" /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
-    CONDOR_CONFIG=$HOME_IN/condor_config $2 "\$@"
+    chroot \${POOL_USER:+--userspec=\$POOL_USER} / /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
+    CONDOR_CONFIG=/mnt/condor_config $2 "\$@"
 WRAP
     chmod 755 "$DIR/bin/$2"
 }
 
-# What the pool needs in a root without cgroups: a chroot's / is no mount point, so no job can have mounts of its own.
+# Without cgroups, and no job has mounts of its own: neither is to be had everywhere.
 configuration() {
     cat > "$DIR/condor_config" <<CONF
-LOCAL_DIR = $HOME_IN
+LOCAL_DIR = /mnt
 LOG = \$(LOCAL_DIR)/log
 SPOOL = \$(LOCAL_DIR)/spool
 EXECUTE = \$(LOCAL_DIR)/execute
@@ -84,36 +84,32 @@ NEGOTIATOR_MIN_INTERVAL = 1
 SCHEDD_INTERVAL = 2
 SCHEDD_MIN_INTERVAL = 1
 UPDATE_INTERVAL = 5
-include ifexist : $HOME_IN/fairmesh.conf
+include ifexist : /mnt/fairmesh.conf
 CONF
 }
 start() {
     local slots=1 hold c
-    ROOT=/
     while [ $# -gt 0 ]; do
         case $1 in
-            --slots) slots=$2; shift 2 ;; --root) ROOT=$(cd "$2" && pwd -P); shift 2 ;;
+            --slots) slots=$2; shift 2 ;;
             *) die "unknown option $1" ;;
         esac
     done
     [ "$(id -u)" = 0 ] || die "must be root"
     mkdir -p "$DIR"/{bin,run,log,spool,execute,lock}
     chmod 755 "$DIR" "$DIR"/{spool,log}; chmod 1777 "$DIR/execute"
-    HOME_IN=$DIR; [ "$ROOT" = / ] || HOME_IN=/mnt
     configuration "$slots"
     # The daemons write as Debian's user of that name.
-    chown "$(chroot "$ROOT" id -u condor):$(chroot "$ROOT" id -g condor)" "$DIR"/{log,spool,execute,lock}
+    chown condor:condor "$DIR"/{log,spool,execute,lock}
     printf '127.0.0.1 pool localhost\n' > "$DIR/run/hosts"
     # The namespaces live as long as this does, and the master in them.
     cat > "$DIR/run/names" <<NAMES
 set -eu
 ip link set lo up; hostname pool
-if [ "$ROOT" != / ]; then
-    mount --bind "$DIR" "$ROOT/mnt"; mount --rbind /dev "$ROOT/dev"; mount -t sysfs sysfs "$ROOT/sys"
-fi
-mount --bind "$DIR/run/hosts" "$ROOT/etc/hosts"
-mount -t proc proc "$ROOT/proc"
-exec chroot "$ROOT" /usr/bin/env PATH=/usr/sbin:/usr/bin:/sbin:/bin CONDOR_CONFIG=$HOME_IN/condor_config condor_master -f
+mount --bind "$DIR" /mnt
+mount --bind "$DIR/run/hosts" /etc/hosts
+mount -t proc proc /proc
+exec env PATH=/usr/sbin:/usr/bin:/sbin:/bin CONDOR_CONFIG=/mnt/condor_config condor_master -f
 NAMES
     ( exec setsid unshare --net --uts --mount --pid --fork sh "$DIR/run/names" ) \
         >> "$DIR/log/names.out" 2>&1 < /dev/null &

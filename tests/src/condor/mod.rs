@@ -1,12 +1,10 @@
 //! A throw-away HTCondor for a test, made by `mini-condor.sh` beside this file: one slot, and the users `games` and `news`
 //! that every Debian has.
 //!
-//! Its programs are this machine's, or those in the folder that `FAIRMESH_CONDOR_ROOT` names: the root of a Debian that has
-//! HTCondor where this one has none. Invariant: a pool that is dropped is stopped with all that it started, and every wait
-//! has a deadline. It listens in a network of its own, so it takes no port. Where the programs or the rights are missing,
-//! there is none, and the reason is said. Deliberately not here: nodes (`process`), and what a test is about.
+//! Invariant: a pool that is dropped is stopped with all that it started, and every wait has a deadline. It listens in a
+//! network of its own, so it takes no port. Where the programs or the rights are missing, there is none, and the reason is
+//! said. Deliberately not here: nodes (`process`), and what a test is about.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,9 +13,6 @@ use anyhow::Context as _;
 use fairmesh_needs::Need;
 
 use crate::slurm::{absent, await_that, is_root, said};
-
-/// The folder with the root of another Debian.
-const ROOT: &str = "FAIRMESH_CONDOR_ROOT";
 
 /// A job that has ended, as `condor_history` tells it.
 #[derive(Debug, Clone)]
@@ -41,19 +36,15 @@ pub struct Pool {
 impl Pool {
     /// Starts one, or says what is missing.
     pub fn start(folder: &Path, cpus: u32) -> anyhow::Result<Option<Self>> {
-        let root = env::var_os(ROOT);
-        let programs: &[&str] = match &root {
-            Some(_) => &["nsenter", "unshare", "ip"],
-            None => &[
-                "condor_master",
-                "condor_userprio",
-                "nsenter",
-                "unshare",
-                "ip",
-            ],
-        };
+        let programs = [
+            "condor_master",
+            "condor_userprio",
+            "nsenter",
+            "unshare",
+            "ip",
+        ];
         let lack =
-            absent(programs).or_else(|| (!is_root()).then(|| "a pool needs root".to_owned()));
+            absent(&programs).or_else(|| (!is_root()).then(|| "a pool needs root".to_owned()));
         if let Some(lack) = lack {
             fairmesh_needs::lacks(Need::Condor, &lack);
             return Ok(None);
@@ -62,12 +53,7 @@ impl Pool {
         let pool = Self {
             folder: folder.to_owned(),
         };
-        let mut start = script("start", folder);
-        start.args(["--slots", &cpus.to_string()]);
-        if let Some(root) = root {
-            start.arg("--root").arg(root);
-        }
-        said(&mut start)?;
+        said(script("start", folder).args(["--slots", &cpus.to_string()]))?;
         Ok(Some(pool))
     }
 

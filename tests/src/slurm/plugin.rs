@@ -68,7 +68,9 @@ fn source() -> Option<PathBuf> {
 
 fn build(program: &str, source: &Path) -> anyhow::Result<PathBuf> {
     let built = Path::new(program).parent().context("target/PROFILE")?;
+    // One for each Slurm: make sees what is older, not what is of another.
     let folder = built.join("slurm-plugin");
+    let folder = folder.join(source.file_name().context("a folder of a version")?);
     let library = youngest_library(&built.join("deps"))?;
     let value = |name: &str, path: &Path| format!("{name}={}", path.display());
     let mut make = Command::new("make");

@@ -1,6 +1,8 @@
 //! Fairmesh beside a real Grid Engine: its order of starts is the node's, and the node's usage is its accounting. It needs
 //! root and Debian's packages (see `fairmesh-needs`).
 
+mod grid;
+
 use std::path::Path;
 
 use anyhow::ensure;

@@ -163,11 +163,14 @@ fn in_the_log(node: &Node) -> anyhow::Result<Vec<Run>> {
 /// Every run of a job that `sacct` lists is in the log of its node, once and as `sacct` says.
 fn logs_are_what_sacct_says(twins: &Twins) -> anyhow::Result<()> {
     for side in [&twins.a, &twins.b] {
-        let (accounted, logged) = (in_sacct(&side.slurm)?, in_the_log(side.node()?)?);
-        ensure!(
-            accounted == logged,
-            "sacct: {accounted:#?}, log: {logged:#?}"
-        );
+        let (mut accounted, mut logged) = (Vec::new(), Vec::new());
+        // Of a job that has stood still the node knew all that it will be charged before it ended.
+        let equal = await_that("a log as sacct's list", || {
+            accounted = in_sacct(&side.slurm)?;
+            logged = in_the_log(side.node()?)?;
+            Ok(accounted == logged)
+        });
+        equal.with_context(|| format!("sacct: {accounted:#?}, log: {logged:#?}"))?;
         let states: BTreeSet<&str> = logged.iter().map(|run| run[4].as_str()).collect();
         println!("{} runs are logged as in sacct: {states:?}", logged.len());
     }
