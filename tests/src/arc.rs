@@ -116,9 +116,15 @@ impl Arc {
         self.said(&mut command)
     }
 
-    /// A-REX's accounting archive.
+    /// A-REX's accounting archive, which ARC 7 calls otherwise.
     pub fn archive(&self) -> PathBuf {
-        self.folder.join("control/accounting/accounting.db")
+        let folder = self.folder.join("control/accounting");
+        let newer = folder.join("accounting_v2.db");
+        if newer.exists() {
+            newer
+        } else {
+            folder.join("accounting.db")
+        }
     }
 
     fn conf(&self) -> PathBuf {
@@ -161,7 +167,7 @@ impl Arc {
              statecallout = ACCEPTED timeout=15,onfailure=fail,ontimeout=pass {program} arc hold %I --control %C \
              --user %U --cluster {NAME} --socket {socket}\n\
              helper = . {program} report --follow --format arc --cluster {NAME} --socket {socket} \
-             %C/accounting/accounting.db\n\
+             %C/accounting\n\
              [arex/ws]\nwsurl = https://localhost:{port}/arex\nlogfile = {folder}/log/ws.log\npidfile = {ws}\n\
              [arex/ws/jobs]\nallowaccess = all\n\
              [infosys]\nlogfile = {folder}/log/infosys.log\n[infosys/glue2]\n[infosys/cluster]\n[queue:fork]\n"

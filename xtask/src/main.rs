@@ -79,10 +79,10 @@ fn help() {
     println!("cargo xtask test                  sets up, then runs every step below");
     println!("cargo xtask test --only <STEP>    runs one of them");
     println!(
-        "cargo xtask test --schedulers     Slurms, HTCondors and Grid Engines in Debians of their own (root, minutes);"
+        "cargo xtask test --schedulers     batch systems of other Debians, in roots of their own (root, minutes);"
     );
     println!(
-        "                                  behind it, trixie, sid, slurm, gridengine, condor choose"
+        "                                  behind it, trixie, sid, slurm, gridengine, condor, arc choose"
     );
     println!("cargo xtask package               builds the Debian package, with cargo-deb");
     println!(

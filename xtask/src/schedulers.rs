@@ -4,8 +4,8 @@
 //! A test program runs with another Debian's `/usr` and `/etc` over this machine's, in a mount namespace of its own, so
 //! the programs and headers that it finds are those of that Debian, and nothing in it knows of the root.
 //!
-//! Invariant: a root lies below `target/` and is made once; one that was not made whole is made anew. Nothing stays
-//! mounted, and no system is left out without a word. Deliberately not here: the tests, and starting any batch system.
+//! Invariant: a root lies below `target/` and is made once; one that was not made whole, or of other packages, is made
+//! anew. Nothing stays mounted, and no system is left out without a word. Deliberately not here: the tests, and starting any batch system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,32 +17,42 @@ use crate::steps::{cargo, root};
 /// The Debians.
 const SUITES: [&str; 2] = ["trixie", "sid"];
 
-/// A batch system.
+/// A batch system, or what takes jobs for one.
 struct System {
-    /// The program of its tests, which is also its name in `FAIRMESH_REQUIRE`.
-    test: &'static str,
+    /// Its name in `FAIRMESH_REQUIRE`.
+    name: &'static str,
+    /// The program of its tests, and which of them are its own.
+    tests: (&'static str, &'static str),
     /// The package whose version is the system's.
     package: &'static str,
 }
 
-const SYSTEMS: [System; 3] = [
+const SYSTEMS: [System; 4] = [
     System {
-        test: "slurm",
+        name: "slurm",
+        tests: ("slurm", ""),
         package: "slurmctld",
     },
     System {
-        test: "gridengine",
+        name: "gridengine",
+        tests: ("gridengine", ""),
         package: "gridengine-master",
     },
     System {
-        test: "condor",
+        name: "condor",
+        tests: ("condor", ""),
         package: "condor",
+    },
+    System {
+        name: "arc",
+        tests: ("nodes", "arc::"),
+        package: "nordugrid-arc-arex",
     },
 ];
 
 /// What is in a root beside these packages.
 const PACKAGES: &str = "slurmd,slurmdbd,slurm-client,slurm-wlm-basic-plugins,slurm-wlm-mysql-plugin,libslurm-dev,munge,\
-                        mariadb-server,lua-socket,gridengine-exec,gridengine-client,gcc,make,libc6-dev,dpkg-dev,iproute2,procps,mount,hostname";
+                        mariadb-server,lua-socket,gridengine-exec,gridengine-client,nordugrid-arc-client,nordugrid-arc-arcctl-service,openssl,gcc,make,libc6-dev,dpkg-dev,iproute2,procps,mount,hostname";
 
 /// A program with the root's files over this machine's. dpkg's list is the root's, too: it says which Slurm that has.
 const IN_ROOT: &str = r#"for folder in etc var/lib/dpkg usr; do mount --bind "$0/$folder" "/$folder" || exit; done; exec "$@""#;
@@ -50,7 +60,7 @@ const IN_ROOT: &str = r#"for folder in etc var/lib/dpkg usr; do mount --bind "$0
 /// Runs the tests of all systems in all Debians, or of those that are named, and ends with what each came to.
 pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
     let is_known =
-        |word: &&&str| SUITES.contains(word) || SYSTEMS.iter().any(|system| system.test == **word);
+        |word: &&&str| SUITES.contains(word) || SYSTEMS.iter().any(|system| system.name == **word);
     if let Some(word) = chosen.iter().find(|word| !is_known(word)) {
         return Err(format!(
             "{word} is neither a Debian nor a batch system that is tried there"
@@ -59,7 +69,7 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
     let is_chosen = |word: &str, all: &[&str]| {
         chosen.contains(&word) || !all.iter().any(|other| chosen.contains(other))
     };
-    let tests = SYSTEMS.map(|system| system.test);
+    let names = SYSTEMS.map(|system| system.name);
     let project = &root()
         .canonicalize()
         .map_err(|error| format!("the repository: {error}"))?;
@@ -75,7 +85,7 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
         }
         for system in SYSTEMS
             .iter()
-            .filter(|system| is_chosen(system.test, &tests))
+            .filter(|system| is_chosen(system.name, &names))
         {
             let began = Instant::now();
             let passed = go(&mut tests_of(system, &root, source.as_deref(), project)).is_ok();
@@ -84,7 +94,7 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
             let told = if passed { "passed" } else { "FAILED" };
             table += &format!(
                 "  {suite:8}{:12}{version:28}{told}, {took} s\n",
-                system.test
+                system.name
             );
         }
     }
@@ -103,8 +113,10 @@ fn tests_of(system: &System, root: &Path, source: Option<&str>, project: &Path) 
         root.display()
     );
     command.args(["test", "--config", &runner, "--package", "fairmesh-tests"]);
-    command.args(["--test", system.test]);
-    let mut needs = SYSTEMS.map(|system| system.test).join(",") + ",root";
+    // What the stories measured is told, too.
+    let (program, tests) = system.tests;
+    command.args(["--test", program, "--", "--show-output", tests]);
+    let mut needs = SYSTEMS.map(|system| system.name).join(",") + ",root";
     if source.is_some() {
         needs += ",plugin";
     }
@@ -122,7 +134,9 @@ fn made(suite: &str, project: &Path) -> Result<PathBuf, String> {
         .unwrap_or_else(|| project.join("target"))
         .join("roots");
     let root = roots.join(suite);
-    if root.exists() {
+    let packages = SYSTEMS.map(|system| system.package).join(",") + "," + PACKAGES;
+    let list = |root: &Path| root.join("packages-of-fairmesh");
+    if fs::read_to_string(list(&root)).is_ok_and(|of| of == packages) {
         return Ok(root);
     }
     let of = |error: std::io::Error| format!("{}: {error}", root.display());
@@ -130,18 +144,19 @@ fn made(suite: &str, project: &Path) -> Result<PathBuf, String> {
     let half = root.with_extension("half");
     // There may be none.
     let _ = fs::remove_dir_all(&half);
+    let _ = fs::remove_dir_all(&root);
     println!("making {}, in some minutes", root.display());
-    let packages = SYSTEMS.map(|system| system.package).join(",");
     go(Command::new("mmdebstrap")
         .args(["--quiet", "--variant=apt"])
         // A mirror may be older than it is to be.
         .arg("--aptopt=Acquire::Check-Valid-Until \"false\"")
-        .arg(format!("--include={packages},{PACKAGES}"))
+        .arg(format!("--include={packages}"))
         // Before Grid Engine is installed, which looks this machine's name up.
         .arg("--essential-hook=copy-in /etc/hosts /etc")
         .arg(suite)
         .arg(&half))
     .map_err(|error| format!("{error}\nas root on Debian: apt-get install mmdebstrap"))?;
+    fs::write(list(&half), packages).map_err(of)?;
     fs::rename(&half, &root).map_err(of)?;
     Ok(root)
 }

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use fairmesh_needs::Need;
+use fairmesh_schedulers::condor::WANTED;
 
 use crate::slurm::{absent, await_that, is_root, said};
 
@@ -73,14 +74,18 @@ impl Pool {
         said(command.args(arguments).env("POOL_USER", user))
     }
 
-    /// Gives it these settings beside its own, in the place of those that it was given before.
-    pub fn configure(&self, pairs: &[(&str, &str)]) -> anyhow::Result<()> {
-        let lines = pairs
-            .iter()
-            .map(|(key, value)| format!("{key} = {value}\n"));
+    /// Opens or closes the slot, so that jobs can gather before anything starts, with what Fairmesh wants of a pool.
+    pub fn open(&self, open: bool) -> anyhow::Result<()> {
+        let start = ("START", if open { "True" } else { "False" });
+        let pairs = WANTED.iter().chain([&start]);
+        let lines = pairs.map(|(key, value)| format!("{key} = {value}\n"));
         fs::write(self.folder.join("fairmesh.conf"), lines.collect::<String>())?;
         self.run("", "condor_reconfig", &[])?;
-        Ok(())
+        // A startd that was given a job while it closed has died of it (23.9.6), and the job was not matched again.
+        await_that("a slot that says so", || {
+            let said = self.run("", "condor_status", &["-af", "Start"])?;
+            Ok(said.trim() == open.to_string())
+        })
     }
 
     /// Submits a user's job in an accounting group that sleeps; gives its cluster's number.

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use anyhow::ensure;
-use fairmesh_schedulers::condor::WANTED;
 use fairmesh_tests::beside::Beside;
 use fairmesh_tests::condor::Pool;
 use fairmesh_tests::records;
@@ -26,17 +25,11 @@ fn start(folder: &Path, pool: &Pool) -> anyhow::Result<Beside> {
     Beside::start(PROGRAM, folder, "condor", &keys)
 }
 
-/// Opens or closes the slot, so that jobs can gather before anything starts.
-fn open(pool: &Pool, open: bool) -> anyhow::Result<()> {
-    let start = ("START", if open { "True" } else { "False" });
-    pool.configure(&[&WANTED[..], &[start]].concat())
-}
-
 /// Two jobs of each, the last user's first, start once `first` is ahead, and all of his start first.
 fn gather(pool: &Pool, first: usize) -> anyhow::Result<()> {
     let before = pool.ended()?.len();
     let [ahead, behind] = [USERS[first], USERS[1 - first]];
-    open(pool, false)?;
+    pool.open(false)?;
     let mut jobs = Vec::new();
     for (user, account) in [behind, ahead, behind, ahead] {
         jobs.push(pool.submit(user, account, CPUS, 1)?);
@@ -46,7 +39,7 @@ fn gather(pool: &Pool, first: usize) -> anyhow::Result<()> {
         let [ahead, behind] = [priority(ahead)?, priority(behind)?];
         Ok(matches!((ahead, behind), (Some(ahead), Some(behind)) if 2.0 * ahead < behind))
     })?;
-    open(pool, true)?;
+    pool.open(true)?;
     await_that("the jobs to end", || Ok(pool.ended()?.len() == before + 4))?;
     let ended = pool.ended()?;
     let order: Vec<u64> = ended[before..].iter().map(|job| job.id).collect();
@@ -68,7 +61,7 @@ fn htcondor_serves_whoever_used_less_in_the_whole_grid() -> anyhow::Result<()> {
         !is_content && words.contains("missing: PRIORITY_HALFLIFE is 86400"),
         "{words}"
     );
-    open(&pool, true)?;
+    pool.open(true)?;
     // xavier has had more than two of yvonne's jobs will be.
     let job = pool.submit("games", "xavier", CPUS, 8)?;
     let edits = |name, value| pool.edit("games", job, name, value);

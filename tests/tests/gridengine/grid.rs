@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use fairmesh_schedulers::{condor as htcondor, gridengine};
+use fairmesh_schedulers::gridengine;
 use fairmesh_tests::beside::{ACCOUNTS, Beside};
 use fairmesh_tests::slurm::{Accounts, Kind, Slurm, await_that};
 use fairmesh_tests::twins::introduce;
@@ -137,8 +137,7 @@ impl Scheduler for condor::Pool {
     }
 
     fn open(&self, open: bool) -> anyhow::Result<()> {
-        let start = ("START", if open { "True" } else { "False" });
-        self.configure(&[&htcondor::WANTED[..], &[start]].concat())
+        Self::open(self, open)
     }
 
     fn submit(&self, account: &str, seconds: u32) -> anyhow::Result<u64> {

@@ -5,11 +5,11 @@
 //! Deliberately not here: jobs that still run; what JURA makes of the archive for others, which are formats of
 //! their own.
 //!
-//! Source: `arex_accounting_db_schema_v1.sql` of ARC 6.4 to 7.0.
+//! Source: `arex_accounting_db_schema_v1.sql` of ARC 6.4 to 7.0. ARC 7 gave the file another name.
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fairmesh_model::{JobKey, Millis, Origin, WallTime};
@@ -21,6 +21,9 @@ use super::source::{Entry, Item};
 
 /// How a SQLite database begins.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// What A-REX calls the archive in its folder, the newest name first.
+const NAMES: [&str; 2] = ["accounting_v2.db", "accounting.db"];
 
 /// How long A-REX may be writing.
 const BUSY_MAX: Duration = Duration::from_secs(10);
@@ -75,8 +78,13 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// `cluster` is what the jobs' cluster is called: the archive does not know.
+    /// `cluster` is what the jobs' cluster is called: the archive does not know. Of a folder, what an A-REX writes there.
     pub(super) fn open(path: &Path, cluster: &str) -> rusqlite::Result<Self> {
+        let in_folder = NAMES.map(|name| path.join(name));
+        let path = in_folder
+            .iter()
+            .find(|file| file.exists())
+            .map_or(path, PathBuf::as_path);
         let archive = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         archive.busy_timeout(BUSY_MAX)?;
         Ok(Self {
@@ -289,6 +297,14 @@ mod tests {
         assert_eq!(ran.key.cluster, "ce1");
         let behind = |place| open().behind(place).expect("read").len();
         assert_eq!([before(144), (144, 2), (150, 3)].map(behind), [2, 1, 0]);
+        // Of a folder it is the archive that is there, and after an upgrade the new one.
+        let count = || ArcJobs::new(Archive::open(folder.path(), "ce1").expect("open")).count();
+        assert_eq!(count(), 3);
+        let newer = archive(&folder.path().join("accounting_v2.db"));
+        newer
+            .execute("DELETE FROM AAR WHERE RecordID > 1", [])
+            .expect("emptied");
+        assert_eq!(count(), 1);
     }
 
     #[test]
