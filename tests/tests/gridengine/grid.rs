@@ -1,5 +1,5 @@
-//! A Grid of different schedulers: a Slurm, a Grid Engine and, where there is one, an HTCondor, with a node each, in one
-//! mesh. Who has burnt his share on one waits on the others, and usage is what each system's own accounting says.
+//! A Grid of different schedulers: a Slurm, a Grid Engine and an HTCondor, with a node each, in one mesh. Who has burnt his
+//! share on one waits on the others, and usage is what each system's own accounting says.
 //!
 //! A job takes all of its system, so jobs of one start one behind the other.
 
@@ -174,8 +174,8 @@ fn user(account: &str) -> &'static str {
 /// A scheduler and the node beside it.
 type Member = (Box<dyn Scheduler>, Beside);
 
-/// All that there is here; none where there is no Slurm or no Grid Engine.
-fn schedulers(folder: &Path) -> anyhow::Result<Option<Vec<Box<dyn Scheduler>>>> {
+/// One of each; none where one of them is missing.
+fn schedulers(folder: &Path) -> anyhow::Result<Option<[Box<dyn Scheduler>; 3]>> {
     let kind = Kind {
         name: "alpha",
         cpus: SLOTS,
@@ -183,6 +183,9 @@ fn schedulers(folder: &Path) -> anyhow::Result<Option<Vec<Box<dyn Scheduler>>>> 
         accounts: Accounts::Slurmdbd,
         conf: "",
         plugins: None,
+    };
+    let Some(htcondor) = condor::Pool::start(&folder.join("condor"), SLOTS)? else {
+        return Ok(None);
     };
     let Some(grid_engine) = pool::Pool::start(&folder.join("gridengine"), SLOTS)? else {
         return Ok(None);
@@ -192,15 +195,15 @@ fn schedulers(folder: &Path) -> anyhow::Result<Option<Vec<Box<dyn Scheduler>>>> 
     };
     introduce(&slurm)?;
     grid_engine.schedule_by(&gridengine::WANTED)?;
-    let mut all: Vec<Box<dyn Scheduler>> = vec![Box::new(slurm), Box::new(grid_engine)];
-    if let Some(htcondor) = condor::Pool::start(&folder.join("condor"), SLOTS)? {
-        all.push(Box::new(htcondor));
-    }
-    Ok(Some(all))
+    Ok(Some([
+        Box::new(slurm),
+        Box::new(grid_engine),
+        Box::new(htcondor),
+    ]))
 }
 
 /// A node beside each, in one mesh.
-fn mesh(folder: &Path, all: Vec<Box<dyn Scheduler>>) -> anyhow::Result<Vec<Member>> {
+fn mesh(folder: &Path, all: [Box<dyn Scheduler>; 3]) -> anyhow::Result<Vec<Member>> {
     let mut made = Vec::new();
     for scheduler in all {
         let name = scheduler.name();
