@@ -411,11 +411,11 @@ impl Site {
         self.vos.get(&vo).map(Vo::window)
     }
 
-    /// The signed documents held of a VO, as bytes.
-    pub fn documents(&self, vo: VoId) -> Vec<Vec<u8>> {
+    /// The signed documents held of a VO, as they were signed; nothing is copied.
+    pub fn documents(&self, vo: VoId) -> Vec<Arc<[u8]>> {
         let held = self.vos.get(&vo).into_iter();
         let documents = held.flat_map(|held| held.policies.documents());
-        documents.map(|(_, _, bytes)| bytes.to_vec()).collect()
+        documents.map(|(_, _, bytes)| bytes.clone()).collect()
     }
 
     /// Where the charters in force say that their members are.
@@ -449,10 +449,10 @@ impl Site {
     }
 
     /// The signed documents of VOs that the site takes no part in, and whose policies others mount.
-    pub fn read_documents(&self) -> impl Iterator<Item = (VoId, Vec<u8>)> {
+    pub fn read_documents(&self) -> impl Iterator<Item = (VoId, Arc<[u8]>)> {
         self.read.iter().flat_map(|(vo, policies)| {
             let documents = policies.documents();
-            documents.map(|(_, _, bytes)| (*vo, bytes.to_vec()))
+            documents.map(|(_, _, bytes)| (*vo, bytes.clone()))
         })
     }
 

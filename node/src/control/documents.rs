@@ -3,6 +3,7 @@
 //! Invariant: the bytes are passed on as they came; whether they are valid is the site's to say.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
@@ -48,7 +49,7 @@ pub(super) async fn get(
                     .collect()),
             };
             let is_all = query.vo.is_none();
-            let documents = |vos: Vec<VoId>| -> Vec<(VoId, Vec<u8>)> {
+            let documents = |vos: Vec<VoId>| -> Vec<(VoId, Arc<[u8]>)> {
                 let of = |vo: VoId| site.documents(vo).into_iter().map(move |bytes| (vo, bytes));
                 let read = site.read_documents().filter(|_| is_all);
                 vos.into_iter().flat_map(of).chain(read).collect()

@@ -19,6 +19,8 @@ const TOLERANCES: u64 = 2;
 pub(super) struct Clocks {
     /// Nodes whose clocks were wrong when they did something.
     were_wrong: BTreeSet<usize>,
+    /// Nodes that held a wrong clock of a peer after their last step: by that they began this one.
+    told_wrong: BTreeSet<usize>,
     /// Heads that were signed ahead of the time: a site takes back what it signed before it knew better.
     signed_ahead: BTreeSet<ContentHash>,
 }
@@ -45,13 +47,20 @@ impl Invariant for Clocks {
         if off(seen, seen.world.now_at(node).wall) > tolerance {
             self.were_wrong.insert(node);
         }
+        let is_told_wrong = is_told_wrong(seen, node, tolerance);
+        let was_told_wrong = match is_told_wrong {
+            true => !self.told_wrong.insert(node),
+            false => self.told_wrong.remove(&node),
+        };
+        // A step may be of two messages, and the second right what a broken first one said.
+        let knows = !is_told_wrong && !was_told_wrong && seen.facts.garbage == 0;
         let others_are_right = !self.were_wrong.iter().any(|other| *other != node);
         for signed in seen.facts.heads.iter().filter(|signed| signed.own) {
             *checks += u64::from(others_are_right);
             let (at, by) = (signed.head.at, off(seen, signed.head.at));
             let is_ahead = at > seen.world.true_wall() && by > TOLERANCES * tolerance;
             let is_new = is_ahead && self.signed_ahead.insert(signed.hash);
-            if is_new && others_are_right && !is_told_wrong(seen, node, tolerance) {
+            if is_new && others_are_right && knows {
                 let message = format!("signs while its clock is {} s ahead", by / 1_000);
                 return Err(Violation::at(node, message));
             }

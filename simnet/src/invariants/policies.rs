@@ -4,6 +4,7 @@
 //! node never fall, over all its lives, as long as its store was not lost or replaced.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairmesh_model::{AccountPath, ContentHash, SharePolicy, Signed, Snapshot, VoId};
 use fairmesh_site::Site;
@@ -75,7 +76,7 @@ impl Policies {
 }
 
 /// The version of the snapshot; 0 for none.
-fn snapshot(documents: &[Vec<u8>]) -> u64 {
+fn snapshot(documents: &[Arc<[u8]>]) -> u64 {
     let read = documents
         .iter()
         .map(|bytes| Signed::<Snapshot>::parse(bytes));
@@ -83,7 +84,7 @@ fn snapshot(documents: &[Vec<u8>]) -> u64 {
     versions.max().unwrap_or(0)
 }
 
-fn newest(documents: &[Vec<u8>]) -> BTreeMap<AccountPath, u64> {
+fn newest(documents: &[Arc<[u8]>]) -> BTreeMap<AccountPath, u64> {
     let mut versions: BTreeMap<AccountPath, u64> = BTreeMap::new();
     for bytes in documents {
         if let Ok(signed) = Signed::<SharePolicy>::parse(bytes) {

@@ -7,6 +7,7 @@
 //! checked by `liveness`, and that versions do not fall by `policies`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairmesh_model::{AccountPath, Charter, ContentHash, SharePolicy, Signed, Snapshot, WallTime};
 
@@ -35,7 +36,7 @@ struct Held {
 }
 
 impl Held {
-    fn read(documents: &[Vec<u8>]) -> Self {
+    fn read(documents: &[Arc<[u8]>]) -> Self {
         let mut held = Self::default();
         for bytes in documents {
             if let Ok(signed) = Signed::<Charter>::parse(bytes) {

@@ -57,11 +57,11 @@ impl Documents {
     }
 
     /// What is in force for who holds these documents.
-    pub fn in_force<'a>(&'a self, held: impl IntoIterator<Item = Vec<u8>>) -> HeldVos<'a> {
+    pub fn in_force<'a>(&'a self, held: impl IntoIterator<Item = impl AsRef<[u8]>>) -> HeldVos<'a> {
         let mut vos: HeldVos<'a> = BTreeMap::new();
         let mut policies: Vec<&'a SharePolicy> = Vec::new();
         for bytes in held {
-            match self.by_bytes.get(&bytes) {
+            match self.by_bytes.get(bytes.as_ref()) {
                 Some(Document::Charter(charter, vo)) => {
                     let held = vos.entry(*vo).or_insert_with(|| Held {
                         charter,

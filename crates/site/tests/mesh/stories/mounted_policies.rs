@@ -136,7 +136,7 @@ fn whoever_is_no_reader_is_shown_nothing_until_it_is_and_lets_go_when_it_is_no_m
         assert_eq!(divided(&mesh, node), None, "{node}");
         assert!(warned(&mesh, node, "among its readers"), "{node}");
         let mut read = mesh.nodes[node].site.read_documents();
-        assert!(read.all(|(_, bytes)| bytes != secret), "{node}");
+        assert!(read.all(|(_, bytes)| *bytes != *secret), "{node}");
     }
     assert_eq!(views(&mesh), 1);
     // Nobody would get it from a site that is no reader any more.
