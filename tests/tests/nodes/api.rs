@@ -123,8 +123,10 @@ fn everything_that_the_description_names_is_there_and_answers_so() -> anyhow::Re
     let credit = vo.grant("/ann", 3_600_000, &[site.id], |_| {})?;
     let stray = records("nowhere", "eve", 7, 1);
     let job = r#"{"vo":"physics","user":"ann","account":"physics","cpus":1}"#;
+    let handed_in = format!(r#"{{"key":"k","job":{job}}}"#);
     let posted = [
         ("/v1/place", job.as_bytes().to_vec()),
+        ("/v1/forward", handed_in.into_bytes()),
         ("/v1/documents", credit),
         (
             "/v1/records",

@@ -20,6 +20,7 @@ pub struct ForwardAsk {
 
 /// `fairmesh.forward/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ForwardBody {
     /// Jobs that were handed in or taken here, and are remembered; 4,096 at most.
     pub jobs: Vec<ForwardedBody>,
@@ -27,6 +28,7 @@ pub struct ForwardBody {
 
 /// A job, and where it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ForwardedBody {
     /// Its name in the mesh.
     pub job: String,
@@ -66,6 +68,7 @@ pub struct WithdrawAsk {
 
 /// What came of a job at a site.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TriedBody {
     /// The site.
     pub site: String,
@@ -75,6 +78,7 @@ pub struct TriedBody {
 
 /// `fairmesh.forward-here/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HereBody {
     /// Jobs that wait to be handed to the batch system here.
     pub jobs: Vec<HereJobBody>,
@@ -85,6 +89,7 @@ pub struct HereBody {
 
 /// A job that the batch system has, and whose user takes it back.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WithdrawnBody {
     /// Its name in the mesh.
     pub job: String,
@@ -100,6 +105,7 @@ pub struct WithdrawnBody {
 
 /// A job that is to be handed to the batch system.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HereJobBody {
     /// Its name in the mesh.
     pub job: String,
@@ -160,4 +166,5 @@ pub struct SettledAsk {
 
 /// `fairmesh.forward-settled/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ForwardSettledBody {}

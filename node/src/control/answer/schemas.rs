@@ -1,7 +1,7 @@
 //! The JSON schemas in `docs/schemas`, and the OpenAPI description made of them: made of the types that the server
 //! writes, and compared with what is there.
 //!
-//! `FAIRMESH_WRITE_SCHEMAS=1` writes them anew. Deliberately not here: jobs that sites pass on to each other.
+//! `FAIRMESH_WRITE_SCHEMAS=1` writes them anew.
 
 use std::path::Path;
 
@@ -13,9 +13,10 @@ use crate::doctor::DoctorBody;
 
 use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    HoldBody, LoopsHeard, OccupancyBody, PeersBody, PlaceBody, PricesBody, PriorityBody,
-    PublishedBody, QuotaBody, QuotaHistoryBody, QuotaSummaryBody, QuotesBody, ReportBody,
-    SettledBody, SharesBody, SitesBody, StatusBody, SummaryBody, UnmappedBody, UsageBody,
+    ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, OccupancyBody, PeersBody,
+    PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
+    QuotaSummaryBody, QuotesBody, ReportBody, SettledBody, SharesBody, SitesBody, StatusBody,
+    SummaryBody, UnmappedBody, UsageBody,
 };
 
 fn written<T: JsonSchema>() -> schemars::Schema {
@@ -64,7 +65,7 @@ fn file(name: &str) -> String {
 
 /// What `control.sock` is asked for: method, path, parameters (`*` behind those that there must be), what for, and the
 /// file of the answer's schema.
-const PATHS: [(&str, &str, &[&str], &str, &str); 26] = [
+const PATHS: [(&str, &str, &[&str], &str, &str); 31] = [
     (
         "get",
         "/v1/status",
@@ -250,6 +251,41 @@ const PATHS: [(&str, &str, &[&str], &str, &str); 26] = [
         "Tell the node what is free",
         "occupancy-1",
     ),
+    (
+        "get",
+        "/v1/forward",
+        &["job"],
+        "Jobs that sites pass on to each other, and where they are",
+        "forward-1",
+    ),
+    (
+        "post",
+        "/v1/forward",
+        &[],
+        "Hand in a job for the mesh",
+        "forward-1",
+    ),
+    (
+        "post",
+        "/v1/forward/withdraw",
+        &[],
+        "Take a job back",
+        "forward-1",
+    ),
+    (
+        "get",
+        "/v1/forward/here",
+        &[],
+        "Jobs that wait for the batch system here, or are to be withdrawn from it",
+        "forward-here-1",
+    ),
+    (
+        "post",
+        "/v1/forward/here",
+        &[],
+        "Tell the node what came of a job at the batch system",
+        "forward-settled-1",
+    ),
 ];
 
 /// The description of `control.sock`, of the schemas by file.
@@ -333,6 +369,9 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<SitesBody>("fairmesh.sites/1"),
         answer::<PlaceBody>("fairmesh.place/1"),
         answer::<OccupancyBody>("fairmesh.occupancy/1"),
+        answer::<ForwardBody>("fairmesh.forward/1"),
+        answer::<HereBody>("fairmesh.forward-here/1"),
+        answer::<ForwardSettledBody>("fairmesh.forward-settled/1"),
         command::<DoctorBody>("fairmesh.doctor/1"),
         ("error.json".to_owned(), text(&written::<ErrorBody>())),
     ];
