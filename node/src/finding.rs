@@ -95,6 +95,10 @@ pub enum Code {
     CondorSetup,
     CondorUnmapped,
     CondorRange,
+    PbsAway,
+    PbsSetup,
+    PbsUnmapped,
+    PbsRange,
 }
 
 impl Code {

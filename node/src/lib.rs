@@ -33,6 +33,7 @@ pub mod forward;
 pub mod gridengine;
 pub mod init;
 pub mod output;
+pub mod pbs;
 pub mod place;
 pub mod policy_cmd;
 pub mod queue;

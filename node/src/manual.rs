@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 33] = [
+const EXAMPLES: [(&str, &str); 34] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -121,6 +121,7 @@ const EXAMPLES: [(&str, &str); 33] = [
         "condor",
         "fairmesh condor check\nfairmesh condor sync --dry-run",
     ),
+    ("pbs", "fairmesh pbs check\nfairmesh pbs sync --dry-run"),
     (
         "arc",
         "fairmesh arc hold %I --control %C --user %U --cluster ce1.example",

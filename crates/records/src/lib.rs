@@ -17,6 +17,7 @@ pub mod blah;
 pub mod charge;
 pub mod export;
 pub mod format;
+pub mod pbs;
 pub mod reader;
 pub mod record;
 pub mod slurm;
@@ -34,7 +35,6 @@ mod json;
 mod lines;
 mod lsf;
 mod ogf;
-mod pbs;
 mod rejected;
 mod value;
 

@@ -1,8 +1,12 @@
 //! Accounting logs of PBS, Torque and OpenPBS: `time;event;job;attributes`.
 //!
 //! Invariant: only the end of a run is a record (`E`, and `R` for one that was requeued); every
-//! other event is ignored and counted. CPUs are those that were assigned, from whichever attribute
-//! of the three dialects names them best.
+//! other event is ignored and counted, and so is the end of an array as a whole, whose tasks have records of their own.
+//! CPUs are those that were assigned, from whichever attribute of the three dialects names them best.
+//!
+//! PBS writes what users chose (account, project, resources that are words) as it is, blanks and line ends too. So a
+//! user can make his record have an attribute twice, and such a record is an error. A line end makes a whole line, which
+//! looks like any other: what reads this file has to keep line ends out of it (docs/pbs.md).
 //!
 //! Source: the Programmer's Guide of OpenPBS, "Accounting Log"; Torque's manual, "Job accounting".
 
@@ -24,7 +28,7 @@ use crate::zone::Zone;
 const TIME_BYTES: usize = 19;
 
 /// The project of jobs that have none.
-const NO_PROJECT: &str = "_pbs_project_default";
+pub const NO_PROJECT: &str = "_pbs_project_default";
 
 pub(crate) struct PbsLine(pub(crate) Options);
 
@@ -42,10 +46,16 @@ impl LineFormat for PbsLine {
         let time = self.0.zone.parse_as("%m/%d/%Y %H:%M:%S", time);
         let time =
             time.ok_or_else(|| Reason::field("the time", parts[0], "mm/dd/yyyy hh:mm:ss"))?;
-        let run = Attributes::new(attributes);
+        if !matches!(event, "E" | "R") {
+            return Ok(Err(Ignored::OtherEvent));
+        }
+        if job.contains("[]") {
+            return Ok(Err(Ignored::Step));
+        }
+        let run = Attributes::new(attributes)?;
         let state = match event {
             "E" => run.exit_state()?,
-            "R" if run.get("start").is_some() => JobState::Requeued,
+            _ if run.get("start").is_some() => JobState::Requeued,
             _ => return Ok(Err(Ignored::OtherEvent)),
         };
         if job.trim().is_empty() {
@@ -73,18 +83,32 @@ impl LineFormat for PbsLine {
     }
 }
 
+/// What a job holds, by its attributes, which `qstat -f` names as the accounting log does.
+///
+/// # Errors
+/// If one of them is not what it should be.
+pub fn held<'a>(
+    attributes: impl IntoIterator<Item = (&'a str, &'a str)>,
+    record: &mut BatchRecord,
+) -> Result<(), Reason> {
+    let pairs = attributes.into_iter();
+    let pairs = pairs.map(|(key, value)| (key, value.to_owned()));
+    Attributes(pairs.collect()).resources(record)
+}
+
 struct Attributes<'a>(BTreeMap<&'a str, String>);
 
 impl<'a> Attributes<'a> {
     /// Words of `key=value`; a word without a key belongs to the value before it.
-    fn new(text: &'a str) -> Self {
+    fn new(text: &'a str) -> Result<Self, Reason> {
         let mut pairs: BTreeMap<&str, String> = BTreeMap::new();
         let mut last = None;
         for word in text.split_whitespace() {
             match (word.split_once('='), last) {
                 (Some((key, value)), _) => {
-                    // The server writes whose the job is before anything that its owner chose.
-                    pairs.entry(key).or_insert_with(|| value.to_owned());
+                    if pairs.insert(key, value.to_owned()).is_some() {
+                        return Err(Reason::Shape(format!("`{}` stands twice", quoted(key))));
+                    }
                     last = Some(key);
                 }
                 (None, Some(key)) => {
@@ -96,7 +120,7 @@ impl<'a> Attributes<'a> {
                 (None, None) => {}
             }
         }
-        Self(pairs)
+        Ok(Self(pairs))
     }
 
     fn get(&self, key: &str) -> Option<&str> {

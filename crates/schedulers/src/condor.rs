@@ -15,17 +15,16 @@ pub use factor::is_as_wanted;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::clean;
 use fairmesh_records::{Format, Options};
 
 use crate::command::{CommandError, Commands, Output};
-use crate::feed::{BATCH_RECORDS, Cursor, Portion};
+use crate::feed::{Cursor, Portion};
 use crate::job::Job;
 use crate::plan::Update;
-use crate::{About, LoopSettings, Refusal, Scheduler, follow};
+use crate::{About, LoopSettings, Refusal, Scheduler, Settings};
 
 /// What HTCondor has to be told, so that nothing but factors orders submitters (its own count of their use stands still,
 /// and whoever has no factor yet is behind all others), and that users cannot edit what their jobs are charged for.
@@ -72,9 +71,8 @@ pub struct CondorSettings {
     pub history: Option<PathBuf>,
 }
 
-impl CondorSettings {
-    /// What holds where the configuration says nothing.
-    pub fn defaults(data_dir: &Path) -> Self {
+impl Settings for CondorSettings {
+    fn defaults(data_dir: &Path) -> Self {
         let mut common = LoopSettings::defaults(data_dir.join("condor-feed.json"));
         // Jobs have no numbers of their own here.
         common.scale.importance = 0;
@@ -83,6 +81,10 @@ impl CondorSettings {
             config: None,
             history: None,
         }
+    }
+
+    fn common(&mut self) -> &mut LoopSettings {
+        &mut self.common
     }
 }
 
@@ -174,26 +176,17 @@ impl Scheduler for Condor {
 
     async fn about(&mut self) -> anyhow::Result<About> {
         self.history = self.history().await?;
-        let cluster = self.settings.common.cluster.clone();
-        let file = self.history.display();
-        let lack = self.history.metadata().err();
-        Ok(About {
-            cluster: cluster.unwrap_or_else(|| Self::NAME.to_owned()),
-            lack: lack.map(|error| format!("{file} cannot be read ({error}): no usage is seen")),
-        })
+        let cluster = self.settings.common.cluster.as_ref();
+        Ok(About::of_file(cluster, Self::NAME, &self.history))
     }
 
     async fn ended(&self, cursor: &Cursor) -> anyhow::Result<Portion> {
         let options = Options {
             cluster: Self::NAME.to_owned(),
-            growing: true,
             noted_slots: true,
             ..Options::default()
         };
-        let (path, from) = (&self.history, cursor.file.as_ref());
-        let read = follow::read(path, from, Format::HtcondorAds, &options, BATCH_RECORDS);
-        let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Portion::of_file(read, cursor))
+        Portion::read(&self.history, cursor, Format::HtcondorAds, options)
     }
 }
 
@@ -208,11 +201,10 @@ impl Condor {
         updates: &[Update],
         factor: impl Fn(&Update) -> String + Send + Sync,
     ) -> anyhow::Result<Vec<Refusal>> {
-        let pause = Duration::from_secs(1) / self.settings.common.rate;
         let (mut refused, mut is_away) = (Vec::new(), true);
         for (index, update) in updates.iter().enumerate() {
             if index > 0 {
-                tokio::time::sleep(pause).await;
+                self.settings.common.pause(1).await;
             }
             let output = self.set_one(update, &factor(update)).await?;
             if output.good {

@@ -9,12 +9,12 @@
 //! which jobs are charged, which is the node's rule.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord};
-use fairmesh_records::{BatchRecord, ChargeRule};
+use fairmesh_records::{BatchRecord, ChargeRule, Format, Options};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -72,8 +72,22 @@ pub struct Portion {
 }
 
 impl Portion {
+    /// Reads on in a file that grows, behind the cursor.
+    pub(crate) fn read(
+        path: &Path,
+        cursor: &Cursor,
+        format: Format,
+        options: Options,
+    ) -> anyhow::Result<Self> {
+        let (from, growing) = (cursor.file.as_ref(), true);
+        let options = Options { growing, ..options };
+        let read = follow::read(path, from, format, &options, BATCH_RECORDS);
+        let read = read.with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(Self::of_file(read, cursor))
+    }
+
     /// What was read on in a file, behind the cursor.
-    pub fn of_file(read: follow::Portion, cursor: &Cursor) -> Self {
+    pub(crate) fn of_file(read: follow::Portion, cursor: &Cursor) -> Self {
         let bad = read.bad.iter();
         let bad = bad.map(|bad| format!("line {}: {}", bad.line, bad.why));
         Self {

@@ -89,6 +89,57 @@ pub fn read(
     portion(newest, inode, None, format, options, most)
 }
 
+/// Reads up to `most` records on from `from` in a folder with a log for each day, whose names are in the order of the
+/// days. Nothing more comes to a log once there is a later one.
+///
+/// # Errors
+/// If the folder or a log cannot be read. Nothing is lost by trying again.
+pub fn read_days(
+    folder: &Path,
+    is_log: impl Fn(&str) -> bool,
+    from: Option<&FilePosition>,
+    format: Format,
+    options: &Options,
+    most: usize,
+) -> io::Result<Portion> {
+    let at = from.and_then(|from| from.name.clone());
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if is_log(&name) && at.as_ref().is_none_or(|at| name >= *at) {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    let mut names = names.into_iter();
+    let Some(name) = names.next() else {
+        return Ok(Portion {
+            records: Vec::new(),
+            usage: Vec::new(),
+            bad: Vec::new(),
+            next: from.cloned().unwrap_or_default(),
+            more: false,
+        });
+    };
+    let from = from.filter(|_| at.as_ref() == Some(&name));
+    if let Some(gone) = at.filter(|_| from.is_none()) {
+        let folder = folder.display();
+        tracing::warn!(
+            "{folder}/{gone} is gone; what was not read of it is lost unless `fairmesh report` is given it"
+        );
+    }
+    let mut read = read(&folder.join(&name), from, format, options, most)?;
+    match names.next() {
+        Some(later) if !read.more => {
+            read.next = FilePosition::default();
+            read.next.name = Some(later);
+            read.more = true;
+        }
+        _ => read.next.name = Some(name),
+    }
+    Ok(read)
+}
+
 fn portion(
     mut file: File,
     inode: u64,

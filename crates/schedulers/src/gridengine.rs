@@ -11,18 +11,16 @@
 mod queue;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use fairmesh_model::clean;
 use fairmesh_records::{Format, Options};
 
 use crate::command::Commands;
-use crate::feed::{BATCH_RECORDS, Cursor, Portion};
+use crate::feed::{Cursor, Portion};
 use crate::job::Job;
-use crate::plan::Update;
-use crate::{About, LoopSettings, Refusal, Scheduler, follow};
+use crate::plan::{Update, batches};
+use crate::{About, LoopSettings, Refusal, Scheduler, Settings};
 
 /// Jobs of one `qalter`: more would keep qmaster from its other callers.
 const JOBS_MAX: usize = 100;
@@ -50,9 +48,9 @@ pub struct GridEngineSettings {
     pub cell: String,
 }
 
-impl GridEngineSettings {
-    /// What holds where the configuration says nothing: where Debian has it.
-    pub fn defaults(data_dir: &std::path::Path) -> Self {
+impl Settings for GridEngineSettings {
+    /// Where Debian has it.
+    fn defaults(data_dir: &Path) -> Self {
         Self {
             common: LoopSettings::defaults(data_dir.join("gridengine-feed.json")),
             root: PathBuf::from("/var/lib/gridengine"),
@@ -60,6 +58,12 @@ impl GridEngineSettings {
         }
     }
 
+    fn common(&mut self) -> &mut LoopSettings {
+        &mut self.common
+    }
+}
+
+impl GridEngineSettings {
     /// The file of what has ended.
     pub fn accounting(&self) -> PathBuf {
         self.root.join(&self.cell).join("common/accounting")
@@ -123,46 +127,25 @@ impl Scheduler for GridEngine {
 
     async fn set(&self, updates: &[Update]) -> anyhow::Result<Vec<Refusal>> {
         let mut refused = Vec::new();
-        let mut left = updates;
-        while let Some(first) = left.first() {
-            let same = left.iter().take_while(|update| update.to == first.to);
-            let (jobs, behind) = left.split_at(same.count().min(JOBS_MAX));
-            left = behind;
-            refused.extend(self.alter(first.to, jobs).await?);
-            let jobs = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-            if !left.is_empty() {
-                let second = Duration::from_secs(1);
-                tokio::time::sleep(second * jobs / self.settings.common.rate).await;
-            }
+        for jobs in batches(updates, JOBS_MAX) {
+            refused.extend(self.alter(jobs[0].to, jobs).await?);
+            self.settings.common.pause(jobs.len()).await;
         }
         Ok(refused)
     }
 
     async fn about(&mut self) -> anyhow::Result<About> {
-        let file = self.settings.accounting();
-        let cluster = self.settings.common.cluster.clone();
-        let lack = file.metadata().err().map(|error| {
-            format!(
-                "{} cannot be read ({error}): no usage is seen",
-                file.display()
-            )
-        });
-        Ok(About {
-            cluster: cluster.unwrap_or_else(|| Self::NAME.to_owned()),
-            lack,
-        })
+        let (cluster, file) = (&self.settings.common.cluster, self.settings.accounting());
+        Ok(About::of_file(cluster.as_ref(), Self::NAME, &file))
     }
 
     async fn ended(&self, cursor: &Cursor) -> anyhow::Result<Portion> {
-        let (path, from) = (self.settings.accounting(), cursor.file.as_ref());
         let options = Options {
             cluster: Self::NAME.to_owned(),
-            growing: true,
             ..Options::default()
         };
-        let read = follow::read(&path, from, Format::GridEngine, &options, BATCH_RECORDS);
-        let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Portion::of_file(read, cursor))
+        let accounting = self.settings.accounting();
+        Portion::read(&accounting, cursor, Format::GridEngine, options)
     }
 }
 

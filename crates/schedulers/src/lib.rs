@@ -24,14 +24,16 @@ pub mod state;
 
 pub mod condor;
 pub mod gridengine;
+pub mod pbs;
 pub mod slurm;
 
 mod ended;
+mod mark;
 mod parts;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairmesh_client::Scale;
 use fairmesh_model::{Millis, WallTime};
@@ -98,6 +100,20 @@ pub struct About {
     pub lack: Option<String>,
 }
 
+impl About {
+    /// Of a cluster whose jobs that have ended are in this file or folder.
+    pub(crate) fn of_file(cluster: Option<&String>, system: &str, file: &Path) -> Self {
+        let lack = file.metadata().err().map(|error| {
+            let file = file.display();
+            format!("{file} cannot be read ({error}): no usage is seen")
+        });
+        Self {
+            cluster: cluster.map_or_else(|| system.to_owned(), String::clone),
+            lack,
+        }
+    }
+}
+
 /// A number that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -133,6 +149,15 @@ pub struct LoopSettings {
     pub charge_rule: ChargeRule,
 }
 
+/// What a node and one batch system are told of working together.
+pub trait Settings: Clone {
+    /// What holds where the configuration says nothing, for a node with this data folder.
+    fn defaults(data_dir: &Path) -> Self;
+
+    /// What all loops are told.
+    fn common(&mut self) -> &mut LoopSettings;
+}
+
 /// A range that keeps every digit of a factor. Sites that let age or size weigh beside it take less.
 pub const RANGE_DEFAULT: u32 = 1_000_000_000;
 
@@ -159,6 +184,13 @@ impl LoopSettings {
             state_file,
             charge_rule: ChargeRule::default(),
         }
+    }
+
+    /// Waits for as long as so many updates may take.
+    pub(crate) async fn pause(&self, updates: usize) {
+        let updates = u32::try_from(updates).unwrap_or(u32::MAX);
+        let second = Duration::from_secs(1);
+        tokio::time::sleep(second.saturating_mul(updates) / self.rate).await;
     }
 }
 

@@ -87,6 +87,12 @@ pub fn plan(jobs: &[Waiting], scale: &Scale, step: u32, granularity: u32) -> Vec
     updates
 }
 
+/// Updates to the same number, up to `most` together, in their order.
+pub(crate) fn batches(updates: &[Update], most: usize) -> impl Iterator<Item = &[Update]> {
+    let same = updates.chunk_by(|one, next| one.to == next.to);
+    same.flat_map(move |same| same.chunks(most))
+}
+
 /// Where each level is to be, lowest first. Of two neighbours that come too near to each other the one that is
 /// further off goes where it belongs.
 fn targets(levels: &BTreeMap<i64, Vec<Placed<'_>>>, granularity: i64) -> Vec<Level> {

@@ -9,22 +9,29 @@ use std::fs::File;
 use std::io::Write;
 
 use fairmesh_schedulers::Scheduler as _;
-use fairmesh_schedulers::condor::{Condor, WANTED, is_as_wanted};
+use fairmesh_schedulers::condor::{Condor, CondorSettings, WANTED, is_as_wanted};
 
 use crate::config::Config;
+use crate::finding::Code;
 use crate::schedulers::command::System;
-use crate::schedulers::{Pair, Sockets};
 use settings::CondorTable;
 
 impl System for Condor {
-    fn beside(config: &Config) -> Pair<Self> {
-        let table = config.condor.clone();
-        let table = table.unwrap_or_else(|| CondorTable::defaults(&config.data_dir));
-        Pair {
-            settings: table.system.common.clone(),
-            scheduler: Self::new(table.system),
-            sockets: Sockets::of(config),
-        }
+    type Settings = CondorSettings;
+    const TITLE: &'static str = "HTCondor";
+    const CODES: [Code; 4] = [
+        Code::CondorAway,
+        Code::CondorSetup,
+        Code::CondorUnmapped,
+        Code::CondorRange,
+    ];
+
+    fn table(config: &Config) -> Option<&CondorTable> {
+        config.condor.as_ref()
+    }
+
+    fn of(settings: CondorSettings) -> Self {
+        Self::new(settings)
     }
 
     async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<(String, String)>> {

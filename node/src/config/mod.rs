@@ -46,11 +46,13 @@ pub use writers::{Uids, Writer, name_of, uids};
 use crate::condor::settings::CondorTable;
 use crate::emulate::ProjectionName;
 use crate::gridengine::settings::GridEngineTable;
+use crate::pbs::settings::PbsTable;
 use crate::privacy::Privacy;
 use crate::record_log::Keep;
+use crate::schedulers::settings::Place;
 use crate::slurm::settings::SlurmTable;
 use crate::sockets::SlotLimits;
-use crate::{condor, gridengine, slurm};
+use crate::{condor, gridengine, pbs, slurm};
 
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
@@ -112,6 +114,8 @@ pub struct Config {
     pub gridengine: Option<GridEngineTable>,
     /// How it works together with an HTCondor, if there is one.
     pub condor: Option<CondorTable>,
+    /// How it works together with a PBS, if there is one.
+    pub pbs: Option<PbsTable>,
 }
 
 /// A peer whose address the operator wrote down.
@@ -200,6 +204,12 @@ impl Config {
         let charge_rule = charging::charge_rule(source, &raw.charging)?;
         let (policy, policy_file) = shares::read(source, &raw, base, &vos, read)?;
         let (privacy, readers) = privacy::checked(source, &raw.privacy)?;
+        let place = Place {
+            source,
+            base,
+            data_dir: &data_dir,
+            charge_rule: &charge_rule,
+        };
         Ok(Self {
             file: path.to_owned(),
             name: sections::site_name(source, &raw.site.name)?,
@@ -218,18 +228,17 @@ impl Config {
             quotas: quota::checked(source, &raw.quota, &vos)?,
             timing: sections::timing(source, &raw.timing)?,
             records: records::checked(source, &raw.records)?,
-            slurm: raw
-                .slurm
-                .as_ref()
-                .map(|raw| slurm::settings::checked(source, raw, base, &data_dir, &charge_rule))
+            slurm: (raw.slurm.as_ref())
+                .map(|raw| slurm::settings::checked(place, raw))
                 .transpose()?,
             gridengine: (raw.gridengine.as_ref())
-                .map(|raw| {
-                    gridengine::settings::checked(source, raw, base, &data_dir, &charge_rule)
-                })
+                .map(|raw| gridengine::settings::checked(place, raw))
                 .transpose()?,
             condor: (raw.condor.as_ref())
-                .map(|raw| condor::settings::checked(source, raw, base, &data_dir, &charge_rule))
+                .map(|raw| condor::settings::checked(place, raw))
+                .transpose()?,
+            pbs: (raw.pbs.as_ref())
+                .map(|raw| pbs::settings::checked(place, raw))
                 .transpose()?,
             charge_rule,
             projection: raw.order.projection,

@@ -21,6 +21,7 @@ use super::records::RawRecords;
 use crate::condor::settings::RawCondor;
 use crate::emulate::ProjectionName;
 use crate::gridengine::settings::RawGridEngine;
+use crate::pbs::settings::RawPbs;
 use crate::slurm::settings::RawSlurm;
 
 /// The whole file.
@@ -75,6 +76,7 @@ pub(super) struct RawConfig {
     pub(super) slurm: Option<RawSlurm>,
     pub(super) gridengine: Option<RawGridEngine>,
     pub(super) condor: Option<RawCondor>,
+    pub(super) pbs: Option<RawPbs>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -78,6 +78,7 @@ impl Config {
         note(restart, old.slurm != new.slurm, "slurm");
         note(restart, old.gridengine != new.gridengine, "gridengine");
         note(restart, old.condor != new.condor, "condor");
+        note(restart, old.pbs != new.pbs, "pbs");
         reload
     }
 }

@@ -67,6 +67,7 @@ use crate::lookup::LookupStats;
 use crate::network::Throttle;
 use crate::privacy::{Eyes, Privacy};
 use crate::record_log::RecordLog;
+use crate::schedulers::command::KNOWN;
 use crate::serve::Serving;
 use crate::sockets::{BindError, SlotLimits};
 pub(crate) use connections::serve;
@@ -201,13 +202,13 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 /// What there is, for who asks for something else.
 const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, audit, \
     documents, forward, forward/here, quota, metrics; POST /v1/accounting, records, running, \
-    corrections, documents, slurm, gridengine, condor, occupancy, place, forward, forward/here, \
+    corrections, documents, slurm, gridengine, condor, pbs, occupancy, place, forward, forward/here, \
     forward/withdraw, quota/hold, quota/commit, \
     quota/release, quota/drain, quota/check, quota/quote";
 
 /// Which of it takes what.
 const METHODS: &str = "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/corrections, /v1/documents, \
-    /v1/slurm, /v1/gridengine, /v1/condor, /v1/occupancy, /v1/place, below /v1/forward and below /v1/quota";
+    /v1/slurm, /v1/gridengine, /v1/condor, /v1/pbs, /v1/occupancy, /v1/place, below /v1/forward and below /v1/quota";
 
 /// Where the loops with a batch system say what they have done.
 fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
@@ -216,15 +217,16 @@ fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
 
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
-    let writes = Router::new()
+    let of_systems = KNOWN.iter().fold(Router::new(), |router, system| {
+        router.route(&format!("/v1/{}", system.name), loops_of(system.name))
+    });
+    let writes = of_systems
         .route("/v1/records", post(records::post_records))
         .route("/v1/running", post(records::post_running))
         .route("/v1/corrections", post(corrections::post))
         .route("/v1/audit", get(corrections::get_audit))
         .route("/v1/documents", post(documents::post))
         .route("/v1/slurm", loops_of("slurm"))
-        .route("/v1/gridengine", loops_of("gridengine"))
-        .route("/v1/condor", loops_of("condor"))
         .route("/v1/occupancy", post(place::post_occupancy))
         .route(
             "/v1/forward/here",

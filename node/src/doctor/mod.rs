@@ -14,8 +14,6 @@ use std::str::FromStr as _;
 
 use anyhow::Context as _;
 use fairmesh_model::SigningKey;
-use fairmesh_schedulers::condor::Condor;
-use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_site::Severity;
 use serde::Serialize;
 
@@ -26,7 +24,7 @@ use crate::finding::{Code, Finding};
 use crate::init::load_key;
 use crate::output::{Exit, OutputArgs, unbroken, write_json};
 use crate::schedulers::check::Lack;
-use crate::schedulers::command;
+use crate::schedulers::command::{KNOWN, Known};
 use crate::slurm;
 
 /// The configuration of a packaged node.
@@ -255,25 +253,10 @@ async fn of_systems(config: &Config) -> Vec<(&'static str, Vec<Finding>)> {
         let known = "that Slurm knows";
         found.push(("Slurm", lacking(slurm::lacks(config).await, codes, known)));
     }
-    if config.gridengine.is_some() {
-        let codes = [
-            Code::GridengineAway,
-            Code::GridengineSetup,
-            Code::GridengineUnmapped,
-            Code::GridengineRange,
-        ];
-        let lacks = command::lacks::<GridEngine>(config).await;
-        found.push(("Grid Engine", lacking(lacks, codes, QUEUED)));
-    }
-    if config.condor.is_some() {
-        let codes = [
-            Code::CondorAway,
-            Code::CondorSetup,
-            Code::CondorUnmapped,
-            Code::CondorRange,
-        ];
-        let lacks = command::lacks::<Condor>(config).await;
-        found.push(("HTCondor", lacking(lacks, codes, QUEUED)));
+    let has_table = |system: &&Known| (system.with_node)(config).is_some();
+    for system in KNOWN.iter().filter(has_table) {
+        let lacks = (system.lacks)(config).await;
+        found.push((system.title, lacking(lacks, system.codes, QUEUED)));
     }
     found
 }

@@ -9,22 +9,29 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 
-use fairmesh_schedulers::gridengine::{GridEngine, WANTED};
+use fairmesh_schedulers::gridengine::{GridEngine, GridEngineSettings, WANTED};
 
 use crate::config::Config;
+use crate::finding::Code;
 use crate::schedulers::command::System;
-use crate::schedulers::{Pair, Sockets};
 use settings::GridEngineTable;
 
 impl System for GridEngine {
-    fn beside(config: &Config) -> Pair<Self> {
-        let table = config.gridengine.clone();
-        let table = table.unwrap_or_else(|| GridEngineTable::defaults(&config.data_dir));
-        Pair {
-            settings: table.system.common.clone(),
-            scheduler: Self::new(table.system),
-            sockets: Sockets::of(config),
-        }
+    type Settings = GridEngineSettings;
+    const TITLE: &'static str = "Grid Engine";
+    const CODES: [Code; 4] = [
+        Code::GridengineAway,
+        Code::GridengineSetup,
+        Code::GridengineUnmapped,
+        Code::GridengineRange,
+    ];
+
+    fn table(config: &Config) -> Option<&GridEngineTable> {
+        config.gridengine.as_ref()
+    }
+
+    fn of(settings: GridEngineSettings) -> Self {
+        Self::new(settings)
     }
 
     async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<(String, String)>> {

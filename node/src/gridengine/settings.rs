@@ -2,13 +2,10 @@
 //!
 //! Deliberately not here: whether Grid Engine is there, and what it says of itself.
 
-use std::path::Path;
-
-use fairmesh_records::ChargeRule;
 use fairmesh_schedulers::gridengine::GridEngineSettings;
 
-use crate::config::{FileError, Source};
-use crate::schedulers::settings::{Table, raw_table};
+use crate::config::FileError;
+use crate::schedulers::settings::{Place, Table, raw_table};
 
 raw_table! {
     /// `[gridengine]` as it is written.
@@ -21,35 +18,15 @@ raw_table! {
 /// `[gridengine]` as it is valid.
 pub type GridEngineTable = Table<GridEngineSettings>;
 
-impl GridEngineTable {
-    /// What holds where the configuration says nothing.
-    pub fn defaults(data_dir: &Path) -> Self {
-        Self {
-            with_node: true,
-            system: GridEngineSettings::defaults(data_dir),
+/// Checks the table.
+pub(crate) fn checked(place: Place<'_>, raw: &RawGridEngine) -> Result<GridEngineTable, FileError> {
+    let own = |system: &mut GridEngineSettings| {
+        if let Some(root) = place.path(&raw.root) {
+            system.root = root;
         }
-    }
-}
-
-/// Checks the table; `base` is the configuration's folder.
-pub(crate) fn checked(
-    source: Source<'_>,
-    raw: &RawGridEngine,
-    base: &Path,
-    data_dir: &Path,
-    charge_rule: &ChargeRule,
-) -> Result<GridEngineTable, FileError> {
-    let default = GridEngineSettings::defaults(data_dir);
-    let root = raw.root.as_ref().map(|root| base.join(root));
-    let common = raw
-        .given()
-        .checked(source, default.common, base, charge_rule)?;
-    Ok(Table {
-        with_node: raw.with_node.unwrap_or(true),
-        system: GridEngineSettings {
-            common,
-            root: root.unwrap_or(default.root),
-            cell: raw.cell.clone().unwrap_or(default.cell),
-        },
-    })
+        if let Some(cell) = &raw.cell {
+            system.cell.clone_from(cell);
+        }
+    };
+    raw.given().table(place, own)
 }

@@ -7,13 +7,20 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::pin::Pin;
 
 use clap::{Args, Subcommand};
-use fairmesh_schedulers::Scheduler;
+use fairmesh_schedulers::condor::Condor;
+use fairmesh_schedulers::gridengine::GridEngine;
+use fairmesh_schedulers::loops::Beside;
+use fairmesh_schedulers::pbs::Pbs;
+use fairmesh_schedulers::{Scheduler, Settings};
 
 use super::check::{self, CheckArgs, Lack};
-use super::{FeedArgs, Pair, SyncArgs};
+use super::settings::Table;
+use super::{FeedArgs, Pair, Sockets, SyncArgs};
 use crate::config::Config;
+use crate::finding::Code;
 use crate::output::Exit;
 
 // What the command is about is said with its name (`cli`).
@@ -47,18 +54,77 @@ enum What {
 
 /// A batch system with these commands.
 pub(crate) trait System: Scheduler + Clone {
+    /// What it is told.
+    type Settings: Settings;
+    /// What it is called in words.
+    const TITLE: &'static str;
+    /// The findings about it: it is away, its configuration, who maps nowhere, its range.
+    const CODES: [Code; 4];
+
+    /// Its table of the configuration.
+    fn table(config: &Config) -> Option<&Table<Self::Settings>>;
+
+    /// The one of these settings.
+    fn of(settings: Self::Settings) -> Self;
+
     /// The one beside the node of a configuration.
-    fn beside(config: &Config) -> Pair<Self>;
+    fn beside(config: &Config) -> Pair<Self> {
+        let table = Self::table(config).cloned();
+        let table = table.unwrap_or_else(|| Table::defaults(&config.data_dir));
+        let mut system = table.system;
+        Pair {
+            settings: system.common().clone(),
+            scheduler: Self::of(system),
+            sockets: Sockets::of(config),
+        }
+    }
 
     /// Prints what its configuration needs; gives what it lacks, and what to do about each.
     async fn setup(&self, out: &mut dyn Write) -> anyhow::Result<Vec<(String, String)>>;
 }
 
+/// What all such systems are asked for in turn.
+pub(crate) struct Known {
+    /// Its table of the configuration, its commands, and its paths at the node.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) codes: [Code; 4],
+    /// Whether the configuration has its table, and whether the loops run with the node.
+    pub(crate) with_node: fn(&Config) -> Option<bool>,
+    /// What it lacks.
+    pub(crate) lacks: for<'a> fn(&'a Config) -> Asked<'a>,
+    /// Starts its loops.
+    pub(crate) start: fn(&Config, &mut Beside),
+}
+
+/// What a batch system lacks, once it has been asked.
+type Asked<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Vec<Lack>>> + 'a>>;
+
+impl Known {
+    const fn of<S: System>() -> Self {
+        Self {
+            name: S::NAME,
+            title: S::TITLE,
+            codes: S::CODES,
+            with_node: |config| S::table(config).map(|table| table.with_node),
+            lacks: |config| Box::pin(lacks::<S>(config)),
+            start: |config, beside| S::beside(config).start(true, true, beside),
+        }
+    }
+}
+
+/// All of them.
+pub(crate) const KNOWN: [Known; 3] = [
+    Known::of::<GridEngine>(),
+    Known::of::<Condor>(),
+    Known::of::<Pbs>(),
+];
+
 /// All that `setup` and `check` would say is missing.
 ///
 /// # Errors
 /// If the batch system is away.
-pub(crate) async fn lacks<S: System>(config: &Config) -> anyhow::Result<Vec<Lack>> {
+async fn lacks<S: System>(config: &Config) -> anyhow::Result<Vec<Lack>> {
     let pair = S::beside(config);
     let people = people(&pair).await?;
     let missing = pair.scheduler.setup(&mut std::io::sink()).await?;

@@ -13,10 +13,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::control::Control;
 use fairmesh_schedulers::feed::Feed;
-use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_schedulers::loops::Beside;
 use fairmesh_schedulers::sync::{Round, Sync};
 use fairmesh_schedulers::{LoopSettings, Scheduler};
@@ -24,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
 use crate::output::Exit;
-use command::System as _;
+use command::{KNOWN, Known};
 
 /// Flags of `sync`.
 #[derive(Debug, Args)]
@@ -199,11 +197,9 @@ pub fn beside(config: &Config) -> Beside {
     if let Some(table) = config.slurm.as_ref().filter(|table| table.with_node) {
         crate::slurm::pair(table, config).start(true, true, &mut beside);
     }
-    if config.gridengine.as_ref().is_some_and(|it| it.with_node) {
-        GridEngine::beside(config).start(true, true, &mut beside);
-    }
-    if config.condor.as_ref().is_some_and(|it| it.with_node) {
-        Condor::beside(config).start(true, true, &mut beside);
+    let with_node = |system: &&Known| (system.with_node)(config) == Some(true);
+    for system in KNOWN.iter().filter(with_node) {
+        (system.start)(config, &mut beside);
     }
     beside
 }

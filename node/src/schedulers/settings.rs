@@ -4,13 +4,13 @@
 //! the configuration resolved.
 
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fairmesh_client::Scale;
 use fairmesh_client::points::IMPORTANCE_POINTS_MAX;
 use fairmesh_model::Millis;
 use fairmesh_records::ChargeRule;
-use fairmesh_schedulers::{LoopSettings, granularity_of};
+use fairmesh_schedulers::{LoopSettings, Settings, granularity_of};
 use toml::Spanned;
 
 use crate::config::quantity::RawDuration;
@@ -26,6 +26,33 @@ pub struct Table<T> {
     pub with_node: bool,
     /// How the node and the batch system work together.
     pub system: T,
+}
+
+impl<T: Settings> Table<T> {
+    /// What holds where the configuration says nothing.
+    pub fn defaults(data_dir: &Path) -> Self {
+        Self {
+            with_node: true,
+            system: T::defaults(data_dir),
+        }
+    }
+}
+
+/// Where a table stands, and what else of the configuration it rests on.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) source: Source<'a>,
+    /// The configuration's folder.
+    pub(crate) base: &'a Path,
+    pub(crate) data_dir: &'a Path,
+    pub(crate) charge_rule: &'a ChargeRule,
+}
+
+impl Place<'_> {
+    /// A path as it is written, if it is.
+    pub(crate) fn path(&self, given: &Option<String>) -> Option<PathBuf> {
+        given.as_ref().map(|given| self.base.join(given))
+    }
 }
 
 /// A table as it is written: the keys that every one has, and its own. A struct within a struct would do if the reader
@@ -53,6 +80,7 @@ macro_rules! raw_table {
             fn given(&self) -> $crate::schedulers::settings::Given<'_> {
                 $crate::schedulers::settings::Given {
                     table: $table,
+                    with_node: self.with_node,
                     cluster: &self.cluster,
                     bin_dir: &self.bin_dir,
                     interval: &self.interval,
@@ -72,6 +100,7 @@ pub(crate) use raw_table;
 /// The keys that every such table may have.
 pub(crate) struct Given<'a> {
     pub(crate) table: &'static str,
+    pub(crate) with_node: Option<bool>,
     pub(crate) cluster: &'a Option<String>,
     pub(crate) bin_dir: &'a Option<String>,
     pub(crate) interval: &'a Option<RawDuration>,
@@ -84,14 +113,27 @@ pub(crate) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// Checks them; `base` is the configuration's folder.
+    /// The valid table; `own` sets what no other system has.
+    pub(crate) fn table<T: Settings>(
+        &self,
+        place: Place<'_>,
+        own: impl FnOnce(&mut T),
+    ) -> Result<Table<T>, FileError> {
+        let mut table = Table::<T>::defaults(place.data_dir);
+        let common = table.system.common();
+        *common = self.checked(place, common.clone())?;
+        table.with_node = self.with_node.unwrap_or(true);
+        own(&mut table.system);
+        Ok(table)
+    }
+
+    /// Checks what all systems have.
     pub(crate) fn checked(
         &self,
-        source: Source<'_>,
+        place: Place<'_>,
         default: LoopSettings,
-        base: &Path,
-        charge_rule: &ChargeRule,
     ) -> Result<LoopSettings, FileError> {
+        let source = place.source;
         let range = self.number(source, "range", self.range, 1..=RANGE_MAX)?;
         let range = range.unwrap_or(default.scale.range);
         let points = 0..=u64::from(IMPORTANCE_POINTS_MAX);
@@ -101,10 +143,9 @@ impl Given<'_> {
         let granularity = self.number(source, "granularity", self.granularity, most)?;
         let rate = self.number(source, "rate", self.rate, 1..=10_000)?;
         let (interval, feed_interval) = (self.interval, self.feed_interval);
-        let path = |given: &Option<String>| given.as_ref().map(|given| base.join(given));
         Ok(LoopSettings {
             cluster: self.cluster.clone(),
-            bin_dir: path(self.bin_dir),
+            bin_dir: place.path(self.bin_dir),
             interval: self.length(source, "interval", interval, default.interval)?,
             scale: Scale { range, importance },
             granularity: granularity.unwrap_or_else(|| granularity_of(range)),
@@ -115,8 +156,8 @@ impl Given<'_> {
                 feed_interval,
                 default.feed_interval,
             )?,
-            state_file: path(self.state_file).unwrap_or(default.state_file),
-            charge_rule: charge_rule.clone(),
+            state_file: place.path(self.state_file).unwrap_or(default.state_file),
+            charge_rule: place.charge_rule.clone(),
         })
     }
 

@@ -4,13 +4,12 @@
 
 use std::path::Path;
 
-use fairmesh_records::ChargeRule;
 use fairmesh_schedulers::slurm::{SlurmSettings, UsageSource};
 
+use crate::config::FileError;
 use crate::config::quantity::RawDuration;
-use crate::config::{FileError, Source};
 use crate::quota_cmd::callout::OnSilence;
-use crate::schedulers::settings::raw_table;
+use crate::schedulers::settings::{Place, raw_table};
 
 raw_table! {
     /// `[slurm]` as it is written.
@@ -47,27 +46,20 @@ impl SlurmTable {
     }
 }
 
-/// Checks the table; `base` is the configuration's folder.
-pub(crate) fn checked(
-    source: Source<'_>,
-    raw: &RawSlurm,
-    base: &Path,
-    data_dir: &Path,
-    charge_rule: &ChargeRule,
-) -> Result<SlurmTable, FileError> {
-    let default = SlurmSettings::defaults(data_dir);
+/// Checks the table.
+pub(crate) fn checked(place: Place<'_>, raw: &RawSlurm) -> Result<SlurmTable, FileError> {
+    let default = SlurmSettings::defaults(place.data_dir);
     let given = raw.given();
-    let path = |given: &Option<String>| given.as_ref().map(|given| base.join(given));
     Ok(SlurmTable {
         with_node: raw.with_node.unwrap_or(true),
         on_silence: raw.on_silence.unwrap_or_default(),
         slurm: SlurmSettings {
-            common: given.checked(source, default.common, base, charge_rule)?,
-            slurm_conf: path(&raw.slurm_conf),
+            common: given.checked(place, default.common)?,
+            slurm_conf: place.path(&raw.slurm_conf),
             usage: raw.usage.unwrap_or(default.usage),
-            overlap: given.length(source, "overlap", &raw.overlap, default.overlap)?,
-            jobcomp_file: path(&raw.jobcomp_file),
-            spool: path(&raw.spool).unwrap_or(default.spool),
+            overlap: given.length(place.source, "overlap", &raw.overlap, default.overlap)?,
+            jobcomp_file: place.path(&raw.jobcomp_file),
+            spool: place.path(&raw.spool).unwrap_or(default.spool),
             quota: raw.quota.unwrap_or(default.quota),
         },
     })

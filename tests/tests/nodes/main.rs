@@ -25,6 +25,7 @@ mod privacy;
 mod python;
 mod quota;
 mod quota_parts;
+mod recorded;
 mod records;
 mod restarts;
 mod snapshot;

@@ -18,6 +18,9 @@ const BEGINNING_BYTES: u64 = 1_024;
 /// A place in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePosition {
+    /// In a folder of logs, the file's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Which file, whatever its name.
     pub inode: u64,
     /// How far.
@@ -42,6 +45,7 @@ impl FilePosition {
         let bytes = position.bytes.min(BEGINNING_BYTES);
         let beginning = hash(file, bytes)?;
         Ok(Self {
+            name: None,
             inode,
             position,
             beginning: beginning.filter(|_| bytes > 0),

@@ -8,9 +8,9 @@
 use fairmesh_records::slurm::SACCT_FORMAT;
 use fairmesh_records::{Format, Options, Records};
 
-use super::frame::Mark;
 use crate::command::{CommandError, Commands};
 use crate::feed::Portion;
+use crate::mark::Mark;
 
 /// How far back the first call goes: the longest that usage counts by default.
 const FIRST_LOOK_S: u64 = 90 * 86_400;
