@@ -14,6 +14,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use fairmesh_model::is_visible;
 use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::gridengine::GridEngine;
+use fairmesh_schedulers::lsf::Lsf;
 use fairmesh_schedulers::pbs::Pbs;
 
 /// Grid-wide fairshare without a server in the middle.
@@ -61,6 +62,8 @@ enum Command {
     Condor(SystemArgs),
     /// Work with a PBS beside the node: priorities into it, usage out of it
     Pbs(SystemArgs),
+    /// Work with an LSF beside the node: priorities into it, usage out of it
+    Lsf(SystemArgs),
     Arc(arc::ArcArgs),
     /// Print completions for a shell.
     Completions {
@@ -146,6 +149,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::GridEngine(args) => command::run::<GridEngine>(&args, &mut out).await,
         Command::Condor(args) => command::run::<Condor>(&args, &mut out).await,
         Command::Pbs(args) => command::run::<Pbs>(&args, &mut out).await,
+        Command::Lsf(args) => command::run::<Lsf>(&args, &mut out).await,
         Command::Arc(args) => arc::run(&args).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut command_line(), "fairmesh", &mut out);
@@ -166,7 +170,7 @@ const QUIET_PEERS: &str = "warn,fairmesh=info,libp2p_swarm=error,libp2p_request_
                            libp2p_gossipsub=error,libp2p_identify=error,libp2p_ping=error,yamux=error";
 
 /// The commands that run for long.
-const LOGGING: [&str; 5] = ["run", "slurm", "gridengine", "condor", "pbs"];
+const LOGGING: [&str; 6] = ["run", "slurm", "gridengine", "condor", "pbs", "lsf"];
 
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.
 fn log_filter() -> tracing_subscriber::EnvFilter {

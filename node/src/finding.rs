@@ -99,6 +99,10 @@ pub enum Code {
     PbsSetup,
     PbsUnmapped,
     PbsRange,
+    LsfAway,
+    LsfSetup,
+    LsfUnmapped,
+    LsfRange,
 }
 
 impl Code {

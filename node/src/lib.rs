@@ -32,6 +32,7 @@ pub mod finding;
 pub mod forward;
 pub mod gridengine;
 pub mod init;
+pub mod lsf;
 pub mod output;
 pub mod pbs;
 pub mod place;

@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 /// What people type, by command.
-const EXAMPLES: [(&str, &str); 34] = [
+const EXAMPLES: [(&str, &str); 35] = [
     (
         "demo",
         "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
@@ -122,6 +122,7 @@ const EXAMPLES: [(&str, &str); 34] = [
         "fairmesh condor check\nfairmesh condor sync --dry-run",
     ),
     ("pbs", "fairmesh pbs check\nfairmesh pbs sync --dry-run"),
+    ("lsf", "fairmesh lsf check\nfairmesh lsf sync --dry-run"),
     (
         "arc",
         "fairmesh arc hold %I --control %C --user %U --cluster ce1.example",

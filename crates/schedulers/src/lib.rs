@@ -24,6 +24,7 @@ pub mod state;
 
 pub mod condor;
 pub mod gridengine;
+pub mod lsf;
 pub mod pbs;
 pub mod slurm;
 

@@ -34,7 +34,7 @@ pub const HOOK: &str = r#"import re
 import pbs
 
 job = pbs.event().job
-words = [job.Account_Name, job.project]
+words = [job.Job_Name, job.Account_Name, job.project]
 words += [job.Resource_List[name] for name in job.Resource_List.keys()]
 for word in words:
     if word is not None and re.search("[^!-~]", str(word)):

@@ -20,11 +20,8 @@ pub type CondorTable = Table<CondorSettings>;
 
 /// Checks the table.
 pub(crate) fn checked(place: Place<'_>, raw: &RawCondor) -> Result<CondorTable, FileError> {
-    if let Some(given) = &raw.importance {
-        let problem = "HTCondor orders a submitter's jobs by what he says himself (JobPrio)";
-        let (span, key) = (Some(given.span()), Some("condor.importance"));
-        return Err(place.source.error(span, key, problem));
-    }
+    let why = "HTCondor orders a submitter's jobs by what he says himself (JobPrio)";
+    raw.given().without_importance(place, why)?;
     raw.given().table(place, |system: &mut CondorSettings| {
         system.config = place.path(&raw.config);
         system.history = place.path(&raw.history);

@@ -46,13 +46,14 @@ pub use writers::{Uids, Writer, name_of, uids};
 use crate::condor::settings::CondorTable;
 use crate::emulate::ProjectionName;
 use crate::gridengine::settings::GridEngineTable;
+use crate::lsf::settings::LsfTable;
 use crate::pbs::settings::PbsTable;
 use crate::privacy::Privacy;
 use crate::record_log::Keep;
 use crate::schedulers::settings::Place;
 use crate::slurm::settings::SlurmTable;
 use crate::sockets::SlotLimits;
-use crate::{condor, gridengine, pbs, slurm};
+use crate::{condor, gridengine, lsf, pbs, slurm};
 
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
@@ -116,6 +117,8 @@ pub struct Config {
     pub condor: Option<CondorTable>,
     /// How it works together with a PBS, if there is one.
     pub pbs: Option<PbsTable>,
+    /// How it works together with an LSF, if there is one.
+    pub lsf: Option<LsfTable>,
 }
 
 /// A peer whose address the operator wrote down.
@@ -239,6 +242,9 @@ impl Config {
                 .transpose()?,
             pbs: (raw.pbs.as_ref())
                 .map(|raw| pbs::settings::checked(place, raw))
+                .transpose()?,
+            lsf: (raw.lsf.as_ref())
+                .map(|raw| lsf::settings::checked(place, raw))
                 .transpose()?,
             charge_rule,
             projection: raw.order.projection,

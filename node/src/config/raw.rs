@@ -21,6 +21,7 @@ use super::records::RawRecords;
 use crate::condor::settings::RawCondor;
 use crate::emulate::ProjectionName;
 use crate::gridengine::settings::RawGridEngine;
+use crate::lsf::settings::RawLsf;
 use crate::pbs::settings::RawPbs;
 use crate::slurm::settings::RawSlurm;
 
@@ -77,6 +78,7 @@ pub(super) struct RawConfig {
     pub(super) gridengine: Option<RawGridEngine>,
     pub(super) condor: Option<RawCondor>,
     pub(super) pbs: Option<RawPbs>,
+    pub(super) lsf: Option<RawLsf>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -79,6 +79,7 @@ impl Config {
         note(restart, old.gridengine != new.gridengine, "gridengine");
         note(restart, old.condor != new.condor, "condor");
         note(restart, old.pbs != new.pbs, "pbs");
+        note(restart, old.lsf != new.lsf, "lsf");
         reload
     }
 }

@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_schedulers::loops::Beside;
+use fairmesh_schedulers::lsf::Lsf;
 use fairmesh_schedulers::pbs::Pbs;
 use fairmesh_schedulers::{Scheduler, Settings};
 
@@ -114,10 +115,11 @@ impl Known {
 }
 
 /// All of them.
-pub(crate) const KNOWN: [Known; 3] = [
+pub(crate) const KNOWN: [Known; 4] = [
     Known::of::<GridEngine>(),
     Known::of::<Condor>(),
     Known::of::<Pbs>(),
+    Known::of::<Lsf>(),
 ];
 
 /// All that `setup` and `check` would say is missing.

@@ -127,6 +127,14 @@ impl Given<'_> {
         Ok(table)
     }
 
+    /// An error where a key is given that means nothing to the system.
+    pub(crate) fn without_importance(&self, place: Place<'_>, why: &str) -> Result<(), FileError> {
+        let key = format!("{}.importance", self.table);
+        self.importance.as_ref().map_or(Ok(()), |given| {
+            Err(place.source.error(Some(given.span()), Some(&key), why))
+        })
+    }
+
     /// Checks what all systems have.
     pub(crate) fn checked(
         &self,
@@ -141,6 +149,10 @@ impl Given<'_> {
         let importance = importance.unwrap_or(default.scale.importance);
         let most = 0..=u64::from(range);
         let granularity = self.number(source, "granularity", self.granularity, most)?;
+        let usual = match range == default.scale.range {
+            true => default.granularity,
+            false => granularity_of(range),
+        };
         let rate = self.number(source, "rate", self.rate, 1..=10_000)?;
         let (interval, feed_interval) = (self.interval, self.feed_interval);
         Ok(LoopSettings {
@@ -148,7 +160,7 @@ impl Given<'_> {
             bin_dir: place.path(self.bin_dir),
             interval: self.length(source, "interval", interval, default.interval)?,
             scale: Scale { range, importance },
-            granularity: granularity.unwrap_or_else(|| granularity_of(range)),
+            granularity: granularity.unwrap_or(usual),
             rate: rate.unwrap_or(default.rate),
             feed_interval: self.length(
                 source,

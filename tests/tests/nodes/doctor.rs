@@ -122,7 +122,7 @@ fn commands(folder: &Path, answers: &[(&str, &str)]) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_doctor_looks_at_the_grid_engine_and_the_htcondor_of_the_configuration() -> anyhow::Result<()> {
+fn a_doctor_looks_at_all_batch_systems_of_the_configuration() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (site, _node, _vo) = node(folder.path())?;
     let (config, bin) = (site.config(), folder.path().join("bin"));
@@ -145,10 +145,29 @@ fn a_doctor_looks_at_the_grid_engine_and_the_htcondor_of_the_configuration() -> 
             ),
         ],
     )?;
+    // PBS has a `qstat`, too.
+    let others = folder.path().join("others");
+    commands(
+        &others,
+        &[
+            ("qmgr", "false"),
+            (
+                "qstat",
+                "echo \"Job Id: 7.pbs${5}job_state=Q${5}Job_Owner=cassandra@login\"",
+            ),
+            ("bqueues", "echo 'SCHEDULING POLICIES:  FAIRSHARE'"),
+            (
+                "bjobs",
+                "case \"$5\" in *stat*) echo '7^PEND^cassandra^normal^1';; *proj*) echo '7^none';; esac",
+            ),
+        ],
+    )?;
     let text = std::fs::read_to_string(&config)?;
     let systems = format!(
-        "{text}[gridengine]\nbin_dir = \"{0}\"\nrange = 1\n[condor]\nbin_dir = \"{0}\"\n",
-        bin.display()
+        "{text}[gridengine]\nbin_dir = \"{0}\"\nrange = 1\n[condor]\nbin_dir = \"{0}\"\n\
+         [pbs]\nbin_dir = \"{1}\"\n[lsf]\nbin_dir = \"{1}\"\n",
+        bin.display(),
+        others.display()
     );
     std::fs::write(&config, systems)?;
     let config = config.to_str().context("UTF-8")?;
@@ -164,6 +183,10 @@ fn a_doctor_looks_at_the_grid_engine_and_the_htcondor_of_the_configuration() -> 
         "1 of 1 users and accounts that have jobs in the queue map nowhere",
         "its Grid Engine",
         "its HTCondor",
+        "its PBS",
+        "job_sort_formula is not set",
+        "its LSF",
+        "no queue has APS_PRIORITY",
     ] {
         ensure!(said.contains(words), "no {words} in {said}");
     }
@@ -174,15 +197,20 @@ fn a_doctor_looks_at_the_grid_engine_and_the_htcondor_of_the_configuration() -> 
         "gridengine-range",
         "condor-setup",
         "condor-unmapped",
+        "pbs-setup",
+        "pbs-unmapped",
+        "lsf-setup",
+        "lsf-unmapped",
     ] {
         ensure!(found.contains(code), "no {code} in {found:?}");
     }
 
     std::fs::remove_dir_all(&bin)?;
+    std::fs::remove_dir_all(&others)?;
     let away = fairmesh(folder.path(), &ask)?;
     ensure!(away.status.code() == Some(1), "{away:?}");
     ensure!(
-        codes(&away)?[..2] == ["gridengine-away", "condor-away"],
+        codes(&away)?[..4] == ["gridengine-away", "condor-away", "pbs-away", "lsf-away"],
         "{away:?}"
     );
     Ok(())

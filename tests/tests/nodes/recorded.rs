@@ -59,6 +59,7 @@ fn now_s() -> anyhow::Result<u64> {
 }
 
 const QSTAT: &str = r#"for job in jobs/*; do
+  test -e $job || continue
   number=$(cat numbers/${job#jobs/} 2>/dev/null)
   sed "s/@@/$5/g; s/NUMBER/${number:-0}/" $job
 done"#;
@@ -178,5 +179,97 @@ fn pbs_serves_whoever_used_less() -> anyhow::Result<()> {
     let last = system.said()?.pop().context("a call")?;
     ensure!(beside.updates()? >= 8.0, "too few updates");
     ensure!(last.starts_with("qalter -l fairmesh="), "{last}");
+    Ok(())
+}
+
+const BJOBS: &str = r#"for job in jobs/*; do
+  test -e $job || continue
+  id=${job#jobs/}
+  IFS=^ read -r stat user queue slots project < $job
+  value=$(cat numbers/$id 2>/dev/null)
+  case "$5" in
+    "jobid stat "*) echo "$id^$stat^$user^$queue^$slots";;
+    "jobid proj_name "*) echo "$id^$project";;
+    *) echo "$id games PEND normal hostA myjob Feb 12 01:09 ${value:+(}${value:--}${value:+)}";;
+  esac
+done"#;
+
+const BMOD: &str = r#"echo "bmod $*" >> said
+for job; do :; done
+case $1 in
+  -aps) echo ${2#system=} > numbers.new; mv numbers.new numbers/$job;;
+  -apsn) rm -f numbers/$job;;
+esac
+echo "Parameters of job <$job> are being changed""#;
+
+const BQUEUES: &str = r#"test -e configured && echo "SCHEDULING POLICIES:  APS_PRIORITY""#;
+
+/// A record, and the core-milliseconds that it is worth.
+fn lsf_record(id: u32, project: &str, seconds: u64) -> anyhow::Result<(String, u64)> {
+    let end = now_s()? - 5;
+    let start = end - seconds;
+    let line = format!(
+        "\"JOB_FINISH\" \"10.1\" {end} {id} 1000 33882739 2 {start} 0 0 {start} \"games\" \"normal\" \"\" \"\" \"\" \
+         \"login\" \"/home\" \"\" \"\" \"\" \"{start}.{id}\" 0 1 \"2*n1\" 64 60.0 \"a\" \"echo \"\"a\"\"\" 0.5 0.1 0 0 -1 0 0 0 \
+         0 0 0 0 -1 0 0 0 0 0 -1 \"\" \"{project}\" 0 2 \"\" \"\" 0 2048 0 \"\" \"\" \"\" \"\" 0 \"\" 0 \"\" -1 \"/games\" \"\" \
+         \"\" \"\" -1 \"\" \"\" 0 \"\" {start} \"\" \"\" 0 0 0\n"
+    );
+    Ok((line, seconds * 2_000))
+}
+
+#[test]
+fn lsf_serves_whoever_used_less() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let programs = [("bjobs", BJOBS), ("bmod", BMOD), ("bqueues", BQUEUES)];
+    let system = Pretended::new(&folder.path().join("lsf"), &programs)?;
+    let (file, bin) = (system.at("lsb.acct"), system.at("bin"));
+    let keys = format!(
+        "accounting = \"{}\"\nbin_dir = \"{}\"\n",
+        file.display(),
+        bin.display()
+    );
+    let beside = Beside::start(PROGRAM, folder.path(), "lsf", &keys)?;
+    let (is_content, words) = beside.run(&["setup"])?;
+    ensure!(
+        !is_content && words.contains("lsb.acct cannot be read"),
+        "{words}"
+    );
+    let (first, burnt) = lsf_record(1, "xavier", 47)?;
+    fs::write(&file, &first)?;
+    fs::write(system.at("configured"), "")?;
+    let (is_content, words) = beside.run(&["setup"])?;
+    ensure!(is_content, "{words}");
+    beside.node.await_usage("physics", "xavier", burnt)?;
+    for (id, project) in [(2, "xavier"), (3, "yvonne"), (4, "xavier"), (5, "yvonne")] {
+        let job = format!("PEND^games^normal^2^{project}\n");
+        fs::write(system.at("jobs").join(id.to_string()), job)?;
+    }
+    await_that("system values", || Ok(system.order()?.len() == 4))?;
+    let order = system.order()?;
+    let ids: Vec<&str> = order.iter().map(|(_, id)| id.as_str()).collect();
+    ensure!(ids == ["3", "5", "2", "4"], "{order:?}");
+    let called = system.said()?;
+    let wanted: Vec<String> = order
+        .iter()
+        .map(|(value, id)| format!("bmod -aps system={value} {id}"))
+        .collect();
+    ensure!(called[..4] == wanted, "{called:?}");
+
+    // yvonne burns more, and mbatchd archives its file before anybody has looked.
+    let (second, more) = lsf_record(6, "yvonne", 900)?;
+    fs::write(&file, first + &second)?;
+    fs::rename(&file, system.at("lsb.acct.1"))?;
+    fs::write(&file, "")?;
+    beside.node.await_usage("physics", "yvonne", more)?;
+    await_that("the other order", || Ok(system.order()?[0].1 == "2"))?;
+    let cursor = folder.path().join("site/data/lsf-feed.json");
+    fs::remove_file(&cursor)?;
+    fs::copy(system.at("lsb.acct.1"), &file)?;
+    let (_, words) = beside.run(&["feed", "--once"])?;
+    ensure!(
+        words.contains("2 finished jobs reported, 0 of them news"),
+        "{words}"
+    );
+    beside.node.await_usage("physics", "xavier", burnt)?;
     Ok(())
 }

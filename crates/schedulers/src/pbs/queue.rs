@@ -44,14 +44,19 @@ pub(super) async fn read(
         arguments.push("-t");
     }
     let text = commands.ask("qstat", &arguments).await?;
-    let (mut rows, mut bad) = (Vec::new(), Vec::new());
+    let (mut rows, mut bad): (Vec<Row>, Vec<String>) = (Vec::new(), Vec::new());
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         match row(&mark.columns(line), settings) {
             Some(row) => rows.push(row),
             None => bad.push(clean(&line.replace(mark.text(), "|"))),
         }
     }
-    rows.retain(|row| all || row.job.state == State::Pending);
+    // The tasks of an array are listed by themselves then, and it must not wait beside them.
+    let is_whole = |row: &Row| row.job.target.contains("[]");
+    rows.retain(|row| match all {
+        true => !is_whole(row),
+        false => row.job.state == State::Pending,
+    });
     Ok((rows, bad))
 }
 
