@@ -176,8 +176,8 @@ impl Scheduler for Condor {
 
     async fn about(&mut self) -> anyhow::Result<About> {
         self.history = self.history().await?;
-        let cluster = self.settings.common.cluster.as_ref();
-        Ok(About::of_file(cluster, Self::NAME, &self.history))
+        let common = &self.settings.common;
+        Ok(About::of_file(common, Self::NAME, &self.history))
     }
 
     async fn ended(&self, cursor: &Cursor) -> anyhow::Result<Portion> {

@@ -129,6 +129,9 @@ pub fn read_days(
         );
     }
     let mut read = read(&folder.join(&name), from, format, options, most)?;
+    for bad in &mut read.bad {
+        bad.why = format!("{} ({name})", bad.why);
+    }
     match names.next() {
         Some(later) if !read.more => {
             read.next = FilePosition::default();

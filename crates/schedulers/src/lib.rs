@@ -103,13 +103,13 @@ pub struct About {
 
 impl About {
     /// Of a cluster whose jobs that have ended are in this file or folder.
-    pub(crate) fn of_file(cluster: Option<&String>, system: &str, file: &Path) -> Self {
+    pub(crate) fn of_file(common: &LoopSettings, system: &str, file: &Path) -> Self {
         let lack = file.metadata().err().map(|error| {
             let file = file.display();
             format!("{file} cannot be read ({error}): no usage is seen")
         });
         Self {
-            cluster: cluster.map_or_else(|| system.to_owned(), String::clone),
+            cluster: common.cluster.clone().unwrap_or_else(|| system.to_owned()),
             lack,
         }
     }

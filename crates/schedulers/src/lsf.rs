@@ -119,8 +119,8 @@ impl Scheduler for Lsf {
     }
 
     async fn about(&mut self) -> anyhow::Result<About> {
-        let (cluster, file) = (&self.settings.common.cluster, &self.settings.accounting);
-        Ok(About::of_file(cluster.as_ref(), Self::NAME, file))
+        let (common, file) = (&self.settings.common, &self.settings.accounting);
+        Ok(About::of_file(common, Self::NAME, file))
     }
 
     async fn ended(&self, cursor: &Cursor) -> anyhow::Result<Portion> {

@@ -149,8 +149,8 @@ impl Scheduler for Pbs {
     }
 
     async fn about(&mut self) -> anyhow::Result<About> {
-        let (cluster, folder) = (&self.settings.common.cluster, self.settings.accounting());
-        Ok(About::of_file(cluster.as_ref(), Self::NAME, &folder))
+        let (common, folder) = (&self.settings.common, self.settings.accounting());
+        Ok(About::of_file(common, Self::NAME, &folder))
     }
 
     async fn ended(&self, cursor: &Cursor) -> anyhow::Result<Portion> {

@@ -43,30 +43,20 @@ impl System for Pbs {
         for line in self.settings.wanted(HOOK_FILE) {
             writeln!(out, "{line}")?;
         }
-        let mut lacks = Vec::new();
         let resource = &self.settings.resource;
         let mut seen = BTreeMap::new();
-        for object in [
-            &*format!("resource {resource}"),
-            "server job_sort_formula",
-            "sched job_sort_formula",
-            "hook fairmesh",
+        for (kind, of) in [
+            ("resource", resource.as_str()),
+            ("server", "job_sort_formula"),
+            ("sched", "job_sort_formula"),
+            ("hook", "fairmesh"),
         ] {
-            match self.configured(object).await {
-                Ok(attributes) => {
-                    let kind = object.split(' ').next().unwrap_or_default();
-                    let of = |(key, value)| (format!("{kind} {key}"), value);
-                    seen.extend(attributes.into_iter().map(of));
-                }
-                Err(error) => {
-                    lacks.push((error.to_string(), "install PBS' commands".to_owned()));
-                    break;
-                }
-            }
+            // What cannot be asked for is not there; whether the server is, the queue says.
+            let attributes = self.configured(&format!("{kind} {of}")).await;
+            let attributes = attributes.unwrap_or_default().into_iter();
+            seen.extend(attributes.map(|(key, value)| (format!("{kind} {key}"), value)));
         }
-        if lacks.is_empty() {
-            lacks = self::lacks(resource, &seen);
-        }
+        let mut lacks = lacks(resource, &seen);
         if let Err(error) = self.queue(false).await {
             let mend = "start pbs_server, or name pbs.bin_dir".to_owned();
             lacks.push((format!("{error:#}"), mend));
@@ -80,25 +70,21 @@ impl System for Pbs {
     }
 }
 
-/// What is said of an attribute that is not there.
-const UNSET: &str = "not set";
-
 /// What a PBS lacks, by the attributes that `qmgr` shows of this resource, a formula and a hook.
 fn lacks(resource: &str, seen: &BTreeMap<String, String>) -> Vec<(String, String)> {
-    let of = |key: &str| seen.get(key).map_or(UNSET, String::as_str);
-    // That of the server, up to 2020, or that of the scheduler.
-    let formulas = ["server job_sort_formula", "sched job_sort_formula"].map(of);
-    let formula = formulas.into_iter().find(|formula| *formula != UNSET);
-    let formula = formula.unwrap_or(UNSET).trim_matches('"');
+    let of = |key: &str| seen.get(key).map_or("", |value| value.trim_matches('"'));
     let has = |key: &str, what: &str| of(key).contains(what);
+    // That of the server, up to 2020, or that of the scheduler.
+    let formula = match of("server job_sort_formula") {
+        "" => of("sched job_sort_formula"),
+        formula => formula,
+    };
+    let is_hooked = has("hook enabled", "rue") && has("hook event", "queuejob");
     let problems = [
         (
             of("resource type") == "long",
-            format!(
-                "the resource {resource} is of the type {}",
-                of("resource type")
-            ),
-            "make it one of the type long".to_owned(),
+            format!("the resource {resource} is not there, or not of the type long"),
+            format!("qmgr -c 'create resource {resource} type = long, flag = r'"),
         ),
         (
             has("resource flag", "r") || has("resource flag", "i"),
@@ -107,15 +93,13 @@ fn lacks(resource: &str, seen: &BTreeMap<String, String>) -> Vec<(String, String
         ),
         (
             formula == resource,
-            format!("job_sort_formula is {}", formula),
+            format!("job_sort_formula is `{formula}`"),
             format!("qmgr -c 'set server job_sort_formula = {resource}'"),
         ),
         (
-            has("hook enabled", "rue")
-                && has("hook event", "queuejob")
-                && has("hook event", "modifyjob"),
+            is_hooked && has("hook event", "modifyjob"),
             "no hook keeps users from writing lines into the accounting log".to_owned(),
-            "import the hook above".to_owned(),
+            "import the hook that `fairmesh pbs setup` prints".to_owned(),
         ),
     ];
     let wrong = problems.into_iter().filter(|(is_well, ..)| !is_well);
@@ -153,6 +137,6 @@ mod tests {
             &good[3..],
         ]
         .concat();
-        assert_eq!(of(&other)[0].0, "job_sort_formula is ncpus");
+        assert_eq!(of(&other)[0].0, "job_sort_formula is `ncpus`");
     }
 }

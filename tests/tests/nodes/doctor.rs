@@ -184,7 +184,7 @@ fn a_doctor_looks_at_all_batch_systems_of_the_configuration() -> anyhow::Result<
         "its Grid Engine",
         "its HTCondor",
         "its PBS",
-        "job_sort_formula is not set",
+        "job_sort_formula is ``",
         "its LSF",
         "no queue has APS_PRIORITY",
     ] {

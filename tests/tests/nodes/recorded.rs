@@ -36,6 +36,17 @@ impl Pretended {
         self.0.join(path)
     }
 
+    /// Puts jobs into the queue, which is empty, all at once.
+    fn submit(&self, jobs: &[(String, String)]) -> anyhow::Result<()> {
+        let fresh = self.at("fresh");
+        fs::create_dir(&fresh)?;
+        for (id, text) in jobs {
+            fs::write(fresh.join(id), text)?;
+        }
+        fs::remove_dir(self.at("jobs"))?;
+        Ok(fs::rename(fresh, self.at("jobs"))?)
+    }
+
     /// The jobs that have a number, as they would start.
     fn order(&self) -> anyhow::Result<Vec<(i64, String)>> {
         let mut order = Vec::new();
@@ -54,6 +65,28 @@ impl Pretended {
     }
 }
 
+/// Jobs, and whose they are.
+const QUEUE: [(u32, &str); 4] = [(2, "xavier"), (3, "yvonne"), (4, "xavier"), (5, "yvonne")];
+
+/// Puts all of [`QUEUE`] into the queue once the node would serve yvonne first.
+fn submit(
+    system: &Pretended,
+    beside: &Beside,
+    job: impl Fn(u32, &str) -> (String, String),
+) -> anyhow::Result<()> {
+    let factor = |account: &str| -> anyhow::Result<f64> {
+        let path = format!("/v1/priority?user=games&account={account}");
+        let answer = beside.node.http("GET", &path, b"")?;
+        let factor = &answer.body["factor"];
+        let factor = factor.as_f64().or_else(|| factor.as_str()?.parse().ok());
+        factor.with_context(|| format!("{answer:?}"))
+    };
+    await_that("yvonne to be first", || {
+        Ok(factor("xavier")? < factor("yvonne")?)
+    })?;
+    system.submit(&QUEUE.map(|(id, project)| job(id, project)))
+}
+
 fn now_s() -> anyhow::Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
 }
@@ -67,7 +100,7 @@ done"#;
 const QALTER: &str = r#"echo "qalter $*" >> said
 number=${2#fairmesh=}
 shift 2
-for job; do echo $number > numbers/new; mv numbers/new numbers/$job; done"#;
+for job; do echo $number > new; mv new numbers/$job; done"#;
 
 const QMGR: &str = r#"test -e configured || { echo "qmgr obj=fairmesh svr=default: Unknown object" >&2; exit 1; }
 case "$2" in
@@ -77,15 +110,12 @@ case "$2" in
   *) exit 1;;
 esac"#;
 
-fn pbs_job(system: &Pretended, id: u32, project: &str) -> anyhow::Result<()> {
+fn pbs_job(id: u32, project: &str) -> (String, String) {
     let text = format!(
         "Job Id: {id}.pbs@@Job_Name=a\\nJob Id: 9.pbs|euser=root@@Job_Owner=games@login@@job_state=Q@@queue=workq@@\
          Priority=0@@Resource_List.ncpus=2@@Resource_List.fairmesh=NUMBER@@euser=games@@project={project}\n"
     );
-    Ok(fs::write(
-        system.at("jobs").join(format!("{id}.pbs")),
-        text,
-    )?)
+    (format!("{id}.pbs"), text)
 }
 
 /// A record, and the core-milliseconds that it is worth.
@@ -124,9 +154,7 @@ fn pbs_serves_whoever_used_less() -> anyhow::Result<()> {
     beside
         .node
         .await_usage("physics", "xavier", first + second)?;
-    for (id, project) in [(2, "xavier"), (3, "yvonne"), (4, "xavier"), (5, "yvonne")] {
-        pbs_job(&system, id, project)?;
-    }
+    submit(&system, &beside, pbs_job)?;
     await_that("numbers", || Ok(system.order()?.len() == 4))?;
     let order = system.order()?;
     let ids: Vec<&str> = order.iter().map(|(_, id)| id.as_str()).collect();
@@ -138,13 +166,12 @@ fn pbs_serves_whoever_used_less() -> anyhow::Result<()> {
     let (is_content, words) = beside.run(&["sync", "--dry-run"])?;
     ensure!(is_content && words.contains("4 jobs wait"), "{words}");
     ensure!(words.contains("would update 0"), "{words}");
-    let called = system.said()?;
-    ensure!(
-        called
-            .iter()
-            .all(|line| line.starts_with("qalter -l fairmesh=")),
-        "{called:?}"
-    );
+    let (best, next) = (order[0].0, order[2].0);
+    let wanted = [
+        format!("qalter -l fairmesh={best} 3.pbs 5.pbs"),
+        format!("qalter -l fairmesh={next} 2.pbs 4.pbs"),
+    ];
+    ensure!(system.said()? == wanted, "{:?}", system.said()?);
 
     // yvonne burns more than he had, the next day.
     let (task, third) = pbs_record("E", "6[1]", "yvonne", 900)?;
@@ -197,7 +224,7 @@ done"#;
 const BMOD: &str = r#"echo "bmod $*" >> said
 for job; do :; done
 case $1 in
-  -aps) echo ${2#system=} > numbers.new; mv numbers.new numbers/$job;;
+  -aps) echo ${2#system=} > new; mv new numbers/$job;;
   -apsn) rm -f numbers/$job;;
 esac
 echo "Parameters of job <$job> are being changed""#;
@@ -240,10 +267,9 @@ fn lsf_serves_whoever_used_less() -> anyhow::Result<()> {
     let (is_content, words) = beside.run(&["setup"])?;
     ensure!(is_content, "{words}");
     beside.node.await_usage("physics", "xavier", burnt)?;
-    for (id, project) in [(2, "xavier"), (3, "yvonne"), (4, "xavier"), (5, "yvonne")] {
-        let job = format!("PEND^games^normal^2^{project}\n");
-        fs::write(system.at("jobs").join(id.to_string()), job)?;
-    }
+    submit(&system, &beside, |id, project| {
+        (id.to_string(), format!("PEND^games^normal^2^{project}\n"))
+    })?;
     await_that("system values", || Ok(system.order()?.len() == 4))?;
     let order = system.order()?;
     let ids: Vec<&str> = order.iter().map(|(_, id)| id.as_str()).collect();

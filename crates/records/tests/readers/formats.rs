@@ -261,6 +261,22 @@ fn a_rerun_of_pbs_is_another_run_of_its_job() {
     assert_ne!(records[0].key.instance, records[1].key.instance);
 }
 
+#[test]
+fn an_array_of_pbs_counts_by_its_tasks_and_no_attribute_stands_twice() {
+    let line = |job: &str, whose: &str| {
+        format!("01/02/2024 03:04:05;E;{job}.srv;user=u {whose} start=200 end=300 exec_host=a/0\n")
+    };
+    let whose = "account=\"a b\" project=p";
+    let text = [
+        line("1[3]", whose),
+        line("1[]", whose),
+        line("2", "account=\"x start=299\""),
+    ];
+    assert_eq!(jobs(Format::Pbs, &text.concat()), ["1[3].srv", "!"]);
+    let account = good(Format::Pbs, &text[0]).remove(0).origin.account;
+    assert_eq!(account.as_deref(), Some("a b"));
+}
+
 const LSF: &str = "\"JOB_FINISH\" \"10.1\" 1000 7 0 0 2 100 0 0 200 \"u\" \"q\" \"\" \"\" \"\" \
     \"h\" \"/\" \"\" \"\" \"\" \"f\" 0 2 \"h1\" \"h1\" 32 1.0 \"name\" \"COMMAND\" 1.5 0.5 \
     1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 \"\" \"proj\" 35072 2 \"\" \"\" 3 2048 0 \"\" \"\" \"\" \

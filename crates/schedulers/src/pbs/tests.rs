@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use fairmesh_client::FACTOR_MAX;
-use fairmesh_records::ChargeRule;
+use fairmesh_records::WallRule;
 
 use super::*;
 use crate::job::State;
@@ -221,7 +221,7 @@ async fn all(pbs: &Pbs, cursor: &mut Cursor) -> anyhow::Result<(Vec<(String, u64
     loop {
         let read = pbs.ended(cursor).await?;
         for record in read.records {
-            let usage = ChargeRule::default().usage(&record, now())?;
+            let usage = pbs.settings.common.charge_rule.usage(&record, now())?;
             let seconds = usage.end.since(usage.start).0 / 1_000;
             let whose = usage.origin.account.unwrap_or_default();
             let job = format!("{} of {whose}", record.key.job);
@@ -311,6 +311,23 @@ async fn a_record_with_an_attribute_twice_is_named_and_counts_nothing() -> anyho
         bad[..4].iter().all(|why| why.contains("stands twice")),
         "{bad:?}"
     );
-    assert!(bad[4].starts_with("line 6: "), "{bad:?}");
+    assert!(
+        bad[4].starts_with("line 6: ") && bad[4].ends_with("(20261125)"),
+        "{bad:?}"
+    );
+    Ok(())
+}
+
+/// For 18 of its 25 seconds it was suspended, and PBS says so.
+#[tokio::test]
+async fn suspended_time_is_left_out_where_the_site_says_so() -> anyhow::Result<()> {
+    let (_folder, mut pbs) = pbs()?;
+    let log = ended("E", "1.pbs", BOB, (1_795_616_100, 1_795_616_125), 4);
+    fs::write(pbs.settings.accounting().join("20261125"), log)?;
+    for (wall, seconds) in [(WallRule::Held, 100), (WallRule::Stated, 28)] {
+        pbs.settings.common.charge_rule.wall = wall;
+        let (jobs, _) = all(&pbs, &mut Cursor::default()).await?;
+        assert_eq!(jobs, [("1.pbs of games".to_owned(), seconds)]);
+    }
     Ok(())
 }
