@@ -169,15 +169,17 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
 const QUIET_PEERS: &str = "warn,fairmesh=info,libp2p_swarm=error,libp2p_request_response=error,\
                            libp2p_gossipsub=error,libp2p_identify=error,libp2p_ping=error,yamux=error";
 
-/// The commands that run for long.
-const LOGGING: [&str; 6] = ["run", "slurm", "gridengine", "condor", "pbs", "lsf"];
+/// Whether a command runs for long.
+fn runs_for_long(command: &str) -> bool {
+    command == "run" || fairmesh_schedulers::NAMES.contains(&command)
+}
 
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.
 fn log_filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
         let quiet = std::env::args()
             .nth(1)
-            .is_none_or(|command| !LOGGING.contains(&command.as_str()));
+            .is_none_or(|command| !runs_for_long(&command));
         if quiet {
             "error".into()
         } else {

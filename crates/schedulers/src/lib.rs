@@ -92,6 +92,15 @@ pub trait Scheduler: Send + std::marker::Sync + 'static {
     }
 }
 
+/// All systems, by what they are called.
+pub const NAMES: [&str; 5] = [
+    slurm::Slurm::NAME,
+    gridengine::GridEngine::NAME,
+    condor::Condor::NAME,
+    pbs::Pbs::NAME,
+    lsf::Lsf::NAME,
+];
+
 /// What a batch system says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {

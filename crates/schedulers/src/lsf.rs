@@ -109,7 +109,7 @@ impl Scheduler for Lsf {
 
     async fn set(&self, updates: &[Update]) -> anyhow::Result<Vec<Refusal>> {
         // 0 is no system value.
-        let value = |update: &Update| format!("system={}", update.to.max(0) + 1);
+        let value = |update: &Update| format!("system={}", update.to.max(1));
         self.modify(updates, |update| vec!["-aps".to_owned(), value(update)])
             .await
     }

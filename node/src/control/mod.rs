@@ -52,6 +52,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use fairmesh_model::{SiteId, VoId};
 use fairmesh_records::ChargeRule;
+use fairmesh_schedulers::NAMES;
 use fairmesh_site::Timing;
 use tokio::sync::watch;
 
@@ -67,7 +68,6 @@ use crate::lookup::LookupStats;
 use crate::network::Throttle;
 use crate::privacy::{Eyes, Privacy};
 use crate::record_log::RecordLog;
-use crate::schedulers::command::KNOWN;
 use crate::serve::Serving;
 use crate::sockets::{BindError, SlotLimits};
 pub(crate) use connections::serve;
@@ -217,8 +217,8 @@ fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
 
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
-    let of_systems = KNOWN.iter().fold(Router::new(), |router, system| {
-        router.route(&format!("/v1/{}", system.name), loops_of(system.name))
+    let of_systems = NAMES.into_iter().fold(Router::new(), |router, system| {
+        router.route(&format!("/v1/{system}"), loops_of(system))
     });
     let writes = of_systems
         .route("/v1/records", post(records::post_records))
@@ -226,7 +226,6 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/corrections", post(corrections::post))
         .route("/v1/audit", get(corrections::get_audit))
         .route("/v1/documents", post(documents::post))
-        .route("/v1/slurm", loops_of("slurm"))
         .route("/v1/occupancy", post(place::post_occupancy))
         .route(
             "/v1/forward/here",

@@ -86,8 +86,6 @@ pub(crate) trait System: Scheduler + Clone {
 
 /// What all such systems are asked for in turn.
 pub(crate) struct Known {
-    /// Its table of the configuration, its commands, and its paths at the node.
-    pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) codes: [Code; 4],
     /// Whether the configuration has its table, and whether the loops run with the node.
@@ -104,7 +102,6 @@ type Asked<'a> = Pin<Box<dyn Future<Output = anyhow::Result<Vec<Lack>>> + 'a>>;
 impl Known {
     const fn of<S: System>() -> Self {
         Self {
-            name: S::NAME,
             title: S::TITLE,
             codes: S::CODES,
             with_node: |config| S::table(config).map(|table| table.with_node),

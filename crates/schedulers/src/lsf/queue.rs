@@ -52,15 +52,14 @@ pub(super) async fn read(commands: &Commands) -> anyhow::Result<(Vec<Job>, Vec<S
     Ok((jobs, bad))
 }
 
-/// The system values, less one; 0 for jobs that have none.
+/// The system values; 0 for jobs that have none.
 pub(super) async fn numbers(commands: &Commands) -> anyhow::Result<BTreeMap<u64, i64>> {
     let text = ask(commands, &["-u", "all", "-aps"]).await?;
     let rows = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let id: u64 = words.next()?.parse().ok()?;
-        let value = words.next_back()?.strip_prefix('(').unwrap_or("1");
-        let whole = value.split(['.', ')']).next()?.parse::<i64>().ok()?;
-        Some((id, whole - 1))
+        let value = words.next_back()?.strip_prefix('(').unwrap_or("0");
+        Some((id, value.split(['.', ')']).next()?.parse().ok()?))
     });
     let agreed = agreed(rows).into_iter();
     Ok(agreed

@@ -80,7 +80,7 @@ async fn what_waits_is_listed_and_no_project_makes_a_job_or_takes_anothers() -> 
     let numbers = lsf.numbers().await?;
     assert_eq!(
         numbers.into_iter().collect::<Vec<_>>(),
-        [(101, 0), (102, 10), (105, 0)]
+        [(101, 0), (102, 11), (105, 0)]
     );
     assert_eq!(
         said(&folder)?,
@@ -127,7 +127,7 @@ async fn ten_thousand_users_have_values_of_their_own_and_the_best_is_set_first()
     assert_eq!(lsf.reset(&updates[..1]).await?, []);
     let first = updates[..2].iter();
     let mut calls: Vec<String> = first
-        .map(|job| format!("bmod -aps system={} {}", job.to + 1, job.target))
+        .map(|job| format!("bmod -aps system={} {}", job.to, job.target))
         .collect();
     calls.push(format!("bmod -apsn {}", updates[0].target));
     assert_eq!(said(&folder)?, calls);
