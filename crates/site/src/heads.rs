@@ -381,13 +381,18 @@ impl Site {
             .filter_map(|bytes| audit::entries(bytes))
             .flatten()
             .collect();
+        // Whole days, with what was known of them: a day that has taken its windows in here is weighed against all of
+        // the windows that are told of it.
+        let day_of = |key: &PartKey| Some(usage_slice(key)?.span.day(window));
+        let days: BTreeSet<u32> = parts.iter().filter_map(day_of).collect();
         let mut cells: Vec<Cell<AccountPath>> = Vec::new();
         let mut paths = Paths::default();
-        for (key, slice) in parts
-            .iter()
-            .filter_map(|key| Some((key, usage_slice(key)?)))
-        {
-            for bytes in held.replica.variants(self.id, key) {
+        for key in held.replica.part_keys(self.id) {
+            let slice = usage_slice(&key).filter(|of| days.contains(&of.span.day(window)));
+            let Some(slice) = slice else {
+                continue;
+            };
+            for bytes in held.replica.variants(self.id, &key) {
                 let table = UsageTable::read(bytes.clone(), &mut paths);
                 cells.extend(table.cells().map(|(incarnation, id, counters)| {
                     (incarnation, slice.span, paths.path(id).clone(), counters)

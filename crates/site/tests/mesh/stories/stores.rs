@@ -1,13 +1,13 @@
 //! A store that is lost, or taken from an old backup, costs nothing that had been gossiped.
 
-use fairmesh_model::{Millis, WindowLength};
+use fairmesh_model::{Millis, WallTime, WindowLength};
 use fairmesh_site::{Notice, Table};
 
 use crate::ledger::{Ledger, assert_converged, assert_no_fork};
 use crate::mesh::Mesh;
 use crate::node::Rows;
 use crate::random::with_seeds;
-use crate::vo::{DAY, timing};
+use crate::vo::{DAY, HOUR, job, timing};
 
 const SETTLE: Millis = Millis::from_secs(40);
 
@@ -92,6 +92,38 @@ fn what_a_backup_carries_is_settled_although_its_days_have_been_merged_since() {
         assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
     });
+}
+
+/// Found by `simnet check --lies withstood --seed 60001079`: what a peer had of windows that the backup lacked was weighed
+/// against the whole day, without the windows that the backup knew.
+#[test]
+fn what_a_backup_lacks_of_a_day_counts_although_a_report_by_a_clock_ahead_has_made_it_a_whole_day()
+{
+    let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
+    let yesterday = WallTime(mesh.now(0).wall.before(DAY).0 / DAY.0 * DAY.0);
+    let mut report = |mesh: &mut Mesh, name: &str, hour: u64| {
+        let at = |hour| yesterday.after(HOUR.times(hour));
+        let record = job(name, "grid", "g0", "u0", (at(hour), at(hour + 1)), 4);
+        let reported = mesh.report(0, std::slice::from_ref(&record));
+        assert_eq!(reported.expect("acknowledged").counted, 1);
+        ledger.count(&record);
+    };
+    report(&mut mesh, "known", 10);
+    mesh.run(SETTLE);
+    let backup = mesh.nodes[0].rows.clone();
+    report(&mut mesh, "lacks", 14);
+    mesh.run(SETTLE);
+    mesh.cut(1);
+    mesh.nodes[0].ahead_ms = DAY.times(10).0;
+    mesh.restart_on(0, backup);
+    report(&mut mesh, "late", 10);
+    // Nothing is signed while the clock is ahead, so the head that comes back is in terms of the one in the backup.
+    mesh.heal();
+    mesh.run(SETTLE);
+    mesh.nodes[0].ahead_ms = 0;
+    mesh.run(SETTLE);
+    assert_converged(&mut mesh, &ledger);
+    assert_no_fork(&mesh);
 }
 
 #[test]
