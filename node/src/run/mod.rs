@@ -210,7 +210,8 @@ async fn say_that_it_starts(starting: Starting) {
         tokio::time::sleep(START_QUIET).await;
         let s = began.elapsed().as_secs();
         let status = format!("starting for {s} s: {starting}");
-        say(&format!("fairmesh: {status}"));
+        // In the log: the first line on stdout is where the node listens.
+        tracing::info!("{status}");
         notify(&[sd_notify::NotifyState::Status(&status)]);
     }
 }
