@@ -166,7 +166,7 @@ mod tests {
         let documents = |world: &World| world.site(0).expect("it runs").documents(vo.id);
         assert!(documents(&world).is_empty());
         world.take_waiting(0);
-        assert_eq!(documents(&world), [vo.charter.bytes().to_vec()]);
+        assert_eq!(documents(&world), [vo.charter.bytes().clone()]);
         let stored = |world: &World| world.node(0).disk.count_rows(Table::Documents);
         assert_eq!(stored(&world), 0, "its round is not over");
         let ran = (START.before(HOUR), START);
