@@ -6,7 +6,7 @@
 //! Deliberately not here: names of users (`config` turns them into numbers).
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Extension;
 use axum::extract::{FromRequestParts, Request, State};
@@ -38,8 +38,14 @@ pub(super) struct Peer {
 /// # Errors
 /// If the system gives no pair of sockets, or no credentials for one.
 pub fn own_uid() -> io::Result<u32> {
+    // Each look-up asks, and a process stays its user's.
+    static OWN: OnceLock<u32> = OnceLock::new();
+    if let Some(own) = OWN.get() {
+        return Ok(*own);
+    }
     let (socket, _other) = UnixStream::pair()?;
-    Ok(socket.peer_cred()?.uid())
+    let own = socket.peer_cred()?.uid();
+    Ok(*OWN.get_or_init(|| own))
 }
 
 /// Whether `peer` may write.

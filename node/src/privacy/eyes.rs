@@ -117,9 +117,11 @@ impl Eyes {
     /// Asks for the name of whoever is about to wait for his turn, where it will matter: a directory that takes its time
     /// then keeps nobody else waiting.
     pub(crate) async fn meet(&self, uid: Option<u32>) {
-        let is_open = self.settings.borrow().privacy.hide.is_empty();
-        let sees_all = may_read_all(uid, &self.settings.borrow());
-        if let Some(uid) = uid.filter(|_| !is_open && !sees_all) {
+        let matters = {
+            let settings = self.settings.borrow();
+            !settings.privacy.hide.is_empty() && !may_read_all(uid, &settings)
+        };
+        if let Some(uid) = uid.filter(|_| matters) {
             self.name(uid).await;
         }
     }
