@@ -118,6 +118,12 @@ fn everything_that_the_description_names_is_there_and_answers_so() -> anyhow::Re
     let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
     let vo = Vo::found("physics", &[(site.id, "a")], &["ann", "bob"])?;
     site.configure("a", &[], &[("physics", vo.id())])?;
+    let mut config = std::fs::read_to_string(site.config())?;
+    config.push_str(
+        "\n[advert]\n[forward]\naccept_forwarded = [\"physics\"]\n\
+         [[machine]]\nclass = \"node\"\ncount = 8\ncpus = 16\nmemory = \"64GiB\"\nspec = 1\n",
+    );
+    std::fs::write(site.config(), config)?;
     let node = site.start()?;
     vo.publish(&node)?;
     let credit = vo.grant("/ann", 3_600_000, &[site.id], |_| {})?;
