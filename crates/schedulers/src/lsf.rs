@@ -39,7 +39,7 @@ pub struct LsfSettings {
 }
 
 impl Settings for LsfSettings {
-    /// Where LSF's installation has it for its usual cluster.
+    /// Where the owner does not say which cluster's file it is, one of that name is looked for beside the cursor.
     fn defaults(data_dir: &Path) -> Self {
         let mut common = LoopSettings::defaults(data_dir.join("lsf-feed.json"));
         common.scale.range = RANGE_DEFAULT;
@@ -48,7 +48,7 @@ impl Settings for LsfSettings {
         Self {
             common,
             envdir: None,
-            accounting: "/usr/share/lsf/work/cluster1/logdir/lsb.acct".into(),
+            accounting: data_dir.join("lsb.acct"),
         }
     }
 
