@@ -381,8 +381,7 @@ impl Site {
             .filter_map(|bytes| audit::entries(bytes))
             .flatten()
             .collect();
-        // Whole days, with what was known of them: a day that has taken its windows in here is weighed against all of
-        // the windows that are told of it.
+        // Whole days, with what was known of them before: a head is told as a difference.
         let day_of = |key: &PartKey| Some(usage_slice(key)?.span.day(window));
         let days: BTreeSet<u32> = parts.iter().filter_map(day_of).collect();
         let mut cells: Vec<Cell<AccountPath>> = Vec::new();

@@ -63,7 +63,8 @@ impl Own {
         (!mutated!(LedgerUnwritten)).then(|| ledger_row(account.vo, span, &of, row))
     }
 
-    /// Joins in what this site had published: cell by cell the maximum.
+    /// Joins in what this site had published: cell by cell the maximum. Of each day that is touched `offered` has all that
+    /// was published: windows are weighed in sum against a day that has taken its own in.
     pub(crate) fn absorb(
         &mut self,
         vo: VoId,
