@@ -21,6 +21,9 @@ const CORES: u64 = 60;
 /// Core-milliseconds that one holds: 15 % of a minute's, which is the shortest limit that Slurm knows.
 const HELD: u64 = CORES * 9_000;
 
+/// What a site keeps of its half whatever the other wants.
+const FLOOR: u64 = CREDIT / 2 / 100 * 5;
+
 /// Jobs: about 300 core-minutes by what they hold, 150 by what they run.
 const JOBS: u64 = 34;
 
@@ -62,17 +65,19 @@ fn ran(slurm: &Slurm) -> anyhow::Result<(u64, u64)> {
     Ok((charges.iter().sum(), beyond.sum()))
 }
 
-/// Waits until these together have nothing left for one more job, and nothing runs; all else is held in its queue.
-/// What one has left over the other may still fetch, for a job that waits as for one that is submitted.
+/// Waits until none of these has enough for one more job, nor can fetch it, and nothing runs; all else is held in its
+/// queue. For a job that waits a site fetches what others have beyond the floor that each keeps.
 fn until_spent(sides: &[&Side], ran_before: u64) -> anyhow::Result<()> {
     await_that("a quota that is spent", || {
-        let mut is_spent = ran(&sides[0].slurm)?.0 > ran_before;
-        let mut left = 0;
+        let (mut runs, mut left, mut spare) = (false, Vec::new(), 0);
         for side in sides {
-            is_spent &= count(&side.slurm, "R,CF,CG")? == 0 && amount(side, "xavier", "held")? == 0;
-            left += amount(side, "xavier", "here")?;
+            runs |= count(&side.slurm, "R,CF,CG")? > 0 || amount(side, "xavier", "held")? > 0;
+            let here = amount(side, "xavier", "here")?;
+            left.push(here);
+            spare += here.saturating_sub(FLOOR);
         }
-        Ok(is_spent && left < HELD)
+        let is_short = |here: &u64| here.min(&FLOOR) + spare < HELD;
+        Ok(!runs && ran(&sides[0].slurm)?.0 > ran_before && left.iter().all(is_short))
     })
 }
 
