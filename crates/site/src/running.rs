@@ -172,7 +172,9 @@ impl Site {
             window: rules.window,
             span,
         };
-        if mark.is_some_and(|mark| mark.ended) {
+        // Of a VO whose charter has not come nobody can say what a job costs. It was refused, unless its mark says all.
+        let is_founded = |vo: VoId| self.is_founded(vo);
+        if mark.is_some_and(|mark| mark.ended) || !payer.account.vo.is_none_or(is_founded) {
             return Run::new();
         }
         if self.config.local_history == HistoryRule::RunningOnly {

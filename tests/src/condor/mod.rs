@@ -5,6 +5,7 @@
 //! network of its own, so it takes no port. Where the programs or the rights are missing, there is none, and the reason is
 //! said. Deliberately not here: nodes (`process`), and what a test is about.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -90,6 +91,18 @@ impl Pool {
 
     /// Submits a user's job in an accounting group that sleeps; gives its cluster's number.
     pub fn submit(&self, user: &str, group: &str, cpus: u32, seconds: u32) -> anyhow::Result<u64> {
+        self.submit_many(user, group, cpus, seconds, 1)
+    }
+
+    /// The same for a cluster of so many jobs.
+    pub fn submit_many(
+        &self,
+        user: &str,
+        group: &str,
+        cpus: u32,
+        seconds: u32,
+        count: usize,
+    ) -> anyhow::Result<u64> {
         let description = [
             "executable=/bin/sleep".to_owned(),
             format!("arguments={seconds}"),
@@ -102,7 +115,8 @@ impl Pool {
         ];
         let mut arguments = vec!["-terse"];
         arguments.extend(description.iter().map(String::as_str));
-        arguments.extend(["-queue", "1"]);
+        let count = count.to_string();
+        arguments.extend(["-queue", &count]);
         let text = self.run(user, "condor_submit", &arguments)?;
         let id = text.split('.').next().unwrap_or_default();
         id.trim().parse().with_context(|| text.clone())
@@ -120,18 +134,21 @@ impl Pool {
         Ok(command.output()?.status.success())
     }
 
-    /// A submitter's effective priority: the smallest one is served first. None where nobody has set any.
-    pub fn priority(&self, submitter: &str) -> anyhow::Result<Option<f64>> {
+    /// Effective priorities by submitter: the smallest one is served first.
+    pub fn priorities(&self) -> anyhow::Result<BTreeMap<String, f64>> {
         let text = self.run(
             "",
             "condor_userprio",
             &["-allusers", "-af:t", "Name", "Priority"],
         )?;
         let rows = text.lines().filter_map(|line| line.split_once('\t'));
-        let its = rows.filter(|(name, _)| *name == submitter);
-        its.map(|(_, priority)| Ok(priority.trim().parse()?))
-            .next()
-            .transpose()
+        rows.map(|(name, priority)| Ok((name.to_owned(), priority.trim().parse()?)))
+            .collect()
+    }
+
+    /// That of one submitter. None where nobody has set any.
+    pub fn priority(&self, submitter: &str) -> anyhow::Result<Option<f64>> {
+        Ok(self.priorities()?.get(submitter).copied())
     }
 
     /// What has ended, in the order of the starts.

@@ -88,6 +88,15 @@ impl Pool {
         Ok(())
     }
 
+    /// Makes a project.
+    pub fn add_project(&self, name: &str) -> anyhow::Result<()> {
+        let file = self.folder.join("run/project");
+        let text = format!("name {name}\noticket 0\nfshare 0\nacl NONE\nxacl NONE\n");
+        fs::write(&file, text)?;
+        self.run("qconf", &["-Aprj", &file.to_string_lossy()])?;
+        Ok(())
+    }
+
     /// Submits a job of a project that sleeps; gives its number.
     pub fn submit(&self, project: &str, slots: u32, seconds: u32) -> anyhow::Result<u64> {
         let (slots, seconds) = (slots.to_string(), seconds.to_string());

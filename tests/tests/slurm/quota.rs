@@ -165,7 +165,8 @@ fn credit_stops_where_it_ends_and_users_read_why() -> anyhow::Result<()> {
             let (used, over, (ran, beyond)) = (used?, over?, ran(slurm)?);
             ensure!(used <= CREDIT, "{used} of {CREDIT} are used");
             ensure!(over <= beyond, "an overdraft of {over}");
-            Ok(used + over == ran)
+            ensure!(used + over == ran, "{used} used, {over} over, {ran} ran");
+            Ok(true)
         })?;
     }
     let left = count(slurm, "PD")?;

@@ -1,7 +1,7 @@
 //! What runs counts at the owner's levels whatever a VO's mode, and alone in a VO without a history.
 
 use fairmesh_model::{HistoryRule, Millis, RunningJob, UsageMode, UsageRecord};
-use fairmesh_site::Event;
+use fairmesh_site::{Event, Table};
 
 use crate::mesh::Mesh;
 use crate::vo::{DAY, HOUR, job, next_charter, path, policy, sign_charter, sign_policy, timing};
@@ -150,6 +150,29 @@ fn an_owner_without_a_history_counts_whole_jobs_that_run_here() {
         mesh.report(0, &[job]);
         assert_eq!(sums(&mesh, 0).0, 0, "{mode:?}");
     }
+}
+
+#[test]
+fn a_job_of_a_vo_that_is_not_known_again_yet_counts_nowhere() {
+    let mut mesh = Mesh::found(1, 1);
+    let mut config = mesh.config(timing());
+    config.local_history = HistoryRule::RunningOnly;
+    mesh.nodes[0].config = config;
+    mesh.restart(0);
+    let job = [runs(&mesh, "job", HOUR)];
+    let counts = |mesh: &Mesh| mesh.nodes[0].site.running_usage().count();
+    list(&mut mesh, &job);
+    assert_eq!(counts(&mesh), 1);
+    // Its store is lost but for its marks, so the instalment is no news, and was not refused for want of a charter.
+    let mut rows = mesh.nodes[0].rows.clone();
+    rows.retain(|(table, _), _| *table == Table::Jobs);
+    mesh.restart_on(0, rows);
+    list(&mut mesh, &job);
+    assert_eq!(counts(&mesh), 0);
+    let charter = mesh.charter.bytes().to_vec();
+    assert!(mesh.publish(0, &charter).is_ok());
+    list(&mut mesh, &job);
+    assert_eq!(counts(&mesh), 1);
 }
 
 #[test]
