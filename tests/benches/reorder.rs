@@ -1,6 +1,6 @@
 //! How fast a queue is put into another order, and what it costs the batch system: for each one that is here,
 //! `cargo bench -p fairmesh-tests --bench reorder -- 1000` lets so many jobs of a hundred accounts wait, turns the order of the
-//! accounts round, and times one `fairmesh SYSTEM sync` without a limit on its updates.
+//! accounts round, and times one `fairmesh SYSTEM sync --once` with the highest `rate` of updates.
 //!
 //! What the batch system's own order is afterwards is read from itself. CPU is that of its daemons (all threads, to 10 ms), and
 //! of what `sync` and the commands that it runs take. It needs root; a system that is absent is named and not measured.
@@ -52,13 +52,14 @@ fn main() -> anyhow::Result<()> {
     for start in [of_slurm, of_grid_engine, of_condor] {
         let folder = tempfile::tempdir()?;
         if let Some(system) = start(folder.path())? {
-            measure(folder.path(), system, jobs)?;
+            measure(folder.path(), system, jobs.div_ceil(ACCOUNTS))?;
         }
     }
     Ok(())
 }
 
-fn measure(folder: &Path, mut system: System<'_>, jobs: usize) -> anyhow::Result<()> {
+/// Turns round the order of the accounts, each of which has so many jobs.
+fn measure(folder: &Path, mut system: System<'_>, each: usize) -> anyhow::Result<()> {
     let names: Vec<String> = (0..ACCOUNTS).map(|at| format!("a{at:03}")).collect();
     let users: Vec<&str> = names.iter().map(String::as_str).collect();
     let site = Site::init(PROGRAM, &folder.join("site"), system.name)?;
@@ -66,7 +67,7 @@ fn measure(folder: &Path, mut system: System<'_>, jobs: usize) -> anyhow::Result
     let keys = format!("with_node = false\nrate = 10000\n{}", system.keys);
     let beside = Beside::join(site, system.name, &vo, &[], &keys)?;
     for name in &names {
-        system.queue.gather(name, jobs / ACCOUNTS)?;
+        system.queue.gather(name, each)?;
     }
     // The later in the alphabet, the more used.
     report(&beside, names.iter().zip(1..))?;
@@ -82,6 +83,7 @@ fn measure(folder: &Path, mut system: System<'_>, jobs: usize) -> anyhow::Result
     let took = began.elapsed().as_secs_f64();
     let after = [cpu(system.daemons)?, cpu_of_children()?];
     ordered(&system, names.iter())?;
+    let jobs = each * ACCOUNTS;
     let [daemons, commands] = [0, 1].map(|at| (after[at] - before[at]).as_secs_f64());
     println!(
         "{} {}: {jobs} jobs in another order after {took:.2} s, {:.0} jobs a second; CPU of {} {daemons:.2} s, of sync and its \
@@ -145,33 +147,39 @@ fn ordered<'a>(
 
 /// What all processes of these names have taken so far, here and in any network of their own.
 fn cpu(names: &[&str]) -> anyhow::Result<Duration> {
-    let mut ticks = 0;
+    let mut all = Duration::ZERO;
     for entry in fs::read_dir("/proc")? {
         // A process may end while its neighbours are read.
         let Ok(stat) = fs::read_to_string(entry?.path().join("stat")) else {
             continue;
         };
-        let Some((name, rest)) = stat
-            .split_once('(')
-            .and_then(|(_, rest)| rest.rsplit_once(')'))
-        else {
-            continue;
-        };
+        let (name, [own, _]) = times(&stat)?;
         if names.contains(&name) {
-            let words: Vec<&str> = rest.split_whitespace().collect();
-            ticks += words[11].parse::<u64>()? + words[12].parse::<u64>()?;
+            all += own;
         }
     }
-    Ok(Duration::from_millis(ticks * 1_000 / TICKS))
+    Ok(all)
 }
 
 /// What the children of this process that have ended took, and their own.
 fn cpu_of_children() -> anyhow::Result<Duration> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    let (_, rest) = stat.rsplit_once(')').context("a name")?;
+    let (_, [_, children]) = times(&stat)?;
+    Ok(children)
+}
+
+/// A process' name, what it has taken, and what its children did that have ended (proc(5), `/proc/PID/stat`).
+fn times(stat: &str) -> anyhow::Result<(&str, [Duration; 2])> {
+    let named = stat
+        .split_once('(')
+        .and_then(|(_, rest)| rest.rsplit_once(')'));
+    let (name, rest) = named.context("a name")?;
     let words: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = words[13].parse::<u64>()? + words[14].parse::<u64>()?;
-    Ok(Duration::from_millis(ticks * 1_000 / TICKS))
+    let taken = |at: usize| -> anyhow::Result<Duration> {
+        let ticks = words[at].parse::<u64>()? + words[at + 1].parse::<u64>()?;
+        Ok(Duration::from_millis(ticks * 1_000 / TICKS))
+    };
+    Ok((name, [taken(11)?, taken(13)?]))
 }
 
 struct OfSlurm(Slurm);

@@ -173,8 +173,8 @@ impl Site {
             span,
         };
         // Of a VO whose charter has not come nobody can say what a job costs. It was refused, unless its mark says all.
-        let is_founded = |vo: VoId| self.is_founded(vo);
-        if mark.is_some_and(|mark| mark.ended) || !payer.account.vo.is_none_or(is_founded) {
+        let is_unknown = payer.account.vo.is_some_and(|vo| !self.is_founded(vo));
+        if is_unknown || mark.is_some_and(|mark| mark.ended) {
             return Run::new();
         }
         if self.config.local_history == HistoryRule::RunningOnly {

@@ -38,8 +38,8 @@ wrap() { # the command in the namespaces of the pool
     chmod 755 "$DIR/bin/$2"
 }
 
-pool() { # SLOTS : a queue, a parallel environment for jobs of several slots, two projects, and a quick scheduler
-    local slots=$1 p
+pool() { # SLOTS : a queue, a parallel environment for jobs of several slots, and a quick scheduler
+    local slots=$1
     cat > "$DIR/run/pe" <<CONF
 pe_name            smp
 slots              999
@@ -108,10 +108,6 @@ h_vmem                INFINITY
 CONF
     "$DIR/bin/qconf" -Ap "$DIR/run/pe"
     "$DIR/bin/qconf" -Aq "$DIR/run/queue"
-    for p in xavier yvonne; do
-        printf 'name %s\noticket 0\nfshare 0\nacl NONE\nxacl NONE\n' "$p" > "$DIR/run/project"
-        "$DIR/bin/qconf" -Aprj "$DIR/run/project"
-    done
     "$DIR/bin/qconf" -ssconf | sed 's/^schedule_interval .*/schedule_interval 0:0:1/; s/^flush_submit_sec .*/flush_submit_sec 1/
         s/^flush_finish_sec .*/flush_finish_sec 1/; s/^job_load_adjustments .*/job_load_adjustments NONE/
         s/^load_formula .*/load_formula slots/' > "$DIR/run/sched"

@@ -12,6 +12,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use fairmesh_needs::Need;
 
+use crate::beside::ACCOUNTS;
 use crate::slurm::{absent, is_root, said};
 
 /// A job that has ended, as the pool has accounted it.
@@ -55,6 +56,9 @@ impl Pool {
             folder: folder.to_owned(),
         };
         said(script("start", folder).args(["--slots", &slots.to_string()]))?;
+        for project in ACCOUNTS {
+            pool.add_project(project)?;
+        }
         Ok(Some(pool))
     }
 
