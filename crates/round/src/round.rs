@@ -183,22 +183,6 @@ impl Round {
         }
     }
 
-    /// The value of a job's mark that counts, where the store has another: an inner `None` is one that is gone.
-    pub fn mark_behind(&self, key: &[u8]) -> Option<Option<&[u8]>> {
-        let value = self.behind.rows.get(&(Table::Jobs, key.to_vec()))?;
-        Some(value.as_deref())
-    }
-
-    /// Lets go of marks that the store has, but for those that have moved since: in this round or in one that the store
-    /// has not followed.
-    pub fn forget_marks(&mut self, keys: Vec<Vec<u8>>) {
-        let has_moved =
-            |key: &Vec<u8>| self.marks.contains_key(key) || self.mark_behind(key).is_some();
-        let gone = keys.into_iter().filter(|key| !has_moved(key));
-        let gone = gone.map(|key| Write::delete(Table::Jobs, key)).collect();
-        self.effects.push(Effect::Persist(gone));
-    }
-
     /// The store has all that the journal has when this round is done.
     pub fn end_with_store(&mut self) {
         self.is_last = true;

@@ -406,38 +406,6 @@ fn flip_behind(more: usize) {
 }
 
 #[test]
-fn a_mark_that_has_moved_is_not_let_go_of_as_the_store_has_it() {
-    let mut disk = Disk::default();
-    let mut round = disk.start(7);
-    let head = Write::set(Table::Heads, b"a head".to_vec(), [5; 100]);
-    let [moves, stays] = [b"moves", b"stays"].map(|job| mark(job));
-    write(&mut round, &mut disk, vec![moves.clone(), stays, head]);
-    let keys = || vec![b"moves".to_vec(), b"stays".to_vec()];
-    let later = Write::set(Table::Jobs, b"moves".to_vec(), [2; 9]);
-    // In the round itself, and when the journal has it and the store does not yet.
-    for writes in [vec![later.clone()], Vec::new()] {
-        round.took(vec![Effect::Persist(writes)]);
-        round.forget_marks(keys());
-        for step in round.finish(Vec::new) {
-            let Step::Disk(op) = step else { continue };
-            disk.carry_out(&op);
-        }
-    }
-    disk.start(8);
-    let marks: Vec<&[u8]> = disk
-        .rows
-        .keys()
-        .filter(|(table, _)| *table == Table::Jobs)
-        .map(|(_, key)| &**key)
-        .collect();
-    assert_eq!(marks, [b"moves"]);
-    assert_eq!(
-        disk.rows.get(&(Table::Jobs, b"moves".to_vec())),
-        later.value.as_ref()
-    );
-}
-
-#[test]
 fn nothing_starts_beside_a_journal_of_which_it_cannot_tell_what_it_has() {
     for other in [b'1', b'3'] {
         let mut disk = Disk::default();

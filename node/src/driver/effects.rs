@@ -7,7 +7,6 @@ use fairmesh_model::Seq;
 use fairmesh_round::{Op, Step};
 use fairmesh_site::{Effect, HeadId, Severity};
 
-use super::marks::MarkSweep;
 use super::room::Arrivals;
 use super::{Driver, Observation};
 use crate::network::NetworkCommand;
@@ -19,12 +18,6 @@ impl Driver {
         &mut self,
         arrivals: &mut Arrivals<'_>,
     ) -> Result<(), StoreError> {
-        if let (Some(sweep), Some(store)) = (&mut self.marks, self.data.store()) {
-            match sweep.next(store) {
-                Some(past) => self.round.forget_marks(past),
-                None => self.marks = None,
-            }
-        }
         let site = &self.site;
         let steps = self.round.finish(|| site.rows_held_alone());
         let (mut ops, mut effects) = (std::mem::take(&mut self.late), Vec::new());
@@ -61,7 +54,11 @@ impl Driver {
     async fn carry_out_one(&mut self, effect: Effect) {
         match effect {
             Effect::Persist(_) => unreachable!("has become operations"),
-            Effect::ForgetMarks { before } => self.marks = Some(MarkSweep::new(before)),
+            Effect::ForgetMarks { before } => {
+                if let Some(store) = self.data.store() {
+                    store.forget_marks(before);
+                }
+            }
             Effect::Push { vo, bytes } => {
                 self.send(NetworkCommand::Publish { topic: vo, bytes })
                     .await

@@ -13,7 +13,6 @@
 mod clock;
 mod effects;
 mod handle;
-mod marks;
 mod room;
 mod start;
 mod starting;
@@ -97,8 +96,6 @@ pub(crate) struct Driver {
     /// Peers' requests that wait for an answer: always settled within one round.
     channels: HashMap<u64, SiteId>,
     observer: Option<mpsc::UnboundedSender<Observation>>,
-    /// Marks that may go, and how far they have been gone through.
-    marks: Option<marks::MarkSweep>,
     /// What the site has handed out, on other threads.
     works: JoinSet<Done>,
 }

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Arrived, Command, Driver};
 use crate::network::{NetworkCommand, NetworkEvent};
-use crate::store::{DataDir, Filling, Room, StoreError};
+use crate::store::{DataDir, Filling, Room, Store, StoreError};
 
 /// How often the disk is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -37,6 +37,8 @@ pub struct Disk {
     pub room: Option<Room>,
     /// What the files of the store take.
     pub store_bytes: Option<u64>,
+    /// How many damaged records were met in it since it was opened.
+    pub damaged_reads: u64,
     /// Why nothing that is handed in is taken.
     pub refusal: Option<String>,
     /// Whether a round waits for room.
@@ -115,6 +117,7 @@ impl DiskWatch {
         });
         let days_left = self.filling.days_left();
         let store_bytes = data.store_bytes().ok();
+        let damaged_reads = data.store().map_or(0, Store::damaged_reads);
         self.said.send_if_modified(|said| {
             let is_news = said.refusal.is_some() != refusal.is_some();
             if let Some(refusal) = refusal.as_ref().filter(|_| is_news) {
@@ -123,6 +126,7 @@ impl DiskWatch {
             *said = Disk {
                 room,
                 store_bytes,
+                damaged_reads,
                 refusal,
                 is_full: false,
                 days_left,

@@ -121,7 +121,6 @@ pub async fn start_or_show(
         pushes: HashMap::new(),
         channels: HashMap::new(),
         observer: options.observer,
-        marks: None,
         works: JoinSet::new(),
     };
     let driver = tokio::spawn(driver.run(command_receiver, events, first));

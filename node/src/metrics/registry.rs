@@ -110,6 +110,9 @@ fn disk(registry: &mut Registry, sample: &Sample) {
         let help = "What the store takes of it";
         gauge(registry, "store_bytes", help, bytes);
     }
+    let help = "Damaged records that were met in the store since it was opened";
+    let damaged = sample.disk.damaged_reads;
+    gauge(registry, "store_damaged_reads", help, damaged);
     if let Some(days) = sample.disk.days_left {
         let help = "Until that disk is full, by how it filled in the last day";
         gauge(registry, "disk_days_left", help, days);

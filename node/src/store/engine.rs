@@ -5,23 +5,38 @@
 //! cut into chunks so that sled never makes a blob file, which it does not sync at all (`record`).
 //! After a failed write the store takes no more: sled's memory may then be ahead of its disk.
 //!
+//! Marks of jobs are in files of their own (`jobs`), written and synced before the batch that makes them count.
+//!
 //! Invariant: one writer at a time; readers see a batch whole or not at all.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use fairmesh_model::WallTime;
 use fairmesh_round::checksum;
-use sled::{Batch, IVec};
+use fairmesh_site::JobMark;
+use sled::IVec;
 
 use super::data_dir::STORE;
+use super::jobs::{Entry, Jobs};
 use super::mark::Mark;
 use super::record::{Stored, chunk_key, disk_key, parse_value};
-use super::recovery::{self, Opened, Recovery};
+use super::recovery::{self, Opened, Recovery, io_error};
 use super::tally::Tally;
 use super::{KEY_BYTES_MAX, StoreError, Table, VALUE_BYTES_MAX, Write};
+
+/// Marks of an earlier release that are moved in one change: bounds its memory.
+const MOVED_AT_ONCE: usize = 10_000;
+
+/// What a batch changes beside sled's tree.
+#[derive(Debug)]
+struct State {
+    tally: Tally,
+    jobs: Jobs,
+}
 
 /// A store in one folder.
 #[derive(Debug)]
@@ -31,7 +46,7 @@ pub struct Store {
     /// Our own handle of sled's data file, to sync it.
     data: File,
     mark: Mark,
-    tally: RwLock<Tally>,
+    state: RwLock<State>,
     failed: AtomicBool,
     damaged: AtomicU64,
     records: usize,
@@ -43,31 +58,31 @@ impl Store {
     /// Opens the store in `dir`, or starts one. A store that cannot be opened is set aside under a
     /// name with the time `now`, and an empty one started: see [`Recovery`].
     pub fn open(dir: &Path, now: WallTime) -> Result<(Self, Recovery), StoreError> {
-        let (opened, recovery) = recovery::open(dir, now)?;
+        let (lock, opened, recovery) = recovery::open(dir, now)?;
         let Opened {
-            lock,
             tree,
             mark,
             tally,
-            records,
+            jobs,
+            mut counts,
         } = opened;
+        let marks = counts.remove(&(Table::Jobs as u8));
         let data_path = dir.join("db");
-        let data = File::open(&data_path).map_err(|source| StoreError::Io {
-            doing: "opening",
-            path: data_path,
-            source,
-        })?;
+        let data = File::open(&data_path).map_err(io_error("opening", &data_path))?;
         let store = Self {
             dir: dir.to_owned(),
-            tally: RwLock::new(tally),
+            state: RwLock::new(State { tally, jobs }),
             mark,
             tree,
             data,
             failed: AtomicBool::new(false),
             damaged: AtomicU64::new(0),
-            records,
+            records: counts.values().sum(),
             _lock: lock,
         };
+        if marks.is_some() {
+            store.move_marks()?;
+        }
         Ok((store, recovery))
     }
 
@@ -89,43 +104,41 @@ impl Store {
 
     /// Number of the newest batch.
     pub(super) fn number(&self) -> u64 {
-        let tally = self.tally.read().unwrap_or_else(PoisonError::into_inner);
-        tally.number
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.tally.number
     }
 
     /// As [`Store::write`], as the batch of that number, or the next.
     pub(super) fn write_as(&self, number: Option<u64>, writes: &[Write]) -> Result<(), StoreError> {
+        let (mut rows, mut marks) = (Vec::new(), Vec::new());
         for write in writes {
             let value_bytes = write.value.as_ref().map_or(0, Vec::len);
             if write.key.len() > KEY_BYTES_MAX {
                 return Err(StoreError::KeyTooLong(write.key.len()));
             } else if value_bytes > VALUE_BYTES_MAX {
                 return Err(StoreError::ValueTooLong(value_bytes));
+            } else if write.table == Table::Jobs {
+                marks.extend(mark_of(write)?);
+            } else {
+                rows.push(write);
             }
         }
-        // Poisoned means that the engine panicked in the middle of a write.
-        let failed = || StoreError::Failed(self.dir.clone());
-        let mut tally = self.tally.write().map_err(|_| failed())?;
-        if self.failed.load(Ordering::Acquire) {
-            return Err(failed());
+        self.commit(number, rows.into_iter(), marks)
+    }
+
+    /// Lets go of marks of jobs that are charged up to some moment before this one, by and by.
+    pub fn forget_marks(&self, before: WallTime) {
+        if let Ok(mut state) = self.state.write() {
+            state.jobs.forget(before);
         }
-        let number = number.unwrap_or(tally.number + 1);
-        let batch = tally.batch(&self.tree, number, writes);
-        let batch = batch.map_err(|error| engine(&self.dir, error));
-        let done = batch.and_then(|batch| self.commit(batch));
-        self.failed.store(done.is_err(), Ordering::Release);
-        // The batch is on disk either way; a mark that lags only notices less.
-        if done.is_ok()
-            && let Err(error) = self.mark.write(tally.number)
-        {
-            tracing::warn!(folder = %self.dir.display(), %error, "the store's mark lags behind");
-        }
-        done
     }
 
     /// The value under a key. A damaged one is an error, never a value.
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let _batches_wait = self.tally.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        if table == Table::Jobs {
+            return self.mark(&state.jobs, key);
+        }
         let disk_key = disk_key(table, key);
         match self.tree.get(&disk_key) {
             Ok(Some(stored)) => self.load(table, &disk_key, &stored).map(Some),
@@ -134,8 +147,8 @@ impl Store {
         }
     }
 
-    /// All records of a table, in the order of their keys. A damaged one comes as an error in its
-    /// place, and the iteration goes on behind it.
+    /// All records of a table but that of marks, in the order of their keys. A damaged one comes as an error in
+    /// its place, and the iteration goes on behind it.
     pub fn scan(
         &self,
         table: Table,
@@ -154,31 +167,11 @@ impl Store {
             })
     }
 
-    /// Up to `most` records of a table behind a key (all of them, where it is empty), without those that
-    /// cannot be read.
-    pub fn scan_some(&self, table: Table, behind: &[u8], most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut from = [&[table as u8], behind].concat();
-        if !behind.is_empty() {
-            from.push(0);
-        }
-        let keys = self
-            .tree
-            .range(from..vec![table as u8 + 1])
-            .keys()
-            .take(most);
-        let records = keys.filter_map(|key| {
-            let key = key.ok()?[1..].to_vec();
-            let value = self.get(table, &key).ok()??;
-            Some((key, value))
-        });
-        records.collect()
-    }
-
-    /// Bytes that the store takes on disk.
-    pub fn size_on_disk(&self) -> Result<u64, StoreError> {
-        self.tree
-            .size_on_disk()
-            .map_err(|error| engine(&self.dir, error))
+    /// How many jobs have a mark.
+    #[cfg(test)]
+    pub(super) fn marks(&self) -> usize {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.jobs.keys().len()
     }
 
     /// How many times a damaged record was met since the store was opened.
@@ -188,19 +181,103 @@ impl Store {
 
     /// Whether a write has failed, so that the store takes no more.
     pub fn is_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire) || self.tally.is_poisoned()
+        self.failed.load(Ordering::Acquire) || self.state.is_poisoned()
     }
 
-    fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+    fn commit<'a>(
+        &self,
+        number: Option<u64>,
+        rows: impl Iterator<Item = &'a Write>,
+        marks: Vec<Entry>,
+    ) -> Result<(), StoreError> {
+        // Poisoned means that the engine panicked in the middle of a write.
+        let failed = || StoreError::Failed(self.dir.clone());
+        let mut state = self.state.write().map_err(|_| failed())?;
+        if self.failed.load(Ordering::Acquire) {
+            return Err(failed());
+        }
+        let done = self.try_to_commit(&mut state, number, rows, marks);
+        self.failed.store(done.is_err(), Ordering::Release);
+        if done.is_err() {
+            return done;
+        }
+        // The batch is on disk either way; a mark that lags only notices less.
+        if let Err(error) = self.mark.write(state.tally.number) {
+            tracing::warn!(folder = %self.dir.display(), %error, "the store's mark lags behind");
+        }
+        state.jobs.tidy();
+        Ok(())
+    }
+
+    fn try_to_commit<'a>(
+        &self,
+        state: &mut State,
+        number: Option<u64>,
+        rows: impl Iterator<Item = &'a Write>,
+        marks: Vec<Entry>,
+    ) -> Result<(), StoreError> {
+        let number = number.unwrap_or(state.tally.number + 1);
+        let change = match marks.is_empty() {
+            true => None,
+            false => Some(state.jobs.append(marks)),
+        };
+        let change = change
+            .transpose()
+            .map_err(io_error("writing marks of jobs in", &self.dir))?;
+        let engine = |error| engine(&self.dir, error);
+        let batch = state.tally.batch(&self.tree, number, rows, change);
         self.tree
-            .apply_batch(batch)
-            .and_then(|()| self.tree.flush().map(|_| ()))
-            .map_err(|error| engine(&self.dir, error))?;
-        self.data.sync_data().map_err(|source| StoreError::Io {
-            doing: "syncing",
-            path: self.dir.join("db"),
-            source,
-        })
+            .apply_batch(batch.map_err(engine)?)
+            .map_err(engine)?;
+        self.tree.flush().map_err(engine)?;
+        let synced = self.data.sync_data();
+        synced.map_err(io_error("syncing", &self.dir.join("db")))
+    }
+
+    fn mark(&self, jobs: &Jobs, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(job) = key.first_chunk() else {
+            return Ok(None);
+        };
+        match jobs.get(job) {
+            Ok(value) => Ok(value.map(|value| value.to_vec())),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::error!(%error, "a mark of a job may be there");
+                Err(self.damaged(Table::Jobs, key))
+            }
+            Err(error) => Err(io_error("reading marks of jobs in", &self.dir)(error)),
+        }
+    }
+
+    /// Moves the marks that an earlier release has put into sled's tree to where they belong.
+    fn move_marks(&self) -> Result<(), StoreError> {
+        loop {
+            let (mut moved, mut marks) = (Vec::new(), Vec::new());
+            for item in self
+                .tree
+                .scan_prefix([Table::Jobs as u8])
+                .take(MOVED_AT_ONCE)
+            {
+                let (disk_key, stored) = item.map_err(|error| engine(&self.dir, error))?;
+                let write = Write {
+                    table: Table::Jobs,
+                    key: disk_key[1..].to_vec(),
+                    value: None,
+                };
+                // A damaged one is named, and nothing else can be done about it.
+                if let Ok(value) = self.load(Table::Jobs, &disk_key, &stored) {
+                    let value = Some(value);
+                    marks.extend(mark_of(&Write {
+                        value,
+                        ..write.clone()
+                    })?);
+                }
+                moved.push(write);
+            }
+            if moved.is_empty() {
+                return Ok(());
+            }
+            self.commit(Some(self.number()), moved.iter(), marks)?;
+        }
     }
 
     fn load(&self, table: Table, disk_key: &[u8], stored: &IVec) -> Result<Vec<u8>, StoreError> {
@@ -213,16 +290,17 @@ impl Store {
         };
         match content {
             Some((sum, value)) if sum == checksum(disk_key, &value) => Ok(value),
-            _ => {
-                self.damaged.fetch_add(1, Ordering::Relaxed);
-                let error = StoreError::Damaged {
-                    table,
-                    key: disk_key[1..].to_vec(),
-                };
-                tracing::error!(folder = %self.dir.display(), "{error}");
-                Err(error)
-            }
+            _ => Err(self.damaged(table, &disk_key[1..])),
         }
+    }
+
+    /// Counts a record that is damaged, and names it.
+    fn damaged(&self, table: Table, key: &[u8]) -> StoreError {
+        self.damaged.fetch_add(1, Ordering::Relaxed);
+        let key = key.to_vec();
+        let error = StoreError::Damaged { table, key };
+        tracing::error!(folder = %self.dir.display(), "{error}");
+        error
     }
 
     /// The chunks of a record in a row; `None` if they cannot be those of a record.
@@ -238,6 +316,21 @@ impl Store {
             }
         }
         Ok(Some(value))
+    }
+}
+
+/// A mark as it is kept. None where one is to be deleted, as earlier releases did and their journals say: it goes with the history.
+fn mark_of(write: &Write) -> Result<Option<Entry>, StoreError> {
+    let Some(value) = &write.value else {
+        return Ok(None);
+    };
+    let mark = JobMark::from_bytes(value).map(JobMark::to_bytes);
+    match (
+        write.key.first_chunk(),
+        mark.and_then(|mark| mark.try_into().ok()),
+    ) {
+        (Some(key), Some(value)) => Ok(Some((*key, value))),
+        _ => Err(StoreError::NoMark(write.key.clone())),
     }
 }
 

@@ -61,6 +61,9 @@ pub enum StoreError {
     /// The journal cannot be read, and may have what the store has not. Nothing was touched.
     #[error(transparent)]
     Unopened(#[from] fairmesh_round::Unopened),
+    /// What is to be kept of a job is no mark, or its key no hash: the caller's bug. Nothing was written.
+    #[error("there is no mark of a job under the key {}", Hex(.0))]
+    NoMark(Vec<u8>),
     /// The key is longer than [`KEY_BYTES_MAX`]: the caller's bug. Nothing was written.
     #[error("a key of {0} bytes is longer than {KEY_BYTES_MAX}")]
     KeyTooLong(usize),

@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use fairmesh_model::WallTime;
 
+use super::StoreError;
+use super::jobs::Jobs;
 use super::mark::Mark;
 use super::tally::{Counts, Tally};
-use super::{StoreError, Table};
 
 /// Memory for sled's cache of pages. Its default of 1 GiB is more than a whole node needs.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -50,12 +51,12 @@ pub struct Recovery {
 
 /// An open folder.
 pub(super) struct Opened {
-    pub(super) lock: File,
     pub(super) tree: sled::Db,
     pub(super) mark: Mark,
     pub(super) tally: Tally,
-    /// How many there are, without the marks of jobs.
-    pub(super) records: usize,
+    pub(super) jobs: Jobs,
+    /// Of sled's records: marks of jobs are among them where an earlier release has written them.
+    pub(super) counts: Counts,
 }
 
 /// Why a folder is not used as it is.
@@ -66,8 +67,8 @@ enum Refusal {
     Fault(StoreError),
 }
 
-/// Locks, cleans and opens the folder.
-pub(super) fn open(dir: &Path, now: WallTime) -> Result<(Opened, Recovery), StoreError> {
+/// Locks, cleans and opens the folder, which nobody else opens as long as the file is held.
+pub(super) fn open(dir: &Path, now: WallTime) -> Result<(File, Opened, Recovery), StoreError> {
     let parent = parent_of(dir);
     fs::create_dir_all(&parent).map_err(io_error("making", &parent))?;
     let lock = lock(dir)?;
@@ -76,7 +77,7 @@ pub(super) fn open(dir: &Path, now: WallTime) -> Result<(Opened, Recovery), Stor
         leftovers_removed: remove_leftovers(dir)?,
         ..Recovery::default()
     };
-    let (tree, mark, (tally, counts)) = match open_whole(dir) {
+    let opened = match open_whole(dir) {
         Ok(opened) => opened,
         Err(Refusal::Fault(error)) => return Err(error),
         Err(Refusal::Damage(damage)) => {
@@ -94,24 +95,19 @@ pub(super) fn open(dir: &Path, now: WallTime) -> Result<(Opened, Recovery), Stor
             })?
         }
     };
-    let counts = counts.into_iter();
-    let read = counts.filter(|(table, _)| *table != Table::Jobs as u8);
-    let records = read.map(|(_, count)| count).sum();
     // New names must survive a power loss as the data under them will.
     sync_dir(dir)?;
     sync_dir(&parent)?;
-    let opened = Opened {
-        lock,
-        tree,
-        mark,
-        tally,
-        records,
-    };
-    Ok((opened, recovery))
+    Ok((lock, opened, recovery))
 }
 
 /// Opens sled's folder and makes sure that it has lost nothing that its mark knows of.
-fn open_whole(dir: &Path) -> Result<(sled::Db, Mark, (Tally, Counts)), Refusal> {
+fn open_whole(dir: &Path) -> Result<Opened, Refusal> {
+    let of_marks = || io_error("reading the marks of jobs in", dir);
+    if !dir.join("db").exists() && Jobs::are_in(dir).unwrap_or(false) {
+        let damage = "there are marks of jobs, and nothing that they belong to";
+        return Err(Refusal::Damage(damage.to_owned()));
+    }
     let refuse = |error: sled::Error| {
         if is_damage(&error) {
             Refusal::Damage(error.to_string())
@@ -136,7 +132,18 @@ fn open_whole(dir: &Path) -> Result<(sled::Db, Mark, (Tally, Counts)), Refusal> 
             tally.number
         )));
     }
-    Ok((tree, mark, (tally, counts)))
+    let newest = catch(|| Tally::newest_jobs(&tree)).map_err(refuse)?;
+    let jobs = Jobs::open(dir, newest)
+        .map_err(of_marks())
+        .map_err(Refusal::Fault)?
+        .map_err(Refusal::Damage)?;
+    Ok(Opened {
+        tree,
+        mark,
+        tally,
+        jobs,
+        counts,
+    })
 }
 
 /// Makes a rename or a new file in `dir` durable.

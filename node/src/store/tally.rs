@@ -22,6 +22,9 @@ use super::record::{
 /// The key of the tally; no table has this byte.
 pub(super) const TALLY_KEY: [u8; 1] = [0];
 
+/// The key of the number of the newest change with marks of jobs (`jobs`).
+const JOBS_KEY: [u8; 2] = [0, 1];
+
 /// Records by table.
 pub(super) type Counts = BTreeMap<u8, usize>;
 
@@ -54,17 +57,24 @@ impl Tally {
         })
     }
 
-    /// Turns `writes` into the batch `number`, with the new tally; a later write to a key replaces an
-    /// earlier.
-    pub(super) fn batch(
+    /// The number of the newest change with marks of jobs; 0 if there was none.
+    pub(super) fn newest_jobs(tree: &sled::Db) -> sled::Result<u64> {
+        let newest = tree.get(JOBS_KEY)?;
+        let number = newest.and_then(|newest| newest.as_ref().try_into().ok());
+        Ok(number.map_or(0, u64::from_be_bytes))
+    }
+
+    /// Turns `writes` into the batch `number`, with the new tally and the number of the change of marks that belongs to
+    /// it; a later write to a key replaces an earlier. Marks that are only moved come with the number that there is.
+    pub(super) fn batch<'a>(
         &mut self,
         tree: &sled::Db,
         number: u64,
-        writes: &[Write],
+        writes: impl Iterator<Item = &'a Write>,
+        jobs: Option<u64>,
     ) -> sled::Result<Batch> {
         let mut batch = Batch::default();
         let last_of_key: BTreeMap<Vec<u8>, Option<&[u8]>> = writes
-            .iter()
             .map(|write| (disk_key(write.table, &write.key), write.value.as_deref()))
             .collect();
         let mut next = *self;
@@ -72,8 +82,11 @@ impl Tally {
             let old = tree.get(&disk_key)?;
             next.replace(&mut batch, disk_key, old.as_ref(), value);
         }
-        assert!(number > self.number, "batches are numbered upwards");
+        assert!(number >= self.number, "batches are numbered upwards");
         next.number = number;
+        if let Some(change) = jobs {
+            batch.insert(&JOBS_KEY, &change.to_be_bytes());
+        }
         batch.insert(&TALLY_KEY, next.bytes().as_slice());
         *self = next;
         Ok(batch)

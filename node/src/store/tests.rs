@@ -1,7 +1,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fairmesh_model::WallTime;
+use fairmesh_model::{ContentHash, WallTime};
+use fairmesh_site::JobMark;
 
 use super::*;
 
@@ -16,6 +17,24 @@ pub(super) fn put(table: Table, key: &[u8], value: &[u8]) -> Write {
         key: key.to_vec(),
         value: Some(value.to_vec()),
     }
+}
+
+/// A mark of a job of that name, which is charged up to some moment.
+pub(super) fn mark_at(job: &[u8], charged_until: u64) -> Write {
+    let mark = JobMark::at(WallTime(charged_until));
+    let key = ContentHash::of(job);
+    put(Table::Jobs, key.as_bytes(), &mark.to_bytes())
+}
+
+pub(super) fn mark(job: &[u8]) -> Write {
+    mark_at(job, 1)
+}
+
+/// Up to when a job is charged.
+pub(super) fn charged(store: &Store, job: &[u8]) -> Option<u64> {
+    let key = ContentHash::of(job);
+    let value = store.get(Table::Jobs, key.as_bytes()).expect("reads")?;
+    JobMark::from_bytes(&value).map(|mark| mark.charged_until.0)
 }
 
 pub(super) fn open(dir: &Path) -> (Store, Recovery) {
@@ -40,7 +59,7 @@ fn fill(dir: &Path) {
     let (store, _) = open(dir);
     for batch in 0..40_u8 {
         let writes = (0..20_u8)
-            .map(|n| put(Table::Jobs, &[batch, n], &vec![n; 2_000]))
+            .map(|n| put(Table::Holds, &[batch, n], &vec![n; 2_000]))
             .collect();
         store.write(writes).expect("written");
         store
@@ -62,17 +81,22 @@ fn tables_are_apart_and_batches_apply_in_order() {
     let writes = vec![
         put(Table::Meta, b"a", b"1"),
         put(Table::Meta, b"b", b"2"),
-        put(Table::Jobs, b"a", b"3"),
+        mark_at(b"a", 3),
+        put(Table::Holds, b"a", b"3"),
         put(Table::Meta, b"a", b"4"),
         gone,
     ];
     store.write(writes).expect("written");
     assert_eq!(all(&store, Table::Meta), [(b"a".to_vec(), b"4".to_vec())]);
     assert_eq!(
-        store.get(Table::Jobs, b"a").expect("reads"),
+        store.get(Table::Holds, b"a").expect("reads"),
         Some(b"3".to_vec())
     );
-    assert_eq!(store.get(Table::Jobs, b"b").expect("reads"), None);
+    assert_eq!(store.get(Table::Holds, b"b").expect("reads"), None);
+    assert_eq!(
+        [b"a", b"b"].map(|job| charged(&store, job)),
+        [Some(3), None]
+    );
     drop(store);
     let (store, recovery) = open(&path);
     assert_eq!(recovery, Recovery::default());
@@ -135,13 +159,13 @@ fn many_long_keys_make_no_blob_files() {
                 .to_be_bytes()
                 .to_vec();
             key.resize(KEY_BYTES_MAX, 1);
-            put(Table::Jobs, &key, &[1; 4_096])
+            put(Table::Holds, &key, &[1; 4_096])
         };
         store
             .write((0..500).map(record).collect())
             .expect("written");
     }
-    assert_eq!(store.scan(Table::Jobs).count(), 10_000);
+    assert_eq!(store.scan(Table::Holds).count(), 10_000);
     drop(store);
     assert_eq!(fs::read_dir(path.join("blobs")).expect("there").count(), 0);
 }
@@ -193,7 +217,7 @@ fn half_written_snapshots_are_removed() {
         let (store, recovery) = open(&path);
         assert_eq!(recovery.leftovers_removed, [leftover]);
         assert!(recovery.set_aside.is_none() && !recovery.is_new);
-        assert_eq!(all(&store, Table::Jobs).len(), 800);
+        assert_eq!(all(&store, Table::Holds).len(), 800);
     }
 }
 
@@ -227,7 +251,7 @@ fn a_truncated_store_is_set_aside() {
         assert_eq!(recovery.set_aside.as_ref(), Some(&aside), "{kib} KiB");
         assert!(recovery.is_new && recovery.damage.is_some());
         assert!(aside.join("db").exists(), "kept for whoever wants to look");
-        assert!(all(&store, Table::Jobs).is_empty());
+        assert!(all(&store, Table::Holds).is_empty());
         store
             .write(vec![put(Table::Meta, b"a", b"1")])
             .expect("the new one works");
@@ -250,7 +274,7 @@ fn flipped_bits_are_never_served_nor_lost_without_a_word() {
         bad[at] ^= 0x10;
         fs::write(copy.join("db"), &bad).expect("written");
         let (store, recovery) = open(&copy);
-        let records: Vec<_> = store.scan(Table::Jobs).collect();
+        let records: Vec<_> = store.scan(Table::Holds).collect();
         assert!(
             recovery.set_aside.is_some() || records.len() == 800,
             "at {at}: {}",

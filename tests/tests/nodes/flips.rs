@@ -11,7 +11,7 @@ use crate::PROGRAM;
 use crate::restarts::publish_every;
 
 /// Files whose damage cannot go unseen: every byte of them counts.
-const SEEN: [&str; 2] = ["site.state", "site.journal"];
+const SEEN: [&str; 3] = ["site.state", "site.journal", "store/jobs.recent"];
 
 /// The only file that has the last rounds, which the store had not followed: they go with it, with a word.
 const JOURNAL: &str = "site.journal";

@@ -21,7 +21,8 @@ fn batch(number: u64) -> Vec<Write> {
         .collect();
     let length = 5_000 + usize::try_from(number % 7).expect("small") * 3_000;
     writes.push(put(Table::Parts, b"large", &bytes.repeat(length / 8)));
-    writes.push(put(Table::Jobs, &bytes, &[1; 300]));
+    writes.push(put(Table::Holds, &bytes, &[1; 300]));
+    writes.push(mark(&bytes));
     writes
 }
 
@@ -29,7 +30,7 @@ fn batch(number: u64) -> Vec<Write> {
 fn newest_batch(store: &Store) -> u64 {
     let records = all(store, Table::Ledger);
     let Some((_, first)) = records.first() else {
-        assert!(all(store, Table::Jobs).is_empty() && all(store, Table::Parts).is_empty());
+        assert!(store.marks() == 0 && all(store, Table::Parts).is_empty());
         return 0;
     };
     assert!(
@@ -45,14 +46,14 @@ fn newest_batch(store: &Store) -> u64 {
         large.chunks(8).all(|part| part == first),
         "a large value is torn"
     );
-    let jobs: Vec<Vec<u8>> = all(store, Table::Jobs)
-        .into_iter()
-        .map(|(key, _)| key)
-        .collect();
-    let due: Vec<Vec<u8>> = (1..=newest)
-        .map(|number| number.to_be_bytes().to_vec())
-        .collect();
-    assert_eq!(jobs, due, "a batch is lost or torn");
+    let holds = all(store, Table::Holds);
+    let holds: Vec<&[u8]> = holds.iter().map(|(key, _)| key.as_slice()).collect();
+    let due: Vec<[u8; 8]> = (1..=newest).map(u64::to_be_bytes).collect();
+    assert_eq!(holds, due, "a batch is lost or torn");
+    let has_mark = |number: u64| charged(store, &number.to_be_bytes()).is_some();
+    assert!((1..=newest).all(has_mark), "the mark of a batch is lost");
+    let jobs = u64::try_from(store.marks()).expect("few");
+    assert_eq!(jobs, newest, "there is a mark of a batch that is not there");
     newest
 }
 

@@ -14,10 +14,6 @@ fn count(user: &[u8], amount: u8) -> Write {
     put(Table::Ledger, user, &[amount; 48])
 }
 
-fn mark(job: &[u8]) -> Write {
-    put(Table::Jobs, job, &[1; 9])
-}
-
 /// Three rounds: a counter and a mark each, and one that deletes.
 fn rounds() -> Vec<Vec<Write>> {
     let gone = Write::delete(Table::Ledger, b"ann".to_vec());
@@ -108,7 +104,7 @@ fn ready(data_dir: &Path) -> Ready {
 fn assert_all_there(data: &DataDir) {
     let ledger = vec![(b"bob".to_vec(), vec![3; 48])];
     assert_eq!(all(data.store().expect("open"), Table::Ledger), ledger);
-    assert_eq!(all(data.store().expect("open"), Table::Jobs).len(), 3);
+    assert_eq!(data.store().expect("open").marks(), 3);
 }
 
 #[test]
@@ -167,11 +163,7 @@ fn a_store_that_is_lost_gets_its_own_counters_back() {
         // And once more, with the journal that was begun for the store in between.
         fs::remove_dir_all(dir.path().join("store")).expect("removed");
         let (data, _) = opened(dir.path(), 80);
-        assert_eq!(
-            all(data.store().expect("open"), Table::Jobs).len(),
-            4,
-            "{name}"
-        );
+        assert_eq!(data.store().expect("open").marks(), 4, "{name}");
         assert_eq!(
             all(data.store().expect("open"), Table::Ledger).len(),
             1,
@@ -259,7 +251,7 @@ fn nothing_is_applied_behind_a_journal_that_fails() {
         .carry_out(&mut ops)
         .expect_err("it cannot be written");
     assert!(refused.to_string().contains("site.journal"), "{refused}");
-    assert!(all(folder.data.store().expect("open"), Table::Jobs).is_empty());
+    assert!(folder.data.store().expect("open").marks() == 0);
     assert_eq!(ops.len(), 3, "all of it can be tried again");
 }
 
@@ -292,33 +284,25 @@ fn the_store_follows_the_journal_in_bulk() {
             "{ops:?}"
         );
         folder.data.carry_out(&mut ops.into()).expect("written");
-        let counts = folder
-            .round
-            .mark_behind(&[job])
-            .expect("the store has it not");
-        assert!(counts.is_some());
     }
-    assert!(all(folder.data.store().expect("open"), Table::Jobs).is_empty());
+    assert!(folder.data.store().expect("open").marks() == 0);
     let (jobs, bob) = {
         // A start without a word of stopping, as after kill -9.
         drop(folder);
         let (data, opening) = opened(dir.path(), LINEAGE);
         assert_eq!(opening.rows_replayed, 101, "each once, as it stands");
         let store = data.store().expect("open");
-        (all(store, Table::Jobs).len(), all(store, Table::Ledger))
+        (store.marks(), all(store, Table::Ledger))
     };
     assert_eq!((jobs, bob), (100, vec![(b"bob".to_vec(), vec![99; 48])]));
     let mut folder = ready(dir.path());
     folder.write(vec![mark(b"next")]);
     folder.write(vec![put(Table::Heads, b"a head", &[5; 100])]);
-    let jobs = all(folder.data.store().expect("open"), Table::Jobs).len();
+    let jobs = folder.data.store().expect("open").marks();
     assert_eq!(jobs, 101, "with a row that the journal does not hold");
     folder.round.end_with_store();
     folder.write(vec![mark(b"last")]);
-    assert_eq!(
-        all(folder.data.store().expect("open"), Table::Jobs).len(),
-        102
-    );
+    assert_eq!(folder.data.store().expect("open").marks(), 102);
 }
 
 #[test]
@@ -342,7 +326,7 @@ fn a_journal_that_has_grown_begins_anew_with_what_nobody_else_holds() {
     drop(folder);
     fs::remove_dir_all(dir.path().join("store")).expect("removed");
     let (data, _) = opened(dir.path(), 78);
-    let jobs = all(data.store().expect("open"), Table::Jobs).len();
+    let jobs = data.store().expect("open").marks();
     assert_eq!(jobs, usize::from(written) * 500);
     let bob = data
         .store()
