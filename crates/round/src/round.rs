@@ -160,18 +160,26 @@ impl Round {
         stored: impl FnOnce(&[u8]) -> Result<Option<Vec<u8>>, Unreadable>,
     ) -> Option<JobMark> {
         let key = job_key(&record.key);
-        if let Some(mark) = self
-            .marks
-            .get(&key)
-            .filter(|_| !mutated!(RoundForgetsMarks))
-        {
-            return Some(*mark);
+        let stored = || Self::mark_stored(record, stored(&key));
+        self.mark_here(&key).unwrap_or_else(stored)
+    }
+
+    /// How much of a job is charged, where the store does not know it yet; an outer `None` where it does: what it has then
+    /// counts, also if it is read later.
+    pub fn mark_here(&self, key: &[u8]) -> Option<Option<JobMark>> {
+        let moved = self.marks.get(key);
+        if let Some(mark) = moved.filter(|_| !mutated!(RoundForgetsMarks)) {
+            return Some(Some(*mark));
         }
-        let key = (Table::Jobs, key);
-        let stored = match self.behind.rows.get(&key) {
-            Some(value) => Ok(value.clone()),
-            None => stored(&key.1),
-        };
+        let behind = self.mark_behind(key)?;
+        Some(behind.and_then(JobMark::from_bytes))
+    }
+
+    /// What the store has of a job's mark.
+    pub fn mark_stored(
+        record: &UsageRecord,
+        stored: Result<Option<Vec<u8>>, Unreadable>,
+    ) -> Option<JobMark> {
         match stored {
             Ok(value) => value.as_deref().and_then(JobMark::from_bytes),
             // Better to leave a job out than to count it twice.

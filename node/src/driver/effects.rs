@@ -10,7 +10,7 @@ use fairmesh_site::{Effect, HeadId, Severity};
 use super::room::Arrivals;
 use super::{Driver, Observation};
 use crate::network::NetworkCommand;
-use crate::store::StoreError;
+use crate::store::{DataDir, StoreError};
 
 impl Driver {
     /// Ends the round: what must be durable first and at once, then the rest in order.
@@ -55,9 +55,8 @@ impl Driver {
         match effect {
             Effect::Persist(_) => unreachable!("has become operations"),
             Effect::ForgetMarks { before } => {
-                if let Some(store) = self.data.store() {
-                    store.forget_marks(before);
-                }
+                let forget = |data: &DataDir| data.store().map(|store| store.forget_marks(before));
+                self.data.read(forget);
             }
             Effect::Push { vo, bytes } => {
                 self.send(NetworkCommand::Publish { topic: vo, bytes })

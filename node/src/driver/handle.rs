@@ -10,7 +10,8 @@ use fairmesh_site::{
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Command, Correcting, Disk};
+use super::data::Stored;
+use super::{Command, Correcting, Disk, KnownMark};
 use crate::network::{NetworkCommand, NetworkHandle, NetworkStats};
 
 /// The node has stopped, or its store has failed.
@@ -25,6 +26,7 @@ pub struct NodeHandle {
     pub(super) network: NetworkHandle,
     pub(super) view: watch::Receiver<Arc<View>>,
     pub(super) disk: watch::Receiver<Disk>,
+    pub(super) stored: Stored,
 }
 
 impl NodeHandle {
@@ -37,12 +39,28 @@ impl NodeHandle {
         Ok(reported)
     }
 
-    /// What a report of these would count, each by itself; nothing is counted.
+    /// What a report of these would count, each by itself; nothing is counted. Marks of jobs that the store has are read
+    /// on a thread beside the driver.
     pub async fn estimate(&self, records: Vec<UsageRecord>) -> Result<Vec<Estimate>, Gone> {
         let (reply, replied) = oneshot::channel();
-        let command = Command::Estimate(records, reply);
+        let command = Command::Marks(records, reply);
         self.commands.send(command).await.map_err(|_| Gone)?;
-        replied.await.map_err(|_| Gone)
+        let known = replied.await.map_err(|_| Gone)?;
+        let stored = self.stored.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let mark = |(record, known): (UsageRecord, KnownMark)| {
+                (known.unwrap_or_else(|| stored.mark_of(&record)), record)
+            };
+            known.into_iter().map(mark).collect::<Vec<_>>()
+        });
+        let marked = read.await.expect("a store that cannot be read says so");
+        self.ask(move |site, now| {
+            let estimates = marked
+                .iter()
+                .map(|(mark, record)| site.estimate(now, record, *mark));
+            estimates.collect()
+        })
+        .await
     }
 
     /// Replaces the list of running jobs.

@@ -11,6 +11,7 @@
 //! (`fairmesh-round`), and what people see (`control`).
 
 mod clock;
+mod data;
 mod effects;
 mod handle;
 mod room;
@@ -28,20 +29,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
-use fairmesh_round::{Input, Op, Round, Unreadable};
+use fairmesh_round::{Input, Op, Round};
 use fairmesh_site::{
-    AdvertCall, Done, Estimate, Event, ForwardCall, HeadId, JobMark, QuotaCall, Reply, Site, Table,
-    View, brings_job,
+    AdvertCall, Done, Event, ForwardCall, HeadId, JobMark, QuotaCall, Reply, Site, View,
+    brings_job, job_key,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::network::{MessageName, NetworkEvent, NetworkHandle};
-use crate::store::{DataDir, StoreError};
+use crate::store::StoreError;
+use data::Data;
 use room::DiskWatch;
 
 /// Something to ask the site, on the driver's task.
 pub(crate) type Question = Box<dyn FnOnce(&Site, Now) + Send>;
+
+/// What the driver knows of a job's mark; an outer `None` where the store has it, which is read beside the driver.
+pub(crate) type KnownMark = Option<Option<JobMark>>;
 
 /// What callers within the node ask of the driver.
 pub(crate) enum Command {
@@ -52,7 +57,10 @@ pub(crate) enum Command {
     Quota(QuotaCall, oneshot::Sender<Reply>),
     Advert(AdvertCall, oneshot::Sender<Reply>),
     Forward(ForwardCall, oneshot::Sender<Reply>),
-    Estimate(Vec<UsageRecord>, oneshot::Sender<Vec<Estimate>>),
+    Marks(
+        Vec<UsageRecord>,
+        oneshot::Sender<Vec<(UsageRecord, KnownMark)>>,
+    ),
     Ask(Question),
     Reconfigure(Box<fairmesh_site::SiteConfig>),
     Stop(oneshot::Sender<()>),
@@ -80,7 +88,7 @@ pub struct Observation {
 pub(crate) struct Driver {
     site: Site,
     round: Round,
-    data: DataDir,
+    data: Data,
     /// What the start has still to write, before anything else.
     late: VecDeque<Op>,
     /// What arrived while a round waited for room.
@@ -283,12 +291,11 @@ impl Driver {
                 let ticket = self.expect_reply(reply);
                 Some(Input::Event(Event::Publish { ticket, bytes, by }))
             }
-            Command::Estimate(records, reply) => {
-                let now = self.clock.now();
-                let estimate =
-                    |record: &UsageRecord| self.site.estimate(now, record, self.mark_of(record));
+            Command::Marks(records, reply) => {
+                let known = |record: &UsageRecord| self.round.mark_here(&job_key(&record.key));
+                let known = records.into_iter().map(|record| (known(&record), record));
                 // Nobody waits any more: then the answer is not needed.
-                let _ = reply.send(records.iter().map(estimate).collect());
+                let _ = reply.send(known.map(|(known, record)| (record, known)).collect());
                 None
             }
             Command::Ask(question) => {
@@ -301,15 +308,8 @@ impl Driver {
     }
 
     fn mark_of(&self, record: &UsageRecord) -> Option<JobMark> {
-        self.round.mark_of(record, |key| {
-            let Some(store) = self.data.store() else {
-                return Err(Unreadable);
-            };
-            store.get(Table::Jobs, key).map_err(|error| {
-                tracing::error!(%error, job = %record.key.job, "mark of a job cannot be read; the job is not counted");
-                Unreadable
-            })
-        })
+        let stored = |_: &[u8]| self.data.read(|data| data::value_of(Some(data), record));
+        self.round.mark_of(record, stored)
     }
 
     fn expect_reply(&mut self, reply: oneshot::Sender<Reply>) -> u64 {

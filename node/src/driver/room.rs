@@ -14,6 +14,7 @@ use fairmesh_round::{Input, Op};
 use fairmesh_site::{ForwardCall, Reply, Reported, Verdict};
 use tokio::sync::{mpsc, watch};
 
+use super::data::Data;
 use super::{Arrived, Command, Driver};
 use crate::network::{NetworkCommand, NetworkEvent};
 use crate::store::{DataDir, Filling, Room, Store, StoreError};
@@ -97,13 +98,16 @@ impl DiskWatch {
     }
 
     /// Looks, if it is time.
-    pub(super) fn look(&mut self, data: &DataDir) {
+    pub(super) fn look(&mut self, data: &Data) {
         let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
         if !is_due(self.looked, LOOK_EVERY) {
             return;
         }
         self.looked = Some(Instant::now());
-        let room = data.room().ok();
+        let (room, store_bytes, damaged_reads) = data.read(|data| {
+            let damaged = data.store().map_or(0, Store::damaged_reads);
+            (data.room().ok(), data.store_bytes().ok(), damaged)
+        });
         if let Some(room) = room.filter(|_| is_due(self.noted, 3_600 * LOOK_EVERY)) {
             self.noted = Some(Instant::now());
             self.filling.note(room.free);
@@ -116,8 +120,6 @@ impl DiskWatch {
             )
         });
         let days_left = self.filling.days_left();
-        let store_bytes = data.store_bytes().ok();
-        let damaged_reads = data.store().map_or(0, Store::damaged_reads);
         self.said.send_if_modified(|said| {
             let is_news = said.refusal.is_some() != refusal.is_some();
             if let Some(refusal) = refusal.as_ref().filter(|_| is_news) {
@@ -185,7 +187,9 @@ impl Driver {
         arrivals: &mut Arrivals<'_>,
     ) -> Result<(), StoreError> {
         let mut waited = false;
-        while let Err(error) = tokio::task::block_in_place(|| self.data.carry_out(&mut ops)) {
+        while let Err(error) =
+            tokio::task::block_in_place(|| self.data.write(|data| data.carry_out(&mut ops)))
+        {
             if !error.lacks_room() {
                 return Err(error);
             }
@@ -215,7 +219,7 @@ impl Driver {
         loop {
             tokio::select! {
                 _ = look.tick() => {
-                    let room = self.data.room().ok();
+                    let room = self.data.read(DataDir::room).ok();
                     let has_room = |room: Room| !room.is_read_only && room.free >= TRY_BYTES;
                     if room.is_some_and(has_room) || began.elapsed() >= TRY_AGAIN {
                         return Ok(());
@@ -224,7 +228,7 @@ impl Driver {
                 Some(command) = commands.recv() => match command {
                     Command::Stop(_) => return Err(error),
                     Command::Ask(question) => question(&self.site, self.clock.now()),
-                    Command::Estimate(..) => drop(self.command_input(command)),
+                    Command::Marks(..) => drop(self.command_input(command)),
                     Command::Advert(..) | Command::Reconfigure(_) => {
                         self.keep_for_later(Arrived::Command(command));
                     }

@@ -12,6 +12,7 @@ use fairmesh_site::{Event, Row, Site, SiteConfig, Table};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::data::Data;
 use super::room::DiskWatch;
 use super::starting::Starting;
 use super::{Clock, Driver, NodeHandle, Observation};
@@ -106,6 +107,8 @@ pub async fn start_or_show(
     let (view_sender, view) = watch::channel(site.view());
     let disk = DiskWatch::new();
     let disk_said = disk.subscribe();
+    let data = Data::new(data);
+    let stored = data.stored();
     let driver = Driver {
         site,
         round,
@@ -130,6 +133,7 @@ pub async fn start_or_show(
             network,
             view,
             disk: disk_said,
+            stored,
         },
         driver,
         listening,

@@ -8,7 +8,7 @@ use fairmesh_model::{
     Role, Share, Signed, SigningKey, UsageMode, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
-use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
+use fairmesh_site::{Estimate, IdentityMap, Pattern, Rule, SiteConfig, Timing};
 
 use super::*;
 use crate::network::NetworkConfig;
@@ -199,5 +199,74 @@ async fn a_store_that_is_lost_again_and_again_loses_and_doubles_nothing() {
         assert_eq!(usage(&running, vo).await, expected, "kept by a new start");
     }
     assert_eq!(usage(&running, vo).await, expected);
+    running.stop().await;
+}
+
+/// How many of them a report would count.
+async fn would_count(node: &NodeHandle, jobs: Vec<UsageRecord>) -> usize {
+    let estimates = node.estimate(jobs).await.expect("runs");
+    let counted = estimates
+        .iter()
+        .filter(|of| matches!(of, Estimate::Counted { .. }));
+    counted.count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_knows_what_is_counted_wherever_its_mark_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let end = SystemClock::start().now().wall;
+    let charter = charter(end);
+    let running = node(dir.path(), charter.vo()).await;
+    publish(&running, &charter).await;
+    let (mut first, second) = (jobs(end), jobs(end));
+    let rest = first.split_off(first.len() / 2).len();
+    assert_eq!(would_count(&running, second.clone()).await, second.len());
+    running.report(first).await.expect("runs");
+    assert_eq!(
+        would_count(&running, second.clone()).await,
+        rest,
+        "behind the store"
+    );
+    running.stop().await;
+    let running = node(dir.path(), charter.vo()).await;
+    assert_eq!(would_count(&running, second).await, rest, "in the store");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_that_waits_for_the_disk_keeps_nobody_else_waiting() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let end = SystemClock::start().now().wall;
+    let charter = charter(end);
+    let running = node(dir.path(), charter.vo()).await;
+    publish(&running, &charter).await;
+    let mut was_answered = false;
+    // Once in a second the driver looks at its disk itself, and waits for it.
+    for _ in 0..20 {
+        let stored = running.stored.clone();
+        let (held, is_held) = oneshot::channel();
+        let (free, is_free) = std::sync::mpsc::channel::<()>();
+        let holds = tokio::task::spawn_blocking(move || {
+            let _disk = stored.0.write().expect("no panic");
+            held.send(()).expect("the test waits");
+            is_free.recv().expect("the test says so");
+        });
+        is_held.await.expect("held");
+        let mut asking = std::pin::pin!(would_count(&running, jobs(end)));
+        assert!(futures::poll!(&mut asking).is_pending());
+        // The question behind it.
+        let asked = tokio::time::timeout(Duration::from_secs(1), running.ask(|_, _| ()));
+        tokio::select! {
+            count = &mut asking => panic!("{count} were read from a disk that is held"),
+            answered = asked => was_answered = answered.is_ok(),
+        }
+        free.send(()).expect("it waits");
+        holds.await.expect("no panic");
+        assert_eq!(asking.await as u64, JOBS);
+        if was_answered {
+            break;
+        }
+    }
+    assert!(was_answered, "the node's task waits for the disk");
     running.stop().await;
 }
