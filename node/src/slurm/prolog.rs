@@ -7,7 +7,10 @@ use std::path::Path;
 
 use fairmesh_schedulers::slurm::quota::{Starting, describe, exempted, forget, put_back};
 
+use serde_json::Value;
+
 use super::Place;
+use crate::ask::Control;
 use crate::output::Exit;
 use crate::quota_cmd::callout::{OnSilence, Said, hold};
 
@@ -57,9 +60,10 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
         }
         (Said::Nothing(why), OnSilence::Refuse) => why,
         (Said::Refused(why), _) => {
-            if let Some((_, call)) = &described {
-                // Where this fails, the run that ends now costs its quota what it held.
-                let _ = hold(&control, &exempted(call.clone()), LIMIT_BY).await;
+            if let Some((_, call)) = &described
+                && let Err(why) = exempt(&control, call, starting.job).await
+            {
+                eprintln!("fairmesh: {why}");
             }
             why
         }
@@ -68,4 +72,59 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
     let comment = described.map_or_else(String::new, |(job, _)| job.comment);
     put_back(&starting, &place.pair.scheduler, &comment, &why).await;
     Ok(Exit::Failure)
+}
+
+/// Tells the node that a run, which ends now, costs its quota nothing. The error is the line for Slurm's log.
+async fn exempt(control: &Control, call: &Value, job: u64) -> Result<(), String> {
+    match hold(control, &exempted(call.clone()), LIMIT_BY).await {
+        Said::Runs => Ok(()),
+        Said::Refused(why) | Said::Nothing(why) => Err(format!(
+            "job {job} does not run, and the node does not know that its quota is to be charged nothing for this start: {why}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_is_not_told_of_a_refused_run_is_named_in_the_log_with_the_job() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("control.sock");
+        let control = Control::new(socket.clone());
+        let call = serde_json::json!({});
+        let silent = exempt(&control, &call, 17)
+            .await
+            .expect_err("nobody listens");
+        assert!(
+            silent.starts_with("job 17 ") && silent.contains("control.sock"),
+            "{silent}"
+        );
+        let listener = UnixListener::bind(&socket).expect("bound");
+        let refuses = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a call");
+            let read = stream.read(&mut [0; 4_096]).expect("a request");
+            let body = r#"{"error": "the disk is full"}"#;
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 503 Busy\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+            .expect("sent");
+            read
+        });
+        let refused = exempt(&control, &call, 18)
+            .await
+            .expect_err("it is refused");
+        assert!(refuses.join().expect("no panic") > 0);
+        assert!(
+            refused.starts_with("job 18 ") && refused.contains("the disk is full"),
+            "{refused}"
+        );
+        assert_eq!(refused.lines().count(), 1);
+    }
 }
