@@ -11,6 +11,7 @@ mod doctor;
 mod flips;
 mod forward;
 mod guides;
+mod hang_up;
 mod hostile;
 mod kill;
 mod large_policies;

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
@@ -53,6 +53,11 @@ const ASK: &str = r#"
 
 /// Hands bytes on to a socket as another user, and gives the answer.
 fn ask_as(uid: u32, socket: &Path, bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+    Ok(asking(uid, socket, bytes)?.wait_with_output()?.stdout)
+}
+
+/// A process of another user that has handed bytes on to a socket, and waits for the answer.
+pub(crate) fn asking(uid: u32, socket: &Path, bytes: &[u8]) -> anyhow::Result<Child> {
     let mut perl = Command::new("perl")
         .args(["-e", ASK])
         .arg(socket)
@@ -61,7 +66,7 @@ fn ask_as(uid: u32, socket: &Path, bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
         .stdout(Stdio::piped())
         .spawn()?;
     perl.stdin.take().context("piped")?.write_all(bytes)?;
-    Ok(perl.wait_with_output()?.stdout)
+    Ok(perl)
 }
 
 /// The status and the whole answer of a request by another user: its method, path and body.
@@ -88,14 +93,14 @@ pub(crate) fn plays_users() -> bool {
     plays
 }
 
-struct World {
-    node: Node,
-    folder: tempfile::TempDir,
+pub(crate) struct World {
+    pub(crate) node: Node,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl World {
     /// `None` where one may not play other users.
-    fn start(privacy: &str) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn start(privacy: &str) -> anyhow::Result<Option<Self>> {
         if !plays_users() {
             return Ok(None);
         }
