@@ -132,7 +132,7 @@ impl Site {
 
     /// Starts the node and waits until it says where it listens.
     pub fn start(&self) -> anyhow::Result<Node> {
-        let mut command = match &self.namespace {
+        self.start_by(match &self.namespace {
             // `ip` becomes the node.
             Some(namespace) => {
                 let mut ip = Command::new("ip");
@@ -140,7 +140,11 @@ impl Site {
                 ip
             }
             None => Command::new(&self.program),
-        };
+        })
+    }
+
+    /// The same by a command that becomes the node, with what the node is told behind its own words.
+    pub fn start_by(&self, mut command: Command) -> anyhow::Result<Node> {
         let mut child = command
             .arg("run")
             .arg("--config")

@@ -15,6 +15,11 @@ use fairmesh_tests::greedy::{Greedy, USERS};
 
 use crate::PROGRAM;
 
+/// A site with two users.
+pub(crate) const CONFIG: &str = "[site]\nname = \"lab\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
+    [sockets]\nlookup = \"lookup.sock\"\ncontrol = \"control.sock\"\n\
+    [[identity]]\npath = \"/lab/{user}\"\n[shares]\n\"/lab\" = 100\n\"/lab/ann\" = 1\n\"/lab/bob\" = 1\n";
+
 #[test]
 fn sixteen_greedy_users_do_not_keep_the_scheduler_out() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -26,10 +31,7 @@ fn sixteen_greedy_users_do_not_keep_the_scheduler_out() -> anyhow::Result<()> {
         return Ok(());
     }
     let site = Site::init(PROGRAM, folder.path(), "lab")?;
-    let text = "[site]\nname = \"lab\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
-                [sockets]\nlookup = \"lookup.sock\"\ncontrol = \"control.sock\"\n\
-                [[identity]]\npath = \"/lab/{user}\"\n[shares]\n\"/lab\" = 100\n\"/lab/ann\" = 1\n\"/lab/bob\" = 1\n";
-    std::fs::write(site.config(), text)?;
+    std::fs::write(site.config(), CONFIG)?;
     let _node = site.start()?;
     let [lookup, control] = ["lookup.sock", "control.sock"].map(|name| folder.path().join(name));
     let ask = "GET /v1/usage HTTP/1.1\r\nhost: fairmesh\r\n\r\n";
@@ -59,7 +61,7 @@ fn sixteen_greedy_users_do_not_keep_the_scheduler_out() -> anyhow::Result<()> {
 }
 
 /// A look-up, as the schedulers' are.
-fn prio(control: &Path) -> anyhow::Result<Output> {
+pub(crate) fn prio(control: &Path) -> anyhow::Result<Output> {
     let mut prio = Command::new(PROGRAM)
         .args(["prio", "--stdin", "--socket"])
         .arg(control)
