@@ -38,6 +38,18 @@ fn await_words(node: &Node, line: &str, words: &str, wanted: bool) -> anyhow::Re
     }
 }
 
+/// The command of the unit that the timer starts, with the key in the folder of its credentials.
+fn command_of_the_unit(credentials: &Path) -> anyhow::Result<String> {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/fairmesh-snapshot.service");
+    let text = std::fs::read_to_string(unit)?;
+    let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let command = of("ExecStart=/usr/bin/fairmesh ").context("a command")?;
+    let credential = of("LoadCredential=").context("a credential")?;
+    let (name, _) = credential.split_once(':').context("a name")?;
+    ensure!(command.contains(&format!("%d/{name}")), "{command}");
+    Ok(command.replace("%d", credentials.to_str().context("UTF-8")?))
+}
+
 /// Makes the online key, and gives its role.
 fn online_role(file: &Path) -> anyhow::Result<Role> {
     let made = Command::new(PROGRAM)
@@ -117,7 +129,7 @@ fn a_snapshot_shows_freezes_what_is_held_back_and_a_newcomer_that_is_shown_an_ol
     // The VO goes on: he shows its new snapshot without the policy that this names.
     vo.divide_anew(2, &["ann", "bob"])?;
     vo.publish(&at_a)?;
-    let (said, signed) = sign(&at_a, "1h")?;
+    let (said, signed) = says(&at_a, &command_of_the_unit(folder.path())?)?;
     ensure!(signed && said.contains("snapshot 2 names"), "{said}");
     ensure!(at_c.http("POST", "/v1/documents", &held(&at_a)?)?.status == 200);
     let told = await_words(&at_c, "status", "names share policy 2 of `/`", true)?;
