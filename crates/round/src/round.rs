@@ -171,8 +171,8 @@ impl Round {
         if let Some(mark) = moved.filter(|_| !mutated!(RoundForgetsMarks)) {
             return Some(Some(*mark));
         }
-        let behind = self.mark_behind(key)?;
-        Some(behind.and_then(JobMark::from_bytes))
+        let behind = self.behind.rows.get(&(Table::Jobs, key.to_vec()))?;
+        Some(behind.as_deref().and_then(JobMark::from_bytes))
     }
 
     /// What the store has of a job's mark.

@@ -18,7 +18,10 @@ use super::{Shared, State, log};
 
 /// Records handed to the site at once: one durable write each, so enough to share its cost, and few
 /// enough that the driver is soon free again.
-const BATCH_RECORDS: usize = 500;
+const REPORT_RECORDS: usize = 500;
+
+/// Records logged at once: the more, the fewer pages of the log's indexes are written for each.
+const BATCH_RECORDS: usize = 4 * REPORT_RECORDS;
 
 /// Most running jobs of a site: bounds the memory of one request. The largest machines run some
 /// tens of thousands.
@@ -67,16 +70,20 @@ async fn hand_over(shared: &Shared, feed: &mut Feed<UsageRecord>) -> Result<(), 
     let end = feed.items.len().min(BATCH_RECORDS);
     let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = feed.items.drain(..end).unzip();
     let said = records.iter().map(BatchRecord::of_usage).collect();
+    let counted = async {
+        let mut records = records.into_iter();
+        for numbers in numbers.chunks(REPORT_RECORDS) {
+            let part = records.by_ref().take(numbers.len()).collect();
+            feed.add(&shared.node().report(part).await?, numbers);
+        }
+        Ok::<_, ApiError>(())
+    };
     // Usage counts whether or not it can be logged: priorities do not wait for the books.
-    let (logged, reported) = tokio::join!(
-        log::keep(shared, said, false),
-        shared.node().report(records)
-    );
+    let (logged, counted) = tokio::join!(log::keep(shared, said, false), counted);
     if let Err(error) = logged {
         tracing::warn!(%error, "what was reported is not in the record log");
     }
-    feed.add(&reported?, &numbers);
-    Ok(())
+    counted
 }
 
 async fn respond<T>(

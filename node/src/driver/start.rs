@@ -106,9 +106,13 @@ pub async fn start_or_show(
     let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
     let (view_sender, view) = watch::channel(site.view());
     let disk = DiskWatch::new();
-    let disk_said = disk.subscribe();
-    let data = Data::new(data);
-    let stored = data.stored();
+    let handle = NodeHandle {
+        commands,
+        network: network.clone(),
+        view,
+        disk: disk.subscribe(),
+        stored: data.stored(),
+    };
     let driver = Driver {
         site,
         round,
@@ -116,7 +120,7 @@ pub async fn start_or_show(
         late,
         later: VecDeque::new(),
         disk,
-        network: network.clone(),
+        network,
         clock: options.clock,
         view: view_sender,
         replies: HashMap::new(),
@@ -128,13 +132,7 @@ pub async fn start_or_show(
     };
     let driver = tokio::spawn(driver.run(command_receiver, events, first));
     Ok(Running {
-        handle: NodeHandle {
-            commands,
-            network,
-            view,
-            disk: disk_said,
-            stored,
-        },
+        handle,
         driver,
         listening,
         is_read_only: is_copy,
@@ -143,7 +141,7 @@ pub async fn start_or_show(
 
 /// A folder that is open.
 struct Folder {
-    data: DataDir,
+    data: Data,
     incarnation: Incarnation,
     opening: Opening,
     rows: Vec<Row>,
@@ -251,7 +249,7 @@ impl Folder {
         let store = data.store().expect("it was just opened");
         Ok(Self {
             rows: read_rows(store, starting).map_err(StartError::Other)?,
-            data,
+            data: Data::new(data),
             incarnation,
             opening,
             late,

@@ -150,6 +150,10 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
     // A batch that is acknowledged survives the process; the writer syncs a moment later.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
+    // Pages of the indexes, which are written here and there, stay in memory (in KiB), and are written to their places once for many
+    // changes. By measurement, a third less CPU for a record.
+    connection.pragma_update(None, "cache_size", -(32 << 10))?;
+    connection.pragma_update(None, "wal_autocheckpoint", 8_000)?;
     if version == 0 {
         connection.execute_batch(&format!(
             "BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"

@@ -208,7 +208,8 @@ impl Jobs {
         let of = self.recent.after..self.recent.to;
         let entries = self.recent.marks.iter();
         let entries = entries.map(|(key, value)| Ok((*key, *value)));
-        let mut segment = Segment::write(&self.dir.join(PACKING), entries)?;
+        let marks = self.recent.marks.len() as u64;
+        let mut segment = Segment::write(&self.dir.join(PACKING), marks, entries)?;
         segment.rename(self.path_of(&of))?;
         // Its name becomes durable with that of the next recent ones.
         self.recent = Recent::begin(&self.dir, of.end)?;
@@ -263,8 +264,10 @@ impl Jobs {
                     .load(Ordering::Relaxed)
                     .then_some(ErrorKind::Interrupted)
             };
+            let at_most = segments.iter().map(|of| of.marks).sum();
             Segment::write(
                 &path,
+                at_most,
                 needed.map(|entry| stops().map_or(entry, |kind| Err(kind.into()))),
             )
         };
