@@ -93,7 +93,8 @@ pub struct Slurm {
 
 impl Slurm {
     /// The Slurm of these settings. Times are asked for in seconds since 1970 and words in no language, so that what
-    /// comes back does not depend on the host; the operator's own habits would change the columns.
+    /// comes back does not depend on the host; the operator's own habits would change the columns. The other clusters of
+    /// a federation have nodes of their own.
     pub fn new(settings: SlurmSettings) -> Self {
         let set = |name, value: &str| (name, Some(value.to_owned()));
         let mut environment = vec![
@@ -103,6 +104,18 @@ impl Slurm {
             ("SQUEUE_FORMAT2", None),
             ("SQUEUE_STATES", None),
             ("SACCT_FORMAT", None),
+            set("SQUEUE_LOCAL", "1"),
+            set("SPRIO_LOCAL", "1"),
+            set("SACCT_LOCAL", "1"),
+            set("SCONTROL_LOCAL", "1"),
+            ("SLURM_CLUSTERS", None),
+            ("SQUEUE_FEDERATION", None),
+            ("SQUEUE_SIBLING", None),
+            ("SPRIO_FEDERATION", None),
+            ("SPRIO_SIBLING", None),
+            ("SACCT_FEDERATION", None),
+            ("SCONTROL_FEDERATION", None),
+            ("SCONTROL_SIBLING", None),
         ];
         if let Some(path) = &settings.slurm_conf {
             environment.push(set("SLURM_CONF", &path.to_string_lossy()));
