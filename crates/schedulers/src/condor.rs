@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use fairmesh_model::clean;
 use fairmesh_records::{Format, Options};
+use futures::future::try_join_all;
 
 use crate::command::{CommandError, Commands, Output};
 use crate::feed::{Cursor, Portion};
@@ -56,6 +57,10 @@ pub const WANTED: [(&str, &str); 9] = [
         "\"accounting_group_user must be yourself, and a new job has not run\"",
     ),
 ];
+
+/// Factors that are set at the same time: HTCondor has no call for more than one, and each is a process that waits for the
+/// negotiator most of its time.
+const AT_ONCE: usize = 8;
 
 /// The least real priority, which is that of a submitter of whom HTCondor has not seen any use.
 const REAL: &str = "0.5";
@@ -202,31 +207,34 @@ impl Condor {
         factor: impl Fn(&Update) -> String + Send + Sync,
     ) -> anyhow::Result<Vec<Refusal>> {
         let (mut refused, mut is_away) = (Vec::new(), true);
-        for (index, update) in updates.iter().enumerate() {
+        for (index, some) in updates.chunks(AT_ONCE).enumerate() {
             if index > 0 {
-                self.settings.common.pause(1).await;
+                self.settings.common.pause(AT_ONCE).await;
             }
-            let output = self.set_one(update, &factor(update)).await?;
-            if output.good {
-                is_away = false;
-                continue;
+            let set = some.iter().map(|one| self.set_one(one, factor(one)));
+            let outputs = try_join_all(set).await?;
+            for (update, output) in some.iter().zip(outputs) {
+                if output.good {
+                    is_away = false;
+                    continue;
+                }
+                let words = clean(output.stderr.trim());
+                if is_away {
+                    // Nothing has been set since the last failure: this is no matter of one submitter.
+                    bail!("`condor_userprio` failed for {}: {words}", update.target);
+                }
+                is_away = true;
+                refused.push(Refusal {
+                    job: Some(update.id),
+                    words: format!("submitter {}: {words}", update.target),
+                    is_gone: false,
+                });
             }
-            let words = clean(output.stderr.trim());
-            if is_away {
-                // Nothing has been set since the last failure: this is no matter of one submitter.
-                bail!("`condor_userprio` failed for {}: {words}", update.target);
-            }
-            is_away = true;
-            refused.push(Refusal {
-                job: Some(update.id),
-                words: format!("submitter {}: {words}", update.target),
-                is_gone: false,
-            });
         }
         Ok(refused)
     }
 
-    async fn set_one(&self, update: &Update, factor: &str) -> Result<Output, CommandError> {
+    async fn set_one(&self, update: &Update, factor: String) -> Result<Output, CommandError> {
         let set = |what: &'static str, value: String| async move {
             let arguments = [what, &update.target, &value];
             self.commands.try_ask("condor_userprio", &arguments).await
@@ -237,7 +245,7 @@ impl Condor {
                 return Ok(output);
             }
         }
-        set("-setfactor", factor.to_owned()).await
+        set("-setfactor", factor).await
     }
 }
 

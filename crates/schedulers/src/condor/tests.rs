@@ -1,4 +1,5 @@
 use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
 
 use fairmesh_model::Millis;
 use fairmesh_records::JobState;
@@ -126,10 +127,24 @@ async fn a_factor_is_set_and_a_real_priority_that_is_not_known_to_stand_still() 
     let updates = [update(1, "ann@pool", Some(7)), update(2, "bob@pool", None)];
     assert_eq!(condor.set(&updates).await?, []);
     let said = std::fs::read_to_string(folder.path().join("said"))?;
-    assert_eq!(
-        said,
-        "-setfactor ann@pool 1.000000e2\n-setprio bob@pool 0.5\n-setfactor bob@pool 1.000000e2\n"
-    );
+    let said_of = |who: &str| -> Vec<&str> { said.lines().filter(|it| it.contains(who)).collect() };
+    assert_eq!(said_of("ann"), ["-setfactor ann@pool 1.000000e2"]);
+    let of_bob = ["-setprio bob@pool 0.5", "-setfactor bob@pool 1.000000e2"];
+    assert_eq!(said_of("bob"), of_bob);
+    Ok(())
+}
+
+/// Each of these waits for seven others.
+#[tokio::test]
+async fn eight_factors_are_set_at_once_and_no_more() -> anyhow::Result<()> {
+    let script = "cd ${0%/*}; mkdir -p in all; touch in/$2 all/$2\n\
+        until [ $(ls all | wc -l) = 8 ] || [ $(ls all | wc -l) = 16 ]; do sleep 0.01; done\n\
+        [ $(ls in | wc -l) -le 8 ]; ok=$?; sleep 0.5; rm in/$2; exit $ok";
+    let (_folder, condor) = condor(script)?;
+    let updates = (0..16).map(|at| update(at, &format!("u{at}@pool"), Some(7)));
+    let updates: Vec<Update> = updates.collect();
+    let set = tokio::time::timeout(Duration::from_secs(60), condor.set(&updates));
+    assert_eq!(set.await??, []);
     Ok(())
 }
 
