@@ -1,11 +1,12 @@
 //! How fast a queue is put into another order, and what it costs the batch system: for each one that is here,
 //! `cargo bench -p fairmesh-tests --bench reorder -- 1000` lets so many jobs of a hundred accounts wait, turns the order of the
-//! accounts round, and times one `fairmesh SYSTEM sync --once` with the highest `rate` of updates.
+//! accounts round, and times one `fairmesh SYSTEM sync --once` with the highest `rate` of updates. Names of systems behind the
+//! number choose some.
 //!
 //! What the batch system's own order is afterwards is read from itself. CPU is that of its daemons (all threads, to 10 ms), and
 //! of what `sync` and the commands that it runs take. It needs root; a system that is absent is named and not measured.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -46,20 +47,40 @@ struct System<'a> {
     queue: Box<dyn Queue>,
 }
 
+/// Starts one, or finds that it is not here.
+type Start = fn(&Path) -> anyhow::Result<Option<System<'static>>>;
+
 fn main() -> anyhow::Result<()> {
-    let mut numbers = std::env::args().filter_map(|argument| argument.parse().ok());
-    let jobs: usize = numbers.next().unwrap_or(1_000);
-    for start in [of_slurm, of_grid_engine, of_condor] {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let jobs: Option<usize> = words.iter().find_map(|word| word.parse().ok());
+    let each = jobs.unwrap_or(1_000).div_ceil(ACCOUNTS);
+    let all: [(&str, Start); 3] = [
+        ("slurm", of_slurm),
+        ("gridengine", of_grid_engine),
+        ("condor", of_condor),
+    ];
+    let is_named = |name: &str| words.iter().any(|word| word == name);
+    let is_any_named = all.iter().any(|(name, _)| is_named(name));
+    for (_, start) in all
+        .iter()
+        .filter(|(name, _)| !is_any_named || is_named(name))
+    {
         let folder = tempfile::tempdir()?;
+        let others = processes()?.into_keys().collect();
         if let Some(system) = start(folder.path())? {
-            measure(folder.path(), system, jobs.div_ceil(ACCOUNTS))?;
+            measure(folder.path(), system, each, &others)?;
         }
     }
     Ok(())
 }
 
-/// Turns round the order of the accounts, each of which has so many jobs.
-fn measure(folder: &Path, mut system: System<'_>, each: usize) -> anyhow::Result<()> {
+/// Turns round the order of the accounts, each of which has so many jobs. The processes of others are not counted.
+fn measure(
+    folder: &Path,
+    mut system: System<'_>,
+    each: usize,
+    others: &BTreeSet<u32>,
+) -> anyhow::Result<()> {
     let names: Vec<String> = (0..ACCOUNTS).map(|at| format!("a{at:03}")).collect();
     let users: Vec<&str> = names.iter().map(String::as_str).collect();
     let site = Site::init(PROGRAM, &folder.join("site"), system.name)?;
@@ -77,11 +98,11 @@ fn measure(folder: &Path, mut system: System<'_>, each: usize) -> anyhow::Result
     report(&beside, names.iter().rev().zip((2..).step_by(2)))?;
     until_news(&beside)?;
 
-    let before = [cpu(system.daemons)?, cpu_of_children()?];
+    let before = [cpu(system.daemons, others)?, cpu_of_children()?];
     let began = Instant::now();
     let said = sync(&beside)?;
     let took = began.elapsed().as_secs_f64();
-    let after = [cpu(system.daemons)?, cpu_of_children()?];
+    let after = [cpu(system.daemons, others)?, cpu_of_children()?];
     ordered(&system, names.iter())?;
     let jobs = each * ACCOUNTS;
     let [daemons, commands] = [0, 1].map(|at| (after[at] - before[at]).as_secs_f64());
@@ -145,17 +166,28 @@ fn ordered<'a>(
     Ok(())
 }
 
-/// What all processes of these names have taken so far, here and in any network of their own.
-fn cpu(names: &[&str]) -> anyhow::Result<Duration> {
+/// What all processes of these names but the others have taken so far, here and in any network of their own.
+fn cpu(names: &[&str], others: &BTreeSet<u32>) -> anyhow::Result<Duration> {
     let mut all = Duration::ZERO;
-    for entry in fs::read_dir("/proc")? {
-        // A process may end while its neighbours are read.
-        let Ok(stat) = fs::read_to_string(entry?.path().join("stat")) else {
-            continue;
-        };
+    for (id, stat) in processes()? {
         let (name, [own, _]) = times(&stat)?;
-        if names.contains(&name) {
+        if names.contains(&name) && !others.contains(&id) {
             all += own;
+        }
+    }
+    Ok(all)
+}
+
+/// All processes, by number, with what `/proc/PID/stat` says.
+fn processes() -> anyhow::Result<BTreeMap<u32, String>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        // A process may end while its neighbours are read.
+        if let Some(id) = entry.file_name().to_str().and_then(|it| it.parse().ok())
+            && let Ok(stat) = fs::read_to_string(entry.path().join("stat"))
+        {
+            all.insert(id, stat);
         }
     }
     Ok(all)
@@ -308,8 +340,8 @@ impl Queue for OfCondor {
         let priorities = self.0.priorities()?.into_iter();
         let places = priorities.filter_map(|(submitter, priority)| {
             let (account, _) = submitter.split_once(".games@")?;
-            // The smallest is served first.
-            Some((account.to_owned(), -(priority * 1e6) as i64))
+            // The smallest is served first; what is not negative has the order of its bits.
+            Some((account.to_owned(), -priority.to_bits().cast_signed()))
         });
         Ok(places.collect())
     }

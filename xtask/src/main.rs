@@ -82,7 +82,7 @@ fn help() {
         "cargo xtask test --schedulers     batch systems of other Debians, in roots of their own (root, minutes);"
     );
     println!(
-        "                                  behind it, trixie, sid, slurm, gridengine, condor, arc choose"
+        "                                  behind it, trixie, sid, slurm, gridengine, condor, arc choose; reorder measures"
     );
     println!("cargo xtask package               builds the Debian package, with cargo-deb");
     println!(

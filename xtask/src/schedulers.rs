@@ -25,6 +25,8 @@ struct System {
     tests: (&'static str, &'static str),
     /// The package whose version is the system's.
     package: &'static str,
+    /// Whether it has a queue whose order is measured.
+    has_queue: bool,
 }
 
 const SYSTEMS: [System; 4] = [
@@ -32,23 +34,33 @@ const SYSTEMS: [System; 4] = [
         name: "slurm",
         tests: ("slurm", ""),
         package: "slurmctld",
+        has_queue: true,
     },
     System {
         name: "gridengine",
         tests: ("gridengine", ""),
         package: "gridengine-master",
+        has_queue: true,
     },
     System {
         name: "condor",
         tests: ("condor", ""),
         package: "condor",
+        has_queue: true,
     },
     System {
         name: "arc",
         tests: ("nodes", "arc::"),
         package: "nordugrid-arc-arex",
+        has_queue: false,
     },
 ];
+
+/// The word for figures (`tests/benches/reorder.rs`) instead of tests.
+const REORDER: &str = "reorder";
+
+/// Jobs of the figures.
+const JOBS: &str = "1000";
 
 /// What is in a root beside these packages.
 const PACKAGES: &str = "slurmd,slurmdbd,slurm-client,slurm-wlm-basic-plugins,slurm-wlm-mysql-plugin,libslurm-dev,munge,\
@@ -59,8 +71,11 @@ const IN_ROOT: &str = r#"for folder in etc var/lib/dpkg usr; do mount --bind "$0
 
 /// Runs the tests of all systems in all Debians, or of those that are named, and ends with what each came to.
 pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
-    let is_known =
-        |word: &&&str| SUITES.contains(word) || SYSTEMS.iter().any(|system| system.name == **word);
+    let is_known = |word: &&&str| {
+        [REORDER].contains(word)
+            || SUITES.contains(word)
+            || SYSTEMS.iter().any(|system| system.name == **word)
+    };
     if let Some(word) = chosen.iter().find(|word| !is_known(word)) {
         return Err(format!(
             "{word} is neither a Debian nor a batch system that is tried there"
@@ -70,6 +85,7 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
         chosen.contains(&word) || !all.iter().any(|other| chosen.contains(other))
     };
     let names = SYSTEMS.map(|system| system.name);
+    let measures = chosen.contains(&REORDER);
     let project = &root()
         .canonicalize()
         .map_err(|error| format!("the repository: {error}"))?;
@@ -85,10 +101,17 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
         }
         for system in SYSTEMS
             .iter()
-            .filter(|system| is_chosen(system.name, &names))
+            .filter(|system| is_chosen(system.name, &names) && (!measures || system.has_queue))
         {
             let began = Instant::now();
-            let passed = go(&mut tests_of(system, &root, source.as_deref(), project)).is_ok();
+            let passed = go(&mut command_of(
+                system,
+                &root,
+                source.as_deref(),
+                project,
+                measures,
+            ))
+            .is_ok();
             is_good &= passed;
             let (version, took) = (version(system.package, &root)?, began.elapsed().as_secs());
             let told = if passed { "passed" } else { "FAILED" };
@@ -105,17 +128,26 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Cargo's command for the tests of a system, each of which it starts in the root.
-fn tests_of(system: &System, root: &Path, source: Option<&str>, project: &Path) -> Command {
+/// Cargo's command for the tests of a system, each of which it starts in the root, or for its figures.
+fn command_of(
+    system: &System,
+    root: &Path,
+    source: Option<&str>,
+    project: &Path,
+    measures: bool,
+) -> Command {
     let mut command = cargo();
     let runner = format!(
         "target.'cfg(all())'.runner=['unshare','--mount','sh','-c','''{IN_ROOT}''','{}']",
         root.display()
     );
     command.args(["test", "--config", &runner, "--package", "fairmesh-tests"]);
-    // What the stories measured is told, too.
     let (program, tests) = system.tests;
-    command.args(["--test", program, "--", "--show-output", tests]);
+    match measures {
+        true => command.args(["--bench", REORDER, "--", JOBS, system.name]),
+        // What the stories measured is told, too.
+        false => command.args(["--test", program, "--", "--show-output", tests]),
+    };
     let mut needs = SYSTEMS.map(|system| system.name).join(",") + ",root";
     if source.is_some() {
         needs += ",plugin";

@@ -120,7 +120,7 @@ NAMES
     hold=$(pgrep -P "$hold")
     own first "$hold"
     for c in condor_q condor_history condor_userprio condor_config_val condor_status condor_submit condor_hold \
-        condor_release condor_rm condor_reconfig condor_qedit; do wrap "$hold" "$c"; done
+        condor_release condor_rm condor_reconfig condor_qedit condor_version; do wrap "$hold" "$c"; done
     wait_for 120 "a slot" sh -c "'$DIR/bin/condor_status' -af Name | grep -q pool"
     wait_for 60 "the schedd" sh -c "'$DIR/bin/condor_q' -allusers"
     wait_for 60 "the negotiator" sh -c "'$DIR/bin/condor_userprio' -allusers"
