@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{JobKey, SiteId, VoId};
 use fairmesh_site::Site;
-use fairmesh_site::rights::{Cell, Ledger, SliceId, State, Totals};
+use fairmesh_site::rights::{Cell, Grants, Ledger, SliceId, State, Totals};
 
 use super::{Invariant, Seen, Violation};
 use crate::check::Booked;
@@ -42,23 +42,24 @@ fn slices(ledger: &Ledger) -> Vec<SliceId> {
 }
 
 /// What a site has of a slice to begin with: by the split, and of a part no more than its row of the whole has given up.
-fn initial(ledger: &Ledger, id: SliceId, site: SiteId) -> u64 {
-    let of_split = ledger.grants().initial(id, site);
-    let Some(whole) = ledger.grants().whole(id) else {
+fn initial(grants: &Grants, rows: &[(usize, &Ledger)], id: SliceId, site: SiteId) -> u64 {
+    let of_split = grants.initial(id, site);
+    let Some(whole) = grants.whole(id) else {
         return of_split;
     };
-    let row = ledger.row_of(whole, site);
-    let passed = row.map_or(0, |row| row.get(Cell::Passed(id.allocation)));
-    passed.min(of_split)
+    let rows = rows.iter().filter_map(|(_, of)| of.row_of(whole, site));
+    let passed = rows.map(|row| row.get(Cell::Passed(id.allocation)));
+    passed.max().unwrap_or(0).min(of_split)
 }
 
-/// What was granted of a slice; of a part, what sites have given up for it, as far as any node knows.
+/// What was granted of a slice; of a part, what sites have given up for it, as far as any node knows. Who has lost his
+/// documents does not know what is a part of what, and has his rows.
 fn granted(ledgers: &[(usize, &Ledger)], id: SliceId) -> u128 {
     let mut of_sites: BTreeMap<SiteId, u64> = BTreeMap::new();
     for (_, ledger) in ledgers {
         for (site, _) in ledger.grants().initial_sites(id) {
             let most = of_sites.entry(site).or_default();
-            *most = initial(ledger, id, site).max(*most);
+            *most = initial(ledger.grants(), ledgers, id, site).max(*most);
         }
     }
     of_sites.into_values().map(u128::from).sum()
@@ -70,7 +71,8 @@ fn check_bounds(node: usize, ledger: &Ledger) -> Result<u64, Violation> {
     let known = |id: &SliceId| ledger.grants().slice(*id).is_some();
     for (id, row) in ledger.own_rows().filter(|(id, _)| known(id)) {
         let most = ledger.grants().at_most(id, ledger.me());
-        let came = u128::from(initial(ledger, id, ledger.me())) + row.taken();
+        let initial = initial(ledger.grants(), &[(node, ledger)], id, ledger.me());
+        let came = u128::from(initial) + row.taken();
         let spent = u128::from(row.used()) + u128::from(row.held());
         let gone = row.sent() + row.passed() + spent;
         checks += 1;
@@ -304,5 +306,72 @@ impl Invariant for Quotas {
             *checks += check_tables(seen, *vo)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use fairmesh_model::{
+        Allocation, AllocationSlice, CoreMillis, Millis, PartOf, Role, Signed, WallTime,
+    };
+
+    use super::*;
+    use crate::vo::{HOUR, START, allocation, key, path, site_id};
+
+    /// A whole of 100, and a part of 60 of it, at two sites alike.
+    fn grants() -> (Grants, SliceId) {
+        let slice = |amount| AllocationSlice {
+            amount: CoreMillis(amount),
+            start: START,
+            end: START.after(HOUR),
+        };
+        let signer = key("quotas", 0);
+        let adopt = |grants: &mut Grants, body: Allocation| {
+            let signed = Signed::sign(body, &[&signer]).expect("a valid allocation");
+            let role = Role::single(signer.key_id());
+            let verified = signed.verify(&[&role]).expect("signed by its role");
+            grants.adopt(&verified).expect("it fits");
+            verified.hash().into()
+        };
+        let vo = VoId::from_bytes([7; 32]);
+        let of = |at, amount| allocation(vo, path(at), vec![slice(amount)], 2);
+        let mut grants = Grants::default();
+        let whole = adopt(&mut grants, of("/g0", 100));
+        let part = Allocation {
+            part_of: Some(PartOf {
+                allocation: whole,
+                slices: vec![0],
+            }),
+            ..of("/g0/u0", 60)
+        };
+        let allocation = adopt(&mut grants, part);
+        let index = 0;
+        (grants, SliceId { allocation, index })
+    }
+
+    fn now() -> WallTime {
+        START.after(Millis(1))
+    }
+
+    /// Seed 80000844: a clock was off, so a site had told nobody what it had passed on, and then it lost its documents.
+    #[test]
+    fn what_a_site_without_documents_has_passed_on_was_granted_and_nothing_else() {
+        let (grants, part) = grants();
+        let sites: BTreeSet<SiteId> = [0, 1].map(site_id).into();
+        let of = |site| Ledger::new(site_id(site), sites.clone(), grants.clone());
+        let mut passed = of(0);
+        passed.tick(now());
+        let rows = passed.own_rows().map(|(id, row)| (id, row.clone()));
+        let (rows, marks) = (rows.collect(), BTreeMap::new());
+        let none = (BTreeSet::new(), Grants::default());
+        let lost = Ledger::restore(site_id(0), none.0, none.1, (rows, marks), false);
+
+        let (untold, mut passes) = (of(1), of(1));
+        assert_eq!(granted(&[(0, &lost), (1, &untold)], part), 30);
+        assert_eq!(granted(&[(1, &untold)], part), 0, "nobody has passed it on");
+        passes.tick(now());
+        assert_eq!(granted(&[(0, &lost), (1, &passes)], part), 60);
     }
 }
