@@ -118,6 +118,15 @@ impl Forged {
     pub(crate) const fn is_served(self) -> bool {
         matches!(self, Self::ManyParts | Self::WithheldParts | Self::Largest)
     }
+
+    /// Whether it is in what a push changes of the head before: who does not hold that one cannot read it.
+    const fn is_change(self) -> bool {
+        use Forged::{EmptyCells, FutureUsage, OldUsage, OverClaim, TakenBack};
+        matches!(
+            self,
+            EmptyCells | OverClaim | FutureUsage | OldUsage | TakenBack
+        )
+    }
 }
 
 /// All lies.

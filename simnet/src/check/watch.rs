@@ -76,7 +76,7 @@ pub struct Facts {
     pub is_calm: bool,
     /// Whether liars are silent: a while after the heal.
     pub is_still: bool,
-    /// Liars that have lied so far.
+    /// Liars that have lied so far, so that others could read it.
     pub lied: BTreeSet<usize>,
 }
 

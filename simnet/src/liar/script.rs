@@ -1,7 +1,8 @@
 //! What liars do to their messages.
 //!
 //! Invariant: only what enters or leaves a liar is changed, and what a liar sends to an honest site;
-//! a while after the heal nobody changes any more what others hold. Deliberately not here: the format
+//! a while after the heal nobody changes any more what others hold; who has said what nobody can read has not lied
+//! yet. Deliberately not here: the format
 //! (`wire`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -101,6 +102,9 @@ impl Tamper for Liars {
 
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
         let is_over = self.is_over();
+        for (_, liar) in self.of.iter_mut().filter(|(of, _)| **of != node) {
+            effects.iter().for_each(|of| liar.forger.sees_other(of));
+        }
         let Some(liar) = self.of.get_mut(&node) else {
             return;
         };
@@ -142,7 +146,7 @@ impl Tamper for Liars {
             How::Forged(forged) => {
                 if liar.ticks && liar.random.below(FORGES_EVERY) == 0 {
                     let made = liar.forger.forge(forged, &mut liar.random);
-                    if !made.is_empty() {
+                    if made.iter().any(|(vo, _)| liar.forger.is_read(forged, *vo)) {
                         self.facts.borrow_mut().lied.insert(node);
                     }
                     effects.extend(
@@ -185,5 +189,58 @@ impl One {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use fairmesh_model::Incarnation;
+    use fairmesh_site::gossip::Replica;
+    use fairmesh_site::gossip::wire::Push;
+    use fairmesh_site::{Table, Write};
+
+    use super::*;
+    use crate::vo::{START, VoSpec, site_key};
+
+    /// Seed 80000791: a liar lost its store before anybody had its first head, and told its lies in terms of that one.
+    #[test]
+    fn who_changes_a_head_that_nobody_has_has_not_lied_yet() {
+        let vo = Vo::found(0, VoSpec::small("grid", 2)).expect("a valid VO");
+        let mut replica = Replica::new(vo.id, site_id(0));
+        let mut sign = || {
+            let (key, at) = (site_key(0), START);
+            replica.publish(&wire::AnyKind, &key, Incarnation(1), at, Vec::new())
+        };
+        let (change, push) = sign();
+        let keep = || {
+            let key = [&vo.id.as_bytes()[..], site_id(0).as_bytes(), &[0; 8]].concat();
+            let value = change.head.bytes().to_vec();
+            vec![Effect::Persist(vec![Write::set(Table::Heads, key, value)])]
+        };
+        let has_lied = |lie: &str, kept_by: usize| {
+            let (site, lie) = (0, lie.to_owned());
+            let facts = SharedFacts::default();
+            let vos = std::slice::from_ref(&vo);
+            let mut liars = Liars::new(Seed(1), &[Liar { site, lie }], vos, Rc::clone(&facts));
+            let (vo, bytes) = (vo.id, push.clone());
+            liars.effects(0, &mut vec![Effect::Push { vo, bytes }]);
+            liars.effects(kept_by, &mut keep());
+            let mut forged = Vec::new();
+            while forged.is_empty() {
+                liars.event(0, &mut Event::Tick);
+                liars.effects(0, &mut forged);
+            }
+            let is_push = |of: &Effect| matches!(of, Effect::Push { bytes, .. } if Push::from_bytes(bytes).is_ok());
+            assert!(forged.iter().all(is_push));
+            facts.borrow().lied.contains(&0)
+        };
+        assert!(!has_lied("old-usage", 0), "only it has its head");
+        assert!(has_lied("old-usage", 1));
+        assert!(
+            has_lied("ahead", 0),
+            "a date is read without the head before"
+        );
     }
 }

@@ -5,7 +5,7 @@
 //! it holds something else, and puts the forgery into the answer to the pull that follows. Another
 //! protocol replaces this file and nothing else of the liars.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_cluster::Stream;
 use fairmesh_model::{
@@ -72,11 +72,13 @@ pub(super) struct Forger {
     last: BTreeMap<VoId, Signed<Head>>,
     /// The last two heads of other sites.
     others: BTreeMap<(VoId, SiteId), Vec<Vec<u8>>>,
+    /// Its heads that other nodes have kept.
+    kept: BTreeSet<ContentHash>,
     made: u64,
 }
 
 /// Takes any part.
-struct AnyKind;
+pub(super) struct AnyKind;
 
 impl Kinds for AnyKind {
     fn check(&self, _: &Head, _: &PartKey, _: &[u8]) -> Result<u32, String> {
@@ -93,8 +95,31 @@ impl Forger {
             parts: BTreeMap::new(),
             last: BTreeMap::new(),
             others: BTreeMap::new(),
+            kept: BTreeSet::new(),
             made: 0,
         }
+    }
+
+    /// Another node does something.
+    pub(super) fn sees_other(&mut self, effect: &Effect) {
+        let Effect::Persist(writes) = effect else {
+            return;
+        };
+        let own = self.key.site_id();
+        let heads = writes.iter().filter(|write| write.table == Table::Heads);
+        let of_own = heads.filter(|write| {
+            let id = HeadId::of_key(&write.key);
+            id.is_some_and(|(id, _)| id.site == own)
+        });
+        let kept = of_own.filter_map(|write| write.value.as_deref());
+        self.kept.extend(kept.map(ContentHash::of));
+    }
+
+    /// Whether anybody can read what is forged of a VO: not what it changes of a head that no other node has ever had.
+    pub(super) fn is_read(&self, what: Forged, vo: VoId) -> bool {
+        let last = self.last.get(&vo);
+        let is_kept = last.is_some_and(|last| self.kept.contains(&ContentHash::of(last.bytes())));
+        is_kept || !what.is_change()
     }
 
     /// Its node does something.
