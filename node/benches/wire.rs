@@ -40,18 +40,44 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    for nodes in sizes {
-        runtime.block_on(changes(nodes))?;
+    let (mut one, mut hundred) = (Vec::new(), Vec::new());
+    for nodes in &sizes {
+        let [of_one, of_hundred] = runtime.block_on(changes(*nodes))?;
+        one.push(format!("{:.0}", of_one.received));
+        // A push of so many cells is little else.
+        hundred.push(format!("{:.2}", of_hundred.received / of_hundred.push));
         if with_idle {
-            runtime.block_on(idle(nodes))?;
+            let received = runtime.block_on(idle(*nodes))?;
+            if *nodes == 30 {
+                let measured = format!("{received:.0}, in {} s", IDLE.as_secs());
+                fairmesh_needs::say_row("idle traffic at defaults, 30 nodes", &measured);
+            }
         }
+    }
+    if sizes == [12, 30] {
+        fairmesh_needs::say_row(
+            "bytes on the wire beyond idle, a node and change, 12 and 30 nodes",
+            &format!(
+                "{}; {} × the push of the cells",
+                one.join(" and "),
+                hundred.join(" and ")
+            ),
+        );
     }
     Ok(())
 }
 
+/// What a change costs, in bytes.
+struct Cost {
+    /// Received by a node beyond what an idle one receives.
+    received: f64,
+    /// Of the push itself.
+    push: f64,
+}
+
 /// Bytes for one change, which comes by pushes alone: probes would outweigh it, some in one interval and
 /// none in the next. What no push has brought is said.
-async fn changes(nodes: usize) -> anyhow::Result<()> {
+async fn changes(nodes: usize) -> anyhow::Result<[Cost; 2]> {
     let timing = Timing {
         publish: Millis(200),
         heartbeat: Millis::from_secs(86_400),
@@ -59,6 +85,7 @@ async fn changes(nodes: usize) -> anyhow::Result<()> {
         ..Timing::default()
     };
     let mesh = Mesh::start(nodes, timing).await?;
+    let mut costs = Vec::new();
     for cells in [1, 100] {
         // A first one brings the accounts in, and is not measured.
         mesh.report(0, cells).await?;
@@ -82,25 +109,31 @@ async fn changes(nodes: usize) -> anyhow::Result<()> {
             of(idle.received),
             mesh.hold_the_same().await?,
         );
+        costs.push(Cost {
+            received: of(all.received) - of(idle.received),
+            push: payload as f64,
+        });
     }
-    mesh.stop().await
+    mesh.stop().await?;
+    Ok(costs.try_into().ok().expect("two changes"))
 }
 
-/// Bytes of a mesh in which nothing happens, at the default intervals.
-async fn idle(nodes: usize) -> anyhow::Result<()> {
+/// Bytes that a node receives in a second, in a mesh in which nothing happens, at the default intervals.
+async fn idle(nodes: usize) -> anyhow::Result<f64> {
     let mesh = Mesh::start(nodes, Timing::default()).await?;
     mesh.report(0, 1).await?;
     tokio::time::sleep(Duration::from_secs(30)).await;
     let before = mesh.totals().await?;
     tokio::time::sleep(IDLE).await;
     let all = mesh.totals().await?.since(before);
+    let received = all.received as f64 / IDLE.as_secs_f64() / nodes as f64;
     println!(
-        "{nodes} nodes, idle for {} s: {:.0} bytes a second received by a node; {} exchanges and {} \
+        "{nodes} nodes, idle for {} s: {received:.0} bytes a second received by a node; {} exchanges and {} \
          heads of all of them",
         IDLE.as_secs(),
-        all.received as f64 / IDLE.as_secs_f64() / nodes as f64,
         all.probes,
         all.heads,
     );
-    mesh.stop().await
+    mesh.stop().await?;
+    Ok(received)
 }

@@ -16,6 +16,7 @@ use fairmesh_model::{HistoryRule, Incarnation, Millis, MonoTime, Now, Share, cbo
 use fairmesh_site::{Effect, Event, Row, Site, SiteConfig, Table, Timing, Write};
 use rustix::time::{ClockId, clock_gettime};
 use serde_bytes::{ByteBuf, Bytes};
+use simnet::scale::{self, ScaleSpec};
 use simnet::vo::{DAY, HOUR, OwnerSpec, START, Vo, VoSpec, job, site_config, site_id, site_key};
 
 /// Rows of a store.
@@ -40,6 +41,25 @@ fn main() {
     let (holder, rows) = grid.filled_holder();
     grid.newcomer(holder);
     grid.start_elsewhere(&rows);
+    spread();
+}
+
+/// How far a change travels, of the table of goals.
+fn spread() {
+    let hops = [100, 1_000].map(|sites| {
+        let (burst, cells, seed) = (sites / 10, 100, 1);
+        let spec = ScaleSpec {
+            sites,
+            burst,
+            cells,
+            seed,
+        };
+        let measured = scale::measure(&spec);
+        let (hops, most) = (measured.single.hops_max, measured.hops_goal());
+        format!("{hops} at {sites} (at most {most:.1})")
+    });
+    let what = "time for all of N sites to hold a change, simulated";
+    fairmesh_needs::say_row(what, &hops.join(", "));
 }
 
 /// A VO whose members each have used all their accounts on every day.
@@ -367,6 +387,15 @@ impl Grid {
             holder.all_us / 1_000,
             holder.longest_us as f64 / 1_000.0,
         );
+        fairmesh_needs::say_row(
+            "newcomer, 0.9 M cells",
+            &format!(
+                "{:.2}, {}, {:.2} s; without a network",
+                (talk.asked_bytes + talk.answered_bytes) as f64 / cells,
+                talk.round_trips,
+                newcomer.all_us as f64 / 1e6
+            ),
+        );
         let (from_a, from_b) = (newcomer.tick_for(HOUR), holder.tick_for(HOUR));
         converse(&mut newcomer, &mut holder, from_a, from_b);
         self.idle(newcomer, holder);
@@ -456,6 +485,12 @@ impl Grid {
                 holder.all_us / 1_000,
                 holder.beside_us / 1_000,
             );
+            if what == "policy" {
+                let longest = holder.longest_us as f64 / 1_000.0;
+                let row = "policy change with 20,000 entries and 880,000 cells";
+                let measured = format!("{longest:.1} ms, of the site without a node");
+                fairmesh_needs::say_row(row, &measured);
+            }
         }
     }
 }

@@ -1,12 +1,19 @@
 //! One delta and one look-up in trees of a thousand to a million leaves; ranking; moving the reference
-//! window on.
+//! window on. `--goals` measures what the table of goals has of it, and nothing else.
 //!
 //! The first must not grow with the number of leaves, beyond what a cache miss a level costs: leaves
 //! are drawn at random, so in the large trees each is cold.
 
-use std::hint::black_box;
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a benchmark reads the clock"
+)]
 
-use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use std::hint::black_box;
+use std::time::Instant;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group};
 use fairmesh_fairshare::projection::RankProjection;
 use fairmesh_fairshare::{
     EntryId, EntrySpec, Order, Reach, TreeSpec, TreeWriter, UsageItem, WeightTable,
@@ -139,4 +146,54 @@ fn advance(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, delta_and_lookup, rank, advance);
-criterion_main!(benches);
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--goals") {
+        return goal();
+    }
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}
+
+/// Leaves of the tree of the goal.
+const LEAVES: u32 = 1_000_000;
+
+/// Deltas, each with a look-up, of one pass, and passes: the one in the middle counts.
+const DELTAS: u32 = 1_000_000;
+const PASSES: usize = 5;
+
+/// The row of the table of goals.
+fn goal() {
+    let before = resident_bytes();
+    let (mut writer, ids) = tree(LEAVES);
+    let bytes = resident_bytes().saturating_sub(before) / u64::from(LEAVES);
+    let reader = writer.reader();
+    let mut random = Random(1);
+    let mut pass = || {
+        let began = Instant::now();
+        for _ in 0..DELTAS {
+            let entry = random.pick(&ids);
+            let span = Span::Window(Window(REFERENCE.0 - 3));
+            writer.apply(entry, span, 60_000, Reach::Remote);
+            black_box(reader.vector(entry));
+        }
+        began.elapsed().as_secs_f64() * 1e6 / f64::from(DELTAS)
+    };
+    let mut passes: Vec<f64> = (0..PASSES).map(|_| pass()).collect();
+    passes.sort_by(f64::total_cmp);
+    fairmesh_needs::say_row(
+        "delta + look-up in a tree of 1,000,000 leaves",
+        &format!(
+            "{:.2} µs, of the library alone; {bytes} bytes a leaf, with its name and its usage",
+            passes[PASSES / 2]
+        ),
+    );
+}
+
+/// Memory that this process has.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1_024
+}

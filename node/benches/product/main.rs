@@ -5,7 +5,8 @@
 //! Beside it stand, in the same run and by turns, a bare echo over the same kind of socket, bare sled,
 //! bare SQLite (WAL, synchronous FULL) and a bare write with fdatasync: read the ratios. Where valgrind
 //! or strace are installed, instructions and syncs are counted, which no load of the machine changes. `--only` and
-//! one of look-ups, report, ingest, instructions and idle measures that part; `--write FILE` writes the table.
+//! one of look-ups, report, ingest, instructions and idle measures that part; `--write FILE` writes the table, with
+//! what other benchmarks have left in the file that `--rows` names.
 //!
 //! Invariant: a row of the table says what was measured in this run and nothing else; the rows of other
 //! benchmarks keep what they said, and say that it is not of this run.
@@ -60,8 +61,11 @@ fn main() {
         std::thread::sleep(IDLE.saturating_sub(began.elapsed()));
         idle.finish(&mut rows);
     }
+    if let Some(file) = value("--rows") {
+        rows.take(&file);
+    }
     let when = format!(
-        "Measured by `cargo xtask bench` in {} s, with a load of {} at its end.",
+        "Measured by `cargo xtask bench`, the product in {} s, with a load of {} at its end.",
         began.elapsed().as_secs(),
         load()
     );

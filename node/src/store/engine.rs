@@ -198,9 +198,7 @@ impl Store {
         }
         let done = self.try_to_commit(&mut state, number, rows, marks);
         self.failed.store(done.is_err(), Ordering::Release);
-        if done.is_err() {
-            return done;
-        }
+        done?;
         // The batch is on disk either way; a mark that lags only notices less.
         if let Err(error) = self.mark.write(state.tally.number) {
             tracing::warn!(folder = %self.dir.display(), %error, "the store's mark lags behind");

@@ -4,6 +4,10 @@
 //! it, as in the continuous integration; elsewhere it passes, says so past the test runner's capture,
 //! and adds a line to the file that `FAIRMESH_NOT_RUN` names, of which `cargo xtask test` makes a table.
 
+mod rows;
+
+pub use rows::say_row;
+
 use std::env;
 use std::fs::File;
 use std::io::Write as _;
