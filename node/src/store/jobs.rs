@@ -116,8 +116,9 @@ impl Jobs {
         }
         let recent = match Recent::open(dir, newest)? {
             // All that it has is in a segment, which was made just before the end.
-            Some(recent) if recent.after < to => Recent::begin(dir, to)?,
-            Some(recent) if recent.after == to => recent,
+            Some(recent) if recent.to <= to && recent.after < to => Recent::begin(dir, to)?,
+            // Or some of it, where none could be begun behind that segment.
+            Some(recent) if recent.after <= to => recent,
             None if to >= newest => Recent::begin(dir, to)?,
             _ => {
                 let name = dir.join(recent::NAMES[0]);
@@ -211,7 +212,7 @@ impl Jobs {
         let marks = self.recent.marks.len() as u64;
         let mut segment = Segment::write(&self.dir.join(PACKING), marks, entries)?;
         segment.rename(self.path_of(&of))?;
-        // Its name becomes durable with that of the next recent ones.
+        sync_names(&self.dir)?;
         self.recent = Recent::begin(&self.dir, of.end)?;
         self.segments.push((of, Arc::new(segment)));
         Ok(())

@@ -207,6 +207,29 @@ fn whatever_a_packing_that_was_cut_off_has_left_nothing_is_lost_or_twice() {
 }
 
 #[test]
+fn what_comes_behind_a_packing_that_could_not_be_ended_is_there() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut jobs = open(dir.path(), 0).expect("whole");
+    let (mut all, _) = fill(&mut jobs, 58);
+    // In the way of the file that is to begin behind the segment.
+    let in_the_way = dir.path().join(recent::NAMES[1]);
+    fs::create_dir(&in_the_way).expect("made");
+    jobs.pack_recent().expect_err("no other can be begun");
+    let newest = jobs.append(vec![entry(0, 99), entry(1 << 20, 99)]);
+    all.extend([(0, 99), (1 << 20, 99)]);
+    assert_all(&jobs, &all);
+    drop(jobs);
+    fs::remove_dir(&in_the_way).expect("removed");
+    let newest = newest.expect("written");
+    let mut jobs = open(dir.path(), newest).expect("whole");
+    assert_all(&jobs, &all);
+    jobs.pack_recent().expect("packed");
+    assert_all(&jobs, &all);
+    drop(jobs);
+    assert_all(&open(dir.path(), newest).expect("whole"), &all);
+}
+
+#[test]
 fn a_file_that_is_gone_or_whose_bits_flip_is_named_and_nothing_of_it_served() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut jobs = open(dir.path(), 0).expect("whole");
@@ -226,7 +249,8 @@ fn a_file_that_is_gone_or_whose_bits_flip_is_named_and_nothing_of_it_served() {
         // Without the recent ones nobody knows where the last segment ends.
         let words = words.unwrap_or_else(|| panic!("{name} is missed by nobody"));
         assert!(words.contains("jobs."), "{name}: {words}");
-        for at in (0..whole.len()).step_by(61) {
+        let end = whole.len().saturating_sub(60)..whole.len();
+        for at in (0..whole.len()).step_by(307).chain(end.step_by(3)) {
             let mut bytes = whole.clone();
             bytes[at] ^= 4;
             fs::write(&path, bytes).expect("written");
