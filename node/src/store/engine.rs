@@ -81,7 +81,7 @@ impl Store {
             _lock: lock,
         };
         if marks.is_some() {
-            store.move_marks()?;
+            store.move_marks(now)?;
         }
         Ok((store, recovery))
     }
@@ -246,30 +246,23 @@ impl Store {
         }
     }
 
-    /// Moves the marks that an earlier release has put into sled's tree to where they belong.
-    fn move_marks(&self) -> Result<(), StoreError> {
+    /// Moves the marks that an earlier release has put into sled's tree to where they belong. The job of a damaged one,
+    /// of which nobody knows how much was charged, counts as ended `now`: better to leave it out than to count it twice.
+    fn move_marks(&self, now: WallTime) -> Result<(), StoreError> {
+        let lost = JobMark {
+            ended: true,
+            ..JobMark::at(now)
+        };
         loop {
             let (mut moved, mut marks) = (Vec::new(), Vec::new());
-            for item in self
-                .tree
-                .scan_prefix([Table::Jobs as u8])
-                .take(MOVED_AT_ONCE)
-            {
+            let items = self.tree.scan_prefix([Table::Jobs as u8]);
+            for item in items.take(MOVED_AT_ONCE) {
                 let (disk_key, stored) = item.map_err(|error| engine(&self.dir, error))?;
-                let write = Write {
-                    table: Table::Jobs,
-                    key: disk_key[1..].to_vec(),
-                    value: None,
-                };
-                // A damaged one is named, and nothing else can be done about it.
-                if let Ok(value) = self.load(Table::Jobs, &disk_key, &stored) {
-                    let value = Some(value);
-                    marks.extend(mark_of(&Write {
-                        value,
-                        ..write.clone()
-                    })?);
-                }
-                moved.push(write);
+                let value = self.load(Table::Jobs, &disk_key, &stored);
+                let value = value.unwrap_or_else(|_| lost.to_bytes());
+                let key = disk_key[1..].to_vec();
+                marks.extend(mark_of(&Write::set(Table::Jobs, key.clone(), value))?);
+                moved.push(Write::delete(Table::Jobs, key));
             }
             if moved.is_empty() {
                 return Ok(());
@@ -317,7 +310,7 @@ impl Store {
     }
 }
 
-/// A mark as it is kept. None where one is to be deleted, as earlier releases did and their journals say: it goes with the history.
+/// A mark as it is kept. None where one is to be deleted, as journals of earlier releases say: it goes with the history.
 fn mark_of(write: &Write) -> Result<Option<Entry>, StoreError> {
     let Some(value) = &write.value else {
         return Ok(None);

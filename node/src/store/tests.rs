@@ -332,6 +332,45 @@ fn damaged_records_are_named_and_not_served() {
     );
 }
 
+/// Puts records into sled's tree, as an earlier release did with marks of jobs.
+fn put_into_sled(dir: &Path, writes: &[Write]) {
+    let raw = super::recovery::open_sled(dir).expect("opens");
+    let (mut tally, _) = tally::Tally::check(&raw).expect("reads").expect("whole");
+    let number = tally.number;
+    let batch = tally.batch(&raw, number, writes.iter(), None);
+    raw.apply_batch(batch.expect("reads")).expect("written");
+}
+
+#[test]
+fn marks_that_an_earlier_release_has_stored_are_moved_and_a_damaged_one_is_of_a_job_that_has_ended()
+{
+    let (_dir, path) = folder();
+    let (store, _) = open(&path);
+    store.write(vec![mark_at(b"c", 7)]).expect("written");
+    drop(store);
+    let marks = [mark_at(b"a", 3), mark_at(b"b", 4)];
+    put_into_sled(&path, &marks);
+    let raw = super::recovery::open_sled(&path).expect("opens");
+    let damaged = record::disk_key(Table::Jobs, &marks[1].key);
+    let mut value = raw.get(&damaged).expect("reads").expect("there").to_vec();
+    *value.last_mut().expect("not empty") ^= 1;
+    raw.insert(&damaged, value).expect("written");
+    drop(raw);
+    for _ in 0..2 {
+        let (store, recovery) = open(&path);
+        assert_eq!(recovery, Recovery::default());
+        assert_eq!(store.number(), 1, "the journal goes on from here");
+        assert_eq!(charged(&store, b"a"), Some(3));
+        assert_eq!(charged(&store, b"b"), Some(NOW.0));
+        let of_b = store.get(Table::Jobs, &marks[1].key).expect("reads");
+        let of_b = JobMark::from_bytes(&of_b.expect("there")).expect("a mark");
+        assert!(of_b.ended);
+        assert_eq!(store.marks(), 3);
+    }
+    let raw = super::recovery::open_sled(&path).expect("opens");
+    assert_eq!(raw.scan_prefix([Table::Jobs as u8]).count(), 0);
+}
+
 #[test]
 fn a_record_that_sled_lost_or_took_back_sets_the_store_aside() {
     let (_dir, path) = folder();
