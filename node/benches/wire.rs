@@ -43,9 +43,17 @@ fn main() -> anyhow::Result<()> {
     let (mut one, mut hundred) = (Vec::new(), Vec::new());
     for nodes in &sizes {
         let [of_one, of_hundred] = runtime.block_on(changes(*nodes))?;
-        one.push(format!("{:.0}", of_one.received));
+        let held = |cost: &Cost| {
+            if cost.is_held {
+                ""
+            } else {
+                " (not held by all)"
+            }
+        };
+        one.push(format!("{:.0}{}", of_one.received, held(&of_one)));
         // A push of so many cells is little else.
-        hundred.push(format!("{:.2}", of_hundred.received / of_hundred.push));
+        let times = of_hundred.received / of_hundred.push;
+        hundred.push(format!("{times:.2}{}", held(&of_hundred)));
         if with_idle {
             let received = runtime.block_on(idle(*nodes))?;
             if *nodes == 30 {
@@ -73,6 +81,8 @@ struct Cost {
     received: f64,
     /// Of the push itself.
     push: f64,
+    /// Whether all nodes hold the same behind it, without an exchange.
+    is_held: bool,
 }
 
 /// Bytes for one change, which comes by pushes alone: probes would outweigh it, some in one interval and
@@ -101,17 +111,18 @@ async fn changes(nodes: usize) -> anyhow::Result<[Cost; 2]> {
         }
         let all = mesh.totals().await?.since(before);
         let payload = all.published / CHANGES;
+        let is_held = mesh.hold_the_same().await?;
         let of = |bytes: u64| bytes as f64 / CHANGES as f64 / nodes as f64;
         println!(
             "{nodes} nodes, {cells} cells in a change: {:.0} bytes received by a node beyond {:.0} idle \
-             in the same time; the push is {payload} bytes; held by all: {}",
+             in the same time; the push is {payload} bytes; held by all: {is_held}",
             of(all.received) - of(idle.received),
             of(idle.received),
-            mesh.hold_the_same().await?,
         );
         costs.push(Cost {
             received: of(all.received) - of(idle.received),
             push: payload as f64,
+            is_held,
         });
     }
     mesh.stop().await?;
