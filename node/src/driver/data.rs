@@ -54,17 +54,19 @@ impl Stored {
     /// How much of a job is charged, as the store has it. Blocks.
     pub(super) fn mark_of(&self, record: &UsageRecord) -> Option<JobMark> {
         let data = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Round::mark_stored(record, value_of(data.as_ref(), record))
+        let value = value_of(data.as_ref(), &job_key(&record.key), record);
+        Round::mark_stored(record, value)
     }
 }
 
-/// The value of a job's mark in the store.
+/// The value of a job's mark in the store, under the key of the job of `record`.
 pub(super) fn value_of(
     data: Option<&DataDir>,
+    key: &[u8],
     record: &UsageRecord,
 ) -> Result<Option<Vec<u8>>, Unreadable> {
     let store = data.and_then(DataDir::store).ok_or(Unreadable)?;
-    store.get(Table::Jobs, &job_key(&record.key)).map_err(|error| {
+    store.get(Table::Jobs, key).map_err(|error| {
         tracing::error!(%error, job = %record.key.job, "mark of a job cannot be read; the job is not counted");
         Unreadable
     })

@@ -308,8 +308,11 @@ impl Driver {
     }
 
     fn mark_of(&self, record: &UsageRecord) -> Option<JobMark> {
-        let stored = |_: &[u8]| self.data.read(|data| data::value_of(Some(data), record));
-        self.round.mark_of(record, stored)
+        let read = |key: &[u8]| {
+            self.data
+                .read(|data| data::value_of(Some(data), key, record))
+        };
+        self.round.mark_of(record, read)
     }
 
     fn expect_reply(&mut self, reply: oneshot::Sender<Reply>) -> u64 {

@@ -202,6 +202,16 @@ async fn a_store_that_is_lost_again_and_again_loses_and_doubles_nothing() {
     running.stop().await;
 }
 
+/// A node that has the charter of its VO, and a moment at which jobs may have ended.
+async fn founded() -> (tempfile::TempDir, WallTime, VoId, NodeHandle) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let end = SystemClock::start().now().wall;
+    let charter = charter(end);
+    let running = node(dir.path(), charter.vo()).await;
+    publish(&running, &charter).await;
+    (dir, end, charter.vo(), running)
+}
+
 /// How many of them a report would count.
 async fn would_count(node: &NodeHandle, jobs: Vec<UsageRecord>) -> usize {
     let estimates = node.estimate(jobs).await.expect("runs");
@@ -213,11 +223,7 @@ async fn would_count(node: &NodeHandle, jobs: Vec<UsageRecord>) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_knows_what_is_counted_wherever_its_mark_is() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let end = SystemClock::start().now().wall;
-    let charter = charter(end);
-    let running = node(dir.path(), charter.vo()).await;
-    publish(&running, &charter).await;
+    let (dir, end, vo, running) = founded().await;
     let (mut first, second) = (jobs(end), jobs(end));
     let rest = first.split_off(first.len() / 2).len();
     assert_eq!(would_count(&running, second.clone()).await, second.len());
@@ -228,18 +234,14 @@ async fn a_dry_run_knows_what_is_counted_wherever_its_mark_is() {
         "behind the store"
     );
     running.stop().await;
-    let running = node(dir.path(), charter.vo()).await;
+    let running = node(dir.path(), vo).await;
     assert_eq!(would_count(&running, second).await, rest, "in the store");
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_that_waits_for_the_disk_keeps_nobody_else_waiting() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let end = SystemClock::start().now().wall;
-    let charter = charter(end);
-    let running = node(dir.path(), charter.vo()).await;
-    publish(&running, &charter).await;
+    let (_dir, end, _, running) = founded().await;
     let mut was_answered = false;
     // Once in a second the driver looks at its disk itself, and waits for it.
     for _ in 0..20 {

@@ -123,6 +123,8 @@ impl Store {
                 rows.push(write);
             }
         }
+        let is_later = number.is_none_or(|number| number > self.number());
+        assert!(is_later, "batches are numbered upwards");
         self.commit(number, rows.into_iter(), marks)
     }
 

@@ -1,18 +1,19 @@
 //! Marks of jobs: what of each job is charged, in files of their own beside sled's.
 //!
-//! A mark is asked for once a record, and its key is a hash: pages of a tree would be half empty and written again all the time
-//! (sled took 500 bytes for each). So marks are appended to a file and kept in memory (`recent`) until they are enough
-//! for a sorted one (`segment`), and a thread merges neighbours of a size, four at a time, so that there are few. What the
-//! history has passed over is left out then; a segment half of whose time it has passed is written anew by itself.
+//! A mark is asked for once a record, and its key is a hash: pages of a tree would be half empty and written
+//! again all the time (sled took 500 bytes for each). So marks are appended to a file and kept in memory
+//! (`recent`) until they are enough for a sorted one (`segment`), and a thread merges neighbours of a size, four
+//! at a time, so that there are few. What the history has passed over is left out then; a segment half of whose
+//! time it has passed is written anew by itself.
 //!
 //! Invariants:
-//! - changes are numbered, and the files are a chain without a gap: `jobs.A-B` has the marks of the changes behind A, up to B,
-//!   and the recent ones go on there. A chain that is broken, or ends before the change that sled knows of, has
-//!   lost something.
+//! - changes are numbered, and the files are a chain without a gap: `jobs.A-B` has the marks of the changes behind
+//!   A, up to B, and the recent ones go on there. A chain that is broken, or ends before the change that the tally
+//!   knows of, has lost something.
 //! - of two marks of one job the later change's counts.
 
 use std::cmp::Reverse;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use fairmesh_model::WallTime;
 
 use self::recent::Recent;
 use self::segment::Segment;
+use super::recovery::sync_names;
 
 mod recent;
 mod segment;
@@ -145,11 +147,9 @@ impl Jobs {
     }
 
     /// Whether there are any in `dir`.
-    pub(super) fn are_in(dir: &Path) -> io::Result<bool> {
-        let mut names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name()));
-        names.try_fold(false, |found, name: io::Result<_>| {
-            Ok(found || name?.to_string_lossy().starts_with("jobs."))
-        })
+    pub(super) fn are_in(dir: &Path) -> bool {
+        let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.any(|entry| entry.file_name().to_string_lossy().starts_with("jobs."))
     }
 
     /// The mark under a key. An error of the kind `InvalidData` says that it may be in a damaged place.
@@ -218,8 +218,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Which segments are to be made one of: those behind which [`TIER`] stand that are no smaller, or a larger one, so that sizes fall
-    /// from the oldest to the newest; else one that is half past.
+    /// Which segments are to be made one of: so that sizes fall from the oldest to the newest, those of a run of
+    /// [`TIER`] that are no smaller than its first, or with a larger one among them; else one that is half past.
     fn due(&self) -> Option<Range<usize>> {
         let sizes: Vec<u32> = self
             .segments
@@ -370,8 +370,4 @@ fn is_damage(error: &io::Error) -> bool {
         error.kind(),
         ErrorKind::InvalidData | ErrorKind::UnexpectedEof
     )
-}
-
-fn sync_names(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }

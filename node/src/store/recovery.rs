@@ -103,8 +103,7 @@ pub(super) fn open(dir: &Path, now: WallTime) -> Result<(File, Opened, Recovery)
 
 /// Opens sled's folder and makes sure that it has lost nothing that its mark knows of.
 fn open_whole(dir: &Path) -> Result<Opened, Refusal> {
-    let of_marks = || io_error("reading the marks of jobs in", dir);
-    if !dir.join("db").exists() && Jobs::are_in(dir).unwrap_or(false) {
+    if !dir.join("db").exists() && Jobs::are_in(dir) {
         let damage = "there are marks of jobs, and nothing that they belong to";
         return Err(Refusal::Damage(damage.to_owned()));
     }
@@ -132,9 +131,8 @@ fn open_whole(dir: &Path) -> Result<Opened, Refusal> {
             tally.number
         )));
     }
-    let newest = catch(|| Tally::newest_jobs(&tree)).map_err(refuse)?;
-    let jobs = Jobs::open(dir, newest)
-        .map_err(of_marks())
+    let jobs = Jobs::open(dir, tally.jobs)
+        .map_err(io_error("reading the marks of jobs in", dir))
         .map_err(Refusal::Fault)?
         .map_err(Refusal::Damage)?;
     Ok(Opened {
@@ -148,9 +146,12 @@ fn open_whole(dir: &Path) -> Result<Opened, Refusal> {
 
 /// Makes a rename or a new file in `dir` durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
-    File::open(dir)
-        .and_then(|dir| dir.sync_all())
-        .map_err(io_error("syncing", dir))
+    sync_names(dir).map_err(io_error("syncing", dir))
+}
+
+/// The same, for whoever has words of his own.
+pub(super) fn sync_names(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// The folder that holds `path`.

@@ -22,17 +22,16 @@ use super::record::{
 /// The key of the tally; no table has this byte.
 pub(super) const TALLY_KEY: [u8; 1] = [0];
 
-/// The key of the number of the newest change with marks of jobs (`jobs`).
-const JOBS_KEY: [u8; 2] = [0, 1];
-
 /// Records by table.
 pub(super) type Counts = BTreeMap<u8, usize>;
 
-/// Number of the newest batch, and the sum of the checksums.
+/// Number of the newest batch, the sum of the checksums, and the number of the newest change with marks of jobs (`jobs`; 0
+/// if there was none).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tally {
     pub(super) number: u64,
     sum: u64,
+    pub(super) jobs: u64,
 }
 
 impl Tally {
@@ -57,15 +56,9 @@ impl Tally {
         })
     }
 
-    /// The number of the newest change with marks of jobs; 0 if there was none.
-    pub(super) fn newest_jobs(tree: &sled::Db) -> sled::Result<u64> {
-        let newest = tree.get(JOBS_KEY)?;
-        let number = newest.and_then(|newest| newest.as_ref().try_into().ok());
-        Ok(number.map_or(0, u64::from_be_bytes))
-    }
-
     /// Turns `writes` into the batch `number`, with the new tally and the number of the change of marks that belongs to
-    /// it; a later write to a key replaces an earlier. Marks that are only moved come with the number that there is.
+    /// it; a later write to a key replaces an earlier. What an earlier release has stored elsewhere is moved with the number
+    /// that there is.
     pub(super) fn batch<'a>(
         &mut self,
         tree: &sled::Db,
@@ -82,11 +75,9 @@ impl Tally {
             let old = tree.get(&disk_key)?;
             next.replace(&mut batch, disk_key, old.as_ref(), value);
         }
-        assert!(number >= self.number, "batches are numbered upwards");
+        assert!(number >= self.number, "no batch has an earlier number");
         next.number = number;
-        if let Some(change) = jobs {
-            batch.insert(&JOBS_KEY, &change.to_be_bytes());
-        }
+        next.jobs = jobs.unwrap_or(self.jobs);
         batch.insert(&TALLY_KEY, next.bytes().as_slice());
         *self = next;
         Ok(batch)
@@ -120,16 +111,21 @@ impl Tally {
         batch.insert(disk_key, stored);
     }
 
-    fn bytes(self) -> [u8; 16] {
-        (u128::from(self.number) << 64 | u128::from(self.sum)).to_be_bytes()
+    fn bytes(self) -> Vec<u8> {
+        let numbers = [self.number, self.sum, self.jobs];
+        numbers.map(u64::to_be_bytes).concat()
     }
 
+    /// Earlier releases had no changes of marks.
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let (number, sum) = bytes.split_first_chunk::<8>()?;
-        Some(Self {
-            number: u64::from_be_bytes(*number),
-            sum: u64::from_be_bytes(sum.try_into().ok()?),
-        })
+        let (numbers, rest) = bytes.as_chunks::<8>();
+        let (number, sum, jobs) = match numbers {
+            [number, sum] => (number, sum, &[0; 8]),
+            [number, sum, jobs] => (number, sum, jobs),
+            _ => return None,
+        };
+        let [number, sum, jobs] = [number, sum, jobs].map(|bytes| u64::from_be_bytes(*bytes));
+        rest.is_empty().then_some(Self { number, sum, jobs })
     }
 }
 

@@ -1,9 +1,10 @@
 //! `jobs.recent`: the marks that are in no segment yet, one frame for each change, and all of them in memory.
 //!
-//! A frame is the number of bytes behind it, the number of the change, its marks, and a CRC of all that. The file begins with the number
-//! of the last change that is in the segments, and a CRC.
+//! A frame is the number of bytes behind it, the number of the change, its marks, and a CRC of all that. The file
+//! begins with the number of the last change that is in the segments, and a CRC.
 //!
-//! Invariant: changes are numbered one by one; a frame that is not the next, or not whole, and what is behind it do not count.
+//! Invariant: changes are numbered one by one; a frame that is not the next, or not whole, and what is behind it do
+//! not count.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +12,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use super::{ENTRY_BYTES, Entry, Key, Value, parse, sync_names};
+use super::super::recovery::sync_names;
+use super::{ENTRY_BYTES, Entry, Key, Value, parse};
 
 /// Its name, and that of one that is being begun.
 pub(super) const NAMES: [&str; 2] = ["jobs.recent", "jobs.recent.new"];
@@ -52,8 +54,8 @@ impl Recent {
         })
     }
 
-    /// Opens the one in `dir`, and cuts off what does not count or came behind the change `newest`: the store did not follow that. `None` if
-    /// there is none, or nobody can tell where it begins.
+    /// Opens the one in `dir`, and cuts off what does not count or came behind the change `newest`: the store did not
+    /// follow that. `None` if there is none, or nobody can tell where it begins.
     pub(super) fn open(dir: &Path, newest: u64) -> io::Result<Option<Self>> {
         let path = dir.join(NAMES[0]);
         let bytes = match std::fs::read(&path) {

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
