@@ -68,6 +68,14 @@ fn fill(dir: &Path) {
     }
 }
 
+/// Whether all that `fill` has written is there and as it was.
+fn is_full(store: &Store) -> bool {
+    let small =
+        (0..40_u8).flat_map(|batch| (0..20_u8).map(move |n| (vec![batch, n], vec![n; 2_000])));
+    let large = (0..40_u8).map(|batch| (vec![batch], vec![batch; 20_000]));
+    all(store, Table::Holds).into_iter().eq(small) && all(store, Table::Parts).into_iter().eq(large)
+}
+
 #[test]
 fn tables_are_apart_and_batches_apply_in_order() {
     let (_dir, path) = folder();
@@ -237,7 +245,9 @@ fn copy_of(path: &Path, name: &str) -> PathBuf {
 fn a_truncated_store_is_set_aside() {
     let (dir, path) = folder();
     fill(&path);
-    for kib in [4, 64, 600, 1_000, 2_000] {
+    // What every store of these records must have room for: all that `fill` has written.
+    let least = 800 * 2_000 + 40 * 20_000;
+    for kib in [4, 64, 600, 1_000, 3_000] {
         let name = format!("cut-{kib}");
         let copy = copy_of(&path, &name);
         let data = fs::OpenOptions::new()
@@ -245,9 +255,15 @@ fn a_truncated_store_is_set_aside() {
             .open(copy.join("db"))
             .expect("there");
         let length = data.metadata().expect("there").len();
-        data.set_len(length.saturating_sub(kib << 10)).expect("cut");
+        let left = length.saturating_sub(kib << 10);
+        data.set_len(left).expect("cut");
         let (store, recovery) = open(&copy);
         let aside = dir.path().join(format!("{name}.damaged-1700000000"));
+        if recovery.set_aside.is_none() && left >= least {
+            // sled does not always end its file with what it wrote last: nothing of ours was cut.
+            assert!(is_full(&store), "{kib} KiB");
+            continue;
+        }
         assert_eq!(recovery.set_aside.as_ref(), Some(&aside), "{kib} KiB");
         assert!(recovery.is_new && recovery.damage.is_some());
         assert!(aside.join("db").exists(), "kept for whoever wants to look");
