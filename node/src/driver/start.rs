@@ -182,8 +182,8 @@ async fn open(
                 }
                 if !std::mem::replace(&mut waits, true) {
                     tracing::error!(%error, "there is no room to start: the node waits for it");
-                    starting.tell("waits for room on its disk", 0, 0);
                 }
+                starting.tell("waits for room on its disk", 0, 0);
                 tokio::time::sleep(TRY_EVERY).await;
             }
             Err(StartError::Store(error)) => return Err(error.into()),

@@ -15,12 +15,26 @@ struct Step {
     what: &'static str,
     done: usize,
     of: usize,
+    /// How often anything was told.
+    told: u64,
 }
 
 impl Starting {
     /// So many are done of those that there are; `of` is 0 where they are not counted.
     pub fn tell(&self, what: &'static str, done: usize, of: usize) {
-        *self.step() = Step { what, done, of };
+        let mut step = self.step();
+        let told = step.told + 1;
+        *step = Step {
+            what,
+            done,
+            of,
+            told,
+        };
+    }
+
+    /// How often anything was told: it stays while the start does not get on, or does what cannot be counted.
+    pub fn told(&self) -> u64 {
+        self.step().told
     }
 
     fn step(&self) -> MutexGuard<'_, Step> {
@@ -30,7 +44,7 @@ impl Starting {
 
 impl fmt::Display for Starting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Step { what, done, of } = *self.step();
+        let Step { what, done, of, .. } = *self.step();
         match (what, of) {
             ("", _) => f.write_str("opens its store"),
             (what, 0) => f.write_str(what),
@@ -52,5 +66,6 @@ mod tests {
         assert_eq!(watched.to_string(), "reads records: 1200 of 340000");
         starting.tell("listens", 0, 0);
         assert_eq!(watched.to_string(), "listens");
+        assert_eq!(watched.told(), 3);
     }
 }

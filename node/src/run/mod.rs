@@ -42,6 +42,9 @@ use crate::store::StoreError;
 /// A start that takes longer says so, and again each time it has taken so long.
 const START_QUIET: Duration = Duration::from_secs(5);
 
+/// How much longer systemd waits for a start that gets on, in microseconds: two minutes.
+const START_MORE_US: u32 = 120_000_000;
+
 /// Run a node until SIGTERM; SIGHUP reads the configuration again.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -98,7 +101,7 @@ pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Resu
     })
 }
 
-/// The signals that a node obeys. One that comes before the node runs waits until it does.
+/// The signals that a node obeys. A SIGHUP that comes before the node runs waits until it does.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -127,7 +130,7 @@ impl Signals {
 pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
     // Before anybody can be told that the node is there: a reload right behind that would end it.
-    let signals = Signals::take()?;
+    let mut signals = Signals::take()?;
     private::guard(&config)?;
     let key = load_key(&config.key_file)?;
     let site = key.site_id();
@@ -146,9 +149,12 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         observer: None,
         random: random()?,
     };
-    let running = start_or_show(options, private::place_of_copies(&config), &starting).await;
+    let begun = start(options, private::place_of_copies(&config), starting.clone());
+    let running = tokio::select! {
+        running = begun => running?,
+        () = Signals::end(&mut signals.terminate, &mut signals.interrupt) => leave(&starting),
+    };
     patience.abort();
-    let running = running?;
     tracing::info!(%site, name = config.name, "the node runs");
     let settings = settings_of(&config, Default::default()).await?;
     let (settings_sender, settings) = watch::channel(settings);
@@ -195,6 +201,24 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
+/// Starts the node on a thread of its own: a start waits for the disk, and whoever waits for the start is to be heard.
+async fn start(
+    options: NodeOptions,
+    copies: Option<PathBuf>,
+    starting: Starting,
+) -> anyhow::Result<Running> {
+    let runtime = tokio::runtime::Handle::current();
+    let started = move || runtime.block_on(start_or_show(options, copies, &starting));
+    tokio::task::spawn_blocking(started).await?
+}
+
+/// Ends a node that is not there yet. Nothing was taken, so there is nothing to be told or written; what the disk is asked
+/// for may never come, and returning would wait for it.
+fn leave(starting: &Starting) -> ! {
+    tracing::info!("stopping while the node {starting}");
+    std::process::exit(0)
+}
+
 /// Becomes a node that has just been started, with the same arguments. Returns why it could not.
 fn start_anew() -> anyhow::Error {
     tracing::info!("the disk may be written again: the node starts anew");
@@ -204,8 +228,10 @@ fn start_anew() -> anyhow::Error {
 }
 
 /// Says what a start that takes long is doing and how far it is, to whoever watches and to systemd, until it is aborted.
+/// One that gets on may take as long as it takes; what cannot be counted has the time that the unit gives it.
 async fn say_that_it_starts(starting: Starting) {
     let began = std::time::Instant::now();
+    let mut known = 0;
     loop {
         tokio::time::sleep(START_QUIET).await;
         let s = began.elapsed().as_secs();
@@ -213,6 +239,10 @@ async fn say_that_it_starts(starting: Starting) {
         // In the log: the first line on stdout is where the node listens.
         tracing::info!("{status}");
         notify(&[sd_notify::NotifyState::Status(&status)]);
+        let told = starting.told();
+        if std::mem::replace(&mut known, told) != told {
+            notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(START_MORE_US)]);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -188,16 +189,28 @@ fn a_disk_that_is_full_refuses_reports_and_nothing_else_until_there_is_room() ->
         node.await_usage("physics", "bob", 1_000 * (1 + jobs))?;
     }
 
-    // A disk that nobody may write: the node waits for it.
+    // A disk that nobody may write: the node waits for it, and asks systemd to do so, too.
     at_a.kill()?;
     disk.write_protect(true)?;
+    let socket = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&socket)?;
+    systemd.set_read_timeout(Some(PATIENCE))?;
     at_a = std::thread::scope(|scope| -> anyhow::Result<Node> {
-        let starting = scope.spawn(|| a.start());
+        let starting = scope.spawn(|| {
+            let mut command = Command::new(PROGRAM);
+            command.env("NOTIFY_SOCKET", &socket);
+            a.start_by(command)
+        });
         let waits = "there is no room to start: the node waits for it";
         let began = Instant::now();
         while !fs::read_to_string(a.folder().join("log"))?.contains(waits) {
             ensure!(began.elapsed() < PATIENCE, "it says nothing");
             std::thread::sleep(Duration::from_millis(100));
+        }
+        let mut told = [0; 4_096];
+        while !told.starts_with(b"EXTEND_TIMEOUT_USEC=120000000\n") {
+            let length = systemd.recv(&mut told).context("it asks for no time")?;
+            told[length..].fill(0);
         }
         disk.write_protect(false)?;
         starting

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -326,5 +327,67 @@ fn a_folder_of_the_first_edition_is_refused_by_name_and_left_as_it_is() -> anyho
     // Done as it says, with the folder kept.
     fs::rename(a.data(), folder.path().join("kept"))?;
     ensure!(a.start()?.stop()?.success());
+    Ok(())
+}
+
+/// What a node has told systemd since it was last asked, each of it a line.
+fn told(systemd: &UnixDatagram) -> anyhow::Result<Vec<String>> {
+    let mut bytes = [0; 4_096];
+    let length = systemd.recv(&mut bytes)?;
+    let text = std::str::from_utf8(&bytes[..length])?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_start_that_waits_for_its_disk_says_so_to_systemd_and_ends_when_it_is_told_to()
+-> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
+    site.start()?.stop()?;
+    // Whoever reads it waits for somebody who writes, as for a disk that does not answer.
+    let journal = site.data().join("site.journal");
+    fs::remove_file(&journal)?;
+    let made = Command::new("mkfifo").arg(&journal).status()?;
+    ensure!(made.success());
+
+    let socket = folder.path().join("notify");
+    let systemd = UnixDatagram::bind(&socket)?;
+    systemd.set_read_timeout(Some(PATIENCE))?;
+    let mut node = Command::new(PROGRAM)
+        .arg("run")
+        .arg("--config")
+        .arg(site.config())
+        .env("NOTIFY_SOCKET", &socket)
+        .stderr(fs::File::create(folder.path().join("log"))?)
+        .spawn()?;
+    let first = told(&systemd)?;
+    ensure!(
+        matches!(&first[..], [line] if line.starts_with("STATUS=starting for") && line.ends_with(": opens its store")),
+        "{first:?}"
+    );
+    // It does not get on, so the unit's time for a start goes on.
+    let next = told(&systemd)?;
+    ensure!(
+        matches!(&next[..], [line] if line.starts_with("STATUS=")),
+        "{next:?}"
+    );
+    let asked = Command::new("kill").arg(node.id().to_string()).status()?;
+    ensure!(asked.success());
+    let began = Instant::now();
+    let ended = loop {
+        if let Some(ended) = node.try_wait()? {
+            break ended;
+        }
+        if began.elapsed() > PATIENCE {
+            node.kill()?;
+            bail!("it still waits for its disk");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let log = fs::read_to_string(folder.path().join("log"))?;
+    ensure!(
+        ended.success() && log.contains("stopping while the node opens its store"),
+        "{ended}: {log}"
+    );
     Ok(())
 }
