@@ -56,12 +56,12 @@ pub enum Absorbed {
     Known,
     /// It cannot be applied to what is held: pull.
     Gap,
+    /// A head without its content, which its site has signed and which is news: pull.
+    Bare,
     /// Parts of it are missing and are fetched now.
     Wanted,
     /// A head came into force.
     Changed(Change),
-    /// A site is proved to have signed two heads with one seq; the parts may have changed, too.
-    Forked(SiteId, Option<Change>),
 }
 
 /// A head that came into force, and what it changed.
@@ -120,6 +120,8 @@ pub struct Replica {
     /// Of each site the head whose parts are under way: mostly none, so that whoever looks for something
     /// to ask for need not look at all sites.
     fetches: BTreeMap<SiteId, Fetch>,
+    /// Sites that were found to contradict themselves and have not been told yet (`forks_found`).
+    forks_found: Vec<SiteId>,
     /// Sum over the hashes of all members' heads and proofs: equal where these are.
     digest: u128,
 }
@@ -134,6 +136,7 @@ impl Replica {
             members: BTreeSet::new(),
             sites: BTreeMap::new(),
             fetches: BTreeMap::new(),
+            forks_found: Vec::new(),
             digest: 0,
         }
     }

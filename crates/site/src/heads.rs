@@ -199,7 +199,7 @@ impl Site {
             return Verdict::Ignore;
         };
         let taken = take(held, seen);
-        if matches!(taken, Ok(Absorbed::Gap)) {
+        if matches!(taken, Ok(Absorbed::Gap | Absorbed::Bare)) {
             self.gossip.suspect_behind(from, vo);
         }
         self.absorbed(now, from, vo, taken)
@@ -241,17 +241,21 @@ impl Site {
         vo: VoId,
         taken: Result<Absorbed, Refusal>,
     ) -> Verdict {
+        let held = self.vos.get_mut(&vo);
+        let forks = held.map_or_else(Vec::new, |held| held.replica.forks_found());
+        for site in &forks {
+            self.keep_proof(now, vo, *site);
+        }
         match taken {
-            Ok(Absorbed::Known | Absorbed::Wanted | Absorbed::Gap) => Verdict::Ignore,
-            Ok(Absorbed::Changed(change)) => {
-                self.take_change(now, vo, &change);
+            // Whoever has not seen the fork is to.
+            Ok(Absorbed::Known | Absorbed::Wanted | Absorbed::Gap) if !forks.is_empty() => {
                 Verdict::Accept
             }
-            Ok(Absorbed::Forked(site, change)) => {
-                self.keep_proof(now, vo, site);
-                change
-                    .iter()
-                    .for_each(|change| self.take_change(now, vo, change));
+            // What does not fit is of anybody, and a flood of it would travel as far as it was passed on.
+            Ok(Absorbed::Known | Absorbed::Wanted | Absorbed::Gap) => Verdict::Ignore,
+            Ok(Absorbed::Bare) => Verdict::Accept,
+            Ok(Absorbed::Changed(change)) => {
+                self.take_change(now, vo, &change);
                 Verdict::Accept
             }
             Err(refusal) => {

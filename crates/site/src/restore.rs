@@ -205,6 +205,10 @@ impl Site {
                 self.bad_row(now, "proof of a fork");
             }
         }
+        // Its operator was told when they were found.
+        self.vos
+            .values_mut()
+            .for_each(|held| drop(held.replica.forks_found()));
     }
 
     /// The ledger, under a new incarnation.

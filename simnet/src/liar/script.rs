@@ -15,7 +15,7 @@ use fairmesh_site::{Effect, Event};
 use super::{Forged, How, Liar, Sent, named, wire};
 use crate::check::watch::SharedFacts;
 use crate::vo::{Vo, site_id};
-use crate::world::Tamper;
+use crate::world::{RestartPlan, Tamper};
 
 /// Pushes that a liar remembers.
 const REMEMBERED: usize = 64;
@@ -88,6 +88,14 @@ impl Tamper for Liars {
         if self.is_over() {
             return;
         }
+        if let Event::Pushed { bytes, .. } = event
+            && !self.of.contains_key(&node)
+        {
+            let of = self.of.iter();
+            let caught = of.filter(|(_, liar)| liar.forger.is_caught(node, bytes));
+            let mut facts = self.facts.borrow_mut();
+            facts.lied.extend(caught.map(|(of, _)| *of));
+        }
         if let Event::Asked {
             from,
             bytes,
@@ -100,10 +108,18 @@ impl Tamper for Liars {
         }
     }
 
+    fn restart(&mut self, node: usize, _plan: &mut RestartPlan) {
+        for liar in self.of.values_mut() {
+            liar.forger.forgets_other(node);
+        }
+    }
+
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
         let is_over = self.is_over();
         for (_, liar) in self.of.iter_mut().filter(|(of, _)| **of != node) {
-            effects.iter().for_each(|of| liar.forger.sees_other(of));
+            effects
+                .iter()
+                .for_each(|of| liar.forger.sees_other(node, of));
         }
         let Some(liar) = self.of.get_mut(&node) else {
             return;
@@ -242,5 +258,63 @@ mod tests {
             has_lied("ahead", 0),
             "a date is read without the head before"
         );
+    }
+
+    /// Seed 100000168: a liar was cut off whenever it contradicted itself, and one site alone got one of two heads.
+    #[test]
+    fn who_contradicts_himself_has_lied_to_who_holds_one_head_and_gets_the_other() {
+        let vo = Vo::found(0, VoSpec::small("grid", 2)).expect("a valid VO");
+        let mut replica = Replica::new(vo.id, site_id(0));
+        let (key, at) = (site_key(0), START);
+        let (change, push) = replica.publish(&wire::AnyKind, &key, Incarnation(1), at, Vec::new());
+        let lie = "contradiction".to_owned();
+        let facts = SharedFacts::default();
+        let liar = Liar { site: 0, lie };
+        let vos = std::slice::from_ref(&vo);
+        let mut liars = Liars::new(Seed(1), &[liar], vos, Rc::clone(&facts));
+        let (vo, bytes) = (vo.id, push);
+        liars.effects(0, &mut vec![Effect::Push { vo, bytes }]);
+        // The first that it forges has the number of that head, and other content.
+        let mut forged = Vec::new();
+        while forged.is_empty() {
+            liars.event(0, &mut Event::Tick);
+            liars.effects(0, &mut forged);
+        }
+        let gets = |liars: &mut Liars, node: usize| {
+            for effect in &forged {
+                let Effect::Push { vo, bytes } = effect else {
+                    panic!("a push");
+                };
+                let mut event = Event::Pushed {
+                    from: site_id(0),
+                    vo: *vo,
+                    bytes: bytes.clone(),
+                    token: 0,
+                };
+                liars.event(node, &mut event);
+            }
+            facts.borrow().lied.contains(&0)
+        };
+        assert!(!gets(&mut liars, 1), "it holds no head");
+        let key = [
+            &vo.as_bytes()[..],
+            site_id(0).as_bytes(),
+            &1_u64.to_be_bytes(),
+        ]
+        .concat();
+        let value = change.head.bytes().to_vec();
+        let mut keeps = vec![Effect::Persist(vec![Write::set(Table::Heads, key, value)])];
+        liars.effects(2, &mut keeps);
+        assert!(!gets(&mut liars, 1), "another one holds it");
+        liars.effects(1, &mut keeps);
+        let mut plan = RestartPlan {
+            incarnation: Incarnation(2),
+            random: 0,
+            rows: Vec::new(),
+        };
+        liars.restart(1, &mut plan);
+        assert!(!gets(&mut liars, 1), "its disk may be a new one");
+        liars.effects(1, &mut keeps);
+        assert!(gets(&mut liars, 1));
     }
 }

@@ -74,6 +74,10 @@ pub(super) struct Forger {
     others: BTreeMap<(VoId, SiteId), Vec<Vec<u8>>>,
     /// Its heads that other nodes have kept.
     kept: BTreeSet<ContentHash>,
+    /// Its heads that other nodes hold, each as it is signed.
+    held: BTreeMap<(usize, HeadId), Vec<u8>>,
+    /// Its heads that contradict one of its node's, or each other, by the pushes that they are in.
+    contradicts: BTreeMap<ContentHash, Signed<Head>>,
     made: u64,
 }
 
@@ -96,30 +100,59 @@ impl Forger {
             last: BTreeMap::new(),
             others: BTreeMap::new(),
             kept: BTreeSet::new(),
+            held: BTreeMap::new(),
+            contradicts: BTreeMap::new(),
             made: 0,
         }
     }
 
     /// Another node does something.
-    pub(super) fn sees_other(&mut self, effect: &Effect) {
+    pub(super) fn sees_other(&mut self, node: usize, effect: &Effect) {
         let Effect::Persist(writes) = effect else {
             return;
         };
         let own = self.key.site_id();
-        let heads = writes.iter().filter(|write| write.table == Table::Heads);
-        let of_own = heads.filter(|write| {
-            let id = HeadId::of_key(&write.key);
-            id.is_some_and(|(id, _)| id.site == own)
-        });
-        let kept = of_own.filter_map(|write| write.value.as_deref());
-        self.kept.extend(kept.map(ContentHash::of));
+        for write in writes.iter().filter(|write| write.table == Table::Heads) {
+            let id = HeadId::of_key(&write.key).map(|(id, _)| id);
+            match (id.filter(|id| id.site == own), &write.value) {
+                (Some(id), Some(head)) => {
+                    self.kept.insert(ContentHash::of(head));
+                    self.held.insert((node, id), head.clone());
+                }
+                (Some(id), None) => drop(self.held.remove(&(node, id))),
+                (None, _) => {}
+            }
+        }
     }
 
-    /// Whether anybody can read what is forged of a VO: not what it changes of a head that no other node has ever had.
+    /// Another node starts: what it holds is not known before it keeps it anew.
+    pub(super) fn forgets_other(&mut self, node: usize) {
+        self.held.retain(|(of, _), _| *of != node);
+    }
+
+    /// Whether a push shows another node two of its heads with one number: it holds the one and gets the other.
+    pub(super) fn is_caught(&self, node: usize, push: &[u8]) -> bool {
+        let Some(head) = self.contradicts.get(&ContentHash::of(push)) else {
+            return false;
+        };
+        let mut held = self.held.iter().filter(|((of, _), _)| *of == node);
+        held.any(|((_, id), held)| {
+            let (new, held) = (head.claimed(), Signed::<Head>::parse(held));
+            (id.vo, id.incarnation) == (new.vo, new.incarnation)
+                && held
+                    .is_ok_and(|held| held.claimed().seq == new.seq && held.bytes() != head.bytes())
+        })
+    }
+
+    /// Whether anybody can read what is forged of a VO: not what it changes of a head that no other node has ever had. Who
+    /// contradicts himself is caught by who gets both heads (`is_caught`).
     pub(super) fn is_read(&self, what: Forged, vo: VoId) -> bool {
         let last = self.last.get(&vo);
         let is_kept = last.is_some_and(|last| self.kept.contains(&ContentHash::of(last.bytes())));
-        is_kept || !what.is_change()
+        match what {
+            Forged::Contradiction => false,
+            what => is_kept || !what.is_change(),
+        }
     }
 
     /// Its node does something.
@@ -171,6 +204,13 @@ impl Forger {
             let pushes = self.forging(vo).map(|forging| forging.forge(what, random));
             let pushes = pushes.into_iter().flatten();
             forged.extend(pushes.map(|push| (vo, push)));
+        }
+        if what == Forged::Contradiction {
+            let heads = forged.iter().filter_map(|(_, push)| {
+                let head = Push::from_bytes(push).ok()?.head(None)?;
+                Some((ContentHash::of(push), head))
+            });
+            self.contradicts.extend(heads);
         }
         forged
     }

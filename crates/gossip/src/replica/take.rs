@@ -95,23 +95,18 @@ impl Replica {
         delta: Option<&[u8]>,
     ) -> Result<Absorbed, Refusal> {
         let site = head.body().site;
-        let (is_fresh, forked) = self.admit(&head, seen)?;
-        if !is_fresh {
-            return Ok(outcome(site, forked, Absorbed::Known));
+        if !self.admit(&head, seen)? {
+            return Ok(Absorbed::Known);
         }
         let held = held_of(&mut self.sites, self.history, site);
         if !held.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
         let Some(delta) = delta else {
-            return Ok(outcome(site, forked, Absorbed::Gap));
+            return Ok(Absorbed::Bare);
         };
         let taken = self.take_delta(kinds, &head, delta)?;
-        Ok(outcome(
-            site,
-            forked,
-            taken.map_or(Absorbed::Gap, Absorbed::Changed),
-        ))
+        Ok(taken.map_or(Absorbed::Gap, Absorbed::Changed))
     }
 
     /// Takes a head from the answer of `from`, with what the peer could tell of its content.
@@ -127,9 +122,8 @@ impl Replica {
     ) -> Result<Absorbed, Refusal> {
         let head = verify(self.vo, &item.head)?;
         let site = head.body().site;
-        let (is_fresh, forked) = self.admit(&head, seen)?;
-        if !is_fresh {
-            return Ok(outcome(site, forked, Absorbed::Known));
+        if !self.admit(&head, seen)? {
+            return Ok(Absorbed::Known);
         }
         let taken = match item.told {
             Told::Deltas(deltas) => {
@@ -146,7 +140,12 @@ impl Replica {
         };
         let held = held_of(&mut self.sites, self.history, site);
         held.needs_manifest = matches!(taken, Absorbed::Gap);
-        Ok(outcome(site, forked, taken))
+        Ok(taken)
+    }
+
+    /// The sites that were found to contradict themselves since this was last asked, whatever else became of what showed it.
+    pub fn forks_found(&mut self) -> Vec<SiteId> {
+        std::mem::take(&mut self.forks_found)
     }
 
     /// Takes two heads that contradict each other.
@@ -165,11 +164,8 @@ impl Replica {
         if differ || a.hash() == b.hash() {
             return Err(Refusal::NoProof(site));
         }
-        Ok(if self.keep_proof(a, b) {
-            Absorbed::Forked(site, None)
-        } else {
-            Absorbed::Known
-        })
+        self.keep_proof(a, b);
+        Ok(Absorbed::Known)
     }
 
     /// Takes a head and all its parts from this node's own store. Returns the rows to delete: a head that
@@ -201,8 +197,8 @@ impl Replica {
         }
     }
 
-    /// Whether the head is to be taken now, and whether it proves a fork.
-    fn admit(&mut self, head: &Arc<Verified<Head>>, seen: Seen) -> Result<(bool, bool), Refusal> {
+    /// Whether the head is to be taken now. If it contradicts one that is held, the proof is kept.
+    fn admit(&mut self, head: &Arc<Verified<Head>>, seen: Seen) -> Result<bool, Refusal> {
         let body = head.body();
         let site = body.site;
         if !self.is_member(site) && site != self.own && !mutated!(StrangersCount) {
@@ -221,25 +217,28 @@ impl Replica {
             });
         }
         match held.heads.judge(head) {
-            Offered::Known => Ok((false, false)),
-            Offered::Fresh => Ok((true, false)),
+            Offered::Known => Ok(false),
+            Offered::Fresh => Ok(true),
             Offered::Forks(other) => {
                 let stays = covers(head, &other);
-                let is_news = self.keep_proof(other, head.clone());
-                Ok((stays, is_news))
+                self.keep_proof(other, head.clone());
+                Ok(stays)
             }
         }
     }
 
-    /// Keeps a proof that a site signs two heads with one seq; says whether it is the first.
-    fn keep_proof(&mut self, a: Arc<Verified<Head>>, b: Arc<Verified<Head>>) -> bool {
-        let held = held_of(&mut self.sites, self.history, a.body().site);
+    /// Keeps a proof that a site signs two heads with one seq.
+    fn keep_proof(&mut self, a: Arc<Verified<Head>>, b: Arc<Verified<Head>>) {
+        let site = a.body().site;
+        let held = held_of(&mut self.sites, self.history, site);
         // Of several proofs the one with the lowest hashes is kept, so that replicas come to agree.
         let order = |proof: &Proof| proof.heads.each_ref().map(|head| head.hash());
         let mut heads = [a, b];
         heads.sort_by_key(|head| head.hash());
         let proof = Proof { heads };
-        let is_first = held.proof.is_none();
+        if held.proof.is_none() {
+            self.forks_found.push(site);
+        }
         if held
             .proof
             .as_ref()
@@ -248,7 +247,6 @@ impl Replica {
             held.proof = Some(proof);
         }
         self.digest = self.compute_digest();
-        is_first
     }
 
     fn take_delta(
@@ -469,13 +467,5 @@ impl Replica {
             bytes: Some(head.bytes().clone()),
         });
         rows.chain(heads).collect()
-    }
-}
-
-fn outcome(site: SiteId, forked: bool, taken: Absorbed) -> Absorbed {
-    match (forked, taken) {
-        (false, taken) => taken,
-        (true, Absorbed::Changed(change)) => Absorbed::Forked(site, Some(change)),
-        (true, _) => Absorbed::Forked(site, None),
     }
 }

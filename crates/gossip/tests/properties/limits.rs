@@ -17,7 +17,7 @@ fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
     let (mut a, mut b) = (Node::new(0, 2), Node::new(1, 2));
     let first = a.publish(0, 1, &[(1, Some(b"one"))]);
     // The first push has no base: it is pulled.
-    assert!(matches!(b.take(&first), Ok(Absorbed::Gap)));
+    assert!(matches!(b.take(&first), Ok(Absorbed::Bare)));
     let mut liar = Node::new(0, 2);
     liar.publish(0, 1, &[(1, Some(b"other"))]);
     let lie = liar.publish(0, 1, &[(2, Some(b"more"))]);
@@ -231,7 +231,7 @@ fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
     }
     assert_eq!(late, 1);
     let push = other.publish(2, 1, &[(1, Some(b"one"))]);
-    assert!(matches!(honest.take(&push), Ok(Absorbed::Gap)));
+    assert!(matches!(honest.take(&push), Ok(Absorbed::Bare)));
 }
 
 #[test]
@@ -291,4 +291,41 @@ fn two_heads_of_one_seq_are_proved_to_everybody_and_the_next_one_goes_on() {
         holds[&site(0)].values().flatten().collect::<Vec<_>>(),
         [b"four"]
     );
+}
+
+/// What becomes of a head that contradicts one that is held, when it is one more than is taken in a minute.
+fn take_a_fork_that_is_one_too_many(mine: &[u8], other: &[u8]) -> Result<Absorbed, Refusal> {
+    let (mut a, mut twin, mut b) = (Node::new(0, 2), Node::new(0, 2), Node::new(1, 2));
+    let first = |node: &mut Node| node.publish(0, 1, &[(1, Some(&[0]))]);
+    let push = Push::from_bytes(&first(&mut a)).expect("a push");
+    first(&mut twin);
+    let held = vec![(PartKey::new(1, &[1]), vec![0])];
+    let head = push.head(None).expect("whole");
+    b.replica
+        .restore(&Plain, head.bytes(), held)
+        .expect("whole");
+    for number in 1..HEADS_A_MINUTE_MAX {
+        let number = number.to_be_bytes();
+        let push = a.publish(0, 1, &[(1, Some(&number))]);
+        twin.publish(0, 1, &[(1, Some(&number))]);
+        assert!(matches!(b.take(&push), Ok(Absorbed::Changed(_))));
+    }
+    let mine = a.publish(0, 1, &[(1, Some(mine))]);
+    assert!(matches!(b.take(&mine), Ok(Absorbed::Changed(_))));
+    assert!(b.replica.forks_found().is_empty());
+    twin.publish(0, 1, &[(1, Some(other))]);
+    let other = twin.replica.heads().next().expect("its last").bytes();
+    let taken = b.replica.take_push(&Plain, seen(0), other, None);
+    assert_eq!(b.replica.forks_found(), [site(0)]);
+    assert!(b.replica.forks_found().is_empty(), "it is told once");
+    taken
+}
+
+#[test]
+fn a_fork_is_found_though_the_head_that_shows_it_is_refused() {
+    let taken = [(b"one", b"two"), (b"two", b"one")]
+        .map(|(mine, other)| take_a_fork_that_is_one_too_many(mine, other));
+    // One of them goes before the other.
+    let refused = |taken: &&Result<_, _>| matches!(taken, Err(Refusal::TooOften(_)));
+    assert_eq!(taken.iter().filter(refused).count(), 1, "{taken:?}");
 }

@@ -1,6 +1,7 @@
 //! What must be refused is refused, changes nothing, and never stops a site.
 
 use fairmesh_model::{Millis, Span, WallTime, WindowLength};
+use fairmesh_site::gossip::wire::Push;
 use fairmesh_site::{Event, Notice, Verdict};
 use proptest::prelude::*;
 
@@ -49,6 +50,23 @@ fn strangers_forgers_liars_and_prophets_change_nothing() {
     mesh.run(Millis::from_secs(30));
     assert_eq!(seen(&mesh, 0), before);
     assert_same(&mut mesh);
+}
+
+#[test]
+fn a_head_without_its_content_is_passed_on_and_what_does_not_fit_to_it_is_not() {
+    let mut mesh = mesh_with_liar();
+    let now = mesh.now(0).wall;
+    let mut member = Liar::new(&mesh, LIAR);
+    let mut sign = |charge| member.sign(now, usage(hour_of(now), &[("/g0/u0", charge)]));
+    let (first, second) = (sign(5), sign(6));
+    // It says what it changes of a head by a few bytes of its hash: nobody knows who has signed it.
+    assert_eq!(offer(&mut mesh, 0, second), Verdict::Ignore);
+    let Ok(Push::Head(head, None)) = Push::from_bytes(&first) else {
+        panic!("the first comes as it is signed");
+    };
+    let padded = Push::Head(head, Some(serde_bytes::ByteBuf::from([0; 1_000])));
+    assert_eq!(offer(&mut mesh, 0, padded.to_bytes()), Verdict::Ignore);
+    assert_eq!(offer(&mut mesh, 0, first), Verdict::Accept);
 }
 
 #[test]
