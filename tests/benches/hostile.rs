@@ -1,6 +1,6 @@
 //! What each attack of `fairmesh_tests::hostile` does to a node's look-ups, its memory and its files, while four honest
-//! sites count on. `cargo bench -p fairmesh-tests --bench hostile [-- SECONDS]`, as root; a minute in all unless
-//! told otherwise.
+//! sites count on; at last with more hostile members than honest. `cargo bench -p fairmesh-tests --bench hostile
+//! [-- SECONDS]`, as root; a minute in all unless told otherwise.
 //!
 //! Goal: 99 % of look-ups within twice what they take at rest, and what is counted reaches everybody.
 
@@ -11,7 +11,7 @@ use fairmesh_tests::hostile::{Attack, World};
 
 fn main() -> anyhow::Result<()> {
     let seconds = std::env::args().find_map(|word| word.parse().ok());
-    let time = Duration::from_secs(seconds.unwrap_or(60)) / 7;
+    let time = Duration::from_secs(seconds.unwrap_or(60)) / u32::try_from(Attack::ALL.len())?;
     let world = World::start(env!("CARGO_BIN_EXE_fairmesh-under-test"))?;
     let mut world = world.context("only root makes network namespaces")?;
     println!("| attack | look-ups | middle | 99 % | to all within | memory | log | data | files |");

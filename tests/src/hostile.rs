@@ -1,6 +1,6 @@
-//! A VO of five sites in network namespaces of their own, of which one is hostile; and what it does to the others.
+//! A VO whose sites are in network namespaces of their own, of which one or most are hostile; and what that does to the others.
 //!
-//! The hostile member is a program (`src/bin/hostile.rs`) with the key of a member: it speaks the protocols through the
+//! A hostile member is a program (`src/bin/hostile.rs`) with the key of a member: it speaks the protocols through the
 //! node's own network code, and means harm. Nothing leaves the namespaces. Invariant: what is made here goes when it is
 //! dropped. Deliberately not here: members that are slow on single streams, which need their own protocol
 //! (`node/src/network/tests/slow.rs`), and lies in signed heads (`simnet`).
@@ -21,8 +21,20 @@ use crate::greedy::{self, Greedy};
 use crate::process::{Node, Site};
 use crate::vo::{Vo, records};
 
-/// Sites of the VO; the last is the hostile one.
-const SITES: usize = 5;
+/// Sites of the VO that are honest.
+const HONEST: usize = 4;
+
+/// What each of the other sites does when all do something: there are more of them than of the honest.
+const CROWD: [Attack; 5] = [
+    Attack::Asks,
+    Attack::Lies,
+    Attack::Silent,
+    Attack::Comes,
+    Attack::Lies,
+];
+
+/// Sites of the VO; the honest ones come first.
+const SITES: usize = HONEST + CROWD.len();
 
 /// How long something honest may take beside an attack.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What is done to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attack {
-    /// Nothing, for comparison: the fifth member is away.
+    /// Nothing, for comparison: only honest members are there.
     Quiet,
     /// A member asks nonsense, 100 kB each time, as fast as it is answered.
     Asks,
@@ -44,11 +56,13 @@ pub enum Attack {
     Knocks,
     /// Sixteen users of the first site's machine ask for all usage on forty connections of each socket.
     Users,
+    /// Five members, more than there are honest ones, do what members do above, all at once.
+    Crowd,
 }
 
 impl Attack {
     /// All of them, the quiet one first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Quiet,
         Self::Asks,
         Self::Lies,
@@ -56,6 +70,7 @@ impl Attack {
         Self::Comes,
         Self::Knocks,
         Self::Users,
+        Self::Crowd,
     ];
 
     /// Its word on the command line of the program.
@@ -68,6 +83,7 @@ impl Attack {
             Self::Comes => "comes",
             Self::Knocks => "knocks",
             Self::Users => "users",
+            Self::Crowd => "crowd",
         }
     }
 }
@@ -125,11 +141,11 @@ fn host(site: usize) -> String {
     format!("10.77.0.{}", site + 1)
 }
 
-/// Four honest nodes that run, and a fifth site whose key a hostile program has.
+/// Honest nodes that run, and sites whose keys hostile programs have.
 #[derive(Debug)]
 pub struct World {
     nodes: Vec<(Site, Node)>,
-    hostile: Site,
+    hostile: Vec<Site>,
     vo: String,
     job: u64,
     namespaces: Namespaces,
@@ -179,10 +195,10 @@ impl World {
         let vo = Vo::found("physics", &members, &["ann", "bob"])?;
         let first = format!("/ip4/{}/tcp/7600", host(0));
         let mut nodes = Vec::new();
-        let mut sites = sites.into_iter().enumerate().collect::<Vec<_>>();
-        let (_, hostile) = sites.pop().context("five sites")?;
-        let first_id = sites[0].1.id;
-        for (at, site) in sites {
+        let mut sites = sites;
+        let hostile = sites.split_off(HONEST);
+        let first_id = sites[0].id;
+        for (at, site) in sites.into_iter().enumerate() {
             let peers = [(first_id, first.as_str())];
             let peers = if at == 0 { &[][..] } else { &peers };
             site.configure(&format!("s{at}"), peers, &[("physics", vo.id())])?;
@@ -253,9 +269,9 @@ impl World {
         self.nodes[0].0.data().join("run").join(name)
     }
 
-    fn begin(&self, attack: Attack, program: &str) -> anyhow::Result<(Option<Ended>, Vec<Greedy>)> {
+    fn begin(&self, attack: Attack, program: &str) -> anyhow::Result<(Vec<Ended>, Vec<Greedy>)> {
         match attack {
-            Attack::Quiet => Ok((None, Vec::new())),
+            Attack::Quiet => Ok((Vec::new(), Vec::new())),
             Attack::Users => {
                 let ask = "GET /v1/usage HTTP/1.1\r\nhost: fairmesh\r\n\r\n";
                 let sockets = [
@@ -268,25 +284,30 @@ impl World {
                         move |(socket, ask): &(PathBuf, &str)| Greedy::start(uid, socket, ask);
                     both.map(start).collect::<Vec<_>>()
                 });
-                Ok((None, users.collect::<anyhow::Result<_>>()?))
+                Ok((Vec::new(), users.collect::<anyhow::Result<_>>()?))
             }
-            _ => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", &self.namespaces.of(SITES - 1), program]);
-                command
-                    .arg(attack.word())
-                    .arg(self.hostile.folder().join("site.key"));
-                command.arg(&self.vo);
-                for (at, (site, _)) in self.nodes.iter().enumerate() {
-                    command.arg(format!("{}@/ip4/{}/tcp/7600", site.id, host(at)));
-                }
-                let log = fs::File::create(self.folder.path().join("hostile.log"))?;
-                Ok((
-                    Some(Ended(command.stderr(log).stdin(Stdio::null()).spawn()?)),
-                    Vec::new(),
-                ))
+            Attack::Crowd => {
+                let crowd = CROWD.iter().enumerate();
+                let crowd = crowd.map(|(of, attack)| self.begin_one(*attack, of, program));
+                Ok((crowd.collect::<anyhow::Result<_>>()?, Vec::new()))
             }
+            _ => Ok((vec![self.begin_one(attack, 0, program)?], Vec::new())),
         }
+    }
+
+    /// One of the hostile sites begins with what a member can do.
+    fn begin_one(&self, attack: Attack, of: usize, program: &str) -> anyhow::Result<Ended> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespaces.of(HONEST + of), program]);
+        command
+            .arg(attack.word())
+            .arg(self.hostile[of].folder().join("site.key"));
+        command.arg(&self.vo);
+        for (at, (site, _)) in self.nodes.iter().enumerate() {
+            command.arg(format!("{}@/ip4/{}/tcp/7600", site.id, host(at)));
+        }
+        let log = fs::File::create(self.folder.path().join(format!("hostile-{of}.log")))?;
+        Ok(Ended(command.stderr(log).stdin(Stdio::null()).spawn()?))
     }
 
     /// How long it takes until all honest sites know of a job that the second counts.

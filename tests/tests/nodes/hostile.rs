@@ -1,4 +1,4 @@
-//! Five sites in namespaces of their own, one of them hostile: the others go on. How long look-ups take under each attack
+//! Sites in namespaces of their own, one of them hostile, and then more than are honest: the others go on. How long look-ups take under each attack
 //! `cargo bench -p fairmesh-tests --bench hostile` measures.
 
 use std::time::Duration;
