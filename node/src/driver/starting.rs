@@ -66,6 +66,6 @@ mod tests {
         assert_eq!(watched.to_string(), "reads records: 1200 of 340000");
         starting.tell("listens", 0, 0);
         assert_eq!(watched.to_string(), "listens");
-        assert_eq!(watched.told(), 3);
+        assert_eq!(watched.told(), 2);
     }
 }
