@@ -260,6 +260,20 @@ impl Disk {
         Ok(value.map(Vec::as_slice))
     }
 
+    /// What a journal is begun anew with that `held` so much: the rows as they stand here, and the latest marks.
+    pub fn newest(&self, mut held: Vec<Write>) -> Vec<Write> {
+        for write in &mut held {
+            if let Ok(Some(value)) = self.get(write.table, &write.key) {
+                write.value = Some(value.to_vec());
+            }
+        }
+        let marks = self.tables.get(&Table::Jobs).into_iter().flatten();
+        held.extend(
+            marks.map(|(key, value)| Write::set(Table::Jobs, key.to_bytes(), value.clone())),
+        );
+        held
+    }
+
     /// Opens the store as a starting node does: a damaged one is set aside.
     pub fn open(&mut self) -> StoreState {
         if !self.damaged.is_empty() {

@@ -91,7 +91,8 @@ pub struct Opening {
 enum Plan {
     /// It is whole.
     GoOn { good_bytes: u64 },
-    /// There is none, or not one that can be gone on with. `marks` are those that it held, and who took jobs back. A torn end
+    /// There is none, or not one that can be gone on with. `marks` are those that it held, and who took jobs back; of what
+    /// was in a damaged place the store may know more. A torn end
     /// could be cut; but it may as well be a whole round that is damaged, and then counters that had
     /// moved on in it would stand there once more.
     Begin { marks: Vec<Write> },
@@ -135,11 +136,12 @@ impl Opening {
         Ok((opening, ops))
     }
 
-    /// Makes the journal ready by the operations, and the first round. `rows` are the counters that
-    /// nobody but this site holds; the journal is begun anew when it is longer than `bytes_max`.
+    /// Makes the journal ready by the operations, and the first round. Where the journal is begun anew, `rows` are told
+    /// what it held beside counters, and say what it begins with: that as the store has it, the marks of the latest jobs,
+    /// and, behind these, the counters that nobody but this site holds. It is begun anew when it is longer than `bytes_max`.
     pub fn ready(
         self,
-        rows: impl FnOnce() -> Vec<Write>,
+        rows: impl FnOnce(Vec<Write>) -> Vec<Write>,
         bytes_max: u64,
         now: WallTime,
     ) -> (Round, Vec<Op>) {
@@ -157,8 +159,7 @@ impl Opening {
                     ops.extend([JOURNAL, JOURNAL_OLD].map(copy));
                 }
                 let mut journal = journal(0);
-                // What the site says comes last: it knows best.
-                ops.extend(journal.replace(number, &[marks, rows()].concat()));
+                ops.extend(journal.replace(number, &rows(marks)));
                 (journal, ops)
             }
         };

@@ -87,9 +87,20 @@ impl Disk {
         let (opening, ops) = self.open(lineage).expect("it can be read");
         self.carry_out_all(&ops);
         self.said = self.rows.clone();
-        let (round, ops) = opening.ready(|| self.held_alone(), BYTES_MAX, NOW);
+        let (round, ops) = opening.ready(|held| self.begun_with(held), BYTES_MAX, NOW);
         self.carry_out_all(&ops);
         round
+    }
+
+    /// What a journal begins with that held so much: the marks as the store has them, and the site's counters.
+    fn begun_with(&self, held: Vec<Write>) -> Vec<Write> {
+        let marks = self
+            .rows
+            .iter()
+            .filter(|((table, _), _)| *table == Table::Jobs);
+        let marks =
+            marks.map(|((table, key), value)| Write::set(*table, key.clone(), value.clone()));
+        [held, marks.collect(), self.held_alone()].concat()
     }
 
     /// What a site holds that has come up from the store and gone on since.
@@ -318,7 +329,11 @@ fn start_behind(rounds: u8) {
         let (opening, mut ops) = disk.open(8).expect("it can be read");
         disk.carry_out_all(&ops);
         disk.said = disk.rows.clone();
-        ops.extend(opening.ready(|| disk.held_alone(), BYTES_MAX, NOW).1);
+        ops.extend(
+            opening
+                .ready(|held| disk.begun_with(held), BYTES_MAX, NOW)
+                .1,
+        );
         for cut_off in 0..=ops.len() {
             let mut disk = first.clone();
             disk.carry_out_all(&ops[..cut_off]);
@@ -387,6 +402,10 @@ fn flip_behind(more: usize) {
             let mut without = flipped.clone();
             let mut round = flipped.start(8);
             assert_eq!(flipped.own(), left, "byte {at}, {more} behind");
+            let mut gone = flipped.clone();
+            gone.lose_store();
+            gone.start(9);
+            assert_eq!(gone.own(), left, "byte {at}, {more} behind, and lost");
             write(&mut round, &mut flipped, vec![count(b"eve", 200)]);
             // What is before the bad byte is used where the store is gone, and nothing is made up.
             without.lose_store();

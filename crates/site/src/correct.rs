@@ -138,6 +138,7 @@ impl Site {
         let rules = self.rules(account.vo, now.wall);
         let window = rules.window;
         let (mut refunded, mut missing) = (0, 0);
+        let mut places = Vec::new();
         for (span, counters) in self.parts_of(record, mark, &rules) {
             if span.end(window) <= rules.horizon {
                 continue;
@@ -146,10 +147,12 @@ impl Site {
             let refunds = self.refund_in(account, place, counters.charge, report);
             refunded += refunds;
             missing += counters.charge - refunds;
+            places.push(place);
         }
-        // What was counted while the clock was wrong lies in the windows of that time.
+        // Rules that come to the same may divide it otherwise, by a unit. What was counted while the clock was wrong lies in
+        // the windows of that time.
         let counts = |place: &Span| missing > 0 && place.end(window) > rules.horizon;
-        let places: Vec<Span> = self.own.spans(account.vo).filter(counts).collect();
+        places.extend(self.own.spans(account.vo).filter(counts));
         for place in places {
             let refunds = self.refund_in(account, place, missing, report);
             refunded += refunds;

@@ -95,7 +95,15 @@ pub async fn start_or_show(
         &mut tell,
     );
     starting.tell("brings its journal up to date", 0, 0);
-    let (round, ops) = opening.ready(|| site.rows_held_alone(), JOURNAL_BYTES_MAX, now.wall);
+    let begun_with = |held| {
+        let newest = |data: &DataDir| data.store().map(|store| store.newest(held));
+        [
+            data.read(newest).expect("it was just opened"),
+            site.rows_held_alone(),
+        ]
+        .concat()
+    };
+    let (round, ops) = opening.ready(begun_with, JOURNAL_BYTES_MAX, now.wall);
     late.extend(ops);
     let first = site.handle(options.clock.now(), Event::Tick);
 

@@ -135,6 +135,20 @@ impl Store {
         }
     }
 
+    /// What a journal is begun anew with: the rows that it `held`, as they stand here, and the latest marks of jobs. A part
+    /// of the journal may have been damaged that was followed here; were the store lost then, jobs would count twice.
+    pub fn newest(&self, mut held: Vec<Write>) -> Vec<Write> {
+        for write in &mut held {
+            if let Ok(Some(value)) = self.get(write.table, &write.key) {
+                write.value = Some(value);
+            }
+        }
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let latest = state.jobs.latest();
+        held.extend(latest.map(|(key, value)| Write::set(Table::Jobs, key, value)));
+        held
+    }
+
     /// The value under a key. A damaged one is an error, never a value.
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);

@@ -162,6 +162,12 @@ impl Jobs {
         found.find_map(Result::transpose).transpose()
     }
 
+    /// The marks that are in no segment yet. Of each key the second half, which nothing is found by here, is zero.
+    pub(super) fn latest(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+        let marks = self.recent.marks.iter();
+        marks.map(|(key, value)| ([*key, Key::default()].concat(), value.to_vec()))
+    }
+
     /// Adds the marks of a change, durably; nothing counts before sled has the number that this returns.
     pub(super) fn append(&mut self, entries: Vec<Entry>) -> io::Result<u64> {
         self.recent.append(entries)

@@ -71,8 +71,8 @@ impl World {
             started,
             plan.rows,
         );
-        let held_alone = || site.rows_held_alone();
-        let (round, ops) = opening.ready(held_alone, self.journal_bytes_max, started.wall);
+        let begun_with = |held| [place.disk.newest(held), site.rows_held_alone()].concat();
+        let (round, ops) = opening.ready(begun_with, self.journal_bytes_max, started.wall);
         self.carry_out_ops(node, ops)?;
         let place = &mut self.nodes[node];
         place.disk.opened();

@@ -91,7 +91,8 @@ fn opened(data_dir: &Path, lineage: u64) -> (DataDir, Opening) {
 
 fn ready_with(data_dir: &Path, lineage: u64, rows: Vec<Write>) -> Ready {
     let (mut data, opening) = opened(data_dir, lineage);
-    let (round, ops) = opening.ready(|| rows, JOURNAL_BYTES_MAX, NOW);
+    let begun_with = |held| [data.store().expect("open").newest(held), rows].concat();
+    let (round, ops) = opening.ready(begun_with, JOURNAL_BYTES_MAX, NOW);
     data.carry_out(&mut ops.into()).expect("is ready");
     Ready { data, round }
 }
@@ -114,7 +115,7 @@ fn a_whole_store_takes_nothing_from_its_journal() {
         let (data, opening) = opened(dir.path(), LINEAGE);
         assert_eq!((opening.rows_replayed, &opening.journal_damage), (0, &None));
         assert_all_there(&data);
-        let (_, ops) = opening.ready(|| unreachable!("it is whole"), JOURNAL_BYTES_MAX, NOW);
+        let (_, ops) = opening.ready(|_| unreachable!("it is whole"), JOURNAL_BYTES_MAX, NOW);
         assert_eq!(ops, []);
     }
 }
@@ -334,4 +335,23 @@ fn a_journal_that_has_grown_begins_anew_with_what_nobody_else_holds() {
         .get(Table::Ledger, b"bob")
         .expect("reads");
     assert_eq!(bob, Some(vec![3; 48]));
+}
+
+#[test]
+fn a_store_that_is_lost_behind_a_flipped_bit_of_its_journal_gets_its_marks_back() {
+    let bytes = fs::read(data_folder().path().join("site.journal")).expect("there");
+    for at in (40..bytes.len()).step_by(7) {
+        let dir = data_folder();
+        let mut bytes = fs::read(dir.path().join("site.journal")).expect("there");
+        bytes[at] ^= 1;
+        fs::write(dir.path().join("site.journal"), bytes).expect("written");
+        assert_all_there(&ready(dir.path()).data);
+        fs::remove_dir_all(dir.path().join("store")).expect("removed");
+        let (data, _) = opened(dir.path(), 78);
+        assert_eq!(
+            data.store().expect("open").marks(),
+            3,
+            "bit flipped at {at}"
+        );
+    }
 }

@@ -1,6 +1,11 @@
 //! Jobs that were reported in error are taken back: what was charged, whom it was charged to, once.
 
-use fairmesh_model::{ChargingRule, Discounts, Millis, Share, UsageMode, UsageRecord, cbor};
+use std::collections::BTreeMap;
+
+use fairmesh_model::{
+    ChargingRule, Counters, Discounts, Millis, Share, Span, UsageMode, UsageRecord, WindowLength,
+    cbor,
+};
 use fairmesh_site::{Correction, Event, Notice, Pattern, Refund, Reply, Reported, Rule, Table};
 
 use crate::ledger::assert_same;
@@ -87,6 +92,46 @@ fn who_was_charged_gets_it_back_though_rules_and_prices_have_changed() {
         assert_eq!(net(&mesh, node, "/g0/u0"), before - all);
         assert_eq!(net(&mesh, node, "/g1/u1"), 0);
     }
+}
+
+/// A charter that charges so many thousandths for a core.
+fn charge_thousandths(mesh: &mut Mesh, cpu: u32) {
+    let mut charter = next_charter(&mesh.charter);
+    charter.charging = ChargingRule::Weights {
+        cpu,
+        gpu: 0,
+        mem_gib: 0,
+        max: false,
+        spec_max: None,
+    };
+    mesh.charter = sign_charter(charter);
+    let charter = mesh.charter.bytes().to_vec();
+    assert!(mesh.publish(0, &charter).is_ok());
+    mesh.run(SETTLE);
+}
+
+#[test]
+fn a_job_is_taken_back_where_it_was_charged_though_other_rules_divide_it_otherwise() {
+    let mut mesh = Mesh::found(1, 2);
+    charge_thousandths(&mut mesh, 1_333);
+    let hour = Span::Window(WindowLength::HOUR.window_at(mesh.now(0).wall));
+    let hour = hour.start(WindowLength::HOUR);
+    let earlier = (hour.before(Millis(HOUR.0 * 2)), hour.before(HOUR));
+    let right = job("right", "grid", "g0", "u0", earlier, 2);
+    // 3 and 2 by this rule, 4 and 1 by the next.
+    let ran = (hour.before(Millis(3)), hour.after(Millis(1)));
+    let wrong = job("wrong", "grid", "g0", "u0", ran, 1);
+    mesh.report(0, &[right, wrong.clone()]).expect("counted");
+    charge_thousandths(&mut mesh, 1_334);
+    assert_eq!(correct(&mut mesh, 0, &[&wrong]).taken_back, [(0, 5)]);
+    let mut by_span: BTreeMap<Span, Counters> = BTreeMap::new();
+    for cell in mesh.nodes[0].site.usage_cells() {
+        let sum = by_span.entry(cell.span).or_default();
+        *sum = sum.plus(cell.counters);
+    }
+    let sums = by_span.values().map(|sum| (sum.charge, sum.refunds));
+    let all = HOUR.0 * 2 * 1_333 / 1_000;
+    assert_eq!(sums.collect::<Vec<_>>(), [(all, 0), (3, 3), (2, 2)]);
 }
 
 #[test]
