@@ -141,8 +141,20 @@ fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<Finding> {
     })
 }
 
-/// What the disk of the data folder lacks, or will.
-pub(super) fn of_disk(disk: &Disk) -> Option<Finding> {
+/// What is wrong with the disk of the data folder.
+pub(super) fn of_disk(disk: &Disk) -> impl Iterator<Item = Finding> {
+    let damaged = (disk.damaged_reads > 0).then(|| {
+        let text = format!(
+            "damaged rows of the store were met {} times: jobs whose marks they may have are not counted",
+            disk.damaged_reads
+        );
+        Finding::new(Code::BadRow, Severity::Error, &text)
+    });
+    of_room(disk).into_iter().chain(damaged)
+}
+
+/// What the disk lacks, or will.
+fn of_room(disk: &Disk) -> Option<Finding> {
     let refusal = disk.refusal.as_deref();
     let told = |code, text: &str| Some(Finding::new(code, Severity::Error, text));
     match (
@@ -193,6 +205,19 @@ mod tests {
         assert_eq!(named(text, &names), told);
         let founded = "takes part in VO physics (89abcdef)";
         assert_eq!(named(founded, &names), founded, "it has its name already");
+    }
+
+    #[test]
+    fn a_disk_that_is_full_and_has_damaged_rows_is_told_of_both() {
+        assert_eq!(of_disk(&Disk::default()).count(), 0);
+        let disk = Disk {
+            damaged_reads: 3,
+            refusal: Some("no space is left".to_owned()),
+            is_full: true,
+            ..Disk::default()
+        };
+        let codes: Vec<String> = of_disk(&disk).map(|found| found.code).collect();
+        assert_eq!(codes, ["disk-full", "bad-row"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use fairmesh_model::UsageRecord;
 use fairmesh_round::{Round, Unreadable};
-use fairmesh_site::{JobMark, Table, job_key};
+use fairmesh_site::{JobMark, Table, Write, job_key};
 
 use crate::store::DataDir;
 
@@ -35,6 +35,11 @@ impl Data {
     pub(super) fn read<T>(&self, read: impl FnOnce(&DataDir) -> T) -> T {
         let data = self.0.read().unwrap_or_else(PoisonError::into_inner);
         read(data.as_ref().expect("open for as long as this is"))
+    }
+
+    /// What a journal that `held` so much is begun anew with (`Store::newest`).
+    pub(super) fn newest(&self, held: Vec<Write>) -> Vec<Write> {
+        self.read(|data| data.store().expect("it was just opened").newest(held))
     }
 
     /// Writes there.

@@ -84,7 +84,6 @@ pub async fn start_or_show(
         is_copy,
     } = open(&options, copies.as_deref(), starting).await?;
     let key = SigningKey::from_secret(&options.secret);
-    let mut tell = |what, done, of| starting.tell(what, done, of);
     let mut site = Site::restore_telling(
         options.site,
         key,
@@ -92,17 +91,10 @@ pub async fn start_or_show(
         options.random,
         now,
         rows,
-        &mut tell,
+        &mut |what, done, of| starting.tell(what, done, of),
     );
     starting.tell("brings its journal up to date", 0, 0);
-    let begun_with = |held| {
-        let newest = |data: &DataDir| data.store().map(|store| store.newest(held));
-        [
-            data.read(newest).expect("it was just opened"),
-            site.rows_held_alone(),
-        ]
-        .concat()
-    };
+    let begun_with = |held| [data.newest(held), site.rows_held_alone()].concat();
     let (round, ops) = opening.ready(begun_with, JOURNAL_BYTES_MAX, now.wall);
     late.extend(ops);
     let first = site.handle(options.clock.now(), Event::Tick);

@@ -134,8 +134,6 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     private::guard(&config)?;
     let key = load_key(&config.key_file)?;
     let site = key.site_id();
-    let starting = Starting::default();
-    let patience = tokio::spawn(say_that_it_starts(starting.clone()));
     let options = NodeOptions {
         site: config.to_site_config(),
         secret: key.to_secret(),
@@ -149,12 +147,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         observer: None,
         random: random()?,
     };
-    let begun = start(options, private::place_of_copies(&config), starting.clone());
-    let running = tokio::select! {
-        running = begun => running?,
-        () = Signals::end(&mut signals.terminate, &mut signals.interrupt) => leave(&starting),
-    };
-    patience.abort();
+    let running = start(options, private::place_of_copies(&config), &mut signals).await?;
     tracing::info!(%site, name = config.name, "the node runs");
     let settings = settings_of(&config, Default::default()).await?;
     let (settings_sender, settings) = watch::channel(settings);
@@ -201,15 +194,22 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Starts the node on a thread of its own: a start waits for the disk, and whoever waits for the start is to be heard.
+/// Starts the node on a thread of its own: a start waits for the disk, and whoever wants it to end is to be heard.
 async fn start(
     options: NodeOptions,
     copies: Option<PathBuf>,
-    starting: Starting,
+    signals: &mut Signals,
 ) -> anyhow::Result<Running> {
-    let runtime = tokio::runtime::Handle::current();
-    let started = move || runtime.block_on(start_or_show(options, copies, &starting));
-    tokio::task::spawn_blocking(started).await?
+    let starting = Starting::default();
+    let patience = tokio::spawn(say_that_it_starts(starting.clone()));
+    let (runtime, told) = (tokio::runtime::Handle::current(), starting.clone());
+    let start = move || runtime.block_on(start_or_show(options, copies, &told));
+    let running = tokio::select! {
+        running = tokio::task::spawn_blocking(start) => running?,
+        () = Signals::end(&mut signals.terminate, &mut signals.interrupt) => leave(&starting),
+    };
+    patience.abort();
+    running
 }
 
 /// Ends a node that is not there yet. Nothing was taken, so there is nothing to be told or written; what the disk is asked
