@@ -14,6 +14,7 @@ use std::fmt;
 use fairmesh_cluster::{Seed, Stream};
 use serde::{Deserialize, Serialize};
 
+mod caught;
 mod rights;
 mod script;
 mod wire;

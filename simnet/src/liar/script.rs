@@ -92,7 +92,7 @@ impl Tamper for Liars {
             && !self.of.contains_key(&node)
         {
             let of = self.of.iter();
-            let caught = of.filter(|(_, liar)| liar.forger.is_caught(node, bytes));
+            let caught = of.filter(|(_, liar)| liar.forger.caught.is_by(node, bytes));
             let mut facts = self.facts.borrow_mut();
             facts.lied.extend(caught.map(|(of, _)| *of));
         }
@@ -110,7 +110,7 @@ impl Tamper for Liars {
 
     fn restart(&mut self, node: usize, _plan: &mut RestartPlan) {
         for liar in self.of.values_mut() {
-            liar.forger.forgets_other(node);
+            liar.forger.caught.starts(node);
         }
     }
 

@@ -22,6 +22,7 @@ use fairmesh_usage::cut;
 use serde_bytes::ByteBuf;
 
 use super::Forged;
+use super::caught::Caught;
 use crate::vo::{key, path, site_id, site_key};
 
 /// Ten years.
@@ -74,10 +75,8 @@ pub(super) struct Forger {
     others: BTreeMap<(VoId, SiteId), Vec<Vec<u8>>>,
     /// Its heads that other nodes have kept.
     kept: BTreeSet<ContentHash>,
-    /// Its heads that other nodes hold, each as it is signed.
-    held: BTreeMap<(usize, HeadId), Vec<u8>>,
-    /// Its heads that contradict one of its node's, or each other, by the pushes that they are in.
-    contradicts: BTreeMap<ContentHash, Signed<Head>>,
+    /// Who has been shown that it contradicts itself.
+    pub(super) caught: Caught,
     made: u64,
 }
 
@@ -100,8 +99,7 @@ impl Forger {
             last: BTreeMap::new(),
             others: BTreeMap::new(),
             kept: BTreeSet::new(),
-            held: BTreeMap::new(),
-            contradicts: BTreeMap::new(),
+            caught: Caught::default(),
             made: 0,
         }
     }
@@ -113,39 +111,15 @@ impl Forger {
         };
         let own = self.key.site_id();
         for write in writes.iter().filter(|write| write.table == Table::Heads) {
-            let id = HeadId::of_key(&write.key).map(|(id, _)| id);
-            match (id.filter(|id| id.site == own), &write.value) {
-                (Some(id), Some(head)) => {
-                    self.kept.insert(ContentHash::of(head));
-                    self.held.insert((node, id), head.clone());
-                }
-                (Some(id), None) => drop(self.held.remove(&(node, id))),
-                (None, _) => {}
-            }
+            let is_own = HeadId::of_key(&write.key).is_some_and(|(id, _)| id.site == own);
+            let kept = write.value.as_ref().filter(|_| is_own);
+            self.kept.extend(kept.map(|head| ContentHash::of(head)));
+            self.caught.keeps(node, own, write);
         }
     }
 
-    /// Another node starts: what it holds is not known before it keeps it anew.
-    pub(super) fn forgets_other(&mut self, node: usize) {
-        self.held.retain(|(of, _), _| *of != node);
-    }
-
-    /// Whether a push shows another node two of its heads with one number: it holds the one and gets the other.
-    pub(super) fn is_caught(&self, node: usize, push: &[u8]) -> bool {
-        let Some(head) = self.contradicts.get(&ContentHash::of(push)) else {
-            return false;
-        };
-        let mut held = self.held.iter().filter(|((of, _), _)| *of == node);
-        held.any(|((_, id), held)| {
-            let (new, held) = (head.claimed(), Signed::<Head>::parse(held));
-            (id.vo, id.incarnation) == (new.vo, new.incarnation)
-                && held
-                    .is_ok_and(|held| held.claimed().seq == new.seq && held.bytes() != head.bytes())
-        })
-    }
-
     /// Whether anybody can read what is forged of a VO: not what it changes of a head that no other node has ever had. Who
-    /// contradicts himself is caught by who gets both heads (`is_caught`).
+    /// contradicts himself is caught by who gets both heads (`caught`).
     pub(super) fn is_read(&self, what: Forged, vo: VoId) -> bool {
         let last = self.last.get(&vo);
         let is_kept = last.is_some_and(|last| self.kept.contains(&ContentHash::of(last.bytes())));
@@ -206,11 +180,8 @@ impl Forger {
             forged.extend(pushes.map(|push| (vo, push)));
         }
         if what == Forged::Contradiction {
-            let heads = forged.iter().filter_map(|(_, push)| {
-                let head = Push::from_bytes(push).ok()?.head(None)?;
-                Some((ContentHash::of(push), head))
-            });
-            self.contradicts.extend(heads);
+            let pushes = forged.iter().map(|(_, push)| push);
+            pushes.for_each(|push| self.caught.forges(push));
         }
         forged
     }
