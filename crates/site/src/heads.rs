@@ -15,10 +15,10 @@ use crate::audit::{self, AuditEntry};
 use crate::config::Timing;
 use crate::document::Document;
 use crate::event::{Effect, PushToken, Verdict};
-use crate::kinds::{AUDIT, usage_slice};
+use crate::kinds::{AUDIT, USAGE, usage_slice};
 use crate::moved::moved;
 use crate::notice::Notice;
-use crate::own::{Counted, Own};
+use crate::own::{Counted, Own, is_placed};
 use crate::published::net;
 use crate::site::Site;
 use crate::store::{Table, Write, head_row, vo_key};
@@ -378,7 +378,6 @@ impl Site {
     pub(crate) fn absorb_own(&mut self, now: Now, vo: VoId, parts: &[PartKey]) {
         let held = &self.vos[&vo];
         let window = held.window();
-        let latest = now.wall.after(self.config.timing.clock_tolerance);
         let audits = parts.iter().filter(|key| key.kind() == AUDIT);
         let audits = audits.flat_map(|key| held.replica.variants(self.id, key));
         let audits: Vec<AuditEntry> = audits
@@ -386,29 +385,40 @@ impl Site {
             .flatten()
             .collect();
         // Whole days, with what was known of them before: a head is told as a difference.
-        let day_of = |key: &PartKey| Some(usage_slice(key)?.span.day(window));
-        let days: BTreeSet<u32> = parts.iter().filter_map(day_of).collect();
-        let mut cells: Vec<Cell<AccountPath>> = Vec::new();
-        let mut paths = Paths::default();
-        for key in held.replica.part_keys(self.id) {
-            let slice = usage_slice(&key).filter(|of| days.contains(&of.span.day(window)));
-            let Some(slice) = slice else {
-                continue;
-            };
-            for bytes in held.replica.variants(self.id, &key) {
-                let table = UsageTable::read(bytes.clone(), &mut paths);
-                cells.extend(table.cells().map(|(incarnation, id, counters)| {
-                    (incarnation, slice.span, paths.path(id).clone(), counters)
-                }));
-            }
+        let days = parts.iter().filter_map(usage_slice);
+        let days: BTreeSet<u32> = days.map(|slice| slice.span.day(window)).collect();
+        let mut cells = self.published_before(vo, |day| days.contains(&day));
+        if cells.iter().any(|cell| is_placed(cell.0)) {
+            cells = self.published_before(vo, |_| true);
         }
-        if self.change_own(Some(vo), |own| own.absorb(vo, cells, latest, window)) {
+        if self.change_own(Some(vo), |own| own.absorb(vo, cells, window)) {
             self.notice(now.mono, Notice::Recovered { vo });
         }
         self.change_audit(vo, |audit| audit.join(audits));
         self.absorb_own_rights(vo, parts);
         // It is covered soon, so that peers need not keep it.
         self.vos.get_mut(&vo).expect("it was listed").published_at = None;
+    }
+
+    /// The usage of some days in the heads that this site signed before it started, as far as they are held.
+    fn published_before(&self, vo: VoId, which: impl Fn(u32) -> bool) -> Vec<Cell<AccountPath>> {
+        let (replica, window) = (&self.vos[&vo].replica, self.vos[&vo].window());
+        let mut paths = Paths::default();
+        let mut cells = Vec::new();
+        let heads = replica.heads_of(self.id).map(|head| head.body().incarnation);
+        for of in heads.filter(|of| *of != self.own.incarnation()) {
+            for (key, bytes) in replica.parts_of(self.id, of, USAGE) {
+                let slice = usage_slice(key).filter(|slice| which(slice.span.day(window)));
+                let Some(slice) = slice else {
+                    continue;
+                };
+                let table = UsageTable::read(bytes.clone(), &mut paths);
+                cells.extend(table.cells().map(|(incarnation, id, counters)| {
+                    (incarnation, slice.span, paths.path(id).clone(), counters)
+                }));
+            }
+        }
+        cells
     }
 
     /// Sites whose running jobs count: those that have signed lately. Looked at when the next of them may

@@ -63,49 +63,55 @@ impl Own {
         (!mutated!(LedgerUnwritten)).then(|| ledger_row(account.vo, span, &of, row))
     }
 
-    /// Joins in what this site had published: cell by cell the maximum. Of each day that is touched `offered` has all that
-    /// was published: windows are weighed in sum against a day that has taken its own in.
+    /// Joins in what this site had published: cell by cell the maximum. Of each day that is touched `offered` has all that was
+    /// published: windows are weighed in sum against a day that has taken its own in. Where it has anything that was given
+    /// a place, it has all of all days.
     pub(crate) fn absorb(
         &mut self,
         vo: VoId,
         offered: Vec<Cell<AccountPath>>,
-        latest: WallTime,
         window: WindowLength,
     ) -> Counted {
-        let ahead = offered.iter().filter(|cell| cell.1.start(window) > latest);
-        let ahead =
-            ahead.map(|(of, span, path, counters)| ((*span, (path.clone(), *of)), *counters));
-        let ahead: BTreeMap<(Span, Of), Counters> = ahead.collect();
+        let has_places = offered.iter().any(|cell| is_placed(cell.0));
         let mut by_day: BTreeMap<u32, Vec<Cell<AccountPath>>> = BTreeMap::new();
+        for span in self.spans(Some(vo)).filter(|_| has_places) {
+            by_day.entry(span.day(window)).or_default();
+        }
         for cell in offered {
             by_day.entry(cell.1.day(window)).or_default().push(cell);
         }
         let mut change = self.changing(Some(vo));
         let mut placed: BTreeMap<Of, Counters> = BTreeMap::new();
+        let mut published: Vec<(Span, Of, Counters)> = Vec::new();
         for (day, offered) in by_day {
             let held = change.cells.of_day(day, window);
-            let mut joined = join_cells(held.iter().cloned().chain(offered), window);
+            let mut joined = join_cells(held.iter().chain(&offered).cloned(), window);
+            if has_places {
+                let [known, offered] = [&held, &offered].map(|of| in_spans_of(&joined, of, window));
+                for (key, counters) in &joined {
+                    let (incarnation, span, path) = key;
+                    let of = (path.clone(), *incarnation);
+                    if is_placed(*incarnation) {
+                        let more = placed.entry(of.clone()).or_default();
+                        *more = more.plus(counters.minus(known[key]));
+                    }
+                    published.push((*span, of, offered[key]));
+                }
+            }
             // A window that the day has taken in counts nothing beside it.
             for (incarnation, span, path, _) in held {
                 joined.entry((incarnation, span, path)).or_default();
             }
             for ((incarnation, span, path), counters) in joined {
                 let of = (path, incarnation);
-                let before = change.cells.get(span, &of);
-                if before == counters {
-                    continue;
+                if change.cells.get(span, &of) != counters {
+                    change.set(span, of, counters);
                 }
-                if incarnation.0 & PLACED != 0 {
-                    let more = placed.entry(of.clone()).or_default();
-                    *more = more.plus(counters.minus(before));
-                }
-                change.set(span, of, counters);
             }
         }
         for (of, amount) in placed {
-            let held = change.cells.ahead_of(latest, window).into_iter();
-            let unplaced = held.filter(|(_, held, _)| is_of_one(held, &of));
-            forget_placed(&mut change, unplaced.collect(), &ahead, amount);
+            let of_one = published.iter().filter(|(_, held, _)| is_of_one(held, &of));
+            forget_placed(&mut change, of_one, amount);
         }
         change.counted
     }
@@ -426,27 +432,43 @@ pub(crate) fn counted_under(cell: Incarnation) -> Incarnation {
     Incarnation(cell.0 & !PLACED)
 }
 
+/// Whether a cell was given a place.
+pub(crate) fn is_placed(cell: Incarnation) -> bool {
+    cell.0 & PLACED != 0
+}
+
 /// Whether two cells are of one account and incarnation, placed or not.
 fn is_of_one(a: &Of, b: &Of) -> bool {
     a.0 == b.0 && (a.1.0 | PLACED) == (b.1.0 | PLACED)
 }
 
-/// What was found to be placed by `amount` more is not to be placed again: it goes from the spans ahead,
-/// but for what the same head counts there beside it. It may have a place there already, if the clock went
-/// back twice.
-fn forget_placed(
+/// What was found to be placed by `amount` more is not to be placed again, nor to count where it was: the head that
+/// has it has all else of its incarnation, so it goes from what is held beyond that. It may lie in a window that has come
+/// since, or have another place already, if the clock went back twice.
+fn forget_placed<'a>(
     change: &mut Changing<'_>,
-    unplaced: Vec<(Span, Of, Counters)>,
-    beside: &BTreeMap<(Span, Of), Counters>,
+    published: impl Iterator<Item = &'a (Span, Of, Counters)>,
     mut amount: Counters,
 ) {
-    for (span, of, counters) in unplaced {
-        let cell = (span, of);
-        let stays = beside.get(&cell).copied().unwrap_or_default();
-        let may_go = counters.minus(stays);
-        change.set(span, cell.1, stays.plus(may_go.minus(amount)));
-        amount = amount.minus(may_go);
+    for (span, of, published) in published {
+        let beyond = change.cells.get(*span, of).minus(*published);
+        let goes = beyond.minus(beyond.minus(amount));
+        if !goes.is_zero() {
+            change.set(*span, of.clone(), change.cells.get(*span, of).minus(goes));
+            amount = amount.minus(goes);
+        }
     }
+}
+
+/// What these cells come to in the spans that they and others were joined to.
+fn in_spans_of(
+    joined: &fairmesh_usage::Cells<AccountPath>,
+    cells: &[Cell<AccountPath>],
+    window: WindowLength,
+) -> fairmesh_usage::Cells<AccountPath> {
+    let spans = joined.keys().cloned();
+    let nothing = spans.map(|(of, span, path)| (of, span, path, Counters::default()));
+    join_cells(nothing.chain(cells.iter().cloned()), window)
 }
 
 #[cfg(test)]

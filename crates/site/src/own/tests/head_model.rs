@@ -119,7 +119,7 @@ impl Machine {
             && change.head.body().site == own
         {
             let cells = cells_of_site(&self.replica, own);
-            counted = self.own.absorb(VO, cells, WallTime(1 << 50), QUARTER);
+            counted = self.own.absorb(VO, cells, QUARTER);
         }
         self.keep(counted.writes);
     }
