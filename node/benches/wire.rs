@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
         .build()?;
     let (mut one, mut hundred) = (Vec::new(), Vec::new());
     for nodes in &sizes {
-        let [of_one, of_hundred] = runtime.block_on(changes(*nodes))?;
+        let [_, of_one, of_hundred] = runtime.block_on(changes(*nodes))?;
         let held = |cost: &Cost| {
             if cost.is_held {
                 ""
@@ -85,9 +85,10 @@ struct Cost {
     is_held: bool,
 }
 
-/// Bytes for one change, which comes by pushes alone: probes would outweigh it, some in one interval and
-/// none in the next. What no push has brought is said.
-async fn changes(nodes: usize) -> anyhow::Result<[Cost; 2]> {
+/// Bytes for one change, which comes by pushes and what these have asked for alone: probes would outweigh it,
+/// some in one interval and none in the next. What has not come is said. First for the first head of a site,
+/// which comes without its content, then for later ones.
+async fn changes(nodes: usize) -> anyhow::Result<[Cost; 3]> {
     let timing = Timing {
         publish: Millis(200),
         heartbeat: Millis::from_secs(86_400),
@@ -96,9 +97,10 @@ async fn changes(nodes: usize) -> anyhow::Result<[Cost; 2]> {
     };
     let mesh = Mesh::start(nodes, timing).await?;
     let mut costs = Vec::new();
-    for cells in [1, 100] {
-        // A first one brings the accounts in, and is not measured.
-        mesh.report(0, cells).await?;
+    for (round, (what, cells)) in (0..).zip([("first heads, ", 1), ("", 1), ("", 100)]) {
+        // The same sites in each round. A first change brings the accounts in, and is not measured.
+        let nth = |change: u64| round * nodes as u64 + change;
+        mesh.report(nth(0), cells).await?;
         tokio::time::sleep(Duration::from_secs(15)).await;
         let length = APART * u32::try_from(CHANGES)?;
         let before = mesh.totals().await?;
@@ -106,7 +108,7 @@ async fn changes(nodes: usize) -> anyhow::Result<[Cost; 2]> {
         let idle = mesh.totals().await?.since(before);
         let before = mesh.totals().await?;
         for change in 1..=CHANGES {
-            mesh.report(change, cells).await?;
+            mesh.report(nth(change), cells).await?;
             tokio::time::sleep(APART).await;
         }
         let all = mesh.totals().await?.since(before);
@@ -114,7 +116,7 @@ async fn changes(nodes: usize) -> anyhow::Result<[Cost; 2]> {
         let is_held = mesh.hold_the_same().await?;
         let of = |bytes: u64| bytes as f64 / CHANGES as f64 / nodes as f64;
         println!(
-            "{nodes} nodes, {cells} cells in a change: {:.0} bytes received by a node beyond {:.0} idle \
+            "{nodes} nodes, {what}{cells} cells in a change: {:.0} bytes received by a node beyond {:.0} idle \
              in the same time; the push is {payload} bytes; held by all: {is_held}",
             of(all.received) - of(idle.received),
             of(idle.received),
@@ -126,7 +128,7 @@ async fn changes(nodes: usize) -> anyhow::Result<[Cost; 2]> {
         });
     }
     mesh.stop().await?;
-    Ok(costs.try_into().ok().expect("two changes"))
+    Ok(costs.try_into().ok().expect("three changes"))
 }
 
 /// Bytes that a node receives in a second, in a mesh in which nothing happens, at the default intervals.

@@ -57,7 +57,7 @@ pub enum Absorbed {
     /// It cannot be applied to what is held: pull.
     Gap,
     /// A head without its content, which its site has signed and which is news: pull.
-    Bare,
+    Bare(Arc<Verified<Head>>),
     /// Parts of it are missing and are fetched now.
     Wanted,
     /// A head came into force.

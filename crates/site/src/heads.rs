@@ -155,7 +155,7 @@ fn leave_out_oldest(changes: &mut Vec<(PartKey, Option<Vec<u8>>)>) -> BTreeSet<S
 
 /// Taking.
 impl Site {
-    /// Judges and absorbs a push.
+    /// Absorbs a push and judges it: at once, or a head without its content when that is here.
     pub(crate) fn take_push(
         &mut self,
         now: Now,
@@ -164,26 +164,34 @@ impl Site {
         bytes: &[u8],
         token: PushToken,
     ) {
-        let verdict = match Push::from_bytes(bytes) {
+        match Push::from_bytes(bytes) {
             Err(error) => {
                 self.refused(now.mono, vo, from, &error.to_string());
-                Verdict::Reject
+                self.judge(token, Verdict::Reject);
             }
             Ok(Push::Document(bytes)) => {
-                self.absorb_document(now, from, vo, Document::read(&bytes))
+                let verdict = self.absorb_document(now, from, vo, Document::read(&bytes));
+                self.judge(token, verdict);
             }
-            Ok(Push::Head(head, delta)) => self.absorb_push(now, from, vo, |held, seen| {
-                let delta = delta.as_ref().map(|delta| delta.as_slice());
-                let kinds = held.kinds();
-                held.replica.take_push(&kinds, seen, &head, delta)
-            }),
-            Ok(Push::Next(next)) => self.absorb_push(now, from, vo, |held, seen| {
+            Ok(Push::Head(head, delta)) => {
+                self.absorb_push(now, from, (vo, token), |held, seen| {
+                    let delta = delta.as_ref().map(|delta| delta.as_slice());
+                    let kinds = held.kinds();
+                    held.replica.take_push(&kinds, seen, &head, delta)
+                });
+            }
+            Ok(Push::Next(next)) => self.absorb_push(now, from, (vo, token), |held, seen| {
                 held.replica.take_next(&held.kinds(), seen, &next)
             }),
             Ok(Push::Proof(a, b)) => {
-                self.absorb_push(now, from, vo, |held, _| held.replica.take_proof(&a, &b))
+                self.absorb_push(now, from, (vo, token), |held, _| {
+                    held.replica.take_proof(&a, &b)
+                });
             }
-        };
+        }
+    }
+
+    fn judge(&mut self, token: PushToken, verdict: Verdict) {
         self.effects.push(Effect::Judge { token, verdict });
     }
 
@@ -191,18 +199,31 @@ impl Site {
         &mut self,
         now: Now,
         from: SiteId,
-        vo: VoId,
+        (vo, token): (VoId, PushToken),
         take: impl FnOnce(&mut Vo, Seen) -> Result<Absorbed, Refusal>,
-    ) -> Verdict {
+    ) {
         let seen = self.seen(now);
         let Some(held) = self.vos.get_mut(&vo).filter(|held| held.is_founded()) else {
-            return Verdict::Ignore;
+            return self.judge(token, Verdict::Ignore);
         };
         let taken = take(held, seen);
-        if matches!(taken, Ok(Absorbed::Gap | Absorbed::Bare)) {
+        if matches!(taken, Ok(Absorbed::Gap | Absorbed::Bare(_))) {
             self.gossip.suspect_behind(from, vo);
         }
-        self.absorbed(now, from, vo, taken)
+        let bare = match &taken {
+            Ok(Absorbed::Bare(head)) => Some((head.body().site, head.hash())),
+            _ => None,
+        };
+        let verdict = self.absorbed(now, from, vo, taken);
+        let Some((site, hash)) = bare else {
+            return self.judge(token, verdict);
+        };
+        // Who gets it from here asks here for its content, and not again before the next exchange: it is
+        // passed on once that can be answered. One head of a site waits.
+        let held = self.vos.get_mut(&vo).expect("it was offered to it");
+        if let Some((_, older)) = held.bare.insert(site, (hash, token)) {
+            self.judge(older, Verdict::Ignore);
+        }
     }
 
     /// Takes the answer to one of our requests. What does not fit to what is held is asked for again in
@@ -252,8 +273,9 @@ impl Site {
                 Verdict::Accept
             }
             // What does not fit is of anybody, and a flood of it would travel as far as it was passed on.
-            Ok(Absorbed::Known | Absorbed::Wanted | Absorbed::Gap) => Verdict::Ignore,
-            Ok(Absorbed::Bare) => Verdict::Accept,
+            Ok(Absorbed::Known | Absorbed::Wanted | Absorbed::Gap | Absorbed::Bare(_)) => {
+                Verdict::Ignore
+            }
             Ok(Absorbed::Changed(change)) => {
                 self.take_change(now, vo, &change);
                 Verdict::Accept
@@ -300,6 +322,11 @@ impl Site {
         self.stats.heads_taken += 1;
         let site = change.head.body().site;
         self.clear_clock(site);
+        let held = self.vos.get_mut(&vo).expect("its head was taken");
+        if let Some((bare, token)) = held.bare.remove(&site) {
+            let is_it = bare == change.head.hash();
+            self.judge(token, if is_it { Verdict::Accept } else { Verdict::Ignore });
+        }
         if site == self.id {
             if !mutated!(OwnHeadUnread) {
                 self.absorb_own(now, vo, &change.parts);

@@ -3,7 +3,7 @@
 //! Invariant: usage counts of the sites that the charter in force lists, each up to the capacity that
 //! it declares there; and of this site itself, listed or not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_fairshare::horizon_windows;
@@ -19,6 +19,7 @@ use fairmesh_usage::Capacity;
 use crate::advert::OwnAdvert;
 use crate::audit::Audit;
 use crate::document::{Document, DocumentRefused};
+use crate::event::PushToken;
 use crate::kinds::{ADVERT, DESCRIPTION, RUNNING, SiteKinds};
 use crate::moved::Moved;
 use crate::own::Bounds;
@@ -47,6 +48,8 @@ pub(crate) struct Vo {
     pub(crate) silence_weighed: Option<(WallTime, WallTime)>,
     /// When this site signed its last head, in this incarnation.
     pub(crate) published_at: Option<MonoTime>,
+    /// Heads of members that were pushed without their content, and by which push.
+    pub(crate) bare: BTreeMap<SiteId, (ContentHash, PushToken)>,
     /// Whether a peer has sent all that it held at some moment since this start.
     pub(crate) caught_up: bool,
     /// Documents of other VOs whose policies this one's mount, as far as its members may have them; and a
@@ -70,6 +73,7 @@ impl Vo {
             left_out: BTreeSet::new(),
             silence_weighed: None,
             published_at: None,
+            bare: BTreeMap::new(),
             caught_up: false,
             shown: Vec::new(),
             shown_digest: None,

@@ -103,7 +103,7 @@ impl Replica {
             return Err(Refusal::TooOften(site));
         }
         let Some(delta) = delta else {
-            return Ok(Absorbed::Bare);
+            return Ok(Absorbed::Bare(head));
         };
         let taken = self.take_delta(kinds, &head, delta)?;
         Ok(taken.map_or(Absorbed::Gap, Absorbed::Changed))

@@ -17,7 +17,7 @@ fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
     let (mut a, mut b) = (Node::new(0, 2), Node::new(1, 2));
     let first = a.publish(0, 1, &[(1, Some(b"one"))]);
     // The first push has no base: it is pulled.
-    assert!(matches!(b.take(&first), Ok(Absorbed::Bare)));
+    assert!(matches!(b.take(&first), Ok(Absorbed::Bare(_))));
     let mut liar = Node::new(0, 2);
     liar.publish(0, 1, &[(1, Some(b"other"))]);
     let lie = liar.publish(0, 1, &[(2, Some(b"more"))]);
@@ -231,7 +231,7 @@ fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
     }
     assert_eq!(late, 1);
     let push = other.publish(2, 1, &[(1, Some(b"one"))]);
-    assert!(matches!(honest.take(&push), Ok(Absorbed::Bare)));
+    assert!(matches!(honest.take(&push), Ok(Absorbed::Bare(_))));
 }
 
 #[test]

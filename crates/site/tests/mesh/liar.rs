@@ -139,6 +139,12 @@ impl Liar {
 }
 
 pub(crate) fn offer(mesh: &mut Mesh, node: usize, bytes: Vec<u8>) -> Verdict {
+    push(mesh, node, bytes);
+    mesh.nodes[node].verdicts.pop().expect("judged")
+}
+
+/// Pushes to a node, which need not judge it at once.
+pub(crate) fn push(mesh: &mut Mesh, node: usize, bytes: Vec<u8>) {
     let (from, vo, token) = (site_id(1), mesh.vo, 0);
     mesh.handle(
         node,
@@ -149,5 +155,4 @@ pub(crate) fn offer(mesh: &mut Mesh, node: usize, bytes: Vec<u8>) -> Verdict {
             token,
         },
     );
-    mesh.nodes[node].verdicts.pop().expect("judged")
 }

@@ -6,7 +6,7 @@ use fairmesh_site::{Event, Notice, Verdict};
 use proptest::prelude::*;
 
 use crate::ledger::{Ledger, assert_converged, assert_same, seen, state, sums};
-use crate::liar::{Liar, offer, usage};
+use crate::liar::{Liar, offer, push, usage};
 use crate::mesh::Mesh;
 use crate::vo::{DAY, HOUR, job, path, site_id};
 
@@ -53,8 +53,9 @@ fn strangers_forgers_liars_and_prophets_change_nothing() {
 }
 
 #[test]
-fn a_head_without_its_content_is_passed_on_and_what_does_not_fit_to_it_is_not() {
+fn a_head_without_its_content_is_passed_on_once_that_is_here_and_what_does_not_fit_to_it_is_not() {
     let mut mesh = mesh_with_liar();
+    mesh.nodes[0].verdicts.clear();
     let now = mesh.now(0).wall;
     let mut member = Liar::new(&mesh, LIAR);
     let mut sign = |charge| member.sign(now, usage(hour_of(now), &[("/g0/u0", charge)]));
@@ -66,7 +67,18 @@ fn a_head_without_its_content_is_passed_on_and_what_does_not_fit_to_it_is_not() 
     };
     let padded = Push::Head(head, Some(serde_bytes::ByteBuf::from([0; 1_000])));
     assert_eq!(offer(&mut mesh, 0, padded.to_bytes()), Verdict::Ignore);
-    assert_eq!(offer(&mut mesh, 0, first), Verdict::Accept);
+    // Whoever got it from here would ask for its content here, so it waits: one of each site.
+    push(&mut mesh, 0, first);
+    assert_eq!(mesh.nodes[0].verdicts, []);
+    let mut again = Liar::new(&mesh, LIAR);
+    again.start_again();
+    let other = again.sign(now, usage(hour_of(now), &[("/g0/u0", 7)]));
+    push(&mut mesh, 0, other);
+    assert_eq!(mesh.nodes[0].verdicts, [Verdict::Ignore], "the first");
+    mesh.admit(LIAR, again);
+    mesh.run(Millis(50));
+    assert_eq!(mesh.nodes[0].verdicts, [Verdict::Ignore, Verdict::Accept]);
+    assert_eq!(sums(&mesh, 0)[&path("/g0/u0")].0, 7);
 }
 
 #[test]
