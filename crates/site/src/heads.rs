@@ -325,7 +325,14 @@ impl Site {
         let held = self.vos.get_mut(&vo).expect("its head was taken");
         if let Some((bare, token)) = held.bare.remove(&site) {
             let is_it = bare == change.head.hash();
-            self.judge(token, if is_it { Verdict::Accept } else { Verdict::Ignore });
+            self.judge(
+                token,
+                if is_it {
+                    Verdict::Accept
+                } else {
+                    Verdict::Ignore
+                },
+            );
         }
         if site == self.id {
             if !mutated!(OwnHeadUnread) {
@@ -432,7 +439,9 @@ impl Site {
         let (replica, window) = (&self.vos[&vo].replica, self.vos[&vo].window());
         let mut paths = Paths::default();
         let mut cells = Vec::new();
-        let heads = replica.heads_of(self.id).map(|head| head.body().incarnation);
+        let heads = replica
+            .heads_of(self.id)
+            .map(|head| head.body().incarnation);
         for of in heads.filter(|of| *of != self.own.incarnation()) {
             for (key, bytes) in replica.parts_of(self.id, of, USAGE) {
                 let slice = usage_slice(key).filter(|slice| which(slice.span.day(window)));

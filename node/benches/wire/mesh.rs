@@ -197,14 +197,28 @@ impl Mesh {
         Ok(totals)
     }
 
-    /// Whether all views are identical.
+    /// Whether all hold the same. Says who holds other heads than most.
     pub(super) async fn hold_the_same(&self) -> anyhow::Result<bool> {
-        let mut views = BTreeSet::new();
+        let vo = self.vo;
+        let mut newest = BTreeMap::new();
+        let mut held = Vec::new();
         for node in &self.nodes {
-            let digests = node.ask(|site, _| site.holdings());
-            views.insert(digests.await?);
+            let all = node.ask(move |site, _| (site.vectors().remove(&vo), site.gossip_stats()));
+            let (vector, stats) = all.await?;
+            let vector = vector.unwrap_or_default();
+            for (stream, seq) in &vector {
+                let most = newest.entry(*stream).or_insert(*seq);
+                *most = (*most).max(*seq);
+            }
+            held.push((vector, stats));
         }
-        Ok(views.len() == 1)
+        for (index, (vector, stats)) in held.iter().enumerate().filter(|(_, held)| held.0 != newest)
+        {
+            let differs = |(stream, seq): &(_, _)| vector.get(*stream) != Some(*seq);
+            let lacks: Vec<_> = newest.iter().filter(differs).collect();
+            println!("node {index} lacks {lacks:?}; {stats:?}");
+        }
+        Ok(held.iter().all(|(vector, _)| *vector == newest))
     }
 
     pub(super) async fn stop(self) -> anyhow::Result<()> {

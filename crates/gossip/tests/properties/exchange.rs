@@ -234,7 +234,10 @@ fn a_head_too_large_for_one_answer_is_fetched_in_parts_and_counts_only_when_whol
         .node(0)
         .publish(0, 1, &[(0, Some(&parts[20])), (1, Some(&parts[21]))]);
     assert!(
-        matches!(net.node(1).take(&push), Ok(fairmesh_gossip::Absorbed::Bare(_))),
+        matches!(
+            net.node(1).take(&push),
+            Ok(fairmesh_gossip::Absorbed::Bare(_))
+        ),
         "too long for a push"
     );
     let mut asked = 0;
