@@ -324,15 +324,11 @@ impl Site {
         self.clear_clock(site);
         let held = self.vos.get_mut(&vo).expect("its head was taken");
         if let Some((bare, token)) = held.bare.remove(&site) {
-            let is_it = bare == change.head.hash();
-            self.judge(
-                token,
-                if is_it {
-                    Verdict::Accept
-                } else {
-                    Verdict::Ignore
-                },
-            );
+            let verdict = match bare == change.head.hash() {
+                true => Verdict::Accept,
+                false => Verdict::Ignore,
+            };
+            self.judge(token, verdict);
         }
         if site == self.id {
             if !mutated!(OwnHeadUnread) {

@@ -81,8 +81,7 @@ impl Own {
             by_day.entry(cell.1.day(window)).or_default().push(cell);
         }
         let mut change = self.changing(Some(vo));
-        let mut placed: BTreeMap<Of, Counters> = BTreeMap::new();
-        let mut published: Vec<(Span, Of, Counters)> = Vec::new();
+        let mut placed: BTreeMap<Of, Placed> = BTreeMap::new();
         for (day, offered) in by_day {
             let held = change.cells.of_day(day, window);
             let mut joined = join_cells(held.iter().chain(&offered).cloned(), window);
@@ -90,12 +89,12 @@ impl Own {
                 let [known, offered] = [&held, &offered].map(|of| in_spans_of(&joined, of, window));
                 for (key, counters) in &joined {
                     let (incarnation, span, path) = key;
-                    let of = (path.clone(), *incarnation);
+                    let of = (path.clone(), counted_under(*incarnation));
+                    let of_one = placed.entry(of).or_default();
                     if is_placed(*incarnation) {
-                        let more = placed.entry(of.clone()).or_default();
-                        *more = more.plus(counters.minus(known[key]));
+                        of_one.more = of_one.more.plus(counters.minus(known[key]));
                     }
-                    published.push((*span, of, offered[key]));
+                    of_one.published.push((*span, *incarnation, offered[key]));
                 }
             }
             // A window that the day has taken in counts nothing beside it.
@@ -109,9 +108,8 @@ impl Own {
                 }
             }
         }
-        for (of, amount) in placed {
-            let of_one = published.iter().filter(|(_, held, _)| is_of_one(held, &of));
-            forget_placed(&mut change, of_one, amount);
+        for ((path, _), of_one) in placed {
+            of_one.forget(&mut change, &path);
         }
         change.counted
     }
@@ -437,25 +435,29 @@ pub(crate) fn is_placed(cell: Incarnation) -> bool {
     cell.0 & PLACED != 0
 }
 
-/// Whether two cells are of one account and incarnation, placed or not.
-fn is_of_one(a: &Of, b: &Of) -> bool {
-    a.0 == b.0 && (a.1.0 | PLACED) == (b.1.0 | PLACED)
+/// What heads of this site say of one account in one incarnation, placed or not.
+#[derive(Debug, Default)]
+struct Placed {
+    /// How much more of it was given a place than was known.
+    more: Counters,
+    published: Vec<(Span, Incarnation, Counters)>,
 }
 
-/// What was found to be placed by `amount` more is not to be placed again, nor to count where it was: the head that
-/// has it has all else of its incarnation, so it goes from what is held beyond that. It may lie in a window that has come
-/// since, or have another place already, if the clock went back twice.
-fn forget_placed<'a>(
-    change: &mut Changing<'_>,
-    published: impl Iterator<Item = &'a (Span, Of, Counters)>,
-    mut amount: Counters,
-) {
-    for (span, of, published) in published {
-        let beyond = change.cells.get(*span, of).minus(*published);
-        let goes = beyond.minus(beyond.minus(amount));
-        if !goes.is_zero() {
-            change.set(*span, of.clone(), change.cells.get(*span, of).minus(goes));
-            amount = amount.minus(goes);
+impl Placed {
+    /// What was found to be placed is not to be placed again, nor to count where it was: the head that has it has all
+    /// else of its incarnation, so it goes from what is held beyond that. It may lie in a window that has come since,
+    /// or have another place already, if the clock went back twice.
+    fn forget(self, change: &mut Changing<'_>, path: &AccountPath) {
+        let mut more = self.more;
+        for (span, incarnation, published) in self.published {
+            let of = (path.clone(), incarnation);
+            let held = change.cells.get(span, &of);
+            let beyond = held.minus(published);
+            let goes = beyond.minus(beyond.minus(more));
+            if !goes.is_zero() {
+                change.set(span, of, held.minus(goes));
+                more = more.minus(goes);
+            }
         }
     }
 }
