@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen, Shared};
-use fairmesh_model::{AccountPath, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor, mutated};
+use fairmesh_model::{
+    AccountPath, Incarnation, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor, mutated,
+};
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
 use crate::audit::{self, AuditEntry};
@@ -417,9 +419,10 @@ impl Site {
         // Whole days, with what was known of them before: a head is told as a difference.
         let days = parts.iter().filter_map(usage_slice);
         let days: BTreeSet<u32> = days.map(|slice| slice.span.day(window)).collect();
-        let mut cells = self.published_before(vo, |day| days.contains(&day));
+        let mut cells = self.published_in(vo, |_, day| days.contains(&day));
         if cells.iter().any(|cell| is_placed(cell.0)) {
-            cells = self.published_before(vo, |_| true);
+            // Of all days, and but for what this start has said: it may have published what has a place.
+            cells = self.published_in(vo, |head, _| head != self.own.incarnation());
         }
         if self.change_own(Some(vo), |own| own.absorb(vo, cells, window)) {
             self.notice(now.mono, Notice::Recovered { vo });
@@ -430,17 +433,21 @@ impl Site {
         self.vos.get_mut(&vo).expect("it was listed").published_at = None;
     }
 
-    /// The usage of some days in the heads that this site signed before it started, as far as they are held.
-    fn published_before(&self, vo: VoId, which: impl Fn(u32) -> bool) -> Vec<Cell<AccountPath>> {
+    /// The usage in heads of this site, by the heads' incarnations and by days.
+    fn published_in(
+        &self,
+        vo: VoId,
+        which: impl Fn(Incarnation, u32) -> bool,
+    ) -> Vec<Cell<AccountPath>> {
         let (replica, window) = (&self.vos[&vo].replica, self.vos[&vo].window());
         let mut paths = Paths::default();
         let mut cells = Vec::new();
-        let heads = replica
+        for head in replica
             .heads_of(self.id)
-            .map(|head| head.body().incarnation);
-        for of in heads.filter(|of| *of != self.own.incarnation()) {
-            for (key, bytes) in replica.parts_of(self.id, of, USAGE) {
-                let slice = usage_slice(key).filter(|slice| which(slice.span.day(window)));
+            .map(|head| head.body().incarnation)
+        {
+            for (key, bytes) in replica.parts_of(self.id, head, USAGE) {
+                let slice = usage_slice(key).filter(|of| which(head, of.span.day(window)));
                 let Some(slice) = slice else {
                     continue;
                 };
