@@ -97,24 +97,16 @@ async fn changes(nodes: usize) -> anyhow::Result<[Cost; 3]> {
         ..Timing::default()
     };
     let mesh = Mesh::start(nodes, timing).await?;
-    // Gossipsub chooses its neighbours in its heartbeats, one a second.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let length = APART * u32::try_from(CHANGES)?;
-    let mut idle = None;
+    // Meanwhile gossipsub chooses its neighbours, in its heartbeats.
+    let before = mesh.totals().await?;
+    tokio::time::sleep(APART * u32::try_from(CHANGES)?).await;
+    let idle = mesh.totals().await?.since(before);
     let mut costs = Vec::new();
     for (round, (what, cells)) in (0..).zip([("first heads, ", 1), ("", 1), ("", 100)]) {
         // The same sites in each round. A first change brings the accounts in, and is not measured.
         let nth = |change: u64| round * nodes as u64 + change;
         mesh.report(nth(0), cells).await?;
         tokio::time::sleep(Duration::from_secs(15)).await;
-        let idle = match idle {
-            Some(idle) => idle,
-            None => {
-                let before = mesh.totals().await?;
-                tokio::time::sleep(length).await;
-                *idle.insert(mesh.totals().await?.since(before))
-            }
-        };
         let before = mesh.totals().await?;
         for change in 1..=CHANGES {
             mesh.report(nth(change), cells).await?;

@@ -442,13 +442,11 @@ impl Site {
         let (replica, window) = (&self.vos[&vo].replica, self.vos[&vo].window());
         let mut paths = Paths::default();
         let mut cells = Vec::new();
-        for head in replica
-            .heads_of(self.id)
-            .map(|head| head.body().incarnation)
-        {
+        for head in replica.heads_of(self.id) {
+            let head = head.body().incarnation;
             for (key, bytes) in replica.parts_of(self.id, head, USAGE) {
-                let slice = usage_slice(key).filter(|of| which(head, of.span.day(window)));
-                let Some(slice) = slice else {
+                let Some(slice) = usage_slice(key).filter(|of| which(head, of.span.day(window)))
+                else {
                     continue;
                 };
                 let table = UsageTable::read(bytes.clone(), &mut paths);
