@@ -26,6 +26,7 @@ mod counted;
 mod dialer;
 mod driver;
 mod gate;
+mod line;
 mod outbox;
 mod protocol_events;
 mod reports;

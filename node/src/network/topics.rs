@@ -10,7 +10,7 @@
 //! (gossipsub 0.50.1 drops a GRAFT for a topic that the peer is not subscribed to). Gossipsub cannot
 //! be made to ask again, so a peer whose membership changes has to reconnect.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
@@ -22,12 +22,13 @@ use libp2p::gossipsub::{
     TopicSubscriptionFilter,
 };
 use libp2p::swarm::{
-    ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
-    THandlerOutEvent, ToSwarm,
+    CloseConnection, ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler,
+    THandlerInEvent, THandlerOutEvent, ToSwarm,
 };
 use libp2p::{Multiaddr, PeerId};
 
 use crate::network::config::TOPICS_PER_PEER_MAX;
+use crate::network::line::Line;
 
 /// Refused subscriptions that are remembered, so that a peer that becomes a member can be made to
 /// subscribe again. What is forgotten costs speed only: anti-entropy needs no subscription.
@@ -88,6 +89,11 @@ type Gossipsub = gossipsub::Behaviour<IdentityTransform, MaxCountSubscriptionFil
 pub(crate) struct MemberGossip {
     inner: Gossipsub,
     filter: MemberFilter,
+    /// Of each connected peer the connection that this node pushes on: the first.
+    lines: BTreeMap<PeerId, ConnectionId>,
+    /// Peers whose line has ended while other connections are left, which are to end, too: what was under way
+    /// on it is lost, and of a peer that is connected gossipsub sends no subscription again.
+    cut: VecDeque<PeerId>,
 }
 
 impl MemberGossip {
@@ -101,7 +107,35 @@ impl MemberGossip {
         };
         let anonymous = gossipsub::MessageAuthenticity::Anonymous;
         let inner = Gossipsub::new_with_subscription_filter(anonymous, config, counted)?;
-        Ok(Self { inner, filter })
+        Ok(Self {
+            inner,
+            filter,
+            lines: BTreeMap::new(),
+            cut: VecDeque::new(),
+        })
+    }
+
+    /// gossipsub's handler of a new connection, mute where the peer has one already.
+    fn line<H>(&self, peer: PeerId, inner: H) -> Line<H> {
+        let mute = self.lines.contains_key(&peer);
+        Line { inner, mute }
+    }
+
+    fn opened(&mut self, peer: PeerId, connection: ConnectionId) {
+        self.lines.entry(peer).or_insert(connection);
+    }
+
+    fn closed(&mut self, peer: PeerId, connection: ConnectionId, remaining: usize) {
+        if self.lines.get(&peer) == Some(&connection) {
+            self.lines.remove(&peer);
+            if remaining > 0 {
+                self.cut.push_back(peer);
+            }
+        }
+        if remaining == 0 {
+            let mut known = self.filter.lock();
+            known.refused.retain(|(refused, _)| *refused != peer);
+        }
     }
 
     /// Takes part in the topic among `members`. Returns the peers that must reconnect for the
@@ -183,9 +217,9 @@ impl MemberGossip {
     }
 }
 
-/// Everything is gossipsub's, but that it is noted who speaks.
+/// Everything is gossipsub's, but that it is noted who speaks, and on which connection this node does.
 impl NetworkBehaviour for MemberGossip {
-    type ConnectionHandler = <Gossipsub as NetworkBehaviour>::ConnectionHandler;
+    type ConnectionHandler = Line<<Gossipsub as NetworkBehaviour>::ConnectionHandler>;
     type ToSwarm = gossipsub::Event;
 
     fn handle_established_inbound_connection(
@@ -195,8 +229,10 @@ impl NetworkBehaviour for MemberGossip {
         local: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.inner
-            .handle_established_inbound_connection(id, peer, local, remote)
+        let handler = self
+            .inner
+            .handle_established_inbound_connection(id, peer, local, remote)?;
+        Ok(self.line(peer, handler))
     }
 
     fn handle_established_outbound_connection(
@@ -207,19 +243,23 @@ impl NetworkBehaviour for MemberGossip {
         role: Endpoint,
         port: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.inner
-            .handle_established_outbound_connection(id, peer, address, role, port)
+        let handler = self
+            .inner
+            .handle_established_outbound_connection(id, peer, address, role, port)?;
+        Ok(self.line(peer, handler))
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
-        if let FromSwarm::ConnectionClosed(closed) = &event
-            && closed.remaining_established == 0
-        {
-            let peer = closed.peer_id;
-            self.filter
-                .lock()
-                .refused
-                .retain(|(refused, _)| *refused != peer);
+        match &event {
+            FromSwarm::ConnectionEstablished(opened) => {
+                self.opened(opened.peer_id, opened.connection_id);
+            }
+            FromSwarm::ConnectionClosed(closed) => self.closed(
+                closed.peer_id,
+                closed.connection_id,
+                closed.remaining_established,
+            ),
+            _ => {}
         }
         self.inner.on_swarm_event(event);
     }
@@ -239,12 +279,23 @@ impl NetworkBehaviour for MemberGossip {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
+        if let Some(peer_id) = self.cut.pop_front() {
+            let connection = CloseConnection::All;
+            return Poll::Ready(ToSwarm::CloseConnection {
+                peer_id,
+                connection,
+            });
+        }
         self.inner.poll(context)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use libp2p::core::ConnectedPoint;
+    use libp2p::swarm::behaviour::{ConnectionClosed, ConnectionEstablished};
+    use libp2p::swarm::{ConnectionHandler, ConnectionHandlerEvent};
+
     use super::*;
 
     #[test]
@@ -265,6 +316,55 @@ mod tests {
             refused,
             Err(gossipsub::PublishError::NoPeersSubscribedToTopic)
         ));
+    }
+
+    #[test]
+    fn of_two_connections_with_a_peer_one_pushes_and_with_it_both_end() {
+        let anonymous = gossipsub::ConfigBuilder::default()
+            .validation_mode(gossipsub::ValidationMode::Anonymous)
+            .build();
+        let mut gossip = MemberGossip::new(anonymous.expect("valid")).expect("anonymous");
+        let peer = PeerId::random();
+        gossip.subscribe(VoId::from_bytes([1; 32]), [peer].into());
+        let at: Multiaddr = "/memory/1".parse().expect("an address");
+        let endpoint = ConnectedPoint::Listener {
+            local_addr: at.clone(),
+            send_back_addr: at.clone(),
+        };
+        let mut context = Context::from_waker(futures::task::noop_waker_ref());
+        let ids = [1, 2].map(ConnectionId::new_unchecked);
+        let asks = [0, 1].map(|others| {
+            let mut handler = gossip
+                .handle_established_inbound_connection(ids[others], peer, &at, &at)
+                .expect("gossipsub refuses nobody");
+            gossip.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
+                peer_id: peer,
+                connection_id: ids[others],
+                endpoint: &endpoint,
+                failed_addresses: &[],
+                other_established: others,
+            }));
+            // The subscription waits for a stream from the first connection on.
+            let polled = handler.poll(&mut context);
+            matches!(
+                polled,
+                Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { .. })
+            )
+        });
+        assert_eq!(asks, [true, false]);
+        let mut close = |connection_id, remaining_established| {
+            gossip.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed {
+                peer_id: peer,
+                connection_id,
+                endpoint: &endpoint,
+                cause: None,
+                remaining_established,
+            }));
+            let polled = gossip.poll(&mut context);
+            matches!(polled, Poll::Ready(ToSwarm::CloseConnection { peer_id, .. }) if peer_id == peer)
+        };
+        assert!(close(ids[0], 1), "the other is to end, too");
+        assert!(!close(ids[1], 0), "nothing is left");
     }
 
     #[test]
