@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure};
 use fairmesh::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
 use fairmesh::network::{Multiaddr, NetworkConfig};
+
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
-    Placement, Role, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode,
-    UsageRecord, VoId, WindowLength,
+    Placement, Role, Seq, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, StreamId,
+    UsageMode, UsageRecord, VoId, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -221,6 +222,17 @@ impl Mesh {
         Ok(held.iter().all(|(vector, _)| *vector == newest))
     }
 
+    /// The numbers of the newest heads that each node holds, by stream.
+    pub(super) async fn vectors(&self) -> anyhow::Result<Vec<BTreeMap<StreamId, Seq>>> {
+        let vo = self.vo;
+        let mut all = Vec::new();
+        for node in &self.nodes {
+            let vector = node.ask(move |site, _| site.vectors().remove(&vo)).await?;
+            all.push(vector.unwrap_or_default());
+        }
+        Ok(all)
+    }
+
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         for node in &self.nodes {
             node.stop().await;
@@ -230,7 +242,7 @@ impl Mesh {
 }
 
 /// How long a job ran: something between a second and an hour, told to the millisecond.
-fn ran(change: u64, account: usize) -> Millis {
+pub(super) fn ran(change: u64, account: usize) -> Millis {
     let mixed = (change * 1_000 + account as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Millis(1_000 + (mixed >> 20) % 3_599_000)
 }
