@@ -26,11 +26,12 @@ use fairmesh_site::Timing;
 /// Changes that are measured one behind the other.
 const CHANGES: u64 = 10;
 
-/// From one to the next.
-const APART: Duration = Duration::from_secs(6);
+/// From one to the next: all of them take as long as nothing happens before.
+const APART: Duration = Duration::from_secs(12);
 
-/// How long nothing happens, for what that costs; every connection is pinged once a minute.
-const IDLE: Duration = Duration::from_secs(60);
+/// How long nothing happens, for what that costs: every connection is pinged twice, and every site publishes one
+/// heartbeat. One that has just done so publishes a change ten seconds later.
+const IDLE: Duration = Duration::from_secs(120);
 
 /// How often the nodes are asked whether they hold a change.
 const LOOK: Duration = Duration::from_millis(5);
