@@ -30,7 +30,7 @@ const CHANGES: u64 = 10;
 const APART: Duration = Duration::from_secs(12);
 
 /// How long nothing happens, for what that costs: every connection is pinged twice, and every site publishes one
-/// heartbeat. One that has just done so publishes a change ten seconds later.
+/// heartbeat, all at about the same time. One that has just done so publishes a change ten seconds later.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// How often the nodes are asked whether they hold a change.
@@ -70,7 +70,7 @@ fn main() -> anyhow::Result<()> {
 async fn measure(what: &str, size: usize, mut nodes: impl Nodes) -> anyhow::Result<()> {
     // They find each other, and each has changed something before.
     tokio::time::sleep(Duration::from_secs(15)).await;
-    for change in 0..=CHANGES {
+    for change in 0..size as u64 {
         nodes.change(change, 100).await?;
         until_held(&mut nodes).await?;
     }
@@ -84,7 +84,10 @@ async fn measure(what: &str, size: usize, mut nodes: impl Nodes) -> anyhow::Resu
         let (before, started) = (received()?, Instant::now());
         for change in 1..=CHANGES {
             let began = Instant::now();
-            nodes.change(round * size as u64 + change, cells).await?;
+            // By sites that have published nothing but heartbeats for a while.
+            nodes
+                .change(size as u64 + round * CHANGES + change, cells)
+                .await?;
             until_held(&mut nodes).await?;
             times.push(began.elapsed());
             tokio::time::sleep(APART.saturating_sub(began.elapsed())).await;

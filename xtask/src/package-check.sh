@@ -11,7 +11,7 @@ for file in "$systemd" /etc/default/fairmesh /usr/lib/sysusers.d/fairmesh.conf \
     /usr/share/man/man1/fairmesh-status.1.gz /usr/share/man/man5/fairmesh.toml.5.gz \
     /usr/share/bash-completion/completions/fairmesh /usr/share/zsh/vendor-completions/_fairmesh \
     /usr/share/fish/vendor_completions.d/fairmesh.fish /usr/share/doc/fairmesh/examples/minimal.toml \
-    /usr/share/doc/fairmesh/copyright; do
+    /usr/share/doc/fairmesh/fairmesh.cdx.json /usr/share/doc/fairmesh/copyright; do
     test -s "$file" || { say "no $file"; exit 1; }
 done
 test ! -e /etc/fairmesh/fairmesh.toml

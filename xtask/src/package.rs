@@ -1,7 +1,7 @@
 //! `cargo xtask package`: the Debian package, and with `--check` what becomes of it in a Debian of its own.
 //!
-//! What is in the package stands in node/Cargo.toml, for cargo-deb; here is made what it names: the program, manual pages
-//! and completions. `--check` makes a bare Debian with debootstrap, and installs, upgrades, removes and purges the package
+//! What is in the package stands in node/Cargo.toml, for cargo-deb; here is made what it names: the program, manual pages,
+//! completions and the bill of materials. `--check` makes a bare Debian with debootstrap, and installs, upgrades, removes and purges the package
 //! there (`package-check.sh`). It takes minutes and root, so it is no step of the test command.
 //!
 //! Invariant: nothing is installed on this machine.
@@ -37,6 +37,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         go(cargo().args(["build", "--package", "fairmesh", "--release"]))?;
     }
     make_files(&folder)?;
+    list_materials(&folder)?;
     let first = pack(&folder, None)?;
     println!("package: {}", first.display());
     if options.contains(&"--check") {
@@ -75,6 +76,19 @@ fn make_files(folder: &Path) -> Result<(), String> {
             .stdout(output))?;
     }
     Ok(())
+}
+
+/// What the program is made of, with versions and licences (an SBOM, CycloneDX), for whoever looks for a vulnerable crate in
+/// what he runs.
+fn list_materials(folder: &Path) -> Result<(), String> {
+    let file = folder.join("fairmesh.cdx.json");
+    let output = fs::File::create(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let format = ["--output-format", "cyclone_dx_json_1_4"];
+    go(cargo()
+        .args(["sbom", "--cargo-package", "fairmesh"])
+        .args(format)
+        .stdout(output))
+    .map_err(|error| format!("{error}\ncargo-sbom is had with `cargo install cargo-sbom`"))
 }
 
 /// Calls cargo-deb, and says where the package is.

@@ -63,9 +63,11 @@ impl Driver {
         match event {
             BehaviourEvent::Gossip(event) => self.on_gossip_event(event),
             BehaviourEvent::Sync(event) => self.on_sync_event(event),
-            BehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
-                self.on_identified(peer_id, info);
-            }
+            BehaviourEvent::Identify(identify::Event::Received {
+                connection_id,
+                peer_id,
+                info,
+            }) => self.on_identified(peer_id, connection_id, info),
             BehaviourEvent::Ping(event) => self.on_ping(&event),
             _ => {}
         }
@@ -153,8 +155,11 @@ impl Driver {
         }
     }
 
-    fn on_identified(&mut self, peer: PeerId, info: identify::Info) {
+    fn on_identified(&mut self, peer: PeerId, connection: ConnectionId, info: identify::Info) {
         if let Some(site) = self.on_heard(peer) {
+            if self.links[&site].connections.contains_key(&connection) {
+                self.swarm.behaviour_mut().gossip.heard(peer, connection);
+            }
             let addresses = address::learnt(site, info.listen_addrs, self.allow_private);
             self.dialer.learn(site, addresses.clone());
             self.outbox

@@ -22,13 +22,13 @@ use libp2p::gossipsub::{
     TopicSubscriptionFilter,
 };
 use libp2p::swarm::{
-    CloseConnection, ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler,
-    THandlerInEvent, THandlerOutEvent, ToSwarm,
+    CloseConnection, ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, NotifyHandler,
+    THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
 };
 use libp2p::{Multiaddr, PeerId};
 
 use crate::network::config::TOPICS_PER_PEER_MAX;
-use crate::network::line::Line;
+use crate::network::line::{Line, ToLine};
 
 /// Refused subscriptions that are remembered, so that a peer that becomes a member can be made to
 /// subscribe again. What is forgotten costs speed only: anti-entropy needs no subscription.
@@ -89,11 +89,10 @@ type Gossipsub = gossipsub::Behaviour<IdentityTransform, MaxCountSubscriptionFil
 pub(crate) struct MemberGossip {
     inner: Gossipsub,
     filter: MemberFilter,
-    /// Of each connected peer the connection that this node pushes on: the first.
+    /// Of each peer that was heard the connection that this node pushes on.
     lines: BTreeMap<PeerId, ConnectionId>,
-    /// Peers whose line has ended while other connections are left, which are to end, too: what was under way
-    /// on it is lost, and of a peer that is connected gossipsub sends no subscription again.
-    cut: VecDeque<PeerId>,
+    /// What the swarm is told beside what gossipsub has it told.
+    orders: VecDeque<ToSwarm<gossipsub::Event, THandlerInEvent<Self>>>,
 }
 
 impl MemberGossip {
@@ -111,30 +110,38 @@ impl MemberGossip {
             inner,
             filter,
             lines: BTreeMap::new(),
-            cut: VecDeque::new(),
+            orders: VecDeque::new(),
         })
     }
 
-    /// gossipsub's handler of a new connection, mute where the peer has one already.
-    fn line<H>(&self, peer: PeerId, inner: H) -> Line<H> {
-        let mute = self.lines.contains_key(&peer);
-        Line { inner, mute }
+    /// The peer said who it is on an open connection: so it has let us in there, and is pushed to on the first.
+    pub(crate) fn heard(&mut self, peer_id: PeerId, connection: ConnectionId) {
+        self.lines.entry(peer_id).or_insert_with(|| {
+            self.orders.push_back(ToSwarm::NotifyHandler {
+                peer_id,
+                handler: NotifyHandler::One(connection),
+                event: ToLine::Push,
+            });
+            connection
+        });
     }
 
-    fn opened(&mut self, peer: PeerId, connection: ConnectionId) {
-        self.lines.entry(peer).or_insert(connection);
-    }
-
-    fn closed(&mut self, peer: PeerId, connection: ConnectionId, remaining: usize) {
-        if self.lines.get(&peer) == Some(&connection) {
-            self.lines.remove(&peer);
+    /// What was under way on the line is lost, perhaps a subscription, and of a peer that is connected gossipsub sends none
+    /// again: so other connections with it are to end, too.
+    fn closed(&mut self, peer_id: PeerId, connection: ConnectionId, remaining: usize) {
+        if self.lines.get(&peer_id) == Some(&connection) {
+            self.lines.remove(&peer_id);
             if remaining > 0 {
-                self.cut.push_back(peer);
+                let connection = CloseConnection::All;
+                self.orders.push_back(ToSwarm::CloseConnection {
+                    peer_id,
+                    connection,
+                });
             }
         }
         if remaining == 0 {
             let mut known = self.filter.lock();
-            known.refused.retain(|(refused, _)| *refused != peer);
+            known.refused.retain(|(refused, _)| *refused != peer_id);
         }
     }
 
@@ -232,7 +239,7 @@ impl NetworkBehaviour for MemberGossip {
         let handler = self
             .inner
             .handle_established_inbound_connection(id, peer, local, remote)?;
-        Ok(self.line(peer, handler))
+        Ok(Line::new(handler))
     }
 
     fn handle_established_outbound_connection(
@@ -246,20 +253,13 @@ impl NetworkBehaviour for MemberGossip {
         let handler = self
             .inner
             .handle_established_outbound_connection(id, peer, address, role, port)?;
-        Ok(self.line(peer, handler))
+        Ok(Line::new(handler))
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
-        match &event {
-            FromSwarm::ConnectionEstablished(opened) => {
-                self.opened(opened.peer_id, opened.connection_id);
-            }
-            FromSwarm::ConnectionClosed(closed) => self.closed(
-                closed.peer_id,
-                closed.connection_id,
-                closed.remaining_established,
-            ),
-            _ => {}
+        if let FromSwarm::ConnectionClosed(closed) = &event {
+            let remaining = closed.remaining_established;
+            self.closed(closed.peer_id, closed.connection_id, remaining);
         }
         self.inner.on_swarm_event(event);
     }
@@ -279,14 +279,13 @@ impl NetworkBehaviour for MemberGossip {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        if let Some(peer_id) = self.cut.pop_front() {
-            let connection = CloseConnection::All;
-            return Poll::Ready(ToSwarm::CloseConnection {
-                peer_id,
-                connection,
-            });
+        match self.orders.pop_front() {
+            Some(order) => Poll::Ready(order),
+            None => self
+                .inner
+                .poll(context)
+                .map(|order| order.map_in(ToLine::Inner)),
         }
-        self.inner.poll(context)
     }
 }
 
@@ -333,8 +332,8 @@ mod tests {
         };
         let mut context = Context::from_waker(futures::task::noop_waker_ref());
         let ids = [1, 2].map(ConnectionId::new_unchecked);
-        let asks = [0, 1].map(|others| {
-            let mut handler = gossip
+        let mut handlers = [0, 1].map(|others| {
+            let handler = gossip
                 .handle_established_inbound_connection(ids[others], peer, &at, &at)
                 .expect("gossipsub refuses nobody");
             gossip.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
@@ -344,14 +343,27 @@ mod tests {
                 failed_addresses: &[],
                 other_established: others,
             }));
-            // The subscription waits for a stream from the first connection on.
+            handler
+        });
+        // The subscription waits for a stream from the first connection on.
+        let mut asks = |handler: &mut THandler<MemberGossip>| {
             let polled = handler.poll(&mut context);
             matches!(
                 polled,
                 Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { .. })
             )
-        });
-        assert_eq!(asks, [true, false]);
+        };
+        assert_eq!(handlers.each_mut().map(&mut asks), [false, false]);
+        gossip.heard(peer, ids[1]);
+        gossip.heard(peer, ids[0]);
+        let mut context = Context::from_waker(futures::task::noop_waker_ref());
+        while let Poll::Ready(order) = gossip.poll(&mut context) {
+            if let ToSwarm::NotifyHandler { handler, event, .. } = order {
+                assert!(matches!(handler, NotifyHandler::One(id) if id == ids[1]));
+                handlers[1].on_behaviour_event(event);
+            }
+        }
+        assert_eq!(handlers.each_mut().map(&mut asks), [false, true]);
         let mut close = |connection_id, remaining_established| {
             gossip.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed {
                 peer_id: peer,
@@ -363,8 +375,8 @@ mod tests {
             let polled = gossip.poll(&mut context);
             matches!(polled, Poll::Ready(ToSwarm::CloseConnection { peer_id, .. }) if peer_id == peer)
         };
-        assert!(close(ids[0], 1), "the other is to end, too");
-        assert!(!close(ids[1], 0), "nothing is left");
+        assert!(close(ids[1], 1), "the other is to end, too");
+        assert!(!close(ids[0], 0), "nothing is left");
     }
 
     #[test]
