@@ -23,15 +23,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use fairmesh_site::Timing;
 
-/// Changes that are measured one behind the other.
+/// Changes that are measured one behind the other, each by another node.
 const CHANGES: u64 = 10;
 
-/// From one to the next: all of them take as long as nothing happens before.
+/// From one to the next. All of them take two minutes, as long as nothing happens before: in that every connection is
+/// pinged twice, and every site publishes one heartbeat, all at about the same time. One that has just done so
+/// publishes a change ten seconds later.
 const APART: Duration = Duration::from_secs(12);
-
-/// How long nothing happens, for what that costs: every connection is pinged twice, and every site publishes one
-/// heartbeat, all at about the same time. One that has just done so publishes a change ten seconds later.
-const IDLE: Duration = Duration::from_secs(120);
 
 /// How often the nodes are asked whether they hold a change.
 const LOOK: Duration = Duration::from_millis(5);
@@ -75,15 +73,19 @@ async fn measure(what: &str, size: usize, mut nodes: impl Nodes) -> anyhow::Resu
         until_held(&mut nodes).await?;
     }
     tokio::time::sleep(Duration::from_secs(15)).await;
-    let before = received()?;
-    tokio::time::sleep(IDLE).await;
-    let idle = (received()? - before) as f64 / IDLE.as_secs_f64() / size as f64;
+    let mut slots = Vec::new();
+    for _ in 0..CHANGES {
+        let before = received()?;
+        tokio::time::sleep(APART).await;
+        slots.push((received()? - before) as f64 / size as f64);
+    }
+    let idle = slots.iter().sum::<f64>() / CHANGES as f64 / APART.as_secs_f64();
     println!("{what}, {size} nodes: {idle:.0} bytes a second received by a node, idle");
+    let without = middle(&mut slots);
     for (round, cells) in (1..).zip([1, 100]) {
-        let mut times = Vec::new();
-        let (before, started) = (received()?, Instant::now());
+        let (mut times, mut slots) = (Vec::new(), Vec::new());
         for change in 1..=CHANGES {
-            let began = Instant::now();
+            let (before, began) = (received()?, Instant::now());
             // By sites that have published nothing but heartbeats for a while.
             nodes
                 .change(size as u64 + round * CHANGES + change, cells)
@@ -91,9 +93,9 @@ async fn measure(what: &str, size: usize, mut nodes: impl Nodes) -> anyhow::Resu
             until_held(&mut nodes).await?;
             times.push(began.elapsed());
             tokio::time::sleep(APART.saturating_sub(began.elapsed())).await;
+            slots.push((received()? - before) as f64 / size as f64);
         }
-        let all = (received()? - before) as f64 / size as f64;
-        let beyond = (all - idle * started.elapsed().as_secs_f64()) / CHANGES as f64;
+        let beyond = middle(&mut slots) - without;
         times.sort();
         println!(
             "{what}, {size} nodes, {cells} cells in a change: {beyond:.0} bytes beyond that; held by all \
@@ -103,6 +105,12 @@ async fn measure(what: &str, size: usize, mut nodes: impl Nodes) -> anyhow::Resu
         );
     }
     Ok(())
+}
+
+/// The one in the middle: pings and heartbeats of all come in few of the slots, and count as idle.
+fn middle(slots: &mut [f64]) -> f64 {
+    slots.sort_by(f64::total_cmp);
+    slots[slots.len() / 2]
 }
 
 async fn until_held(nodes: &mut impl Nodes) -> anyhow::Result<()> {
