@@ -97,7 +97,8 @@ async fn changes(nodes: usize) -> anyhow::Result<[Cost; 3]> {
         ..Timing::default()
     };
     let mesh = Mesh::start(nodes, timing).await?;
-    // Meanwhile gossipsub chooses its neighbours, in its heartbeats.
+    // Meanwhile the last of them catch up, and gossipsub chooses its neighbours, in its heartbeats.
+    tokio::time::sleep(Duration::from_secs(15)).await;
     let before = mesh.totals().await?;
     tokio::time::sleep(APART * u32::try_from(CHANGES)?).await;
     let idle = mesh.totals().await?.since(before);
