@@ -44,8 +44,9 @@ fn main() {
     spread();
 }
 
-/// How far a change travels, of the table of goals.
+/// How far a change travels, and how fast that is simulated, of the table of goals.
 fn spread() {
+    let mut speeds = Vec::new();
     let hops = [100, 1_000].map(|sites| {
         let (burst, cells, seed) = (sites / 10, 100, 1);
         let spec = ScaleSpec {
@@ -54,12 +55,18 @@ fn spread() {
             cells,
             seed,
         };
+        let before = cpu_us();
         let measured = scale::measure(&spec);
+        let node_seconds = sites as f64 * measured.simulated_s;
+        let speed = node_seconds * 1e6 / (cpu_us() - before) as f64;
+        speeds.push(format!("{speed:.0} at {sites}"));
         let (hops, most) = (measured.single.hops_max, measured.hops_goal());
         format!("{hops} at {sites} (at most {most:.1})")
     });
     let what = "time for all of N sites to hold a change, simulated";
     fairmesh_needs::say_row(what, &hops.join(", "));
+    let what = "simulator, node-seconds a CPU-second";
+    fairmesh_needs::say_row(what, &speeds.join(", "));
 }
 
 /// A VO whose members each have used all their accounts on every day.

@@ -71,6 +71,8 @@ pub struct Measured {
     pub rows_bytes_per_node: f64,
     /// Steps that were taken.
     pub steps: u64,
+    /// How much time went by in it, in seconds.
+    pub simulated_s: f64,
     /// How long it took, seconds of the machine.
     pub wall_s: f64,
 }
@@ -136,6 +138,7 @@ pub fn measure(spec: &ScaleSpec) -> Measured {
         resident_bytes_per_node: resident as f64 / spec.sites as f64,
         rows_bytes_per_node: rows(middle) as f64,
         steps: world.steps(),
+        simulated_s: world.now().0 as f64 / 1_000.0,
         wall_s: began.elapsed().as_secs_f64(),
     }
 }
