@@ -1,7 +1,7 @@
 //! Gossip on one connection.
 //!
 //! Invariant: of several connections with one peer (two, where both have dialled at once) a node pushes on
-//! one, the first on which it was told who the peer is, and takes what comes on all. gossipsub 0.50.1 hands a
+//! one, the first on which it heard the peer, and takes what comes on all. gossipsub 0.50.1 hands a
 //! peer's messages to whichever connection is ready. So a GRAFT could overtake the subscription that it needs, and
 //! is dropped without a word: the peer pushes nothing to a node that counts on it, and neither finds out. And a
 //! subscription could go to a connection that the peer refuses, which it does after the handshake, while the other stays.

@@ -100,6 +100,15 @@ impl Driver {
         Some(site)
     }
 
+    /// It said so on this connection, which is open as far as it is in `links`.
+    fn on_heard_on(&mut self, peer: PeerId, connection: ConnectionId) -> Option<SiteId> {
+        let site = self.on_heard(peer)?;
+        if self.links[&site].connections.contains_key(&connection) {
+            self.swarm.behaviour_mut().gossip.heard(peer, connection);
+        }
+        Some(site)
+    }
+
     fn on_closed(
         &mut self,
         peer: PeerId,
@@ -156,10 +165,7 @@ impl Driver {
     }
 
     fn on_identified(&mut self, peer: PeerId, connection: ConnectionId, info: identify::Info) {
-        if let Some(site) = self.on_heard(peer) {
-            if self.links[&site].connections.contains_key(&connection) {
-                self.swarm.behaviour_mut().gossip.heard(peer, connection);
-            }
+        if let Some(site) = self.on_heard_on(peer, connection) {
             let addresses = address::learnt(site, info.listen_addrs, self.allow_private);
             self.dialer.learn(site, addresses.clone());
             self.outbox
@@ -173,7 +179,7 @@ impl Driver {
         };
         match &event.result {
             Ok(round_trip) => {
-                self.on_heard(event.peer);
+                self.on_heard_on(event.peer, event.connection);
                 self.count(site, |stats| stats.round_trip = Some(*round_trip));
                 self.pings_failed(site, event.connection, |_| 0);
             }

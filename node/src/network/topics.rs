@@ -114,7 +114,8 @@ impl MemberGossip {
         })
     }
 
-    /// The peer said who it is on an open connection: so it has let us in there, and is pushed to on the first.
+    /// The peer said who it is, or answered, on an open connection: so it has let us in there, and is pushed to on the first
+    /// such one.
     pub(crate) fn heard(&mut self, peer_id: PeerId, connection: ConnectionId) {
         self.lines.entry(peer_id).or_insert_with(|| {
             self.orders.push_back(ToSwarm::NotifyHandler {
