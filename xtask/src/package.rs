@@ -113,7 +113,8 @@ fn check(debian: &Path, first: &Path, second: &Path) -> Result<(), String> {
     // There may be none.
     let _ = fs::remove_dir_all(debian);
     go(Command::new("debootstrap")
-        .args(["--variant=minbase", SUITE])
+        .args(["--variant=minbase", "--include=systemd-standalone-sysusers"])
+        .arg(SUITE)
         .arg(debian)
         .stdout(Stdio::null()))
     .map_err(|error| format!("{error}\nas root on Debian: apt-get install debootstrap"))?;
