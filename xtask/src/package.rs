@@ -1,8 +1,8 @@
 //! `cargo xtask package`: the Debian package, and with `--check` what becomes of it in a Debian of its own.
 //!
 //! What is in the package stands in node/Cargo.toml, for cargo-deb; here is made what it names: the program, manual pages,
-//! completions and the bill of materials. `--check` makes a bare Debian with debootstrap, and installs, upgrades, removes and purges the package
-//! there (`package-check.sh`). It takes minutes and root, so it is no step of the test command.
+//! completions and the bill of materials. `--check` makes a bare Debian with debootstrap, and installs, upgrades, removes
+//! and purges the package there (`package-check.sh`). It takes minutes and root, so it is no step of the test command.
 //!
 //! Invariant: nothing is installed on this machine.
 
@@ -83,12 +83,11 @@ fn make_files(folder: &Path) -> Result<(), String> {
 fn list_materials(folder: &Path) -> Result<(), String> {
     let file = folder.join("fairmesh.cdx.json");
     let output = fs::File::create(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let format = ["--output-format", "cyclone_dx_json_1_4"];
-    go(cargo()
-        .args(["sbom", "--cargo-package", "fairmesh"])
-        .args(format)
-        .stdout(output))
-    .map_err(|error| format!("{error}\ncargo-sbom is had with `cargo install cargo-sbom`"))
+    let mut command = cargo();
+    command.args(["sbom", "--cargo-package", "fairmesh"]);
+    command.args(["--output-format", "cyclone_dx_json_1_4"]);
+    go(command.stdout(output))
+        .map_err(|error| format!("{error}\ncargo-sbom is had with `cargo install cargo-sbom`"))
 }
 
 /// Calls cargo-deb, and says where the package is.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure};
 use fairmesh::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
 use fairmesh::network::{Multiaddr, NetworkConfig};
-
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
     Placement, Role, Seq, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, StreamId,

@@ -298,12 +298,16 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn of_two_vos_with_one_topic_the_first_has_it() {
-        let anonymous = gossipsub::ConfigBuilder::default()
+    fn anonymous() -> MemberGossip {
+        let config = gossipsub::ConfigBuilder::default()
             .validation_mode(gossipsub::ValidationMode::Anonymous)
             .build();
-        let mut gossip = MemberGossip::new(anonymous.expect("valid")).expect("anonymous");
+        MemberGossip::new(config.expect("valid")).expect("anonymous")
+    }
+
+    #[test]
+    fn of_two_vos_with_one_topic_the_first_has_it() {
+        let mut gossip = anonymous();
         let (vo, mut other) = ([0xa5; 32], [0xa5; 32]);
         other[31] = 0;
         let (vo, other) = (VoId::from_bytes(vo), VoId::from_bytes(other));
@@ -320,10 +324,7 @@ mod tests {
 
     #[test]
     fn of_two_connections_with_a_peer_one_pushes_and_with_it_both_end() {
-        let anonymous = gossipsub::ConfigBuilder::default()
-            .validation_mode(gossipsub::ValidationMode::Anonymous)
-            .build();
-        let mut gossip = MemberGossip::new(anonymous.expect("valid")).expect("anonymous");
+        let mut gossip = anonymous();
         let peer = PeerId::random();
         gossip.subscribe(VoId::from_bytes([1; 32]), [peer].into());
         let at: Multiaddr = "/memory/1".parse().expect("an address");
@@ -347,24 +348,24 @@ mod tests {
             handler
         });
         // The subscription waits for a stream from the first connection on.
-        let mut asks = |handler: &mut THandler<MemberGossip>| {
+        let asks = |handler: &mut THandler<MemberGossip>| {
+            let mut context = Context::from_waker(futures::task::noop_waker_ref());
             let polled = handler.poll(&mut context);
             matches!(
                 polled,
                 Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { .. })
             )
         };
-        assert_eq!(handlers.each_mut().map(&mut asks), [false, false]);
+        assert_eq!(handlers.each_mut().map(asks), [false, false]);
         gossip.heard(peer, ids[1]);
         gossip.heard(peer, ids[0]);
-        let mut context = Context::from_waker(futures::task::noop_waker_ref());
         while let Poll::Ready(order) = gossip.poll(&mut context) {
             if let ToSwarm::NotifyHandler { handler, event, .. } = order {
                 assert!(matches!(handler, NotifyHandler::One(id) if id == ids[1]));
                 handlers[1].on_behaviour_event(event);
             }
         }
-        assert_eq!(handlers.each_mut().map(&mut asks), [false, true]);
+        assert_eq!(handlers.each_mut().map(asks), [false, true]);
         let mut close = |connection_id, remaining_established| {
             gossip.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed {
                 peer_id: peer,
