@@ -98,6 +98,7 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
     let identify = identify::Config::new("/fairmesh/1".to_owned(), keypair.public())
         .with_agent_version(format!("fairmesh/{}", env!("CARGO_PKG_VERSION")))
         .with_push_listen_addr_updates(true)
+        .with_interval(IDENTIFY_AGAIN)
         .with_cache_size(0);
     let ping = ping::Config::new()
         .with_interval(config.ping_interval)
@@ -122,6 +123,10 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
         ping: ping::Behaviour::new(ping),
     })
 }
+
+/// A peer says who it is as a connection opens, and pushes the addresses that change. Asking it again is for an answer
+/// that was lost: each takes half a kilobyte, from every peer.
+const IDENTIFY_AGAIN: Duration = Duration::from_secs(3_600);
 
 fn connection_limits(limits: &NetworkLimits) -> ConnectionLimits {
     ConnectionLimits::default()

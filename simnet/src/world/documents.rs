@@ -5,7 +5,8 @@
 //! handed in, and at the latest when the Grid is healed, at the node that knows the newest charter.
 //! The same holds for one whose only copies were on disks that were lost. What any node has taken is
 //! never handed in again: from there on it is for the sites to spread it. A member that lies is no such
-//! node: a document that only it has helps nobody.
+//! node: a document that only it has helps nobody. Nor is a site that only reads the policies of a VO: it may pass
+//! them on to other readers alone, and to nobody once the charter lists none.
 //!
 //! Invariant: documents of one VO are handed in in the order in which they were signed. Deliberately
 //! not here: what changes when (`swarm::faults`).
@@ -15,6 +16,7 @@ use std::collections::BTreeSet;
 use fairmesh_site::Table;
 
 use super::World;
+use crate::node::SimNode;
 
 /// A document that an authority has signed.
 #[derive(Debug)]
@@ -107,15 +109,16 @@ impl World {
 
     /// A disk was lost: what only it held is on its authority's desk again.
     pub(super) fn documents_lost(&mut self) {
-        let nodes = self.nodes.iter();
-        let nodes = nodes.filter(|node| !self.liars.contains(&node.index));
-        let rows = nodes.flat_map(|node| node.disk.rows());
-        let held: Vec<Vec<u8>> = rows
-            .filter(|(table, ..)| *table == Table::Documents)
-            .map(|(.., bytes)| bytes)
-            .collect();
+        let documents_of = |node: &SimNode| -> BTreeSet<Vec<u8>> {
+            let rows = node.disk.rows().into_iter();
+            let documents = rows.filter(|(table, ..)| *table == Table::Documents);
+            documents.map(|(.., bytes)| bytes).collect()
+        };
+        let held: Vec<_> = self.nodes.iter().map(documents_of).collect();
         for document in &mut self.documents {
-            document.is_taken &= held.contains(&document.bytes);
+            let members = self.vos[document.vo].spec.members.iter();
+            let mut honest = members.filter(|(member, _)| !self.liars.contains(member));
+            document.is_taken &= honest.any(|(member, _)| held[*member].contains(&document.bytes));
         }
     }
 
@@ -164,5 +167,28 @@ mod tests {
         // Those that wait go with the next one, and are taken then.
         assert!(of_liar(false));
         assert!(world.documents.iter().all(|document| document.is_taken));
+    }
+    /// Found by `simnet check --lies withstood --seed 150000031`: both members lost their disks within a minute, and
+    /// who mounts their policy had the one that the charter no longer lets it pass on.
+    #[test]
+    fn a_document_that_only_a_reader_has_left_is_handed_in_again() {
+        let read = Vo::found(0, VoSpec::small("read", 1)).expect("a valid VO");
+        let of_all = Vo::found(1, VoSpec::small("of-all", 2)).expect("a valid VO");
+        let vos = [read, of_all];
+        let spec = WorldSpec::of_vos(2, &vos, &OwnerSpec::default());
+        let mut world = World::founded(Seed(1), spec, &vos);
+        // The other site holds what it has read.
+        let disk = world.nodes[0].disk.snapshot();
+        world.nodes[1].disk.restore(&disk, true);
+        let mut of = |wiped: usize| {
+            world.wipe(wiped, false);
+            let taken = world.documents.iter();
+            let taken = taken.filter(|document| document.is_taken);
+            taken
+                .map(|document| document.vo)
+                .collect::<BTreeSet<usize>>()
+        };
+        assert_eq!(of(0), [1].into(), "the other member has those of its VO");
+        assert_eq!(of(1), [].into());
     }
 }
