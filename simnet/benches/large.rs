@@ -59,14 +59,17 @@ fn spread() {
         let measured = scale::measure(&spec);
         let node_seconds = sites as f64 * measured.simulated_s;
         let speed = node_seconds * 1e6 / (cpu_us() - before) as f64;
-        speeds.push(format!("{speed:.0} at {sites}"));
+        let idle = 60.0 * sites as f64 / measured.idle_wall_s;
+        speeds.push(format!(
+            "{speed:.0} at {sites} from the founding on, {idle:.0} in an idle minute"
+        ));
         let (hops, most) = (measured.single.hops_max, measured.hops_goal());
         format!("{hops} at {sites} (at most {most:.1})")
     });
     let what = "time for all of N sites to hold a change, simulated";
     fairmesh_needs::say_row(what, &hops.join(", "));
     let what = "simulator, node-seconds a CPU-second";
-    fairmesh_needs::say_row(what, &speeds.join(", "));
+    fairmesh_needs::say_row(what, &speeds.join("; "));
 }
 
 /// A VO whose members each have used all their accounts on every day.

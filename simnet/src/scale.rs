@@ -75,6 +75,8 @@ pub struct Measured {
     pub simulated_s: f64,
     /// How long it took, seconds of the machine.
     pub wall_s: f64,
+    /// How long a minute took in which nothing happened, seconds of the machine.
+    pub idle_wall_s: f64,
 }
 
 impl Measured {
@@ -104,7 +106,9 @@ pub fn measure(spec: &ScaleSpec) -> Measured {
     assert!(rested, "a calm Grid agrees in ten minutes");
     world.run_for(Millis(60_000));
     let before = spread::received(&world);
+    let idle_began = Instant::now();
     world.run_for(Millis(60_000));
+    let idle_wall_s = idle_began.elapsed().as_secs_f64();
     let after = spread::received(&world);
     let idle = Received {
         payload: after.payload - before.payload,
@@ -140,6 +144,7 @@ pub fn measure(spec: &ScaleSpec) -> Measured {
         steps: world.steps(),
         simulated_s: world.now().0 as f64 / 1_000.0,
         wall_s: began.elapsed().as_secs_f64(),
+        idle_wall_s,
     }
 }
 
