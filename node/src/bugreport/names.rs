@@ -117,7 +117,7 @@ fn of_config(config: &Config) -> BTreeSet<String> {
     let words = rules.flat_map(|rule| [&rule.user, &rule.group, &rule.subject]);
     let words = words
         .flatten()
-        .map(|word| word.trim_end_matches('*').to_owned());
+        .map(|word| word.text().trim_end_matches('*').to_owned());
     let entries = config.policy.entries();
     let leaves = entries.filter_map(|(path, entry)| {
         let path = path.to_string();

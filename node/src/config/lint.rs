@@ -5,9 +5,9 @@
 //! (`check-config`).
 
 use fairmesh_model::{Factor, HistoryRule};
-use fairmesh_site::Severity;
+use fairmesh_site::{Rule, Severity};
 
-use super::{Config, IdentityRule, Writer};
+use super::{Config, Writer};
 use crate::finding::{Code, Finding};
 use crate::privacy::What;
 
@@ -111,11 +111,10 @@ impl Config {
     }
 
     fn hidden_rules(&self) -> Vec<String> {
-        let map = self.to_site_config().identity;
-        let rules = map.rules();
+        let rules = &self.identity;
         let hidden = rules.iter().enumerate().filter_map(|(at, rule)| {
             let before = rules[..at].iter().position(|before| before.hides(rule))?;
-            let [conditions, others] = [at, before].map(|at| conditions(&self.identity[at]));
+            let [conditions, others] = [at, before].map(|at| conditions(&rules[at]));
             let [number, before] = [at, before].map(|at| at + 1);
             Some(format!(
                 "identity: rule {number} ({conditions}) is never reached: rule {before} ({others}) stands before \
@@ -126,7 +125,7 @@ impl Config {
     }
 }
 
-fn conditions(rule: &IdentityRule) -> String {
+fn conditions(rule: &Rule) -> String {
     let words = [
         ("user", &rule.user),
         ("account", &rule.account),
@@ -135,7 +134,7 @@ fn conditions(rule: &IdentityRule) -> String {
     ];
     let given = words
         .into_iter()
-        .filter_map(|(name, word)| Some(format!("{name} = \"{}\"", word.as_ref()?)));
+        .filter_map(|(name, word)| Some(format!("{name} = \"{}\"", word.as_ref()?.text())));
     let given: Vec<String> = given.collect();
     match given.is_empty() {
         true => "without a condition".to_owned(),

@@ -34,7 +34,7 @@ use anyhow::Context as _;
 use fairmesh_model::{HistoryRule, SiteId, VoId, WindowLength};
 use fairmesh_policy::SitePolicy;
 use fairmesh_records::ChargeRule;
-use fairmesh_site::{AdvertRules, Charging, ForwardRules, OwnerQuota};
+use fairmesh_site::{AdvertRules, Charging, ForwardRules, OwnerQuota, Rule};
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
@@ -88,7 +88,7 @@ pub struct Config {
     /// The file that the share tree was read from, if it has its own.
     pub policy_file: Option<PathBuf>,
     /// Who is who; the first rule that holds decides.
-    pub identity: Vec<IdentityRule>,
+    pub identity: Vec<Rule>,
     /// How usage at this site is weighed at local levels of the tree.
     pub history: HistoryRule,
     /// Windows of local usage.
@@ -154,23 +154,6 @@ pub struct Sockets {
     pub lookup_slots: SlotLimits,
     /// Most connections of `control`.
     pub control_slots: SlotLimits,
-}
-
-/// One rule of who is who. Patterns are words, or beginnings of words followed by `*`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct IdentityRule {
-    /// On the local user.
-    pub user: Option<String>,
-    /// On the batch account.
-    pub account: Option<String>,
-    /// On the local group.
-    pub group: Option<String>,
-    /// On the Grid identity.
-    pub subject: Option<String>,
-    /// The VO to charge; `None` for the site's own tree.
-    pub vo: Option<VoId>,
-    /// The path to charge, with `{user}`, `{account}`, `{group}`, `{subject}` to be replaced.
-    pub path: String,
 }
 
 impl Config {

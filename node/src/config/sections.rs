@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use fairmesh_model::{AccountPath, Millis, SiteId, VoId, WindowLength, is_visible};
+use fairmesh_site::{Pattern, Rule};
 use libp2p::Multiaddr;
 use toml::Spanned;
 
@@ -15,7 +16,7 @@ use super::history::RawHistory;
 use super::quantity::RawDuration;
 use super::raw::{RawPage, RawRule, RawSockets, RawTiming, RawWriter};
 use super::text::{FileError, Source};
-use super::{IdentityRule, LISTEN_DEFAULT, PageSettings, Peer, Sockets, Timing, Writer};
+use super::{LISTEN_DEFAULT, PageSettings, Peer, Sockets, Timing, Writer};
 use crate::control::ControlLimits;
 use crate::lookup::LookupConfig;
 use crate::sockets::SlotLimits;
@@ -252,7 +253,7 @@ pub(super) fn identity(
     source: Source<'_>,
     rules: &[RawRule],
     vos: &BTreeMap<String, VoId>,
-) -> Checked<Vec<IdentityRule>> {
+) -> Checked<Vec<Rule>> {
     rules
         .iter()
         .map(|rule| identity_rule(source, rule, vos))
@@ -279,7 +280,7 @@ fn identity_rule(
     source: Source<'_>,
     raw: &RawRule,
     vos: &BTreeMap<String, VoId>,
-) -> Checked<IdentityRule> {
+) -> Checked<Rule> {
     let vo = match &raw.vo {
         None => None,
         Some(alias) => {
@@ -302,11 +303,12 @@ fn identity_rule(
         let error = source.error(Some(raw.path.span()), Some("identity.path"), problem);
         return Err(error.with_help(help));
     }
-    Ok(IdentityRule {
-        user: raw.user.clone(),
-        account: raw.account.clone(),
-        group: raw.group.clone(),
-        subject: raw.subject.clone(),
+    let pattern = |text: &Option<String>| text.as_deref().map(Pattern::parse);
+    Ok(Rule {
+        user: pattern(&raw.user),
+        account: pattern(&raw.account),
+        group: pattern(&raw.group),
+        subject: pattern(&raw.subject),
         vo,
         path: path.clone(),
     })

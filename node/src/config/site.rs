@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::SiteId;
-use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
+use fairmesh_site::{IdentityMap, SiteConfig};
 
 use libp2p::Multiaddr;
 
@@ -18,7 +18,7 @@ impl Config {
         SiteConfig {
             policy: self.policy.clone(),
             vos: self.vos.clone(),
-            identity: self.identity_map(),
+            identity: IdentityMap::new(self.identity.clone()),
             introducers: self.peers.iter().map(|peer| peer.site).collect(),
             local_history: self.history,
             local_window: self.window,
@@ -40,18 +40,5 @@ impl Config {
                 .push(peer.address.clone());
         }
         peers.into_iter().collect()
-    }
-
-    fn identity_map(&self) -> IdentityMap {
-        let pattern = |text: &Option<String>| text.as_deref().map(Pattern::parse);
-        let rules = self.identity.iter().map(|rule| Rule {
-            user: pattern(&rule.user),
-            account: pattern(&rule.account),
-            group: pattern(&rule.group),
-            subject: pattern(&rule.subject),
-            vo: rule.vo,
-            path: rule.path.clone(),
-        });
-        IdentityMap::new(rules.collect())
     }
 }
