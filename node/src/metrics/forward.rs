@@ -15,7 +15,7 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     }
     let jobs = counters(
         "outcome",
-        &[
+        [
             ("handed_in", stats.handed_in),
             ("taken", stats.taken),
             ("declined", stats.declined),
@@ -23,21 +23,11 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
             ("failed", stats.failed),
         ],
     );
-    registry.register(
-        "forward_jobs",
-        "Jobs handed in here or sent by members, by what was done",
-        jobs,
-    );
-    gauge(
-        registry,
-        "forward_waiting",
-        "Jobs that wait to be handed to the batch system here, or to be acknowledged by a member",
-        stats.waiting,
-    );
-    counter(
-        registry,
-        "forward_sent",
-        "Messages to members with a job, repeats too",
-        stats.sent,
-    );
+    let help = "Jobs handed in here or sent by members, by what was done";
+    registry.register("forward_jobs", help, jobs);
+    let help =
+        "Jobs that wait to be handed to the batch system here, or to be acknowledged by a member";
+    gauge(registry, "forward_waiting", help, stats.waiting);
+    let help = "Messages to members with a job, repeats too";
+    counter(registry, "forward_sent", help, stats.sent);
 }

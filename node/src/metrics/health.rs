@@ -4,7 +4,6 @@
 //! alert clears and none is missed for want of a series.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
 
 use fairmesh_model::Now;
 use fairmesh_site::Site;
@@ -14,7 +13,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Sample;
-use super::registry::{Labels, signed};
+use super::registry::{FloatGauge, Labels, float_gauges, gauges, signed};
 use crate::control::answer::{StatusBody, VoBody};
 
 /// Codes that alerts are made of.
@@ -29,8 +28,6 @@ const CODES: [&str; 9] = [
     "policy-snapshot",
     "policy-warning",
 ];
-
-type Seconds = Gauge<f64, AtomicU64>;
 
 /// What a node says of its health.
 #[derive(Debug, Default)]
@@ -98,16 +95,13 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     }
     let help = "What an operator should look at, by code";
     registry.register("notices", help, notices);
-    let expires = Family::<Labels, Seconds>::default();
-    for (vo, at) in &sample.health.expires {
-        let labels = vec![("vo", vo.clone())];
-        expires.get_or_create(&labels).set(*at);
-    }
+    let expires = sample.health.expires.iter().map(|(vo, at)| (vo, *at));
+    let expires = float_gauges("vo", expires);
     let help = "When the first of a VO's documents in force expires, since the Unix epoch";
     registry.register_with_unit("documents_expire_timestamp", help, Unit::Seconds, expires);
     register_snapshots(registry, sample);
     if let Some(offset) = sample.health.clock_offset_s {
-        let gauge = Seconds::default();
+        let gauge = FloatGauge::default();
         gauge.set(offset);
         let help = "By how much this clock is ahead of the median of the connected sites'";
         registry.register_with_unit("clock_offset", help, Unit::Seconds, gauge);
@@ -115,15 +109,11 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
 }
 
 fn register_snapshots(registry: &mut Registry, sample: &Sample) {
-    let issued = Family::<Labels, Seconds>::default();
-    let missing = Family::<Labels, Gauge>::default();
-    for (vo, at, documents) in &sample.health.snapshots {
-        let labels = vec![("vo", vo.clone())];
-        issued.get_or_create(&labels).set(*at);
-        missing.get_or_create(&labels).set(signed(*documents));
-    }
+    let snapshots = &sample.health.snapshots;
+    let issued = float_gauges("vo", snapshots.iter().map(|(vo, at, _)| (vo, *at)));
     let help = "When a VO's snapshot was signed, since the Unix epoch";
     registry.register_with_unit("snapshot_issued_timestamp", help, Unit::Seconds, issued);
+    let missing = gauges("vo", snapshots.iter().map(|(vo, _, of)| (vo, *of)));
     let help = "Documents that a VO's snapshot names and that are not here";
     registry.register("snapshot_missing_documents", help, missing);
 }

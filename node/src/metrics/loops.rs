@@ -3,16 +3,13 @@
 //! Invariant: ages go on growing when a loop is silent, as they are counted from its last good round;
 //! what was never heard is not there. Deliberately not here: the loops (`fairmesh-schedulers`).
 
-use std::sync::atomic::AtomicU64;
-
 use fairmesh_schedulers::report::{FeedReport, LoopsReport, RoundsReport, SyncReport};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Sample;
-use super::registry::{Labels, counters, gauge, signed};
+use super::registry::{FloatGauge, Labels, counters, gauge, gauges};
 
 /// Adds what was heard, each batch system under its own name.
 pub(super) fn register(registry: &mut Registry, sample: &Sample) {
@@ -60,22 +57,18 @@ fn rounds(registry: &mut Registry, system: &str, loops: &[(&str, RoundsReport)])
 }
 
 fn of_the_sync(registry: &mut Registry, sync: &SyncReport, now_ms: u64) {
-    let updates = counters("outcome", &[("set", sync.set), ("refused", sync.refused)]);
+    let updates = counters("outcome", [("set", sync.set), ("refused", sync.refused)]);
     let help = "Priorities of jobs sent to the batch system, by outcome";
     registry.register("updates", help, updates);
-    let jobs = Family::<Labels, Gauge>::default();
-    for (state, count) in [
+    let states = [
         ("waiting", sync.waiting),
         ("held", sync.held),
         ("unknown", sync.unknown),
         ("left", sync.left),
-    ] {
-        let labels = vec![("state", state.to_owned())];
-        jobs.get_or_create(&labels).set(signed(count));
-    }
+    ];
     let help =
         "Jobs of the last round: waiting; of these held, of unknown accounts, left to the next";
-    registry.register("jobs", help, jobs);
+    registry.register("jobs", help, gauges("state", states));
     let help = "Time since the batch system's priorities were last the node's";
     age(registry, "factors_age", help, sync.good_ms, now_ms);
 }
@@ -86,7 +79,7 @@ fn of_the_feed(registry: &mut Registry, feed: &FeedReport, now_ms: u64) {
         ("known", feed.known),
         ("refused", feed.refused),
     ];
-    let records = counters("outcome", &outcomes);
+    let records = counters("outcome", outcomes);
     let help = "Jobs reported, by what became of them: ended ones counted or known; refused";
     registry.register("records", help, records);
     let help = "Running jobs in the last report";
@@ -98,7 +91,7 @@ fn of_the_feed(registry: &mut Registry, feed: &FeedReport, now_ms: u64) {
 /// Seconds since a moment, if it ever was.
 fn age(registry: &mut Registry, name: &str, help: &str, since_ms: Option<u64>, now_ms: u64) {
     if let Some(since) = since_ms {
-        let gauge = Gauge::<f64, AtomicU64>::default();
+        let gauge = FloatGauge::default();
         let millis = u32::try_from(now_ms.saturating_sub(since)).unwrap_or(u32::MAX);
         gauge.set(f64::from(millis) / 1_000.0);
         registry.register_with_unit(name, help, Unit::Seconds, gauge);

@@ -24,6 +24,7 @@ use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats, gossip:
 
 use crate::control::{ApiError, Shared};
 use crate::driver::Disk;
+use crate::lookup::LookupStats;
 use crate::network::NetworkStats;
 use crate::privacy::{Sight, What};
 use crate::record_log::LogStats;
@@ -45,7 +46,7 @@ pub(crate) struct Sample {
     pub(crate) quotas: Vec<QuotaSample>,
     pub(crate) unmapped: u64,
     pub(crate) entries: u64,
-    pub(crate) lookups: Option<LookupSample>,
+    pub(crate) lookups: Option<Arc<LookupStats>>,
     /// By batch system.
     pub(crate) loops: BTreeMap<&'static str, LoopsReport>,
     /// None where no log is kept.
@@ -68,14 +69,6 @@ pub(crate) struct VoSample {
     pub(crate) warnings: u64,
     pub(crate) coverage: Coverage,
     pub(crate) oldest_age_s: f64,
-}
-
-/// `lookup.sock`.
-#[derive(Debug, Default)]
-pub(crate) struct LookupSample {
-    pub(crate) answered: u64,
-    pub(crate) rows: u64,
-    pub(crate) refused: u64,
 }
 
 /// Answers a scrape over `control.sock`.
@@ -101,13 +94,7 @@ pub(crate) async fn scraped(
     }
     sample.disk = shared.options.node.disk();
     sample.network = shared.options.node.network_stats();
-    let load =
-        |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
-    sample.lookups = shared.options.lookups.as_ref().map(|stats| LookupSample {
-        answered: load(&stats.answered),
-        rows: load(&stats.rows),
-        refused: load(&stats.refused),
-    });
+    sample.lookups.clone_from(&shared.options.lookups);
     sample.loops = shared.loops.heard();
     sample.record_log = shared.options.records.as_ref().map(|log| log.stats());
     let text = render(&sample).map_err(ApiError::internal)?;

@@ -62,7 +62,7 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     let stats = &sample.quota;
     let holds = counters(
         "outcome",
-        &[
+        [
             ("granted_here", stats.granted_locally),
             ("granted_after_transfer", stats.granted_after_transfer),
             ("over_quota", stats.over_quota),
@@ -70,26 +70,14 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
         ],
     );
     registry.register("quota_holds", "Jobs that asked, by what was decided", holds);
-    for (name, help, count) in [
-        ("quota_commits", "Jobs charged to quotas", stats.committed),
-        (
-            "quota_requests",
-            "Requests for rights to members",
-            stats.asked,
-        ),
-        (
-            "quota_transfers",
-            "Transfers of rights to members",
-            stats.transfers,
-        ),
-        (
-            "quota_sent_core_ms",
-            "Core-milliseconds sent to members",
-            stats.sent,
-        ),
-    ] {
-        counter(registry, name, help, count);
-    }
+    let help = "Jobs charged to quotas";
+    counter(registry, "quota_commits", help, stats.committed);
+    let help = "Requests for rights to members";
+    counter(registry, "quota_requests", help, stats.asked);
+    let help = "Transfers of rights to members";
+    counter(registry, "quota_transfers", help, stats.transfers);
+    let help = "Core-milliseconds sent to members";
+    counter(registry, "quota_sent_core_ms", help, stats.sent);
     let amounts = Family::<Labels, Gauge>::default();
     for of in &sample.quotas {
         for (state, amount) in of.amounts {

@@ -14,12 +14,8 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     let Some(log) = &sample.record_log else {
         return;
     };
-    gauge(
-        registry,
-        "record_log_rows",
-        "Jobs in the record log",
-        log.rows,
-    );
+    let help = "Jobs in the record log";
+    gauge(registry, "record_log_rows", help, log.rows);
     let bytes: Gauge = Gauge::default();
     bytes.set(signed(log.bytes));
     let help = "Size of the record log, without what is free in its file";

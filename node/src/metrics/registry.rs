@@ -1,6 +1,7 @@
 //! A sample as text.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -8,10 +9,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::Sample;
+use super::{Sample, VoSample};
+use crate::network::PeerStats;
 
 /// Labels and their values.
 pub(super) type Labels = Vec<(&'static str, String)>;
+
+/// A time or a ratio.
+pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
 
 /// Writes `sample` as OpenMetrics.
 pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
@@ -38,60 +43,25 @@ fn site(registry: &mut Registry, sample: &Sample) {
         ("known", stats.records_known),
         ("refused", stats.records_refused),
     ];
-    let records = counters("outcome", &records);
-    registry.register(
-        "records",
-        "Usage records reported, by what became of them",
-        records,
-    );
-    counter(
-        registry,
-        "records_unmapped",
-        "Usage records that map nowhere",
-        stats.records_unmapped,
-    );
-    counter(
-        registry,
-        "jobs_taken_back",
-        "Jobs that were taken back by corrections",
-        stats.jobs_corrected,
-    );
-    counter(
-        registry,
-        "heads_published",
-        "Heads signed",
-        stats.heads_published,
-    );
-    counter(
-        registry,
-        "heads_taken",
-        "Heads of other sites taken",
-        stats.heads_taken,
-    );
-    counter(
-        registry,
-        "cells_taken",
-        "Sums of accounts changed by what other sites published",
-        stats.cells_taken,
-    );
-    counter(
-        registry,
-        "refused",
-        "Documents and heads of other sites refused",
-        stats.refused,
-    );
-    gauge(
-        registry,
-        "origins_unmapped",
-        "Origins that map nowhere",
-        sample.unmapped,
-    );
-    gauge(
-        registry,
-        "tree_entries",
-        "Entries of the share tree in force",
-        sample.entries,
-    );
+    let records = counters("outcome", records);
+    let help = "Usage records reported, by what became of them";
+    registry.register("records", help, records);
+    let help = "Usage records that map nowhere";
+    counter(registry, "records_unmapped", help, stats.records_unmapped);
+    let help = "Jobs that were taken back by corrections";
+    counter(registry, "jobs_taken_back", help, stats.jobs_corrected);
+    let help = "Heads signed";
+    counter(registry, "heads_published", help, stats.heads_published);
+    let help = "Heads of other sites taken";
+    counter(registry, "heads_taken", help, stats.heads_taken);
+    let help = "Sums of accounts changed by what other sites published";
+    counter(registry, "cells_taken", help, stats.cells_taken);
+    let help = "Documents and heads of other sites refused";
+    counter(registry, "refused", help, stats.refused);
+    let help = "Origins that map nowhere";
+    gauge(registry, "origins_unmapped", help, sample.unmapped);
+    let help = "Entries of the share tree in force";
+    gauge(registry, "tree_entries", help, sample.entries);
     disk(registry, sample);
     lookups(registry, sample);
 }
@@ -99,12 +69,8 @@ fn site(registry: &mut Registry, sample: &Sample) {
 fn disk(registry: &mut Registry, sample: &Sample) {
     let free = "disk_free_bytes";
     if let Some(room) = sample.disk.room {
-        gauge(
-            registry,
-            free,
-            "Free on the disk of the data folder",
-            room.free,
-        );
+        let help = "Free on the disk of the data folder";
+        gauge(registry, free, help, room.free);
     }
     if let Some(bytes) = sample.disk.store_bytes {
         let help = "What the store takes of it";
@@ -118,29 +84,19 @@ fn disk(registry: &mut Registry, sample: &Sample) {
         gauge(registry, "disk_days_left", help, days);
     }
     let refuses = u64::from(sample.disk.refusal.is_some());
-    gauge(
-        registry,
-        "disk_refuses",
-        "Whether reports are refused for want of room",
-        refuses,
-    );
+    let help = "Whether reports are refused for want of room";
+    gauge(registry, "disk_refuses", help, refuses);
 }
 
 fn lookups(registry: &mut Registry, sample: &Sample) {
     if let Some(lookups) = &sample.lookups {
-        counter(
-            registry,
-            "lookups_answered",
-            "Look-up requests answered",
-            lookups.answered,
-        );
-        counter(registry, "lookup_rows", "Factors looked up", lookups.rows);
-        counter(
-            registry,
-            "lookups_refused",
-            "Look-up requests refused",
-            lookups.refused,
-        );
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let help = "Look-up requests answered";
+        counter(registry, "lookups_answered", help, load(&lookups.answered));
+        let help = "Factors looked up";
+        counter(registry, "lookup_rows", help, load(&lookups.rows));
+        let help = "Look-up requests refused";
+        counter(registry, "lookups_refused", help, load(&lookups.refused));
     }
 }
 
@@ -154,125 +110,74 @@ fn gossip(registry: &mut Registry, sample: &Sample) {
         ("agreed", stats.agreements),
         ("failed", stats.failures),
     ];
-    let exchanges = counters("kind", &exchanges);
+    let exchanges = counters("kind", exchanges);
     registry.register("exchanges", "Anti-entropy exchanges, by kind", exchanges);
 }
 
 fn network(registry: &mut Registry, sample: &Sample) {
     let stats = &sample.network;
     let connected = stats.peers.values().filter(|peer| peer.connected).count();
-    gauge(
-        registry,
-        "peers_connected",
-        "Peers connected now",
-        count(connected),
-    );
-    gauge(
-        registry,
-        "peers_known",
-        "Peers that may speak",
-        count(stats.peers.len()),
-    );
-    gauge(
-        registry,
-        "connections",
-        "Connections with all peers",
-        stats.connections,
-    );
+    let help = "Peers connected now";
+    gauge(registry, "peers_connected", help, count(connected));
+    let help = "Peers that may speak";
+    gauge(registry, "peers_known", help, count(stats.peers.len()));
+    let help = "Connections with all peers";
+    gauge(registry, "connections", help, stats.connections);
+    let help = "Connections refused";
     counter(
         registry,
         "connections_refused",
-        "Connections refused",
+        help,
         stats.connections_refused,
     );
-    counter(
-        registry,
-        "gossip_dropped",
-        "Gossip dropped because the node was busy",
-        stats.gossip_dropped,
-    );
-    counter(
-        registry,
-        "gossip_foreign",
-        "Gossip of non-members refused",
-        stats.gossip_foreign,
-    );
-    bytes_counter(
-        registry,
-        "wire_received",
-        "Received by the TCP sockets, all protocols included",
-        stats.wire_received_bytes,
-    );
-    bytes_counter(
-        registry,
-        "wire_sent",
-        "Sent by the TCP sockets, all protocols included",
-        stats.wire_sent_bytes,
-    );
+    let help = "Gossip dropped because the node was busy";
+    counter(registry, "gossip_dropped", help, stats.gossip_dropped);
+    let help = "Gossip of non-members refused";
+    counter(registry, "gossip_foreign", help, stats.gossip_foreign);
+    let help = "Received by the TCP sockets, all protocols included";
+    bytes_counter(registry, "wire_received", help, stats.wire_received_bytes);
+    let help = "Sent by the TCP sockets, all protocols included";
+    bytes_counter(registry, "wire_sent", help, stats.wire_sent_bytes);
     peers(registry, sample);
 }
 
 fn peers(registry: &mut Registry, sample: &Sample) {
-    let received = Family::<Labels, Counter>::default();
-    let sent = Family::<Labels, Counter>::default();
-    let failed = Family::<Labels, Counter>::default();
-    let throttled = Family::<Labels, Counter>::default();
-    let bars = Family::<Labels, Counter>::default();
-    for (site, peer) in &sample.network.peers {
-        let labels = vec![("site", site.short())];
-        received.get_or_create(&labels).inc_by(peer.bytes_in);
-        sent.get_or_create(&labels).inc_by(peer.bytes_out);
-        failed.get_or_create(&labels).inc_by(peer.dials_failed);
-        throttled.get_or_create(&labels).inc_by(peer.throttled);
-        bars.get_or_create(&labels).inc_by(peer.bars);
-    }
-    let bytes = || Unit::Bytes;
-    registry.register_with_unit("peer_received", "Payload received", bytes(), received);
-    registry.register_with_unit("peer_sent", "Payload sent, without gossip", bytes(), sent);
-    registry.register("peer_dials_failed", "Dials that failed", failed);
+    let of = |value: fn(&PeerStats) -> u64| {
+        let peers = sample.network.peers.iter();
+        counters(
+            "site",
+            peers.map(|(site, peer)| (site.short(), value(peer))),
+        )
+    };
+    let help = "Payload received";
+    registry.register_with_unit("peer_received", help, Unit::Bytes, of(|peer| peer.bytes_in));
+    let help = "Payload sent, without gossip";
+    registry.register_with_unit("peer_sent", help, Unit::Bytes, of(|peer| peer.bytes_out));
+    let help = "Dials that failed";
+    registry.register("peer_dials_failed", help, of(|peer| peer.dials_failed));
     let help = "What peers sent beyond their budgets, dropped unread";
-    registry.register("peer_throttled", help, throttled);
+    registry.register("peer_throttled", help, of(|peer| peer.throttled));
     let help = "Times that peers were disconnected for sending too much";
-    registry.register("peer_bars", help, bars);
+    registry.register("peer_bars", help, of(|peer| peer.bars));
 }
 
 fn vos(registry: &mut Registry, sample: &Sample) {
-    let known = Family::<Labels, Gauge>::default();
-    let total = Family::<Labels, Gauge>::default();
-    let charter = Family::<Labels, Gauge>::default();
-    let warnings = Family::<Labels, Gauge>::default();
-    let oldest = Family::<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
-    for vo in &sample.vos {
-        let labels = vec![("vo", vo.name.clone())];
-        known
-            .get_or_create(&labels)
-            .set(i64::from(vo.coverage.sites_known));
-        total
-            .get_or_create(&labels)
-            .set(i64::from(vo.coverage.sites_total));
-        charter
-            .get_or_create(&labels)
-            .set(signed(vo.charter_version));
-        warnings.get_or_create(&labels).set(signed(vo.warnings));
-        oldest.get_or_create(&labels).set(vo.oldest_age_s);
-    }
-    registry.register(
-        "sites_known",
-        "Member sites of which anything is held",
-        known,
-    );
+    let of = |value: fn(&VoSample) -> u64| {
+        let vos = sample.vos.iter();
+        gauges("vo", vos.map(|vo| (&vo.name, value(vo))))
+    };
+    let known = of(|vo| vo.coverage.sites_known.into());
+    let help = "Member sites of which anything is held";
+    registry.register("sites_known", help, known);
+    let total = of(|vo| vo.coverage.sites_total.into());
     registry.register("sites_members", "Member sites", total);
-    registry.register(
-        "charter_version",
-        "Version of the charter in force",
-        charter,
-    );
-    registry.register(
-        "policy_warnings",
-        "What is wrong with a VO's documents",
-        warnings,
-    );
+    let help = "Version of the charter in force";
+    registry.register("charter_version", help, of(|vo| vo.charter_version));
+    let help = "What is wrong with a VO's documents";
+    registry.register("policy_warnings", help, of(|vo| vo.warnings));
+    let oldest = sample.vos.iter().map(|vo| (&vo.name, vo.oldest_age_s));
     let help = "Age of the data of the site whose data are the oldest";
+    let oldest = float_gauges("vo", oldest);
     registry.register_with_unit("oldest_data_age", help, Unit::Seconds, oldest);
 }
 
@@ -294,12 +199,41 @@ pub(super) fn gauge(registry: &mut Registry, name: &str, help: &str, value: u64)
     registry.register(name, help, gauge);
 }
 
-pub(super) fn counters(label: &'static str, values: &[(&str, u64)]) -> Family<Labels, Counter> {
+/// A counter for each value of a label.
+pub(super) fn counters<N: Into<String>>(
+    label: &'static str,
+    values: impl IntoIterator<Item = (N, u64)>,
+) -> Family<Labels, Counter> {
     let family = Family::<Labels, Counter>::default();
     for (name, value) in values {
-        family
-            .get_or_create(&vec![(label, (*name).to_owned())])
-            .inc_by(*value);
+        let labels = vec![(label, name.into())];
+        family.get_or_create(&labels).inc_by(value);
+    }
+    family
+}
+
+/// A gauge for each value of a label.
+pub(super) fn gauges<N: Into<String>>(
+    label: &'static str,
+    values: impl IntoIterator<Item = (N, u64)>,
+) -> Family<Labels, Gauge> {
+    let family = Family::<Labels, Gauge>::default();
+    for (name, value) in values {
+        let labels = vec![(label, name.into())];
+        family.get_or_create(&labels).set(signed(value));
+    }
+    family
+}
+
+/// The same of times and ratios.
+pub(super) fn float_gauges<N: Into<String>>(
+    label: &'static str,
+    values: impl IntoIterator<Item = (N, f64)>,
+) -> Family<Labels, FloatGauge> {
+    let family = Family::<Labels, FloatGauge>::default();
+    for (name, value) in values {
+        let labels = vec![(label, name.into())];
+        family.get_or_create(&labels).set(value);
     }
     family
 }

@@ -2,16 +2,12 @@
 //!
 //! Invariant: an entry without others below it may be a person, and has no series, but where a VO is mounted.
 
-use std::sync::atomic::AtomicU64;
-
 use fairmesh_fairshare::{EntryId, Snapshot};
 use fairmesh_model::Share;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::Sample;
-use super::registry::Labels;
+use super::registry::float_gauges;
 use crate::serve::Served;
 
 /// Entries that have series, those with the largest targets of the upper level first.
@@ -58,15 +54,11 @@ fn sample(snapshot: &Snapshot, entry: EntryId) -> ShareSample {
 
 /// Adds them.
 pub(super) fn register(registry: &mut Registry, sample: &Sample) {
-    let target = Family::<Labels, Gauge<f64, AtomicU64>>::default();
-    let actual = Family::<Labels, Gauge<f64, AtomicU64>>::default();
-    for entry in &sample.shares {
-        let labels = vec![("entry", entry.path.clone())];
-        target.get_or_create(&labels).set(entry.target);
-        actual.get_or_create(&labels).set(entry.actual);
-    }
+    let of = |value: fn(&ShareSample) -> f64| {
+        let entries = sample.shares.iter();
+        float_gauges("entry", entries.map(|entry| (&entry.path, value(entry))))
+    };
     let help = "What an entry should have of its parent's usage";
-    registry.register("share_target_ratio", help, target);
-    let help = "What it has";
-    registry.register("share_used_ratio", help, actual);
+    registry.register("share_target_ratio", help, of(|entry| entry.target));
+    registry.register("share_used_ratio", "What it has", of(|entry| entry.actual));
 }
