@@ -9,18 +9,17 @@
 //! added up over all clusters after every step, and compared with their caps.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use fairmesh_broker::queue::{Effect, Limits, Manager, Phase, Planning, QueuedJob, Status};
 use fairmesh_broker::{Engine, Request, Selector, SiteView, Sla, Verdict, judge};
 use fairmesh_cluster::{Seed, Stream};
-use fairmesh_model::{
-    AccountPath, JobKey, Millis, Origin, Placement, RunningJob, UsageRecord, WallTime,
-};
+use fairmesh_model::{AccountPath, Millis, Origin, RunningJob, UsageRecord, WallTime};
 use fairmesh_site::{AdvertCall, AdvertRules, Occupancy};
 use serde::Serialize;
 
-use super::grid::Grid;
+use super::grid::{Grid, ended, origin};
 use crate::driver::Clock as _;
 
 /// What every owner promises: the VO whose jobs are placed never has more than 60 of 100 CPUs at once.
@@ -39,7 +38,7 @@ const SITE_CAP: u64 = 60;
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Jobs that wait in the queue, as long as new ones come.
-const QUEUED: usize = 60;
+const QUEUED: u64 = 60;
 
 /// Percent of the time at which things happen: a site fails, and works again; another one is cut off, and is back;
 /// no more jobs come.
@@ -77,34 +76,29 @@ pub(super) struct BrokerReport {
 impl BrokerReport {
     /// In a few sentences.
     pub(super) fn words(&self) -> String {
-        let sites: Vec<String> = self
-            .by_site
-            .iter()
-            .map(|(site, jobs)| format!("{site} {jobs}"))
-            .collect();
-        let refused: Vec<String> = self
-            .refused
-            .iter()
-            .map(|(why, times)| format!("{why} {times}"))
-            .collect();
+        let refused = match self.refused.is_empty() {
+            true => "never".to_owned(),
+            false => listed(&self.refused),
+        };
         format!(
             "{} attempts placed by what one node knew ({}); {} jobs ended, {} attempts were planned anew, {} jobs given up.\n\
              Sites were left out: {}. The VO held {} CPUs at most, of {}; caps were passed {} times.",
             self.placed,
-            sites.join(", "),
+            listed(&self.by_site),
             self.ended,
             self.replanned,
             self.given_up,
-            if refused.is_empty() {
-                "never".to_owned()
-            } else {
-                refused.join(", ")
-            },
+            refused,
             self.held_max,
             self.cap,
             self.passed_caps
         )
     }
+}
+
+fn listed(counts: &BTreeMap<impl Display, u64>) -> String {
+    let counts = counts.iter().map(|(name, count)| format!("{name} {count}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// What owners let their VOs know.
@@ -311,7 +305,7 @@ impl Broker {
         let waiting = cluster
             .waiting
             .iter()
-            .map(|job| (origin(grid, job), job.cpus));
+            .map(|job| (origin_of(grid, job), job.cpus));
         let occupancy = Occupancy {
             waiting: waiting.collect(),
             ..Occupancy::default()
@@ -343,12 +337,7 @@ impl Broker {
 
     /// New jobs of all groups, as long as few wait.
     fn submit(&mut self, grid: &Grid) -> anyhow::Result<()> {
-        let is_queued = |phase: &Phase| matches!(phase, Phase::Queued);
-        let queued = self
-            .manager
-            .entries()
-            .filter(|entry| is_queued(&entry.phase))
-            .count();
+        let queued = self.jobs_that(|phase| matches!(phase, Phase::Queued));
         for _ in queued..QUEUED {
             self.jobs += 1;
             let group = 1 + self.stream.below(3);
@@ -474,13 +463,13 @@ impl Broker {
                 .iter()
                 .any(|cluster| cluster.held(true) > SITE_CAP);
         self.report.passed_caps += u64::from(is_passed);
-        let phases = self.manager.entries().map(|entry| &entry.phase);
-        let (mut ended, mut given_up) = (0, 0);
-        for phase in phases {
-            ended += u64::from(matches!(phase, Phase::Ended));
-            given_up += u64::from(matches!(phase, Phase::GivenUp(_)));
-        }
-        (self.report.ended, self.report.given_up) = (ended, given_up);
+        self.report.ended = self.jobs_that(|phase| matches!(phase, Phase::Ended));
+        self.report.given_up = self.jobs_that(|phase| matches!(phase, Phase::GivenUp(_)));
+    }
+
+    fn jobs_that(&self, is_meant: fn(&Phase) -> bool) -> u64 {
+        let jobs = self.manager.entries();
+        jobs.filter(|job| is_meant(&job.phase)).count() as u64
     }
 
     /// Ends what still runs.
@@ -507,32 +496,18 @@ impl Broker {
     }
 }
 
-/// The batch system's words for whose job it is.
-fn origin(grid: &Grid, job: &Job) -> Origin {
+fn origin_of(grid: &Grid, job: &Job) -> Origin {
     let vo = if job.placed { &grid.vo_name } else { "VO-B" };
-    Origin {
-        user: job.account.name().map(str::to_owned),
-        account: Some(vo.to_owned()),
-        ..Origin::default()
-    }
+    origin(&job.account, vo)
 }
 
 fn record(grid: &Grid, index: usize, job: &Job, end: WallTime) -> UsageRecord {
-    UsageRecord {
-        key: JobKey {
-            cluster: grid.nodes[index].name.clone(),
-            job: job.key.clone(),
-            instance: job.attempt.into(),
-        },
-        origin: origin(grid, job),
-        start: job.start,
-        end: end.max(job.start),
-        cores: u32::try_from(job.cpus).unwrap_or(u32::MAX),
-        gpus: 0,
-        mem_mib: 0,
-        placement: Placement::default(),
-        running: false,
-    }
+    let (site, origin) = (&grid.nodes[index].name, origin_of(grid, job));
+    let cores = u32::try_from(job.cpus).unwrap_or(u32::MAX);
+    let ran = [job.start, end.max(job.start)];
+    let mut record = ended(site, job.key.clone(), origin, cores, ran);
+    record.key.instance = job.attempt.into();
+    record
 }
 
 #[cfg(test)]

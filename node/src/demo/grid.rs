@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use fairmesh_cluster::AccountKey;
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, Distance, HistoryRule, MemberSite, Millis, Role,
-    ShareEntry, SharePolicy, Signed, SigningKey, SiteId, VoId, WallTime, WindowLength,
+    AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
+    Placement, Role, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageRecord, VoId,
+    WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -106,7 +106,7 @@ impl Grid {
             nodes: Vec::new(),
             vos: Vec::new(),
             vo_name: plan.vos[0].name.clone(),
-            authority: SigningKey::from_secret(&secret()?),
+            authority: SigningKey::from_secret(&random()?),
             clock: Arc::new(FastClock::new(plan.start, factor_permille)),
             observations,
             page: page_at,
@@ -142,7 +142,7 @@ impl Grid {
             data_dir: self.folder.path().join(&member.name),
             clock: self.clock.clone() as Arc<dyn Clock>,
             observer: Some(self.observer.clone()),
-            random: random()?,
+            random: u64::from_be_bytes(random()?),
         })
         .await?;
         let lookup_socket = self.socket(index, "lookup");
@@ -330,7 +330,7 @@ impl DemoNode {
 
 fn members(count: usize) -> anyhow::Result<Vec<Member>> {
     let member = |index: usize| {
-        let secret = secret()?;
+        let secret = random()?;
         let id = SigningKey::from_secret(&secret).site_id();
         Ok(Member {
             secret,
@@ -341,17 +341,10 @@ fn members(count: usize) -> anyhow::Result<Vec<Member>> {
     (0..count).map(member).collect()
 }
 
-fn secret() -> anyhow::Result<[u8; 32]> {
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret).map_err(|error| anyhow!("no randomness: {error}"))?;
-    Ok(secret)
-}
-
-fn random() -> anyhow::Result<u64> {
-    let secret = secret()?;
-    Ok(u64::from_be_bytes(
-        *secret.first_chunk().expect("32 bytes hold eight"),
-    ))
+fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow!("no randomness: {error}"))?;
+    Ok(bytes)
 }
 
 /// Intervals of the nodes. Those that are measured in the sites' own time follow the clock's pace.
@@ -436,10 +429,38 @@ fn rule(vo: &PlanVo, id: VoId, path: &AccountPath) -> Rule {
     }
 }
 
-/// The batch system's words for an account: user and batch account.
-pub(super) fn origin(plan: &Plan, account: &AccountKey) -> (String, String) {
-    let user = account.path.name().unwrap_or_default().to_owned();
-    (user, plan.vos[account.vo].name.clone())
+/// The batch system's words for the jobs at `path` of a VO: user and batch account.
+pub(super) fn origin(path: &AccountPath, vo: &str) -> Origin {
+    Origin {
+        user: path.name().map(str::to_owned),
+        account: Some(vo.to_owned()),
+        ..Origin::default()
+    }
+}
+
+/// A job that has ended, as the feed of a site reports it.
+pub(super) fn ended(
+    site: &str,
+    job: String,
+    origin: Origin,
+    cores: u32,
+    [start, end]: [WallTime; 2],
+) -> UsageRecord {
+    UsageRecord {
+        key: JobKey {
+            cluster: site.to_owned(),
+            job,
+            instance: 0,
+        },
+        origin,
+        start,
+        end,
+        cores,
+        gpus: 0,
+        mem_mib: 0,
+        placement: Placement::default(),
+        running: false,
+    }
 }
 
 fn charter(

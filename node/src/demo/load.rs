@@ -18,11 +18,11 @@ use fairmesh_cluster::{
     AccountKey, Arrival, Backfill, Cluster, Job, JobId, Seed, Started, TraceJob, Workload,
     WorkloadSpec, paper,
 };
-use fairmesh_model::{JobKey, Millis, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord, WallTime};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::grid::{DemoNode, Grid, origin};
+use super::grid::{DemoNode, Grid, ended, origin};
 use super::plan::{Load, Plan};
 use crate::driver::{Clock, FastClock, NodeHandle};
 
@@ -66,7 +66,7 @@ struct Feed {
     flooder: Option<AccountKey>,
     runtime: Handle,
     clock: Arc<FastClock>,
-    words: BTreeMap<AccountKey, (String, String)>,
+    words: BTreeMap<AccountKey, Origin>,
     shared: Shared,
 }
 
@@ -81,31 +81,19 @@ impl Clusters {
             let cores = plan.cores[index];
             let thread = std::thread::Builder::new().name(node.name.clone());
             threads.push(match &plan.load {
-                Load::Trace {
-                    trace,
-                    reschedule: false,
-                } => {
-                    let mut ran: Vec<TraceJob> = trace
-                        .jobs
-                        .iter()
-                        .filter(|job| job.node == index)
-                        .cloned()
-                        .collect();
-                    ran.sort_by_key(|job| (job.end, job.job));
-                    thread.spawn(move || feed.replay(&ran))?
-                }
-                Load::Trace {
-                    trace,
-                    reschedule: true,
-                } => {
-                    let mut submitted: Vec<(WallTime, Job)> = trace
-                        .jobs
-                        .iter()
-                        .filter(|job| job.node == index)
-                        .map(|job| (job.submit, job.to_job()))
-                        .collect();
-                    submitted.sort_by_key(|(at, job)| (*at, job.id));
-                    thread.spawn(move || feed.schedule(cores, submitted.into_iter(), &socket))?
+                Load::Trace { trace, reschedule } => {
+                    let mine = trace.jobs.iter().filter(|job| job.node == index);
+                    if *reschedule {
+                        let submitted = mine.map(|job| (job.submit, job.to_job()));
+                        let mut submitted: Vec<(WallTime, Job)> = submitted.collect();
+                        submitted.sort_by_key(|(at, job)| (*at, job.id));
+                        thread
+                            .spawn(move || feed.schedule(cores, submitted.into_iter(), &socket))?
+                    } else {
+                        let mut ran: Vec<TraceJob> = mine.cloned().collect();
+                        ran.sort_by_key(|job| (job.end, job.job));
+                        thread.spawn(move || feed.replay(&ran))?
+                    }
                 }
                 Load::Broker => continue,
                 Load::Paper => {
@@ -164,7 +152,10 @@ impl Feed {
             runtime: Handle::current(),
             clock: grid.clock.clone(),
             words: accounts
-                .map(|account| (account.clone(), origin(plan, &account)))
+                .map(|account| {
+                    let origin = origin(&account.path, &plan.vos[account.vo].name);
+                    (account, origin)
+                })
                 .collect(),
             shared,
         }
@@ -176,17 +167,11 @@ impl Feed {
         while next < jobs.len() || !self.pending.is_empty() {
             let now = self.clock.now().wall;
             let due = jobs[next..].iter().take_while(|job| job.end <= now).count();
-            let records = jobs[next..next + due].iter().map(|job| {
-                self.record(
-                    job.job,
-                    &job.account_key(),
-                    job.cores,
-                    job.start,
-                    job.end,
-                    false,
-                )
-            });
-            self.report(records.collect())?;
+            let records = jobs[next..next + due]
+                .iter()
+                .map(|job| self.record(&job.to_job(), [job.start, job.end], false));
+            let records = records.collect();
+            self.report(records)?;
             next += due;
             std::thread::sleep(PASS);
         }
@@ -221,7 +206,7 @@ impl Feed {
             let ended = cluster.finish(now);
             let records = ended
                 .iter()
-                .map(|job| self.record_of(&job.job, job.start, job.end, false));
+                .map(|job| self.record(&job.job, [job.start, job.end], false));
             let records = records.collect();
             self.report(records)?;
             if stop || instalments.elapsed() >= INSTALMENTS {
@@ -262,10 +247,10 @@ impl Feed {
         let who: Vec<Who<'_>> = accounts
             .iter()
             .map(|account| {
-                let (user, batch_account) = &self.words[account];
+                let words = &self.words[account];
                 Who::Names(Names {
-                    user: Some(user),
-                    account: Some(batch_account),
+                    user: words.user.as_deref(),
+                    account: words.account.as_deref(),
                     ..Names::default()
                 })
             })
@@ -323,7 +308,7 @@ impl Feed {
 
     fn report_running(&self, cluster: &Cluster, now: WallTime) {
         let running = cluster.running().map(|started: &Started| RunningJob {
-            record: self.record_of(&started.job, started.start, now.max(started.start), true),
+            record: self.record(&started.job, [started.start, now.max(started.start)], true),
             expected_end: started.start.after(started.job.requested),
         });
         let node = self.node.borrow().clone();
@@ -333,39 +318,11 @@ impl Feed {
         }
     }
 
-    fn record_of(&self, job: &Job, start: WallTime, end: WallTime, running: bool) -> UsageRecord {
-        let JobId(number) = job.id;
-        self.record(number, &job.account, job.cores, start, end, running)
-    }
-
-    fn record(
-        &self,
-        number: u64,
-        account: &AccountKey,
-        cores: u32,
-        start: WallTime,
-        end: WallTime,
-        running: bool,
-    ) -> UsageRecord {
-        let (user, batch_account) = &self.words[account];
+    fn record(&self, job: &Job, ran: [WallTime; 2], running: bool) -> UsageRecord {
+        let (JobId(number), origin) = (job.id, self.words[&job.account].clone());
         UsageRecord {
-            key: JobKey {
-                cluster: self.site.clone(),
-                job: number.to_string(),
-                instance: 0,
-            },
-            origin: Origin {
-                user: Some(user.clone()),
-                account: Some(batch_account.clone()),
-                ..Origin::default()
-            },
-            start,
-            end,
-            cores,
-            gpus: 0,
-            mem_mib: 0,
-            placement: fairmesh_model::Placement::default(),
             running,
+            ..ended(&self.site, number.to_string(), origin, job.cores, ran)
         }
     }
 }

@@ -171,20 +171,12 @@ async fn view_digests(grid: &Grid) -> anyhow::Result<Vec<ContentHash>> {
     let mut digests = Vec::new();
     for node in &grid.nodes {
         let vos = grid.vos.clone();
-        let views = node
-            .handle
-            .ask(move |site, _| {
-                vos.iter()
-                    .map(|vo| site.view_digest(*vo))
-                    .collect::<Vec<_>>()
-            })
-            .await?;
-        let bytes: Vec<u8> = views
-            .iter()
-            .flatten()
-            .flat_map(|digest| *digest.as_bytes())
-            .collect();
-        digests.push(ContentHash::of(&bytes));
+        let digest = node.handle.ask(move |site, _| {
+            let views = vos.iter().filter_map(|vo| site.view_digest(*vo));
+            let bytes: Vec<u8> = views.flat_map(|digest| *digest.as_bytes()).collect();
+            ContentHash::of(&bytes)
+        });
+        digests.push(digest.await?);
     }
     Ok(digests)
 }

@@ -105,21 +105,11 @@ impl Plan {
     ) -> anyhow::Result<Self> {
         let nodes = NonZeroUsize::new(sites).context("a mesh has one site or more")?;
         let trace = Trace::read(open(file)?, nodes).with_context(|| file.display().to_string())?;
-        if trace.jobs.is_empty() {
+        let starts = trace.jobs.iter().map(|job| job.start.min(job.submit));
+        let ends = trace.jobs.iter().map(|job| job.end);
+        let (Some(start), Some(end)) = (starts.min(), ends.max()) else {
             bail!("{}: there is no job in it that ran", file.display());
-        }
-        let start = trace
-            .jobs
-            .iter()
-            .map(|job| job.start.min(job.submit))
-            .min()
-            .expect("there are jobs");
-        let end = trace
-            .jobs
-            .iter()
-            .map(|job| job.end)
-            .max()
-            .expect("there are jobs");
+        };
         let peak = trace.peak_cores();
         let cores = peak
             .iter()
@@ -153,19 +143,11 @@ impl Plan {
                 !others.any(|other| other != path && other.starts_with(path))
             };
             let leaves = plan.entries.iter().filter(move |(path, _)| is_leaf(path));
-            leaves.map(move |(path, share)| {
-                (
-                    *share,
-                    AccountKey {
-                        vo,
-                        path: path.clone(),
-                    },
-                )
-            })
+            leaves.map(move |(path, share)| (share, vo, path))
         });
-        leaves
-            .min_by_key(|(share, _)| *share)
-            .map(|(_, account)| account)
+        let (_, vo, path) = leaves.min_by_key(|(share, ..)| *share)?;
+        let path = path.clone();
+        Some(AccountKey { vo, path })
     }
 
     /// Deals the shares of the first VO's projects anew: each gets what the next one had.

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use fairmesh_model::{
-    AccountPath, Allocation, CoreMillis, Factor, JobKey, Millis, Origin, Placement, QuotaMode,
-    Signed, UsageRecord, WallTime,
+    AccountPath, Allocation, CoreMillis, Factor, Millis, QuotaMode, Signed, UsageRecord,
 };
 use fairmesh_site::rights::slices::{Period, windows};
 use fairmesh_site::rights::{Totals, Verdict};
@@ -21,7 +20,7 @@ use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaStats};
 use serde::Serialize;
 
 use super::bank::{Bank, BankReport};
-use super::grid::Grid;
+use super::grid::{Grid, ended, origin};
 use crate::driver::{Clock as _, NodeHandle};
 
 /// The project, and the user of that name.
@@ -108,7 +107,6 @@ struct Running {
     /// Whether the bank was away when it asked.
     while_away: bool,
     record: UsageRecord,
-    ends: WallTime,
 }
 
 impl Quota {
@@ -214,7 +212,7 @@ impl Quota {
         let now = grid.clock.now().wall;
         let (ended, running) = std::mem::take(&mut self.running)
             .into_iter()
-            .partition(|job| job.ends <= now);
+            .partition(|job| job.record.end <= now);
         self.running = running;
         self.report(grid, ended).await
     }
@@ -234,25 +232,12 @@ impl Quota {
             false => usize::try_from(1 + self.submitted % others).expect("few"),
         };
         let now = grid.clock.now().wall;
-        let record = UsageRecord {
-            key: JobKey {
-                cluster: grid.nodes[node].name.clone(),
-                job: format!("{PROJECT}-{}", self.submitted),
-                instance: 0,
-            },
-            origin: Origin {
-                user: Some(PROJECT.to_owned()),
-                account: Some(grid.vo_name.clone()),
-                ..Origin::default()
-            },
-            start: now.before(self.wall),
-            end: now,
-            cores: 1,
-            gpus: 0,
-            mem_mib: 0,
-            placement: Placement::default(),
-            running: false,
-        };
+        let (site, job) = (
+            &grid.nodes[node].name,
+            format!("{PROJECT}-{}", self.submitted),
+        );
+        let origin = origin(&self.path, &grid.vo_name);
+        let record = ended(site, job, origin, 1, [now.before(self.wall), now]);
         let handle = grid.nodes[node].handle.clone();
         let ran = Millis(self.ask / 100 * RAN_PERCENT);
         self.bank.ask(now, self.ask, ran.0, now.after(ran));
@@ -263,17 +248,14 @@ impl Quota {
                 return None;
             }
             let start = clock.now().wall;
-            let end = start.after(ran);
-            let record = UsageRecord {
-                start,
-                end,
-                ..record
-            };
             Some(Running {
                 node,
                 while_away,
-                record,
-                ends: end,
+                record: UsageRecord {
+                    start,
+                    end: start.after(ran),
+                    ..record
+                },
             })
         }));
     }
