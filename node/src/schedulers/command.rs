@@ -4,7 +4,7 @@
 //! ask. Deliberately not here: what a system lacks (each says it), and Slurm, which has more words (`slurm`).
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -152,7 +152,11 @@ pub(crate) async fn run<S: System>(args: &SystemArgs, out: &mut dyn Write) -> an
             let people = people(&pair).await?;
             check::run(check, &people, &pair, out).await?
         }
-        What::Setup => setup(&pair, out).await?,
+        What::Setup => {
+            let mut lacks = pair.scheduler.setup(out).await?;
+            lacks.extend(silent_sockets(&pair.sockets));
+            write_lacks(&lacks, out)?
+        }
     };
     Ok(match is_good {
         true => Exit::Success,
@@ -160,19 +164,22 @@ pub(crate) async fn run<S: System>(args: &SystemArgs, out: &mut dyn Write) -> an
     })
 }
 
-/// Gives whether nothing is missing.
-async fn setup<S: System>(pair: &Pair<S>, out: &mut dyn Write) -> anyhow::Result<bool> {
-    let mut lacks = pair.scheduler.setup(out).await?;
-    for socket in [&pair.sockets.lookup, &pair.sockets.control] {
-        if let Err(error) = UnixStream::connect(socket) {
-            let problem = fairmesh_client::no_node_at(socket, &error);
-            lacks.push((
-                problem,
-                "under systemd: systemctl start fairmesh".to_owned(),
-            ));
-        }
-    }
-    for (problem, mend) in &lacks {
+/// The sockets at which no node answers.
+pub(crate) fn silent_sockets(sockets: &Sockets) -> impl Iterator<Item = (String, String)> {
+    let sockets = [&sockets.lookup, &sockets.control].into_iter();
+    sockets.filter_map(|socket| {
+        let error = UnixStream::connect(socket).err()?;
+        let problem = fairmesh_client::no_node_at(socket, &error);
+        Some((
+            problem,
+            "under systemd: systemctl start fairmesh".to_owned(),
+        ))
+    })
+}
+
+/// Says what is lacking, each with what to do about it; gives whether nothing is.
+pub(crate) fn write_lacks(lacks: &[(String, String)], out: &mut dyn Write) -> io::Result<bool> {
+    for (problem, mend) in lacks {
         writeln!(out, "missing: {problem}; {mend}")?;
     }
     if lacks.is_empty() {

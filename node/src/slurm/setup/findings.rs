@@ -5,7 +5,6 @@
 //! Deliberately not here: mending.
 
 use std::fs::File;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use fairmesh_schedulers::command::CommandError;
@@ -17,19 +16,11 @@ use super::super::settings::SlurmTable;
 use super::quota::QuotaFiles;
 use crate::config::{Config, Uids, uids};
 use crate::control::own_uid;
+use crate::schedulers::command::silent_sockets;
 
 /// What is missing, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
-    pub(super) problem: String,
-    pub(super) mend: String,
-}
-
-pub(super) fn finding(problem: impl Into<String>, mend: impl Into<String>) -> Finding {
-    Finding {
-        problem: problem.into(),
-        mend: mend.into(),
-    }
+pub(super) fn finding(problem: impl Into<String>, mend: impl Into<String>) -> (String, String) {
+    (problem.into(), mend.into())
 }
 
 /// Everything that is missing.
@@ -38,7 +29,7 @@ pub(super) fn of(
     cluster: Result<Cluster, CommandError>,
     file: &Path,
     quota: Option<&QuotaFiles>,
-) -> Vec<Finding> {
+) -> Vec<(String, String)> {
     let mut findings = Vec::new();
     match cluster {
         Err(error) => {
@@ -52,16 +43,11 @@ pub(super) fn of(
             findings.extend(quota.into_iter().flat_map(|files| files.findings(&cluster)));
         }
     }
-    for socket in [&place.pair.sockets.lookup, &place.pair.sockets.control] {
-        if let Err(error) = UnixStream::connect(socket) {
-            let problem = fairmesh_client::no_node_at(socket, &error);
-            findings.push(finding(problem, "under systemd: systemctl start fairmesh"));
-        }
-    }
+    findings.extend(silent_sockets(&place.pair.sockets));
     findings
 }
 
-fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<Finding> {
+fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<(String, String)> {
     let mut findings = Vec::new();
     let restart = "in slurm.conf, then restart slurmctld";
     let kind = cluster.value("PriorityType").unwrap_or("priority/basic");
@@ -107,7 +93,7 @@ fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<Finding> {
     findings
 }
 
-fn of_usage(cluster: &Cluster, settings: &SlurmSettings) -> Vec<Finding> {
+fn of_usage(cluster: &Cluster, settings: &SlurmSettings) -> Vec<(String, String)> {
     match cluster.finished(settings) {
         Err(lack) => vec![finding(
             lack,
@@ -132,7 +118,7 @@ fn of_usage(cluster: &Cluster, settings: &SlurmSettings) -> Vec<Finding> {
 }
 
 /// Slurm takes site factors from root, from its own user and, with slurmdbd, from operators.
-fn of_rights(cluster: &Cluster, file: &Path) -> Vec<Finding> {
+fn of_rights(cluster: &Cluster, file: &Path) -> Vec<(String, String)> {
     let slurm_user = cluster.value("SlurmUser").unwrap_or_default();
     let number = slurm_user
         .rsplit_once('(')
@@ -173,10 +159,7 @@ mod tests {
         let cluster = Cluster::parse(text);
         let mut findings = of_priorities(&cluster, &table);
         findings.extend(of_usage(&cluster, &table.slurm));
-        findings
-            .into_iter()
-            .map(|finding| finding.problem)
-            .collect()
+        findings.into_iter().map(|(problem, _)| problem).collect()
     }
 
     const GOOD: &str = "PriorityType = priority/multifactor\nPriorityWeightAge = 1000\n\

@@ -18,6 +18,7 @@ use fairmesh_schedulers::slurm::cluster::{Cluster, Finished};
 
 use super::Place;
 use crate::output::Exit;
+use crate::schedulers::command::write_lacks;
 use quota::QuotaFiles;
 
 /// Print what Slurm needs, and what a running cluster lacks.
@@ -72,14 +73,10 @@ pub(super) async fn run(
         }
     }
     let findings = findings::of(place, cluster, config, quota.as_ref());
-    for finding in &findings {
-        writeln!(out, "missing: {}; {}", finding.problem, finding.mend)?;
-    }
-    if findings.is_empty() {
-        writeln!(out, "nothing is missing")?;
-        return Ok(Exit::Success);
-    }
-    Ok(Exit::Failure)
+    Ok(match write_lacks(&findings, out)? {
+        true => Exit::Success,
+        false => Exit::Failure,
+    })
 }
 
 /// What a running cluster lacks: each problem, and its mend.
@@ -92,10 +89,7 @@ pub(super) fn lacks(
     config: &Path,
 ) -> anyhow::Result<Vec<(String, String)>> {
     let quota = quota_files(place, Some(&cluster), config)?;
-    let findings = findings::of(place, Ok(cluster), config, quota.as_ref()).into_iter();
-    Ok(findings
-        .map(|finding| (finding.problem, finding.mend))
-        .collect())
+    Ok(findings::of(place, Ok(cluster), config, quota.as_ref()))
 }
 
 /// The files that hold jobs to quotas, where the configuration asks for it.
@@ -124,8 +118,9 @@ pub(super) fn quota_lacks(
 ) -> anyhow::Result<Vec<String>> {
     let files = quota_files(place, Some(cluster), config)?;
     let lacks = files.iter().flat_map(|files| files.findings(cluster));
-    let lacks = lacks.map(|finding| format!("{}; {}", finding.problem, finding.mend));
-    Ok(lacks.collect())
+    Ok(lacks
+        .map(|(problem, mend)| format!("{problem}; {mend}"))
+        .collect())
 }
 
 fn write_part(path: &Path, part: &Part) -> std::io::Result<()> {

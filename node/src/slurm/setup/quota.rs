@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fairmesh_schedulers::slurm::cluster::Cluster;
 
 use super::super::Place;
-use super::findings::{Finding, finding};
+use super::findings::finding;
 use crate::quota_cmd::callout::OnSilence;
 
 /// Where Lua's modules lie, below which there is a folder for each version of Lua.
@@ -87,7 +87,7 @@ impl QuotaFiles {
     }
 
     /// What of it a cluster lacks.
-    pub(super) fn findings(&self, cluster: &Cluster) -> Vec<Finding> {
+    pub(super) fn findings(&self, cluster: &Cluster) -> Vec<(String, String)> {
         let mut findings = Vec::new();
         let restart = "in slurm.conf, then restart slurmctld";
         let plugins = cluster.value("JobSubmitPlugins").unwrap_or_default();
@@ -196,8 +196,10 @@ mod tests {
         );
         let problems = |cluster: &Cluster| {
             let findings = files.findings(cluster).into_iter();
-            let of_files = findings.filter(|finding| !finding.problem.starts_with("Lua "));
-            of_files.map(|finding| finding.problem).collect::<Vec<_>>()
+            let problems = findings.map(|(problem, _)| problem);
+            problems
+                .filter(|problem| !problem.starts_with("Lua "))
+                .collect::<Vec<_>>()
         };
         let found = problems(&bare);
         assert_eq!(found.len(), 5, "{found:?}");
