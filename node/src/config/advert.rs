@@ -39,7 +39,7 @@ pub(super) fn checked(
             Some(sla) => {
                 let problem =
                     "what is promised to VOs is published to nobody, and nothing goes by it";
-                let error = source.error(Some(sla.span()), Some("sla"), problem);
+                let error = source.wrong("sla", sla, problem);
                 Err(error
                     .with_help("add a table [advert], which may be empty")
                     .into())
@@ -50,7 +50,7 @@ pub(super) fn checked(
     let cpus = advert.cpus.as_ref();
     if let Some(cpus) = cpus.filter(|cpus| !(1..=u64::from(u32::MAX)).contains(cpus.get_ref())) {
         let problem = "a site has from 1 to 4294967295 CPUs";
-        let error = source.error(Some(cpus.span()), Some("advert.cpus"), problem);
+        let error = source.wrong("advert.cpus", cpus, problem);
         return Err(error.into());
     }
     let interval = advert.interval.as_ref();

@@ -207,25 +207,23 @@ pub(super) fn charging(
     let (mut hosts, mut texts) = (Vec::new(), Vec::new());
     for (queue, cost) in &raw.queues {
         let key = format!("charging.queues.{queue}");
-        let cost = source.factor(&key, cost)?;
-        prices.queues.insert(queue.clone(), cost);
-        valid(source, &prices, raw.queues[queue].span(), &key)?;
+        let factor = source.factor(&key, cost)?;
+        prices.queues.insert(queue.clone(), factor);
+        valid(source, &prices, cost, &key)?;
     }
     for machine in machines {
-        let (name, place) = (machine.class.get_ref().clone(), machine.class.span());
+        let name = machine.class.get_ref().clone();
         let class = class(source, machine)?;
         if prices.machines.insert(name.clone(), class).is_some() {
             let problem = format!("the class `{name}` is declared twice");
-            return Err(source.error(Some(place), Some("machine.class"), problem));
+            return Err(source.wrong("machine.class", &machine.class, problem));
         }
-        valid(source, &prices, place, "machine.class")?;
+        valid(source, &prices, &machine.class, "machine.class")?;
         for host in &machine.hosts {
             hosts.push((pattern(source, host)?, name.clone()));
             texts.push((host.get_ref().clone(), name.clone()));
             let checked = prices.validate_hosts(&texts);
-            checked.map_err(|problem| {
-                source.error(Some(host.span()), Some("machine.hosts"), problem)
-            })?;
+            checked.map_err(|problem| source.wrong("machine.hosts", host, problem))?;
         }
     }
     let local_rule = raw.local.as_ref();
@@ -270,14 +268,14 @@ fn ended_state(source: Source<'_>, text: &Spanned<String>) -> Result<JobState, F
         let ends = JobState::all().filter(|state| state.has_ended());
         let names: Vec<_> = ends.map(JobState::name).collect();
         source
-            .error(Some(text.span()), Some("charging.states"), problem)
+            .wrong("charging.states", text, problem)
             .with_help(format!("there are {}", names.join(", ")))
     })
 }
 
 fn class(source: Source<'_>, raw: &RawMachine) -> Result<MachineClass, FileError> {
     let above_0 = |key: &str, given: &Spanned<u32>| match *given.get_ref() {
-        0 => Err(source.error(Some(given.span()), Some(key), "must be at least 1")),
+        0 => Err(source.wrong(key, given, "must be at least 1")),
         amount => Ok(amount),
     };
     let spec = raw.spec.as_ref();
@@ -298,9 +296,7 @@ fn class(source: Source<'_>, raw: &RawMachine) -> Result<MachineClass, FileError
 
 fn positive(source: Source<'_>, key: &str, raw: &RawFactor) -> Result<Factor, FileError> {
     match source.factor(key, raw)? {
-        factor if factor.millionths() == 0 => {
-            Err(source.error(Some(raw.span()), Some(key), "must be above 0"))
-        }
+        factor if factor.millionths() == 0 => Err(source.wrong(key, raw, "must be above 0")),
         factor => Ok(factor),
     }
 }
@@ -311,22 +307,22 @@ fn pattern(source: Source<'_>, host: &Spanned<String>) -> Result<Pattern, FileEr
     if text.is_empty() || inner.contains(['*', '[', '?', ',']) {
         let problem = format!("`{text}` is not a machine's name or the beginning of names");
         let help = "write whole names, or beginnings followed by `*`: [\"fat*\", \"login1\"]";
-        let error = source.error(Some(host.span()), Some("machine.hosts"), problem);
+        let error = source.wrong("machine.hosts", host, problem);
         return Err(error.with_help(help));
     }
     Ok(Pattern::parse(text))
 }
 
 /// What a price list may not hold is shown at the line that added it.
-fn valid(
+fn valid<T>(
     source: Source<'_>,
     prices: &PriceList,
-    place: std::ops::Range<usize>,
+    added: &Spanned<T>,
     key: &str,
 ) -> Result<(), FileError> {
     prices
         .validate()
-        .map_err(|problem| source.error(Some(place), Some(key), problem))
+        .map_err(|problem| source.wrong(key, added, problem))
 }
 
 #[cfg(test)]

@@ -50,11 +50,7 @@ pub(super) fn checked(
     let accept = accept.collect::<Result<_, _>>()?;
     if let (Some(first), None) = (forward.accept_forwarded.first(), &raw.advert) {
         let problem = "members send jobs to sites that say what is free there";
-        let error = source.error(
-            Some(first.span()),
-            Some("forward.accept_forwarded"),
-            problem,
-        );
+        let error = source.wrong("forward.accept_forwarded", first, problem);
         return Err(error
             .with_help("add a table [advert], which may be empty")
             .into());
@@ -62,7 +58,7 @@ pub(super) fn checked(
     let count = |key: &str, given: &Option<Spanned<u32>>, most: u32| match given {
         Some(given) if !(1..=most).contains(given.get_ref()) => {
             let problem = format!("it is from 1 to {most}");
-            Err(source.error(Some(given.span()), Some(key), problem))
+            Err(source.wrong(key, given, problem))
         }
         given => Ok(given.as_ref().map(|given| *given.get_ref())),
     };

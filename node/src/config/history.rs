@@ -5,6 +5,7 @@
 
 use fairmesh_model::{HistoryRule, WindowLength};
 use serde::Deserialize;
+use toml::Spanned;
 
 use super::quantity::{RawDuration, RawPercent};
 use super::text::{FileError, Source};
@@ -36,7 +37,7 @@ pub struct RawIntervals {
     /// Length of an interval.
     pub length: RawDuration,
     /// How many count.
-    pub count: toml::Spanned<u32>,
+    pub count: Spanned<u32>,
     /// Weight of an interval, in percent of the next newer one's.
     pub factor: RawPercent,
 }
@@ -71,7 +72,7 @@ impl RawHistory {
         let horizon = match &self.horizon {
             Some(raw) => {
                 let windows = source.in_windows("history.horizon", raw, window)?;
-                bounded(source, "history.horizon", raw.span(), u64::from(windows))?;
+                bounded(source, "history.horizon", raw, u64::from(windows))?;
                 windows
             }
             None => (90 * day).min(u32::try_from(HISTORY_WINDOWS_MAX).expect("small")),
@@ -94,12 +95,8 @@ impl RawIntervals {
     fn rule(&self, source: Source<'_>, window: WindowLength) -> Result<HistoryRule, FileError> {
         let length = source.in_windows("history.windows.length", &self.length, window)?;
         let (count, key) = (*self.count.get_ref(), "history.windows.count");
-        bounded(
-            source,
-            key,
-            self.count.span(),
-            u64::from(length) * u64::from(count),
-        )?;
+        let windows = u64::from(length) * u64::from(count);
+        bounded(source, key, &self.count, windows)?;
         let factor = source.percent("history.windows.factor", &self.factor)?;
         Ok(HistoryRule::Windows {
             length,
@@ -109,10 +106,10 @@ impl RawIntervals {
     }
 }
 
-fn bounded(
+fn bounded<T>(
     source: Source<'_>,
     key: &str,
-    span: std::ops::Range<usize>,
+    value: &Spanned<T>,
     windows: u64,
 ) -> Result<(), FileError> {
     if (1..=HISTORY_WINDOWS_MAX).contains(&windows) {
@@ -120,7 +117,7 @@ fn bounded(
     }
     let problem =
         format!("a history of {windows} windows; 1 to {HISTORY_WINDOWS_MAX} are possible");
-    Err(source.error(Some(span), Some(key), problem))
+    Err(source.wrong(key, value, problem))
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(super) fn checked(
         for name in names {
             if !is_user_name(name.get_ref()) {
                 let problem = format!("`{}` is not a user name", name.get_ref().escape_debug());
-                return Err(source.error(Some(name.span()), Some(key), problem));
+                return Err(source.wrong(key, name, problem));
             }
         }
         let names = names.iter().map(|name| name.get_ref().clone());

@@ -3,9 +3,10 @@
 //! Invariant: a percentage is read from its digits, never through a float; a length of time is a
 //! whole number of milliseconds, above zero. Deliberately not here: the files.
 
+use std::fmt::Display;
+
 use fairmesh_model::{Factor, Millis, Share, WallTime, WindowLength};
 use jiff::{SpanRelativeTo, Timestamp};
-use serde::Deserialize;
 use toml::Spanned;
 
 use super::text::{FileError, Source};
@@ -17,26 +18,13 @@ const DATE_BYTES: usize = 10;
 pub type RawDuration = Spanned<String>;
 
 /// A percentage, as a number without quotes.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(transparent)]
-pub struct RawPercent(Spanned<toml::Value>);
+pub type RawPercent = Spanned<toml::Value>;
 
 /// A decimal number, without quotes.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(transparent)]
-pub struct RawFactor(Spanned<toml::Value>);
-
-impl RawFactor {
-    /// Where it stands.
-    pub fn span(&self) -> std::ops::Range<usize> {
-        self.0.span()
-    }
-}
+pub type RawFactor = Spanned<toml::Value>;
 
 /// A date or a date with time and zone, with or without quotes.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(transparent)]
-pub struct RawMoment(Spanned<toml::Value>);
+pub type RawMoment = Spanned<toml::Value>;
 
 /// Reads `10s`, `1h 30m`, `500ms`, `7d` (days of 24 hours).
 pub fn parse_duration(text: &str) -> Option<Millis> {
@@ -79,8 +67,7 @@ impl Source<'_> {
         parse_duration(raw.get_ref()).ok_or_else(|| {
             let problem = format!("`{}` is not a length of time", raw.get_ref());
             let help = "write a number and a unit: \"500ms\", \"10s\", \"5m\", \"1h 30m\", \"7d\"";
-            self.error(Some(raw.span()), Some(key), problem)
-                .with_help(help)
+            self.wrong(key, raw, problem).with_help(help)
         })
     }
 
@@ -89,8 +76,7 @@ impl Source<'_> {
         let length = self.duration(key, raw)?;
         WindowLength::from_millis(length.0).map_err(|error| {
             let help = "take 1h, or another part of a day such as 30m or 6h";
-            self.error(Some(raw.span()), Some(key), error.to_string())
-                .with_help(help)
+            self.wrong(key, raw, error.to_string()).with_help(help)
         })
     }
 
@@ -108,47 +94,38 @@ impl Source<'_> {
         windows.ok_or_else(|| {
             let problem = format!("`{}` is not a whole number of windows", raw.get_ref());
             let help = format!("a window is {}", crate::output::age(window.millis()));
-            self.error(Some(raw.span()), Some(key), problem)
-                .with_help(help)
+            self.wrong(key, raw, problem).with_help(help)
         })
     }
 
     /// A percentage.
     pub fn percent(&self, key: &str, raw: &RawPercent) -> Result<Share, FileError> {
-        let (span, help) = (
-            raw.0.span(),
-            "write a percentage without quotes, such as 12.5",
-        );
-        let number = matches!(
-            raw.0.get_ref(),
-            toml::Value::Integer(_) | toml::Value::Float(_)
-        );
-        if !number {
-            return Err(self
-                .error(Some(span), Some(key), "not a number")
-                .with_help(help));
-        }
-        Share::parse_percent(self.written(span.clone())).map_err(|error| {
-            self.error(Some(span), Some(key), error.to_string())
-                .with_help(help)
-        })
+        let help = "write a percentage without quotes, such as 12.5";
+        self.number(key, raw, help, Share::parse_percent)
     }
 
     /// A factor.
     pub fn factor(&self, key: &str, raw: &RawFactor) -> Result<Factor, FileError> {
-        let (span, help) = (raw.span(), "write a number without quotes, such as 1.25");
-        let wrong = |problem: String| {
-            self.error(Some(raw.span()), Some(key), problem)
-                .with_help(help)
+        let help = "write a number without quotes, such as 1.25";
+        self.number(key, raw, help, Factor::parse)
+    }
+
+    /// What `parse` makes of the digits of a number.
+    fn number<T, E: Display>(
+        &self,
+        key: &str,
+        raw: &Spanned<toml::Value>,
+        help: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, FileError> {
+        let value = match raw.get_ref() {
+            toml::Value::Integer(_) | toml::Value::Float(_) => {
+                let digits = self.text.get(raw.span()).unwrap_or_default();
+                parse(digits).map_err(|error| error.to_string())
+            }
+            _ => Err("not a number".to_owned()),
         };
-        let number = matches!(
-            raw.0.get_ref(),
-            toml::Value::Integer(_) | toml::Value::Float(_)
-        );
-        if !number {
-            return Err(wrong("not a number".to_owned()));
-        }
-        Factor::parse(self.written(span)).map_err(|error| wrong(error.to_string()))
+        value.map_err(|problem| self.wrong(key, raw, problem).with_help(help))
     }
 
     /// A size, in MiB.
@@ -156,14 +133,13 @@ impl Source<'_> {
         parse_mebibytes(raw.get_ref()).ok_or_else(|| {
             let problem = format!("`{}` is not a size", raw.get_ref());
             let help = "write a whole number and a unit: \"900MiB\", \"512GiB\", \"2TiB\"";
-            self.error(Some(raw.span()), Some(key), problem)
-                .with_help(help)
+            self.wrong(key, raw, problem).with_help(help)
         })
     }
 
     /// A moment.
     pub fn moment(&self, key: &str, raw: &RawMoment) -> Result<WallTime, FileError> {
-        let text = match raw.0.get_ref() {
+        let text = match raw.get_ref() {
             toml::Value::Datetime(moment) => moment.to_string(),
             toml::Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -171,8 +147,7 @@ impl Source<'_> {
         parse_moment(&text).ok_or_else(|| {
             let help = "write a date, 2027-11-21, or a moment with its zone, 2027-11-21T12:00:00Z";
             let problem = format!("`{text}` is not a moment since 1970");
-            self.error(Some(raw.0.span()), Some(key), problem)
-                .with_help(help)
+            self.wrong(key, raw, problem).with_help(help)
         })
     }
 
@@ -180,12 +155,11 @@ impl Source<'_> {
     pub fn parsed<T>(&self, key: &str, raw: &Spanned<String>, help: &str) -> Result<T, FileError>
     where
         T: std::str::FromStr,
-        T::Err: std::fmt::Display,
+        T::Err: Display,
     {
-        raw.get_ref().parse().map_err(|error: T::Err| {
-            self.error(Some(raw.span()), Some(key), error.to_string())
-                .with_help(help)
-        })
+        raw.get_ref()
+            .parse()
+            .map_err(|error: T::Err| self.wrong(key, raw, error.to_string()).with_help(help))
     }
 }
 

@@ -138,7 +138,7 @@ fn pricing(
         return Ok(Pricing::Fixed);
     };
     let wrong = |problem: &str| {
-        let error = source.error(Some(raw.span()), Some(&key), problem);
+        let error = source.wrong(&key, raw, problem);
         let help = "write price = { load = {} }, or price = { calendar = [{ from = \"20:00\", until = \"06:00\", \
                     price = 0.7 }] }";
         Err(error.with_help(help))
@@ -163,7 +163,7 @@ fn hours(source: Source<'_>, key: &str, raw: &RawHours) -> Result<Hours, FileErr
         let (first, last) = text.split_once('-').unwrap_or((&text, &text));
         let Some((first, last)) = place(first).zip(place(last)) else {
             let problem = format!("`{}` is no day", word.get_ref());
-            let error = source.error(Some(word.span()), Some(&key), problem);
+            let error = source.wrong(&key, word, problem);
             return Err(error.with_help("write \"sat\", or \"mon-fri\""));
         };
         let length = (last + 7 - first) % 7;
@@ -190,7 +190,7 @@ fn minute(source: Source<'_>, key: &str, raw: &Spanned<String>) -> Result<u16, F
         Some((hour, minute)) => Ok(hour * 60 + minute),
         None => {
             let problem = format!("`{}` is no time of day", raw.get_ref());
-            let error = source.error(Some(raw.span()), Some(key), problem);
+            let error = source.wrong(key, raw, problem);
             Err(error.with_help(
                 "write hours and minutes in UTC, such as \"06:30\"; midnight is \"00:00\"",
             ))
@@ -229,7 +229,7 @@ fn price(source: Source<'_>, key: &str, raw: &RawFactor) -> Result<Factor, FileE
     if price.millionths() > 0 {
         return Ok(price);
     }
-    let error = source.error(Some(raw.span()), Some(key), "a price of 0");
+    let error = source.wrong(key, raw, "a price of 0");
     Err(error.with_help("to charge nothing, exempt users or queues, or write mode = \"off\""))
 }
 

@@ -42,7 +42,7 @@ fn bytes(source: Source<'_>, raw: &Spanned<String>) -> Result<u64, FileError> {
             let problem = format!("`{}` is not a size of 16 MiB or more", raw.get_ref());
             let help = "write a whole number and a unit: \"512MiB\", \"4GiB\", \"1TiB\"";
             source
-                .error(Some(raw.span()), Some("records.keep_size"), problem)
+                .wrong("records.keep_size", raw, problem)
                 .with_help(help)
         })
 }

@@ -40,7 +40,7 @@ pub(super) fn site_name(source: Source<'_>, name: &Spanned<String>) -> Checked<S
         return Ok(text.clone());
     }
     let problem = format!("not a name of 1 to {NAME_BYTES_MAX} visible bytes without `/`");
-    Err(source.error(Some(name.span()), Some("site.name"), problem))
+    Err(source.wrong("site.name", name, problem))
 }
 
 pub(super) fn listen(
@@ -68,12 +68,8 @@ pub(super) fn peers(source: Source<'_>, peers: &[Spanned<String>]) -> Checked<Ve
         .map(|peer| {
             let help = "write \"<site id of 64 hex digits>@/ip4/192.0.2.1/tcp/7600\"; \
                         `fairmesh init` and `fairmesh status` print a site's id";
-            let wrong = |problem: String| {
-                let key = Some("network.peers");
-                source
-                    .error(Some(peer.span()), key, problem)
-                    .with_help(help)
-            };
+            let wrong =
+                |problem: String| source.wrong("network.peers", peer, problem).with_help(help);
             let (site, address) = peer
                 .get_ref()
                 .split_once('@')
@@ -150,7 +146,7 @@ fn slots(
                 CONNECTIONS.start,
                 CONNECTIONS.end - 1
             );
-            Err(source.error(Some(given.span()), Some(key), problem))
+            Err(source.wrong(key, given, problem))
         }
     }
 }
@@ -169,7 +165,7 @@ pub(super) fn page(source: Source<'_>, raw: Option<&RawPage>) -> Checked<Option<
             return Ok(text.clone());
         }
         let problem = format!("`{}` is not the name of a host", text.escape_debug());
-        let error = source.error(Some(name.span()), Some("page.hosts"), problem);
+        let error = source.wrong("page.hosts", name, problem);
         Err(error.with_help("write names without a port, such as \"grid.example\""))
     };
     let hosts = raw.hosts.iter().map(name).collect::<Checked<_>>()?;
@@ -183,11 +179,10 @@ fn octal(source: Source<'_>, mode: &Spanned<String>) -> Checked<u32> {
         .ok()
         .filter(|bits| digits && *bits <= 0o777);
     bits.ok_or_else(|| {
-        let key = Some("sockets.lookup_mode");
         let problem = format!("`{text}` is not a mode of permission bits");
         let help = "write octal digits in quotes: \"0666\" for everybody, \"0660\" for a group";
         source
-            .error(Some(mode.span()), key, problem)
+            .wrong("sockets.lookup_mode", mode, problem)
             .with_help(help)
     })
 }
@@ -205,9 +200,7 @@ pub(super) fn users(
             RawWriter::Name(name) => {
                 let problem = format!("`{name}` is not a user name");
                 let help = "write names or numbers of users: [\"root\", \"slurm\", 990]";
-                Err(source
-                    .error(Some(writer.span()), Some(key), problem)
-                    .with_help(help))
+                Err(source.wrong(key, writer, problem).with_help(help))
             }
         })
         .collect()
@@ -226,7 +219,7 @@ pub(super) fn vos(
     let mut seen = BTreeSet::new();
     for (alias, id) in raw {
         let key = format!("vos.{alias}");
-        let at = |problem: String| source.error(Some(id.span()), Some(&key), problem);
+        let at = |problem: String| source.wrong(&key, id, problem);
         if AccountPath::root().child(alias).is_err() {
             return Err(at(format!(
                 "the alias `{alias}` cannot be a name in a path"
@@ -276,11 +269,7 @@ pub(super) fn vo_of(
     })
 }
 
-fn identity_rule(
-    source: Source<'_>,
-    raw: &RawRule,
-    vos: &BTreeMap<String, VoId>,
-) -> Checked<Rule> {
+fn identity_rule(source: Source<'_>, raw: &RawRule, vos: &BTreeMap<String, VoId>) -> Checked<Rule> {
     let vo = match &raw.vo {
         None => None,
         Some(alias) => {
@@ -300,7 +289,7 @@ fn identity_rule(
     if let Some(problem) = problem {
         let help = "write a path such as \"/P-B1/{user}\"; \
                     {user}, {account}, {group} and {subject} are replaced by the job's words";
-        let error = source.error(Some(raw.path.span()), Some("identity.path"), problem);
+        let error = source.wrong("identity.path", &raw.path, problem);
         return Err(error.with_help(help));
     }
     let pattern = |text: &Option<String>| text.as_deref().map(Pattern::parse);
@@ -322,14 +311,6 @@ pub(super) fn timing(source: Source<'_>, raw: &RawTiming) -> Checked<Timing> {
             .as_ref()
             .map_or(Ok(default), |given| source.duration(&key, given))
     };
-    let count = |name: &str, given: &Option<Spanned<u64>>, default: u64| match given {
-        Some(given) if *given.get_ref() == 0 => {
-            let key = format!("timing.{name}");
-            Err(source.error(Some(given.span()), Some(&key), "must be at least 1"))
-        }
-        given => Ok(given.as_ref().map_or(default, |given| *given.get_ref())),
-    };
-    let sweep = default.sweep_entries as u64;
     let timing = Timing {
         publish: length("publish", &raw.publish, default.publish)?,
         heartbeat: length("heartbeat", &raw.heartbeat, default.heartbeat)?,
@@ -345,8 +326,13 @@ pub(super) fn timing(source: Source<'_>, raw: &RawTiming) -> Checked<Timing> {
             default.clock_tolerance,
         )?,
         silence: length("silence", &raw.silence, default.silence)?,
-        sweep_entries: usize::try_from(count("sweep_entries", &raw.sweep_entries, sweep)?)
-            .unwrap_or(usize::MAX),
+        sweep_entries: match &raw.sweep_entries {
+            None => default.sweep_entries,
+            Some(given) => match usize::try_from(*given.get_ref()).unwrap_or(usize::MAX) {
+                0 => return Err(source.wrong("timing.sweep_entries", given, "must be at least 1")),
+                entries => entries,
+            },
+        },
         ..default
     };
     let at = |given: &Option<RawDuration>| given.as_ref().map(RawDuration::span);

@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
+use toml::Spanned;
 
 /// A file's name and text.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +33,7 @@ pub struct FileError {
     excerpt: Option<String>,
 }
 
-impl<'a> Source<'a> {
+impl Source<'_> {
     /// Reads TOML.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         toml::from_str(self.text).map_err(|error| {
@@ -61,9 +62,9 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The text of `span`, as it was written.
-    pub fn written(&self, span: Range<usize>) -> &'a str {
-        self.text.get(span).unwrap_or_default()
+    /// An error at the value of `key`.
+    pub fn wrong<T>(&self, key: &str, value: &Spanned<T>, problem: impl Into<String>) -> FileError {
+        self.error(Some(value.span()), Some(key), problem)
     }
 
     fn position(&self, at: usize) -> (usize, usize) {

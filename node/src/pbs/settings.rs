@@ -29,8 +29,7 @@ pub(crate) fn checked(place: Place<'_>, raw: &RawPbs) -> Result<PbsTable, FileEr
     let resource = raw.resource.as_ref();
     if let Some(given) = resource.filter(|given| !is_word(given.get_ref())) {
         let problem = "a resource has a name of letters, digits and _";
-        let (span, key) = (Some(given.span()), Some("pbs.resource"));
-        return Err(place.source.error(span, key, problem));
+        return Err(place.source.wrong("pbs.resource", given, problem));
     }
     raw.given().table(place, |system: &mut PbsSettings| {
         if let Some(home) = place.path(&raw.home) {

@@ -130,9 +130,9 @@ impl Given<'_> {
     /// An error where a key is given that means nothing to the system.
     pub(crate) fn without_importance(&self, place: Place<'_>, why: &str) -> Result<(), FileError> {
         let key = format!("{}.importance", self.table);
-        self.importance.as_ref().map_or(Ok(()), |given| {
-            Err(place.source.error(Some(given.span()), Some(&key), why))
-        })
+        self.importance
+            .as_ref()
+            .map_or(Ok(()), |given| Err(place.source.wrong(&key, given, why)))
     }
 
     /// Checks what all systems have.
@@ -200,7 +200,7 @@ impl Given<'_> {
             let (least, most) = (allowed.start(), allowed.end());
             let problem = format!("{value} is not between {least} and {most}");
             let key = format!("{}.{name}", self.table);
-            source.error(Some(given.span()), Some(&key), problem)
+            source.wrong(&key, given, problem)
         })
     }
 }
