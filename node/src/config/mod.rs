@@ -39,7 +39,6 @@ use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
 pub use reload::Reload;
-pub use shares::UnreadableTree;
 pub use text::{FileError, Source};
 pub use writers::{Uids, Writer, name_of, uids};
 

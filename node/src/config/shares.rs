@@ -7,22 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fairmesh_model::{AccountPath, Share, VoId};
-use fairmesh_policy::{SiteEntry, SitePolicy, TreeFileError, parse_tree};
+use fairmesh_policy::{SiteEntry, SitePolicy, parse_tree};
 use toml_edit::{Document, Item, TableLike};
 
 use super::raw::RawConfig;
-use super::text::{FileError, Source};
-
-/// A share tree that cannot be used: by its form, or by what it mounts.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnreadableTree {
-    /// Its form.
-    #[error(transparent)]
-    Form(#[from] TreeFileError),
-    /// A key that excludes it, or a VO without an id.
-    #[error(transparent)]
-    Config(#[from] FileError),
-}
+use super::text::Source;
 
 pub(super) fn read(
     source: Source<'_>,
@@ -34,16 +23,15 @@ pub(super) fn read(
     match (&raw.policy_file, &raw.shares) {
         (Some(file), Some(_)) => {
             let problem = "the shares have a file of their own and a table here";
-            let error = source.error(Some(file.span()), Some("policy_file"), problem);
+            let error = source.wrong("policy_file", file, problem);
             Err(error
                 .with_help("keep policy_file or [shares], not both")
                 .into())
         }
         (Some(file), None) => {
             let path = base.join(file.get_ref());
-            let text = read_file(&path).map_err(|error| {
-                source.error(Some(file.span()), Some("policy_file"), format!("{error:#}"))
-            })?;
+            let text = read_file(&path)
+                .map_err(|error| source.wrong("policy_file", file, format!("{error:#}")))?;
             let name = path.display().to_string();
             let tree = Source {
                 file: &name,
@@ -51,7 +39,10 @@ pub(super) fn read(
             };
             Ok((site_policy(tree, &text, vos)?, Some(path)))
         }
-        (None, Some(_)) => Ok((site_policy(source, &only_shares(source.text), vos)?, None)),
+        (None, Some(_)) => {
+            let text = only_table(source.text, "shares");
+            Ok((site_policy(source, &text, vos)?, None))
+        }
         (None, None) => Ok((default_policy(vos), None)),
     }
 }
@@ -60,7 +51,7 @@ fn site_policy(
     source: Source<'_>,
     text: &str,
     vos: &BTreeMap<String, VoId>,
-) -> Result<SitePolicy, UnreadableTree> {
+) -> anyhow::Result<SitePolicy> {
     let policy = parse_tree(text, source.file)?.to_site_policy()?;
     for (alias, path) in policy.mounts() {
         if vos.contains_key(alias) {
@@ -94,13 +85,8 @@ fn default_policy(vos: &BTreeMap<String, VoId>) -> SitePolicy {
     SitePolicy::new(entries.collect()).expect("one level, each VO once")
 }
 
-/// `text`, which is TOML, with everything but its table `[shares]` blanked out: what is left has
-/// its old lines and columns.
-fn only_shares(text: &str) -> String {
-    only_table(text, "shares")
-}
-
-/// The same for another table.
+/// `text`, which is TOML, with everything but one of its tables blanked out: what is left has its
+/// old lines and columns.
 pub(super) fn only_table(text: &str, table: &str) -> String {
     let values = Document::parse(text).map_or_else(
         |_| Vec::new(),
@@ -169,9 +155,9 @@ mod tests {
                     [shares.\"/b\"]\nshare = 4\n[[identity]]\npath = '''\n[shares]\n'''\n";
         let expected = "\n\n\n\n\n[shares] # mine\n\"/a\" = { share = 3, delegate = { keys = [\n \"k\" ] } }\n\
                         [shares.\"/b\"]\nshare = 4\n\n\n\n\n";
-        assert_eq!(only_shares(text), expected);
+        assert_eq!(only_table(text, "shares"), expected);
         assert_eq!(
-            only_shares("shares.\"/a\" = 3\nb = 1\n[c]\n"),
+            only_table("shares.\"/a\" = 3\nb = 1\n[c]\n", "shares"),
             "shares.\"/a\" = 3\n\n\n"
         );
     }
