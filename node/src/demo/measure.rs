@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fairmesh_model::{AccountPath, ContentHash, Counters, Seq, SiteId, StreamId, VoId};
 use fairmesh_site::HeadId;
+use serde::{Serialize, Serializer};
 use tokio::sync::mpsc;
 
 use super::grid::Grid;
@@ -202,13 +203,20 @@ pub(super) async fn usage(
 }
 
 /// One line of the table of promises.
+#[derive(Debug, Serialize)]
 pub(super) struct ShareLine {
     pub(super) path: AccountPath,
     /// Percent of the parent, as promised.
     pub(super) target: String,
-    /// Thousandths of a percent of the parent's usage.
+    /// Thousandths of a percent of the parent's usage; as JSON, percent.
+    #[serde(rename = "actual", serialize_with = "as_percent")]
     pub(super) actual_milli_percent: u64,
+    #[serde(skip)]
     pub(super) usage_ms: u64,
+}
+
+fn as_percent<S: Serializer>(milli: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{}.{:03}", milli / 1_000, milli % 1_000))
 }
 
 /// Promised and delivered, entry by entry.

@@ -34,11 +34,11 @@ use crate::output::Exit;
 use self::broker::Broker;
 use self::grid::{Grid, SYNC};
 use self::load::Clusters;
-use self::measure::{Propagation, ShareLine, await_identical, share_lines, usage};
+use self::measure::{Propagation, await_identical, share_lines, usage};
 use self::plan::Plan;
 use self::play::{Heal, Key, Signals};
 use self::quota::Quota;
-use self::report::{Quantiles, Report, ShareOut};
+use self::report::{Quantiles, Report};
 use self::screen::Screen;
 
 /// How long the nodes may take to agree when the load has ended.
@@ -244,8 +244,8 @@ impl Show<'_> {
             .clock
             .stop_at(self.plan.end.map_or(now, |end| end.max(now)));
         let jobs = tokio::task::block_in_place(|| clusters.finish())?;
-        let (report, shares) = self.report(jobs, propagation).await?;
-        self.screen.finish(&report, &shares);
+        let report = self.report(jobs, propagation).await?;
+        self.screen.finish(&report);
         if self.args.json {
             println!("{}", report.json());
         }
@@ -256,11 +256,7 @@ impl Show<'_> {
     }
 
     /// What came of it, once all nodes have the identical view, or should have.
-    async fn report(
-        &mut self,
-        jobs: u64,
-        mut propagation: Propagation,
-    ) -> anyhow::Result<(Report, Vec<ShareLine>)> {
+    async fn report(&mut self, jobs: u64, mut propagation: Propagation) -> anyhow::Result<Report> {
         let heal = self.heal;
         let digests = await_identical(&self.grid, SETTLE_MAX).await?;
         propagation.take(&mut self.grid.observations, self.grid.nodes.len(), false);
@@ -271,12 +267,11 @@ impl Show<'_> {
         let broker = self.broker.take().map(Broker::outcome);
         let jobs = broker.as_ref().map_or(jobs, |broker| broker.ended);
         let usage = usage(&self.grid, &self.plan).await?;
-        let shares = share_lines(&self.plan, &usage);
-        let report = Report {
+        Ok(Report {
             schema: "fairmesh.demo/1",
             views_identical: digests.iter().all(|digest| *digest == digests[0]),
             view_digests: digests.iter().map(ToString::to_string).collect(),
-            shares: shares.iter().map(ShareOut::of).collect(),
+            shares: share_lines(&self.plan, &usage),
             usage_core_ms: usage
                 .iter()
                 .map(|(path, counters)| (path.to_string(), counters.cpu_ms))
@@ -296,8 +291,7 @@ impl Show<'_> {
             left_out: self.plan.left_out(),
             quota,
             broker,
-        };
-        Ok((report, shares))
+        })
     }
 
     fn bytes_per_node(&self) -> u64 {

@@ -17,7 +17,7 @@ pub(super) struct Report {
     /// The digest of each node's views.
     pub(super) view_digests: Vec<String>,
     /// Promised and delivered, in percent of the parent.
-    pub(super) shares: Vec<ShareOut>,
+    pub(super) shares: Vec<ShareLine>,
     /// Grid-wide usage of each account, core-milliseconds.
     pub(super) usage_core_ms: BTreeMap<String, u64>,
     /// Jobs that ended.
@@ -48,28 +48,10 @@ pub(super) struct Report {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct ShareOut {
-    path: String,
-    target: String,
-    actual: String,
-}
-
-#[derive(Debug, Serialize)]
 pub(super) struct Quantiles {
     pub(super) p50: u64,
     pub(super) p99: u64,
     pub(super) max: u64,
-}
-
-impl ShareOut {
-    pub(super) fn of(line: &ShareLine) -> Self {
-        let milli = line.actual_milli_percent;
-        Self {
-            path: line.path.to_string(),
-            target: line.target.clone(),
-            actual: format!("{}.{:03}", milli / 1_000, milli % 1_000),
-        }
-    }
 }
 
 impl Report {

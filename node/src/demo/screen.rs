@@ -95,9 +95,10 @@ impl Screen {
     }
 
     /// Prints the page at the end.
-    pub(super) fn finish(&self, report: &Report, shares: &[ShareLine]) {
+    pub(super) fn finish(&self, report: &Report) {
         if !self.quiet {
-            println!("{}\n\n{}\n{NEXT}", share_table(shares), report.words());
+            let shares = share_table(&report.shares);
+            println!("{shares}\n\n{}\n{NEXT}", report.words());
         }
     }
 }
