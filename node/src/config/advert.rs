@@ -71,11 +71,12 @@ pub(super) fn checked(
 }
 
 fn sla(source: Source<'_>, vos: &BTreeMap<String, VoId>) -> anyhow::Result<Sla> {
-    let sla = Sla::parse(&only_table(source.text, "sla"), source.file)?;
+    let text = only_table(source.text, "sla");
+    let sla = Sla::parse(&text, source.file)?;
     for path in sla.entries.keys() {
         let alias = path.names().next().unwrap_or_default();
         let quoted = format!("\"{path}\"");
-        let place = source.text.find(&quoted).map(|at| at..at + quoted.len());
+        let place = text.find(&quoted).map(|at| at..at + quoted.len());
         vo_of(source, vos, alias, place, &format!("sla.{path}"))?;
     }
     Ok(sla)
@@ -86,6 +87,14 @@ mod tests {
     use fairmesh_model::Millis;
 
     use super::super::tests::with_physics as parse;
+
+    #[test]
+    fn what_is_wrong_with_an_sla_is_shown_there_whatever_else_names_its_path() {
+        let text =
+            "# Not \"/biology\", größer.\n[advert]\n[sla]\n\"/biology\" = { cpu = \"10%+\" }\n";
+        let wrong = parse(text).expect_err("no such VO");
+        assert!(wrong.contains("f.toml:8:"), "{wrong}");
+    }
 
     #[test]
     fn nothing_is_told_unless_the_owner_says_so() {
@@ -124,11 +133,11 @@ mod tests {
             ("[advert]\nfree = 1\n", "f.toml:6:1: unknown field `free`"),
             (
                 "[advert]\n[sla]\n\"/chemistry\" = {}\n",
-                "f.toml:7:1: `sla./chemistry`: no VO has the alias `chemistry`",
+                "f.toml:8:1: `sla./chemistry`: no VO has the alias `chemistry`",
             ),
             (
                 "[advert]\n[sla]\n\"/physics\" = { cpu = \"10\" }\n",
-                "f.toml:7:22: `/physics.cpu`: `10` is no amount",
+                "f.toml:8:22: `/physics.cpu`: `10` is no amount",
             ),
         ];
         for (text, expected) in rows {

@@ -144,7 +144,9 @@ fn pricing(
         Err(error.with_help(help))
     };
     match (&raw.get_ref().calendar, &raw.get_ref().load) {
-        (Some(spans), None) if spans.len() > SPANS_MAX => wrong("more than 64 spans"),
+        (Some(spans), None) if spans.len() > SPANS_MAX => {
+            wrong(&format!("more than {SPANS_MAX} spans"))
+        }
         (Some(spans), None) => {
             let spans = spans.iter().map(|raw| hours(source, &key, raw));
             Ok(Pricing::Calendar(spans.collect::<Result<_, _>>()?))

@@ -198,7 +198,7 @@ pub(super) fn users(
             RawWriter::Uid(uid) => Ok(Writer::Uid(*uid)),
             RawWriter::Name(name) if is_user_name(name) => Ok(Writer::Name(name.clone())),
             RawWriter::Name(name) => {
-                let problem = format!("`{name}` is not a user name");
+                let problem = format!("`{}` is not a user name", name.escape_debug());
                 let help = "write names or numbers of users: [\"root\", \"slurm\", 990]";
                 Err(source.wrong(key, writer, problem).with_help(help))
             }

@@ -92,8 +92,7 @@ fn of_the_feed(registry: &mut Registry, feed: &FeedReport, now_ms: u64) {
 fn age(registry: &mut Registry, name: &str, help: &str, since_ms: Option<u64>, now_ms: u64) {
     if let Some(since) = since_ms {
         let gauge = FloatGauge::default();
-        let millis = u32::try_from(now_ms.saturating_sub(since)).unwrap_or(u32::MAX);
-        gauge.set(f64::from(millis) / 1_000.0);
+        gauge.set(now_ms.saturating_sub(since) as f64 / 1_000.0);
         registry.register_with_unit(name, help, Unit::Seconds, gauge);
     }
 }
