@@ -11,128 +11,76 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-/// What people type, by command.
-const EXAMPLES: [(&str, &str); 35] = [
-    (
-        "demo",
-        "fairmesh demo --partition 20s..40s\nfairmesh demo --trace LOG.swf.gz --for 2m",
-    ),
-    (
-        "init",
-        "fairmesh init /etc/fairmesh --name hpc1.example --cores 4096 --address /dns4/hpc1.example/tcp/7600",
-    ),
-    (
-        "check-config",
-        "fairmesh check-config\nfairmesh check-config --config draft/fairmesh.toml",
-    ),
-    (
-        "run",
-        "fairmesh run\nFAIRMESH_LOG=warn,fairmesh=debug fairmesh run --config hpc1/fairmesh.toml",
-    ),
-    (
-        "status",
-        "fairmesh status\nfairmesh status --json | jq .notices",
-    ),
-    (
-        "peers",
-        "fairmesh peers\nfairmesh peers -P -n | cut -d'|' -f1,4",
-    ),
-    (
-        "share",
-        "fairmesh share -A physics -l\nfairmesh share -u ann -o account,normshares,effectvusage,levelfs",
-    ),
-    ("prices", "fairmesh prices"),
-    (
-        "prio",
-        "fairmesh prio ann -A cms\nsqueue -h -t PD -o '%u %a' | sort -u | fairmesh prio --stdin",
-    ),
-    (
-        "explain",
-        "fairmesh explain\nfairmesh explain ann --vs bob\nfairmesh explain --job 4711",
-    ),
-    (
-        "usage",
-        "fairmesh usage --by-site\nfairmesh usage --unmapped",
-    ),
-    (
-        "report",
-        "fairmesh report --dry-run accounting.log\nsacct -aXP -S now-1day -o ALL | fairmesh report -",
-    ),
-    (
-        "records",
-        "fairmesh records --since 7d --user ann\nfairmesh records --since 30d --by account\nfairmesh records --since 1d --apel > messages",
-    ),
-    (
-        "correct",
-        "fairmesh correct 4711 --cluster hpc1 --why 'reported twice under two names'",
-    ),
-    ("audit", "fairmesh audit"),
-    ("netcheck", "fairmesh netcheck"),
-    ("top", "fairmesh top\nfairmesh top --once"),
-    (
-        "doctor",
-        "fairmesh doctor\nfairmesh doctor --explain peer-silent\nfairmesh doctor --json | jq -r '.findings[].code'",
-    ),
-    (
-        "bugreport",
-        "fairmesh bugreport\nfairmesh bugreport --output report.txt --log 2000",
-    ),
-    (
-        "metrics",
-        "fairmesh metrics --output /var/lib/prometheus/node-exporter/fairmesh.prom",
-    ),
-    (
-        "emulate",
-        "fairmesh emulate --policy TREE.toml --usage USAGE.csv",
-    ),
-    (
-        "place",
-        "fairmesh place JOB.toml\nfairmesh place JOB.toml --submit\nfairmesh place --grid GRID.json --vo physics --cpus 64",
-    ),
-    (
-        "queue",
-        "fairmesh queue run JOBS.jsonl --vo physics --submit ./submit.sh\nfairmesh queue status",
-    ),
-    (
-        "forward",
-        "fairmesh forward run --submit ./submit.sh --ask ./ask.sh --folder /var/lib/fairmesh-forward\nfairmesh forward status\nfairmesh forward withdraw JOB",
-    ),
-    (
-        "sla",
-        "fairmesh sla show SLA.toml --total 4096\nfairmesh sla show --vo physics\nfairmesh sla check SLA.toml",
-    ),
-    (
-        "quota",
-        "fairmesh quota show\nfairmesh quota pass P-A1 --to /P-A1/ann --percent 25 --key leader.key",
-    ),
-    (
-        "policy",
-        "fairmesh policy new shares --from shares.cbor -o shares.toml\nfairmesh policy plan --old shares.cbor --new shares.toml\nfairmesh policy sign shares.toml --key coordinator.key\nfairmesh policy publish shares.cbor",
-    ),
-    (
-        "slurm",
-        "fairmesh slurm check\nfairmesh slurm sync --dry-run",
-    ),
-    (
-        "gridengine",
-        "fairmesh gridengine check\nfairmesh gridengine sync --dry-run",
-    ),
-    (
-        "condor",
-        "fairmesh condor check\nfairmesh condor sync --dry-run",
-    ),
-    ("pbs", "fairmesh pbs check\nfairmesh pbs sync --dry-run"),
-    ("lsf", "fairmesh lsf check\nfairmesh lsf sync --dry-run"),
-    (
-        "arc",
-        "fairmesh arc hold %I --control %C --user %U --cluster ce1.example",
-    ),
-    (
-        "completions",
-        "fairmesh completions bash > /usr/share/bash-completion/completions/fairmesh",
-    ),
-    ("man", "fairmesh man /usr/local/share/man/man1"),
-];
+/// What people type: a line belongs to the command whose name stands behind `fairmesh`.
+const EXAMPLES: &str = "\
+fairmesh demo --partition 20s..40s
+fairmesh demo --trace LOG.swf.gz --for 2m
+fairmesh init /etc/fairmesh --name hpc1.example --cores 4096 --address /dns4/hpc1.example/tcp/7600
+fairmesh check-config
+fairmesh check-config --config draft/fairmesh.toml
+fairmesh run
+FAIRMESH_LOG=warn,fairmesh=debug fairmesh run --config hpc1/fairmesh.toml
+fairmesh status
+fairmesh status --json | jq .notices
+fairmesh peers
+fairmesh peers -P -n | cut -d'|' -f1,4
+fairmesh share -A physics -l
+fairmesh share -u ann -o account,normshares,effectvusage,levelfs
+fairmesh prices
+fairmesh prio ann -A cms
+squeue -h -t PD -o '%u %a' | sort -u | fairmesh prio --stdin
+fairmesh explain
+fairmesh explain ann --vs bob
+fairmesh explain --job 4711
+fairmesh usage --by-site
+fairmesh usage --unmapped
+fairmesh report --dry-run accounting.log
+sacct -aXP -S now-1day -o ALL | fairmesh report -
+fairmesh records --since 7d --user ann
+fairmesh records --since 30d --by account
+fairmesh records --since 1d --apel > messages
+fairmesh correct 4711 --cluster hpc1 --why 'reported twice under two names'
+fairmesh audit
+fairmesh netcheck
+fairmesh top
+fairmesh top --once
+fairmesh doctor
+fairmesh doctor --explain peer-silent
+fairmesh doctor --json | jq -r '.findings[].code'
+fairmesh bugreport
+fairmesh bugreport --output report.txt --log 2000
+fairmesh metrics --output /var/lib/prometheus/node-exporter/fairmesh.prom
+fairmesh emulate --policy TREE.toml --usage USAGE.csv
+fairmesh place JOB.toml
+fairmesh place JOB.toml --submit
+fairmesh place --grid GRID.json --vo physics --cpus 64
+fairmesh queue run JOBS.jsonl --vo physics --submit ./submit.sh
+fairmesh queue status
+fairmesh forward run --submit ./submit.sh --ask ./ask.sh --folder /var/lib/fairmesh-forward
+fairmesh forward status
+fairmesh forward withdraw JOB
+fairmesh sla show SLA.toml --total 4096
+fairmesh sla show --vo physics
+fairmesh sla check SLA.toml
+fairmesh quota show
+fairmesh quota pass P-A1 --to /P-A1/ann --percent 25 --key leader.key
+fairmesh policy new shares --from shares.cbor -o shares.toml
+fairmesh policy plan --old shares.cbor --new shares.toml
+fairmesh policy sign shares.toml --key coordinator.key
+fairmesh policy publish shares.cbor
+fairmesh slurm check
+fairmesh slurm sync --dry-run
+fairmesh gridengine check
+fairmesh gridengine sync --dry-run
+fairmesh condor check
+fairmesh condor sync --dry-run
+fairmesh pbs check
+fairmesh pbs sync --dry-run
+fairmesh lsf check
+fairmesh lsf sync --dry-run
+fairmesh arc hold %I --control %C --user %U --cluster ce1.example
+fairmesh completions bash > /usr/share/bash-completion/completions/fairmesh
+fairmesh man /usr/local/share/man/man1";
 
 /// How commands end, and what they go by.
 const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
@@ -217,9 +165,14 @@ pub(crate) fn completed(command: Command) -> Command {
     command.after_long_help(sections.trim_end().to_owned())
 }
 
-fn examples(command: &str) -> Option<&'static str> {
-    let found = EXAMPLES.iter().find(|(name, _)| *name == command);
-    found.map(|(_, examples)| *examples)
+/// The examples of a command, a line each.
+fn examples(command: &str) -> Option<String> {
+    let is_of_command = |line: &&str| {
+        let behind = line.split_once("fairmesh ").map(|(_, behind)| behind);
+        behind.is_some_and(|behind| behind.split(' ').next() == Some(command))
+    };
+    let examples: Vec<&str> = EXAMPLES.lines().filter(is_of_command).collect();
+    (!examples.is_empty()).then(|| examples.join("\n"))
 }
 
 /// Writes a page for each command and one for the configuration.
@@ -244,7 +197,7 @@ fn write_pages(command: &Command, examples_of: Option<&str>, folder: &Path) -> s
     let mut more = Roff::new();
     if let Some(examples) = examples_of.and_then(examples) {
         more.control("SH", ["EXAMPLES"]);
-        literal(&mut more, examples);
+        literal(&mut more, &examples);
     }
     for (title, terms) in SECTIONS {
         more.control("SH", [title.to_uppercase().as_str()]);
