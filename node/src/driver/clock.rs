@@ -30,12 +30,9 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Now {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
         Now {
             mono: mono_since(self.started),
-            wall: WallTime(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
+            wall: wall_now(),
         }
     }
 }
@@ -73,9 +70,7 @@ impl FastClock {
     pub fn stop_at(&self, end: WallTime) {
         self.end.store(end.0, Ordering::Release);
     }
-}
 
-impl FastClock {
     /// How much of its time passes in so many of the machine's milliseconds.
     pub fn paced(&self, real_ms: u64) -> u64 {
         let paced = u128::from(real_ms) * u128::from(self.factor_permille) / 1_000;
@@ -86,15 +81,19 @@ impl FastClock {
 impl Clock for FastClock {
     fn now(&self) -> Now {
         let since = self.let_go.get().map_or(0, |let_go| mono_since(*let_go).0);
-        let elapsed = u128::from(since) * u128::from(self.factor_permille) / 1_000;
-        let wall = self
-            .origin
-            .after(Millis(u64::try_from(elapsed).unwrap_or(u64::MAX)));
+        let wall = self.origin.after(Millis(self.paced(since)));
         Now {
             mono: mono_since(self.started),
             wall: WallTime(wall.0.min(self.end.load(Ordering::Acquire))),
         }
     }
+}
+
+/// The machine's wall clock.
+pub(crate) fn wall_now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ms = since.unwrap_or_default().as_millis();
+    WallTime(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
 fn mono_since(started: Instant) -> MonoTime {

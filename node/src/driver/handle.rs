@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
+use fairmesh_round::Round;
 use fairmesh_site::{
     AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, QuotaCall, QuotaReply, Reply,
-    Reported, Site, SiteConfig, View,
+    Reported, Site, SiteConfig, View, job_key,
 };
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::data::Stored;
-use super::{Command, Correcting, Disk, KnownMark};
+use super::{Call, Command, Disk};
 use crate::network::{NetworkCommand, NetworkHandle, NetworkStats};
 
 /// The node has stopped, or its store has failed.
@@ -32,26 +33,24 @@ pub struct NodeHandle {
 impl NodeHandle {
     /// Reports usage. What the answer says was counted is durable.
     pub async fn report(&self, records: Vec<UsageRecord>) -> Result<Reported, Gone> {
-        let reply = self.call(|reply| Command::Report(records, reply)).await?;
-        let Reply::Reported(reported) = reply else {
-            unreachable!("a report is answered by a report")
-        };
-        Ok(reported)
+        self.reported(Call::Report(records)).await
     }
 
     /// What a report of these would count, each by itself; nothing is counted. Marks of jobs that the store has are read
     /// on a thread beside the driver.
     pub async fn estimate(&self, records: Vec<UsageRecord>) -> Result<Vec<Estimate>, Gone> {
-        let (reply, replied) = oneshot::channel();
-        let command = Command::Marks(records, reply);
-        self.commands.send(command).await.map_err(|_| Gone)?;
-        let known = replied.await.map_err(|_| Gone)?;
+        let known = self.ask_round(move |_, round, _| {
+            let known = |record: UsageRecord| (round.mark_here(&job_key(&record.key)), record);
+            records.into_iter().map(known).collect::<Vec<_>>()
+        });
+        let known = known.await?;
         let stored = self.stored.clone();
         let read = tokio::task::spawn_blocking(move || {
-            let mark = |(record, known): (UsageRecord, KnownMark)| {
-                (known.unwrap_or_else(|| stored.mark_of(&record)), record)
-            };
-            known.into_iter().map(mark).collect::<Vec<_>>()
+            let marked = known.into_iter().map(|(known, record)| {
+                let mark = known.unwrap_or_else(|| stored.mark_of(&record));
+                (mark, record)
+            });
+            marked.collect::<Vec<_>>()
         });
         let marked = read.await.expect("a store that cannot be read says so");
         self.ask(move |site, now| {
@@ -65,11 +64,7 @@ impl NodeHandle {
 
     /// Replaces the list of running jobs.
     pub async fn running(&self, jobs: Vec<RunningJob>) -> Result<Reported, Gone> {
-        let reply = self.call(|reply| Command::Running(jobs, reply)).await?;
-        let Reply::Reported(reported) = reply else {
-            unreachable!("a list is answered by a report")
-        };
-        Ok(reported)
+        self.reported(Call::Running(jobs)).await
     }
 
     /// Takes jobs back that were reported in error. What the answer says was taken back is durable.
@@ -79,57 +74,41 @@ impl NodeHandle {
         by: String,
         why: String,
     ) -> Result<Reported, Gone> {
-        let correcting = Correcting { records, by, why };
-        let reply = self
-            .call(|reply| Command::Correct(correcting, reply))
-            .await?;
-        let Reply::Reported(reported) = reply else {
-            unreachable!("a correction is answered by a report")
-        };
-        Ok(reported)
+        self.reported(Call::Correct { records, by, why }).await
     }
 
     /// Asks about a job's quota, or tells of it. What the answer says is durable; a hold may wait a moment for
     /// rights of other members.
     pub async fn quota(&self, call: QuotaCall) -> Result<QuotaReply, Gone> {
-        let reply = self.call(|reply| Command::Quota(call, reply)).await?;
-        let Reply::Quota(reply) = reply else {
-            unreachable!("a call about a quota is answered by one")
-        };
-        Ok(*reply)
+        match self.call(Call::Quota(call)).await? {
+            Reply::Quota(reply) => Ok(*reply),
+            _ => unreachable!("a call about a quota is answered by one"),
+        }
     }
 
     /// Tells what the scheduler says of itself, or asks sites what they would say now. These may take a moment.
     pub async fn advert(&self, call: AdvertCall) -> Result<AdvertAnswer, Gone> {
-        let reply = self.call(|reply| Command::Advert(call, reply)).await?;
-        let Reply::Advert(answer) = reply else {
-            unreachable!("a call about adverts is answered by one")
-        };
-        Ok(*answer)
+        match self.call(Call::Advert(call)).await? {
+            Reply::Advert(answer) => Ok(*answer),
+            _ => unreachable!("a call about adverts is answered by one"),
+        }
     }
 
     /// Hands in a job for the mesh, or says what became of one here. What the answer says is durable.
     pub async fn forward(&self, call: ForwardCall) -> Result<ForwardReply, Gone> {
-        let reply = self.call(|reply| Command::Forward(call, reply)).await?;
-        let Reply::Forward(reply) = reply else {
-            unreachable!("a call about jobs that are passed on is answered by one")
-        };
-        Ok(*reply)
+        match self.call(Call::Forward(call)).await? {
+            Reply::Forward(reply) => Ok(*reply),
+            _ => unreachable!("a call about jobs that are passed on is answered by one"),
+        }
     }
 
     /// Hands in a signed document, for all members of its VO, and says who does.
-    pub async fn publish(
-        &self,
-        document: Vec<u8>,
-        by: &str,
-    ) -> Result<Result<String, String>, Gone> {
+    pub async fn publish(&self, bytes: Vec<u8>, by: &str) -> Result<Result<String, String>, Gone> {
         let by = by.to_owned();
-        let reply = self.call(|reply| Command::Publish(document, by, reply));
-        let reply = reply.await?;
-        let Reply::Published(result) = reply else {
-            unreachable!("a document is answered by its fate")
-        };
-        Ok(result)
+        match self.call(Call::Publish { bytes, by }).await? {
+            Reply::Published(result) => Ok(result),
+            _ => unreachable!("a document is answered by its fate"),
+        }
     }
 
     /// Asks the site something. The question runs on the driver's task: keep it short.
@@ -137,38 +116,24 @@ impl NodeHandle {
         &self,
         question: impl FnOnce(&Site, Now) -> T + Send + 'static,
     ) -> Result<T, Gone> {
-        let (answer, answered) = oneshot::channel();
-        let question = move |site: &Site, now: Now| {
-            // Nobody waits any more: then the answer is not needed.
-            let _ = answer.send(question(site, now));
-        };
-        self.commands
-            .send(Command::Ask(Box::new(question)))
-            .await
-            .map_err(|_| Gone)?;
-        answered.await.map_err(|_| Gone)
+        self.ask_round(|site, _, now| question(site, now)).await
     }
 
     /// Takes another configuration.
     pub async fn reconfigure(&self, config: SiteConfig) -> Result<(), Gone> {
-        self.commands
-            .send(Command::Reconfigure(Box::new(config)))
-            .await
-            .map_err(|_| Gone)
+        self.send(Command::Reconfigure(Box::new(config))).await
     }
 
     /// Takes other addresses of peers.
     pub async fn know_peers(&self, peers: Vec<(SiteId, Vec<Multiaddr>)>) -> Result<(), Gone> {
-        self.network
-            .send(NetworkCommand::Configured(peers))
-            .await
-            .map_err(|_| Gone)
+        let command = NetworkCommand::Configured(peers);
+        self.network.send(command).await.map_err(|_| Gone)
     }
 
     /// Publishes what is pending and stops. Returns when the store is closed.
     pub async fn stop(&self) {
         let (done, stopped) = oneshot::channel();
-        if self.commands.send(Command::Stop(done)).await.is_ok() {
+        if self.send(Command::Stop(done)).await.is_ok() {
             // An error means that the driver ended by itself, which is what was asked for.
             let _ = stopped.await;
         }
@@ -176,10 +141,8 @@ impl NodeHandle {
 
     /// Cuts the node off from these sites; an empty set heals.
     pub async fn block(&self, sites: impl IntoIterator<Item = SiteId>) -> Result<(), Gone> {
-        self.network
-            .send(NetworkCommand::Block(sites.into_iter().collect()))
-            .await
-            .map_err(|_| Gone)
+        let command = NetworkCommand::Block(sites.into_iter().collect());
+        self.network.send(command).await.map_err(|_| Gone)
     }
 
     /// Counters of the network.
@@ -197,12 +160,40 @@ impl NodeHandle {
         self.disk.borrow().clone()
     }
 
-    async fn call(
+    async fn ask_round<T: Send + 'static>(
         &self,
-        command: impl FnOnce(oneshot::Sender<Reply>) -> Command,
-    ) -> Result<Reply, Gone> {
-        let (reply, replied) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_| Gone)?;
-        replied.await.map_err(|_| Gone)
+        question: impl FnOnce(&Site, &Round, Now) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        self.answer(|answer| {
+            Command::Ask(Box::new(move |site, round, now| {
+                // Nobody waits any more: then the answer is not needed.
+                let _ = answer.send(question(site, round, now));
+            }))
+        })
+        .await
+    }
+
+    async fn reported(&self, call: Call) -> Result<Reported, Gone> {
+        match self.call(call).await? {
+            Reply::Reported(reported) => Ok(reported),
+            _ => unreachable!("reports, lists and corrections are answered by a report"),
+        }
+    }
+
+    async fn call(&self, call: Call) -> Result<Reply, Gone> {
+        self.answer(|reply| Command::Call(call, reply)).await
+    }
+
+    async fn answer<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, Gone> {
+        let (answer, answered) = oneshot::channel();
+        self.send(command(answer)).await?;
+        answered.await.map_err(|_| Gone)
+    }
+
+    async fn send(&self, command: Command) -> Result<(), Gone> {
+        self.commands.send(command).await.map_err(|_| Gone)
     }
 }

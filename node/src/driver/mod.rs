@@ -18,6 +18,7 @@ mod room;
 mod start;
 mod starting;
 
+pub(crate) use clock::wall_now;
 pub use clock::{Clock, FastClock, SystemClock};
 pub use handle::{Gone, NodeHandle};
 pub use room::Disk;
@@ -31,8 +32,7 @@ use std::time::{Duration, Instant};
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_round::{Input, Op, Round};
 use fairmesh_site::{
-    AdvertCall, Done, Event, ForwardCall, HeadId, JobMark, QuotaCall, Reply, Site, View,
-    brings_job, job_key,
+    AdvertCall, Done, Event, ForwardCall, HeadId, JobMark, QuotaCall, Reply, Site, View, brings_job,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -42,35 +42,34 @@ use crate::store::StoreError;
 use data::Data;
 use room::DiskWatch;
 
-/// Something to ask the site, on the driver's task.
-pub(crate) type Question = Box<dyn FnOnce(&Site, Now) + Send>;
-
-/// What the driver knows of a job's mark; an outer `None` where the store has it, which is read beside the driver.
-pub(crate) type KnownMark = Option<Option<JobMark>>;
+/// Something to ask the site and its round, on the driver's task.
+pub(crate) type Question = Box<dyn FnOnce(&Site, &Round, Now) + Send>;
 
 /// What callers within the node ask of the driver.
 pub(crate) enum Command {
-    Report(Vec<UsageRecord>, oneshot::Sender<Reply>),
-    Running(Vec<RunningJob>, oneshot::Sender<Reply>),
-    Correct(Correcting, oneshot::Sender<Reply>),
-    Publish(Vec<u8>, String, oneshot::Sender<Reply>),
-    Quota(QuotaCall, oneshot::Sender<Reply>),
-    Advert(AdvertCall, oneshot::Sender<Reply>),
-    Forward(ForwardCall, oneshot::Sender<Reply>),
-    Marks(
-        Vec<UsageRecord>,
-        oneshot::Sender<Vec<(UsageRecord, KnownMark)>>,
-    ),
+    Call(Call, oneshot::Sender<Reply>),
     Ask(Question),
     Reconfigure(Box<fairmesh_site::SiteConfig>),
     Stop(oneshot::Sender<()>),
 }
 
-/// Jobs to be taken back.
-pub(crate) struct Correcting {
-    pub(crate) records: Vec<UsageRecord>,
-    pub(crate) by: String,
-    pub(crate) why: String,
+/// What the site answers with a reply.
+pub(crate) enum Call {
+    Report(Vec<UsageRecord>),
+    Running(Vec<RunningJob>),
+    /// Jobs to be taken back.
+    Correct {
+        records: Vec<UsageRecord>,
+        by: String,
+        why: String,
+    },
+    Publish {
+        bytes: Vec<u8>,
+        by: String,
+    },
+    Quota(QuotaCall),
+    Advert(AdvertCall),
+    Forward(ForwardCall),
 }
 
 /// A head became durable at a node.
@@ -192,10 +191,7 @@ impl Driver {
             Arrived::Timer => Some(Input::Event(Event::Tick)),
             Arrived::Done(done) => Some(Input::Event(Event::Done(done))),
             Arrived::Network(event) => self.network_event(event).map(Input::Event),
-            Arrived::Command(command) => match self.disk.refuses(&command) {
-                Some(why) => room::refuse(command, &why),
-                None => self.command_input(command),
-            },
+            Arrived::Command(command) => self.command_input(command),
         };
         match input {
             Some(input) => self.handle(input),
@@ -258,52 +254,42 @@ impl Driver {
 
     fn command_input(&mut self, command: Command) -> Option<Input> {
         match command {
-            Command::Report(records, reply) => {
-                let ticket = self.expect_reply(reply);
-                Some(Input::Report { ticket, records })
-            }
-            Command::Running(jobs, reply) => {
-                let ticket = self.expect_reply(reply);
-                Some(Input::Running { ticket, jobs })
-            }
-            Command::Correct(Correcting { records, by, why }, reply) => {
-                let ticket = self.expect_reply(reply);
-                Some(Input::Correct {
-                    ticket,
-                    records,
-                    by,
-                    why,
-                })
-            }
-            Command::Quota(call, reply) => {
-                let ticket = self.expect_reply(reply);
-                Some(Input::Event(Event::Quota { ticket, call }))
-            }
-            Command::Advert(call, reply) => {
-                let ticket = self.expect_reply(reply);
-                Some(Input::Event(Event::Advert { ticket, call }))
-            }
-            Command::Forward(call, reply) => {
-                let ticket = self.expect_reply(reply);
-                Some(Input::Event(Event::Forward { ticket, call }))
-            }
-            Command::Publish(bytes, by, reply) => {
-                let ticket = self.expect_reply(reply);
-                Some(Input::Event(Event::Publish { ticket, bytes, by }))
-            }
-            Command::Marks(records, reply) => {
-                let known = |record: &UsageRecord| self.round.mark_here(&job_key(&record.key));
-                let known = records.into_iter().map(|record| (known(&record), record));
-                // Nobody waits any more: then the answer is not needed.
-                let _ = reply.send(known.map(|(known, record)| (record, known)).collect());
-                None
-            }
+            Command::Call(call, reply) => match self.disk.refuses(&call) {
+                Some(why) => {
+                    room::refuse(call, reply, &why);
+                    None
+                }
+                None => Some(self.call_input(call, reply)),
+            },
             Command::Ask(question) => {
-                question(&self.site, self.clock.now());
+                self.answer(question);
                 None
             }
             Command::Reconfigure(config) => Some(Input::Event(Event::Reconfigured(config))),
             Command::Stop(_) => unreachable!("taken by the loop"),
+        }
+    }
+
+    fn answer(&self, question: Question) {
+        question(&self.site, &self.round, self.clock.now());
+    }
+
+    fn call_input(&mut self, call: Call, reply: oneshot::Sender<Reply>) -> Input {
+        let ticket = self.ticket();
+        self.replies.insert(ticket, reply);
+        match call {
+            Call::Report(records) => Input::Report { ticket, records },
+            Call::Running(jobs) => Input::Running { ticket, jobs },
+            Call::Correct { records, by, why } => Input::Correct {
+                ticket,
+                records,
+                by,
+                why,
+            },
+            Call::Publish { bytes, by } => Input::Event(Event::Publish { ticket, bytes, by }),
+            Call::Quota(call) => Input::Event(Event::Quota { ticket, call }),
+            Call::Advert(call) => Input::Event(Event::Advert { ticket, call }),
+            Call::Forward(call) => Input::Event(Event::Forward { ticket, call }),
         }
     }
 
@@ -313,12 +299,6 @@ impl Driver {
                 .read(|data| data::value_of(Some(data), key, record))
         };
         self.round.mark_of(record, read)
-    }
-
-    fn expect_reply(&mut self, reply: oneshot::Sender<Reply>) -> u64 {
-        let ticket = self.ticket();
-        self.replies.insert(ticket, reply);
-        ticket
     }
 
     fn ticket(&mut self) -> u64 {

@@ -10,12 +10,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fairmesh_round::{Input, Op};
+use fairmesh_round::Op;
 use fairmesh_site::{ForwardCall, Reply, Reported, Verdict};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::data::Data;
-use super::{Arrived, Command, Driver};
+use super::{Arrived, Call, Command, Driver};
 use crate::network::{NetworkCommand, NetworkEvent};
 use crate::store::{DataDir, Filling, Room, Store, StoreError};
 
@@ -77,16 +77,16 @@ impl DiskWatch {
         self.said.subscribe()
     }
 
-    /// Why a command that adds to the disk is refused now.
-    pub(super) fn refuses(&self, command: &Command) -> Option<String> {
-        use Command::{Correct, Forward, Publish, Report, Running};
+    /// Why a call that adds to the disk is refused now.
+    pub(super) fn refuses(&self, call: &Call) -> Option<String> {
+        use Call::{Correct, Forward, Publish, Report, Running};
         let adds = matches!(
-            command,
-            Report(..)
-                | Running(..)
-                | Correct(..)
-                | Publish(..)
-                | Forward(ForwardCall::HandIn(..), _)
+            call,
+            Report(_)
+                | Running(_)
+                | Correct { .. }
+                | Publish { .. }
+                | Forward(ForwardCall::HandIn(..))
         );
         let said = adds.then(|| self.said.borrow())?;
         said.refusal.clone()
@@ -156,8 +156,8 @@ impl DiskWatch {
     }
 }
 
-/// Answers a command that is refused.
-pub(super) fn refuse(command: Command, why: &str) -> Option<Input> {
+/// Answers a call that is refused.
+pub(super) fn refuse(call: Call, reply: oneshot::Sender<Reply>, why: &str) {
     let all = |records: usize| {
         let refused = (0..records).map(|index| (index, why.to_owned()));
         Reply::Reported(Reported {
@@ -165,18 +165,16 @@ pub(super) fn refuse(command: Command, why: &str) -> Option<Input> {
             ..Reported::default()
         })
     };
-    let (reply, answer) = match command {
-        Command::Report(records, reply) => (reply, all(records.len())),
-        Command::Running(jobs, reply) => (reply, all(jobs.len())),
-        Command::Correct(correcting, reply) => (reply, all(correcting.records.len())),
-        Command::Publish(_, _, reply) => (reply, Reply::Published(Err(why.to_owned()))),
-        Command::Forward(_, reply) => (reply, Reply::Forward(Box::new(Err(why.to_owned())))),
-        Command::Quota(_, reply) => (reply, Reply::Quota(Box::new(Err(why.to_owned())))),
-        _ => unreachable!("adds nothing to the disk"),
+    let answer = match call {
+        Call::Report(records) | Call::Correct { records, .. } => all(records.len()),
+        Call::Running(jobs) => all(jobs.len()),
+        Call::Publish { .. } => Reply::Published(Err(why.to_owned())),
+        Call::Forward(_) => Reply::Forward(Box::new(Err(why.to_owned()))),
+        Call::Quota(_) => Reply::Quota(Box::new(Err(why.to_owned()))),
+        Call::Advert(_) => unreachable!("adds nothing to the disk"),
     };
     // Nobody waits any more: then the answer is not needed.
     let _ = reply.send(answer);
-    None
 }
 
 impl Driver {
@@ -227,12 +225,11 @@ impl Driver {
                 }
                 Some(command) = commands.recv() => match command {
                     Command::Stop(_) => return Err(error),
-                    Command::Ask(question) => question(&self.site, self.clock.now()),
-                    Command::Marks(..) => drop(self.command_input(command)),
-                    Command::Advert(..) | Command::Reconfigure(_) => {
+                    Command::Ask(question) => self.answer(question),
+                    Command::Call(Call::Advert(_), _) | Command::Reconfigure(_) => {
                         self.keep_for_later(Arrived::Command(command));
                     }
-                    command => drop(refuse(command, &self.disk.refusal())),
+                    Command::Call(call, reply) => refuse(call, reply, &self.disk.refusal()),
                 },
                 Some(event) = network.recv() => self.without_disk(event).await,
             }
