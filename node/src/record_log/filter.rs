@@ -67,13 +67,6 @@ impl Only {
     }
 }
 
-/// A record that was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// The record's JSON, with `vo` and `path` added: an object on one line.
-    pub json: String,
-}
-
 impl Filter {
     fn is_corrected(&self, row: &Row<'_>, columns: [usize; 3]) -> rusqlite::Result<bool> {
         Ok(!self.corrected.is_empty() && self.corrected.contains(&row::key(row, columns)?))
@@ -135,8 +128,8 @@ impl Filter {
     }
 }
 
-/// Gives `each` the newest `most` of the records, the oldest of them first, until it says no. Says
-/// whether there were more. Blocks on the disk.
+/// Gives `each` the newest `most` of the records, the oldest of them first, until it says no: their JSON, with `vo` and
+/// `path` added, an object on one line. Says whether there were more. Blocks on the disk.
 ///
 /// # Errors
 /// If the log cannot be read.
@@ -144,7 +137,7 @@ pub fn find(
     connection: &Connection,
     filter: &Filter,
     most: u32,
-    mut each: impl FnMut(Found) -> bool,
+    mut each: impl FnMut(String) -> bool,
 ) -> Result<bool, LogError> {
     let (newest, values) = filter.query("id, moment", "1");
     let newest = format!("{newest} ORDER BY moment DESC, id DESC");
@@ -165,8 +158,11 @@ pub fn find(
         };
         let is_taken_back = filter.is_corrected(found, [3, 4, 5])?;
         let account = (text(1)?, text(2)?);
-        let json = row::with_account(text(0)?.unwrap_or("{}"), account, is_taken_back);
-        if !each(Found { json }) {
+        if !each(row::with_account(
+            text(0)?.unwrap_or("{}"),
+            account,
+            is_taken_back,
+        )) {
             break;
         }
     }
@@ -227,11 +223,4 @@ pub fn find_job(
     Ok(record.ok_or_else(|| {
         format!("job `{job}` is not in the record log: hand in its record as it was reported")
     }))
-}
-
-impl Found {
-    /// The record itself; `None` if a later release wrote it in another way.
-    pub fn record(&self) -> Option<BatchRecord> {
-        row::record(&self.json)
-    }
 }

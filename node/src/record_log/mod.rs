@@ -18,16 +18,15 @@ mod schema;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_records::BatchRecord;
 use rusqlite::Connection;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-pub use filter::{Filter, Found, Only, find, find_job, summarise};
+pub use filter::{Filter, Only, find, find_job, summarise};
 
 /// The log's file in the node's data folder.
 pub const FILE: &str = "records.sqlite";
@@ -89,16 +88,6 @@ pub enum LogError {
 
 /// What the log holds, and what has become of records since the node was started. Written by the log's
 /// thread, read by whoever likes.
-#[derive(Debug, Default)]
-struct Stats {
-    rows: AtomicU64,
-    bytes: AtomicU64,
-    inserted: AtomicU64,
-    pruned: AtomicU64,
-    refused: AtomicU64,
-}
-
-/// A copy of the log's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogStats {
     /// Jobs in the log.
@@ -124,7 +113,7 @@ enum Command {
 pub struct RecordLog {
     path: PathBuf,
     commands: mpsc::Sender<Command>,
-    stats: Arc<Stats>,
+    stats: watch::Receiver<LogStats>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -138,8 +127,8 @@ impl RecordLog {
         let path = data_dir.join(FILE);
         let connection = schema::open_or_set_aside(&path)?;
         let (commands, received) = mpsc::channel();
-        let stats = Arc::new(Stats::default());
-        let mut writer = writer::Writer::new(path.clone(), connection, keep, Arc::clone(&stats));
+        let (stats_out, stats) = watch::channel(LogStats::default());
+        let mut writer = writer::Writer::new(path.clone(), connection, keep, stats_out);
         let thread = std::thread::Builder::new()
             .name("record-log".to_owned())
             .spawn(move || writer.run(&received))
@@ -174,14 +163,7 @@ impl RecordLog {
 
     /// What it holds and has done.
     pub fn stats(&self) -> LogStats {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        LogStats {
-            rows: load(&self.stats.rows),
-            bytes: load(&self.stats.bytes),
-            inserted: load(&self.stats.inserted),
-            pruned: load(&self.stats.pruned),
-            refused: load(&self.stats.refused),
-        }
+        *self.stats.borrow()
     }
 
     /// A connection that only reads, for a thread that may block.

@@ -3,7 +3,7 @@
 //! Invariant: the columns only repeat what the JSON of the record says, for filters and sums; the
 //! JSON is what is given out. Deliberately not here: which rows.
 
-use fairmesh_model::{JobKey, Millis};
+use fairmesh_model::{JobKey, Millis, WallTime};
 use fairmesh_records::{BatchRecord, Job, JobState};
 use rusqlite::{Row, Statement, Transaction, params};
 use serde_json::{Map, Value};
@@ -35,7 +35,7 @@ const KNOWN: &str = "
 pub(super) fn write(
     transaction: &Transaction<'_>,
     entries: &[Entry],
-    now: u64,
+    now: WallTime,
 ) -> rusqlite::Result<u64> {
     let mut insert = transaction.prepare_cached(&format!("{INSERT} ON CONFLICT DO NOTHING"))?;
     let mut known = transaction.prepare_cached(KNOWN)?;
@@ -118,7 +118,7 @@ fn write_one(
     statement: &mut Statement<'_>,
     entry: &Entry,
     json: &str,
-    now: u64,
+    now: WallTime,
 ) -> rusqlite::Result<bool> {
     let record = &entry.record;
     let is_over = record.state.has_ended();
@@ -132,7 +132,7 @@ fn write_one(
         record.key.cluster,
         record.key.job,
         record.key.instance.cast_signed(),
-        signed(at.map_or(now, |at| at.0)),
+        signed(at.unwrap_or(now).0),
         record.submit.map(|time| signed(time.0)),
         record.start.map(|time| signed(time.0)),
         record.end.map(|time| signed(time.0)),
@@ -214,7 +214,7 @@ pub(super) fn with_account(
     json
 }
 
-/// Reads a record back.
+/// Reads a record back; `None` if a later release wrote it in another way.
 pub(super) fn record(json: &str) -> Option<BatchRecord> {
     serde_json::from_str(json).ok()
 }

@@ -8,11 +8,12 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::LogError;
+use crate::driver::wall_now;
 
 /// Version of the schema, in SQLite's `user_version`.
 const VERSION: i64 = 1;
@@ -179,8 +180,7 @@ pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
 
 /// Renames the file and its journal.
 pub(super) fn set_aside(path: &Path, why: &str) -> Result<(), LogError> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let second = since.map_or(0, |since| since.as_secs());
+    let second = wall_now().0 / 1_000;
     let with = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
     let kept = with(&format!(".unreadable-{second}"));
     tracing::error!(

@@ -1,5 +1,8 @@
 //! One row a job, found and summed, bounded, and set aside when it cannot be read.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use fairmesh_model::{JobKey, Origin};
 use fairmesh_records::{Dimension, Format, JobState};
 
@@ -40,7 +43,7 @@ fn found(log: &RecordLog, filter: &Filter, most: u32) -> (Vec<String>, bool) {
     let mut jobs = Vec::new();
     let reader = log.reader().expect("a reader");
     let more = find(&reader, filter, most, |found| {
-        let record = found.record().expect("a record");
+        let record = row::record(&found).expect("a record");
         jobs.push(format!("{} {}", record.key.job, record.state.name()));
         true
     });
@@ -82,7 +85,7 @@ async fn the_fullest_word_on_a_job_is_kept_whatever_comes_when() {
     assert_eq!(found(&again, &Filter::default(), 10).0, ["1 TIMEOUT"]);
     let reader = again.reader().expect("a reader");
     find(&reader, &Filter::default(), 1, |found| {
-        let record = found.record().expect("a record");
+        let record = row::record(&found).expect("a record");
         assert_eq!(record.cpu_time, Some(Millis(5)));
         assert_eq!(
             (record.queue.as_deref(), record.qos.as_deref()),
@@ -107,7 +110,7 @@ async fn what_a_job_was_charged_for_stays_whatever_is_said_of_it_later() {
     }
     let reader = log.reader().expect("a reader");
     find(&reader, &Filter::default(), 1, |found| {
-        let record = found.record().expect("a record");
+        let record = row::record(&found).expect("a record");
         assert_eq!(record.held(), Some(Millis(HOUR)));
         assert_eq!((record.state, record.nodes), (JobState::NodeFail, Some(3)));
         true
@@ -150,7 +153,7 @@ async fn records_are_found_by_name_and_period_the_newest_first_to_stay() {
     assert_eq!(users, [(&"ann".to_owned(), six), (&"bob".to_owned(), six)]);
     let mut text = String::new();
     find(&reader, &ann, 1, |found| {
-        text = found.json;
+        text = found;
         true
     })
     .expect("found");
@@ -317,8 +320,6 @@ async fn what_filters_ask_for_is_found_by_an_index() {
 
 #[tokio::test]
 async fn reading_ends_when_nobody_wants_it_any_more() {
-    use std::sync::atomic::AtomicUsize;
-
     let folder = tempfile::tempdir().expect("a folder");
     let log = RecordLog::open(folder.path(), all()).expect("opens");
     let jobs = (1..=5_000).map(|job| entry(job, JobState::Completed, true));

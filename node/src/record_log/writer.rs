@@ -6,14 +6,14 @@
 //! long for it, and a step forgets more than came: the log is bounded under a feed without pause, too.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+use tokio::sync::watch;
 
-use super::{Command, Entry, Keep, LogError, Stats, row, schema, signed};
+use super::{Command, Entry, Keep, LogError, LogStats, row, schema, signed};
+use crate::driver::wall_now;
 
 /// Rows that one step of pruning forgets: some milliseconds of work.
 const STEP_ROWS: u32 = 1_000;
@@ -45,7 +45,7 @@ pub(super) struct Writer {
     rows_since_step: u64,
     /// Since when something waits for its sync.
     unsynced: Option<Instant>,
-    stats: Arc<Stats>,
+    stats: watch::Sender<LogStats>,
 }
 
 impl Writer {
@@ -53,7 +53,7 @@ impl Writer {
         path: PathBuf,
         connection: Connection,
         keep: Keep,
-        stats: Arc<Stats>,
+        stats: watch::Sender<LogStats>,
     ) -> Self {
         Self {
             path,
@@ -82,7 +82,7 @@ impl Writer {
                     // Nobody waits any more: what was written stays.
                     let _ = done.send(self.append(&entries));
                     self.more = true;
-                    self.rows_since_step += count(entries.len());
+                    self.rows_since_step += entries.len() as u64;
                     while self.more && self.rows_since_step >= STEP_AFTER_ROWS {
                         self.rows_since_step -= STEP_AFTER_ROWS;
                         self.prune();
@@ -111,16 +111,13 @@ impl Writer {
     fn append(&mut self, entries: &[Entry]) -> Result<(), LogError> {
         let written = self.write(entries);
         self.unsynced.get_or_insert_with(Instant::now);
-        match &written {
+        self.stats.send_modify(|stats| match &written {
             Ok(inserted) => {
-                self.stats.inserted.fetch_add(*inserted, Relaxed);
-                self.stats.rows.fetch_add(*inserted, Relaxed);
+                stats.inserted += inserted;
+                stats.rows += inserted;
             }
-            Err(_) => {
-                let refused = count(entries.len());
-                self.stats.refused.fetch_add(refused, Relaxed);
-            }
-        }
+            Err(_) => stats.refused += entries.len() as u64,
+        });
         self.note_bytes();
         written.map(|_| ())
     }
@@ -141,8 +138,10 @@ impl Writer {
         match step(&mut self.connection, self.keep) {
             Ok(done) => {
                 self.more = done.more;
-                self.stats.pruned.fetch_add(done.forgotten, Relaxed);
-                self.stats.rows.fetch_sub(done.forgotten, Relaxed);
+                self.stats.send_modify(|stats| {
+                    stats.pruned += done.forgotten;
+                    stats.rows = stats.rows.saturating_sub(done.forgotten);
+                });
                 self.note_bytes();
             }
             Err(error) => {
@@ -159,25 +158,21 @@ impl Writer {
             .connection
             .query_row(rows, [], |row| row.get::<_, i64>(0));
         let rows = u64::try_from(rows.unwrap_or(0)).unwrap_or(0);
-        self.stats.rows.store(rows, Relaxed);
+        self.stats.send_modify(|stats| stats.rows = rows);
         self.note_bytes();
     }
 
     fn note_bytes(&self) {
         if let Ok(bytes) = bytes_in_use(&self.connection) {
-            self.stats.bytes.store(bytes, Relaxed);
+            self.stats.send_modify(|stats| stats.bytes = bytes);
         }
     }
-}
-
-fn count(length: usize) -> u64 {
-    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 /// Says how many rows are new.
 fn write(connection: &mut Connection, entries: &[Entry]) -> rusqlite::Result<u64> {
     let transaction = connection.transaction()?;
-    let inserted = row::write(&transaction, entries, now())?;
+    let inserted = row::write(&transaction, entries, wall_now())?;
     transaction.commit()?;
     Ok(inserted)
 }
@@ -191,7 +186,7 @@ pub(super) struct Step {
 
 /// Forgets up to [`STEP_ROWS`] rows that are too old, or the oldest while the log is too large.
 pub(super) fn step(connection: &mut Connection, keep: Keep) -> rusqlite::Result<Step> {
-    let before = signed(now().saturating_sub(keep.age.0));
+    let before = signed(wall_now().before(keep.age).0);
     let oldest =
         format!("SELECT id FROM records WHERE moment < ?1 ORDER BY moment LIMIT {STEP_ROWS}");
     let forget = format!("DELETE FROM records WHERE id IN ({oldest})");
@@ -206,7 +201,7 @@ pub(super) fn step(connection: &mut Connection, keep: Keep) -> rusqlite::Result<
         connection.execute_batch(&format!("PRAGMA incremental_vacuum({STEP_PAGES})"))?;
     }
     Ok(Step {
-        forgotten: count(forgotten),
+        forgotten: forgotten as u64,
         more: forgotten > 0 || given_back,
     })
 }
@@ -216,9 +211,4 @@ fn bytes_in_use(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
     Ok(u64::try_from(pages.saturating_mul(number("page_size")?)).unwrap_or(0))
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(since.map_or(0, |since| since.as_millis())).unwrap_or(u64::MAX)
 }

@@ -218,7 +218,7 @@ fn write(
         if !std::mem::take(&mut first) {
             piece.push(',');
         }
-        piece.push_str(&found.json);
+        piece.push_str(&found);
         piece.len() < PIECE_BYTES || send(&mut piece, pieces)
     })?;
     piece.push_str(&format!("],\"more\":{more}}}"));
