@@ -3,7 +3,7 @@
 //! Invariant: both are bounded per peer and in all, and every request of ours that was accepted here
 //! leaves exactly once, with an answer or a failure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::Instant;
 
@@ -34,35 +34,28 @@ struct Leaving {
 /// All requests under way.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// Ours, with the caller's name for each. Looked up, never iterated.
-    ours: HashMap<OutboundRequestId, (SiteId, u64)>,
-    ours_by_peer: BTreeMap<SiteId, usize>,
+    /// Ours, with the caller's name for each.
+    ours: BTreeMap<OutboundRequestId, (SiteId, u64)>,
     theirs: BTreeMap<u64, Waiting>,
-    /// Looked up, never iterated.
-    leaving: HashMap<InboundRequestId, Leaving>,
-    /// Of both.
-    theirs_by_peer: BTreeMap<SiteId, usize>,
+    leaving: BTreeMap<InboundRequestId, Leaving>,
     channels: u64,
 }
 
 impl Requests {
     /// Whether one more request of ours may go to `peer`.
     pub(crate) fn has_room_for(&self, peer: SiteId) -> bool {
-        let with_peer = self.ours_by_peer.get(&peer).copied().unwrap_or(0);
-        with_peer < IN_FLIGHT_PER_PEER_MAX && self.ours.len() < IN_FLIGHT_MAX
+        let with_peer = self.ours.values().filter(|(to, _)| *to == peer);
+        self.ours.len() < IN_FLIGHT_MAX && with_peer.count() < IN_FLIGHT_PER_PEER_MAX
     }
 
     /// Notes a request of ours that went out.
     pub(crate) fn sent(&mut self, request: OutboundRequestId, peer: SiteId, id: u64) {
         self.ours.insert(request, (peer, id));
-        *self.ours_by_peer.entry(peer).or_default() += 1;
     }
 
     /// Closes a request of ours; whom it went to, and the caller's name for it.
     pub(crate) fn done(&mut self, request: OutboundRequestId) -> Option<(SiteId, u64)> {
-        let (peer, id) = self.ours.remove(&request)?;
-        decrement(&mut self.ours_by_peer, peer);
-        Some((peer, id))
+        self.ours.remove(&request)
     }
 
     /// Notes a request of a peer; the channel to answer on, or `None` where it has too many waiting.
@@ -73,13 +66,14 @@ impl Requests {
         request: InboundRequestId,
         channel: ResponseChannel<Vec<u8>>,
     ) -> Option<u64> {
-        let of_peer = self.theirs_by_peer.get(&from).copied().unwrap_or(0);
-        let all = self.theirs.len() + self.leaving.len();
-        if of_peer >= INBOUND_PER_PEER_MAX || all >= INBOUND_MAX {
+        let waiting = self.theirs.values().map(|waiting| waiting.from);
+        let all = waiting.chain(self.leaving.values().map(|leaving| leaving.to));
+        let of_peer = all.filter(|peer| *peer == from).count();
+        if of_peer >= INBOUND_PER_PEER_MAX || self.theirs.len() + self.leaving.len() >= INBOUND_MAX
+        {
             return None;
         }
         self.channels += 1;
-        *self.theirs_by_peer.entry(from).or_default() += 1;
         let waiting = Waiting {
             from,
             request,
@@ -109,27 +103,10 @@ impl Requests {
     /// Forgets a request of a peer whose answer has left, or that has failed. Since when the answer was on its way.
     pub(crate) fn gone(&mut self, request: InboundRequestId) -> Option<Instant> {
         if let Some(leaving) = self.leaving.remove(&request) {
-            decrement(&mut self.theirs_by_peer, leaving.to);
             return Some(leaving.since);
         }
-        let by_peer = &mut self.theirs_by_peer;
-        self.theirs.retain(|_, waiting| {
-            let gone = waiting.request == request;
-            if gone {
-                decrement(by_peer, waiting.from);
-            }
-            !gone
-        });
+        self.theirs.retain(|_, waiting| waiting.request != request);
         None
-    }
-}
-
-fn decrement(counts: &mut BTreeMap<SiteId, usize>, peer: SiteId) {
-    if let Some(count) = counts.get_mut(&peer) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&peer);
-        }
     }
 }
 
