@@ -4,6 +4,7 @@
 //! `ADDRESSES_MAX` long. Addresses that a peer says of itself are its word only: without
 //! `allow_private` they cannot make us knock at our own or our neighbours' doors.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::{IpAddr, Ipv6Addr, TcpListener};
 
@@ -14,6 +15,9 @@ use libp2p::multiaddr::Protocol;
 
 use crate::network::config::ADDRESSES_MAX;
 use crate::network::peer_id_of;
+
+/// Where peers are.
+pub(crate) type Addresses = BTreeMap<SiteId, Vec<Multiaddr>>;
 
 /// The usable ones among the addresses that an operator or a charter gives for `site`.
 pub(crate) fn given(
@@ -30,6 +34,12 @@ pub(crate) fn given(
         }
     }
     usable
+}
+
+/// The usable ones among the addresses that the configuration gives for each of `peers`.
+pub(crate) fn of_peers(peers: Vec<(SiteId, Vec<Multiaddr>)>) -> Addresses {
+    let given = |(site, addresses)| (site, given(site, addresses));
+    peers.into_iter().map(given).collect()
 }
 
 /// The usable ones among the addresses that `site` says of itself.
@@ -96,14 +106,11 @@ pub(crate) fn without_name(mut address: Multiaddr) -> Multiaddr {
 }
 
 /// Drops a trailing `/p2p` part; `None` where it names somebody else.
-fn without_peer(site: SiteId, mut address: Multiaddr) -> Option<Multiaddr> {
-    if let Some(Protocol::P2p(peer)) = address.iter().last() {
-        if peer != peer_id_of(site) {
-            return None;
-        }
-        address.pop();
-    }
-    (!address.is_empty()).then_some(address)
+fn without_peer(site: SiteId, address: Multiaddr) -> Option<Multiaddr> {
+    let named = address.iter().last();
+    let is_other = matches!(named, Some(Protocol::P2p(peer)) if peer != peer_id_of(site));
+    let address = without_name(address);
+    (!is_other && !address.is_empty()).then_some(address)
 }
 
 fn is_specified(address: &Multiaddr) -> bool {

@@ -104,10 +104,7 @@ impl Codec for SyncCodec {
     }
 }
 
-async fn read_frame<T>(io: &mut T, bytes_max: usize) -> io::Result<Vec<u8>>
-where
-    T: AsyncRead + Unpin + Send,
-{
+async fn read_frame(io: &mut (impl AsyncRead + Unpin), bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     io.read_exact(&mut length).await?;
     let length = u32::from_be_bytes(length);
@@ -120,10 +117,11 @@ where
     Ok(frame)
 }
 
-async fn write_frame<T>(io: &mut T, bytes: &[u8], bytes_max: usize) -> io::Result<()>
-where
-    T: AsyncWrite + Unpin + Send,
-{
+async fn write_frame(
+    io: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+    bytes_max: usize,
+) -> io::Result<()> {
     let length = checked(bytes.len(), bytes_max)?;
     let length = u32::try_from(length).expect("the limits are below 4 GiB");
     io.write_all(&length.to_be_bytes()).await?;

@@ -31,9 +31,7 @@ impl Driver {
             }
             NetworkCommand::Peers(addresses) => self.set_chartered(addresses),
             NetworkCommand::Configured(peers) => {
-                let given =
-                    |(site, addresses): (SiteId, Vec<_>)| (site, address::given(site, addresses));
-                let peers = peers.into_iter().map(given).collect();
+                let peers = address::of_peers(peers);
                 self.dialer.set_configured(peers, Instant::now());
                 self.expect_members();
             }

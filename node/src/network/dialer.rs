@@ -15,6 +15,7 @@ use fairmesh_model::SiteId;
 use libp2p::Multiaddr;
 
 use crate::network::NetworkConfig;
+use crate::network::address::Addresses;
 use crate::network::backoff::Backoff;
 use crate::network::config::{DIALS_MAX, LOG_INTERVAL};
 use crate::network::reports::Report;
@@ -48,8 +49,8 @@ pub(crate) struct Dialer {
     redial_min: Duration,
     redial_max: Duration,
     unreachable_after: Duration,
-    configured: BTreeMap<SiteId, Vec<Multiaddr>>,
-    chartered: BTreeMap<SiteId, Vec<Multiaddr>>,
+    configured: Addresses,
+    chartered: Addresses,
     wanted: BTreeMap<SiteId, Peer>,
     /// The turns of all waiting peers: exactly those in `State::Waiting`.
     turns: BTreeSet<(Instant, SiteId)>,
@@ -58,10 +59,7 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     /// Knows the configured addresses, wants nobody.
-    pub(crate) fn new(
-        config: &NetworkConfig,
-        configured: BTreeMap<SiteId, Vec<Multiaddr>>,
-    ) -> Self {
+    pub(crate) fn new(config: &NetworkConfig, configured: Addresses) -> Self {
         Self {
             redial_min: config.redial_min,
             redial_max: config.redial_max,
@@ -103,21 +101,13 @@ impl Dialer {
     }
 
     /// Replaces the addresses from charters; peers that have new ones are due at once.
-    pub(crate) fn set_chartered(
-        &mut self,
-        addresses: BTreeMap<SiteId, Vec<Multiaddr>>,
-        now: Instant,
-    ) {
+    pub(crate) fn set_chartered(&mut self, addresses: Addresses, now: Instant) {
         let before = std::mem::replace(&mut self.chartered, addresses);
         self.hasten_all(changed(&before, &self.chartered), now);
     }
 
     /// Replaces the configured addresses, likewise.
-    pub(crate) fn set_configured(
-        &mut self,
-        addresses: BTreeMap<SiteId, Vec<Multiaddr>>,
-        now: Instant,
-    ) {
+    pub(crate) fn set_configured(&mut self, addresses: Addresses, now: Instant) {
         let before = std::mem::replace(&mut self.configured, addresses);
         self.hasten_all(changed(&before, &self.configured), now);
     }
@@ -276,10 +266,7 @@ impl Dialer {
 }
 
 /// Whose addresses are new.
-fn changed(
-    before: &BTreeMap<SiteId, Vec<Multiaddr>>,
-    after: &BTreeMap<SiteId, Vec<Multiaddr>>,
-) -> Vec<SiteId> {
+fn changed(before: &Addresses, after: &Addresses) -> Vec<SiteId> {
     let is_new =
         |(site, addresses): &(&SiteId, &Vec<Multiaddr>)| before.get(site) != Some(*addresses);
     after.iter().filter(is_new).map(|(site, _)| *site).collect()

@@ -5,7 +5,7 @@
 //! `swarm_events` and `protocol_events`; what to dial when is decided by `dialer`; what the consumer does not take in time waits in `outbox`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,12 +75,7 @@ impl Driver {
         events: mpsc::Sender<NetworkEvent>,
         stats_out: watch::Sender<Arc<NetworkStats>>,
     ) -> Self {
-        let configured = config
-            .peers
-            .iter()
-            .map(|(site, addresses)| (*site, address::given(*site, addresses.iter().cloned())))
-            .collect();
-        let dialer = Dialer::new(config, configured);
+        let dialer = Dialer::new(config, address::of_peers(config.peers.clone()));
         swarm.behaviour_mut().gate.expect(dialer.given());
         Self {
             swarm,
@@ -247,9 +242,7 @@ impl Driver {
     /// Uniform randomness, for jitter only: the standard library's keyed hash of a counter.
     pub(crate) fn random(&mut self) -> u64 {
         self.drawn += 1;
-        let mut hasher = self.randomness.build_hasher();
-        hasher.write_u64(self.drawn);
-        hasher.finish()
+        self.randomness.hash_one(self.drawn)
     }
 
     fn publish_stats(&mut self) {
