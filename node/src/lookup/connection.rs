@@ -6,19 +6,17 @@
 //! anew only when it has gone off or a frame is half sent.
 
 use std::collections::BTreeSet;
-use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Duration;
 
 use fairmesh_client::protocol::{
     Accounts, ProtocolError, Request, Status, UNKNOWN, View, Want, decode_request, encode_answer,
     encode_error, split_frame,
 };
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
@@ -345,19 +343,9 @@ async fn read_some(
     if inbox.len() < *filled + READ_BYTES {
         inbox.resize((*filled * 2).max(2 * READ_BYTES), 0);
     }
-    poll_fn(|context| {
-        let mut room = ReadBuf::new(&mut inbox[*filled..]);
-        match Pin::new(&mut *stream).poll_read(context, &mut room) {
-            Poll::Ready(Ok(())) => {
-                let read = room.filled().len();
-                *filled += read;
-                Poll::Ready(Ok(read))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
+    let read = stream.read(&mut inbox[*filled..]).await?;
+    *filled += read;
+    Ok(read)
 }
 
 /// Waits until the timer has gone off with nothing asked since it was set. (So no clock is read for

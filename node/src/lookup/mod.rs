@@ -11,7 +11,6 @@
 //! Deliberately not here: writing anything to the node. Whoever can open the socket may read; of what the owner hides
 //! (`crate::privacy`) others' factors are answered as those of nobody.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,36 +94,29 @@ impl Default for LookupConfig {
 }
 
 /// Why a connection ended, for the log and the counters.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum End {
     /// The client left between frames.
+    #[error("closed")]
     Closed,
     /// The client left in the middle of a frame.
+    #[error("closed in the middle of a frame")]
     CutOff,
     /// Nothing came for too long.
+    #[error("idle for too long")]
     Idle,
     /// A frame or an answer got stuck.
+    #[error("a frame was not sent or an answer not read in time")]
     Deadline,
     /// What came is not the protocol.
+    #[error("refused: {0}")]
     Refused(String),
     /// The socket failed.
+    #[error("{0}")]
     Io(std::io::Error),
     /// The server stops.
+    #[error("the node stops")]
     Stopped,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("closed"),
-            Self::CutOff => f.write_str("closed in the middle of a frame"),
-            Self::Idle => f.write_str("idle for too long"),
-            Self::Deadline => f.write_str("a frame was not sent or an answer not read in time"),
-            Self::Refused(why) => write!(f, "refused: {why}"),
-            Self::Io(error) => write!(f, "{error}"),
-            Self::Stopped => f.write_str("the node stops"),
-        }
-    }
 }
 
 #[cfg(test)]
