@@ -29,7 +29,9 @@ struct Cli {
 enum Command {
     Demo(demo::DemoArgs),
     Init(init::InitArgs),
-    CheckConfig(run::CheckConfigArgs),
+    /// Check a configuration and what it names, without starting anything.
+    CheckConfig(run::RunArgs),
+    /// Run a node until SIGTERM; SIGHUP reads the configuration again.
     Run(run::RunArgs),
     Status(ask::status::StatusArgs),
     Peers(ask::peers::PeersArgs),

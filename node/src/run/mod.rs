@@ -20,6 +20,7 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::config::{Config, Uids, uids};
 use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
@@ -45,21 +46,9 @@ const START_QUIET: Duration = Duration::from_secs(5);
 /// How much longer systemd waits for a start that gets on, in microseconds: two minutes.
 const START_MORE_US: u32 = 120_000_000;
 
-/// Run a node until SIGTERM; SIGHUP reads the configuration again.
+// What the commands are about is said with their names (`cli`).
 #[derive(Debug, Args)]
-pub struct RunArgs {
-    /// The configuration file.
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "/etc/fairmesh/fairmesh.toml"
-    )]
-    config: PathBuf,
-}
-
-/// Check a configuration and what it names, without starting anything.
-#[derive(Debug, Args)]
-pub struct CheckConfigArgs {
+pub(crate) struct RunArgs {
     /// The configuration file.
     #[arg(
         long,
@@ -71,7 +60,7 @@ pub struct CheckConfigArgs {
 
 /// Runs `check-config`. The file is judged alike everywhere; what a machine lacks counts only where the site's
 /// key can be read, which is on the site's own.
-pub fn check_config(args: &CheckConfigArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(crate) fn check_config(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
     let key = doctor::key_of(&config)?;
     let site = key.as_ref().map(|key| format!(" ({})", key.site_id()));
@@ -127,7 +116,7 @@ impl Signals {
 }
 
 /// Runs a node.
-pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
     // Before anybody can be told that the node is there: a reload right behind that would end it.
     let mut signals = Signals::take()?;
@@ -154,7 +143,7 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let (stop_sender, stop) = watch::channel(false);
     let records = open_records(&config, running.is_read_only).await?;
     let servers =
-        Servers::start(&config, &running, site, (settings, records.clone()), &stop).await?;
+        start_servers(&config, &running, site, (settings, records.clone()), &stop).await?;
     say(&format!(
         "fairmesh: site {} ({site}) listens on {}",
         config.name,
@@ -179,7 +168,9 @@ pub async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     notify(&[sd_notify::NotifyState::Stopping]);
     loops.end().await;
     stop_sender.send_replace(true);
-    servers.end().await?;
+    for server in servers {
+        server.await?;
+    }
     if let Some(ended) = ended {
         let ended = ended?;
         if let Err(StoreError::Writable(_)) = &ended {
@@ -259,94 +250,69 @@ async fn open_records(
     Ok(Some(Arc::new(opened?)))
 }
 
-/// The two sockets, and the page where it is wanted.
-struct Servers {
-    lookup: tokio::task::JoinHandle<()>,
-    control: tokio::task::JoinHandle<()>,
-    page: Option<tokio::task::JoinHandle<()>>,
-}
-
-impl Servers {
-    async fn start(
-        config: &Config,
-        running: &Running,
-        site: fairmesh_model::SiteId,
-        (settings, records): (watch::Receiver<ControlSettings>, Option<Arc<RecordLog>>),
-        stop: &watch::Receiver<bool>,
-    ) -> anyhow::Result<Self> {
-        let wanted = settings.clone();
-        let projection = move || wanted.borrow().projection;
-        let serving = Serving::start(running.handle.clone(), projection).await?;
-        let lookup_config = LookupConfig {
-            mode: config.sockets.lookup_mode,
-            slots: config.sockets.lookup_slots,
-            trusted: control::trusted(&settings),
-            eyes: Some(Eyes::new(settings.clone())),
-            ..LookupConfig::default()
-        };
-        let lookup =
-            LookupServer::bind(&config.sockets.lookup, serving.clone(), lookup_config).await?;
-        let options = ControlOptions {
-            node: running.handle.clone(),
-            serving,
-            site,
-            listening: running.listening.iter().map(ToString::to_string).collect(),
-            settings,
-            lookups: Some(lookup.stats()),
-            records,
-            limits: ControlLimits {
-                slots: config.sockets.control_slots,
-                ..ControlLimits::default()
-            },
-        };
-        let control = control::bind(&config.sockets.control, options).await?;
-        let mut page = None;
-        if let Some(settings) = &config.page {
-            let bound = PageServer::bind(settings, control.shared()).await;
-            let bound = bound.with_context(|| format!("page.listen: {}", settings.listen))?;
-            tracing::info!(address = %bound.address()?, "the share page is served");
-            page = Some(tokio::spawn(bound.run(stop.clone())));
-        }
-        Ok(Self {
-            page,
-            lookup: tokio::spawn(lookup.run(stop.clone())),
-            control: tokio::spawn(control.run(stop.clone())),
-        })
+/// Starts the servers of the two sockets, and of the page where it is wanted.
+async fn start_servers(
+    config: &Config,
+    running: &Running,
+    site: fairmesh_model::SiteId,
+    (settings, records): (watch::Receiver<ControlSettings>, Option<Arc<RecordLog>>),
+    stop: &watch::Receiver<bool>,
+) -> anyhow::Result<Vec<JoinHandle<()>>> {
+    let wanted = settings.clone();
+    let projection = move || wanted.borrow().projection;
+    let serving = Serving::start(running.handle.clone(), projection).await?;
+    let lookup_config = LookupConfig {
+        mode: config.sockets.lookup_mode,
+        slots: config.sockets.lookup_slots,
+        trusted: control::trusted(&settings),
+        eyes: Some(Eyes::new(settings.clone())),
+        ..LookupConfig::default()
+    };
+    let lookup = LookupServer::bind(&config.sockets.lookup, serving.clone(), lookup_config).await?;
+    let options = ControlOptions {
+        node: running.handle.clone(),
+        serving,
+        site,
+        listening: running.listening.iter().map(ToString::to_string).collect(),
+        settings,
+        lookups: Some(lookup.stats()),
+        records,
+        limits: ControlLimits {
+            slots: config.sockets.control_slots,
+            ..ControlLimits::default()
+        },
+    };
+    let control = control::bind(&config.sockets.control, options).await?;
+    let mut servers = Vec::new();
+    if let Some(settings) = &config.page {
+        let bound = PageServer::bind(settings, control.shared()).await;
+        let bound = bound.with_context(|| format!("page.listen: {}", settings.listen))?;
+        tracing::info!(address = %bound.address()?, "the share page is served");
+        servers.push(tokio::spawn(bound.run(stop.clone())));
     }
-
-    async fn end(self) -> anyhow::Result<()> {
-        self.lookup.await?;
-        self.control.await?;
-        if let Some(page) = self.page {
-            page.await?;
-        }
-        Ok(())
-    }
+    servers.push(tokio::spawn(lookup.run(stop.clone())));
+    servers.push(tokio::spawn(control.run(stop.clone())));
+    Ok(servers)
 }
 
 /// Waits for signals, until one says that the node is to end; what the node says where it ends by itself.
 async fn serve(
     started: Config,
     (handle, driver): (&NodeHandle, &mut NodeTask),
-    signals: Signals,
+    mut signals: Signals,
     settings: &watch::Sender<ControlSettings>,
     records: Option<&RecordLog>,
 ) -> Option<<NodeTask as Future>::Output> {
-    let Signals {
-        mut terminate,
-        mut interrupt,
-        mut hang_up,
-    } = signals;
     let mut current = started.clone();
     let watchdog = feed_watchdog(handle);
-    let end = Signals::end(&mut terminate, &mut interrupt);
+    let end = Signals::end(&mut signals.terminate, &mut signals.interrupt);
     tokio::pin!(watchdog, end);
     loop {
         tokio::select! {
             ended = &mut *driver => return Some(ended),
             () = &mut end => return None,
             () = &mut watchdog => {}
-            _ = hang_up.recv() => {
+            _ = signals.hang_up.recv() => {
                 notify(&[sd_notify::NotifyState::Reloading]);
                 // A node that is stuck takes no configuration, and can be ended all the same.
                 let reloaded = tokio::select! {
@@ -461,9 +427,7 @@ fn words(items: &[impl ToString]) -> String {
 }
 
 fn random() -> anyhow::Result<u64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow!("no randomness: {error}"))?;
-    Ok(u64::from_be_bytes(bytes))
+    getrandom::u64().map_err(|error| anyhow!("no randomness: {error}"))
 }
 
 /// Half of what systemd allows; a minute where there is no watchdog.
