@@ -82,58 +82,32 @@ fairmesh arc hold %I --control %C --user %U --cluster ce1.example
 fairmesh completions bash > /usr/share/bash-completion/completions/fairmesh
 fairmesh man /usr/local/share/man/man1";
 
-/// How commands end, and what they go by.
-const SECTIONS: [(&str, &[(&str, &str)]); 3] = [
-    (
-        "Exit status",
-        &[
-            ("0", "Done, or so it is."),
-            (
-                "1",
-                "Understood, and it is not so: a signature is missing, a user is unknown, the node has something to complain of.",
-            ),
-            (
-                "2",
-                "The command line is wrong, a file cannot be read, or no node answers.",
-            ),
-        ],
-    ),
-    (
-        "Environment",
-        &[
-            (
-                "FAIRMESH_SOCKET",
-                "The control socket of the node to ask, where --socket names none.",
-            ),
-            (
-                "FAIRMESH_LOG",
-                "What is logged to standard error, such as warn,fairmesh=debug: levels (error, warn, info, debug, trace), for all or by module. run and slurm log warn,fairmesh=info by default, other commands errors.",
-            ),
-            ("NO_COLOR", "Where it is set, nothing is bold or coloured."),
-        ],
-    ),
-    (
-        "Files",
-        &[
-            (
-                "/etc/fairmesh/fairmesh.toml",
-                "The node's configuration: fairmesh.toml(5).",
-            ),
-            (
-                "/etc/fairmesh/site.key",
-                "The site's key. Whoever has it can report usage in the site's name.",
-            ),
-            (
-                "/run/fairmesh/control.sock",
-                "Where commands look for the node first.",
-            ),
-            (
-                "/run/fairmesh/lookup.sock",
-                "Where schedulers look priorities up.",
-            ),
-        ],
-    ),
-];
+/// How commands end, and what they go by: titles, and below each its terms.
+const SECTIONS: &str = "\
+Exit status
+0: Done, or so it is.
+1: Understood, and it is not so: a signature is missing, a user is unknown, the node has something to complain of.
+2: The command line is wrong, a file cannot be read, or no node answers.
+
+Environment
+FAIRMESH_SOCKET: The control socket of the node to ask, where --socket names none.
+FAIRMESH_LOG: What is logged to standard error, such as warn,fairmesh=debug: levels (error, warn, info, debug, trace), for all or by module. run and slurm log warn,fairmesh=info by default, other commands errors.
+NO_COLOR: Where it is set, nothing is bold or coloured.
+
+Files
+/etc/fairmesh/fairmesh.toml: The node's configuration: fairmesh.toml(5).
+/etc/fairmesh/site.key: The site's key. Whoever has it can report usage in the site's name.
+/run/fairmesh/control.sock: Where commands look for the node first.
+/run/fairmesh/lookup.sock: Where schedulers look priorities up.";
+
+/// Titles of [`SECTIONS`], each with its terms and what they mean.
+fn sections() -> impl Iterator<Item = (&'static str, Vec<(&'static str, &'static str)>)> {
+    SECTIONS.split("\n\n").map(|section| {
+        let (title, terms) = section.split_once('\n').expect("terms below a title");
+        let terms = terms.lines().filter_map(|line| line.split_once(": "));
+        (title, terms.collect())
+    })
+}
 
 /// The command with examples behind its options, and those of its subcommands; the first of all has the rest, too.
 pub(crate) fn completed(command: Command) -> Command {
@@ -154,15 +128,15 @@ pub(crate) fn completed(command: Command) -> Command {
             None => sub,
         })
     });
-    let mut sections = String::new();
-    for (title, terms) in SECTIONS {
-        sections.push_str(&format!("{title}:\n"));
+    let mut help = String::new();
+    for (title, terms) in sections() {
+        help.push_str(&format!("{title}:\n"));
         for (term, text) in terms {
-            sections.push_str(&format!("  {term}\n          {text}\n"));
+            help.push_str(&format!("  {term}\n          {text}\n"));
         }
-        sections.push('\n');
+        help.push('\n');
     }
-    command.after_long_help(sections.trim_end().to_owned())
+    command.after_long_help(help.trim_end().to_owned())
 }
 
 /// The examples of a command, a line each.
@@ -199,12 +173,12 @@ fn write_pages(command: &Command, examples_of: Option<&str>, folder: &Path) -> s
         more.control("SH", ["EXAMPLES"]);
         literal(&mut more, &examples);
     }
-    for (title, terms) in SECTIONS {
+    for (title, terms) in sections() {
         more.control("SH", [title.to_uppercase().as_str()]);
         for (term, text) in terms {
             more.control("TP", []);
-            more.text([bold(*term)]);
-            more.text([roman(*text)]);
+            more.text([bold(term)]);
+            more.text([roman(text)]);
         }
     }
     let mut file = std::fs::File::options().append(true).open(page)?;
