@@ -23,8 +23,7 @@ use super::access::{Peer, check_writer};
 use super::answer::{AccountCharge, AccountingBody};
 use super::error::ApiError;
 use super::extract::Params;
-use super::feed::{Feed, Pieces};
-use super::lines::Lines;
+use super::feed::Feed;
 use super::prices::find_site;
 use super::rests_on::{answer, rests_on};
 use super::text::clean;
@@ -80,20 +79,11 @@ pub(super) async fn post(
     if matches!(purpose, Purpose::Count) {
         check_writer(&shared, peer, "/v1/accounting")?;
     }
-    let mut feed = Feed::<BatchRecord>::of(Lines::of(RECORD_BYTES_MAX));
+    let mut feed = Feed::new(&shared, body, RECORD_BYTES_MAX);
     let mut outcome = Outcome::default();
-    let mut pieces = Pieces::new(body, shared.options.limits.body_idle_max);
-    while let Some(piece) = pieces.next(&feed.report).await? {
-        feed.take(&piece);
-        while feed.items.len() >= BATCH_RECORDS {
-            let _turn = slot.turn().await;
-            hand_over(&shared, purpose, &mut feed, &mut outcome).await?;
-        }
-    }
-    feed.finish();
-    while !feed.items.is_empty() {
+    while let Some(records) = feed.next(BATCH_RECORDS).await? {
         let _turn = slot.turn().await;
-        hand_over(&shared, purpose, &mut feed, &mut outcome).await?;
+        hand_over(&shared, purpose, records, &mut feed, &mut outcome).await?;
     }
     let rests_on = shared.node().ask(rests_on).await?;
     let body = AccountingBody {
@@ -122,11 +112,10 @@ async fn purpose(shared: &Shared, query: PostQuery) -> Result<Purpose, ApiError>
 async fn hand_over(
     shared: &Shared,
     purpose: Purpose,
+    records: Vec<(u64, BatchRecord)>,
     feed: &mut Feed<BatchRecord>,
     outcome: &mut Outcome,
 ) -> Result<(), ApiError> {
-    let end = feed.items.len().min(BATCH_RECORDS);
-    let records: Vec<(u64, BatchRecord)> = feed.items.drain(..end).collect();
     let now = shared.node().ask(|_, now| now.wall).await?;
     let rule = shared.options.settings.borrow().charge_rule.clone();
     let (mut kept, mut numbers, mut usage) = (Vec::new(), Vec::new(), Vec::new());

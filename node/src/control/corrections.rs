@@ -23,8 +23,7 @@ use super::access::Peer;
 use super::answer::{AdoptionBody, AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
 use super::error::ApiError;
 use super::extract::Params;
-use super::feed::{Feed, Pieces};
-use super::lines::Lines;
+use super::feed::Feed;
 use super::rests_on::{answer, rests_on, site_name};
 use super::text::clean;
 use super::{Shared, State};
@@ -93,22 +92,11 @@ pub(super) async fn post(
         return Err(ApiError::bad_request("a correction needs a reason").hint("why=…"));
     }
     let by = attributed(query.by.as_deref(), peer);
-    let mut feed = Feed::<Line>::of(Lines::of(RECORD_BYTES_MAX));
+    let mut feed = Feed::new(&shared, body, RECORD_BYTES_MAX);
     let mut taken_back = Vec::new();
-    let mut pieces = Pieces::new(body, shared.options.limits.body_idle_max);
-    let mut ended = false;
-    while !ended {
-        match pieces.next(&feed.report).await? {
-            Some(piece) => feed.take(&piece),
-            None => {
-                feed.finish();
-                ended = true;
-            }
-        }
-        while feed.items.len() >= BATCH_JOBS || (ended && !feed.items.is_empty()) {
-            let words = (by.clone(), query.why.clone());
-            hand_over(&shared, &mut feed, &mut taken_back, words).await?;
-        }
+    while let Some(lines) = feed.next(BATCH_JOBS).await? {
+        let words = (by.clone(), query.why.clone());
+        hand_over(&shared, lines, &mut feed, &mut taken_back, words).await?;
     }
     let rests_on = shared.node().ask(rests_on).await?;
     let report = feed.into_report();
@@ -133,12 +121,11 @@ pub(super) fn attributed(by: Option<&str>, peer: Peer) -> String {
 
 async fn hand_over(
     shared: &Shared,
+    lines: Vec<(u64, Line)>,
     feed: &mut Feed<Line>,
     taken_back: &mut Vec<TakenBackBody>,
     (by, why): (String, String),
 ) -> Result<(), ApiError> {
-    let end = feed.items.len().min(BATCH_JOBS);
-    let lines: Vec<(u64, Line)> = feed.items.drain(..end).collect();
     let (rule, log) = {
         let settings = shared.options.settings.borrow();
         (settings.charge_rule.clone(), shared.options.records.clone())

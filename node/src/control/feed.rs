@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::StatusCode;
 use fairmesh_site::Reported;
 use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 
+use super::Shared;
 use super::answer::{Refusal, ReportBody};
 use super::error::ApiError;
 use super::lines::{Line, Lines};
@@ -23,31 +24,61 @@ const RECORDS_BYTES_MAX: u64 = 512 << 20;
 /// Refused lines that are listed; more are counted.
 const REFUSALS_MAX: usize = 1_000;
 
-/// The pieces of a body, within limits of time and size.
-pub(super) struct Pieces {
-    stream: axum::body::BodyDataStream,
+/// The lines of a body: what was read and not yet handed over, and what became of the rest.
+pub(super) struct Feed<T> {
+    body: BodyDataStream,
     idle_max: Duration,
     bytes: u64,
+    has_ended: bool,
+    lines: Lines,
+    /// Each with the number of its line.
+    items: Vec<(u64, T)>,
+    pub(super) report: ReportBody,
+    pub(super) charge: u64,
 }
 
-impl Pieces {
-    pub(super) fn new(body: Body, idle_max: Duration) -> Self {
+impl<T: DeserializeOwned> Feed<T> {
+    /// What comes in lines of up to so many bytes.
+    pub(super) fn new(shared: &Shared, body: Body, line_bytes_max: usize) -> Self {
         Self {
-            stream: body.into_data_stream(),
-            idle_max,
+            body: body.into_data_stream(),
+            idle_max: shared.options.limits.body_idle_max,
             bytes: 0,
+            has_ended: false,
+            lines: Lines::of(line_bytes_max),
+            items: Vec::new(),
+            report: ReportBody::default(),
+            charge: 0,
         }
     }
 
-    pub(super) async fn next(&mut self, so_far: &ReportBody) -> Result<Option<Bytes>, ApiError> {
+    /// The next items, each with the number of its line: `most`, or as many as there are left; `None` behind the last.
+    pub(super) async fn next(&mut self, most: usize) -> Result<Option<Vec<(u64, T)>>, ApiError> {
+        while self.items.len() < most && !self.has_ended {
+            let piece = self.piece().await?;
+            self.has_ended = piece.is_none();
+            let (items, report) = (&mut self.items, &mut self.report);
+            let bytes_max = self.lines.bytes_max();
+            let each = |line: Line<'_>| take_line(line, bytes_max, items, report);
+            match piece {
+                Some(piece) => self.lines.push(&piece, each),
+                None => self.lines.finish(each),
+            }
+        }
+        let end = self.items.len().min(most);
+        Ok((end > 0).then(|| self.items.drain(..end).collect()))
+    }
+
+    /// The next piece of the body, within limits of time and size.
+    async fn piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+        let (counted, known) = (self.report.counted, self.report.known);
         let hint = || {
-            let (counted, known) = (so_far.counted, so_far.known);
             format!(
                 "{counted} records were counted and {known} were known before that; \
                  send the rest, or all again: nothing counts twice"
             )
         };
-        let piece = tokio::time::timeout(self.idle_max, self.stream.next()).await;
+        let piece = tokio::time::timeout(self.idle_max, self.body.next()).await;
         let piece = piece.map_err(|_| {
             let error = format!("the body stood still for {:?}", self.idle_max);
             ApiError::new(StatusCode::REQUEST_TIMEOUT, error).hint(hint())
@@ -62,49 +93,6 @@ impl Pieces {
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error).hint(hint()));
         }
         Ok(Some(piece))
-    }
-}
-
-/// What was read and not yet handed over, and what became of the rest.
-pub(super) struct Feed<T> {
-    lines: Lines,
-    /// Each with the number of its line.
-    pub(super) items: Vec<(u64, T)>,
-    pub(super) report: ReportBody,
-    pub(super) charge: u64,
-}
-
-impl<T> Default for Feed<T> {
-    fn default() -> Self {
-        Self::of(Lines::default())
-    }
-}
-
-impl<T> Feed<T> {
-    /// What comes in these lines.
-    pub(super) fn of(lines: Lines) -> Self {
-        Self {
-            lines,
-            items: Vec::new(),
-            report: ReportBody::default(),
-            charge: 0,
-        }
-    }
-}
-
-impl<T: DeserializeOwned> Feed<T> {
-    pub(super) fn take(&mut self, piece: &[u8]) {
-        let (items, report) = (&mut self.items, &mut self.report);
-        let longest = self.lines.bytes_max();
-        self.lines
-            .push(piece, |line| take_line(line, longest, items, report));
-    }
-
-    pub(super) fn finish(&mut self) {
-        let (items, report) = (&mut self.items, &mut self.report);
-        let longest = self.lines.bytes_max();
-        self.lines
-            .finish(|line| take_line(line, longest, items, report));
     }
 }
 

@@ -25,12 +25,6 @@ pub(super) struct Line<'a> {
     pub(super) text: Option<&'a [u8]>,
 }
 
-impl Default for Lines {
-    fn default() -> Self {
-        Self::of(LINE_BYTES_MAX)
-    }
-}
-
 impl Lines {
     /// Lines of up to so many bytes.
     pub(super) const fn of(bytes_max: usize) -> Self {
@@ -92,7 +86,7 @@ mod tests {
     use super::*;
 
     fn collect(pieces: &[&[u8]]) -> Vec<(u64, Option<Vec<u8>>)> {
-        let (mut lines, mut out) = (Lines::default(), Vec::new());
+        let (mut lines, mut out) = (Lines::of(LINE_BYTES_MAX), Vec::new());
         let mut take = |line: Line<'_>| out.push((line.number, line.text.map(<[u8]>::to_vec)));
         for piece in pieces {
             lines.push(piece, &mut take);
@@ -117,7 +111,7 @@ mod tests {
         let long = vec![b'x'; LINE_BYTES_MAX];
         let lines = collect(&[&long, &long, b"\nnext\n"]);
         assert_eq!(lines, [(1, None), (2, Some(b"next".to_vec()))]);
-        let mut held = Lines::default();
+        let mut held = Lines::of(LINE_BYTES_MAX);
         held.push(&long, |_| {});
         held.push(&long, |_| {});
         assert!(held.held.is_empty());

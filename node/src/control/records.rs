@@ -12,7 +12,8 @@ use fairmesh_model::{RunningJob, UsageRecord};
 use fairmesh_records::BatchRecord;
 
 use super::error::ApiError;
-use super::feed::{Feed, Pieces};
+use super::feed::Feed;
+use super::lines::LINE_BYTES_MAX;
 use super::rests_on::{answer, rests_on};
 use super::{Shared, State, log};
 
@@ -31,17 +32,9 @@ pub(super) async fn post_records(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let mut feed = Feed::<UsageRecord>::default();
-    let mut pieces = Pieces::new(body, shared.options.limits.body_idle_max);
-    while let Some(piece) = pieces.next(&feed.report).await? {
-        feed.take(&piece);
-        while feed.items.len() >= BATCH_RECORDS {
-            hand_over(&shared, &mut feed).await?;
-        }
-    }
-    feed.finish();
-    while !feed.items.is_empty() {
-        hand_over(&shared, &mut feed).await?;
+    let mut feed = Feed::new(&shared, body, LINE_BYTES_MAX);
+    while let Some(records) = feed.next(BATCH_RECORDS).await? {
+        hand_over(&shared, &mut feed, records).await?;
     }
     respond(&shared, feed).await
 }
@@ -50,25 +43,24 @@ pub(super) async fn post_running(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let mut feed = Feed::<RunningJob>::default();
-    let mut pieces = Pieces::new(body, shared.options.limits.body_idle_max);
-    while let Some(piece) = pieces.next(&feed.report).await? {
-        feed.take(&piece);
-        if feed.items.len() > RUNNING_MAX {
-            let error = format!("more than {RUNNING_MAX} running jobs; nothing was changed");
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error));
-        }
+    let mut feed = Feed::new(&shared, body, LINE_BYTES_MAX);
+    let jobs = feed.next(RUNNING_MAX + 1).await?.unwrap_or_default();
+    if jobs.len() > RUNNING_MAX {
+        let error = format!("more than {RUNNING_MAX} running jobs; nothing was changed");
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error));
     }
-    feed.finish();
-    let (numbers, jobs): (Vec<u64>, Vec<RunningJob>) = feed.items.drain(..).unzip();
+    let (numbers, jobs): (Vec<u64>, Vec<RunningJob>) = jobs.into_iter().unzip();
     let reported = shared.node().running(jobs).await?;
     feed.add(&reported, &numbers);
     respond(&shared, feed).await
 }
 
-async fn hand_over(shared: &Shared, feed: &mut Feed<UsageRecord>) -> Result<(), ApiError> {
-    let end = feed.items.len().min(BATCH_RECORDS);
-    let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = feed.items.drain(..end).unzip();
+async fn hand_over(
+    shared: &Shared,
+    feed: &mut Feed<UsageRecord>,
+    records: Vec<(u64, UsageRecord)>,
+) -> Result<(), ApiError> {
+    let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = records.into_iter().unzip();
     let said = records.iter().map(BatchRecord::of_usage).collect();
     let counted = async {
         let mut records = records.into_iter();
