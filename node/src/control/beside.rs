@@ -7,8 +7,7 @@
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -42,12 +41,9 @@ pub(super) struct Beside {
     time_max: Duration,
 }
 
-/// Whether somebody still waits. Cheap to share.
+/// Whether somebody still waits: whoever does holds what this points to. Cheap to share.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted(Arc<AtomicBool>);
-
-/// Says that nobody waits any more when it is dropped.
-struct Waiting(Wanted);
+pub(super) struct Wanted(Weak<()>);
 
 impl FromRequestParts<Arc<Shared>> for Beside {
     type Rejection = std::convert::Infallible;
@@ -84,8 +80,8 @@ impl Beside {
             hung_up,
             time_max,
         } = self;
-        let waiting = Waiting::begin();
-        let wanted = waiting.0.clone();
+        let waiting = Arc::new(());
+        let wanted = Wanted(Arc::downgrade(&waiting));
         let worked = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             work(&wanted)
@@ -131,8 +127,8 @@ impl Beside {
         make: impl FnOnce(&Wanted, &Pieces) + Send + 'static,
     ) -> Response {
         let Self { turn, hung_up, .. } = self;
-        let waiting = Waiting::begin();
-        let wanted = waiting.0.clone();
+        let waiting = Arc::new(());
+        let wanted = Wanted(Arc::downgrade(&waiting));
         let (pieces, mut sent) = mpsc::channel(waiting_max);
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -155,19 +151,7 @@ fn json(body: impl Into<Body>) -> Response {
 impl Wanted {
     /// Whether it does.
     pub(super) fn is(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Waiting {
-    fn begin() -> Self {
-        Self(Wanted(Arc::new(AtomicBool::new(true))))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.0.store(false, Ordering::Relaxed);
+        self.0.strong_count() > 0
     }
 }
 
