@@ -25,7 +25,6 @@ use super::error::ApiError;
 use super::extract::Params;
 use super::feed::Feed;
 use super::prices::find_site;
-use super::rests_on::{answer, rests_on};
 use super::text::clean;
 use super::{Shared, State, log};
 use crate::record_log::LogError;
@@ -85,14 +84,13 @@ pub(super) async fn post(
         let _turn = slot.turn().await;
         hand_over(&shared, purpose, records, &mut feed, &mut outcome).await?;
     }
-    let rests_on = shared.node().ask(rests_on).await?;
     let body = AccountingBody {
         report: feed.into_report(),
         skipped: outcome.skipped,
         logged: outcome.logged,
         accounts: charges(&shared, outcome.accounts),
     };
-    Ok(answer("report", rests_on, body))
+    shared.answer("report", body).await
 }
 
 async fn purpose(shared: &Shared, query: PostQuery) -> Result<Purpose, ApiError> {

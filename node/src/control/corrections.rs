@@ -24,7 +24,7 @@ use super::answer::{AdoptionBody, AuditBody, CorrectionsBody, RefundBody, TakenB
 use super::error::ApiError;
 use super::extract::Params;
 use super::feed::Feed;
-use super::rests_on::{answer, rests_on, site_name};
+use super::rests_on::{answer, site_name};
 use super::text::clean;
 use super::{Shared, State};
 use crate::record_log::{LogError, RecordLog, find_job};
@@ -98,7 +98,6 @@ pub(super) async fn post(
         let words = (by.clone(), query.why.clone());
         hand_over(&shared, lines, &mut feed, &mut taken_back, words).await?;
     }
-    let rests_on = shared.node().ask(rests_on).await?;
     let report = feed.into_report();
     let body = CorrectionsBody {
         read: report.read,
@@ -107,7 +106,7 @@ pub(super) async fn post(
         refused: report.refused,
         refusals: report.refusals,
     };
-    Ok(answer("corrections", rests_on, body))
+    shared.answer("corrections", body).await
 }
 
 /// Who does it: what he calls himself, and whom the system says he is.
@@ -198,13 +197,8 @@ pub(super) async fn get_audit(
     Params(query): Params<AuditQuery>,
 ) -> Result<impl IntoResponse, ApiError> {
     let most = query.limit.unwrap_or(AUDIT_MAX).min(AUDIT_MAX);
-    let (rests_on, mut refunds, mut documents) = shared
-        .node()
-        .ask(move |site, now| {
-            let (refunds, documents) = (listed(site, &query), adopted(site, &query));
-            (rests_on(site, now), refunds, documents)
-        })
-        .await?;
+    let told = move |site: &Site, _| Ok((listed(site, &query), adopted(site, &query)));
+    let (rests_on, (mut refunds, mut documents)) = shared.ask(told).await?;
     documents.sort_by_key(|document| document.at_ms);
     refunds.sort_by_key(|refund| refund.at_ms);
     let more = refunds.len() > most || documents.len() > most;

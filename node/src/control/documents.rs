@@ -9,7 +9,12 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use fairmesh_model::{Allocation, Charter, SharePolicy, Signed, Snapshot, VoId};
+use fairmesh_model::{
+    AccountPath, Allocation, Charter, ContentHash, Now, SharePolicy, Signed, SiteId, Snapshot,
+    VoId, WallTime,
+};
+use fairmesh_policy::DocumentKind;
+use fairmesh_site::Site;
 use serde::Deserialize;
 
 use super::State;
@@ -19,7 +24,7 @@ use super::beside::{Beside, Wanted};
 use super::corrections::attributed;
 use super::error::ApiError;
 use super::extract::{Params, whole};
-use super::rests_on::{answer, rests_on};
+use super::quota::word;
 use super::text::clean;
 use super::usage::find_vos;
 
@@ -37,27 +42,8 @@ pub(super) async fn get(
     beside: Beside,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
-    let (rests_on, found) = shared
-        .node()
-        .ask(move |site, now| {
-            let vos = match &query.vo {
-                Some(wanted) => find_vos(site, now, wanted),
-                None => Ok(site
-                    .vo_status(now)
-                    .into_iter()
-                    .map(|status| status.vo)
-                    .collect()),
-            };
-            let is_all = query.vo.is_none();
-            let documents = |vos: Vec<VoId>| -> Vec<(VoId, Arc<[u8]>)> {
-                let of = |vo: VoId| site.documents(vo).into_iter().map(move |bytes| (vo, bytes));
-                let read = site.read_documents().filter(|_| is_all);
-                vos.into_iter().flat_map(of).chain(read).collect()
-            };
-            (rests_on(site, now), vos.map(documents))
-        })
-        .await?;
-    let found = found?;
+    let held = move |site: &Site, now: Now| held(site, now, query.vo.as_deref());
+    let (rests_on, found) = shared.ask(held).await?;
     // A large policy takes a while to read.
     let read = move |wanted: &Wanted| {
         let bodies = found.iter().take_while(|_| wanted.is());
@@ -67,6 +53,14 @@ pub(super) async fn get(
         })
     };
     beside.answer("documents", rests_on, read).await
+}
+
+/// The documents of the VOs that `wanted` names; all that are held where it names none.
+fn held(site: &Site, now: Now, wanted: Option<&str>) -> Result<Vec<(VoId, Arc<[u8]>)>, ApiError> {
+    let vos = find_vos(site, now, wanted)?.into_iter();
+    let of = |(vo, _)| site.documents(vo).into_iter().map(move |bytes| (vo, bytes));
+    let read = site.read_documents().filter(|_| wanted.is_none());
+    Ok(vos.flat_map(of).chain(read).collect())
 }
 
 pub(super) async fn post(
@@ -84,40 +78,70 @@ pub(super) async fn post(
         ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why)
             .hint("`fairmesh policy verify` says what a document lacks")
     })?;
-    let rests_on = shared.node().ask(rests_on).await?;
     let message = clean(&message);
-    Ok(answer("published", rests_on, PublishedBody { message }))
+    shared.answer("published", PublishedBody { message }).await
 }
 
 fn document_body(vo: VoId, bytes: &[u8]) -> DocumentBody {
-    let (kind, path, version, hash) = if let Ok(charter) = Signed::<Charter>::parse(bytes) {
-        let version = charter.claimed().version;
-        (
-            "charter",
-            "/".to_owned(),
-            version,
-            charter.hash().to_string(),
-        )
-    } else if let Ok(policy) = Signed::<SharePolicy>::parse(bytes) {
-        let (path, version) = (policy.claimed().path.to_string(), policy.claimed().version);
-        ("share-policy", path, version, policy.hash().to_string())
-    } else if let Ok(allocation) = Signed::<Allocation>::parse(bytes) {
-        let body = allocation.claimed();
-        let hash = allocation.hash().to_string();
-        ("allocation", body.path.to_string(), body.version, hash)
-    } else if let Ok(snapshot) = Signed::<Snapshot>::parse(bytes) {
-        let (version, hash) = (snapshot.claimed().version, snapshot.hash().to_string());
-        ("snapshot", "/".to_owned(), version, hash)
-    } else {
-        ("unknown", String::new(), 0, String::new())
-    };
+    let of = Document::read(bytes);
+    let of = of.as_ref();
     DocumentBody {
         vo: vo.to_string(),
-        kind: kind.to_owned(),
-        path,
-        version,
-        hash,
+        kind: of.map_or("unknown".to_owned(), |of| word(&of.kind)),
+        path: of.map_or(String::new(), |of| of.path.to_string()),
+        version: of.map_or(0, |of| of.version),
+        hash: of.map_or(String::new(), |of| of.hash.to_string()),
         bytes: hex(bytes),
+    }
+}
+
+/// What a signed document says of itself.
+pub(crate) struct Document {
+    pub(crate) kind: DocumentKind,
+    /// What it divides or grants.
+    pub(crate) path: AccountPath,
+    pub(crate) version: u64,
+    pub(crate) expires: WallTime,
+    pub(crate) hash: ContentHash,
+    /// Member sites and their cores, of a charter.
+    pub(crate) cores: Vec<(SiteId, u32)>,
+}
+
+impl Document {
+    /// Reads one; `None` for bytes that are none.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let document = |kind, path, (version, expires), hash| Self {
+            kind,
+            path,
+            version,
+            expires,
+            hash,
+            cores: Vec::new(),
+        };
+        let root = AccountPath::root();
+        if let Ok(signed) = Signed::<Charter>::parse(bytes) {
+            let of = signed.claimed();
+            let dates = (of.version, of.expires);
+            return Some(Self {
+                cores: of.sites.iter().map(|it| (it.site, it.cores)).collect(),
+                ..document(DocumentKind::Charter, root, dates, signed.hash())
+            });
+        }
+        if let Ok(signed) = Signed::<SharePolicy>::parse(bytes) {
+            let of = signed.claimed();
+            let (path, dates) = (of.path.clone(), (of.version, of.expires));
+            let kind = DocumentKind::SharePolicy;
+            return Some(document(kind, path, dates, signed.hash()));
+        }
+        if let Ok(signed) = Signed::<Allocation>::parse(bytes) {
+            let of = signed.claimed();
+            let (path, dates) = (of.path.clone(), (of.version, of.expires));
+            let kind = DocumentKind::Allocation;
+            return Some(document(kind, path, dates, signed.hash()));
+        }
+        let signed = Signed::<Snapshot>::parse(bytes).ok()?;
+        let dates = (signed.claimed().version, signed.claimed().expires);
+        Some(document(DocumentKind::Snapshot, root, dates, signed.hash()))
     }
 }
 

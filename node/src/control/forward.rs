@@ -22,8 +22,9 @@ use super::answer::{
 };
 use super::error::ApiError;
 use super::extract::{Params, json};
-use super::rests_on::{answer, rests_on, site_name};
+use super::rests_on::{answer, site_name};
 use super::text::clean;
+use super::usage::find_vo;
 use super::{Shared, State};
 use crate::place::requirements;
 use crate::privacy::{Sight, What};
@@ -120,10 +121,10 @@ fn errand(site: &Site, now: Now, ask: ForwardAsk) -> Result<Errand, ApiError> {
         subject: job.subject,
     };
     let account = site.view().account(&origin);
-    let wanted = match &job.vo {
-        Some(wanted) => Some(super::usage::find_vos(site, now, wanted)?[0]),
-        None => None,
-    };
+    let wanted = job.vo.as_deref();
+    let wanted = wanted
+        .map(|wanted| find_vo(site, now, wanted))
+        .transpose()?;
     let account = account.filter(|of| of.vo.is_some() && (wanted.is_none() || of.vo == wanted));
     let Some((vo, path)) = account.and_then(|of| Some((of.vo?, of.path))) else {
         let error = "it is not known who pays for the job in which VO";
@@ -167,7 +168,7 @@ async fn listed(
     job: Option<ContentHash>,
     is_seen: impl Fn(&ForwardedJob) -> bool + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let jobs = move |site: &Site, now: Now| {
+    let jobs = move |site: &Site, _| {
         let one = job.and_then(|job| site.forwarded_job(job)).into_iter();
         let all = job
             .is_none()
@@ -175,10 +176,9 @@ async fn listed(
             .into_iter()
             .flatten();
         let seen = one.chain(all).filter(|of| is_seen(of)).take(LISTED_MAX);
-        let jobs: Vec<ForwardedBody> = seen.map(|of| body(site, &of)).collect();
-        (rests_on(site, now), jobs)
+        Ok(seen.map(|of| body(site, &of)).collect::<Vec<_>>())
     };
-    let (rests_on, jobs) = shared.node().ask(jobs).await?;
+    let (rests_on, jobs) = shared.ask(jobs).await?;
     if let (Some(job), true) = (job, jobs.is_empty()) {
         return Err(ApiError::not_found(format!("no job {job} is known here")));
     }
@@ -234,7 +234,7 @@ pub(super) async fn get_here(
     axum::extract::State(shared): State,
 ) -> Result<impl IntoResponse, ApiError> {
     let names = shared.options.settings.borrow().vos.clone();
-    let here = move |site: &Site, now: Now| {
+    let here = move |site: &Site, _| {
         let body = |of: HereJob| {
             let job = of.offer.job;
             let origin = of.offer.origin;
@@ -272,9 +272,9 @@ pub(super) async fn get_here(
             batch: of.batch,
         });
         let (jobs, withdrawn) = (jobs.collect(), withdrawn.collect());
-        (rests_on(site, now), HereBody { jobs, withdrawn })
+        Ok(HereBody { jobs, withdrawn })
     };
-    let (rests_on, body) = shared.node().ask(here).await?;
+    let (rests_on, body) = shared.ask(here).await?;
     Ok(answer("forward-here", rests_on, body))
 }
 
@@ -296,8 +296,8 @@ pub(super) async fn post_here(
     };
     tracing::info!(?call, "what came of a forwarded job at the batch system");
     taken(shared.node().forward(call).await?)?;
-    let rests_on = shared.node().ask(rests_on).await?;
-    Ok(answer("forward-settled", rests_on, ForwardSettledBody {}))
+    let body = ForwardSettledBody {};
+    shared.answer("forward-settled", body).await
 }
 
 fn taken(reply: ForwardReply) -> Result<ForwardAnswer, ApiError> {

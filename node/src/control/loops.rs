@@ -14,7 +14,6 @@ use super::State;
 use super::answer::LoopsHeard;
 use super::error::ApiError;
 use super::extract::whole;
-use super::rests_on::{answer, rests_on};
 use super::text::not_a_record;
 
 /// Largest report: some dozen numbers.
@@ -50,6 +49,5 @@ pub(super) async fn post(
     let report = serde_json::from_slice(&body)
         .map_err(|error| ApiError::bad_request(not_a_record(&error)))?;
     shared.loops.hear(system, &report);
-    let rests_on = shared.node().ask(rests_on).await?;
-    Ok(answer(system, rests_on, LoopsHeard {}))
+    shared.answer(system, LoopsHeard {}).await
 }

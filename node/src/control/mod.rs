@@ -71,9 +71,11 @@ use crate::record_log::RecordLog;
 use crate::serve::Serving;
 use crate::sockets::{BindError, SlotLimits};
 pub(crate) use connections::serve;
+pub(crate) use documents::Document;
 pub(crate) use error::ApiError;
 pub(crate) use explain::explained;
 use loops::Loops;
+pub(crate) use priority::fraction;
 pub(crate) use shares::Moment;
 pub(crate) use status::status;
 

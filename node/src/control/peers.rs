@@ -12,8 +12,8 @@ use fairmesh_site::{PeerStatus, Site, Timing};
 use super::answer::{PeerBody, PeersBody};
 use super::error::ApiError;
 use super::extract::{Nothing, Params};
-use super::rests_on::{answer, rests_on};
-use super::text::clean;
+use super::rests_on::answer;
+use super::text::{all_clean, clean};
 use super::{Shared, State};
 use crate::network::{NetworkStats, PeerStats};
 
@@ -24,10 +24,7 @@ pub(super) async fn get(
     axum::extract::State(shared): State,
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (rests_on, found) = shared
-        .node()
-        .ask(|site, now| (rests_on(site, now), Found::ask(site, now)))
-        .await?;
+    let (rests_on, found) = shared.ask(|site, now| Ok(Found::ask(site, now))).await?;
     let body = PeersBody {
         listening: shared.options.listening.clone(),
         peers: found.bodies(&shared),
@@ -62,8 +59,7 @@ impl Found {
             .map(|peer| {
                 let stats = network.peers.get(&peer.site).cloned().unwrap_or_default();
                 let known = self.addresses.remove(&peer.site).unwrap_or_default();
-                let known = known.iter().map(|address| clean(address)).collect();
-                peer_body(peer, &stats, known, self.now, in_sync_max)
+                peer_body(peer, &stats, all_clean(known), self.now, in_sync_max)
             })
             .collect()
     }

@@ -21,15 +21,15 @@ use fairmesh_model::{
 use fairmesh_site::{Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX};
 
 use super::answer::{
-    MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, RestsOn,
-    SlaBody, StandingBody,
+    MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, SlaBody,
+    StandingBody,
 };
 use super::error::ApiError;
 use super::extract::json;
 use super::priority::fraction;
-use super::rests_on::{answer, rests_on};
+use super::rests_on::answer;
 use super::text::clean;
-use super::usage::find_vos;
+use super::usage::find_vo;
 use super::{Shared, State};
 use crate::place::{reason, wait_s, wishes, word};
 use crate::privacy::{Sight, What};
@@ -162,7 +162,7 @@ impl Question {
             false => site.view().account(&self.origin),
         };
         let vo = match &self.ask.vo {
-            Some(wanted) => find_vos(site, now, wanted)?[0],
+            Some(wanted) => find_vo(site, now, wanted)?,
             None => account
                 .as_ref()
                 .and_then(|account| account.vo)
@@ -231,9 +231,8 @@ pub(super) async fn post(
     let ask: PlaceAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     let question = Arc::new(Question::of(ask)?);
     let asked = Arc::clone(&question);
-    let known = move |site: &Site, now: Now| (rests_on(site, now), asked.gather(site, now));
-    let (rests_on, gathered) = shared.node().ask(known).await?;
-    let mut gathered = gathered?;
+    let known = move |site: &Site, now: Now| asked.gather(site, now);
+    let (rests_on, mut gathered) = shared.ask(known).await?;
     // Beside the task that answers everybody.
     let vo = gathered.vo.to_string();
     let request = question.request(&vo);
@@ -493,7 +492,7 @@ pub(super) async fn post_occupancy(
         staged,
     };
     shared.node().advert(AdvertCall::Tell(occupancy)).await?;
-    let said = |site: &Site, now: Now| (rests_on(site, now), site.tells_what_is_free());
-    let (rests_on, is_told): (RestsOn, bool) = shared.node().ask(said).await?;
+    let said = |site: &Site, _| Ok(site.tells_what_is_free());
+    let (rests_on, is_told) = shared.ask(said).await?;
     Ok(answer("occupancy", rests_on, OccupancyBody { is_told }))
 }

@@ -2,8 +2,6 @@
 //!
 //! Invariant: all that is told was signed by the site that it speaks of, this one among them.
 
-use std::collections::BTreeMap;
-
 use axum::response::IntoResponse;
 use fairmesh_model::{Now, SiteId, VoId};
 use fairmesh_site::{Description, Site};
@@ -13,8 +11,8 @@ use super::State;
 use super::answer::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
 use super::error::ApiError;
 use super::extract::Params;
-use super::rests_on::{answer, rests_on, site_name};
-use super::text::clean;
+use super::rests_on::{answer, site_name};
+use super::text::{all_clean, clean};
 use super::usage::{ID_DIGITS_MIN, find_vos};
 
 #[derive(Debug, Deserialize)]
@@ -28,32 +26,21 @@ pub(super) async fn get(
     axum::extract::State(shared): State,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (rests_on, sites) = shared
-        .node()
-        .ask(move |site, now| (rests_on(site, now), listed(site, now, &query)))
-        .await?;
-    Ok(answer("prices", rests_on, PricesBody { sites: sites? }))
+    let sites = move |site: &Site, now: Now| listed(site, now, &query);
+    let (rests_on, sites) = shared.ask(sites).await?;
+    Ok(answer("prices", rests_on, PricesBody { sites }))
 }
 
 fn listed(site: &Site, now: Now, query: &Query) -> Result<Vec<SitePricesBody>, ApiError> {
-    let vos = match &query.vo {
-        Some(wanted) => find_vos(site, now, wanted)?,
-        None => site.vo_status(now).iter().map(|of| of.vo).collect(),
-    };
+    let vos = find_vos(site, now, query.vo.as_deref())?;
     let wanted = query.site.as_deref();
     let wanted = wanted.map(|wanted| find_site(site, wanted)).transpose()?;
     let told = vos.into_iter().flat_map(|vo| {
-        let of_vo = site.descriptions(vo);
-        of_vo.map(move |(of, description)| (vo, of, description))
+        let of_vo = site.descriptions(vo.0);
+        let of_vo = of_vo.filter(|(of, _)| wanted.is_none_or(|wanted| wanted == *of));
+        of_vo.map(move |(of, description)| body(site, vo.clone(), of, description))
     });
-    let told = told.filter(|(_, site, _)| wanted.is_none_or(|of| of == *site));
-    let names = site.vo_status(now).into_iter();
-    let names: BTreeMap<VoId, Option<String>> = names.map(|of| (of.vo, of.name)).collect();
-    let named = |(vo, of, description): (VoId, SiteId, &Description)| {
-        let vo_name = names.get(&vo).and_then(Option::as_deref);
-        body(site, (vo, vo_name.map(clean)), of, description)
-    };
-    Ok(told.map(named).collect())
+    Ok(told.collect())
 }
 
 /// The site that `wanted` names: its name in a charter, its id, or the beginning of one.
@@ -103,8 +90,8 @@ fn body(
                 gpus: machine.gpus,
                 disk_mib: machine.disk_mib,
                 spec: machine.spec.to_string(),
-                properties: machine.properties.iter().map(|name| clean(name)).collect(),
-                queues: machine.queues.iter().map(|name| clean(name)).collect(),
+                properties: all_clean(&machine.properties),
+                queues: all_clean(&machine.queues),
             })
             .collect(),
         queues: queues

@@ -164,7 +164,7 @@ fn words(origin: &Origin) -> String {
 }
 
 /// A factor as a decimal fraction, to the last digit.
-pub(super) fn fraction(factor: Share) -> String {
+pub(crate) fn fraction(factor: Share) -> String {
     let (units, one) = (factor.units(), Share::ONE);
     format!("{}.{:09}", units / one, units % one)
 }

@@ -27,7 +27,7 @@ use super::answer::{
 };
 use super::error::ApiError;
 use super::extract::{Params, parse_path, whole};
-use super::rests_on::{answer, rests_on, site_name};
+use super::rests_on::{answer, site_name};
 use super::text::clean;
 use super::usage::find_vos;
 use crate::privacy::{Sight, What};
@@ -132,8 +132,7 @@ pub(super) async fn hold(
     let now = shared.node().ask(|_, now| now.wall).await?;
     let call = asking.call(now, &charge_rule(&shared))?;
     let held = called(&shared, QuotaCall::Hold(Box::new(call))).await?;
-    let body = hold_body(held);
-    Ok(answer("hold", shared.node().ask(rests_on).await?, body))
+    shared.answer("hold", hold_body(held)).await
 }
 
 /// Whether the reader sees what is left of the credit that the job would spend.
@@ -153,20 +152,14 @@ pub(super) async fn check(
     let asking: Asking = read(&shared, body).await?;
     let ahead = CoreMillis(asking.ahead_core_ms);
     let rule = charge_rule(&shared);
-    let (rests_on, replies) = shared
-        .node()
-        .ask(move |site, now| {
-            let seen = check_seen(&sight, site, &asking);
-            let call = seen.and_then(|()| asking.call(now.wall, &rule));
-            let replies = call.map(|call| {
-                // Short of all of it, where others take everything that there is.
-                let alone = site.check_quota(now, call.clone(), CoreMillis(u64::MAX));
-                (site.check_quota(now, call, ahead), alone)
-            });
-            (rests_on(site, now), replies)
-        })
-        .await?;
-    let (reply, alone) = replies?;
+    let checked = move |site: &Site, now: Now| {
+        check_seen(&sight, site, &asking)?;
+        let call = asking.call(now.wall, &rule)?;
+        // Short of all of it, where others take everything that there is.
+        let alone = site.check_quota(now, call.clone(), CoreMillis(u64::MAX));
+        Ok((site.check_quota(now, call, ahead), alone))
+    };
+    let (rests_on, (reply, alone)) = shared.ask(checked).await?;
     let alone = hold_body(understood(alone)?);
     let body = HoldBody {
         needs_core_ms: Some(alone.short_core_ms),
@@ -235,7 +228,7 @@ async fn settled(
         QuotaAnswer::Drained(gone) => body.sent_core_ms = gone.0.to_string(),
         QuotaAnswer::Released | QuotaAnswer::Held { .. } => {}
     }
-    Ok(answer("settled", shared.node().ask(rests_on).await?, body))
+    shared.answer("settled", body).await
 }
 
 fn charge_rule(shared: &super::Shared) -> ChargeRule {
@@ -265,15 +258,12 @@ pub(super) async fn quote(
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
     let rule = charge_rule(&shared);
-    let (rests_on, quotes) = shared
-        .node()
-        .ask(move |site, now| {
-            let record = asking.record(now.wall, &rule);
-            let quotes = record.map(|record| quotes(site, now, &record, asking.importance));
-            (rests_on(site, now), quotes)
-        })
-        .await?;
-    Ok(answer("quotes", rests_on, QuotesBody { quotes: quotes? }))
+    let quoted = move |site: &Site, now: Now| {
+        let record = asking.record(now.wall, &rule)?;
+        Ok(quotes(site, now, &record, asking.importance))
+    };
+    let (rests_on, quotes) = shared.ask(quoted).await?;
+    Ok(answer("quotes", rests_on, QuotesBody { quotes }))
 }
 
 /// What the job would cost at each site that says what its machines cost, the cheapest first; those that
@@ -320,54 +310,65 @@ pub(super) async fn get(
     sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (rests_on, accounts) = shared
-        .node()
-        .ask(move |site, now| {
-            let sees = |vo: VoId, path: &AccountPath| {
-                let (vo, path) = (Some(vo), path.clone());
-                sight.sees(What::Usage, &Account { vo, path })
-            };
-            (rests_on(site, now), accounts((site, now), &query, sees))
-        })
-        .await?;
-    let accounts = accounts?;
+    let found = move |site: &Site, now: Now| {
+        let (vo, path) = (query.vo.as_deref(), query.path.as_deref());
+        let asked = Asked::of(site, now, sight, (vo, path))?;
+        Ok(accounts(site, now, &asked))
+    };
+    let (rests_on, accounts) = shared.ask(found).await?;
     Ok(answer("quota", rests_on, QuotaBody { accounts }))
 }
 
-/// The accounts with credit of their own that the reader `sees`; those at, above and below a path if one is given.
-fn accounts(
-    (site, now): (&Site, Now),
-    query: &Query,
-    sees: impl Fn(VoId, &AccountPath) -> bool,
-) -> Result<Vec<QuotaAccountBody>, ApiError> {
-    let status = site.vo_status(now);
-    let vos: Vec<VoId> = match &query.vo {
-        Some(wanted) => find_vos(site, now, wanted)?,
-        None => status.iter().map(|of| of.vo).collect(),
-    };
-    // As the message to a user names it, too.
-    let wanted = query
-        .path
-        .as_deref()
-        .map(|path| match path.strip_prefix('/') {
-            Some(_) => parse_path(path),
-            None => parse_path(&format!("/{path}")),
-        });
-    let wanted = wanted.transpose()?;
-    let is_wanted = |path: &AccountPath| {
-        wanted
-            .as_ref()
-            .is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))
-    };
+/// Accounts of some VOs, asked about by somebody.
+pub(super) struct Asked {
+    pub(super) sight: Sight,
+    /// The VOs, each with its name.
+    pub(super) vos: Vec<(VoId, Option<String>)>,
+    /// Those at, above and below this path.
+    path: Option<AccountPath>,
+}
+
+impl Asked {
+    /// Of the VO and the path that are named; all where none is.
+    pub(super) fn of(
+        site: &Site,
+        now: Now,
+        sight: Sight,
+        (vo, path): (Option<&str>, Option<&str>),
+    ) -> Result<Self, ApiError> {
+        // As the message to a user names it, too.
+        let path = path.map(|path| parse_path(&format!("/{}", path.trim_start_matches('/'))));
+        Ok(Self {
+            sight,
+            vos: find_vos(site, now, vo)?,
+            path: path.transpose()?,
+        })
+    }
+
+    /// Whether an account is asked about, and shown to whoever asks.
+    pub(super) fn wants(&self, vo: VoId, path: &AccountPath) -> bool {
+        let wanted = self.path.as_ref();
+        wanted.is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))
+            && self.sight.sees(What::Usage, &account(vo, path))
+    }
+}
+
+/// An account of a VO.
+pub(super) fn account(vo: VoId, path: &AccountPath) -> Account {
+    let (vo, path) = (Some(vo), path.clone());
+    Account { vo, path }
+}
+
+/// The accounts with credit of their own that are asked about.
+fn accounts(site: &Site, now: Now, asked: &Asked) -> Vec<QuotaAccountBody> {
     let mut found = Vec::new();
-    for vo in vos {
-        let name = status.iter().find(|of| of.vo == vo);
-        let name = name.and_then(|of| of.name.as_deref()).map(clean);
+    for (vo, name) in &asked.vos {
+        let vo = *vo;
         let Some(ledger) = site.ledger(vo) else {
             continue;
         };
         let paths = ledger.grants().paths();
-        for path in paths.filter(|path| is_wanted(path) && sees(vo, path)) {
+        for path in paths.filter(|path| asked.wants(vo, path)) {
             let unheard = ledger
                 .unheard()
                 .map(|id| site_name(site, id).unwrap_or_else(|| id.to_string()));
@@ -403,7 +404,7 @@ fn accounts(
             });
         }
     }
-    Ok(found)
+    found
 }
 
 /// What becomes of jobs beyond an account's credit at this site.

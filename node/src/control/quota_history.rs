@@ -16,7 +16,7 @@ use fairmesh_model::{
     AccountPath, Allocation, CoreMillis, Counters, JobKey, Now, Signed, SiteId, VoId, WallTime,
 };
 use fairmesh_site::rights::{Cell, Mark, Verdict};
-use fairmesh_site::{Account, Moved, Site};
+use fairmesh_site::{Moved, Site};
 use jiff::{ToSpan as _, civil::Date};
 use serde::Deserialize;
 
@@ -27,11 +27,10 @@ use super::answer::{
     QuotaUserBody,
 };
 use super::error::ApiError;
-use super::extract::{Params, parse_path};
-use super::quota::{decider, total, word};
-use super::rests_on::{answer, rests_on, site_name};
+use super::extract::Params;
+use super::quota::{Asked, account, decider, total, word};
+use super::rests_on::{answer, site_name};
 use super::text::clean;
-use super::usage::find_vos;
 use crate::privacy::{Sight, What};
 
 /// Jobs that are told of at most, the newest.
@@ -49,32 +48,10 @@ pub(super) struct Query {
     month: Option<String>,
 }
 
-/// What is asked about, where a node has it, by whom.
-struct Asked {
-    sight: Sight,
-    vos: Vec<(VoId, Option<String>)>,
-    path: Option<AccountPath>,
-}
-
 impl Query {
     fn asked(&self, site: &Site, now: Now, sight: Sight) -> Result<Asked, ApiError> {
-        let status = site.vo_status(now);
-        let vos = match &self.vo {
-            Some(wanted) => find_vos(site, now, wanted)?,
-            None => status.iter().map(|of| of.vo).collect(),
-        };
-        let name = |vo: &VoId| {
-            let of = status.iter().find(|of| of.vo == *vo);
-            of.and_then(|of| of.name.as_deref()).map(clean)
-        };
-        let vos = vos.into_iter().map(|vo| (vo, name(&vo)));
-        let path = self.path.as_deref();
-        let path = path.map(|path| parse_path(&format!("/{}", path.trim_start_matches('/'))));
-        Ok(Asked {
-            sight,
-            vos: vos.collect(),
-            path: path.transpose()?,
-        })
+        let named = (self.vo.as_deref(), self.path.as_deref());
+        Asked::of(site, now, sight, named)
     }
 }
 
@@ -84,24 +61,16 @@ pub(super) async fn history(
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let sight = shared.own_sight(peer).await;
-    let (rests_on, found) = shared
-        .node()
-        .ask(move |site, now| {
-            let asked = query.asked(site, now, sight);
-            let found = asked.map(|asked| {
-                let jobs = asked
-                    .sight
-                    .is_known()
-                    .then(|| jobs(site, &asked, query.all));
-                let signed = asked.vos.iter().map(|(vo, _)| site.allocations(*vo));
-                let moved = (transfers(site, &asked), jobs);
-                (signed.collect::<Vec<_>>(), moved, asked)
-            });
-            (rests_on(site, now), found)
-        })
-        .await?;
+    let found = move |site: &Site, now: Now| {
+        let asked = query.asked(site, now, sight)?;
+        let is_known = asked.sight.is_known();
+        let jobs = is_known.then(|| jobs(site, &asked, query.all));
+        let signed = asked.vos.iter().map(|(vo, _)| site.allocations(*vo));
+        let moved = (transfers(site, &asked), jobs);
+        Ok((signed.collect::<Vec<_>>(), moved, asked))
+    };
+    let (rests_on, (signed, (transfers, jobs), asked)) = shared.ask(found).await?;
     // They are read here and not on the node's own task.
-    let (signed, (transfers, jobs), asked) = found?;
     let documents = documents(&signed, &asked);
     let body = QuotaHistoryBody {
         documents,
@@ -109,24 +78,6 @@ pub(super) async fn history(
         jobs,
     };
     Ok(answer("quota_history", rests_on, body))
-}
-
-/// Whether it is asked about, and shown to whoever asks.
-fn is_wanted(asked: &Asked, vo: VoId, path: &AccountPath) -> bool {
-    let wanted = asked.path.as_ref();
-    wanted.is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))
-        && is_seen(asked, vo, path)
-}
-
-/// Whether what was charged at this account alone is shown.
-fn is_own_usage(asked: &Asked, vo: VoId, path: &AccountPath) -> bool {
-    let (vo, path) = (Some(vo), path.clone());
-    asked.sight.sees_alone(What::Usage, &Account { vo, path })
-}
-
-fn is_seen(asked: &Asked, vo: VoId, path: &AccountPath) -> bool {
-    let (vo, path) = (Some(vo), path.clone());
-    asked.sight.sees(What::Usage, &Account { vo, path })
 }
 
 /// What authorities of each VO have signed, in that order.
@@ -138,7 +89,7 @@ fn documents(signed: &[Vec<Arc<[u8]>>], asked: &Asked) -> Vec<QuotaDocumentBody>
                 continue;
             };
             let of = signed.claimed();
-            if !is_wanted(asked, *vo, &of.path) {
+            if !asked.wants(*vo, &of.path) {
                 continue;
             }
             let granted: u128 = of
@@ -187,7 +138,7 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
             };
             let id = transfer.slice;
             let granted = ledger.grants().get(id.allocation);
-            let Some(of) = granted.filter(|of| is_wanted(asked, *vo, &of.path)) else {
+            let Some(of) = granted.filter(|of| asked.wants(*vo, &of.path)) else {
                 continue;
             };
             found.push(QuotaTransferBody {
@@ -225,9 +176,7 @@ fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
         let marks = marks.filter(|(_, mark)| {
             let of = &mark.account;
             (all || is_odd(mark))
-                && *wanted
-                    .entry(of)
-                    .or_insert_with(|| is_wanted(asked, *vo, of))
+                && *wanted.entry(of).or_insert_with(|| asked.wants(*vo, of))
                 && *own
                     .entry(&mark.user)
                     .or_insert_with(|| is_own(site, asked, *vo, mark))
@@ -256,10 +205,8 @@ fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
 
 /// Whether the job is the reader's, or he sees all.
 fn is_own(site: &Site, asked: &Asked, vo: VoId, mark: &Mark) -> bool {
-    let may_charge = |(user, path): (&str, &AccountPath)| {
-        let (vo, path) = (Some(vo), path.clone());
-        site.view().may_charge(user, &Account { vo, path })
-    };
+    let may_charge =
+        |(user, path): (&str, &AccountPath)| site.view().may_charge(user, &account(vo, path));
     let both = asked.sight.user().zip(mark.user.as_ref());
     asked.sight.is_all() || both.is_some_and(may_charge)
 }
@@ -278,17 +225,13 @@ pub(super) async fn summary(
     sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (rests_on, body) = shared
-        .node()
-        .ask(move |site, now| {
-            let body = query.asked(site, now, sight).and_then(|asked| {
-                let days = month(query.month.as_deref(), now.wall)?;
-                Ok(users(site, &asked, days))
-            });
-            (rests_on(site, now), body)
-        })
-        .await?;
-    Ok(answer("quota_summary", rests_on, body?))
+    let summed = move |site: &Site, now: Now| {
+        let asked = query.asked(site, now, sight)?;
+        let days = month(query.month.as_deref(), now.wall)?;
+        Ok(users(site, &asked, days))
+    };
+    let (rests_on, body) = shared.ask(summed).await?;
+    Ok(answer("quota_summary", rests_on, body))
 }
 
 /// A month, and its days since the epoch, the last excluded.
@@ -324,12 +267,16 @@ fn users(
             continue;
         };
         for cell in site.usage_cells_in(*vo, days.clone()) {
-            let account = ledger.grants().accounts(&cell.path).next();
-            let wanted = account.filter(|account| is_wanted(asked, *vo, account));
-            if let Some(account) = wanted.filter(|_| is_own_usage(asked, *vo, &cell.path)) {
-                let sum = sums
-                    .entry((*vo, account, cell.path, cell.site))
-                    .or_default();
+            let payer = ledger.grants().accounts(&cell.path).next();
+            let payer = payer.filter(|payer| asked.wants(*vo, payer));
+            // What was charged at this account alone.
+            let is_seen = || {
+                asked
+                    .sight
+                    .sees_alone(What::Usage, &account(*vo, &cell.path))
+            };
+            if let Some(payer) = payer.filter(|_| is_seen()) {
+                let sum = sums.entry((*vo, payer, cell.path, cell.site)).or_default();
                 *sum = sum.plus(cell.counters);
             }
         }

@@ -14,7 +14,6 @@ use fairmesh_records::BatchRecord;
 use super::error::ApiError;
 use super::feed::Feed;
 use super::lines::LINE_BYTES_MAX;
-use super::rests_on::{answer, rests_on};
 use super::{Shared, State, log};
 
 /// Records handed to the site at once: one durable write each, so enough to share its cost, and few
@@ -36,7 +35,7 @@ pub(super) async fn post_records(
     while let Some(records) = feed.next(BATCH_RECORDS).await? {
         hand_over(&shared, &mut feed, records).await?;
     }
-    respond(&shared, feed).await
+    shared.answer("report", feed.into_report()).await
 }
 
 pub(super) async fn post_running(
@@ -52,7 +51,7 @@ pub(super) async fn post_running(
     let (numbers, jobs): (Vec<u64>, Vec<RunningJob>) = jobs.into_iter().unzip();
     let reported = shared.node().running(jobs).await?;
     feed.add(&reported, &numbers);
-    respond(&shared, feed).await
+    shared.answer("report", feed.into_report()).await
 }
 
 async fn hand_over(
@@ -76,12 +75,4 @@ async fn hand_over(
         tracing::warn!(%error, "what was reported is not in the record log");
     }
     counted
-}
-
-async fn respond<T>(
-    shared: &Shared,
-    feed: Feed<T>,
-) -> Result<impl IntoResponse + use<T>, ApiError> {
-    let rests_on = shared.node().ask(rests_on).await?;
-    Ok(answer("report", rests_on, feed.into_report()))
 }

@@ -6,7 +6,9 @@ use axum::Json;
 use fairmesh_model::{Millis, Now, Share, SiteId};
 use fairmesh_site::{Coverage, Site};
 
+use super::Shared;
 use super::answer::{Answer, CoverageBody, OldestBody, RestsOn, ViewBody};
+use super::error::ApiError;
 use super::text::clean;
 use crate::output::timestamp;
 
@@ -17,6 +19,24 @@ pub(super) fn answer<T>(what: &str, rests_on: RestsOn, body: T) -> Json<Answer<T
         rests_on,
         body,
     })
+}
+
+impl Shared {
+    /// Asks the site; gives what it says, and what that rests on.
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Site, Now) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(RestsOn, T), ApiError> {
+        let asked = move |site: &Site, now: Now| (rests_on(site, now), question(site, now));
+        let (rests_on, said) = self.node().ask(asked).await?;
+        Ok((rests_on, said?))
+    }
+
+    /// An answer that rests on what the site says when all is done.
+    pub(super) async fn answer<T>(&self, what: &str, body: T) -> Result<Json<Answer<T>>, ApiError> {
+        let rests_on = self.node().ask(rests_on).await?;
+        Ok(answer(what, rests_on, body))
+    }
 }
 
 /// What anything that the site says now rests on.

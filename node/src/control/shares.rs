@@ -72,11 +72,7 @@ impl Moment {
         // What is said to be known is in the order, which is made behind it.
         let rests_on = shared.node().ask(rests_on).await?;
         let served = shared.options.serving.fresh().await?;
-        Ok(Self {
-            order: served.order.clone(),
-            view: served.view.clone(),
-            rests_on,
-        })
+        Ok(Self::of(&served, rests_on))
     }
 
     /// What there is now: nobody is asked, and no order is made for it.
@@ -176,9 +172,7 @@ impl Moment {
             rank: self.order.ranking().rank(entry),
         }
     }
-}
 
-impl Moment {
     fn level_body(&self, level: LevelExplanation) -> LevelBody {
         let above = level.path.parent();
         let divided = above.and_then(|above| self.view.divided_by(&above).cloned());

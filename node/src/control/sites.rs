@@ -14,9 +14,9 @@ use super::State;
 use super::answer::{GridDiskBody, GridSiteBody, GridStandingBody, SitesBody};
 use super::error::ApiError;
 use super::extract::Params;
-use super::rests_on::{answer, rests_on};
+use super::rests_on::answer;
 use super::text::clean;
-use super::usage::find_vos;
+use super::usage::find_vo;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,13 +28,13 @@ pub(super) async fn get(
     axum::extract::State(shared): State,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let known = move |site: &Site, now: Now| (rests_on(site, now), sites(site, now, &query.vo));
-    let (rests_on, sites) = shared.node().ask(known).await?;
-    Ok(answer("sites", rests_on, sites?))
+    let known = move |site: &Site, now: Now| sites(site, now, &query.vo);
+    let (rests_on, sites) = shared.ask(known).await?;
+    Ok(answer("sites", rests_on, sites))
 }
 
 fn sites(site: &Site, now: Now, wanted: &str) -> Result<SitesBody, ApiError> {
-    let vo = find_vos(site, now, wanted)?[0];
+    let vo = find_vo(site, now, wanted)?;
     let known = site.known_sites(now, vo).into_iter();
     let views = known.filter_map(|(_, known)| Some(known?.view));
     Ok(SitesBody {

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::extract::Params;
 use super::peers::Found;
 use super::rests_on::{answer, rests_on};
-use super::text::clean;
+use super::text::{all_clean, clean};
 use super::{Shared, State, health};
 use crate::finding::Finding;
 use crate::privacy::What;
@@ -124,17 +124,9 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
         expires_ms: status.expires.as_ref().map(|(at, _)| at.0),
         expires_first: status.expires.map(|(_, document)| document.to_string()),
         view_digest: digest.map(|hash| hash.to_string()),
-        warnings: status
-            .warnings
-            .iter()
-            .map(|warning| clean(warning))
-            .collect(),
+        warnings: all_clean(&status.warnings),
         snapshot: status.snapshot.as_ref().map(snapshot_body),
-        snapshot_warnings: status
-            .snapshot_warnings
-            .iter()
-            .map(|warning| clean(warning))
-            .collect(),
+        snapshot_warnings: all_clean(&status.snapshot_warnings),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use fairmesh_model::{AccountPath, Counters, Now, SiteId, VoId};
-use fairmesh_site::{Account, KnownUsage, Site};
+use fairmesh_site::{Account, KnownUsage, Site, VoStatus};
 use serde::Deserialize;
 
 use super::State;
@@ -18,7 +18,7 @@ use super::answer::{
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Nothing, Params, parse_path};
-use super::rests_on::{answer, rests_on, site_names};
+use super::rests_on::{answer, site_names};
 use super::text::clean;
 use crate::privacy::{Sight, What};
 
@@ -42,16 +42,8 @@ pub(super) async fn get(
         .path
         .as_deref()
         .map_or(Ok(AccountPath::root()), parse_path)?;
-    let (rests_on, ledgers) = shared
-        .node()
-        .ask(move |site, now| {
-            (
-                rests_on(site, now),
-                ledgers(site, now, query.vo.as_deref(), &path),
-            )
-        })
-        .await?;
-    let ledgers = ledgers?;
+    let listed = move |site: &Site, now: Now| ledgers(site, now, query.vo.as_deref(), &path);
+    let (rests_on, ledgers) = shared.ask(listed).await?;
     let written = move |wanted: &Wanted| {
         let bodies = ledgers.into_iter().map(|of| of.body(&sight, wanted));
         Ok(UsageBody {
@@ -66,10 +58,7 @@ pub(super) async fn get_unmapped(
     sight: Sight,
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let (rests_on, mut origins) = shared
-        .node()
-        .ask(|site, now| (rests_on(site, now), unmapped(site)))
-        .await?;
+    let (rests_on, mut origins) = shared.ask(|site, _| Ok(unmapped(site))).await?;
     if sight.hides(What::Usage) {
         let is_own =
             |of: &UnmappedOrigin| of.origin.user.as_deref().is_some_and(|user| sight.is(user));
@@ -105,34 +94,36 @@ fn unmapped(site: &Site) -> Vec<(u64, UnmappedOrigin)> {
     site.unmapped().map(row).collect()
 }
 
-/// The VOs that `wanted` names.
-pub(super) fn find_vos(site: &Site, now: Now, wanted: &str) -> Result<Vec<VoId>, ApiError> {
-    let matches = |id: &VoId, name: Option<&str>| {
-        let by_id = wanted.len() >= ID_DIGITS_MIN && id.checked().starts_with(wanted);
-        by_id || name == Some(wanted)
-    };
+/// The VOs that `wanted` names, each with its name; all where it names none.
+pub(super) fn find_vos(
+    site: &Site,
+    now: Now,
+    wanted: Option<&str>,
+) -> Result<Vec<(VoId, Option<String>)>, ApiError> {
     let known = site.vo_status(now);
-    let found: Vec<VoId> = known
-        .iter()
-        .filter(|status| matches(&status.vo, status.name.as_deref()))
-        .map(|status| status.vo)
-        .collect();
-    if found.is_empty() {
-        let names: Vec<_> = known
+    let is_meant = |of: &&VoStatus| {
+        wanted.is_none_or(|wanted| {
+            let by_id = wanted.len() >= ID_DIGITS_MIN && of.vo.checked().starts_with(wanted);
+            by_id || of.name.as_deref() == Some(wanted)
+        })
+    };
+    let name = |of: &VoStatus| of.name.as_deref().map(clean);
+    let found = known.iter().filter(is_meant).map(|of| (of.vo, name(of)));
+    let found: Vec<_> = found.collect();
+    if let Some(wanted) = wanted.filter(|_| found.is_empty()) {
+        let names = known
             .iter()
-            .map(|status| {
-                status
-                    .name
-                    .as_deref()
-                    .map_or_else(|| status.vo.to_string(), clean)
-            })
-            .collect();
-        return Err(
-            ApiError::not_found(format!("this site takes part in no VO `{wanted}`"))
-                .hint(format!("known here: {}", names.join(", "))),
-        );
+            .map(|of| name(of).unwrap_or_else(|| of.vo.to_string()));
+        let hint = format!("known here: {}", names.collect::<Vec<_>>().join(", "));
+        let error = format!("this site takes part in no VO `{wanted}`");
+        return Err(ApiError::not_found(error).hint(hint));
     }
     Ok(found)
+}
+
+/// The VO that `wanted` names; of several the first.
+pub(super) fn find_vo(site: &Site, now: Now, wanted: &str) -> Result<VoId, ApiError> {
+    Ok(find_vos(site, now, Some(wanted))?[0].0)
 }
 
 fn ledgers(
@@ -141,26 +132,18 @@ fn ledgers(
     wanted: Option<&str>,
     below: &AccountPath,
 ) -> Result<Vec<Ledger>, ApiError> {
-    let vos: Vec<Option<VoId>> = match wanted {
-        Some("local") => vec![None],
-        Some(wanted) => find_vos(site, now, wanted)?.into_iter().map(Some).collect(),
-        None => {
-            let all = site
-                .vo_status(now)
-                .into_iter()
-                .map(|status| Some(status.vo));
-            all.chain([None]).collect()
-        }
+    let vos = match wanted {
+        Some("local") => Vec::new(),
+        _ => find_vos(site, now, wanted)?,
     };
-    let names: BTreeMap<VoId, Option<String>> = site
-        .vo_status(now)
+    let own = matches!(wanted, None | Some("local")).then_some((None, None));
+    let vos = vos
         .into_iter()
-        .map(|status| (status.vo, status.name))
-        .collect();
-    let name = |vo: Option<VoId>| names.get(&vo?)?.as_deref().map(clean);
+        .map(|(vo, name)| (Some(vo), name))
+        .chain(own);
     let sites = Arc::new(site_names(site));
-    let ledgers = vos.into_iter().map(|vo| Ledger {
-        vo_name: name(vo),
+    let ledgers = vos.map(|(vo, vo_name)| Ledger {
+        vo_name,
         known: site.known_usage(vo),
         account: Account {
             vo,

@@ -113,10 +113,7 @@ impl From<&fairmesh_records::Summary> for SummaryBody {
             groups: summary
                 .groups()
                 .map(|(names, totals)| GroupBody {
-                    names: names
-                        .iter()
-                        .map(|name| crate::control::clean(name))
-                        .collect(),
+                    names: crate::control::text::all_clean(names),
                     totals: (*totals).into(),
                 })
                 .collect(),
