@@ -9,11 +9,11 @@ use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use fairmesh_fairshare::{EntryId, Order};
-use fairmesh_model::Share;
 
 use super::gather::Seen;
 use super::sites;
 use super::usage::Behind;
+use crate::control::fraction;
 use crate::output::timestamp;
 
 /// Entries of one piece.
@@ -45,7 +45,6 @@ fn share(order: &Order, entry: EntryId) -> Vec<String> {
     let Some(level) = fairmesh_fairshare::explain::levels(snapshot, entry).pop() else {
         return vec![path];
     };
-    let factor = order.factor(entry);
     vec![
         path,
         level.target.to_string(),
@@ -54,16 +53,12 @@ fn share(order: &Order, entry: EntryId) -> Vec<String> {
         level.usage.to_string(),
         level.parent_usage.to_string(),
         order.ranking().rank(entry).to_string(),
-        format!(
-            "{}.{:09}",
-            factor.units() / Share::ONE,
-            factor.units() % Share::ONE
-        ),
+        fraction(order.factor(entry)),
     ]
 }
 
 /// What was used in time.
-pub(super) fn history(behind: &Behind) -> Response {
+pub(super) fn history(_: &Seen, behind: &Behind) -> Response {
     let steps = behind.steps.iter().map(|step| {
         vec![
             timestamp(step.start),
@@ -110,13 +105,13 @@ pub(super) fn sites(seen: &Seen) -> Response {
 
 /// The documents in force.
 pub(super) fn documents(seen: &Seen) -> Response {
-    let rows = seen.said.documents.iter().map(|of| {
+    let rows = seen.said.documents.iter().map(|document| {
         vec![
-            of.vo.clone(),
-            of.kind.to_owned(),
-            of.path.clone(),
-            of.version.to_string(),
-            timestamp(of.expires),
+            document.vo.clone(),
+            document.of.kind.to_string(),
+            document.path(),
+            document.of.version.to_string(),
+            timestamp(document.of.expires),
         ]
     });
     whole(&["vo", "document", "divides", "version", "expires"], rows)

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Allocation, Charter, SharePolicy, Signed, Snapshot, VoId, WallTime};
+use fairmesh_model::{VoId, WallTime};
+use fairmesh_policy::DocumentKind;
 use maud::{Markup, html};
 
 use super::gather::Seen;
 use super::html::{csv_link, date};
-use crate::control::clean;
+use crate::control::{self, clean};
 use crate::driver::{Gone, NodeHandle};
 use crate::output::until;
 
@@ -15,18 +16,11 @@ use crate::output::until;
 const SOON_MS: u64 = 30 * 86_400_000;
 
 /// A document in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Document {
     /// The name of its VO.
     pub(super) vo: String,
-    /// What it is.
-    pub(super) kind: &'static str,
-    /// What it divides or grants.
-    pub(super) path: String,
-    pub(super) version: u64,
-    pub(super) expires: WallTime,
-    /// Member sites and their cores, of a charter.
-    pub(super) cores: Vec<(String, u32)>,
+    /// What it says of itself.
+    pub(super) of: control::Document,
 }
 
 impl Document {
@@ -47,52 +41,25 @@ impl Document {
                 Some(Some(name)) => clean(name),
                 _ => vo.short(),
             };
-            let documents = bytes.iter();
-            let documents = documents.filter_map(|(vo, bytes)| Self::read(name(vo), bytes));
+            let documents = bytes.iter().filter_map(|(vo, bytes)| {
+                let of = control::Document::read(bytes)?;
+                Some(Self { vo: name(vo), of })
+            });
             documents.collect()
         });
         read.await.map_err(|_| Gone)
     }
 
-    fn read(vo: String, bytes: &[u8]) -> Option<Self> {
-        let document = |kind, path: String, version, expires| Self {
-            vo: vo.clone(),
-            kind,
-            path: clean(&path),
-            version,
-            expires,
-            cores: Vec::new(),
-        };
-        if let Ok(charter) = Signed::<Charter>::parse(bytes) {
-            let of = charter.claimed();
-            let sites = of.sites.iter();
-            return Some(Self {
-                cores: sites.map(|it| (it.site.to_string(), it.cores)).collect(),
-                ..document("charter", "/".to_owned(), of.version, of.expires)
-            });
-        }
-        if let Ok(policy) = Signed::<SharePolicy>::parse(bytes) {
-            let of = policy.claimed();
-            let path = of.path.to_string();
-            return Some(document("share policy", path, of.version, of.expires));
-        }
-        if let Ok(allocation) = Signed::<Allocation>::parse(bytes) {
-            let of = allocation.claimed();
-            let path = of.path.to_string();
-            return Some(document("allocation", path, of.version, of.expires));
-        }
-        let snapshot = Signed::<Snapshot>::parse(bytes).ok()?;
-        let of = snapshot.claimed();
-        Some(document("snapshot", "/".to_owned(), of.version, of.expires))
+    /// What it divides or grants.
+    pub(super) fn path(&self) -> String {
+        clean(self.of.path.as_str())
     }
-}
 
-impl Document {
     fn standing(&self, now: WallTime) -> &'static str {
-        match self.expires.0.checked_sub(now.0) {
+        match self.of.expires.0.checked_sub(now.0) {
             None | Some(0) => "bad",
             // A snapshot lives a day: that it is signed anew is a program's business.
-            Some(left) if left < SOON_MS && self.kind != "snapshot" => "late",
+            Some(left) if left < SOON_MS && self.of.kind != DocumentKind::Snapshot => "late",
             Some(_) => "good",
         }
     }
@@ -118,11 +85,11 @@ pub(super) fn section(seen: &Seen) -> Markup {
                     } }
                     tbody { @for document in seen.said.documents.iter() { tr {
                         th scope="row" { (document.vo) }
-                        td { (document.kind) }
-                        td { (document.path) }
-                        td.number { (document.version) }
-                        td.(document.standing(now)) { (until(document.expires, now)) }
-                        td { (date(document.expires)) }
+                        td { (document.of.kind) }
+                        td { (document.path()) }
+                        td.number { (document.of.version) }
+                        td.(document.standing(now)) { (until(document.of.expires, now)) }
+                        td { (date(document.of.expires)) }
                     } } }
                 } }
                 (csv_link("/documents.csv", "documents"))

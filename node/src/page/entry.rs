@@ -11,6 +11,7 @@ use super::table::{self, Sort};
 use super::usage::{Behind, Usage};
 use super::{chart, documents, icicle, sites};
 use crate::ask::explain::{Whose, comparison_words, level_words, reason};
+use crate::ask::name_or_id;
 use crate::control::explained;
 
 /// Entries that are named before and behind one that competes with them.
@@ -211,5 +212,5 @@ fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
 /// What a site is called.
 pub(super) fn site_name(names: &[sites::Row], id: &str) -> String {
     let known = names.iter().find(|row| row.id == id);
-    known.map_or_else(|| sites::named(None, id), |row| row.name.clone())
+    known.map_or_else(|| name_or_id(None, id), |row| row.name.clone())
 }

@@ -132,7 +132,8 @@ impl Balance {
     }
 }
 
-fn share(share: Share) -> f64 {
+/// Of the whole, which is 1.
+pub(super) fn share(share: Share) -> f64 {
     f64::from(share.units()) / f64::from(Share::ONE)
 }
 

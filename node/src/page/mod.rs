@@ -28,7 +28,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{FromRequestParts, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -36,11 +37,13 @@ use fairmesh_fairshare::EntryId;
 use fairmesh_model::AccountPath;
 use maud::Markup;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 pub(crate) use server::PageServer;
 
 use crate::privacy::What;
 use gather::{Page, Seen};
+use usage::Behind;
 
 /// The style sheet.
 const STYLE: &str = include_str!("page.css");
@@ -75,6 +78,19 @@ struct Sought {
     q: String,
 }
 
+/// Parameters of a request; where they make no sense, the refusal is a page.
+struct Params<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        let query = Query::from_request_parts(parts, state).await;
+        let refused = |why: QueryRejection| Refused::new(StatusCode::BAD_REQUEST, why.body_text());
+        query.map(|Query(value)| Self(value)).map_err(refused)
+    }
+}
+
 /// Why a page cannot be shown.
 #[derive(Debug)]
 pub(super) struct Refused {
@@ -92,12 +108,6 @@ impl Refused {
 impl From<crate::driver::Gone> for Refused {
     fn from(gone: crate::driver::Gone) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, gone)
-    }
-}
-
-impl From<QueryRejection> for Refused {
-    fn from(rejection: QueryRejection) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, rejection.body_text())
     }
 }
 
@@ -119,13 +129,16 @@ fn router(page: Arc<Page>) -> Router {
         ];
         get(async move || (headers, text))
     };
+    let used = |write: fn(&Seen, &Behind) -> Response| {
+        get(async move |State(page), Params(wanted)| usage_csv(page, wanted, write).await)
+    };
     Router::new()
         .route("/", get(overview))
         .route("/entry", get(entry))
         .route("/find", get(find))
         .route("/shares.csv", get(shares_csv))
-        .route("/history.csv", get(history_csv))
-        .route("/usage.csv", get(usage_csv))
+        .route("/history.csv", used(csv::history))
+        .route("/usage.csv", used(csv::by_site))
         .route("/sites.csv", get(sites_csv))
         .route("/documents.csv", get(documents_csv))
         .route("/metrics", get(metrics))
@@ -172,11 +185,7 @@ async fn overview(State(page): State<Arc<Page>>) -> Answer {
     of_entry(page, Wanted::default()).await
 }
 
-async fn entry(
-    State(page): State<Arc<Page>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Answer {
-    let Query(wanted) = wanted?;
+async fn entry(State(page): State<Arc<Page>>, Params(wanted): Params<Wanted>) -> Answer {
     of_entry(page, wanted).await
 }
 
@@ -197,45 +206,25 @@ async fn of_entry(page: Arc<Page>, wanted: Wanted) -> Answer {
     .await
 }
 
-async fn find(
-    State(page): State<Arc<Page>>,
-    sought: Result<Query<Sought>, QueryRejection>,
-) -> Answer {
-    let Query(sought) = sought?;
+async fn find(State(page): State<Arc<Page>>, Params(sought): Params<Sought>) -> Answer {
     shown(&page, move |seen| Ok(find::page(seen, &sought.q))).await
 }
 
-async fn shares_csv(
-    State(page): State<Arc<Page>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Answer {
-    let Query(wanted) = wanted?;
+async fn shares_csv(State(page): State<Arc<Page>>, Params(wanted): Params<Wanted>) -> Answer {
     let make = move |seen: &Seen| Ok(csv::shares(seen, found(seen, wanted.path.as_deref())?));
     page.made(make).await
 }
 
-async fn history_csv(
-    State(page): State<Arc<Page>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
-) -> Answer {
-    let Query(wanted) = wanted?;
-    let usage = page.usage().await?;
-    let make = move |seen: &Seen| {
-        let entry = found(seen, wanted.path.as_deref())?;
-        Ok(csv::history(&usage.behind(seen, entry)))
-    };
-    page.made(make).await
-}
-
+/// What was used behind an entry, as `write` tells it.
 async fn usage_csv(
-    State(page): State<Arc<Page>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    page: Arc<Page>,
+    wanted: Wanted,
+    write: fn(&Seen, &Behind) -> Response,
 ) -> Answer {
-    let Query(wanted) = wanted?;
     let usage = page.usage().await?;
     let make = move |seen: &Seen| {
         let entry = found(seen, wanted.path.as_deref())?;
-        Ok(csv::by_site(seen, &usage.behind(seen, entry)))
+        Ok(write(seen, &usage.behind(seen, entry)))
     };
     page.made(make).await
 }

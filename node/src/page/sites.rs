@@ -7,6 +7,7 @@ use maud::{Markup, html};
 
 use super::gather::Seen;
 use super::html::csv_link;
+use crate::ask::name_or_id;
 use crate::control::answer::PeerBody;
 use crate::finding::Finding;
 use crate::output::age;
@@ -28,9 +29,9 @@ pub(super) struct Row {
 /// This site first.
 pub(super) fn rows(seen: &Seen) -> Vec<Row> {
     let charters = seen.said.documents.iter();
-    let cores: BTreeMap<&str, u32> = charters
-        .flat_map(|document| &document.cores)
-        .map(|(site, cores)| (site.as_str(), *cores))
+    let cores: BTreeMap<String, u32> = charters
+        .flat_map(|document| &document.of.cores)
+        .map(|(site, cores)| (site.to_string(), *cores))
         .collect();
     let node = &seen.said.status.node;
     let own = Row {
@@ -39,27 +40,22 @@ pub(super) fn rows(seen: &Seen) -> Vec<Row> {
         state: ("good", "this site"),
         in_sync_ms: None,
         data_age_ms: None,
-        cores: cores.get(node.site.as_str()).copied(),
+        cores: cores.get(&node.site).copied(),
         why: None,
     };
     let peers = seen.said.status.peers.iter().map(|peer| Row {
         id: peer.site.clone(),
-        name: named(peer.name.as_deref(), &peer.site),
+        name: name_or_id(peer.name.as_deref(), &peer.site),
         state: state(peer),
         in_sync_ms: peer.agreed_age_ms,
         data_age_ms: peer.data_age_ms,
-        cores: cores.get(peer.site.as_str()).copied(),
+        cores: cores.get(&peer.site).copied(),
         why: peer
             .over_budget
             .clone()
             .or_else(|| peer.dial_failure.clone()),
     });
     std::iter::once(own).chain(peers).collect()
-}
-
-/// What a site is called.
-pub(super) fn named(name: Option<&str>, id: &str) -> String {
-    name.map_or_else(|| id.chars().take(8).collect(), str::to_owned)
 }
 
 fn state(peer: &PeerBody) -> (&'static str, &'static str) {

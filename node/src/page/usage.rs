@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use fairmesh_fairshare::EntryId;
 use fairmesh_fairshare::explain::levels;
-use fairmesh_model::{AccountPath, SiteId, Span, VoId, WallTime, WindowLength};
+use fairmesh_model::{AccountPath, SiteId, VoId, WallTime};
 use fairmesh_site::PublishedTables;
 
+use super::figures::share;
 use super::gather::Seen;
 use crate::driver::{Gone, NodeHandle};
 
@@ -132,12 +133,8 @@ impl Usage {
             }
             let name = |account: &str| all.has(account).then(|| own.has(account));
             for ((site, span, is_own), counters) in tables.sums(name) {
-                add(
-                    site,
-                    start_of(span, tables.length()),
-                    is_own,
-                    counters.net(),
-                );
+                let start = span.start(tables.length());
+                add(site, start, is_own, counters.net());
             }
         }
         for (start, account, charge) in &self.local {
@@ -154,16 +151,9 @@ impl Usage {
             steps,
             step_ms,
             is_global,
-            target: level.map(|level| f64::from(level.target.units()) / f64::from(ONE)),
+            target: level.map(|level| share(level.target)),
         }
     }
-}
-
-/// A whole share.
-const ONE: u32 = fairmesh_model::Share::ONE;
-
-fn start_of(span: Span, length: WindowLength) -> WallTime {
-    span.start(length)
 }
 
 impl Part {
