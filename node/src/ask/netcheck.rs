@@ -39,8 +39,7 @@ pub async fn run(args: &NetcheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
             eprintln!("{NO_PEERS}");
         }
     }
-    let all = body.peers.iter().all(|peer| peer.reachable);
-    Ok(if all { Exit::Success } else { Exit::Failure })
+    Ok(Exit::of(body.peers.iter().all(|peer| peer.reachable)))
 }
 
 /// The last failure, below the address that it is of; one of an unlisted address is told in full.

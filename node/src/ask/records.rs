@@ -218,11 +218,7 @@ async fn export(
     let counted = list.records.into_iter().filter(|row| !row.taken_back);
     let records = counted.map(|row| row.record);
     let left_out = export::write(out, form, &site, args.cpu_held, records.filter(ended))?;
-    Ok(if left_out == 0 {
-        Exit::Success
-    } else {
-        Exit::Failure
-    })
+    Ok(Exit::of(left_out == 0))
 }
 
 async fn sums(

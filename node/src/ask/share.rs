@@ -95,11 +95,7 @@ pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     for name in &unknown {
         eprintln!("fairmesh: {name} is not in the share tree; `fairmesh share` lists all of it");
     }
-    Ok(if unknown.is_empty() {
-        Exit::Success
-    } else {
-        Exit::Failure
-    })
+    Ok(Exit::of(unknown.is_empty()))
 }
 
 /// What -A and -u name and the tree does not have.

@@ -45,11 +45,7 @@ pub async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
         tables(&status, WallTime(rests_on.as_of_ms), format, out)?;
         notices(&status, format, out)?;
     }
-    Ok(if status.healthy {
-        Exit::Success
-    } else {
-        Exit::Failure
-    })
+    Ok(Exit::of(status.healthy))
 }
 
 fn tables(

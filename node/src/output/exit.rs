@@ -17,6 +17,16 @@ pub enum Exit {
     Unasked,
 }
 
+impl Exit {
+    /// By whether what was asked for holds.
+    pub(crate) const fn of(holds: bool) -> Self {
+        match holds {
+            true => Self::Success,
+            false => Self::Failure,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
