@@ -199,10 +199,7 @@ impl Followed {
             let records = records.into_iter().zip(std::mem::take(&mut read.usage));
             let batch = batch(job, records, &name, lines_before)?;
             let count = (batch.len() + read.bad.len()) as u64;
-            {
-                let mut batch = batch;
-                job.send(&mut batch, &name, &mut self.rejects).await?;
-            }
+            job.send(&batch, &name, &mut self.rejects).await?;
             for bad in &read.bad {
                 job.tally.refuse(&bad.why, &name, bad.line);
                 let place = format!("{name}:{}", bad.line);
@@ -255,7 +252,7 @@ impl Followed {
                 batch.push((number, entry.map_err(|error| Hopeless(error.to_string()))?));
             }
             let count = batch.len() as u64;
-            job.send(&mut batch, &self.name, &mut self.rejects).await?;
+            job.send(&batch, &self.name, &mut self.rejects).await?;
             (self.read, job.tally.report.read) = (self.read + count, job.tally.report.read + count);
             self.sent.extend(places);
             if self.progress.ended_s < Some(place.0) {

@@ -101,11 +101,7 @@ pub async fn run(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     }
     let refused = job.tally.report.refused;
     job.tally.write(out, &args.ask.output, args.dry_run)?;
-    Ok(if refused == 0 {
-        Exit::Success
-    } else {
-        Exit::Failure
-    })
+    Ok(Exit::of(refused == 0))
 }
 
 /// All that a report needs and gathers.
@@ -190,11 +186,12 @@ impl Reporting {
                 }
             }
             if batch.len() >= BATCH_RECORDS {
-                self.send(&mut batch, &name, &mut rejects).await?;
+                self.send(&batch, &name, &mut rejects).await?;
+                batch.clear();
                 progress.show(position.load(Ordering::Relaxed));
             }
         }
-        self.send(&mut batch, &name, &mut rejects).await?;
+        self.send(&batch, &name, &mut rejects).await?;
         drop(progress);
         self.tally.report.read += read;
         self.tally.ignored += source.ignored();
@@ -235,14 +232,12 @@ impl Reporting {
 
     async fn send(
         &mut self,
-        batch: &mut Vec<(u64, Box<Entry>)>,
+        batch: &[(u64, Box<Entry>)],
         file: &str,
         rejects: &mut Rejects,
     ) -> anyhow::Result<()> {
         let mut from = Origin { file, rejects };
-        self.way.send(batch, &mut from, &mut self.tally).await?;
-        batch.clear();
-        Ok(())
+        self.way.send(batch, &mut from, &mut self.tally).await
     }
 }
 

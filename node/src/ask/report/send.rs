@@ -14,6 +14,7 @@ use super::rejects::Rejects;
 use super::source::Entry;
 use super::tally::Tally;
 use crate::control::answer::{AccountingBody, Answer};
+use crate::control::clean;
 
 /// Records in one request.
 pub(super) const BATCH_RECORDS: usize = 5_000;
@@ -45,15 +46,22 @@ impl Way {
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
         if self.dry_run {
-            return self.estimate(batch, from, tally).await;
+            let refused = self.estimate(batch, from, tally).await?;
+            if let Some(summary) = &mut tally.summary {
+                let kept = batch.iter().filter(|(line, _)| !refused.contains(line));
+                for (_, entry) in kept {
+                    summary.add(&Job::of(&entry.record, None));
+                }
+            }
+            return Ok(());
         }
-        let is_usage = |entry: &Entry| entry.usage.is_some();
-        let plain = batch.iter().filter(|(_, entry)| is_usage(entry));
-        let plain: Vec<_> = plain
-            .filter_map(|(line, entry)| Some((*line, entry.usage.as_ref()?)))
-            .collect();
-        let full = batch.iter().filter(|(_, entry)| !is_usage(entry));
-        let full: Vec<_> = full.map(|(line, entry)| (*line, &entry.record)).collect();
+        let (mut plain, mut full) = (Vec::new(), Vec::new());
+        for (line, entry) in batch {
+            match &entry.usage {
+                Some(usage) => plain.push((*line, usage)),
+                None => full.push((*line, &entry.record)),
+            }
+        }
         self.post("/v1/records", &[], &plain, from, tally).await?;
         self.post("/v1/accounting", &[], &full, from, tally).await?;
         Ok(())
@@ -79,9 +87,7 @@ impl Way {
         }
         let answer: Answer<AccountingBody> = control.post_with(path, parameters, body).await?;
         tally.add(&answer.body);
-        let mut listed = 0;
         for refusal in &answer.body.report.refusals {
-            listed += 1;
             let index = usize::try_from(refusal.line).unwrap_or(0).saturating_sub(1);
             let Some((line, item)) = items.get(index) else {
                 tally.refuse(&refusal.reason, from.file, refusal.line);
@@ -91,31 +97,15 @@ impl Way {
             tally.refuse(&refusal.reason, from.file, *line);
             let place = format!("{}:{line}", from.file);
             let text = serde_json::to_vec(item)?;
-            from.rejects
-                .keep(&place, &crate::control::clean(&refusal.reason), &text);
+            from.rejects.keep(&place, &clean(&refusal.reason), &text);
         }
-        tally.report.refused += answer.body.report.refused.saturating_sub(listed);
+        let report = &answer.body.report;
+        tally.report.refused += report.refused.saturating_sub(report.refusals.len() as u64);
         Ok(refused)
     }
 
-    async fn estimate(
-        &mut self,
-        batch: &[(u64, Box<Entry>)],
-        from: &mut Origin<'_>,
-        tally: &mut Tally,
-    ) -> anyhow::Result<()> {
-        let refused = self.estimated(batch, from, tally).await?;
-        if let Some(summary) = &mut tally.summary {
-            let kept = batch.iter().filter(|(line, _)| !refused.contains(line));
-            for (_, entry) in kept {
-                summary.add(&Job::of(&entry.record, None));
-            }
-        }
-        Ok(())
-    }
-
     /// What would become of a batch; gives the lines that are refused.
-    async fn estimated(
+    async fn estimate(
         &mut self,
         batch: &[(u64, Box<Entry>)],
         from: &mut Origin<'_>,
