@@ -54,13 +54,7 @@ pub struct ExplainArgs {
     pub config: PathBuf,
 }
 
-/// Who is explained, against whom.
-#[derive(Debug, Default)]
-struct Question {
-    who: Person,
-    versus: Person,
-}
-
+/// Who is explained, or against whom.
 #[derive(Debug, Default)]
 struct Person {
     user: Option<String>,
@@ -85,8 +79,14 @@ pub(crate) enum Whose<'a> {
 /// If the node cannot be asked, or knows nobody by that name.
 pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let Some(job) = &args.job else {
-        let question = Question::of_args(args);
-        return explain(&args.ask, &question, None, out).await;
+        let person = |user, account: &Option<String>| Person {
+            user,
+            account: account.clone(),
+            group: None,
+        };
+        let who = person(args.user.clone().or_else(me), &args.account);
+        let versus = person(args.versus.clone(), &args.vs_account);
+        return explain(&args.ask, (who, versus), None, out).await;
     };
     let found = standing::of(&crate::slurm::beside(&args.config)?, job).await?;
     let Some(found) = found else {
@@ -95,8 +95,13 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     };
     let mut ask = args.ask.clone();
     ask.socket = Some(socket(args.ask.socket.as_deref(), &args.config)?);
-    let question = Question::of_job(&found);
-    explain(&ask, &question, Some(&found), out).await
+    let person = |job: &standing::Standing| Person {
+        user: Some(job.user.clone()),
+        account: job.account.clone(),
+        group: job.group.clone(),
+    };
+    let versus = found.before.as_ref().map(person).unwrap_or_default();
+    explain(&ask, (person(&found.job), versus), Some(&found), out).await
 }
 
 /// Where the node answers: as it is told, or as its configuration says.
@@ -104,32 +109,6 @@ fn socket(told: Option<&Path>, config: &Path) -> anyhow::Result<PathBuf> {
     match told {
         Some(socket) => Ok(socket.to_owned()),
         None => Ok(Config::load(config)?.sockets.control),
-    }
-}
-
-impl Question {
-    fn of_args(args: &ExplainArgs) -> Self {
-        let person = |user: &Option<String>, account: &Option<String>| Person {
-            user: user.clone(),
-            account: account.clone(),
-            group: None,
-        };
-        Self {
-            who: person(&args.user.clone().or_else(me), &args.account),
-            versus: person(&args.versus, &args.vs_account),
-        }
-    }
-
-    fn of_job(found: &InQueue) -> Self {
-        let person = |job: &standing::Standing| Person {
-            user: Some(job.user.clone()),
-            account: job.account.clone(),
-            group: job.group.clone(),
-        };
-        Self {
-            who: person(&found.job),
-            versus: found.before.as_ref().map(person).unwrap_or_default(),
-        }
     }
 }
 
@@ -141,11 +120,10 @@ pub(crate) fn me() -> Option<String> {
 
 async fn explain(
     ask: &AskArgs,
-    question: &Question,
+    (who, versus): (Person, Person),
     job: Option<&InQueue>,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
-    let (who, versus) = (&question.who, &question.versus);
     let parameters = [
         ("user", who.user.as_deref()),
         ("account", who.account.as_deref()),
