@@ -15,7 +15,7 @@ use fairmesh_records::{Options, Zone};
 
 use super::number::core_hours;
 use super::report::source::{Kind, Source};
-use super::{AskArgs, count, heading, name_or_id, unless_refused};
+use super::{AskArgs, count, name_or_id, unless_refused};
 use crate::control::answer::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
@@ -126,11 +126,7 @@ pub async fn run(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit
             "{jobs}, {hours} core-hours taken back; {refused} refused"
         )?;
     }
-    Ok(if refused == 0 {
-        Exit::Success
-    } else {
-        Exit::Failure
-    })
+    Ok(Exit::of(refused == 0))
 }
 
 fn line(value: &impl serde::Serialize) -> anyhow::Result<Vec<u8>> {
@@ -186,21 +182,18 @@ pub async fn audit(args: &AuditArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         ("by", args.by.as_deref()),
         ("limit", limit.as_deref()),
     ];
-    let asked = args
-        .ask
-        .get::<AuditBody>("/v1/audit", &parameters, out)
-        .await;
-    let Some((answer, done)) = unless_refused(asked)? else {
-        return Ok(Exit::Failure);
+    let table = |body: &AuditBody| match args.documents {
+        true => documents_table(&body.documents),
+        false => refunds_table(&body.refunds),
     };
-    if done {
-        return Ok(Exit::Success);
+    let (exit, body) = args.ask.table("/v1/audit", &parameters, out, table).await?;
+    if body.is_some_and(|body| body.more) && !args.documents {
+        eprintln!("there are older ones: --limit says how many are listed");
     }
-    if args.documents {
-        let table = documents_table(&answer.body.documents).with_heading(heading(&answer.rests_on));
-        table.write(out, &args.ask.output)?;
-        return Ok(Exit::Success);
-    }
+    Ok(exit)
+}
+
+fn refunds_table(refunds: &[RefundBody]) -> Table {
     let mut table = Table::new(&[
         ("When", Align::Left),
         ("Site", Align::Left),
@@ -211,18 +204,9 @@ pub async fn audit(args: &AuditArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         ("CoreHours", Align::Right),
         ("By", Align::Left),
         ("Why", Align::Left),
-    ])
-    .with_heading(heading(&answer.rests_on));
-    answer
-        .body
-        .refunds
-        .iter()
-        .for_each(|refund| table.row(row(refund)));
-    table.write(out, &args.ask.output)?;
-    if answer.body.more {
-        eprintln!("there are older ones: --limit says how many are listed");
-    }
-    Ok(Exit::Success)
+    ]);
+    refunds.iter().for_each(|refund| table.row(row(refund)));
+    table
 }
 
 fn documents_table(documents: &[AdoptionBody]) -> Table {

@@ -39,7 +39,7 @@ pub use fairmesh_schedulers::control::{AskError, Control};
 pub(crate) use number::core_hours;
 
 use crate::control::answer::{Answer, RestsOn};
-use crate::output::{AsOf, OutputArgs, until};
+use crate::output::{AsOf, Exit, OutputArgs, Table, until};
 
 /// Where a packaged node has its socket.
 const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
@@ -61,7 +61,7 @@ impl AskArgs {
         control(self.socket.as_ref())
     }
 
-    /// Asks; with `--json` writes the answer as it came and gives `None`.
+    /// Asks; with `--json` writes the answer as it came. Says whether it did.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -73,6 +73,26 @@ impl AskArgs {
             writeln!(out, "{text}")?;
         }
         Ok((answer, self.output.json))
+    }
+
+    /// Asks, and writes the answer as a table below what it rests on, or as it came. Says how that ended, and gives the
+    /// answer if there is more to say of it.
+    async fn table<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        parameters: &[(&str, Option<&str>)],
+        out: &mut dyn Write,
+        table: impl FnOnce(&T) -> Table,
+    ) -> anyhow::Result<(Exit, Option<T>)> {
+        let Some((answer, done)) = unless_refused(self.get(path, parameters, out).await)? else {
+            return Ok((Exit::Failure, None));
+        };
+        if done {
+            return Ok((Exit::Success, None));
+        }
+        let table = table(&answer.body).with_heading(heading(&answer.rests_on));
+        table.write(out, &self.output)?;
+        Ok((Exit::Success, Some(answer.body)))
     }
 }
 

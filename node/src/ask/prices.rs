@@ -4,7 +4,7 @@ use std::io::Write;
 
 use fairmesh_model::WallTime;
 
-use super::{AskArgs, heading, name_or_id, unless_refused};
+use super::{AskArgs, name_or_id};
 use crate::control::answer::{PricesBody, SitePricesBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
@@ -32,27 +32,17 @@ pub struct PricesArgs {
 /// If the node cannot be asked.
 pub async fn run(args: &PricesArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let parameters = [("vo", args.vo.as_deref()), ("site", args.site.as_deref())];
-    let asked = args.ask.get::<PricesBody>("/v1/prices", &parameters, out);
-    let Some((answer, done)) = unless_refused(asked.await)? else {
-        return Ok(Exit::Failure);
-    };
-    if done {
-        return Ok(Exit::Success);
-    }
-    let table = match args.queues {
-        true => queues(&answer.body),
-        false => machines(&answer.body),
-    };
-    let table = table.with_heading(heading(&answer.rests_on));
-    table.write(out, &args.ask.output)?;
-    if answer.body.sites.is_empty() {
+    let table = if args.queues { queues } else { machines };
+    let asked = args.ask.table("/v1/prices", &parameters, out, table);
+    let (exit, body) = asked.await?;
+    if body.is_some_and(|body| body.sites.is_empty()) {
         let who = match &args.site {
             Some(site) => format!("{} has not", clean(site)),
             None => "no site has".to_owned(),
         };
         eprintln!("{who} published what machines and queues cost ([[machine]], [charging.queues])");
     }
-    Ok(Exit::Success)
+    Ok(exit)
 }
 
 fn machines(body: &PricesBody) -> Table {

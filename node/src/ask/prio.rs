@@ -8,8 +8,8 @@ use anyhow::{Context as _, ensure};
 use fairmesh_client::{Client, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Who};
 use serde::Serialize;
 
+use super::AskArgs;
 use super::number::percent;
-use super::{AskArgs, heading, unless_refused};
 use crate::control::answer::PriorityBody;
 use crate::control::clean;
 use crate::output::{Align, Exit, OutputArgs, Table, unbroken, write_json};
@@ -64,17 +64,19 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         ("group", args.group.as_deref()),
         ("subject", args.subject.as_deref()),
     ];
-    let asked = args
-        .ask
-        .get::<PriorityBody>("/v1/priority", &parameters, out)
-        .await;
-    let Some((answer, done)) = unless_refused(asked)? else {
-        return Ok(Exit::Failure);
-    };
-    if done {
-        return Ok(Exit::Success);
+    let asked = args.ask.table("/v1/priority", &parameters, out, table);
+    let (exit, body) = asked.await?;
+    if let Some(body) = body.filter(|body| !body.exact) {
+        eprintln!(
+            "`{}` has no entry of its own: it counts against `{}`",
+            clean(&body.account),
+            clean(&body.entry)
+        );
     }
-    let body = answer.body;
+    Ok(exit)
+}
+
+fn table(body: &PriorityBody) -> Table {
     let mut table = Table::new(&[
         ("Entry", Align::Left),
         ("Factor", Align::Right),
@@ -82,30 +84,17 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         ("Projection", Align::Left),
         ("Priority", Align::Right),
         ("Vector", Align::Left),
-    ])
-    .with_heading(heading(&answer.rests_on));
-    let vector: Vec<String> = body
-        .levels
-        .iter()
-        .map(|level| percent(&level.deviation))
-        .collect();
+    ]);
+    let vector = body.levels.iter().map(|level| percent(&level.deviation));
     table.row([
         clean(&body.entry),
-        body.factor,
+        body.factor.clone(),
         format!("{} of {}", body.rank, body.ranks),
-        body.projection,
-        body.priority,
-        vector.join(" "),
+        body.projection.clone(),
+        body.priority.clone(),
+        vector.collect::<Vec<_>>().join(" "),
     ]);
-    table.write(out, &args.ask.output)?;
-    if !body.exact {
-        eprintln!(
-            "`{}` has no entry of its own: it counts against `{}`",
-            clean(&body.account),
-            clean(&body.entry)
-        );
-    }
-    Ok(Exit::Success)
+    table
 }
 
 /// `fairmesh.priorities/1`: what `--stdin --json` prints.
@@ -157,11 +146,7 @@ fn many(args: &PrioArgs, input: &mut dyn BufRead, out: &mut dyn Write) -> anyhow
         lines.iter().any(|line| line.contains('\t')),
         out,
     )?;
-    Ok(if unknown == 0 {
-        Exit::Success
-    } else {
-        Exit::Failure
-    })
+    Ok(Exit::of(unknown == 0))
 }
 
 /// A line for each, its words separated as they came: by tabs where any line had one.

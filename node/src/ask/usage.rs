@@ -5,7 +5,7 @@ use std::io::Write;
 use fairmesh_model::WallTime;
 
 use super::number::core_hours;
-use super::{AskArgs, heading, name_or_id, unless_refused};
+use super::{AskArgs, heading, name_or_id};
 use crate::control::answer::{LedgerBody, NamedCounters, UnmappedBody, UsageBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
@@ -39,17 +39,13 @@ pub async fn run(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         return unmapped(args, out).await;
     }
     let parameters = [("vo", args.vo.as_deref()), ("path", args.path.as_deref())];
-    let asked = args
-        .ask
-        .get::<UsageBody>("/v1/usage", &parameters, out)
-        .await;
-    let Some((answer, done)) = unless_refused(asked)? else {
-        return Ok(Exit::Failure);
-    };
-    if done {
-        return Ok(Exit::Success);
-    }
-    let what = if args.by_site { "Site" } else { "Account" };
+    let table = |body: &UsageBody| table(body, args.by_site);
+    let (exit, _) = args.ask.table("/v1/usage", &parameters, out, table).await?;
+    Ok(exit)
+}
+
+fn table(body: &UsageBody, by_site: bool) -> Table {
+    let what = if by_site { "Site" } else { "Account" };
     let mut table = Table::new(&[
         ("VO", Align::Left),
         (what, Align::Left),
@@ -58,19 +54,17 @@ pub async fn run(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         ("CpuCoreHours", Align::Right),
         ("GpuHours", Align::Right),
         ("Jobs", Align::Right),
-    ])
-    .with_heading(heading(&answer.rests_on));
-    for ledger in &answer.body.ledgers {
-        let rows = if args.by_site {
-            &ledger.by_site
-        } else {
-            &ledger.by_account
+    ]);
+    for ledger in &body.ledgers {
+        let rows = match by_site {
+            true => &ledger.by_site,
+            false => &ledger.by_account,
         };
-        rows.iter()
-            .for_each(|row| table.row(usage_row(ledger, row, args.by_site)));
+        for row in rows {
+            table.row(usage_row(ledger, row, by_site));
+        }
     }
-    table.write(out, &args.ask.output)?;
-    Ok(Exit::Success)
+    table
 }
 
 fn usage_row(ledger: &LedgerBody, row: &NamedCounters, by_site: bool) -> [String; 7] {
