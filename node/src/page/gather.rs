@@ -33,8 +33,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// What all requests share.
 pub(crate) struct Page {
-    shared: Arc<Shared>,
-    hosts: Vec<String>,
+    pub(super) shared: Arc<Shared>,
+    /// Names by which it may be asked for.
+    pub(super) hosts: Vec<String>,
     gathered: Mutex<Option<Arc<Gathered>>>,
     usage: Mutex<Option<Arc<Usage>>>,
     turns: Semaphore,
@@ -67,19 +68,11 @@ impl Page {
         }
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     /// Whether what pages show is hidden from some of those who may read them.
     pub(super) fn is_private(&self) -> bool {
         let settings = self.shared.options.settings.borrow();
         let hide = &settings.privacy.hide;
         hide.contains(&What::Usage) || hide.contains(&What::Priority)
-    }
-
-    pub(super) fn hosts(&self) -> &[String] {
-        &self.hosts
     }
 
     /// Makes an answer of what there is now, when it is its turn.

@@ -238,8 +238,8 @@ async fn documents_csv(State(page): State<Arc<Page>>) -> Answer {
 }
 
 async fn metrics(State(page): State<Arc<Page>>) -> Answer {
-    let hide = page.shared().options.settings.borrow().privacy.hide.clone();
-    let answer = crate::metrics::scraped(page.shared(), hide.contains(&What::Usage)).await;
+    let hide = page.shared.options.settings.borrow().privacy.hide.clone();
+    let answer = crate::metrics::scraped(&page.shared, hide.contains(&What::Usage)).await;
     let answer = answer.map(IntoResponse::into_response);
     answer.map_err(|_| Refused::new(StatusCode::SERVICE_UNAVAILABLE, "the node does not answer"))
 }

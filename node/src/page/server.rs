@@ -114,7 +114,7 @@ impl Drop for Place {
 pub(super) async fn guard(State(page): State<Arc<Page>>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if is_own(host, page.hosts()) {
+    if is_own(host, &page.hosts) {
         let is_open = matches!(request.uri().path(), "/metrics" | "/page.css" | "/icon.svg");
         if page.is_private() && !is_open {
             let why = "the owner of this node hides who has used what (privacy.hide), and a page does not know who reads \
