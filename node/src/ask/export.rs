@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use fairmesh_model::{Millis, WallTime};
+use fairmesh_model::Millis;
 use fairmesh_records::export::{
     ApelSite, Gap, Summaries, USAGE_RECORDS_CLOSE, USAGE_RECORDS_OPEN, apel_job, apel_job_header,
     usage_record,
 };
 use fairmesh_records::{BatchRecord, Job};
 
+use super::now;
 use crate::control::clean;
 
 /// Gaps that are told one by one.
@@ -132,10 +132,4 @@ impl Gaps {
         }
         self.count
     }
-}
-
-fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let millis = since.map_or(0, |since| since.as_millis());
-    WallTime(u64::try_from(millis).unwrap_or(u64::MAX))
 }

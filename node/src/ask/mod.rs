@@ -31,6 +31,7 @@ mod totals;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fairmesh_model::{Millis, WallTime};
 use serde::de::DeserializeOwned;
@@ -39,7 +40,7 @@ pub use fairmesh_schedulers::control::{AskError, Control};
 pub(crate) use number::core_hours;
 
 use crate::control::answer::{Answer, RestsOn};
-use crate::output::{AsOf, Exit, OutputArgs, Table, until};
+use crate::output::{Exit, OutputArgs, Table, age, timestamp, until};
 
 /// Where a packaged node has its socket.
 const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
@@ -145,22 +146,33 @@ pub(crate) fn heading(rests_on: &RestsOn) -> String {
         let name = name_or_id(view.name.as_deref(), &view.vo);
         Some(format!("\nVO {name}: {why}: see `fairmesh status`"))
     });
-    std::iter::once(as_of(rests_on).to_string())
+    std::iter::once(as_of(rests_on))
         .chain(expired)
         .chain(unvouched)
         .collect()
 }
 
-fn as_of(rests_on: &RestsOn) -> AsOf {
-    let count = |sites: u32| usize::try_from(sites).unwrap_or(usize::MAX);
-    AsOf {
-        at: WallTime(rests_on.as_of_ms),
-        sites_known: count(rests_on.coverage.sites_known),
-        sites: count(rests_on.coverage.sites_total),
-        oldest: (rests_on.coverage.stalest.as_ref())
-            .or(rests_on.coverage.oldest.as_ref())
-            .map(|oldest| Millis(oldest.age_ms)),
+/// When it was, of how many sites, and how long ago the stalest data of another one were known to be current.
+fn as_of(rests_on: &RestsOn) -> String {
+    let at = timestamp(WallTime(rests_on.as_of_ms / 1_000 * 1_000));
+    let coverage = &rests_on.coverage;
+    let (known, sites) = (coverage.sites_known, coverage.sites_total);
+    if sites == 0 {
+        return format!("as of {at}, 0 of 0 sites: no charter has arrived yet");
     }
+    let oldest = coverage.stalest.as_ref().or(coverage.oldest.as_ref());
+    let oldest = oldest.map_or_else(
+        || "no other known yet".to_owned(),
+        |oldest| format!("oldest {} ago", age(Millis(oldest.age_ms))),
+    );
+    format!("as of {at}, {known} of {sites} sites, {oldest}")
+}
+
+/// By the clock of this machine.
+fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since.unwrap_or_default().as_millis();
+    WallTime(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
 /// A number of things: `1 site`, `2 sites`.
@@ -177,7 +189,33 @@ pub(crate) fn name_or_id(name: Option<&str>, id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::answer::ViewBody;
+    use crate::control::answer::{CoverageBody, OldestBody, ViewBody};
+
+    #[test]
+    fn a_table_says_what_it_rests_on() {
+        let mut rests_on = RestsOn {
+            as_of_ms: 1_000_000_000_750,
+            coverage: CoverageBody {
+                sites_known: 5,
+                sites_total: 6,
+                stalest: Some(OldestBody {
+                    site: "ab".repeat(32),
+                    name: None,
+                    age_ms: 12_000,
+                }),
+                ..CoverageBody::default()
+            },
+            ..RestsOn::default()
+        };
+        assert_eq!(
+            as_of(&rests_on),
+            "as of 2001-09-09T01:46:40Z, 5 of 6 sites, oldest 12s ago"
+        );
+        rests_on.coverage.stalest = None;
+        assert!(as_of(&rests_on).ends_with("no other known yet"));
+        rests_on.coverage.sites_total = 0;
+        assert!(as_of(&rests_on).ends_with("no charter has arrived yet"));
+    }
 
     #[test]
     fn a_table_says_that_it_goes_by_expired_documents() {

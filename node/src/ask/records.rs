@@ -8,13 +8,14 @@
 
 use std::io::Write;
 
+use anyhow::Context as _;
 use fairmesh_model::WallTime;
 use fairmesh_records::export::ApelSite;
 use fairmesh_records::{BatchRecord, Dimension};
 use serde::{Deserialize, Serialize};
 
 use super::export::{self, Form};
-use super::{AskArgs, heading, totals, unless_refused};
+use super::{AskArgs, heading, now, totals, unless_refused};
 use crate::config::quantity::{parse_duration, parse_moment};
 use crate::control::answer::{Answer, RestsOn, StatusBody, SummaryBody};
 use crate::control::clean;
@@ -124,10 +125,9 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     // What is exported must be whole, or be known not to be.
     let most = form(args).map(|_| EXPORTED_MAX);
     let limit = args.limit.or(most).map(|limit| limit.to_string());
-    let (since, until) = (
-        moment(args.since.as_deref())?,
-        moment(args.until.as_deref())?,
-    );
+    let bound = |text: &Option<String>| text.as_deref().map(moment).transpose();
+    let period = [bound(&args.since)?, bound(&args.until)?];
+    let [since, until] = period.map(|bound| bound.map(timestamp));
     let parameters = [
         ("since", since.as_deref()),
         ("until", until.as_deref()),
@@ -155,7 +155,7 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         return Ok(Exit::Success);
     }
     if let Some(form) = form(args) {
-        return export(args, form, list, out).await;
+        return export(args, form, list, period, out).await;
     }
     let header = COLUMNS.map(str::to_owned);
     let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
@@ -185,6 +185,7 @@ async fn export(
     args: &RecordsArgs,
     form: Form,
     list: ListBody,
+    [since, until]: [Option<WallTime>; 2],
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
     if list.more {
@@ -204,10 +205,6 @@ async fn export(
         name,
         infrastructure: "grid".to_owned(),
     };
-    let bound = |text: &Option<String>| -> anyhow::Result<Option<WallTime>> {
-        Ok(moment(text.as_deref())?.as_deref().and_then(parse_moment))
-    };
-    let (since, until) = (bound(&args.since)?, bound(&args.until)?);
     let ended = |record: &BatchRecord| {
         let end = record.end.filter(|_| record.state.has_ended());
         end.is_some_and(|end| {
@@ -293,19 +290,13 @@ fn row(row: &RowBody) -> Vec<String> {
     ]
 }
 
-/// A moment as the node reads it; `7d` is so long ago.
-fn moment(text: Option<&str>) -> anyhow::Result<Option<String>> {
-    let Some(text) = text else { return Ok(None) };
-    if parse_moment(text).is_some() {
-        return Ok(Some(text.to_owned()));
-    }
-    let ago = parse_duration(text).ok_or_else(|| {
+/// A moment; `7d` is so long ago.
+fn moment(text: &str) -> anyhow::Result<WallTime> {
+    let ago = || Some(now().before(parse_duration(text)?));
+    parse_moment(text).or_else(ago).with_context(|| {
         let text = text.escape_debug();
-        anyhow::anyhow!(
+        format!(
             "`{text}` is no moment: write 2026-11-01, 2026-11-01T12:00:00Z, or 7d for a week ago"
         )
-    })?;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
-    Ok(Some(timestamp(WallTime(now).before(ago))))
+    })
 }

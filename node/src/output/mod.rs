@@ -8,23 +8,23 @@
 //! exceed 2^53 or have decimals are strings. Deliberately not here: what is in a table, and colour
 //! beyond a bold header (none with `NO_COLOR` or without a terminal) but on a `terminal` as a whole.
 
-mod as_of;
 mod exit;
 mod journal;
 mod progress;
 mod table;
 pub(crate) mod terminal;
+mod time;
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-pub use as_of::{AsOf, age, timestamp, until};
 pub use exit::Exit;
 pub(crate) use journal::Lines;
 pub(crate) use progress::Progress;
 pub(crate) use table::unbroken;
 pub use table::{Align, Table};
+pub use time::{age, timestamp, until};
 
 /// The form of a command's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]

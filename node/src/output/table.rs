@@ -41,7 +41,7 @@ impl Table {
         }
     }
 
-    /// Puts a line above the table, as a rule an [`AsOf`](super::AsOf). Only people see it.
+    /// Puts a line above the table, as a rule what it rests on. Only people see it.
     #[must_use]
     pub fn with_heading(mut self, heading: impl Display) -> Self {
         self.heading = Some(heading.to_string());

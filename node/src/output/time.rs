@@ -1,41 +1,9 @@
-//! What a table rests on, in one line above it: "as of …, N of M sites, oldest …".
+//! Moments and lengths of time for people.
 //!
 //! Invariant: a moment is printed in UTC with its zone, an age in at most two units, rounded down.
-//! Deliberately not here: where the numbers come from.
-
-use std::fmt;
 
 use fairmesh_model::{Millis, WallTime};
 use jiff::Timestamp;
-
-/// The freshness of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AsOf {
-    /// When it was computed.
-    pub at: WallTime,
-    /// Member sites whose usage it holds.
-    pub sites_known: usize,
-    /// Member sites.
-    pub sites: usize,
-    /// How long ago the stalest data of another known site were known to be current; `None` where none is
-    /// known.
-    pub oldest: Option<Millis>,
-}
-
-impl fmt::Display for AsOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let second = WallTime(self.at.0 - self.at.0 % 1_000);
-        let (at, known, sites) = (timestamp(second), self.sites_known, self.sites);
-        if sites == 0 {
-            return write!(f, "as of {at}, 0 of 0 sites: no charter has arrived yet");
-        }
-        write!(f, "as of {at}, {known} of {sites} sites, ")?;
-        match self.oldest {
-            Some(oldest) => write!(f, "oldest {} ago", age(oldest)),
-            None => f.write_str("no other known yet"),
-        }
-    }
-}
 
 /// A moment in UTC, as in `2026-11-21T01:45:00Z`, with milliseconds where there are any.
 pub fn timestamp(at: WallTime) -> String {
@@ -120,23 +88,5 @@ mod tests {
         ] {
             assert_eq!(age(Millis(millis)), text);
         }
-    }
-
-    #[test]
-    fn a_table_says_what_it_rests_on() {
-        let mut as_of = AsOf {
-            at: WallTime(1_000_000_000_750),
-            sites_known: 5,
-            sites: 6,
-            oldest: Some(Millis(12_000)),
-        };
-        assert_eq!(
-            as_of.to_string(),
-            "as of 2001-09-09T01:46:40Z, 5 of 6 sites, oldest 12s ago"
-        );
-        as_of.oldest = None;
-        assert!(as_of.to_string().ends_with("no other known yet"));
-        as_of.sites = 0;
-        assert!(as_of.to_string().ends_with("no charter has arrived yet"));
     }
 }
