@@ -104,45 +104,23 @@ impl Archive {
     }
 }
 
-/// All jobs of an archive.
-pub(super) struct ArcJobs {
-    archive: Archive,
-    place: Place,
-    page: std::vec::IntoIter<(Place, BatchRecord)>,
-    ended: bool,
-}
-
-impl ArcJobs {
-    pub(super) fn new(archive: Archive) -> Self {
-        Self {
-            archive,
-            place: before(0),
-            page: Vec::new().into_iter(),
-            ended: false,
-        }
-    }
-}
-
-impl Iterator for ArcJobs {
-    type Item = Item;
-
-    fn next(&mut self) -> Option<Item> {
-        if self.page.len() == 0 && !self.ended {
-            match self.archive.behind(self.place) {
-                Ok(page) => {
-                    self.ended = page.is_empty();
-                    self.page = page.into_iter();
-                }
-                Err(error) => {
-                    self.ended = true;
-                    return Some((number(self.place), Err((error.to_string(), Vec::new()))));
-                }
+/// All jobs of an archive, read a batch at a time. One that cannot be read is the last.
+pub(super) fn all_jobs(archive: Archive) -> impl Iterator<Item = Item> {
+    let mut from = Some(before(0));
+    let batches = std::iter::from_fn(move || {
+        let place = from?;
+        let batch = archive.behind(place);
+        from = batch.as_ref().ok().and_then(|batch| Some(batch.last()?.0));
+        Some(match batch {
+            Ok(batch) => {
+                let jobs = batch.into_iter();
+                let items = jobs.map(|(place, record)| (number(place), Ok(entry(record))));
+                items.collect::<Vec<Item>>()
             }
-        }
-        let (place, record) = self.page.next()?;
-        self.place = place;
-        Some((number(place), Ok(entry(record))))
-    }
+            Err(error) => vec![(number(place), Err((error.to_string(), Vec::new())))],
+        })
+    });
+    batches.flatten()
 }
 
 /// A job's number, which stands for its line.
@@ -266,7 +244,7 @@ mod tests {
         let _open = archive(&path);
         assert!(is_archive_at(&path));
         let open = || Archive::open(&path, "ce1").expect("open");
-        let jobs: Vec<_> = ArcJobs::new(open())
+        let jobs: Vec<_> = all_jobs(open())
             .map(|(_, item)| item.expect("a job").record)
             .collect();
         let seconds = |of: Option<WallTime>| of.map(|at| at.0 / 1_000);
@@ -298,7 +276,7 @@ mod tests {
         let behind = |place| open().behind(place).expect("read").len();
         assert_eq!([before(144), (144, 2), (150, 3)].map(behind), [2, 1, 0]);
         // Of a folder it is the archive that is there, and after an upgrade the new one.
-        let count = || ArcJobs::new(Archive::open(folder.path(), "ce1").expect("open")).count();
+        let count = || all_jobs(Archive::open(folder.path(), "ce1").expect("open")).count();
         assert_eq!(count(), 3);
         let newer = archive(&folder.path().join("accounting_v2.db"));
         newer
@@ -314,7 +292,7 @@ mod tests {
         let other = Connection::open(&path).expect("made");
         other.execute_batch("CREATE TABLE t (x)").expect("made");
         let archive = Archive::open(&path, "ce1").expect("open");
-        let mut items = ArcJobs::new(archive);
+        let mut items = all_jobs(archive);
         let (_, item) = items.next().expect("an item");
         let (why, _) = item.expect_err("refused");
         assert!(why.contains("no such table"), "{why}");

@@ -16,8 +16,8 @@ use fairmesh_records::{BatchRecord, Format, Options, Records};
 use fairmesh_schedulers::follow::usage_of;
 use flate2::bufread::MultiGzDecoder;
 
-use super::arc::{ArcJobs, Archive, is_archive};
-use super::swf::{SwfJobs, lacks_start};
+use super::arc::{self, Archive, is_archive};
+use super::swf::{self, lacks_start};
 
 /// How a file is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +87,7 @@ pub(in crate::ask) struct Source {
 
 enum Reader {
     Records(Box<Records<Box<dyn BufRead>>>),
-    Swf(Box<SwfJobs<Box<dyn BufRead>>>),
-    Arc(Box<ArcJobs>),
+    Jobs(Box<dyn Iterator<Item = Item>>),
 }
 
 struct Counting<R> {
@@ -181,7 +180,7 @@ impl Source {
             Kind::Arc => {
                 let archive = Archive::open(path, &options.cluster);
                 let archive = archive.with_context(|| format!("cannot read {}", path.display()))?;
-                Reader::Arc(Box::new(ArcJobs::new(archive)))
+                Reader::Jobs(Box::new(arc::all_jobs(archive)))
             }
             Kind::Swf => {
                 let cluster = if options.cluster.is_empty() {
@@ -189,7 +188,7 @@ impl Source {
                 } else {
                     options.cluster.clone()
                 };
-                Reader::Swf(Box::new(SwfJobs::new(whole, cluster, swf_start_s)))
+                Reader::Jobs(Box::new(swf::all_jobs(whole, cluster, swf_start_s)))
             }
         };
         Ok(Self {
@@ -216,7 +215,7 @@ impl Source {
     pub(in crate::ask) fn ignored(&self) -> u64 {
         match &self.reader {
             Reader::Records(records) => records.ignored().values().sum(),
-            Reader::Swf(_) | Reader::Arc(_) => 0,
+            Reader::Jobs(_) => 0,
         }
     }
 }
@@ -226,8 +225,7 @@ impl Iterator for Source {
 
     fn next(&mut self) -> Option<Item> {
         let records = match &mut self.reader {
-            Reader::Swf(jobs) => return jobs.next(),
-            Reader::Arc(jobs) => return jobs.next(),
+            Reader::Jobs(jobs) => return jobs.next(),
             Reader::Records(records) => records,
         };
         Some(match records.next()? {

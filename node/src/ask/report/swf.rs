@@ -11,24 +11,30 @@ use fairmesh_cluster::{SwfError, SwfReader, SwfRecord};
 use fairmesh_model::{JobKey, Millis, Origin, WallTime};
 use fairmesh_records::{BatchRecord, Format, JobState};
 
-use super::source::{Entry, Item};
+use super::arc::entry;
+use super::source::Item;
 use crate::config::quantity::parse_moment;
 
-pub(super) struct SwfJobs<R> {
-    reader: SwfReader<R>,
+/// All jobs of a log; `start_s_given` holds where the header has no start.
+pub(super) fn all_jobs(
+    input: impl BufRead,
     cluster: String,
     start_s_given: Option<u64>,
-}
-
-impl<R: BufRead> SwfJobs<R> {
-    /// `start_s_given` holds where the header has no start.
-    pub(super) fn new(input: R, cluster: String, start_s_given: Option<u64>) -> Self {
-        Self {
-            reader: SwfReader::new(input),
-            cluster,
-            start_s_given,
-        }
-    }
+) -> impl Iterator<Item = Item> {
+    let mut reader = SwfReader::new(input);
+    std::iter::from_fn(move || {
+        let job = reader.next()?;
+        let text = || reader.last_line().to_vec();
+        Some(match job {
+            Ok(job) => {
+                let log_start_s = reader.header().unix_start_s.or(start_s_given);
+                let record = convert(&job, log_start_s, &cluster);
+                let entry = record.map(entry).map_err(|why| (why, text()));
+                (reader.line_number(), entry)
+            }
+            Err(SwfError { line, kind }) => (line, Err((kind.to_string(), text()))),
+        })
+    })
 }
 
 /// Whether a log's beginning has all of its header, and that no start.
@@ -45,26 +51,6 @@ pub(super) fn start_s(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| {
         "neither seconds since 1970 nor a moment such as 2009-01-01T00:00:00Z".to_owned()
     })
-}
-
-impl<R: BufRead> Iterator for SwfJobs<R> {
-    type Item = Item;
-
-    fn next(&mut self) -> Option<Item> {
-        let job = self.reader.next()?;
-        let text = || self.reader.last_line().to_vec();
-        Some(match job {
-            Ok(job) => {
-                let log_start_s = self.reader.header().unix_start_s.or(self.start_s_given);
-                let record = convert(&job, log_start_s, &self.cluster);
-                let usage = None;
-                let entry = record.map(|record| Box::new(Entry { record, usage }));
-                let number = self.reader.line_number();
-                (number, entry.map_err(|why| (why, text())))
-            }
-            Err(SwfError { line, kind }) => (line, Err((kind.to_string(), text()))),
-        })
-    }
 }
 
 fn convert(
