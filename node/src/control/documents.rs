@@ -55,8 +55,11 @@ pub(super) async fn get(
     beside.answer("documents", rests_on, read).await
 }
 
+/// Documents as they were signed, each with the VO that it is of.
+type Held = Vec<(VoId, Arc<[u8]>)>;
+
 /// The documents of the VOs that `wanted` names; all that are held where it names none.
-fn held(site: &Site, now: Now, wanted: Option<&str>) -> Result<Vec<(VoId, Arc<[u8]>)>, ApiError> {
+fn held(site: &Site, now: Now, wanted: Option<&str>) -> Result<Held, ApiError> {
     let vos = find_vos(site, now, wanted)?.into_iter();
     let of = |(vo, _)| site.documents(vo).into_iter().map(move |bytes| (vo, bytes));
     let read = site.read_documents().filter(|_| wanted.is_none());
