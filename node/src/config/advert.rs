@@ -133,11 +133,11 @@ mod tests {
             ("[advert]\nfree = 1\n", "f.toml:6:1: unknown field `free`"),
             (
                 "[advert]\n[sla]\n\"/chemistry\" = {}\n",
-                "f.toml:8:1: `sla./chemistry`: no VO has the alias `chemistry`",
+                "f.toml:7:1: `sla./chemistry`: no VO has the alias `chemistry`",
             ),
             (
                 "[advert]\n[sla]\n\"/physics\" = { cpu = \"10\" }\n",
-                "f.toml:8:22: `/physics.cpu`: `10` is no amount",
+                "f.toml:7:22: `/physics.cpu`: `10` is no amount",
             ),
         ];
         for (text, expected) in rows {
