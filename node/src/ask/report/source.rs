@@ -155,7 +155,7 @@ impl Source {
             if let Some(error) = broke {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }
-            if beginning.trim_ascii().is_empty() {
+            if beginning.len() < DETECT_BYTES_MAX && beginning.trim_ascii().is_empty() {
                 return Ok(Self::empty(packed, bytes));
             }
             bail!(
@@ -308,6 +308,11 @@ mod tests {
         let both = open(&format!("; UnixStartTime: 500\n{job}"), Some(1_000));
         assert_eq!(submit(both.expect("opened")), 510, "the header knows best");
         assert!(open("; nothing but a header\n", None).is_err());
+        let blank = |lines: usize| open(&("\n".repeat(lines) + job), None).map(|_| ());
+        assert!(
+            blank(DETECT_BYTES_MAX).is_err(),
+            "what lies behind is no news"
+        );
     }
 
     #[test]
