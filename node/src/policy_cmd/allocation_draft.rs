@@ -8,18 +8,42 @@ use std::fmt::Write;
 
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, PartOf, QuotaMode, Settlement,
-    Share, SiteId,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::{RawRole, quoted, role_lines};
+use super::draft::{RawRole, by_key, optional, quoted, role_lines};
 use crate::config::quantity::{RawFactor, RawMoment, RawPercent};
 use crate::config::{FileError, Source};
 use crate::output::timestamp;
 
 /// Core-milliseconds of a core-hour.
 pub(crate) const CORE_HOUR_MS: u64 = 3_600_000;
+
+// What a draft says above its lines.
+const PATH: &str = "# Whose credit: jobs of this account and below.\n";
+const ID: &str = "# A later version may end slices sooner, and change the terms.\n";
+const PART_OF: &str = "# What leaders pass this on from; each slice says which of its slices.\n";
+const EXPIRES: &str =
+    "# Expiry degrades answers, it does not stop them; slices end by themselves.\n";
+const MEMBERS: &str = "# Only these accounts below `path`; everybody there, if none is named.\n";
+const MODE: &str = "\
+# Beyond it: strict refuses, soft lets jobs run up to `overdraft` core-hours, advisory counts.
+";
+const SETTLE: &str = "# next: the next slice pays what is owed; manual: nothing does.\n";
+const HOLD_MAX: &str = "# The most that one job may hold, core-hours.\n";
+const HOLD_FACTOR: &str =
+    "# What a job holds, of what it costs if it runs as long as it asks to.\n";
+const FEE: &str = "# What the greatest importance costs beyond the price, of the price.\n";
+const PRICE_MAX: &str = "# The highest price that a site's owner may ask.\n";
+const IDLE_CHARGE: &str = "\
+# Of its price, what a job on machines that would stand idle is charged; 0 is nothing.
+";
+const SPLIT: &str = "# How every slice is divided among the sites to begin with, by weight.\n";
+const AT_MOST: &str = "
+# The most of each slice that a site may have at a time, percent, by its id; it stays as it is.
+";
+const LEADERS: &str = "\n# Who may pass parts of it on to accounts below its path.\n";
 
 const AMOUNT_HELP: &str = "write core-hours with at most six decimals, such as \"1200\" or \"0.5\"";
 
@@ -72,44 +96,37 @@ pub(super) fn parse(source: Source<'_>) -> Result<Allocation, FileError> {
     let vo_help = "it is printed by `fairmesh policy show` of the VO's charter";
     let id_help = "`fairmesh policy new allocation --from OLD.cbor` fills it in";
     let path_help = "write the account whose credit it is, such as \"/P-A1\"";
-    let id = head.id.as_ref();
-    let id = id.map(|id| source.parsed("allocation.id", id, id_help));
     let path = |key: &str, raw| source.parsed::<AccountPath>(key, raw, path_help);
     let members = head.members.iter();
     let members = members.map(|member| path("allocation.members", member));
-    let factor = |key: &str, raw: &Option<RawFactor>, usual| {
-        let raw = raw.as_ref();
-        raw.map_or(Ok(usual), |raw| source.factor(key, raw))
-    };
-    let price_max = head.price_max.as_ref();
-    let price_max = price_max.map(|raw| source.factor("allocation.price_max", raw));
-    let amount = |key: &str, raw: &Option<Spanned<String>>| {
-        let raw = raw.as_ref();
-        raw.map(|raw| amount(source, key, raw)).transpose()
-    };
+    let factor = |key: &str, raw: &Option<RawFactor>| optional(raw, |raw| source.factor(key, raw));
+    let amount =
+        |key: &str, raw: &Option<Spanned<String>>| optional(raw, |raw| amount(source, key, raw));
+    let weights = "write the ids of sites, as in the charter, and their weights";
+    let percents = "write the ids of sites, as in the charter, and percents";
     Ok(Allocation {
         vo: source.parsed("allocation.vo", &head.vo, vo_help)?,
         path: path("allocation.path", &head.path)?,
         version: head.version,
-        id: id.transpose()?,
+        id: optional(&head.id, |id| source.parsed("allocation.id", id, id_help))?,
         issued: source.moment("allocation.issued", &head.issued)?,
         expires: source.moment("allocation.expires", &head.expires)?,
         slices: slices(source, &raw.slice)?,
-        split: split(source, &raw.split)?,
+        split: by_key(source, "split", weights, &raw.split, |weight| Ok(*weight))?,
         members: members.collect::<Result<BTreeSet<_>, _>>()?,
         mode: head.mode,
         overdraft_max: amount("allocation.overdraft", &head.overdraft)?.unwrap_or_default(),
         settle: head.settle,
         hold_max: amount("allocation.hold_max", &head.hold_max)?,
-        hold_factor: factor("allocation.hold_factor", &head.hold_factor, Factor::ONE)?,
-        fee: factor("allocation.fee", &head.fee, Factor::from_millionths(0))?,
-        price_max: price_max.transpose()?,
-        idle_charge: factor("allocation.idle_charge", &head.idle_charge, Factor::ONE)?,
+        hold_factor: factor("allocation.hold_factor", &head.hold_factor)?.unwrap_or(Factor::ONE),
+        fee: factor("allocation.fee", &head.fee)?.unwrap_or(Factor::from_millionths(0)),
+        price_max: factor("allocation.price_max", &head.price_max)?,
+        idle_charge: factor("allocation.idle_charge", &head.idle_charge)?.unwrap_or(Factor::ONE),
         part_of: part_of(source, &raw)?,
-        leaders: (raw.leaders.as_ref())
-            .map(|leaders| leaders.role(source, "leaders"))
-            .transpose()?,
-        at_most: at_most(source, &raw.at_most)?,
+        leaders: optional(&raw.leaders, |leaders| leaders.role(source, "leaders"))?,
+        at_most: by_key(source, "at_most", percents, &raw.at_most, |most| {
+            source.percent("at_most", most)
+        })?,
     })
 }
 
@@ -143,29 +160,6 @@ fn part_of(source: Source<'_>, raw: &RawDraft) -> Result<Option<PartOf>, FileErr
     };
     let allocation = source.parsed("allocation.part_of", whole, help)?;
     Ok(Some(PartOf { allocation, slices }))
-}
-
-fn at_most(
-    source: Source<'_>,
-    raw: &BTreeMap<Spanned<String>, RawPercent>,
-) -> Result<BTreeMap<SiteId, Share>, FileError> {
-    let help = "write the ids of sites, as in the charter, and percents";
-    let most = |(site, most): (&Spanned<String>, &RawPercent)| {
-        let site = source.parsed("at_most", site, help)?;
-        Ok((site, source.percent("at_most", most)?))
-    };
-    raw.iter().map(most).collect()
-}
-
-fn split(
-    source: Source<'_>,
-    raw: &BTreeMap<Spanned<String>, u64>,
-) -> Result<BTreeMap<SiteId, u64>, FileError> {
-    let help = "write the ids of sites, as in the charter, and their weights";
-    let weight = |(site, weight): (&Spanned<String>, &u64)| {
-        Ok((source.parsed("split", site, help)?, *weight))
-    };
-    raw.iter().map(weight).collect()
 }
 
 fn amount(source: Source<'_>, key: &str, raw: &Spanned<String>) -> Result<CoreMillis, FileError> {
@@ -211,148 +205,79 @@ pub fn allocation_toml(allocation: &Allocation) -> String {
 }
 
 fn write_header(text: &mut String, of: &Allocation) -> std::fmt::Result {
-    let path = quoted(of.path.as_str());
-    writeln!(text, "[allocation]\nvo = \"{}\"", of.vo)?;
-    writeln!(text, "# Whose credit: jobs of this account and below.")?;
-    writeln!(text, "path = {path}\nversion = {}", of.version)?;
+    let (vo, path, version) = (of.vo, quoted(of.path.as_str()), of.version);
+    writeln!(text, "[allocation]\nvo = \"{vo}\"")?;
+    writeln!(text, "{PATH}path = {path}\nversion = {version}")?;
     if let Some(id) = of.id {
-        writeln!(
-            text,
-            "# A later version may end slices sooner, and change the terms."
-        )?;
-        writeln!(text, "id = \"{id}\"")?;
+        writeln!(text, "{ID}id = \"{id}\"")?;
     }
-    if let Some(part_of) = &of.part_of {
-        writeln!(
-            text,
-            "# What leaders pass this on from; each slice says which of its slices.\npart_of = \"{}\"",
-            part_of.allocation
-        )?;
+    if let Some(PartOf { allocation, .. }) = &of.part_of {
+        writeln!(text, "{PART_OF}part_of = \"{allocation}\"")?;
     }
-    writeln!(text, "issued = {}", timestamp(of.issued))?;
-    writeln!(
-        text,
-        "# Expiry degrades answers, it does not stop them; slices end by themselves."
-    )?;
-    writeln!(text, "expires = {}", timestamp(of.expires))?;
-    writeln!(
-        text,
-        "# Only these accounts below `path`; everybody there, if none is named."
-    )?;
+    let (issued, expires) = (timestamp(of.issued), timestamp(of.expires));
+    writeln!(text, "issued = {issued}\n{EXPIRES}expires = {expires}")?;
     let members = of.members.iter().map(|member| quoted(member.as_str()));
     let members: Vec<String> = members.collect();
-    writeln!(text, "members = [{}]", members.join(", "))?;
+    writeln!(text, "{MEMBERS}members = [{}]", members.join(", "))?;
     let mode = match of.mode {
-        None | Some(QuotaMode::Strict) => "strict",
-        Some(QuotaMode::Soft) => "soft",
-        Some(QuotaMode::Advisory) => "advisory",
+        None => "# mode = \"strict\"",
+        Some(QuotaMode::Strict) => "mode = \"strict\"",
+        Some(QuotaMode::Soft) => "mode = \"soft\"",
+        Some(QuotaMode::Advisory) => "mode = \"advisory\"",
     };
-    let said = if of.mode.is_some() { "" } else { "# " };
-    writeln!(
-        text,
-        "# Beyond it: strict refuses, soft lets jobs run up to `overdraft` core-hours, advisory counts."
-    )?;
-    writeln!(text, "{said}mode = \"{mode}\"")?;
-    writeln!(
-        text,
-        "overdraft = \"{}\"",
-        exact_core_hours(of.overdraft_max)
-    )?;
+    let overdraft = exact_core_hours(of.overdraft_max);
+    writeln!(text, "{MODE}{mode}\noverdraft = \"{overdraft}\"")?;
     let settle = match of.settle {
         Settlement::Next => "next",
         Settlement::Manual => "manual",
     };
-    writeln!(
-        text,
-        "# next: the next slice pays what is owed; manual: nothing does.\nsettle = \"{settle}\""
-    )?;
+    writeln!(text, "{SETTLE}settle = \"{settle}\"")?;
     write_prices(text, of)
 }
 
 /// What jobs hold and cost.
 fn write_prices(text: &mut String, of: &Allocation) -> std::fmt::Result {
     if let Some(most) = of.hold_max {
-        writeln!(text, "# The most that one job may hold, core-hours.")?;
-        writeln!(text, "hold_max = \"{}\"", exact_core_hours(most))?;
+        writeln!(text, "{HOLD_MAX}hold_max = \"{}\"", exact_core_hours(most))?;
     }
-    writeln!(
-        text,
-        "# What a job holds, of what it costs if it runs as long as it asks to."
-    )?;
-    writeln!(text, "hold_factor = {}", of.hold_factor)?;
-    writeln!(
-        text,
-        "# What the greatest importance costs beyond the price, of the price.\nfee = {}",
-        of.fee
-    )?;
-    let (said, most) = match of.price_max {
-        Some(most) => ("", most),
-        None => ("# ", Factor::from_millionths(2 * Factor::UNITS)),
-    };
-    writeln!(
-        text,
-        "# The highest price that a site's owner may ask.\n{said}price_max = {most}"
-    )?;
-    writeln!(
-        text,
-        "# Of its price, what a job on machines that would stand idle is charged; 0 is nothing.\nidle_charge = {}\n",
-        of.idle_charge
-    )
+    writeln!(text, "{HOLD_FACTOR}hold_factor = {}", of.hold_factor)?;
+    writeln!(text, "{FEE}fee = {}", of.fee)?;
+    match of.price_max {
+        Some(most) => writeln!(text, "{PRICE_MAX}price_max = {most}")?,
+        None => writeln!(text, "{PRICE_MAX}# price_max = 2")?,
+    }
+    writeln!(text, "{IDLE_CHARGE}idle_charge = {}\n", of.idle_charge)
 }
 
 fn write_grants(text: &mut String, of: &Allocation) -> std::fmt::Result {
     let places = of.part_of.iter().flat_map(|part_of| &part_of.slices);
     let mut places = places.copied();
     for slice in &of.slices {
-        writeln!(
-            text,
-            "[[slice]]\ncore_hours = \"{}\"",
-            exact_core_hours(slice.amount)
-        )?;
-        writeln!(
-            text,
-            "start = {}\nend = {}",
-            timestamp(slice.start),
-            timestamp(slice.end)
-        )?;
+        let hours = exact_core_hours(slice.amount);
+        let (start, end) = (timestamp(slice.start), timestamp(slice.end));
+        writeln!(text, "[[slice]]\ncore_hours = \"{hours}\"")?;
+        writeln!(text, "start = {start}\nend = {end}")?;
         if let Some(place) = places.next() {
             writeln!(text, "part_of = {place}")?;
         }
         writeln!(text)?;
     }
-    writeln!(
-        text,
-        "# How every slice is divided among the sites to begin with, by weight.\n[split]"
-    )?;
+    writeln!(text, "{SPLIT}[split]")?;
     for (site, weight) in &of.split {
         writeln!(text, "\"{site}\" = {weight}")?;
     }
-    write_bounds(text, of)
-}
-
-/// Who may pass it on, and what sites may have of it at most.
-fn write_bounds(text: &mut String, of: &Allocation) -> std::fmt::Result {
-    writeln!(
-        text,
-        "\n# The most of each slice that a site may have at a time, percent, by its id; it stays as it is.\n[at_most]"
-    )?;
+    writeln!(text, "{AT_MOST}[at_most]")?;
     for (site, most) in &of.at_most {
         writeln!(text, "\"{site}\" = {most}")?;
     }
     match &of.leaders {
         Some(leaders) => {
-            writeln!(
-                text,
-                "\n# Who may pass parts of it on to accounts below its path.\n[leaders]"
-            )?;
+            writeln!(text, "{LEADERS}[leaders]")?;
             role_lines(text, leaders);
             Ok(())
         }
         None if of.part_of.is_some() => Ok(()),
-        None => writeln!(
-            text,
-            "\n# Who may pass parts of it on to accounts below its path.\n# [leaders]\n# keys = [\"KEY-ID\"]"
-        ),
+        None => writeln!(text, "{LEADERS}# [leaders]\n# keys = [\"KEY-ID\"]"),
     }
 }
 

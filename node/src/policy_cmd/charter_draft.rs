@@ -12,7 +12,7 @@ use fairmesh_model::{
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::{RawRole, quoted, role_lines};
+use super::draft::{EXPIRES, RawRole, optional, quoted, role_lines};
 use crate::config::charging::{RawDiscounts, RawRule};
 use crate::config::history::RawHistory;
 use crate::config::quantity::{RawDuration, RawMoment, parse_mebibytes};
@@ -20,7 +20,6 @@ use crate::config::{FileError, Source};
 use crate::output::timestamp;
 
 // What a draft says above its lines.
-const EXPIRES: &str = "# Expiry degrades answers, it does not stop them.\n";
 const WINDOW: &str = "# Windows in which usage is counted; fixed for as long as the VO exists.\n";
 const USAGE_MODE: &str = "\
 # historical: finished jobs; active: and running ones so far; predictive: to their end. Sites count running
@@ -81,20 +80,13 @@ struct RawCharter {
     issued: RawMoment,
     expires: RawMoment,
     window: Option<RawDuration>,
-    usage_mode: Option<RawMode>,
+    #[serde(default)]
+    usage_mode: UsageMode,
     charging: Option<RawRule>,
     discounts: Option<RawDiscounts>,
     distance: Option<Spanned<String>>,
     #[serde(default)]
     readers: Vec<Spanned<String>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RawMode {
-    Historical,
-    Active,
-    Predictive,
 }
 
 #[derive(Debug, Deserialize)]
@@ -136,11 +128,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
             .collect::<Result<_, _>>()?,
         window,
         history: raw.history.rule(source, window)?,
-        usage_mode: match charter.usage_mode {
-            Some(RawMode::Historical) => UsageMode::Historical,
-            None | Some(RawMode::Active) => UsageMode::Active,
-            Some(RawMode::Predictive) => UsageMode::Predictive,
-        },
+        usage_mode: charter.usage_mode,
         charging: optional(&charter.charging, |raw| {
             raw.rule(source, "charter.charging")
         })?
@@ -167,13 +155,6 @@ pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
             .collect::<Result<_, _>>()?,
         snapshot: optional(&raw.snapshot, |role| role.role(source, "snapshot"))?,
     })
-}
-
-fn optional<R, T>(
-    raw: &Option<R>,
-    read: impl FnOnce(&R) -> Result<T, FileError>,
-) -> Result<Option<T>, FileError> {
-    raw.as_ref().map(read).transpose()
 }
 
 fn member(source: Source<'_>, raw: &RawSite) -> Result<MemberSite, FileError> {

@@ -3,8 +3,9 @@
 //! Invariant: one text gives one payload, on any machine and at any time: nothing is filled in from
 //! a clock or a host when a draft is read. Deliberately not here: signatures.
 
-use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Write};
+use std::str::FromStr;
 
 use fairmesh_model::{
     Allocation, Charter, Document, KeyId, Role, SharePolicy, Signed, Snapshot, is_visible,
@@ -17,6 +18,9 @@ use super::document::PolicyDocument;
 use super::shares_draft;
 use super::{allocation_draft, charter_draft, snapshot_draft};
 use crate::config::{FileError, Source};
+
+/// What stands above a document's `expires`.
+pub(super) const EXPIRES: &str = "# Expiry degrades answers, it does not stop them.\n";
 
 /// A charter, a share policy, an allocation or a snapshot that nobody has signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,43 +56,21 @@ impl Draft {
         }
         let source = Source { file, text };
         let kind: Kind = source.parse()?;
-        match kind {
-            Kind {
-                charter: Some(_), ..
-            } => {
-                let charter = charter_draft::parse(source)?;
-                validate(source, &charter)?;
-                Ok(Self::Charter(Box::new(charter)))
-            }
-            Kind {
-                shares: Some(_), ..
-            } => {
-                let shares = shares_draft::parse(source)?;
-                validate(source, &shares)?;
-                Ok(Self::Shares(Box::new(shares)))
-            }
-            Kind {
-                allocation: Some(_),
-                ..
-            } => {
-                let allocation = allocation_draft::parse(source)?;
-                validate(source, &allocation)?;
-                Ok(Self::Allocation(Box::new(allocation)))
-            }
-            Kind {
-                snapshot: Some(_), ..
-            } => {
-                let snapshot = snapshot_draft::parse(source)?;
-                validate(source, &snapshot)?;
-                Ok(Self::Snapshot(Box::new(snapshot)))
-            }
-            _ => {
-                let problem = "neither a charter ([charter]) nor a share policy ([policy], [shares]) nor an \
-                               allocation ([allocation]) nor a snapshot ([snapshot])";
-                let help = "begin with `fairmesh policy new charter`, `shares`, `allocation` or `snapshot`";
-                Err(source.error(None, None, problem).with_help(help).into())
-            }
-        }
+        Ok(if kind.charter.is_some() {
+            Self::Charter(valid(source, charter_draft::parse(source)?)?)
+        } else if kind.shares.is_some() {
+            Self::Shares(valid(source, shares_draft::parse(source)?)?)
+        } else if kind.allocation.is_some() {
+            Self::Allocation(valid(source, allocation_draft::parse(source)?)?)
+        } else if kind.snapshot.is_some() {
+            Self::Snapshot(valid(source, snapshot_draft::parse(source)?)?)
+        } else {
+            let problem = "neither a charter ([charter]) nor a share policy ([policy], [shares]) nor an \
+                           allocation ([allocation]) nor a snapshot ([snapshot])";
+            let help =
+                "begin with `fairmesh policy new charter`, `shares`, `allocation` or `snapshot`";
+            return Err(source.error(None, None, problem).with_help(help).into());
+        })
     }
 
     /// The document, without any signature yet.
@@ -102,10 +84,32 @@ impl Draft {
     }
 }
 
-fn validate(source: Source<'_>, document: &impl Document) -> Result<(), FileError> {
-    document
-        .validate()
-        .map_err(|problem| source.error(None, None, problem))
+fn valid<T: Document>(source: Source<'_>, document: T) -> Result<Box<T>, FileError> {
+    match document.validate() {
+        Ok(()) => Ok(Box::new(document)),
+        Err(problem) => Err(source.error(None, None, problem)),
+    }
+}
+
+/// What may be left out.
+pub(super) fn optional<R, T>(
+    raw: &Option<R>,
+    read: impl FnOnce(&R) -> Result<T, FileError>,
+) -> Result<Option<T>, FileError> {
+    raw.as_ref().map(read).transpose()
+}
+
+/// A table by ids or paths.
+pub(super) fn by_key<K: FromStr<Err: Display> + Ord, R, T>(
+    source: Source<'_>,
+    table: &str,
+    help: &str,
+    raw: &BTreeMap<Spanned<String>, R>,
+    read: impl Fn(&R) -> Result<T, FileError>,
+) -> Result<BTreeMap<K, T>, FileError> {
+    let entry =
+        |(key, value): (&Spanned<String>, &R)| Ok((source.parsed(table, key, help)?, read(value)?));
+    raw.iter().map(entry).collect()
 }
 
 impl RawRole {

@@ -11,9 +11,19 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
+use super::draft::{EXPIRES, optional, quoted};
 use crate::config::Source;
 use crate::config::quantity::RawMoment;
 use crate::output::timestamp;
+
+// What a draft says above its lines.
+const PATH: &str =
+    "# What is divided: `/`, or an entry that was delegated to this policy's signers.\n";
+const SHARES: &str = "
+# Percent of the entry above, by paths below `path`; an entry that others divide is
+# \"/P-B1\" = { share = 60, delegate = { keys = [\"<key id>\"], threshold = 1 } }, or, as another
+# VO's policy says, { share = 40, mount = { vo = \"<VO id>\", path = \"/\" } }.
+";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,19 +50,18 @@ pub(super) fn parse(source: Source<'_>) -> anyhow::Result<SharePolicy> {
     let vo_help = "it is printed by `fairmesh policy show` of the VO's charter";
     let previous_help = "`fairmesh policy new shares --from OLD.cbor` fills it in";
     let path_help = "write \"/\", or the path that was delegated, such as \"/P-B1\"";
-    let path = policy
-        .path
-        .as_ref()
-        .map(|path| source.parsed("policy.path", path, path_help));
-    let previous = policy.previous.as_ref();
-    let previous = previous.map(|id| source.parsed("policy.previous", id, previous_help));
     let tree = parse_draft(source.text, source.file)?;
     let (usage, distance) = tree.of_root();
     Ok(SharePolicy {
         vo: source.parsed("policy.vo", &policy.vo, vo_help)?,
-        path: path.transpose()?.unwrap_or_else(AccountPath::root),
+        path: optional(&policy.path, |path| {
+            source.parsed("policy.path", path, path_help)
+        })?
+        .unwrap_or_else(AccountPath::root),
         version: policy.version,
-        previous: previous.transpose()?,
+        previous: optional(&policy.previous, |id| {
+            source.parsed("policy.previous", id, previous_help)
+        })?,
         issued: source.moment("policy.issued", &policy.issued)?,
         expires: source.moment("policy.expires", &policy.expires)?,
         usage,
@@ -71,35 +80,12 @@ pub fn shares_toml(policy: &SharePolicy) -> String {
 
 fn write_header(text: &mut String, policy: &SharePolicy) -> std::fmt::Result {
     let (issued, expires) = (timestamp(policy.issued), timestamp(policy.expires));
-    writeln!(text, "[policy]\nvo = \"{}\"", policy.vo)?;
-    writeln!(
-        text,
-        "# What is divided: `/`, or an entry that was delegated to this policy's signers."
-    )?;
-    writeln!(
-        text,
-        "path = {}\nversion = {}",
-        super::draft::quoted(policy.path.as_str()),
-        policy.version
-    )?;
+    let (vo, path, version) = (policy.vo, quoted(policy.path.as_str()), policy.version);
+    writeln!(text, "[policy]\nvo = \"{vo}\"\n{PATH}path = {path}")?;
+    writeln!(text, "version = {version}")?;
     if let Some(previous) = policy.previous {
         writeln!(text, "previous = \"{previous}\"")?;
     }
-    writeln!(
-        text,
-        "issued = {issued}\n# Expiry degrades answers, it does not stop them."
-    )?;
-    writeln!(text, "expires = {expires}\n")?;
-    writeln!(
-        text,
-        "# Percent of the entry above, by paths below `path`; an entry that others divide is"
-    )?;
-    writeln!(
-        text,
-        "# \"/P-B1\" = {{ share = 60, delegate = {{ keys = [\"<key id>\"], threshold = 1 }} }}, or, as another"
-    )?;
-    writeln!(
-        text,
-        "# VO's policy says, {{ share = 40, mount = {{ vo = \"<VO id>\", path = \"/\" }} }}."
-    )
+    writeln!(text, "issued = {issued}\n{EXPIRES}expires = {expires}")?;
+    text.write_str(SHARES)
 }

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::str::FromStr;
 
 use fairmesh_model::{ContentHash, Named, Snapshot};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::quoted;
+use super::draft::{by_key, quoted};
 use crate::config::quantity::RawMoment;
 use crate::config::{FileError, Source};
 use crate::output::timestamp;
@@ -52,8 +51,12 @@ pub(super) fn parse(source: Source<'_>) -> Result<Snapshot, FileError> {
         issued: source.moment("snapshot.issued", &raw.snapshot.issued)?,
         expires: source.moment("snapshot.expires", &raw.snapshot.expires)?,
         charter: named(source, "snapshot.charter", &raw.snapshot.charter)?,
-        policies: all(source, "policies", &raw.policies)?,
-        allocations: all(source, "allocations", &raw.allocations)?,
+        policies: by_key(source, "policies", help, &raw.policies, |of| {
+            named(source, "policies", of)
+        })?,
+        allocations: by_key(source, "allocations", help, &raw.allocations, |of| {
+            named(source, "allocations", of)
+        })?,
     })
 }
 
@@ -62,21 +65,6 @@ fn named(source: Source<'_>, key: &str, raw: &RawNamed) -> Result<Named, FileErr
     let hash: ContentHash = source.parsed(&format!("{key}.hash"), &raw.hash, help)?;
     let version = raw.version;
     Ok(Named { version, hash })
-}
-
-fn all<K: FromStr + Ord>(
-    source: Source<'_>,
-    table: &str,
-    raw: &BTreeMap<Spanned<String>, RawNamed>,
-) -> Result<BTreeMap<K, Named>, FileError>
-where
-    K::Err: std::fmt::Display,
-{
-    let entries = raw.iter().map(|(of, document)| {
-        let key: K = source.parsed(table, of, "`fairmesh policy new snapshot` fills it in")?;
-        Ok((key, named(source, table, document)?))
-    });
-    entries.collect()
 }
 
 /// A snapshot as a draft, with comments.
