@@ -4,7 +4,7 @@
 //! until people edit it. Deliberately not here: signing.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{
@@ -146,39 +146,29 @@ pub struct NewAllocationArgs {
 
 pub(super) fn run(command: &NewCommand, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let now = clock::now();
-    match command {
-        NewCommand::Charter(args) => {
-            let text = format!(
-                "# A charter: edit it, then `fairmesh policy sign`.\n\n{}",
-                charter(args, now)?
-            );
-            finish(&text, args.draft.out.as_deref(), out)
-        }
-        NewCommand::Shares(args) => {
-            let text = format!(
-                "# A share policy: edit it, then `fairmesh policy sign`.\n\n{}",
-                shares(args, now)?
-            );
-            finish(&text, args.draft.out.as_deref(), out)
-        }
-        NewCommand::Allocation(args) => {
-            let text = format!(
-                "# An allocation: edit it, then `fairmesh quota grant FILE --key KEY`.\n\n{}",
-                allocation(args, now)?
-            );
-            finish(&text, args.draft.out.as_deref(), out)
-        }
-        NewCommand::Snapshot(args) => {
-            let text = format!(
-                "# A snapshot: `fairmesh policy sign` it.\n\n{}",
-                snapshot(args, now)?
-            );
-            finish(&text, args.out.as_deref(), out)
-        }
-    }
-}
-
-fn finish(text: &str, file: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let (about, draft, file) = match command {
+        NewCommand::Charter(args) => (
+            "A charter: edit it, then `fairmesh policy sign`.",
+            charter(args, now)?,
+            &args.draft.out,
+        ),
+        NewCommand::Shares(args) => (
+            "A share policy: edit it, then `fairmesh policy sign`.",
+            shares(args, now)?,
+            &args.draft.out,
+        ),
+        NewCommand::Allocation(args) => (
+            "An allocation: edit it, then `fairmesh quota grant FILE --key KEY`.",
+            allocation(args, now)?,
+            &args.draft.out,
+        ),
+        NewCommand::Snapshot(args) => (
+            "A snapshot: `fairmesh policy sign` it.",
+            snapshot(args, now)?,
+            &args.out,
+        ),
+    };
+    let text = format!("# {about}\n\n{draft}");
     match file {
         Some(file) => write_new(file, text.as_bytes(), 0o644)?,
         None => out.write_all(text.as_bytes())?,
@@ -201,20 +191,12 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         next.vo = Some(old.vo());
         next.previous = Some(old.hash());
         (next.issued, next.expires) = (now, expires);
-        next.snapshot = online_role(&args.snapshot).or(next.snapshot);
+        next.snapshot = any_of(&args.snapshot).or(next.snapshot);
         return Ok(charter_toml(&next));
     }
-    let role = |keys: &[KeyId]| Role {
-        keys: keys.iter().copied().collect(),
+    let authority = Role {
+        keys: args.authority.iter().copied().collect(),
         threshold: args.threshold,
-    };
-    let policy = if args.policy.is_empty() {
-        role(&args.authority)
-    } else {
-        Role {
-            threshold: 1,
-            ..role(&args.policy)
-        }
     };
     let first = Charter {
         version: 1,
@@ -223,8 +205,8 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         name: args.name.clone().unwrap_or_else(|| "VO".to_owned()),
         issued: now,
         expires,
-        authority: role(&args.authority),
-        policy,
+        policy: any_of(&args.policy).unwrap_or_else(|| authority.clone()),
+        authority,
         sites: Vec::new(),
         window: WindowLength::HOUR,
         history: Default::default(),
@@ -233,18 +215,20 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         discounts: fairmesh_model::Discounts::NONE,
         distance: Default::default(),
         readers: Default::default(),
-        snapshot: online_role(&args.snapshot),
+        snapshot: any_of(&args.snapshot),
     };
     let sites = "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cores = 1024\n\
                  #   addresses = [\"/dns4/hpc1.example/tcp/7600\"]\n";
     Ok(charter_toml(&first) + sites)
 }
 
-fn online_role(keys: &[KeyId]) -> Option<Role> {
-    let threshold = 1;
-    let keys = keys.iter().copied().collect();
-    let role = Role { keys, threshold };
-    (!role.keys.is_empty()).then_some(role)
+/// The role of keys of which one must sign, if any are named.
+fn any_of(keys: &[KeyId]) -> Option<Role> {
+    let role = Role {
+        keys: keys.iter().copied().collect(),
+        threshold: 1,
+    };
+    (!keys.is_empty()).then_some(role)
 }
 
 fn snapshot(args: &NewSnapshotArgs, now: WallTime) -> anyhow::Result<String> {
@@ -346,10 +330,7 @@ fn allocation(args: &NewAllocationArgs, now: WallTime) -> anyhow::Result<String>
         price_max: None,
         idle_charge: Factor::ONE,
         part_of: None,
-        leaders: (!args.leaders.is_empty()).then(|| Role {
-            keys: args.leaders.iter().copied().collect(),
-            threshold: 1,
-        }),
+        leaders: any_of(&args.leaders),
         at_most: Default::default(),
     };
     Ok(allocation_toml(&first))
