@@ -55,24 +55,21 @@ impl PolicyDocument {
 
     /// Takes bytes from anywhere.
     pub fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
-        let as_charter = match Signed::parse(bytes) {
-            Ok(charter) => return Ok(Self::Charter(charter)),
-            Err(error) => error,
-        };
-        let as_shares = match Signed::parse(bytes) {
-            Ok(shares) => return Ok(Self::Shares(shares)),
-            Err(error) => error,
-        };
-        let as_allocation = match Signed::parse(bytes) {
-            Ok(allocation) => return Ok(Self::Allocation(allocation)),
-            Err(error) => error,
-        };
-        let as_snapshot = match Signed::parse(bytes) {
-            Ok(snapshot) => return Ok(Self::Snapshot(snapshot)),
-            Err(error) => error,
-        };
+        type Parse = fn(&[u8]) -> Result<PolicyDocument, DocumentError>;
+        let kinds: [Parse; 4] = [
+            |bytes| Signed::parse(bytes).map(Self::Charter),
+            |bytes| Signed::parse(bytes).map(Self::Shares),
+            |bytes| Signed::parse(bytes).map(Self::Allocation),
+            |bytes| Signed::parse(bytes).map(Self::Snapshot),
+        ];
+        let mut errors = Vec::new();
+        for parse in kinds {
+            match parse(bytes) {
+                Ok(document) => return Ok(document),
+                Err(error) => errors.push(error),
+            }
+        }
         // A document that is of one kind and contradicts itself says so only as that kind.
-        let errors = [as_charter, as_shares, as_allocation, as_snapshot];
         let is_invalid = |error: &&DocumentError| matches!(error, DocumentError::Invalid { .. });
         match errors.iter().find(is_invalid) {
             Some(invalid) => Err(invalid.clone().into()),
@@ -152,6 +149,16 @@ impl PolicyDocument {
         match self {
             Self::Charter(charter) => Some(&charter.claimed().authority),
             Self::Shares(_) | Self::Allocation(_) | Self::Snapshot(_) => None,
+        }
+    }
+
+    /// The role that must sign it, by what is in force.
+    pub fn role<'a>(&'a self, policies: &'a VoPolicies) -> Option<&'a Role> {
+        match self {
+            Self::Charter(_) => self.own_role(),
+            Self::Shares(shares) => policies.role(&shares.claimed().path),
+            Self::Allocation(allocation) => policies.signers_of(allocation.claimed()),
+            Self::Snapshot(_) => policies.snapshot_role(),
         }
     }
 

@@ -57,23 +57,12 @@ pub(super) fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         timestamp(expires),
         until(expires, now)
     )?;
-    let role = match &document {
-        PolicyDocument::Charter(_) => document.own_role().cloned(),
-        PolicyDocument::Shares(_) if args.charter.is_empty() => None,
-        PolicyDocument::Shares(shares) => {
+    let role = match document.own_role() {
+        None if !args.charter.is_empty() => {
             let (policies, _) = chain_of(&args.charter)?;
-            policies.role(&shares.claimed().path).cloned()
+            document.role(&policies).cloned()
         }
-        PolicyDocument::Allocation(_) if args.charter.is_empty() => None,
-        PolicyDocument::Allocation(allocation) => {
-            let (policies, _) = chain_of(&args.charter)?;
-            policies.signers_of(allocation.claimed()).cloned()
-        }
-        PolicyDocument::Snapshot(_) if args.charter.is_empty() => None,
-        PolicyDocument::Snapshot(_) => {
-            let (policies, _) = chain_of(&args.charter)?;
-            policies.snapshot_role().cloned()
-        }
+        own => own.cloned(),
     };
     match role {
         Some(role) => {
