@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use fairmesh_model::Millis;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::ask::{AskArgs, core_hours, name_or_id, unless_refused};
@@ -13,10 +14,11 @@ use crate::output::{Align, Exit, Table, age};
 use crate::policy_cmd::parse_core_hours;
 
 /// Which job.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args, Serialize)]
 pub struct JobArgs {
     /// Whom to ask, and how.
     #[command(flatten)]
+    #[serde(skip)]
     pub ask: AskArgs,
     /// Its id, as the scheduler prints it
     #[arg(value_name = "JOB")]
@@ -30,7 +32,7 @@ pub struct JobArgs {
 }
 
 /// What a job asks for.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args, Serialize)]
 pub struct AskingArgs {
     /// Local user name
     #[arg(long, value_name = "NAME")]
@@ -55,6 +57,7 @@ pub struct AskingArgs {
     pub mem_mib: u64,
     /// How long it may run, such as 90m or 4h
     #[arg(long, value_name = "TIME", value_parser = seconds)]
+    #[serde(rename = "wall_s")]
     pub time: u64,
     /// The queue
     #[arg(long, value_name = "NAME")]
@@ -65,19 +68,22 @@ pub struct AskingArgs {
 }
 
 /// Options of `hold`.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args, Serialize)]
 pub struct HoldArgs {
     /// Which job.
     #[command(flatten)]
+    #[serde(flatten)]
     pub job: JobArgs,
     /// What it asks for.
     #[command(flatten)]
+    #[serde(flatten)]
     pub asking: AskingArgs,
     /// The account whose credit it is to spend [default: the deepest above its user's that has any]
     #[arg(long, value_name = "PATH")]
     pub credit: Option<String>,
     /// Do not wait a moment for rights of other sites
     #[arg(long)]
+    #[serde(skip)]
     pub no_wait: bool,
     /// The site's owner exempts it: nothing is held or charged
     #[arg(long)]
@@ -109,14 +115,6 @@ pub struct QuoteArgs {
     pub at: Option<String>,
 }
 
-/// Options of `drain`.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub struct DrainArgs {
-    /// Whom to ask, and how.
-    #[command(flatten)]
-    pub ask: AskArgs,
-}
-
 /// A time on the command line, in whole seconds.
 pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     let time = parse_duration(text).map(|time| time.0 / 1_000);
@@ -124,32 +122,11 @@ pub(crate) fn seconds(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "write a time with its unit, such as 90m or 4h".to_owned())
 }
 
-fn job(args: &JobArgs) -> Map<String, Value> {
-    let key = [
-        ("job", json!(args.job)),
-        ("cluster", json!(args.cluster)),
-        ("instance", json!(args.instance)),
-    ];
-    key.map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
-}
-
-fn asking(args: &AskingArgs) -> Map<String, Value> {
-    let words = [
-        ("user", json!(args.user)),
-        ("account", json!(args.account)),
-        ("group", json!(args.group)),
-        ("subject", json!(args.subject)),
-        ("cores", json!(args.cores)),
-        ("gpus", json!(args.gpus)),
-        ("mem_mib", json!(args.mem_mib)),
-        ("wall_s", json!(args.time)),
-        ("queue", json!(args.queue)),
-        ("importance", json!(args.importance)),
-    ];
-    let said = words.into_iter().filter(|(_, value)| !value.is_null());
-    said.map(|(name, value)| (name.to_owned(), value)).collect()
+/// What a call says: whatever was given.
+fn said(of: &impl Serialize) -> anyhow::Result<Map<String, Value>> {
+    let mut said: Map<String, Value> = serde_json::from_value(serde_json::to_value(of)?)?;
+    said.retain(|_, value| !value.is_null());
+    Ok(said)
 }
 
 async fn post<T: serde::de::DeserializeOwned>(
@@ -163,13 +140,8 @@ async fn post<T: serde::de::DeserializeOwned>(
 }
 
 pub(super) async fn hold(args: &HoldArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let mut call = job(&args.job);
-    call.extend(asking(&args.asking));
+    let mut call = said(args)?;
     call.insert("wait".to_owned(), json!(!args.no_wait));
-    call.insert("exempt".to_owned(), json!(args.exempt));
-    if let Some(credit) = &args.credit {
-        call.insert("credit".to_owned(), json!(credit));
-    }
     let ask = &args.job.ask;
     let Some(answer) = post::<HoldBody>(ask, "/v1/quota/hold", call).await? else {
         return Ok(Exit::Failure);
@@ -208,58 +180,54 @@ pub(super) async fn commit(args: &CommitArgs, out: &mut dyn Write) -> anyhow::Re
             args.core_hours
         )
     })?;
-    let mut call = job(&args.job);
+    let mut call = said(&args.job)?;
     call.insert("charge_core_ms".to_owned(), json!(charge.0));
-    let ask = &args.job.ask;
-    let Some(answer) = post::<SettledBody>(ask, "/v1/quota/commit", call).await? else {
-        return Ok(Exit::Failure);
+    let words = |body: &SettledBody| {
+        let amounts = [
+            &body.used_core_ms,
+            &body.overdraft_core_ms,
+            &body.pending_core_ms,
+        ];
+        let [used, over, pending] = amounts.map(|amount| core_hours(amount));
+        format!("{used} core-hours charged, {over} of overdraft, {pending} to be charged later")
     };
-    if ask.output.json {
-        writeln!(out, "{}", serde_json::to_string(&answer)?)?;
-        return Ok(Exit::Success);
-    }
-    let [used, over, pending] = [
-        &answer.body.used_core_ms,
-        &answer.body.overdraft_core_ms,
-        &answer.body.pending_core_ms,
-    ]
-    .map(|amount| core_hours(amount));
-    writeln!(
-        out,
-        "{used} core-hours charged, {over} of overdraft, {pending} to be charged later"
-    )?;
-    Ok(Exit::Success)
+    settle(&args.job.ask, "/v1/quota/commit", call, words, out).await
 }
 
 pub(super) async fn release(args: &JobArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let answer = post::<SettledBody>(&args.ask, "/v1/quota/release", job(args)).await?;
-    let Some(answer) = answer else {
-        return Ok(Exit::Failure);
-    };
-    match args.ask.output.json {
-        true => writeln!(out, "{}", serde_json::to_string(&answer)?)?,
-        false => writeln!(out, "nothing is held for job {}", clean(&args.job))?,
-    }
-    Ok(Exit::Success)
+    let words = |_: &SettledBody| format!("nothing is held for job {}", clean(&args.job));
+    settle(&args.ask, "/v1/quota/release", said(args)?, words, out).await
 }
 
-pub(super) async fn drain(args: &DrainArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let answer = post::<SettledBody>(&args.ask, "/v1/quota/drain", Map::new()).await?;
-    let Some(answer) = answer else {
+pub(super) async fn drain(ask: &AskArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let words = |body: &SettledBody| {
+        let hours = core_hours(&body.sent_core_ms);
+        format!("{hours} core-hours sent to the other sites")
+    };
+    settle(ask, "/v1/quota/drain", Map::new(), words, out).await
+}
+
+/// Makes a call that changes what is held or charged, and writes what it came to.
+async fn settle(
+    ask: &AskArgs,
+    path: &str,
+    call: Map<String, Value>,
+    words: impl Fn(&SettledBody) -> String,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let Some(answer) = post::<SettledBody>(ask, path, call).await? else {
         return Ok(Exit::Failure);
     };
-    match args.ask.output.json {
-        true => writeln!(out, "{}", serde_json::to_string(&answer)?)?,
-        false => {
-            let hours = core_hours(&answer.body.sent_core_ms);
-            writeln!(out, "{hours} core-hours sent to the other sites")?;
-        }
-    }
+    let written = match ask.output.json {
+        true => serde_json::to_string(&answer)?,
+        false => words(&answer.body),
+    };
+    writeln!(out, "{written}")?;
     Ok(Exit::Success)
 }
 
 pub(super) async fn quote(args: &QuoteArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let mut call = asking(&args.asking);
+    let mut call = said(&args.asking)?;
     call.insert("job".to_owned(), json!("quote"));
     call.insert("cluster".to_owned(), json!("quote"));
     let answer = post::<QuotesBody>(&args.ask, "/v1/quota/quote", call).await?;

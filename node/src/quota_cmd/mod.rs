@@ -17,6 +17,7 @@ use std::io::Write;
 
 pub(crate) use calls::seconds;
 
+use crate::ask::AskArgs;
 use crate::output::Exit;
 
 /// Ask for, hold, charge, grant and take back what projects may spend
@@ -45,7 +46,7 @@ pub enum QuotaCommand {
     /// Show what a job would cost at each site, the cheapest first
     Quote(calls::QuoteArgs),
     /// Send all that is left here to the other sites, before this one leaves
-    Drain(calls::DrainArgs),
+    Drain(AskArgs),
     /// Sign an allocation and hand it to a node, which spreads it
     Grant(authority::GrantArgs),
     /// End an allocation now: what is neither used nor held is gone
