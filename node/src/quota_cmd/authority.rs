@@ -77,18 +77,8 @@ pub(super) async fn grant(args: &GrantArgs, out: &mut dyn Write) -> anyhow::Resu
 }
 
 pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let held = ask::documents::held(&ask::control(args.socket.as_ref())).await;
-    let Some(held) = unless_refused(held)? else {
+    let Some(last) = find(args.socket.as_ref(), &args.which).await? else {
         return Ok(Exit::Failure);
-    };
-    let allocations = held.iter().filter_map(|bytes| Signed::parse(bytes).ok());
-    let all: Vec<Signed<Allocation>> = allocations.collect();
-    let last = match find(&all, &args.which)? {
-        Some(found) => found,
-        None => {
-            eprintln!("the node knows no allocation {}", args.which);
-            return Ok(Exit::Failure);
-        }
     };
     let mut next = last.claimed().clone();
     let now = now();
@@ -103,13 +93,23 @@ pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Re
         // One that has not begun ends as it begins.
         slice.end = slice.end.min(now.max(slice.start.after(Millis(1))));
     }
-    let keys = args.keys.iter().map(|file| load_key(file));
-    let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    let signed = Signed::sign(next, &keys.iter().collect::<Vec<_>>())?;
-    publish(args.socket.as_ref(), &signed, out).await
+    sign(next, &args.keys, args.socket.as_ref(), out).await
 }
 
-pub(super) async fn publish(
+/// Signs an allocation with the keys in these files, and hands it in.
+pub(super) async fn sign(
+    body: Allocation,
+    keys: &[PathBuf],
+    socket: Option<&PathBuf>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
+    let keys = keys.iter().map(|file| load_key(file));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let signed = Signed::sign(body, &keys.iter().collect::<Vec<_>>())?;
+    publish(socket, &signed, out).await
+}
+
+async fn publish(
     socket: Option<&PathBuf>,
     allocation: &Signed<Allocation>,
     out: &mut dyn Write,
@@ -125,21 +125,26 @@ pub(super) async fn publish(
     Ok(Exit::Success)
 }
 
-/// The newest version of the allocation that is meant.
-pub(super) fn find<'a>(
-    all: &'a [Signed<Allocation>],
+/// The newest version of the allocation that is meant, of those that the node has. Where it has none, that is told.
+pub(super) async fn find(
+    socket: Option<&PathBuf>,
     which: &str,
-) -> anyhow::Result<Option<&'a Signed<Allocation>>> {
+) -> anyhow::Result<Option<Signed<Allocation>>> {
+    let held = ask::documents::held(&ask::control(socket)).await;
+    let Some(held) = unless_refused(held)? else {
+        return Ok(None);
+    };
     let id = |of: &Signed<Allocation>| of.claimed().id.unwrap_or_else(|| of.hash().into());
     // As messages to users name it, too.
     let path = format!("/{}", which.strip_prefix('/').unwrap_or(which));
     let path = AccountPath::parse(&path).ok();
-    let is_meant = |of: &&Signed<Allocation>| {
+    let is_meant = |of: &Signed<Allocation>| {
         Some(&of.claimed().path) == path.as_ref() || id(of).to_string().starts_with(which)
     };
-    let mut found: Vec<_> = all.iter().filter(is_meant).collect();
+    let all = held.iter().filter_map(|bytes| Signed::parse(bytes).ok());
+    let mut found: Vec<_> = all.filter(is_meant).collect();
     found.sort_by_key(|of| (id(of), of.claimed().version));
-    if found.first().map(|of| id(of)) != found.last().map(|of| id(of)) {
+    if found.first().map(id) != found.last().map(id) {
         let mut ids: Vec<String> = found.iter().map(|of| id(of).to_string()).collect();
         ids.dedup();
         bail!(
@@ -147,7 +152,11 @@ pub(super) fn find<'a>(
             ids.join(", ")
         );
     }
-    Ok(found.pop())
+    let newest = found.pop();
+    if newest.is_none() {
+        eprintln!("the node knows no allocation {which}");
+    }
+    Ok(newest)
 }
 
 pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {

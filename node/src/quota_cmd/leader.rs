@@ -12,9 +12,8 @@ use fairmesh_model::{
     WallTime,
 };
 
-use super::authority::{find, publish};
-use crate::ask::{self, unless_refused};
-use crate::init::{load_key, write_new};
+use super::authority::{find, sign};
+use crate::init::write_new;
 use crate::output::Exit;
 use crate::policy_cmd::{allocation_toml, now, parse_core_hours};
 
@@ -49,25 +48,15 @@ pub struct PassArgs {
 }
 
 pub(super) async fn pass(args: &PassArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let held = ask::documents::held(&ask::control(args.socket.as_ref())).await;
-    let Some(held) = unless_refused(held)? else {
+    let Some(whole) = find(args.socket.as_ref(), &args.which).await? else {
         return Ok(Exit::Failure);
     };
-    let all = held.iter().filter_map(|bytes| Signed::parse(bytes).ok());
-    let all: Vec<Signed<Allocation>> = all.collect();
-    let Some(whole) = find(&all, &args.which)? else {
-        eprintln!("the node knows no allocation {}", args.which);
-        return Ok(Exit::Failure);
-    };
-    let part = part_of(whole, args, now())?;
+    let part = part_of(&whole, args, now())?;
     if let Some(file) = &args.out {
         write_new(file, allocation_toml(&part).as_bytes(), 0o644)?;
         return Ok(Exit::Success);
     }
-    let keys = args.keys.iter().map(|file| load_key(file));
-    let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    let signed = Signed::sign(part, &keys.iter().collect::<Vec<_>>())?;
-    publish(args.socket.as_ref(), &signed, out).await
+    sign(part, &args.keys, args.socket.as_ref(), out).await
 }
 
 /// The part that is meant, of the newest version of the whole.
