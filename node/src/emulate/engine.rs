@@ -65,32 +65,11 @@ pub struct EmulatedEntry {
     pub rank: u32,
 }
 
-/// Computes everything.
+/// Computes everything; jobs that wait have their importance behind their entry's priority.
 ///
 /// # Errors
-/// Where a charge's path is unknown and `unknown` says to refuse it.
+/// Where a charge's path is unknown and `unknown` says to refuse it, and where a job's path is unknown.
 pub fn emulate(
-    tree: &ShareTree,
-    charges: &Charges,
-    distance: Distance,
-    projection: ProjectionName,
-    unknown: Unknown,
-) -> Result<Emulated, UsageError> {
-    emulate_jobs(
-        tree,
-        charges,
-        &Jobs::default(),
-        distance,
-        projection,
-        unknown,
-    )
-}
-
-/// As [`emulate`], with jobs that wait: each behind its entry's priority has its importance.
-///
-/// # Errors
-/// As [`emulate`], and where a job's path is unknown.
-pub fn emulate_jobs(
     tree: &ShareTree,
     charges: &Charges,
     jobs: &Jobs,
@@ -121,7 +100,11 @@ pub fn emulate_jobs(
     for (path, charge) in &charges.charges {
         let found = reader.resolve(path);
         if !found.exact && unknown == Unknown::Refuse {
-            return Err(charges.error(charge.line, unknown_path(&reader, path, found.entry)));
+            return Err(UsageError {
+                file: charges.file.clone(),
+                line: charge.line,
+                problem: unknown_path(&reader, path, found.entry),
+            });
         }
         items.extend(booked(found.entry, charge.amount));
     }

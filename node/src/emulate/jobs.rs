@@ -8,7 +8,7 @@ use fairmesh_fairshare::{JobPriority, Order, TreeReader};
 use fairmesh_model::{AccountPath, Importance};
 
 use super::engine::unknown_path;
-use super::usage::{UsageError, csv_problem, line_of};
+use super::usage::{UsageError, read_csv};
 
 /// The columns of the file.
 const HEADER: &str = "path,job,importance";
@@ -46,35 +46,20 @@ pub struct EmulatedJob {
 impl Jobs {
     /// Reads CSV text. `file_name` is for error messages.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, UsageError> {
-        let mut found = Self {
-            file: file_name.to_owned(),
-            jobs: Vec::new(),
-        };
-        let mut reader = csv::ReaderBuilder::new()
-            .trim(csv::Trim::All)
-            .from_reader(text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes());
-        let bad =
-            |csv: &csv::Error, found: &Self| found.error(line_of(csv), csv_problem(csv, HEADER));
-        let header = reader.headers().map_err(|csv| bad(&csv, &found))?;
-        if header.iter().ne(HEADER.split(',')) {
-            let problem = format!("the first line must be the header `{HEADER}`");
-            return Err(found.error(1, problem));
-        }
-        for record in reader.records() {
-            let record = record.map_err(|csv| bad(&csv, &found))?;
-            let line = record.position().map_or(0, csv::Position::line);
-            let path = AccountPath::parse(&record[0]);
-            let path = path.map_err(|why| found.error(line, why.to_string()))?;
-            let importance = parse_importance(&record[2]);
-            let importance = importance.map_err(|problem| found.error(line, problem))?;
-            found.jobs.push(Job {
-                path,
+        let mut jobs = Vec::new();
+        read_csv(text, file_name, HEADER, |line, record| {
+            jobs.push(Job {
+                path: AccountPath::parse(&record[0]).map_err(|bad| bad.to_string())?,
                 name: record[1].to_owned(),
-                importance,
+                importance: parse_importance(&record[2])?,
                 line,
             });
-        }
-        Ok(found)
+            Ok(())
+        })?;
+        Ok(Self {
+            file: file_name.to_owned(),
+            jobs,
+        })
     }
 
     /// The jobs in the order in which they are served; tied ones as in the file.
@@ -87,8 +72,11 @@ impl Jobs {
         for job in &self.jobs {
             let found = reader.resolve(&job.path);
             if !found.exact {
-                let problem = unknown_path(reader, &job.path, found.entry);
-                return Err(self.error(job.line, problem));
+                return Err(UsageError {
+                    file: self.file.clone(),
+                    line: job.line,
+                    problem: unknown_path(reader, &job.path, found.entry),
+                });
             }
             let priority = order.priority(found.entry);
             placed.push((priority.with_importance(job.importance), job));
@@ -107,14 +95,6 @@ impl Jobs {
         });
         Ok(served.collect())
     }
-
-    fn error(&self, line: u64, problem: String) -> UsageError {
-        UsageError {
-            file: self.file.clone(),
-            line,
-            problem,
-        }
-    }
 }
 
 /// An empty one is the usual one.
@@ -131,7 +111,7 @@ fn parse_importance(text: &str) -> Result<Importance, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Charges, ProjectionName, ShareTree, Unknown, emulate_jobs};
+    use super::super::{Charges, ProjectionName, ShareTree, Unknown, emulate};
     use super::*;
     use clap::ValueEnum as _;
     use fairmesh_model::Distance;
@@ -144,7 +124,7 @@ mod tests {
         let charges = Charges::parse(charges, "u").expect("valid");
         let jobs = Jobs::parse(jobs, "j.csv")?;
         let distance = Distance::Absolute;
-        let emulated = emulate_jobs(
+        let emulated = emulate(
             &tree,
             &charges,
             &jobs,

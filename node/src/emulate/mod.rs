@@ -25,7 +25,7 @@ use anyhow::Context as _;
 use fairmesh_model::Distance;
 
 pub use choice::ProjectionName;
-pub use engine::{Emulated, EmulatedEntry, Unknown, emulate, emulate_jobs};
+pub use engine::{Emulated, EmulatedEntry, Unknown, emulate};
 pub use jobs::{EmulatedJob, Jobs};
 pub use tree::ShareTree;
 pub use usage::Charges;
@@ -80,12 +80,12 @@ pub fn run(
     read_tree: ReadTree<'_>,
 ) -> anyhow::Result<Exit> {
     let tree = read_tree(&args.policy)?;
-    let charges = Charges::parse(&read(&args.usage)?, &args.usage.display().to_string())?;
+    let charges = read_as(&args.usage, Charges::parse)?;
     let jobs = match &args.jobs {
-        Some(file) => Jobs::parse(&read(file)?, &file.display().to_string())?,
+        Some(file) => read_as(file, Jobs::parse)?,
         None => Jobs::default(),
     };
-    let emulated = emulate_jobs(
+    let emulated = emulate(
         &tree,
         &charges,
         &jobs,
@@ -100,6 +100,17 @@ pub fn run(
 /// Reads a whole text file.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Reads a whole text file as what `parse` makes of its text; it takes the file's name for its errors.
+pub(crate) fn read_as<T, E>(
+    path: &Path,
+    parse: impl FnOnce(&str, &str) -> Result<T, E>,
+) -> anyhow::Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    Ok(parse(&read(path)?, &path.display().to_string())?)
 }
 
 #[cfg(test)]

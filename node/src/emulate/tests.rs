@@ -216,6 +216,7 @@ fn the_root_is_an_entry_where_somebody_names_it() {
         let emulated = emulate(
             &tree,
             &charges,
+            &Jobs::default(),
             Distance::Absolute,
             ProjectionName::Rank,
             Unknown::Refuse,
@@ -267,6 +268,7 @@ fn emulated(vector: &Value, projection: ProjectionName) -> anyhow::Result<Emulat
     Ok(emulate(
         &tree,
         &charges,
+        &Jobs::default(),
         Distance::Absolute,
         projection,
         Unknown::Refuse,

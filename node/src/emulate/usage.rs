@@ -47,52 +47,25 @@ pub struct UsageError {
 impl Charges {
     /// Reads CSV text. `file_name` is for error messages.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, UsageError> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let error = |line: u64, problem: String| UsageError {
-            file: file_name.to_owned(),
-            line,
-            problem,
-        };
-        let mut reader = csv::ReaderBuilder::new()
-            .trim(csv::Trim::All)
-            .from_reader(text.as_bytes());
-        let header = reader
-            .headers()
-            .map_err(|csv| error(line_of(&csv), csv_problem(&csv, HEADER)))?;
-        if header.iter().ne(HEADER.split(',')) {
-            let problem = format!("the first line must be the header `{HEADER}`");
-            return Err(error(1, problem));
-        }
         let mut charges: BTreeMap<AccountPath, Charge> = BTreeMap::new();
         let mut sum = 0u128;
-        for record in reader.records() {
-            let record = record.map_err(|csv| error(line_of(&csv), csv_problem(&csv, HEADER)))?;
-            let line = record.position().map_or(0, csv::Position::line);
-            let path =
-                AccountPath::parse(&record[0]).map_err(|bad| error(line, bad.to_string()))?;
-            let amount = parse_charge(&record[1])
-                .map_err(|problem| error(line, format!("`{path}`: {problem}")))?;
+        read_csv(text, file_name, HEADER, |line, record| {
+            let path = AccountPath::parse(&record[0]).map_err(|bad| bad.to_string())?;
+            let amount = parse_charge(&record[1]).map_err(|bad| format!("`{path}`: {bad}"))?;
             let charge = charges
                 .entry(path.clone())
                 .or_insert(Charge { amount: 0, line });
             charge.amount = charge.amount.saturating_add(amount);
             sum = sum.saturating_add(amount);
-            if charge.amount > CHARGE_MAX || sum > SUM_MAX {
-                return Err(error(line, format!("`{path}`: {}", too_much())));
+            match charge.amount > CHARGE_MAX || sum > SUM_MAX {
+                true => Err(format!("`{path}`: {}", too_much())),
+                false => Ok(()),
             }
-        }
+        })?;
         Ok(Self {
             file: file_name.to_owned(),
             charges,
         })
-    }
-
-    pub(super) fn error(&self, line: u64, problem: String) -> UsageError {
-        UsageError {
-            file: self.file.clone(),
-            line,
-            problem,
-        }
     }
 }
 
@@ -116,18 +89,42 @@ fn too_much() -> String {
     )
 }
 
-pub(super) fn line_of(error: &csv::Error) -> u64 {
-    error.position().map_or(1, csv::Position::line)
-}
-
-pub(super) fn csv_problem(error: &csv::Error, columns: &str) -> String {
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { len, .. } => {
-            let wanted = columns.split(',').count();
-            format!("{len} fields instead of the {wanted} of `{columns}`")
-        }
-        _ => error.to_string(),
+/// Reads CSV text with the columns of `header`. `take` gets each line's number and fields, and says what is wrong
+/// there.
+pub(super) fn read_csv(
+    text: &str,
+    file_name: &str,
+    header: &str,
+    mut take: impl FnMut(u64, &csv::StringRecord) -> Result<(), String>,
+) -> Result<(), UsageError> {
+    let error = |line: u64, problem: String| UsageError {
+        file: file_name.to_owned(),
+        line,
+        problem,
+    };
+    let broken = |csv: csv::Error| {
+        let problem = match csv.kind() {
+            csv::ErrorKind::UnequalLengths { len, .. } => {
+                let wanted = header.split(',').count();
+                format!("{len} fields instead of the {wanted} of `{header}`")
+            }
+            _ => csv.to_string(),
+        };
+        error(csv.position().map_or(1, csv::Position::line), problem)
+    };
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .from_reader(text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes());
+    if (reader.headers().map_err(broken)?.iter()).ne(header.split(',')) {
+        let problem = format!("the first line must be the header `{header}`");
+        return Err(error(1, problem));
     }
+    for record in reader.records() {
+        let record = record.map_err(broken)?;
+        let line = record.position().map_or(0, csv::Position::line);
+        take(line, &record).map_err(|problem| error(line, problem))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

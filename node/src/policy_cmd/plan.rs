@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
 use super::verify::chain_of;
-use crate::emulate::{Charges, ProjectionName, ShareTree, Unknown, emulate, read};
+use crate::emulate::{Charges, Jobs, ProjectionName, ShareTree, Unknown, emulate, read_as};
 use crate::output::{Align, Exit, OutputArgs, Progress, Table, write_json};
 
 /// Options of `plan`.
@@ -98,7 +98,7 @@ pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         eprintln!("left out of the new: {said}");
     }
     let usage = args.usage.as_ref().map(|file| {
-        let charges = Charges::parse(&read(file)?, &file.display().to_string())?;
+        let charges = read_as(file, Charges::parse)?;
         steps.step();
         anyhow::Ok(charges)
     });
@@ -250,6 +250,7 @@ fn ranks(
     let emulated = emulate(
         tree,
         usage,
+        &Jobs::default(),
         distance,
         ProjectionName::Rank,
         Unknown::CountAbove,
