@@ -103,9 +103,8 @@ pub async fn run(args: &BugreportArgs, out: &mut dyn Write) -> anyhow::Result<Ex
 
 /// Sixteen digits that nobody else draws.
 fn new_id() -> anyhow::Result<String> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    let id = getrandom::u64().map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
+    Ok(format!("{id:016x}"))
 }
 
 fn about(id: &str) -> String {

@@ -20,7 +20,8 @@ pub(super) async fn run(
     let control = args.ask.control();
     let key = match ask.key.take() {
         Some(key) => key,
-        None => new_key()?,
+        // One that no other job has.
+        None => format!("j-{:016x}", getrandom::u64()?),
     };
     eprintln!("fairmesh: the job's key is {}", clean(&key));
     ask.key = Some(key);
@@ -65,12 +66,4 @@ fn words(job: &ForwardedBody) -> String {
         _ => ": see `fairmesh forward status`",
     };
     format!("job {} ({name}) {state}{more}", clean(&job.key))
-}
-
-/// A key that no other job has.
-fn new_key() -> anyhow::Result<String> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)?;
-    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-    Ok(format!("j-{}", digits.collect::<String>()))
 }
