@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::wish::{wish, wishes};
 use crate::config::quantity::{RawDuration, RawFactor};
 use crate::config::{FileError, Source};
-use crate::control::answer::{PlaceAsk, RequireAsk};
+use crate::control::answer::{ForwardAsk, PlaceAsk, RequireAsk};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,14 +45,6 @@ struct RawJob {
     run: Option<Spanned<String>>,
 }
 
-/// A job, and what is needed to hand it in.
-#[derive(Debug)]
-pub(super) struct JobFile {
-    pub(super) ask: PlaceAsk,
-    pub(super) key: Option<String>,
-    pub(super) run: Option<String>,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRequire {
@@ -61,11 +53,11 @@ struct RawRequire {
     weight: Option<RawFactor>,
 }
 
-/// Reads a job. `file` is for error messages.
+/// Reads a job, and what is needed to hand it in. `file` is for error messages.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub(super) fn parse(text: &str, file: &str) -> Result<JobFile, FileError> {
+pub(super) fn parse(text: &str, file: &str) -> Result<ForwardAsk, FileError> {
     let source = Source { file, text };
     let raw: RawJob = source.parse()?;
     if *raw.cpus.get_ref() == 0 {
@@ -96,7 +88,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<JobFile, FileError> {
             format!("it has more than {RUN_BYTES_MAX} bytes: stage what is larger, and name it");
         return Err(source.error(Some(run.span()), Some("run"), problem));
     }
-    let ask = PlaceAsk {
+    let job = PlaceAsk {
         cpus: *raw.cpus.get_ref(),
         mem_mib: size("memory", &raw.memory)?,
         disk_mib: size("disk", &raw.disk)?,
@@ -115,10 +107,11 @@ pub(super) fn parse(text: &str, file: &str) -> Result<JobFile, FileError> {
         normalised: raw.normalised,
         ..PlaceAsk::default()
     };
-    Ok(JobFile {
-        ask,
+    Ok(ForwardAsk {
         key: raw.key.map(Spanned::into_inner),
         run: raw.run.map(Spanned::into_inner),
+        ttl: None,
+        job,
     })
 }
 
@@ -160,7 +153,7 @@ mod tests {
         let text = "user = \"ann\"\ncpus = 8\nmemory = \"16GiB\"\ninput = \"2GiB\"\noutput = \"1GiB\"\ntime = \"90m\"\n\
                     [[require]]\nkind = \"os\"\noptions = { macos = 1.0, linux = 0.5 }\nweight = 0.25\n\
                     [[require]]\nkind = \"memory\"\noptions = { 64GiB = 1, 32GiB = 0.1 }\n";
-        let job = parse(text, "job.toml").expect("valid").ask;
+        let job = parse(text, "job.toml").expect("valid").job;
         assert_eq!((job.cpus, job.mem_mib, job.wall_s), (8, 16 << 10, 5_400));
         assert_eq!((job.disk_mib, job.staged_mib), (0, 3 << 10));
         let os = &job.require[0];

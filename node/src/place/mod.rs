@@ -31,7 +31,7 @@ pub(crate) use report::{reason, wait_s, word};
 pub(crate) use wish::{requirements, wishes};
 
 use crate::ask::AskArgs;
-use crate::emulate::read;
+use crate::emulate::read_as;
 use crate::output::Exit;
 
 /// Say which sites may have a job, the best first
@@ -172,7 +172,7 @@ fn offline(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if let Some(name) = args.selector {
         parse_selector(&name.to_string()).map_err(anyhow::Error::msg)?;
     }
-    let grid = Grid::parse(&read(file)?, &file.display().to_string())?;
+    let grid = read_as(file, Grid::parse)?;
     report::write(&place(&grid, args), args, out)?;
     Ok(Exit::Success)
 }

@@ -4,27 +4,20 @@
 
 use std::io::Write;
 
-use super::job::JobFile;
 use super::report::{self, seconds};
 use super::{PlaceArgs, job, submit};
 use crate::ask::{core_hours, heading, unless_refused};
 use crate::control::answer::{Answer, ForwardAsk, PlaceAsk, PlaceBody, PlacedBody};
 use crate::control::clean;
-use crate::emulate::read;
+use crate::emulate::read_as;
 use crate::output::{Align, Exit, Table};
 
 pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let JobFile { ask, key, run } = question(args)?;
+    let ask = question(args)?;
     if args.submit {
-        let ask = ForwardAsk {
-            key,
-            run,
-            ttl: args.hops,
-            job: ask,
-        };
         return submit::run(args, ask, out).await;
     }
-    let body = serde_json::to_vec(&ask)?;
+    let body = serde_json::to_vec(&ask.job)?;
     let control = args.ask.control();
     let asked = control.post::<Answer<PlaceBody>>("/v1/place", body);
     let Some(answer) = unless_refused(asked.await.map_err(Into::into))? else {
@@ -41,16 +34,11 @@ pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result
     Ok(Exit::Success)
 }
 
-fn question(args: &PlaceArgs) -> anyhow::Result<JobFile> {
-    let of_file = args.job.as_ref().map(|file| {
-        job::parse(&read(file)?, &file.display().to_string()).map_err(anyhow::Error::from)
-    });
-    let JobFile { ask: job, key, run } = match of_file {
-        Some(of_file) => of_file?,
-        None => JobFile {
-            key: None,
-            run: None,
-            ask: PlaceAsk {
+fn question(args: &PlaceArgs) -> anyhow::Result<ForwardAsk> {
+    let mut ask = match &args.job {
+        Some(file) => read_as(file, job::parse)?,
+        None => ForwardAsk {
+            job: PlaceAsk {
                 vo: args.vo.clone(),
                 user: args.user.clone(),
                 account: args.account.clone(),
@@ -59,29 +47,19 @@ fn question(args: &PlaceArgs) -> anyhow::Result<JobFile> {
                 staged_mib: args.disk_mib,
                 ..PlaceAsk::default()
             },
+            ..ForwardAsk::default()
         },
     };
-    let is_somebodys = [&job.user, &job.group, &job.subject]
-        .iter()
-        .any(|of| of.is_some());
-    let user = match is_somebodys {
-        true => job.user,
-        false => crate::ask::explain::me(),
-    };
-    let ask = PlaceAsk {
-        user,
-        engine: Some(args.engine.to_string()),
-        selector: args.selector.map(|of| of.to_string()),
-        seed: args.seed,
-        top: args.top,
-        confirm: args.confirm,
-        ..job
-    };
-    Ok(JobFile {
-        ask,
-        key: args.key.clone().or(key),
-        run,
-    })
+    let job = &mut ask.job;
+    if job.user.is_none() && job.group.is_none() && job.subject.is_none() {
+        job.user = crate::ask::explain::me();
+    }
+    job.engine = Some(args.engine.to_string());
+    job.selector = args.selector.map(|of| of.to_string());
+    (job.seed, job.top, job.confirm) = (args.seed, args.top, args.confirm);
+    ask.key = args.key.clone().or(ask.key);
+    ask.ttl = args.hops;
+    Ok(ask)
 }
 
 fn words(body: &PlaceBody) -> String {
