@@ -4,19 +4,24 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use fairmesh_broker::sla::{Had, SlaEntry};
-use fairmesh_broker::{Sign, SiteView, Standing};
+use fairmesh_broker::{Sign, SiteView, Sla, Standing};
 use fairmesh_model::{AccountPath, Millis};
 use serde::Serialize;
+use strum::IntoStaticStr;
 
-use super::{CheckArgs, parsed, percent, sites_of};
+use super::{CheckArgs, percent, sites_of};
 use crate::control::clean;
+use crate::emulate::read_as;
 use crate::output::{Align, Exit, Table, write_json};
 
 /// Name and version of the JSON.
 const SCHEMA: &str = "fairmesh.sla-check/1";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+const SILENT: &str = "nothing has been received from it lately, so nothing is found";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 enum Kind {
     /// A limit is passed.
     Passed,
@@ -43,7 +48,8 @@ struct Finding {
 }
 
 pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let sla = args.sla.as_deref().map(parsed).transpose()?;
+    let sla = args.sla.as_deref().map(|file| read_as(file, Sla::parse));
+    let sla = sla.transpose()?;
     let mut vos: BTreeSet<&str> = args.vo.iter().map(String::as_str).collect();
     if let (Some(sla), None) = (&sla, &args.vo) {
         vos.extend(sla.entries.keys().filter_map(vo_of));
@@ -58,7 +64,7 @@ pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
         for site in grid.sites.iter().filter(is_asked) {
             is_known = true;
             let found = match site.vos.get(vo) {
-                _ if is_silent(site, silence) => vec![(Kind::Silent, silent())],
+                _ if is_silent(site, silence) => vec![(Kind::Silent, SILENT.to_owned())],
                 Some(said) => of_entry(site, entry, said),
                 None => Vec::new(),
             };
@@ -91,10 +97,6 @@ fn is_silent(site: &SiteView, silence: Option<Millis>) -> bool {
     site.age
         .zip(silence)
         .is_some_and(|(age, silence)| age > silence)
-}
-
-fn silent() -> String {
-    "nothing has been received from it lately, so nothing is found".to_owned()
 }
 
 /// What is wrong with one VO at one site.
@@ -164,16 +166,10 @@ fn write(answer: &Answer, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Resu
         ("What", Align::Left),
     ]);
     for finding in &answer.findings {
-        let kind = match finding.kind {
-            Kind::Passed => "passed",
-            Kind::Broken => "broken",
-            Kind::Differs => "differs",
-            Kind::Silent => "silent",
-        };
         table.row([
             finding.path.clone(),
             clean(&finding.site),
-            kind.to_owned(),
+            <&str>::from(finding.kind).to_owned(),
             finding
                 .age_s
                 .map_or_else(|| "?".to_owned(), |age| age.to_string()),

@@ -15,10 +15,11 @@ use std::io::{Read as _, Write};
 use std::path::Path;
 
 use fairmesh_broker::Sla;
-use fairmesh_broker::sla::SlaEntry;
-use fairmesh_model::AccountPath;
+use fairmesh_broker::sla::{Amount, Bound, EPOCH, Grant, SlaEntry};
+use fairmesh_model::{AccountPath, Share};
 
-use super::{DraftArgs, parsed};
+use super::DraftArgs;
+use crate::emulate::{read, read_as};
 use crate::output::Exit;
 
 /// A draft, and what could not be said in it.
@@ -60,7 +61,7 @@ pub(super) fn draft(args: &DraftArgs, out: &mut dyn Write) -> anyhow::Result<Exi
         }
         return Ok(Exit::Success);
     };
-    let differences = differences(&parsed(signed)?, &draft.sla, system);
+    let differences = differences(&read_as(signed, Sla::parse)?, &draft.sla, system);
     for difference in &differences {
         writeln!(out, "{difference}")?;
     }
@@ -70,6 +71,16 @@ pub(super) fn draft(args: &DraftArgs, out: &mut dyn Write) -> anyhow::Result<Exi
     })
 }
 
+/// A target: so many shares of all that siblings have.
+fn target(shares: u64, of_all: u64) -> Grant {
+    let amount = Amount::Percent(Share::from_ratio(shares, of_all));
+    let interval = EPOCH;
+    Grant {
+        share: Some(Bound { amount, interval }),
+        ..Grant::default()
+    }
+}
+
 /// What stands in a file, and how it is called in errors.
 fn text_of(file: &Path) -> anyhow::Result<(String, String)> {
     if file.to_str() == Some("-") {
@@ -77,7 +88,7 @@ fn text_of(file: &Path) -> anyhow::Result<(String, String)> {
         std::io::stdin().read_to_string(&mut text)?;
         return Ok((text, "standard input".to_owned()));
     }
-    Ok((crate::emulate::read(file)?, file.display().to_string()))
+    Ok((read(file)?, file.display().to_string()))
 }
 
 /// Entries that say something else than is configured.

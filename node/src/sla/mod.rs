@@ -11,9 +11,9 @@ mod stand;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fairmesh_broker::Sla;
 use fairmesh_model::Millis;
 
+use crate::emulate::read_as;
 use crate::output::{Exit, OutputArgs};
 use crate::place::{Grid, known_by_node};
 
@@ -149,20 +149,10 @@ fn sites_of(
     vo: &str,
 ) -> anyhow::Result<(Grid, Option<Millis>)> {
     match grid {
-        Some(file) => {
-            let text = crate::emulate::read(file)?;
-            Ok((Grid::parse(&text, &file.display().to_string())?, None))
-        }
+        Some(file) => Ok((read_as(file, Grid::parse)?, None)),
         None => known_by_node(&crate::ask::control(socket), vo)
             .map(|(grid, silence)| (grid, Some(silence))),
     }
-}
-
-fn parsed(file: &Path) -> anyhow::Result<Sla> {
-    Ok(Sla::parse(
-        &crate::emulate::read(file)?,
-        &file.display().to_string(),
-    )?)
 }
 
 /// Units of 10⁻⁹ as a percentage, with the decimals that it has.

@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::path::Path;
 
+use fairmesh_broker::Sla;
 use fairmesh_broker::sla::{Grant, Resource};
 use serde::Serialize;
 
-use super::{ShowArgs, parsed, percent};
+use super::{ShowArgs, percent};
+use crate::emulate::read_as;
 use crate::output::{Align, Exit, Table, write_json};
 
 /// Name and version of the JSON.
@@ -35,7 +37,7 @@ struct Row {
 
 pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let file = args.sla.as_deref().unwrap_or(Path::new(""));
-    let sla = parsed(file)?;
+    let sla = read_as(file, Sla::parse)?;
     let limits = sla.limits(args.total);
     let text = |grant: Option<Grant>, resource| {
         grant

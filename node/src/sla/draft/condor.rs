@@ -29,12 +29,9 @@ pub(super) fn draft(text: &str, file: &str) -> anyhow::Result<Draft> {
         .filter(|name| !name.is_empty());
     let (mut sla, mut comments) = (Sla::default(), Vec::new());
     for name in names {
-        let mut path = AccountPath::root();
-        for part in name.split('.') {
-            path = path
-                .child(part)
-                .with_context(|| format!("{file}: group `{}`", clean(name)))?;
-        }
+        let mut parts = name.split('.');
+        let path = parts.try_fold(AccountPath::root(), |path, part| path.child(part));
+        let path = path.with_context(|| format!("{file}: group `{}`", clean(name)))?;
         let share = quota(&knobs, name, file)?;
         if share.is_none() {
             comments.push(format!(

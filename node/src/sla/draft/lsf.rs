@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use fairmesh_broker::Sla;
-use fairmesh_broker::sla::{Amount, Bound, EPOCH, Grant, Sign, SlaEntry};
-use fairmesh_model::{AccountPath, Share};
+use fairmesh_broker::sla::SlaEntry;
+use fairmesh_model::AccountPath;
 
-use super::Draft;
+use super::{Draft, target};
 use crate::control::clean;
 
 /// Names that stand for everybody who is not named.
@@ -57,17 +57,8 @@ pub(super) fn draft(text: &str, file: &str) -> anyhow::Result<Draft> {
             ));
             continue;
         }
-        let share = Bound {
-            amount: Amount::Percent(Share::from_ratio(*of, sum)),
-            interval: EPOCH,
-        };
-        let cpu = Grant {
-            share: Some(share),
-            sign: Sign::Target,
-            burst: None,
-        };
         let entry = SlaEntry {
-            cpu: Some(cpu),
+            cpu: Some(target(*of, sum)),
             ..SlaEntry::default()
         };
         // A group's name may end with a slash, which says that it is one.

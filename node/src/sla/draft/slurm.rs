@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use fairmesh_broker::Sla;
-use fairmesh_broker::sla::{Amount, Bound, EPOCH, Grant, SlaEntry};
-use fairmesh_model::{AccountPath, Share};
+use fairmesh_broker::sla::SlaEntry;
+use fairmesh_model::AccountPath;
 
-use super::Draft;
+use super::{Draft, target};
 use crate::control::clean;
 
 /// How deep accounts are nested at most: deeper ones are a circle.
@@ -171,14 +171,7 @@ pub(super) fn of_accounts(
                 "{path}: GrpTRESMins cpu={minutes} is a limit without an interval: say in which, as in `cpu = \"10%+ / 30d\"`"
             ));
         }
-        let share = account.shares.map(|shares| Bound {
-            amount: Amount::Percent(Share::from_ratio(shares, siblings[account.parent.as_str()])),
-            interval: EPOCH,
-        });
-        let cpu = share.map(|share| Grant {
-            share: Some(share),
-            ..Grant::default()
-        });
+        let of_all = siblings[account.parent.as_str()];
         let open = partitions.iter().filter(|of| of.is_open_to(accounts, name));
         let open: Vec<&Partition> = open.collect();
         let within = (open.len() < partitions.len()).then(|| {
@@ -193,7 +186,7 @@ pub(super) fn of_accounts(
             });
         }
         let entry = SlaEntry {
-            cpu,
+            cpu: account.shares.map(|shares| target(shares, of_all)),
             at_most: account.cpus.into_iter().chain(within).min(),
             ..SlaEntry::default()
         };
@@ -214,13 +207,11 @@ fn path_of(name: &str, accounts: &BTreeMap<String, Account>) -> anyhow::Result<A
         names.push(at);
         at = &account.parent;
     }
-    let mut path = AccountPath::root();
-    for name in names.into_iter().rev() {
-        path = path
-            .child(name)
-            .with_context(|| format!("account `{}`", clean(name)))?;
-    }
-    Ok(path)
+    let mut names = names.into_iter().rev();
+    names.try_fold(AccountPath::root(), |path, name| {
+        let path = path.child(name);
+        path.with_context(|| format!("account `{}`", clean(name)))
+    })
 }
 
 #[cfg(test)]
