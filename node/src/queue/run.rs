@@ -19,7 +19,7 @@ use super::attempt::{Asking, Attempt, answer, status};
 use super::journal::Journal;
 use super::sites::Sites;
 use super::{Life, RunArgs, folder, jobs};
-use crate::emulate::read;
+use crate::emulate::read_as;
 use crate::output::Exit;
 use crate::place::Grid;
 
@@ -71,7 +71,7 @@ impl<'a> Runner<'a> {
     /// Opens the journal and takes the jobs of the file that are not in it yet.
     pub(super) fn start(args: &'a RunArgs, life: Life) -> anyhow::Result<Self> {
         let file = args.jobs.display().to_string();
-        let jobs = jobs::parse(&read(&args.jobs)?, &file)?;
+        let jobs = read_as(&args.jobs, jobs::parse)?;
         let sites = Sites::open(args)?;
         let limits = limits(args, sites.grid())?;
         let folder = folder(&args.jobs);
@@ -236,7 +236,7 @@ fn limits(args: &RunArgs, grid: &Grid) -> anyhow::Result<Limits> {
     let Some(file) = &args.sla else {
         return Ok(Limits::default());
     };
-    let sla = Sla::parse(&read(file)?, &file.display().to_string())?;
+    let sla = read_as(file, Sla::parse)?;
     let sites = grid.sites.iter();
     let may_hold = sites.filter_map(|site| site.may_hold(&args.vo));
     let contributed = may_hold.fold(0, u64::saturating_add);

@@ -9,7 +9,7 @@ use fairmesh_broker::SiteView;
 use fairmesh_model::Millis;
 
 use super::RunArgs;
-use crate::emulate::read;
+use crate::emulate::{read, read_as};
 use crate::place::{Grid, known_by_node};
 
 /// The sites, and when they stood so.
@@ -30,9 +30,7 @@ impl<'a> Sites<'a> {
             silence: args.silence.map(Millis::from_secs),
         };
         match &args.grid {
-            Some(file) => {
-                sites.grid = Grid::parse(&read(file)?, &file.display().to_string())?;
-            }
+            Some(file) => sites.grid = read_as(file, Grid::parse)?,
             None => sites.ask()?,
         }
         Ok(sites)
