@@ -40,22 +40,11 @@ pub(super) struct Partition {
 impl Partition {
     /// Whether an account may use it; what is said of a parent holds for those below it, as in Slurm.
     fn is_open_to(&self, accounts: &BTreeMap<String, Account>, name: &str) -> bool {
-        let (mut at, mut left) = (name, DEPTH_MAX);
-        let mut named = |set: &BTreeSet<String>| {
-            (at, left) = (name, DEPTH_MAX);
-            loop {
-                if set.contains(at) {
-                    return true;
-                }
-                match accounts.get(at).filter(|_| left > 0) {
-                    Some(account) => (at, left) = (&account.parent, left - 1),
-                    None => return false,
-                }
-            }
-        };
+        let parent = |at: &&str| Some(accounts.get(*at)?.parent.as_str());
+        let mut line = std::iter::successors(Some(name), parent).take(DEPTH_MAX + 1);
         match &self.allowed {
-            Some(allowed) => named(allowed),
-            None => !named(&self.denied),
+            Some(allowed) => line.any(|at| allowed.contains(at)),
+            None => !line.any(|at| self.denied.contains(at)),
         }
     }
 }
