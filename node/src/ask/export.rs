@@ -13,8 +13,8 @@ use fairmesh_records::export::{
 };
 use fairmesh_records::{BatchRecord, Job};
 
-use super::now;
 use crate::control::clean;
+use crate::driver::wall_now;
 
 /// Gaps that are told one by one.
 const TOLD_MAX: usize = 5;
@@ -48,7 +48,7 @@ pub(super) fn write(
     let for_apel = |record| if cpu_held { with_cpu(record) } else { record };
     match form {
         Form::Ogf => {
-            let created = now();
+            let created = wall_now();
             out.write_all(USAGE_RECORDS_OPEN.as_bytes())?;
             for record in records {
                 gaps.or_write(out, usage_record(&record, created))?;

@@ -31,7 +31,6 @@ mod totals;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fairmesh_model::{Millis, WallTime};
 use serde::de::DeserializeOwned;
@@ -166,13 +165,6 @@ fn as_of(rests_on: &RestsOn) -> String {
         |oldest| format!("oldest {} ago", age(Millis(oldest.age_ms))),
     );
     format!("as of {at}, {known} of {sites} sites, {oldest}")
-}
-
-/// By the clock of this machine.
-fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let millis = since.unwrap_or_default().as_millis();
-    WallTime(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
 /// A number of things: `1 site`, `2 sites`.

@@ -15,10 +15,11 @@ use fairmesh_records::{BatchRecord, Dimension};
 use serde::{Deserialize, Serialize};
 
 use super::export::{self, Form};
-use super::{AskArgs, heading, now, totals, unless_refused};
+use super::{AskArgs, heading, totals, unless_refused};
 use crate::config::quantity::{parse_duration, parse_moment};
 use crate::control::answer::{Answer, RestsOn, StatusBody, SummaryBody};
 use crate::control::clean;
+use crate::driver::wall_now;
 use crate::output::{Exit, timestamp};
 
 /// Most records of one export: as many as the node lists.
@@ -292,7 +293,7 @@ fn row(row: &RowBody) -> Vec<String> {
 
 /// A moment; `7d` is so long ago.
 fn moment(text: &str) -> anyhow::Result<WallTime> {
-    let ago = || Some(now().before(parse_duration(text)?));
+    let ago = || Some(wall_now().before(parse_duration(text)?));
     parse_moment(text).or_else(ago).with_context(|| {
         let text = text.escape_debug();
         format!(

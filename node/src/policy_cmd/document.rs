@@ -169,8 +169,10 @@ impl PolicyDocument {
 }
 
 /// Reads a file that may hold a document, and no more than the largest one.
-pub(super) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let limit = SharePolicy::BYTES_MAX.max(Charter::BYTES_MAX) as u64;
+pub(crate) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let (shares, charter) = (SharePolicy::BYTES_MAX, Charter::BYTES_MAX);
+    let (allocation, snapshot) = (Allocation::BYTES_MAX, Snapshot::BYTES_MAX);
+    let limit = shares.max(charter).max(allocation).max(snapshot) as u64;
     let file = std::fs::File::open(path);
     let file = file.with_context(|| format!("cannot read {}", path.display()))?;
     let mut bytes = Vec::new();

@@ -31,6 +31,7 @@ pub(crate) use allocation_draft::parse_core_hours;
 pub use charter_draft::charter_toml;
 pub(crate) use clock::now;
 pub use document::PolicyDocument;
+pub(crate) use document::read_bytes;
 pub use draft::Draft;
 pub use plan::read_tree;
 pub use shares_draft::shares_toml;

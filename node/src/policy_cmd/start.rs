@@ -183,8 +183,9 @@ fn expiry(args: &DraftArgs, now: WallTime) -> WallTime {
 fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
     let expires = expiry(&args.draft, now);
     if let Some(from) = &args.draft.from {
-        let PolicyDocument::Charter(old) = PolicyDocument::read(from)? else {
-            bail!("{} is a share policy, not a charter", from.display());
+        let document = PolicyDocument::read(from)?;
+        let PolicyDocument::Charter(old) = &document else {
+            bail!("{} is no charter: {}", from.display(), document.name());
         };
         let mut next = old.claimed().clone();
         next.version = next_version(next.version)?;
@@ -245,8 +246,9 @@ fn snapshot(args: &NewSnapshotArgs, now: WallTime) -> anyhow::Result<String> {
 fn shares(args: &NewSharesArgs, now: WallTime) -> anyhow::Result<String> {
     let expires = expiry(&args.draft, now);
     if let Some(from) = &args.draft.from {
-        let PolicyDocument::Shares(old) = PolicyDocument::read(from)? else {
-            bail!("{} is a charter, not a share policy", from.display());
+        let document = PolicyDocument::read(from)?;
+        let PolicyDocument::Shares(old) = &document else {
+            bail!("{} is no share policy: {}", from.display(), document.name());
         };
         let mut next = old.claimed().clone();
         next.version = next_version(next.version)?;

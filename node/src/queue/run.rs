@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Child;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use fairmesh_broker::Sla;
@@ -13,12 +13,12 @@ use fairmesh_broker::queue::{
     Effect, Limits, Manager, Phase, Planning, QueuedJob, Status, attempt_name,
 };
 use fairmesh_cluster::{Seed, Stream};
-use fairmesh_model::WallTime;
 
 use super::attempt::{Asking, Attempt, answer, status};
 use super::journal::Journal;
 use super::sites::Sites;
 use super::{Life, RunArgs, folder, jobs};
+use crate::driver::wall_now;
 use crate::emulate::read_as;
 use crate::output::Exit;
 use crate::place::Grid;
@@ -120,12 +120,12 @@ impl<'a> Runner<'a> {
         self.carry_out(asks)?;
         // Without a way to take jobs back, those that start late are waited for.
         if self.args.withdraw.is_some() {
-            let late = self.manager.tick(now());
+            let late = self.manager.tick(wall_now());
             self.carry_out(late)?;
         }
         let sites = self.sites.now()?;
         let planning = Planning {
-            now: now(),
+            now: wall_now(),
             vo: &self.args.vo,
             engine: self.args.engine,
             silence: self.sites.silence(),
@@ -164,7 +164,7 @@ impl<'a> Runner<'a> {
     }
 
     fn tell(&mut self, job: &str, attempt: u32, status: Status) -> anyhow::Result<()> {
-        let effects = self.manager.told(now(), job, attempt, status);
+        let effects = self.manager.told(wall_now(), job, attempt, status);
         self.carry_out(effects)
     }
 
@@ -244,11 +244,4 @@ fn limits(args: &RunArgs, grid: &Grid) -> anyhow::Result<Limits> {
         by_site: args.by_site.then(|| sla.clone()),
         ..Limits::of(&sla, contributed)
     })
-}
-
-fn now() -> WallTime {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    WallTime(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

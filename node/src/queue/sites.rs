@@ -9,7 +9,7 @@ use fairmesh_broker::SiteView;
 use fairmesh_model::Millis;
 
 use super::RunArgs;
-use crate::emulate::{read, read_as};
+use crate::emulate::read_as;
 use crate::place::{Grid, known_by_node};
 
 /// The sites, and when they stood so.
@@ -54,9 +54,9 @@ impl<'a> Sites<'a> {
                     .and_then(|meta| meta.modified())
                     .ok();
                 if written.is_some() && written != self.at {
-                    match Grid::parse(&read(file)?, &file.display().to_string()) {
+                    match read_as(file, Grid::parse) {
                         Ok(grid) => self.grid = grid,
-                        Err(error) => eprintln!("fairmesh: {error}; its last answer is used"),
+                        Err(error) => eprintln!("fairmesh: {error:#}; its last answer is used"),
                     }
                     self.at = written;
                 }

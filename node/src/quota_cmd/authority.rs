@@ -10,7 +10,7 @@ use fairmesh_site::rights::fit::{Capacity, imbalance};
 use crate::ask::{self, unless_refused};
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
-use crate::policy_cmd::{Draft, PolicyDocument, now, sign_draft};
+use crate::policy_cmd::{Draft, PolicyDocument, now, read_bytes, sign_draft};
 
 const WEEK: Millis = Millis(7 * 86_400_000);
 
@@ -202,7 +202,7 @@ pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
 
 fn read(file: &Path) -> anyhow::Result<Allocation> {
     let name = file.display().to_string();
-    let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
+    let bytes = read_bytes(file)?;
     if let Ok(text) = std::str::from_utf8(&bytes) {
         return match Draft::parse(text, &name)? {
             Draft::Allocation(allocation) => Ok(*allocation),
