@@ -63,230 +63,43 @@ fn file(name: &str) -> String {
     )
 }
 
-/// What `control.sock` is asked for: method, path, parameters (`*` behind those that there must be), what for, and the
-/// file of the answer's schema.
-const PATHS: [(&str, &str, &[&str], &str, &str); 31] = [
-    (
-        "get",
-        "/v1/status",
-        &["digests"],
-        "The node, its VOs, its peers, and what is wrong",
-        "status-1",
-    ),
-    ("get", "/v1/peers", &[], "The other sites", "peers-1"),
-    (
-        "get",
-        "/v1/shares",
-        &["path", "depth"],
-        "The share tree in force, target against actual",
-        "shares-1",
-    ),
-    (
-        "get",
-        "/v1/priority",
-        &["user", "account", "group", "subject", "path"],
-        "Where somebody stands",
-        "priority-1",
-    ),
-    (
-        "get",
-        "/v1/explain",
-        &[
-            "user*",
-            "account",
-            "group",
-            "versus",
-            "versus_account",
-            "versus_group",
-        ],
-        "Why somebody stands there",
-        "explain-1",
-    ),
-    (
-        "get",
-        "/v1/usage",
-        &["vo", "path"],
-        "Raw usage, exact",
-        "usage-1",
-    ),
-    (
-        "get",
-        "/v1/unmapped",
-        &[],
-        "Whom no identity rule maps",
-        "unmapped-1",
-    ),
-    (
-        "get",
-        "/v1/accounting",
-        &[
-            "by*", "since", "until", "user", "account", "group", "vo", "state", "queue", "cluster",
-        ],
-        "Sums of the job records that are kept",
-        "accounting-1",
-    ),
-    (
-        "get",
-        "/v1/audit",
-        &["job", "by", "limit"],
-        "What was taken back, by whom and why",
-        "audit-1",
-    ),
-    (
-        "get",
-        "/v1/prices",
-        &["vo", "site"],
-        "What each site's machines cost",
-        "prices-1",
-    ),
-    (
-        "get",
-        "/v1/documents",
-        &[],
-        "The signed documents",
-        "documents-1",
-    ),
-    (
-        "get",
-        "/v1/quota",
-        &["vo", "path"],
-        "The credit of each account that has one",
-        "quota-1",
-    ),
-    (
-        "get",
-        "/v1/quota/history",
-        &["vo", "path", "all", "month"],
-        "An account's credit, document by document",
-        "quota_history-1",
-    ),
-    (
-        "get",
-        "/v1/quota/summary",
-        &["vo", "path", "month"],
-        "What a month's jobs were charged",
-        "quota_summary-1",
-    ),
-    (
-        "post",
-        "/v1/records",
-        &[],
-        "Report usage, one JSON object a line",
-        "records-1",
-    ),
-    (
-        "post",
-        "/v1/accounting",
-        &["dry_run", "at_site"],
-        "Report job records as batch systems wrote them",
-        "report-1",
-    ),
-    (
-        "post",
-        "/v1/corrections",
-        &["why*", "by"],
-        "Take jobs back that were reported in error",
-        "corrections-1",
-    ),
-    (
-        "post",
-        "/v1/documents",
-        &[],
-        "Publish a signed document",
-        "published-1",
-    ),
-    (
-        "post",
-        "/v1/slurm",
-        &[],
-        "Tell the node what the loops with Slurm have done",
-        "slurm-1",
-    ),
-    (
-        "post",
-        "/v1/quota/check",
-        &[],
-        "Whether a job would have credit",
-        "hold-1",
-    ),
-    (
-        "post",
-        "/v1/quota/hold",
-        &[],
-        "Hold what a job may cost",
-        "hold-1",
-    ),
-    (
-        "post",
-        "/v1/quota/commit",
-        &[],
-        "Charge a job that has ended",
-        "settled-1",
-    ),
-    (
-        "post",
-        "/v1/quota/quote",
-        &[],
-        "What a job would cost at each site",
-        "quotes-1",
-    ),
-    (
-        "get",
-        "/v1/sites",
-        &["vo*"],
-        "How the sites of a VO stand",
-        "sites-1",
-    ),
-    (
-        "post",
-        "/v1/place",
-        &[],
-        "Where a job should run",
-        "place-1",
-    ),
-    (
-        "post",
-        "/v1/occupancy",
-        &[],
-        "Tell the node what is free",
-        "occupancy-1",
-    ),
-    (
-        "get",
-        "/v1/forward",
-        &["job"],
-        "Jobs that sites pass on to each other, and where they are",
-        "forward-1",
-    ),
-    (
-        "post",
-        "/v1/forward",
-        &[],
-        "Hand in a job for the mesh",
-        "forward-1",
-    ),
-    (
-        "post",
-        "/v1/forward/withdraw",
-        &[],
-        "Take a job back",
-        "forward-1",
-    ),
-    (
-        "get",
-        "/v1/forward/here",
-        &[],
-        "Jobs that wait for the batch system here, or are to be withdrawn from it",
-        "forward-here-1",
-    ),
-    (
-        "post",
-        "/v1/forward/here",
-        &[],
-        "Tell the node what came of a job at the batch system",
-        "forward-settled-1",
-    ),
-];
+/// What `control.sock` is asked for, a line each: method, path and parameters (`*` behind those that there must be), what
+/// for, and the file of the answer's schema.
+const PATHS: &str = "\
+get /v1/status digests: The node, its VOs, its peers, and what is wrong: status-1
+get /v1/peers: The other sites: peers-1
+get /v1/shares path depth: The share tree in force, target against actual: shares-1
+get /v1/priority user account group subject path: Where somebody stands: priority-1
+get /v1/explain user* account group versus versus_account versus_group: Why somebody stands there: explain-1
+get /v1/usage vo path: Raw usage, exact: usage-1
+get /v1/unmapped: Whom no identity rule maps: unmapped-1
+get /v1/accounting by* since until user account group vo state queue cluster: Sums of the job records that are kept: accounting-1
+get /v1/audit job by limit: What was taken back, by whom and why: audit-1
+get /v1/prices vo site: What each site's machines cost: prices-1
+get /v1/documents: The signed documents: documents-1
+get /v1/quota vo path: The credit of each account that has one: quota-1
+get /v1/quota/history vo path all month: An account's credit, document by document: quota_history-1
+get /v1/quota/summary vo path month: What a month's jobs were charged: quota_summary-1
+post /v1/records: Report usage, one JSON object a line: records-1
+post /v1/running: Tell the node which jobs run, one JSON object a line: records-1
+post /v1/accounting dry_run at_site: Report job records as batch systems wrote them: report-1
+post /v1/corrections why* by: Take jobs back that were reported in error: corrections-1
+post /v1/documents: Publish a signed document: published-1
+post /v1/slurm: Tell the node what the loops with Slurm have done: slurm-1
+post /v1/quota/check: Whether a job would have credit: hold-1
+post /v1/quota/hold: Hold what a job may cost: hold-1
+post /v1/quota/commit: Charge a job that has ended: settled-1
+post /v1/quota/release: Give back what a job holds: settled-1
+post /v1/quota/drain: Send this site's credit to the others, before it leaves: settled-1
+post /v1/quota/quote: What a job would cost at each site: quotes-1
+get /v1/sites vo*: How the sites of a VO stand: sites-1
+post /v1/place: Where a job should run: place-1
+post /v1/occupancy: Tell the node what is free: occupancy-1
+get /v1/forward job: Jobs that sites pass on to each other, and where they are: forward-1
+post /v1/forward: Hand in a job for the mesh: forward-1
+post /v1/forward/withdraw: Take a job back: forward-1
+get /v1/forward/here: Jobs that wait for the batch system here, or are to be withdrawn from it: forward-here-1
+post /v1/forward/here: Tell the node what came of a job at the batch system: forward-settled-1";
 
 /// The description of `control.sock`, of the schemas by file.
 fn openapi(schemas: &[(String, String)]) -> String {
@@ -306,12 +119,19 @@ fn openapi(schemas: &[(String, String)]) -> String {
         json!({"description": words, "content": {"application/json": {"schema": schema}}})
     };
     let mut paths = serde_json::Map::new();
-    for (method, path, parameters, summary, of) in PATHS {
-        let parameters: Vec<_> = parameters
-            .iter()
+    for line in PATHS.lines() {
+        let [asked, summary, of] = line.split(": ").collect::<Vec<_>>()[..] else {
+            panic!("three parts: {line}");
+        };
+        let mut words = asked.split(' ');
+        let (method, path) = (
+            words.next().expect("a method"),
+            words.next().expect("a path"),
+        );
+        let parameters: Vec<_> = words
             .map(|name| {
                 let bare = name.trim_end_matches('*');
-                json!({"name": bare, "in": "query", "required": *name != bare, "schema": {"type": "string"}})
+                json!({"name": bare, "in": "query", "required": name != bare, "schema": {"type": "string"}})
             })
             .collect();
         let operation = json!({
