@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput};
-use fairmesh::ask::AskArgs;
 use fairmesh::ask::report::{self, ReportArgs};
+use fairmesh::ask::{AskArgs, NodeArgs};
 use fairmesh::output::{Exit, OutputArgs};
 use flate2::read::GzDecoder;
 
@@ -69,7 +69,9 @@ fn split(text: &[u8]) -> (u64, u64) {
 async fn dry_run(log: &Path) {
     let args = ReportArgs {
         ask: AskArgs {
-            socket: Some(PathBuf::from("/nowhere/control.sock")),
+            node: NodeArgs {
+                socket: Some(PathBuf::from("/nowhere/control.sock")),
+            },
             output: OutputArgs {
                 json: true,
                 ..OutputArgs::default()

@@ -93,7 +93,7 @@ fn help() {
     );
     println!("cargo xtask help                  prints this\n");
     println!(
-        "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,prometheus,python,gridengine,condor,arc,axe names what may not be lacking: a test"
+        "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,book,prometheus,python,schemathesis,gridengine,condor,systemd,arc,axe names what may not be lacking: a test"
     );
     println!("that cannot run then fails, instead of being listed at the end.\n");
     println!("Steps, in order:");

@@ -29,10 +29,11 @@ const PACKAGES: &[&str] = &[
     "gridengine-client",
     // A browser for the pages: 64 MB, of which the whole one has twice as many.
     "chromium-headless-shell | chromium",
-    "iproute2",   // a network of a test's own
-    "python3",    // the client for Python
-    "prometheus", // rules and metrics, read by a real one
-    "dpkg-dev",   // unpacks Slurm's source, which the plug-in is compiled against
+    "iproute2",     // a network of a test's own
+    "python3",      // the client for Python
+    "python3-venv", // schemathesis, with pip
+    "prometheus",   // rules and metrics, read by a real one
+    "dpkg-dev",     // unpacks Slurm's source, which the plug-in is compiled against
 ];
 
 /// Where the tests of the plug-in look for Slurm's source.

@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`, and how they run.
 //!
-//! Each is one cargo command at the root of the repository, printed so that it can be repeated by
+//! Each is one command at the root of the repository, cargo's but for the book, printed so that it can be repeated by
 //! hand. The environment is passed on (`CARGO_TARGET_DIR` among it) but for what a step sets.
 //!
 //! Invariant: a step that did not run is never told as one that went well.
@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use crate::beside;
 use crate::lacking::{List, is_required};
 
-/// One cargo command that has to succeed.
+/// One command that has to succeed.
 pub(crate) struct Step {
     /// What `--only` calls it.
     pub(crate) name: &'static str,
     /// Whether it uses what `setup` installs.
     pub(crate) needs_slurm: bool,
+    program: &'static str,
     args: &'static [&'static str],
     /// A program that cargo has built, with its arguments: it is run after that.
     then: &'static [&'static str],
@@ -26,7 +27,7 @@ pub(crate) struct Step {
     tool: Tool,
 }
 
-/// What brings the sub-command of cargo.
+/// What brings the program, or the sub-command of cargo.
 enum Tool {
     /// Cargo alone.
     Cargo,
@@ -86,6 +87,13 @@ pub(crate) const STEPS: &[Step] = &[
         ..CARGO
     },
     Step {
+        name: "book",
+        program: "mdbook",
+        args: &["build", "docs"],
+        tool: Tool::Package("mdbook"),
+        ..CARGO
+    },
+    Step {
         name: "test",
         needs_slurm: true,
         args: &[
@@ -115,10 +123,13 @@ pub(crate) const STEPS: &[Step] = &[
     },
 ];
 
+const CARGO_ITSELF: &str = "cargo";
+
 /// What most steps are like.
 const CARGO: Step = Step {
     name: "",
     needs_slurm: false,
+    program: CARGO_ITSELF,
     args: &[],
     then: &[],
     env: &[],
@@ -132,20 +143,40 @@ impl Step {
             .env
             .iter()
             .map(|(key, value)| format!("{key}='{value}' "));
-        let cargo = format!("{}cargo {}", env.collect::<String>(), self.args.join(" "));
+        let env = env.collect::<String>();
+        let first = format!("{env}{} {}", self.program, self.args.join(" "));
         match self.then {
-            [] => cargo,
+            [] => first,
             then => {
-                format!("{cargo} && {}", program(then[0]).display()) + " " + &then[1..].join(" ")
+                format!("{first} && {}", program(then[0]).display()) + " " + &then[1..].join(" ")
             }
         }
+    }
+
+    /// Its program, without arguments.
+    fn first(&self) -> Command {
+        match self.program {
+            CARGO_ITSELF => cargo(),
+            other => Command::new(other),
+        }
+    }
+
+    /// Whether there is such a program, or such a sub-command of cargo.
+    fn is_there(&self) -> bool {
+        let mut version = self.first();
+        if self.program == CARGO_ITSELF {
+            version.arg(self.args[0]);
+        }
+        let quiet = version.arg("--version").stdout(Stdio::null());
+        let status = quiet.stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
     }
 
     /// Runs it; a word on why it could not be run where one can do without.
     fn run(&self, not_run: &List) -> Result<Verdict, String> {
         match self.tool {
             Tool::Cargo => {}
-            Tool::Component(_) | Tool::Package(_) if has_subcommand(self.args[0]) => {}
+            Tool::Component(_) | Tool::Package(_) if self.is_there() => {}
             Tool::Component(name) => {
                 return Err(format!(
                     "`cargo {}` is not installed: `rustup component add {name}`",
@@ -160,7 +191,7 @@ impl Step {
                 return Ok(Verdict::NotRun);
             }
         }
-        let mut commands = vec![cargo()];
+        let mut commands = vec![self.first()];
         if self.needs_slurm {
             commands[0].args(["--config", &beside::runner()?]);
         }
@@ -197,11 +228,18 @@ enum Verdict {
     NotRun,
 }
 
-/// Installs a package of cargo's, as quickly as that goes: it is compiled once and runs for a second.
+/// Installs a package of cargo's, as quickly as that goes: it is compiled once, without what it does not need to check,
+/// and runs for a second.
 fn install(name: &str) -> Result<(), String> {
     println!("set-up: installing {name}");
     let status = cargo()
-        .args(["install", "--quiet", "--locked", "--debug"])
+        .args([
+            "install",
+            "--quiet",
+            "--locked",
+            "--debug",
+            "--no-default-features",
+        ])
         .args(["--config", "profile.dev.debug=false", name])
         .status();
     match status {
@@ -258,15 +296,6 @@ fn summarise(steps: &[&Step], done: &[(&str, &str, Duration)], waited: Duration)
 
 fn seconds(elapsed: Duration) -> String {
     format!("{:.1} s", elapsed.as_secs_f64())
-}
-
-fn has_subcommand(name: &str) -> bool {
-    cargo()
-        .args([name, "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }
 
 /// The cargo that runs this (or the one on the path).

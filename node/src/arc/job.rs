@@ -99,6 +99,7 @@ fn word(text: &str, name: &str) -> anyhow::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ask::NodeArgs;
     use crate::quota_cmd::callout::OnSilence;
 
     const LOCAL: &str = "globalid=abc\nqueue=fork\nargs=/bin/sh -c sleep\\ 3;\\ queue=x \n\
@@ -112,7 +113,7 @@ mod tests {
             cluster: "ce1".to_owned(),
             time: None,
             on_silence: OnSilence::Run,
-            socket: None,
+            node: NodeArgs::default(),
         }
     }
 

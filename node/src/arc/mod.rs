@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::ask;
+use crate::ask::NodeArgs;
 use crate::output::Exit;
 use crate::quota_cmd::callout::{OnSilence, Said, hold};
 use crate::quota_cmd::seconds;
@@ -54,9 +54,9 @@ struct HoldArgs {
     /// What becomes of jobs while the node does not answer
     #[arg(long, value_name = "WHAT", default_value = "run")]
     on_silence: OnSilence,
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    node: NodeArgs,
 }
 
 /// Runs the command. What it prints on standard error A-REX hands to the user whose job is refused.
@@ -68,7 +68,7 @@ pub async fn run(args: &ArcArgs) -> anyhow::Result<Exit> {
     let said = match job::read(args) {
         Err(error) => Said::Nothing(format!("{error:#}")),
         Ok(files) => match job::asking(&files, args) {
-            Ok(call) => hold(&ask::control(args.socket.as_ref()), &call, LIMIT_BY).await,
+            Ok(call) => hold(&args.node.control(), &call, LIMIT_BY).await,
             // What its user wrote must not be a way around.
             Err(error) => Said::Refused(format!("{error:#}")),
         },

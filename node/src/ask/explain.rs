@@ -94,7 +94,7 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         return Ok(Exit::Failure);
     };
     let mut ask = args.ask.clone();
-    ask.socket = Some(socket(args.ask.socket.as_deref(), &args.config)?);
+    ask.node.socket = Some(socket(args.ask.node.socket.as_deref(), &args.config)?);
     let person = |job: &standing::Standing| Person {
         user: Some(job.user.clone()),
         account: job.account.clone(),

@@ -10,14 +10,15 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use fairmesh_schedulers::state::replace;
 
+use super::NodeArgs;
 use crate::output::Exit;
 
 /// Print metrics, or write them for a collector of text files
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct MetricsArgs {
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH", hide_short_help = true)]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// Write them to this file, as a whole, instead
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -28,7 +29,7 @@ pub struct MetricsArgs {
 /// # Errors
 /// If the node cannot be asked, or the file not be written.
 pub async fn run(args: &MetricsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let control = super::control(args.socket.as_ref());
+    let control = args.node.control();
     let text = as_text_format(&control.text("/v1/metrics").await?);
     match &args.output {
         None => out.write_all(text.as_bytes())?,

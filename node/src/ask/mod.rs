@@ -44,12 +44,29 @@ use crate::output::{Exit, OutputArgs, Table, age, timestamp, until};
 /// Where a packaged node has its socket.
 const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
 
-/// The node to ask, and the form of the answer.
+/// The node to ask.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct AskArgs {
+pub struct NodeArgs {
     /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub socket: Option<PathBuf>,
+}
+
+impl NodeArgs {
+    /// The way to the node.
+    pub fn control(&self) -> Control {
+        let by_environment = || std::env::var_os("FAIRMESH_SOCKET").map(PathBuf::from);
+        let path = self.socket.clone().or_else(by_environment);
+        Control::new(path.unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)))
+    }
+}
+
+/// The node to ask, and the form of the answer.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct AskArgs {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// The form of the answer.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -58,7 +75,7 @@ pub struct AskArgs {
 impl AskArgs {
     /// The way to the node.
     pub fn control(&self) -> Control {
-        control(self.socket.as_ref())
+        self.node.control()
     }
 
     /// Asks; with `--json` writes the answer as it came. Says whether it did.
@@ -94,13 +111,6 @@ impl AskArgs {
         table.write(out, &self.output)?;
         Ok((Exit::Success, Some(answer.body)))
     }
-}
-
-/// The way to the node whose socket is given, or else to the usual one.
-pub fn control(socket: Option<&PathBuf>) -> Control {
-    let by_environment = || std::env::var_os("FAIRMESH_SOCKET").map(PathBuf::from);
-    let path = socket.cloned().or_else(by_environment);
-    Control::new(path.unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)))
 }
 
 /// Tells a refusal of the node to standard error and gives `None`: the question was understood,

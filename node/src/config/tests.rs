@@ -69,7 +69,12 @@ fn mistakes_are_shown_where_they_are() {
         (
             "[records]\nkeep_size = \"4GB\"\n",
             "4:13",
-            "`records.keep_size`: `4GB` is not a size of 16 MiB or more",
+            "`records.keep_size`: `4GB` is not a size",
+        ),
+        (
+            "[records]\nkeep_size = \"15M\"\n",
+            "4:13",
+            "`records.keep_size`: `15M` is less than 16 MiB",
         ),
         (
             "[timing]\nheartbeat = \"1s\"\n",

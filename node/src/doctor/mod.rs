@@ -17,7 +17,7 @@ use fairmesh_model::SigningKey;
 use fairmesh_site::Severity;
 use serde::Serialize;
 
-use crate::ask::{AskArgs, Control, control};
+use crate::ask::{AskArgs, Control};
 use crate::config::{Config, Uids, uids};
 use crate::control::answer::{Answer, StatusBody};
 use crate::finding::{Code, Finding};
@@ -112,9 +112,9 @@ pub(crate) async fn examine(args: &LookArgs) -> Examined {
         looked_at.push(format!("the configuration {}", config.file.display()));
     }
     let by_config = config.as_ref().map(|config| &config.sockets.control);
-    let is_named = args.ask.socket.is_some() || std::env::var_os("FAIRMESH_SOCKET").is_some();
+    let is_named = args.ask.node.socket.is_some() || std::env::var_os("FAIRMESH_SOCKET").is_some();
     let control = match by_config.filter(|_| !is_named) {
-        Some(socket) => control(Some(socket)),
+        Some(socket) => Control::new(socket.clone()),
         None => args.ask.control(),
     };
     let status = match control.get::<Answer<StatusBody>>("/v1/status", &[]).await {

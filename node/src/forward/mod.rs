@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::ask::{AskArgs, Control};
+use crate::ask::{AskArgs, Control, NodeArgs};
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, TriedBody};
 use crate::control::clean;
 use crate::output::Exit;
@@ -71,9 +71,9 @@ pub struct RunArgs {
     /// How often the node is asked
     #[arg(long, value_name = "MS", default_value_t = 2_000)]
     pub poll_ms: u64,
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 /// Say where jobs are that were handed in or taken here
@@ -96,9 +96,9 @@ pub struct WithdrawArgs {
     /// How long to wait for what comes of it
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub wait: u64,
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 /// Runs the command.

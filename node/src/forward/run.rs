@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use fairmesh_broker::queue::Status;
 
 use super::RunArgs;
-use crate::ask::{AskError, Control, control};
+use crate::ask::{AskError, Control};
 use crate::control::answer::{
     Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk, WithdrawnBody,
 };
@@ -34,7 +34,7 @@ pub(super) async fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<E
     std::fs::create_dir_all(&args.folder)
         .with_context(|| format!("cannot make {}", args.folder.display()))?;
     let _lock = lock(args)?;
-    let control = control(args.socket.as_ref());
+    let control = args.node.control();
     let mut children: Vec<Child> = Vec::new();
     loop {
         children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));

@@ -5,13 +5,13 @@ use std::io::Write;
 use anyhow::bail;
 
 use super::{WithdrawArgs, follow};
-use crate::ask::{Control, control, unless_refused};
+use crate::ask::{Control, unless_refused};
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
 use crate::control::clean;
 use crate::output::Exit;
 
 pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let control = control(args.socket.as_ref());
+    let control = args.node.control();
     let Some(job) = find(&control, &args.job).await? else {
         eprintln!("no job {} is known here", clean(&args.job));
         return Ok(Exit::Failure);

@@ -14,7 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Sample;
 use super::registry::{FloatGauge, Labels, float_gauges, gauges, signed};
-use crate::control::answer::{StatusBody, VoBody};
+use crate::control::answer::StatusBody;
 
 /// Codes that alerts are made of.
 const CODES: [&str; 9] = [
@@ -53,15 +53,14 @@ impl HealthSample {
                 notices.insert((code.to_owned(), "none".to_owned()), 0);
             }
         }
-        let name = |vo: &VoBody| {
-            let short = || vo.vo.chars().take(8).collect();
-            vo.name.clone().unwrap_or_else(short)
-        };
-        let expires = status.vos.iter();
-        let expires = expires.filter_map(|vo| Some((name(vo), vo.expires_ms? as f64 / 1_000.0)));
-        let snapshots = status.vos.iter().filter_map(|vo| {
+        let vos = &status.vos;
+        let names = super::vo_labels(vos.iter().map(|vo| (vo.vo.clone(), vo.name.as_deref())));
+        let named = || names.iter().cloned().zip(vos);
+        let expires =
+            named().filter_map(|(name, vo)| Some((name, vo.expires_ms? as f64 / 1_000.0)));
+        let snapshots = named().filter_map(|(name, vo)| {
             let of = vo.snapshot.as_ref()?;
-            Some((name(vo), of.issued_ms as f64 / 1_000.0, of.missing))
+            Some((name, of.issued_ms as f64 / 1_000.0, of.missing))
         });
         Self {
             notices,

@@ -101,14 +101,37 @@ pub(crate) async fn scraped(
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
 }
 
+/// What VOs of these ids and names are called in labels, in their order: by their names, with the beginning of the id
+/// where several have one name, and by that alone where they have none yet.
+fn vo_labels<'a>(vos: impl Iterator<Item = (String, Option<&'a str>)>) -> Vec<String> {
+    let vos: Vec<_> = vos.collect();
+    let label = |(id, name): &(String, Option<&str>)| {
+        let short: String = id.chars().take(8).collect();
+        let same = vos.iter().filter(|(_, other)| other == name).count();
+        match name {
+            Some(name) if same > 1 => format!("{name} {short}"),
+            Some(name) => (*name).to_owned(),
+            None => short,
+        }
+    };
+    vos.iter().map(label).collect()
+}
+
 #[expect(clippy::cast_precision_loss, reason = "ages in seconds, for people")]
 fn take(site: &Site, now: fairmesh_model::Now) -> (Sample, Option<f64>) {
-    let vo = |status: fairmesh_site::VoStatus| VoSample {
+    let statuses = site.vo_status(now);
+    let names = vo_labels(
+        statuses
+            .iter()
+            .map(|of| (of.vo.to_string(), of.name.as_deref())),
+    );
+    let quotas = quota::sample(site, now, statuses.iter().map(|of| of.vo).zip(&names));
+    let vo = |(status, name): (fairmesh_site::VoStatus, String)| VoSample {
         oldest_age_s: status
             .coverage
             .oldest()
             .map_or(0.0, |(_, at)| now.wall.since(at).0 as f64 / 1_000.0),
-        name: status.name.unwrap_or_else(|| status.vo.short()),
+        name,
         charter_version: status.held.charter_version,
         warnings: u64::try_from(status.warnings.len()).unwrap_or(u64::MAX),
         coverage: status.coverage,
@@ -116,14 +139,31 @@ fn take(site: &Site, now: fairmesh_model::Now) -> (Sample, Option<f64>) {
     let sample = Sample {
         site: site.stats(),
         gossip: site.gossip_stats(),
-        vos: site.vo_status(now).into_iter().map(vo).collect(),
+        vos: statuses.into_iter().zip(names).map(vo).collect(),
         quota: site.quota_stats(),
         forward: site.forward_stats(),
-        quotas: quota::sample(site, now),
+        quotas,
         unmapped: u64::try_from(site.unmapped().count()).unwrap_or(u64::MAX),
         now_ms: now.wall.0,
         entries: u64::try_from(site.view().reader().entries()).unwrap_or(u64::MAX),
         ..Sample::default()
     };
     (sample, health::clock_offset_s(site, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::vo_labels;
+
+    #[test]
+    fn two_vos_of_one_name_have_series_of_their_own() {
+        let vos = [
+            ("0123456789", Some("cms")),
+            ("ab", None),
+            ("9876543210", Some("cms")),
+            ("cd", Some("atlas")),
+        ];
+        let labels = vo_labels(vos.into_iter().map(|(id, name)| (id.to_owned(), name)));
+        assert_eq!(labels, ["cms 01234567", "ab", "cms 98765432", "atlas"]);
+    }
 }

@@ -3,8 +3,8 @@
 //! Invariant: a node without allocations says nothing of them. Deliberately not here: whose credit it is
 //! (`GET /v1/quota`), for accounts are many.
 
-use fairmesh_model::Now;
-use fairmesh_site::{Site, VoStatus};
+use fairmesh_model::{Now, VoId};
+use fairmesh_site::Site;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -20,12 +20,14 @@ pub(crate) struct QuotaSample {
     pub(crate) amounts: [(&'static str, u128); 6],
 }
 
-/// Of each VO with allocations.
-pub(super) fn sample(site: &Site, now: Now) -> Vec<QuotaSample> {
-    let of_vo = |status: VoStatus| {
-        let ledger = site
-            .ledger(status.vo)
-            .filter(|it| !it.grants().is_empty())?;
+/// Of each VO with allocations, among those with these labels.
+pub(super) fn sample<'a>(
+    site: &Site,
+    now: Now,
+    vos: impl Iterator<Item = (VoId, &'a String)>,
+) -> Vec<QuotaSample> {
+    let of_vo = |(vo, label): (VoId, &String)| {
+        let ledger = site.ledger(vo).filter(|it| !it.grants().is_empty())?;
         let mut amounts = [
             "here",
             "spendable",
@@ -49,10 +51,10 @@ pub(super) fn sample(site: &Site, now: Now) -> Vec<QuotaSample> {
                 *sum += more;
             }
         }
-        let vo = status.name.unwrap_or_else(|| status.vo.short());
+        let vo = label.clone();
         Some(QuotaSample { vo, amounts })
     };
-    site.vo_status(now).into_iter().filter_map(of_vo).collect()
+    vos.filter_map(of_vo).collect()
 }
 
 pub(super) fn register(registry: &mut Registry, sample: &Sample) {

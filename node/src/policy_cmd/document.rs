@@ -71,10 +71,17 @@ impl PolicyDocument {
         }
         // A document that is of one kind and contradicts itself says so only as that kind.
         let is_invalid = |error: &&DocumentError| matches!(error, DocumentError::Invalid { .. });
-        match errors.iter().find(is_invalid) {
-            Some(invalid) => Err(invalid.clone().into()),
-            None => bail!("{}; and {}", errors[0], errors[1]),
+        if let Some(invalid) = errors.iter().find(is_invalid) {
+            return Err(invalid.clone().into());
         }
+        // What ends in the middle, or is no CBOR, is wrong in one way whatever it was meant to be.
+        let wrong = |error: &DocumentError| match error {
+            DocumentError::Encoding { error, .. } => error.to_string(),
+            other => other.to_string(),
+        };
+        let mut wrong: Vec<String> = errors.iter().map(wrong).collect();
+        wrong.dedup();
+        bail!("{}", wrong.join("; "))
     }
 
     /// What it is.

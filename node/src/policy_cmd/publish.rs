@@ -13,7 +13,7 @@ use fairmesh_policy::{DocumentKind, DocumentRef, HighestSeen, VoPolicies};
 
 use super::document::PolicyDocument;
 use super::verify::in_order;
-use crate::ask;
+use crate::ask::{self, NodeArgs};
 use crate::output::Exit;
 
 /// Options of `publish`.
@@ -26,14 +26,14 @@ pub struct PublishArgs {
     /// Publish although a document in force falls by it and nothing takes its place
     #[arg(long)]
     pub yes: bool,
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 pub(super) async fn run(args: &PublishArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let documents = in_order(&args.documents)?;
-    let control = ask::control(args.socket.as_ref());
+    let control = args.node.control();
     let held = ask::documents::held(&control).await?;
     let falls = falls(&held, &documents)?;
     for document in &falls {

@@ -16,7 +16,7 @@ use fairmesh_policy::{DocumentKind, HighestSeen, VoPolicies};
 
 use super::clock;
 use super::document::PolicyDocument;
-use crate::ask;
+use crate::ask::{self, NodeArgs};
 use crate::config::quantity::parse_duration;
 use crate::init::load_key;
 use crate::output::{Exit, until};
@@ -30,9 +30,9 @@ pub struct SnapshotArgs {
     /// For how long it is valid: a few times as long as the timer waits, and 31 days at most
     #[arg(long, default_value = "1d", value_name = "TIME", value_parser = valid)]
     pub valid: Millis,
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 /// Reads for how long a snapshot is valid.
@@ -44,7 +44,7 @@ pub(super) fn valid(text: &str) -> Result<Millis, String> {
 
 pub(super) async fn run(args: &SnapshotArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let key = load_key(&args.key)?;
-    let control = ask::control(args.socket.as_ref());
+    let control = args.node.control();
     let all = by_vo(&ask::documents::held(&control).await?);
     let signs = |policies: &VoPolicies| {
         let role = policies.snapshot_role();

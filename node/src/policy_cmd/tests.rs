@@ -260,6 +260,11 @@ fn mistakes_in_drafts_are_shown_where_they_are() {
     assert!(desk.refused("sign @junk --key @a").contains("junk:1:"));
     std::fs::write(desk.path("junk.cbor"), [0xd8, 0x62, 0x80]).expect("writes");
     assert!(desk.refused("show @junk.cbor").contains("is no document"));
+    let whole = std::fs::read(desk.path("1.cbor")).expect("signed");
+    std::fs::write(desk.path("short.cbor"), &whole[..whole.len() / 2]).expect("writes");
+    let problem = desk.refused("show @short.cbor");
+    let is_clear = problem.contains("cut off at byte") && !problem.contains("charter");
+    assert!(is_clear, "{problem}");
 }
 
 #[test]

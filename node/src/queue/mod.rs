@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use fairmesh_broker::{Engine, Selector};
 
+use crate::ask::NodeArgs;
 use crate::output::{Exit, OutputArgs};
 
 /// Run a queue of jobs on many sites, within the limits of a VO and its groups
@@ -58,11 +59,11 @@ pub struct RunArgs {
     pub jobs: PathBuf,
     /// How the sites stand (see `fairmesh place --help`), read again when it changes [default: by what the node
     /// beside this host knows]
-    #[arg(long, value_name = "GRID.json")]
+    #[arg(long, value_name = "GRID.json", conflicts_with = "socket")]
     pub grid: Option<PathBuf>,
-    /// That node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "grid")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// Whose jobs they are
     #[arg(long, value_name = "NAME")]
     pub vo: String,

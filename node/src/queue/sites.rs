@@ -79,7 +79,7 @@ impl<'a> Sites<'a> {
     }
 
     fn ask(&mut self) -> anyhow::Result<()> {
-        let control = crate::ask::control(self.args.socket.as_ref());
+        let control = self.args.node.control();
         // Before the question, so that the answer is never taken for younger than it is.
         let at = SystemTime::now();
         let (grid, silence) = known_by_node(&control, &self.args.vo)?;

@@ -34,7 +34,7 @@ impl Place {
             by_site: false,
             jobs: write("jobs.jsonl", JOBS),
             grid: Some(write("grid.json", GRID)),
-            socket: None,
+            node: NodeArgs::default(),
             vo: "vo".to_owned(),
             sla: Some(write(
                 "sla.toml",

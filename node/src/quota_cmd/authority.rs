@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed};
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
-use crate::ask::{self, unless_refused};
+use crate::ask::{self, Control, NodeArgs, unless_refused};
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
 use crate::policy_cmd::{Draft, PolicyDocument, now, read_bytes, sign_draft};
@@ -26,9 +26,9 @@ pub struct GrantArgs {
     /// A file with a secret key; repeat it for several
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 /// Options of `revoke`.
@@ -40,9 +40,9 @@ pub struct RevokeArgs {
     /// A file with a secret key; repeat it for several
     #[arg(long = "key", value_name = "FILE", required = true)]
     pub keys: Vec<PathBuf>,
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 /// Options of `plan`.
@@ -73,11 +73,12 @@ pub(super) async fn grant(args: &GrantArgs, out: &mut dyn Write) -> anyhow::Resu
             document.name()
         );
     };
-    publish(args.socket.as_ref(), allocation, out).await
+    publish(&args.node.control(), allocation, out).await
 }
 
 pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Some(last) = find(args.socket.as_ref(), &args.which).await? else {
+    let control = args.node.control();
+    let Some(last) = find(&control, &args.which).await? else {
         return Ok(Exit::Failure);
     };
     let mut next = last.claimed().clone();
@@ -93,29 +94,28 @@ pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Re
         // One that has not begun ends as it begins.
         slice.end = slice.end.min(now.max(slice.start.after(Millis(1))));
     }
-    sign(next, &args.keys, args.socket.as_ref(), out).await
+    sign(next, &args.keys, &control, out).await
 }
 
 /// Signs an allocation with the keys in these files, and hands it in.
 pub(super) async fn sign(
     body: Allocation,
     keys: &[PathBuf],
-    socket: Option<&PathBuf>,
+    control: &Control,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
     let keys = keys.iter().map(|file| load_key(file));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let signed = Signed::sign(body, &keys.iter().collect::<Vec<_>>())?;
-    publish(socket, &signed, out).await
+    publish(control, &signed, out).await
 }
 
 async fn publish(
-    socket: Option<&PathBuf>,
+    control: &Control,
     allocation: &Signed<Allocation>,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
-    let control = ask::control(socket);
-    let published = ask::documents::publish(&control, allocation.bytes().to_vec());
+    let published = ask::documents::publish(control, allocation.bytes().to_vec());
     let Some(said) = unless_refused(published.await)? else {
         return Ok(Exit::Failure);
     };
@@ -127,10 +127,10 @@ async fn publish(
 
 /// The newest version of the allocation that is meant, of those that the node has. Where it has none, that is told.
 pub(super) async fn find(
-    socket: Option<&PathBuf>,
+    control: &Control,
     which: &str,
 ) -> anyhow::Result<Option<Signed<Allocation>>> {
-    let held = ask::documents::held(&ask::control(socket)).await;
+    let held = ask::documents::held(control).await;
     let Some(held) = unless_refused(held)? else {
         return Ok(None);
     };

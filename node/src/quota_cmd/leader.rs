@@ -13,6 +13,7 @@ use fairmesh_model::{
 };
 
 use super::authority::{find, sign};
+use crate::ask::NodeArgs;
 use crate::init::write_new;
 use crate::output::Exit;
 use crate::policy_cmd::{allocation_toml, now, parse_core_hours};
@@ -42,13 +43,14 @@ pub struct PassArgs {
     /// Write a draft instead, to edit it and for `fairmesh quota grant`
     #[arg(short, long, value_name = "FILE", conflicts_with = "keys")]
     pub out: Option<PathBuf>,
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 pub(super) async fn pass(args: &PassArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Some(whole) = find(args.socket.as_ref(), &args.which).await? else {
+    let control = args.node.control();
+    let Some(whole) = find(&control, &args.which).await? else {
         return Ok(Exit::Failure);
     };
     let part = part_of(&whole, args, now())?;
@@ -56,7 +58,7 @@ pub(super) async fn pass(args: &PassArgs, out: &mut dyn Write) -> anyhow::Result
         write_new(file, allocation_toml(&part).as_bytes(), 0o644)?;
         return Ok(Exit::Success);
     }
-    sign(part, &args.keys, args.socket.as_ref(), out).await
+    sign(part, &args.keys, &control, out).await
 }
 
 /// The part that is meant, of the newest version of the whole.

@@ -57,7 +57,7 @@ pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
     let mut findings = Vec::new();
     let mut is_known = args.site.is_none();
     for vo in vos {
-        let (grid, silence) = sites_of(args.grid.as_deref(), args.socket.as_ref(), vo)?;
+        let (grid, silence) = sites_of(args.grid.as_deref(), &args.node, vo)?;
         let mut entries = sla.iter().flat_map(|sla| &sla.entries);
         let entry = entries.find_map(|(path, entry)| (vo_of(path) == Some(vo)).then_some(entry));
         let is_asked = |site: &&SiteView| args.site.as_ref().is_none_or(|name| site.name == *name);

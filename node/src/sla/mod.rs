@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use fairmesh_model::Millis;
 
+use crate::ask::NodeArgs;
 use crate::emulate::read_as;
 use crate::output::{Exit, OutputArgs};
 use crate::place::{Grid, known_by_node};
@@ -47,7 +48,7 @@ pub struct ShowArgs {
     #[arg(
         value_name = "SLA.toml",
         required_unless_present = "vo",
-        conflicts_with = "vo"
+        conflicts_with_all = ["vo", "socket"]
     )]
     pub sla: Option<PathBuf>,
     /// How this VO stands at its sites, by what a node knows
@@ -56,9 +57,9 @@ pub struct ShowArgs {
     /// Only this site
     #[arg(long, value_name = "NAME", requires = "vo")]
     pub site: Option<String>,
-    /// That node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH", requires = "vo")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// CPUs that they share out: of a site, or all that sites contribute to a VO
     #[arg(long, value_name = "CPUS", default_value_t = 100)]
     pub total: u64,
@@ -75,11 +76,11 @@ pub struct CheckArgs {
     #[arg(value_name = "SLA.toml", required_unless_present = "vo")]
     pub sla: Option<PathBuf>,
     /// How the sites stand (see `fairmesh place --help`) [default: by what a node knows]
-    #[arg(long, value_name = "GRID.json")]
+    #[arg(long, value_name = "GRID.json", conflicts_with = "socket")]
     pub grid: Option<PathBuf>,
-    /// That node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "grid")]
-    pub socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// Only this VO
     #[arg(long, value_name = "NAME")]
     pub vo: Option<String>,
@@ -131,8 +132,7 @@ pub fn run(args: &SlaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         SlaCommand::Show(args) => match &args.vo {
             Some(vo) => {
-                let (grid, silence) =
-                    known_by_node(&crate::ask::control(args.socket.as_ref()), vo)?;
+                let (grid, silence) = known_by_node(&args.node.control(), vo)?;
                 stand::show(args, vo, &grid, silence, out)
             }
             None => show::show(args, out),
@@ -145,13 +145,12 @@ pub fn run(args: &SlaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
 /// The sites of a VO as a node knows them, or those of a file; and after which time they are silent.
 fn sites_of(
     grid: Option<&Path>,
-    socket: Option<&PathBuf>,
+    node: &NodeArgs,
     vo: &str,
 ) -> anyhow::Result<(Grid, Option<Millis>)> {
     match grid {
         Some(file) => Ok((read_as(file, Grid::parse)?, None)),
-        None => known_by_node(&crate::ask::control(socket), vo)
-            .map(|(grid, silence)| (grid, Some(silence))),
+        None => known_by_node(&node.control(), vo).map(|(grid, silence)| (grid, Some(silence))),
     }
 }
 

@@ -45,7 +45,7 @@ fn entries_are_shown_with_what_they_come_to() {
         sla: Some(sla),
         vo: None,
         site: None,
-        socket: None,
+        node: NodeArgs::default(),
         total: 100,
         output: parsable(),
     };
@@ -79,7 +79,7 @@ fn what_is_passed_broken_and_different_is_named() {
     let mut args = CheckArgs {
         sla: Some(sla),
         grid: Some(grid.clone()),
-        socket: None,
+        node: NodeArgs::default(),
         vo: None,
         site: None,
         output: parsable(),
@@ -119,7 +119,7 @@ fn sites_are_held_to_what_they_say_where_nothing_was_agreed() {
     let args = CheckArgs {
         sla: None,
         grid: Some(grid),
-        socket: None,
+        node: NodeArgs::default(),
         vo: Some("a".to_owned()),
         site: None,
         output: parsable(),
@@ -146,7 +146,7 @@ fn a_vo_stands_at_each_site_with_its_room_and_the_age_of_what_is_known() {
         sla: None,
         vo: Some("a".to_owned()),
         site: None,
-        socket: None,
+        node: NodeArgs::default(),
         total: 100,
         output: parsable(),
     };

@@ -8,7 +8,6 @@ mod draw;
 mod model;
 
 use std::io::{IsTerminal as _, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -18,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::ask::{Control, control, heading};
+use crate::ask::{Control, NodeArgs, heading};
 use crate::control::answer::{Answer, SharesBody, StatusBody};
 use crate::output::terminal::{is_plain, read_keys};
 use crate::output::{Exit, OutputArgs};
@@ -36,9 +35,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The share tree, the sites and what happens, live on the terminal
 #[derive(Debug, Clone, clap::Args)]
 pub struct TopArgs {
-    /// The node's control socket [default: $FAIRMESH_SOCKET, or /run/fairmesh/control.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    /// Whom to ask.
+    #[command(flatten)]
+    node: NodeArgs,
     /// Look once, and print it; as where there is no terminal
     #[arg(long)]
     once: bool,
@@ -49,7 +48,7 @@ pub struct TopArgs {
 /// # Errors
 /// If the node cannot be asked for the first time, or the terminal is no terminal.
 pub async fn run(args: &TopArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let control = control(args.socket.as_ref());
+    let control = args.node.control();
     let first = look(&control, None).await?;
     let mut top = Top::new(is_plain());
     top.take(Ok(first));

@@ -41,6 +41,8 @@ pub enum Need {
     Axe,
     /// HTCondor, and root to start it.
     Condor,
+    /// Schemathesis, which pip fetches.
+    Schemathesis,
 }
 
 /// Names, separated by commas, of what a test may not do without.
@@ -51,11 +53,11 @@ const REQUIRE: &str = "FAIRMESH_REQUIRE";
 const NOT_RUN: &str = "FAIRMESH_NOT_RUN";
 
 /// What the test command itself may lack: it has this name in `FAIRMESH_REQUIRE` (see `xtask`).
-const OF_XTASK: [&str; 1] = ["deny"];
+const OF_XTASK: [&str; 2] = ["deny", "book"];
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Traces,
         Self::Vectors,
         Self::Slurm,
@@ -68,6 +70,7 @@ impl Need {
         Self::Axe,
         Self::GridEngine,
         Self::Condor,
+        Self::Schemathesis,
     ];
 
     /// Its name in `FAIRMESH_REQUIRE`.
@@ -85,6 +88,7 @@ impl Need {
             Self::Axe => "axe",
             Self::GridEngine => "gridengine",
             Self::Condor => "condor",
+            Self::Schemathesis => "schemathesis",
         }
     }
 
@@ -100,6 +104,10 @@ impl Need {
                  machine's has it"
             }
             Self::Root => "run the tests as root",
+            Self::Schemathesis => {
+                "on Debian: apt-get install --no-install-recommends python3-venv; where PyPI cannot be reached, name the program \
+                 in FAIRMESH_SCHEMATHESIS"
+            }
             Self::Prometheus => "on Debian: apt-get install --no-install-recommends prometheus",
             Self::Python => "on Debian: apt-get install --no-install-recommends python3",
             Self::Systemd => "on Debian: apt-get install --no-install-recommends systemd",

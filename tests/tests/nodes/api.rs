@@ -1,9 +1,11 @@
 //! `docs/schemas/openapi.json` against a real node: what it describes is there, and answers as it says.
 
+mod questions;
+
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use fairmesh_tests::{Site, Vo, records};
+use fairmesh_tests::{Node, Site, Vo, records};
 use serde_json::Value;
 
 use crate::PROGRAM;
@@ -111,11 +113,15 @@ fn description() -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&std::fs::read_to_string(file)?)?)
 }
 
-#[test]
-fn everything_that_the_description_names_is_there_and_answers_so() -> anyhow::Result<()> {
-    let api = description()?;
-    let folder = tempfile::tempdir()?;
-    let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
+/// A node that has all that the description speaks of, and the site and VO it belongs to.
+struct Asked {
+    node: Node,
+    site: Site,
+    vo: Vo,
+}
+
+fn asked(folder: &Path) -> anyhow::Result<Asked> {
+    let site = Site::init(PROGRAM, &folder.join("a"), "a")?;
     let vo = Vo::found("physics", &[(site.id, "a")], &["ann", "bob"])?;
     site.configure("a", &[], &[("physics", vo.id())])?;
     let mut config = std::fs::read_to_string(site.config())?;
@@ -126,6 +132,14 @@ fn everything_that_the_description_names_is_there_and_answers_so() -> anyhow::Re
     std::fs::write(site.config(), config)?;
     let node = site.start()?;
     vo.publish(&node)?;
+    Ok(Asked { node, site, vo })
+}
+
+#[test]
+fn everything_that_the_description_names_is_there_and_answers_so() -> anyhow::Result<()> {
+    let api = description()?;
+    let folder = tempfile::tempdir()?;
+    let Asked { node, site, vo } = asked(folder.path())?;
     let credit = vo.grant("/ann", 3_600_000, &[site.id], |_| {})?;
     let stray = records("nowhere", "eve", 7, 1);
     let job = r#"{"vo":"physics","user":"ann","account":"physics","cpus":1}"#;
