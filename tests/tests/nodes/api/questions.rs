@@ -73,10 +73,7 @@ fn whatever_is_asked_is_answered_as_described() -> anyhow::Result<()> {
     let (output, _) = ask(&api, &["--include-path=/v1/priority"])?;
     let printed = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.code() == Some(1), "{printed}");
-    ensure!(
-        printed.contains("is a required property"),
-        "{printed}"
-    );
+    ensure!(printed.contains("is a required property"), "{printed}");
     Ok(())
 }
 
