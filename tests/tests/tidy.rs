@@ -374,11 +374,17 @@ fn links(page: &Text) -> Vec<(usize, String)> {
     found
 }
 
+/// Those that lead nowhere, and from a page of the book those that lead out of it.
 fn broken_links(page: &Text) -> Vec<String> {
     let folder = root().join(&page.path);
     let folder = folder.parent().expect("a file is in a folder");
-    let links = links(page).into_iter();
-    let broken = links.filter(|(_, to)| !folder.join(to).exists());
+    let book = root().join("docs").canonicalize().expect("the book");
+    let is_in_book = page.path.starts_with("docs/");
+    let leads = |to: &String| {
+        let to = folder.join(to).canonicalize();
+        to.is_ok_and(|to| !is_in_book || to.starts_with(&book))
+    };
+    let broken = links(page).into_iter().filter(|(_, to)| !leads(to));
     broken
         .map(|(index, to)| page.at(index, &format!("`{to}`")))
         .collect()
