@@ -248,7 +248,6 @@ impl Driver {
                 tracing::info!(%address, "listening");
                 return None;
             }
-            NetworkEvent::Addresses { .. } => return None,
         })
     }
 

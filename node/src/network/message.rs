@@ -135,13 +135,6 @@ pub enum NetworkEvent {
         /// The answer, or why there is none.
         result: Result<Vec<u8>, RequestFailure>,
     },
-    /// Where a peer says it can be reached. Its word only, filtered as `allow_private` says.
-    Addresses {
-        /// The peer.
-        site: SiteId,
-        /// Its addresses, at most sixteen.
-        addresses: Vec<Multiaddr>,
-    },
 }
 
 /// Why a request has no answer. Nothing is retried: the next round of anti-entropy is the retry.

@@ -69,22 +69,14 @@ impl Outbox {
         true
     }
 
-    /// Takes back a waiting change of connection that `event` undoes, and what is newest about the
-    /// peer's addresses replaces what waits.
+    /// Takes back a waiting change of connection that `event` undoes.
     fn cancels_out(&mut self, event: &NetworkEvent) -> bool {
-        let last = match event {
-            NetworkEvent::Connected(site) | NetworkEvent::Disconnected(site) => self
-                .backlog
-                .iter()
-                .rposition(|waiting| connection_change_of(waiting) == Some(*site)),
-            NetworkEvent::Addresses { site, .. } => {
-                self.backlog.retain(|waiting| {
-                    !matches!(waiting, NetworkEvent::Addresses { site: other, .. } if other == site)
-                });
-                None
-            }
-            _ => None,
-        };
+        let last = connection_change_of(event).and_then(|site| {
+            let waiting = self.backlog.iter();
+            waiting
+                .map(connection_change_of)
+                .rposition(|of| of == Some(site))
+        });
         last.map(|position| self.backlog.remove(position)).is_some()
     }
 }

@@ -167,9 +167,7 @@ impl Driver {
     fn on_identified(&mut self, peer: PeerId, connection: ConnectionId, info: identify::Info) {
         if let Some(site) = self.on_heard_on(peer, connection) {
             let addresses = address::learnt(site, info.listen_addrs, self.allow_private);
-            self.dialer.learn(site, addresses.clone());
-            self.outbox
-                .push(NetworkEvent::Addresses { site, addresses });
+            self.dialer.learn(site, addresses);
         }
     }
 

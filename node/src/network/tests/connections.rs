@@ -5,17 +5,17 @@ use libp2p::multiaddr::Protocol;
 use super::*;
 
 #[tokio::test]
-async fn a_peer_tells_its_addresses() {
-    let (a, mut b) = (Node::start(1).await, Node::start(2).await);
+async fn a_peer_that_called_is_called_back_where_it_says_it_is() {
+    // Nobody but the first node itself tells the second where that one is.
+    let (mut a, mut b) = connected_pair().await;
+    let (outcome, _) = tokio::join!(b.ask(a.handle.site(), vec![1]), a.answer(vec![2]));
+    assert_eq!(outcome, Ok(vec![2]));
+    a.send(NetworkCommand::Peers(BTreeMap::new())).await;
+    a.allow(&[]).await;
+    a.until_disconnected(b.site()).await;
+    b.until_disconnected(a.site()).await;
     a.allow(&[&b]).await;
-    b.meet(&[&a]).await;
-    let told = b
-        .until(|event| match event {
-            NetworkEvent::Addresses { addresses, .. } => Some(addresses),
-            _ => None,
-        })
-        .await;
-    assert_eq!(told, vec![a.address.clone()]);
+    b.until_connected(a.site()).await;
 }
 
 #[tokio::test]
