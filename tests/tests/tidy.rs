@@ -730,7 +730,8 @@ fn planted_lines_are_found() {
     );
 
     let links = "[a](../README.md#x) ![b](none.png) [c](https://x.example/) [d](#e)\n";
-    assert_eq!(offences(broken_links, "docs/a.md", links), 1);
+    assert_eq!(offences(broken_links, "configs/a.md", links), 1);
+    assert_eq!(offences(broken_links, "docs/a.md", links), 2);
 
     let paths = ["see /wo", "rk/x\n`crates/wo", "rk/x`\nspar", "se+http\n"].concat();
     assert_eq!(offences(machine_names, "README.md", &paths), 2);

@@ -169,7 +169,9 @@ pub fn lacks(need: Need, why: &str) {
     let Some(file) = env::var_os(NOT_RUN) else {
         return;
     };
-    let line = [test.trim_start(), need.name(), why, need.remedy()].join("\t");
+    // One line, whatever a program has said.
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = [test.trim_start(), need.name(), &why, need.remedy()].join("\t");
     let appended = File::options()
         .create(true)
         .append(true)

@@ -120,7 +120,8 @@ fn fetched() -> anyhow::Result<PathBuf> {
     let run = |command: &mut Command| -> anyhow::Result<()> {
         let output = command.output().with_context(|| format!("{command:?}"))?;
         let words = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{command:?}: {words}");
+        let last = words.lines().last().unwrap_or_default();
+        ensure!(output.status.success(), "{command:?}: {last}");
         Ok(())
     };
     run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
