@@ -79,9 +79,12 @@ impl PolicyDocument {
             DocumentError::Encoding { error, .. } => error.to_string(),
             other => other.to_string(),
         };
-        let mut wrong: Vec<String> = errors.iter().map(wrong).collect();
-        wrong.dedup();
-        bail!("{}", wrong.join("; "))
+        let all: BTreeSet<String> = errors.iter().map(wrong).collect();
+        if let (1, Some(wrong)) = (all.len(), all.first()) {
+            bail!("{wrong}");
+        }
+        let by_kind: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        bail!("{}", by_kind.join("; "))
     }
 
     /// What it is.
