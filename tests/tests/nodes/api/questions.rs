@@ -95,13 +95,12 @@ fn carried(socket: &Path) -> io::Result<SocketAddr> {
 }
 
 /// Copies both ways until either side has ended.
-fn carry(caller: TcpStream, node: UnixStream) -> io::Result<()> {
+fn carry(mut caller: TcpStream, mut node: UnixStream) -> io::Result<()> {
     let (mut asks, mut hears) = (caller.try_clone()?, node.try_clone()?);
     thread::spawn(move || {
         let copied = io::copy(&mut asks, &mut hears);
         (copied, hears.shutdown(std::net::Shutdown::Write))
     });
-    let (mut caller, mut node) = (caller, node);
     thread::spawn(move || {
         let copied = io::copy(&mut node, &mut caller);
         (copied, caller.shutdown(std::net::Shutdown::Both))
