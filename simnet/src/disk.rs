@@ -110,8 +110,8 @@ pub struct Disk {
     followed: Option<u64>,
     /// Whether a start, up to one that came to its end, met a journal that was damaged behind that.
     is_tail_lost: bool,
-    /// The jobs of which the store had marks when it was lost.
-    marks_due: Option<BTreeSet<RowKey>>,
+    /// The marks of jobs that the store had when it was lost.
+    marks_due: Option<BTreeMap<RowKey, Vec<u8>>>,
 }
 
 /// How often something was found to be lost when a node was started.
@@ -289,7 +289,16 @@ impl Disk {
     pub fn opened(&mut self) {
         if let Some(due) = self.marks_due.take() {
             let marks = self.tables.get(&Table::Jobs);
-            let is_back = |key: &RowKey| marks.is_some_and(|marks| marks.contains_key(key));
+            let mark = |key: &RowKey| JobMark::from_bytes(marks?.get(key)?);
+            // A backup may have an older one, of when the job ran.
+            let is_back = |(key, had): (&RowKey, &Vec<u8>)| {
+                let both = JobMark::from_bytes(had).zip(mark(key));
+                both.is_some_and(|(had, has)| {
+                    has.charged_until >= had.charged_until
+                        && has.ended >= had.ended
+                        && has.corrected >= had.corrected
+                })
+            };
             let are_back = due.iter().all(is_back);
             self.losses.journals += u32::from(self.is_flipped);
             self.losses.marks += u32::from(!are_back);
@@ -480,7 +489,10 @@ impl Disk {
     fn lose_store(&mut self) {
         let marks = self.tables.get(&Table::Jobs).into_iter().flatten();
         let due = self.marks_due.get_or_insert_default();
-        due.extend(marks.map(|(key, _)| key.clone()));
+        // What is put back and lost again before a start has come to its end may be older.
+        for (key, mark) in marks {
+            due.entry(key.clone()).or_insert_with(|| mark.clone());
+        }
         self.tables = Arc::default();
         self.number = 0;
         self.damaged.clear();

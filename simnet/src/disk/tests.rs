@@ -26,6 +26,11 @@ fn keys_come_back_and_sort_as_their_bytes() {
     assert_eq!(back, keys);
 }
 
+fn mark(job: u8, charged_until: u64) -> Write {
+    let mark = JobMark::at(WallTime(charged_until));
+    Write::set(Table::Jobs, vec![job], mark.to_bytes())
+}
+
 fn apply(disk: &mut Disk, number: u64, writes: Vec<Write>) -> Result<(), DiskError> {
     disk.carry_out(Op::Apply { number, writes })
 }
@@ -98,15 +103,31 @@ fn a_damaged_store_is_set_aside() {
 #[test]
 fn a_mark_that_is_not_back_is_lost_though_another_one_has_come_back() {
     let mut disk = Disk::new(true);
-    let marks = vec![set(Table::Jobs, 1, 1), set(Table::Jobs, 2, 1)];
+    let marks = vec![mark(1, 10), mark(2, 10)];
     apply(&mut disk, 1, marks.clone()).expect("there is room");
     disk.wipe(true);
     apply(&mut disk, 1, marks.clone()).expect("there is room");
     disk.opened();
     assert_eq!(disk.losses().marks, 0);
     disk.wipe(true);
-    let others = vec![set(Table::Jobs, 2, 1), set(Table::Jobs, 3, 1)];
+    let others = vec![mark(2, 10), mark(3, 10)];
     apply(&mut disk, 1, others).expect("there is room");
+    disk.opened();
+    assert_eq!(disk.losses().marks, 1);
+}
+
+/// Seeds 170007196 and 170008526: a job was suspended for so long that no journal had its mark any more.
+#[test]
+fn a_mark_that_a_backup_has_as_it_was_before_is_lost() {
+    let mut disk = Disk::new(true);
+    apply(&mut disk, 1, vec![mark(1, 10)]).expect("there is room");
+    let backup = disk.snapshot();
+    apply(&mut disk, 2, vec![mark(1, 30)]).expect("there is room");
+    disk.restore(&backup, true);
+    apply(&mut disk, 3, vec![mark(1, 30)]).expect("as the journal has it");
+    disk.opened();
+    assert_eq!(disk.losses().marks, 0);
+    disk.restore(&backup, true);
     disk.opened();
     assert_eq!(disk.losses().marks, 1);
 }

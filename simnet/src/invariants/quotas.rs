@@ -9,9 +9,10 @@
 //! left + on the way + passed on.
 //!
 //! Where stores were lost, jobs' names are: the books are not held against such a node. Of two losses what only the
-//! two knew of each other is lost (docs/quotas.md), so sums are not held against a Grid that had two.
+//! two knew of each other is lost (docs/quotas.md), so sums are not held against a Grid that had two; and what a backup
+//! of one of the two brings back the other one has to know at rest only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{JobKey, SiteId, VoId};
 use fairmesh_site::Site;
@@ -125,9 +126,13 @@ fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
     Ok(used.len() as u64)
 }
 
-/// A node knows of itself what others hold of it.
-fn check_known(seen: &Seen<'_>, node: usize, vo: VoId) -> Result<u64, Violation> {
-    let ledgers = ledgers(seen, vo);
+/// A node knows of itself what others hold of it, but for those that have lost their stores, as it has, where `lost`
+/// names them.
+fn check_known(
+    ledgers: &[(usize, &Ledger)],
+    node: usize,
+    lost: &BTreeSet<usize>,
+) -> Result<u64, Violation> {
     let Some((_, own)) = ledgers.iter().find(|(of, _)| *of == node) else {
         return Ok(0);
     };
@@ -135,7 +140,9 @@ fn check_known(seen: &Seen<'_>, node: usize, vo: VoId) -> Result<u64, Violation>
         return Ok(0);
     }
     let mut checks = 0;
-    for (other, ledger) in ledgers.iter().filter(|(other, _)| *other != node) {
+    let both_lost = |other: &usize| lost.contains(&node) && lost.contains(other);
+    let others = ledgers.iter();
+    for (other, ledger) in others.filter(|(other, _)| *other != node && !both_lost(other)) {
         for id in slices(ledger) {
             let Some(row) = ledger.row_of(id, own.me()) else {
                 continue;
@@ -290,7 +297,7 @@ impl Invariant for Quotas {
             let faults = seen.world.faults();
             if faults.of("remove") + faults.of("unmount") == 0 {
                 for vo in seen.vos {
-                    *checks += check_known(seen, node, *vo)?;
+                    *checks += check_known(&ledgers(seen, *vo), node, &seen.books.lost)?;
                 }
             }
         }
@@ -301,7 +308,7 @@ impl Invariant for Quotas {
         self.after_step(seen, checks)?;
         for vo in seen.vos {
             for node in seen.nodes() {
-                *checks += check_known(seen, node, *vo)?;
+                *checks += check_known(&ledgers(seen, *vo), node, &BTreeSet::new())?;
             }
             *checks += check_tables(seen, *vo)?;
         }
@@ -311,10 +318,9 @@ impl Invariant for Quotas {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use fairmesh_model::{
-        Allocation, AllocationSlice, CoreMillis, Millis, PartOf, Role, Signed, WallTime,
+        Allocation, AllocationSlice, CoreMillis, Incarnation, Millis, PartOf, Role, Signed,
+        WallTime,
     };
 
     use super::*;
@@ -373,5 +379,23 @@ mod tests {
         assert_eq!(granted(&[(1, &untold)], part), 0, "nobody has passed it on");
         passes.tick(now());
         assert_eq!(granted(&[(0, &lost), (1, &passes)], part), 60);
+    }
+    /// Seed 170008407: both members had lost their stores, and a backup of one brought back what the other had used.
+    #[test]
+    fn what_a_backup_brings_back_of_another_that_was_lost_has_to_be_known_at_rest() {
+        let (grants, slice) = grants();
+        let sites: BTreeSet<SiteId> = [0, 1].map(site_id).into();
+        let of = |site| Ledger::new(site_id(site), sites.clone(), grants.clone());
+        let (knows_nothing, mut was_put_back) = (of(0), of(1));
+        let mut row = Row::default();
+        row.add(Cell::Used, 5);
+        was_put_back.receive(site_id(0), Incarnation(1), [(slice, row)]);
+        let ledgers = [(0, &knows_nothing), (1, &was_put_back)];
+        let check = |lost: &[usize]| check_known(&ledgers, 0, &lost.iter().copied().collect());
+        assert!(check(&[0, 1]).is_ok());
+        for lost in [&[][..], &[0], &[1]] {
+            let violation = check(lost).expect_err("it holds more");
+            assert!(violation.message.contains("holds 5 of its Used"));
+        }
     }
 }
