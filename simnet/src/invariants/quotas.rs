@@ -322,6 +322,7 @@ mod tests {
         Allocation, AllocationSlice, CoreMillis, Incarnation, Millis, PartOf, Role, Signed,
         WallTime,
     };
+    use fairmesh_site::rights::Row;
 
     use super::*;
     use crate::vo::{HOUR, START, allocation, key, path, site_id};
