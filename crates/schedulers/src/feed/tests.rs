@@ -152,3 +152,18 @@ async fn what_was_acknowledged_is_not_sent_again_unless_it_changes() -> anyhow::
     assert_eq!(records.count(), 2);
     Ok(())
 }
+
+/// As `docs/guides/backup.md` says, behind a loss.
+#[test]
+fn a_cursor_can_be_written_by_hand() -> anyhow::Result<()> {
+    let by_hand: Cursor = serde_json::from_str(r#"{"sacct_until": 1780000000}"#)?;
+    let sacct_until = Some(1_780_000_000);
+    assert_eq!(
+        by_hand,
+        Cursor {
+            sacct_until,
+            ..Cursor::default()
+        }
+    );
+    Ok(())
+}
