@@ -381,6 +381,7 @@ mod tests {
         passes.tick(now());
         assert_eq!(granted(&[(0, &lost), (1, &passes)], part), 60);
     }
+
     /// Seed 170008407: both members had lost their stores, and a backup of one brought back what the other had used.
     #[test]
     fn what_a_backup_brings_back_of_another_that_was_lost_has_to_be_known_at_rest() {
