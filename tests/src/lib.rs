@@ -13,6 +13,7 @@ pub mod gridengine;
 pub mod hostile;
 pub mod queue;
 pub mod quota;
+pub mod session;
 pub mod slurm;
 pub mod story;
 pub mod twins;

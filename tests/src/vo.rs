@@ -15,6 +15,8 @@ use crate::process::Node;
 /// A VO with one authority key.
 #[derive(Debug)]
 pub struct Vo {
+    /// When its documents were issued.
+    at: WallTime,
     authority: SigningKey,
     charter: Signed<Charter>,
     policy: Signed<SharePolicy>,
@@ -33,15 +35,25 @@ impl Vo {
         users: &[&str],
         change: impl FnOnce(&mut Charter),
     ) -> anyhow::Result<Self> {
+        Self::found_at(now(), name, sites, users, change)
+    }
+
+    /// The same, at another time than now.
+    pub fn found_at(
+        at: WallTime,
+        name: &str,
+        sites: &[(SiteId, &str)],
+        users: &[&str],
+        change: impl FnOnce(&mut Charter),
+    ) -> anyhow::Result<Self> {
         let authority = SigningKey::from_secret(&[0xA5; 32]);
-        let now = now();
         let mut charter = Charter {
             version: 1,
             vo: None,
             previous: None,
             name: name.to_owned(),
-            issued: now,
-            expires: now.after(Millis::from_secs(86_400 * 365)),
+            issued: at,
+            expires: at.after(Millis::from_secs(86_400 * 365)),
             authority: Role::single(authority.key_id()),
             policy: Role::single(authority.key_id()),
             sites: sites
@@ -66,8 +78,9 @@ impl Vo {
         };
         change(&mut charter);
         let charter = Signed::sign(charter, &[&authority])?;
-        let policy = Self::policy(&authority, &charter, 1, users)?;
+        let policy = Self::policy(at, &authority, &charter, 1, users)?;
         Ok(Self {
+            at,
             authority,
             charter,
             policy,
@@ -75,6 +88,7 @@ impl Vo {
     }
 
     fn policy(
+        at: WallTime,
         authority: &SigningKey,
         charter: &Signed<Charter>,
         version: u64,
@@ -92,8 +106,8 @@ impl Vo {
             path: AccountPath::root(),
             version,
             previous: None,
-            issued: now(),
-            expires: now().after(Millis::from_secs(86_400 * 365)),
+            issued: at,
+            expires: at.after(Millis::from_secs(86_400 * 365)),
             usage: None,
             distance: None,
             shares: users
@@ -106,7 +120,7 @@ impl Vo {
 
     /// Signs another policy for the same VO.
     pub fn divide_anew(&mut self, version: u64, users: &[&str]) -> anyhow::Result<()> {
-        self.policy = Self::policy(&self.authority, &self.charter, version, users)?;
+        self.policy = Self::policy(now(), &self.authority, &self.charter, version, users)?;
         Ok(())
     }
 
@@ -127,7 +141,7 @@ impl Vo {
         Ok(())
     }
 
-    /// Signs credit for a path, for a day from now on: so many core-milliseconds, of which each site holds the
+    /// Signs credit for a path, for a day since the VO was founded: so many core-milliseconds, of which each site holds the
     /// same to begin with. `change` sets its terms.
     pub fn grant(
         &self,
@@ -138,16 +152,16 @@ impl Vo {
     ) -> anyhow::Result<Vec<u8>> {
         let slice = AllocationSlice {
             amount: CoreMillis(amount),
-            start: WallTime(now().0 - 60_000),
-            end: now().after(Millis::from_secs(86_400)),
+            start: WallTime(self.at.0 - 60_000),
+            end: self.at.after(Millis::from_secs(86_400)),
         };
         let mut allocation = Allocation {
             vo: self.vo(),
             path: AccountPath::parse(path)?,
             version: 1,
             id: None,
-            issued: now(),
-            expires: now().after(Millis::from_secs(86_400 * 365)),
+            issued: self.at,
+            expires: self.at.after(Millis::from_secs(86_400 * 365)),
             slices: vec![slice],
             split: sites.iter().map(|site| (*site, 1)).collect(),
             members: Default::default(),
