@@ -86,7 +86,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// The VO, the same in all sessions: to sign and to verify takes longer than what follows.
+/// The VO: signed once, and the same in all sessions.
 struct Founded {
     vo: VoId,
     keys: Vec<SigningKey>,
@@ -224,23 +224,13 @@ impl Session {
             0..=3 => self.pass(what % 20, script)?,
             4 => {
                 let (to, bytes) = (script.index(HONEST)?, script.text()?.to_vec());
-                self.deliver(Parcel {
-                    from: LIAR,
-                    to,
-                    what: What::Push,
-                    bytes,
-                });
+                self.deliver_of_liar(to, What::Push, bytes);
             }
             5 => self.sign(script)?,
             6 => {
                 let (to, bytes) = (script.index(HONEST)?, script.text()?.to_vec());
                 self.numbers += 1;
-                self.deliver(Parcel {
-                    from: LIAR,
-                    to,
-                    what: What::Ask(self.numbers),
-                    bytes,
-                });
+                self.deliver_of_liar(to, What::Ask(self.numbers), bytes);
             }
             7 => self.answer_as_liar(script)?,
             8 => {
@@ -339,13 +329,8 @@ impl Session {
             }
         };
         let (key, incarnation) = (&self.vo.keys[LIAR], Incarnation(u64::from(kind % 4) + 1));
-        let signed = self.liar.publish(&Anything, key, incarnation, at, parts);
-        self.deliver(Parcel {
-            from: LIAR,
-            to,
-            what: What::Push,
-            bytes: signed.1,
-        });
+        let (_, push) = self.liar.publish(&Anything, key, incarnation, at, parts);
+        self.deliver_of_liar(to, What::Push, push);
         Some(())
     }
 
@@ -539,6 +524,15 @@ impl Session {
 
     fn mark(&self, of: usize, job: &JobKey) -> Option<JobMark> {
         JobMark::from_bytes(self.places[of].rows.get(&(Table::Jobs, job_key(job)))?)
+    }
+
+    fn deliver_of_liar(&mut self, to: usize, what: What, bytes: Vec<u8>) {
+        self.deliver(Parcel {
+            from: LIAR,
+            to,
+            what,
+            bytes,
+        });
     }
 
     fn deliver(&mut self, parcel: Parcel) {
