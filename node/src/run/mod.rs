@@ -11,6 +11,7 @@
 mod private;
 
 use std::io::Write;
+use std::num::NonZero;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -45,6 +47,9 @@ const START_QUIET: Duration = Duration::from_secs(5);
 
 /// How much longer systemd waits for a start that gets on, in microseconds: two minutes.
 const START_MORE_US: u32 = 120_000_000;
+
+/// Threads of the look-ups at the most: a batch takes one of them for a fraction of a millisecond.
+const LOOKUP_THREADS_MAX: usize = 4;
 
 // What the commands are about is said with their names (`cli`).
 #[derive(Debug, Args)]
@@ -268,7 +273,10 @@ async fn start_servers(
         eyes: Some(Eyes::new(settings.clone())),
         ..LookupConfig::default()
     };
-    let lookup = LookupServer::bind(&config.sockets.lookup, serving.clone(), lookup_config).await?;
+    let (threads, socket) = (lookup_threads()?, config.sockets.lookup.clone());
+    let source = serving.clone();
+    let bound = async move { LookupServer::bind(&socket, source, lookup_config).await };
+    let lookup = threads.spawn(bound).await??;
     let options = ControlOptions {
         node: running.handle.clone(),
         serving,
@@ -290,9 +298,21 @@ async fn start_servers(
         tracing::info!(address = %bound.address()?, "the share page is served");
         servers.push(tokio::spawn(bound.run(stop.clone())));
     }
-    servers.push(tokio::spawn(lookup.run(stop.clone())));
+    servers.push(threads.spawn(lookup.run(stop.clone())));
     servers.push(tokio::spawn(control.run(stop.clone())));
     Ok(servers)
+}
+
+/// Threads of the look-ups' own, for as long as the program runs: what else the node has to do, as handshakes of
+/// strangers, keeps an answer waiting no longer than the kernel lets it.
+fn lookup_threads() -> std::io::Result<&'static Runtime> {
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("look-ups")
+        .worker_threads(threads.min(LOOKUP_THREADS_MAX))
+        .enable_all()
+        .build()?;
+    Ok(Box::leak(Box::new(runtime)))
 }
 
 /// Waits for signals, until one says that the node is to end; what the node says where it ends by itself.
