@@ -23,7 +23,7 @@ use crate::notice::Notice;
 use crate::own::{Counted, Own, is_placed};
 use crate::published::net;
 use crate::site::Site;
-use crate::store::{Table, Write, head_row, vo_key};
+use crate::store::{Table, Write, head_row, recovered_row, vo_key};
 use crate::vo::Vo;
 
 /// When the next head of a VO is due.
@@ -103,7 +103,7 @@ impl Site {
     }
 
     /// Whether a peer has told what it holds of this site's earlier incarnations, or there is nobody.
-    fn knows_own_past(&self, vo: VoId) -> bool {
+    pub(crate) fn knows_own_past(&self, vo: VoId) -> bool {
         let held = &self.vos[&vo];
         held.is_alone() || (held.caught_up && !held.replica.is_fetching(self.id))
     }
@@ -424,7 +424,28 @@ impl Site {
             // Of all days, and but for what this start has said: it may have published what has a place.
             cells = self.published_in(vo, |head, _| head != self.own.incarnation());
         }
-        if self.change_own(Some(vo), |own| own.absorb(vo, cells, window)) {
+        // They reach as far as the newest usage among them, and no further than what was signed before this start.
+        let current = self.own.incarnation();
+        let earlier = held.replica.heads_of(self.id).map(|head| head.body());
+        let earlier = earlier.filter(|head| head.incarnation != current);
+        let signed = earlier.map(|head| head.at).max().unwrap_or_default();
+        let mut until = held.recovered_until;
+        let absorbed = self.change_own(Some(vo), |own| {
+            let mut counted = own.absorb(vo, cells, window);
+            let newest = counted.spans().iter().map(|span| span.end(window)).max();
+            if let Some(newest) = newest {
+                let reach = newest.min(signed).min(now.wall);
+                let reach = until.map_or(reach, |until| until.max(reach));
+                counted.writes.push(recovered_row(vo, reach));
+                until = Some(reach);
+            }
+            counted
+        });
+        self.vos
+            .get_mut(&vo)
+            .expect("its head was taken")
+            .recovered_until = until;
+        if absorbed {
             self.notice(now.mono, Notice::Recovered { vo });
         }
         self.change_audit(vo, |audit| audit.join(audits));

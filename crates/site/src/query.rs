@@ -39,6 +39,10 @@ pub struct VoStatus {
     pub snapshot: Option<Vouched>,
     /// What is not as it should be with that.
     pub snapshot_warnings: Vec<String>,
+    /// Whether a peer has told what it holds of this site's earlier starts, or there is nobody.
+    pub past_known: bool,
+    /// Until when own counters reach that peers gave back.
+    pub recovered_until: Option<WallTime>,
 }
 
 /// What a site holds of a VO: what tells whether two sites hold the same.
@@ -159,6 +163,8 @@ impl Site {
                     .iter()
                     .map(ToString::to_string)
                     .collect(),
+                past_known: vo.is_founded() && self.knows_own_past(*id),
+                recovered_until: vo.recovered_until,
             }
         };
         self.vos.iter().map(status).collect()

@@ -84,6 +84,7 @@ impl Site {
         let cells = take(Table::Ledger);
         tell("takes in its own counters", 0, cells.len());
         site.restore_ledger(now, incarnation, seed, cells);
+        site.restore_recovered(now, take(Table::Recovered));
         site.restore_refunds(now, take(Table::Audit));
         site.restore_adoptions(now, take(Table::Adoptions));
         site.restore_rights(now, take(Table::Rights), take(Table::Holds));
@@ -302,6 +303,18 @@ impl Site {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_forwarded(&key, &value);
         let rows = self.read_rows(now, "forwarded job", rows, parse);
         self.forward = Forwarding::restore(self.id, self.accepted(), rows);
+    }
+
+    fn restore_recovered(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let parse = |key: Vec<u8>, value: Vec<u8>| {
+            let until = u64::from_be_bytes(value.try_into().ok()?);
+            Some((vo_of(&key)?, WallTime(until)))
+        };
+        for (vo, until) in self.read_rows(now, "reach of recovered counters", rows, parse) {
+            if let Some(held) = self.vos.get_mut(&vo) {
+                held.recovered_until = Some(until);
+            }
+        }
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {

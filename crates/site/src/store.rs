@@ -48,11 +48,13 @@ pub enum Table {
     Forwarded = 20,
     /// Documents that came into force here, by VO and number: which, when, and who brought each.
     Adoptions = 21,
+    /// Until when counters reach that peers gave back, by VO.
+    Recovered = 22,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Meta,
         Self::Documents,
         Self::Ledger,
@@ -68,6 +70,7 @@ impl Table {
         Self::Transfers,
         Self::Forwarded,
         Self::Adoptions,
+        Self::Recovered,
     ];
 }
 
@@ -226,6 +229,15 @@ pub fn job_key(job: &JobKey) -> Vec<u8> {
 /// Key of an origin that maps nowhere.
 pub(crate) fn origin_key(origin: &Origin) -> Vec<u8> {
     ContentHash::of(&cbor::to_vec(origin)).as_bytes().to_vec()
+}
+
+/// The row of how far counters of a VO reach that peers gave back.
+pub(crate) fn recovered_row(vo: VoId, until: WallTime) -> Write {
+    Write::set(
+        Table::Recovered,
+        vo.as_bytes().to_vec(),
+        until.0.to_be_bytes(),
+    )
 }
 
 /// Key of a row in a VO: of a document by its hash, of a site by its id.

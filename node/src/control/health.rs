@@ -237,6 +237,8 @@ mod tests {
             warnings: Vec::new(),
             snapshot: None,
             snapshot_warnings: Vec::new(),
+            past_known: true,
+            recovered_until_ms: None,
         };
         let told = |now| of_mesh(std::slice::from_ref(&vo), &[], &Timing::default(), now);
         assert_eq!(told(day(69)), []);

@@ -141,6 +141,8 @@ mod tests {
             warnings: Vec::new(),
             snapshot: None,
             snapshot_warnings: Vec::new(),
+            past_known: true,
+            recovered_until_ms: None,
         });
         assert_eq!(codes(&waiting), ["charter-missing"]);
         let mut lost = status();

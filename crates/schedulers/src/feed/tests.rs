@@ -1,6 +1,7 @@
 //! A feed between a batch system and a node that are both pretended.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fairmesh_model::{JobKey, WallTime};
@@ -19,17 +20,32 @@ type Heard = Arc<Mutex<Vec<(String, String)>>>;
 
 /// A node whose record log is full, or not.
 fn node(folder: &std::path::Path, is_full: bool) -> anyhow::Result<(Control, Heard)> {
+    node_with_past(folder, is_full, &["{}"])
+}
+
+/// A node that says this of its VOs, one after the other, and goes on with the last.
+fn node_with_past(
+    folder: &std::path::Path,
+    is_full: bool,
+    past: &'static [&'static str],
+) -> anyhow::Result<(Control, Heard)> {
+    let asked = Arc::new(AtomicUsize::new(0));
     let socket = folder.join("control.sock");
     let listener = tokio::net::UnixListener::bind(&socket)?;
     let heard = Heard::default();
     let hears = Arc::clone(&heard);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let hears = Arc::clone(&hears);
+            let (hears, asked) = (Arc::clone(&hears), Arc::clone(&asked));
             let answer = service_fn(move |request: Request<Incoming>| {
-                let hears = Arc::clone(&hears);
+                let (hears, asked) = (Arc::clone(&hears), Arc::clone(&asked));
                 async move {
                     let path = request.uri().path().to_owned();
+                    if path == "/v1/status" {
+                        let at = asked.fetch_add(1, Ordering::Relaxed).min(past.len() - 1);
+                        let words = format!(r#"{{"vos":[{}]}}"#, past[at]);
+                        return Ok(Response::new(Full::new(Bytes::from(words))));
+                    }
                     let body = request.into_body().collect().await.expect("a body");
                     let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
                     let lines = body.lines().count();
@@ -151,6 +167,55 @@ async fn what_was_acknowledged_is_not_sent_again_unless_it_changes() -> anyhow::
         .filter(|path| path == "/v1/accounting");
     assert_eq!(records.count(), 2);
     Ok(())
+}
+
+/// The cursor was lost with the data folder, and its marks of jobs; peers gave back what had been counted.
+#[tokio::test]
+async fn without_a_cursor_a_feed_begins_where_the_counters_end_that_came_back() -> anyhow::Result<()>
+{
+    let folder = tempfile::tempdir()?;
+    let past = [
+        r#"{"past_known":false}"#,
+        r#"{"past_known":false}"#,
+        r#"{"past_known":true,"recovered_until_ms":1795238190400},{"past_known":true}"#,
+    ];
+    let (control, heard) = node_with_past(folder.path(), false, Box::leak(Box::new(past)))?;
+    let mut later = job(2);
+    later.end = Some(WallTime::from_unix_secs(END + 1));
+    let mut feed = feed(folder.path(), vec![job(1), later], control);
+    assert_eq!(
+        feed.look().await?.0.len(),
+        1,
+        "it waits until the node knows"
+    );
+    assert_eq!(feed.once().await?.finished, 1);
+    let told = heard.lock().expect("whole")[0].1.clone();
+    assert!(told.contains(r#""job":"2""#), "{told}");
+    let kept: Cursor = state::load(&folder.path().join("cursor.json"))?.expect("a cursor");
+    assert_eq!(kept, Cursor::behind(Some(END)));
+    Ok(())
+}
+
+#[test]
+fn what_of_a_running_job_came_back_is_not_reported_again() {
+    let job = Job {
+        state: State::Running,
+        start: Some(END - 7_200),
+        used: 10_000,
+        limit: Some(20_000),
+        ..Job::default()
+    };
+    let list = |counted_until| {
+        let cursor = Cursor::behind(counted_until);
+        let rule = ChargeRule::default();
+        let listed = running(&rule, std::slice::from_ref(&job), "alpha", &cursor).remove(0);
+        let times = [listed.record.start, listed.record.end, listed.expected_end];
+        times.map(|at| at.0 / 1_000)
+    };
+    let (end, expected) = (END + 2_800, END + 12_800);
+    assert_eq!(list(None), [END - 7_200, end, expected]);
+    assert_eq!(list(Some(END)), [END, end, expected]);
+    assert_eq!(list(Some(END + 5_000)), [end, end, expected], "nothing yet");
 }
 
 /// As `docs/guides/backup.md` says, behind a loss.

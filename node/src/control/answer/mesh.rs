@@ -86,6 +86,13 @@ pub struct VoBody {
     /// Why nobody vouches that the documents in force are the newest, and which ones are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshot_warnings: Vec<String>,
+    /// Whether a member has told what it holds of this site's earlier starts, or there is no other.
+    #[serde(default)]
+    pub past_known: bool,
+    /// Where a data folder was lost: until when the counters reach that other sites gave back. Jobs that had ended by
+    /// then are among them, and what was charged of each is not known any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered_until_ms: Option<u64>,
 }
 
 /// Which documents should be in force, by who signs that every hour or so.

@@ -30,6 +30,45 @@ fn a_wiped_store_comes_back_with_all_that_was_gossiped() {
     });
 }
 
+/// A feed that has lost its place with the store goes on from there (docs/guides/backup.md).
+#[test]
+fn a_site_says_until_when_the_counters_reach_that_came_back() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        let past = |mesh: &Mesh| {
+            let status = mesh.nodes[0].site.vo_status(mesh.now(0)).swap_remove(0);
+            (status.past_known, status.recovered_until)
+        };
+        let ends = (0..20).map(|_| ledger.report(&mut mesh, 0).end);
+        let last = ends.max().expect("twenty");
+        mesh.run(SETTLE);
+        mesh.restart(0);
+        mesh.run(SETTLE);
+        assert_eq!(past(&mesh), (true, None), "nothing was lost");
+        let lost = mesh.now(0).wall;
+        mesh.stop(0);
+        mesh.run(Millis::from_secs(600));
+        mesh.restart_on(0, Rows::new());
+        assert_eq!(past(&mesh), (false, None), "it has heard nobody yet");
+        mesh.run(SETTLE);
+        let (is_known, until) = past(&mesh);
+        let reach = until.expect("counters came back");
+        assert!(
+            is_known && (last..=lost).contains(&reach),
+            "{last:?} {reach:?} {lost:?}"
+        );
+        ledger.report(&mut mesh, 0);
+        mesh.run(SETTLE);
+        mesh.restart(0);
+        mesh.run(SETTLE);
+        assert_eq!(
+            past(&mesh),
+            (true, until),
+            "it is kept, and does not grow with what is counted since"
+        );
+    });
+}
+
 /// Found by `simnet check --lies withstood --seed 101489`: a peer that broke messages gave heads and no
 /// charter, and a site judged its own ones by windows of an hour, and refused them for good.
 #[test]
