@@ -212,6 +212,8 @@ fn node_config(text: &str) -> bool {
 }
 
 mod broker;
+#[cfg(test)]
+mod examples;
 mod heads;
 #[cfg(test)]
 mod rights;

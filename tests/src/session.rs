@@ -59,6 +59,33 @@ pub fn run(bytes: &[u8]) -> bool {
     session.places.iter().any(is_taken)
 }
 
+/// What the honest sites say to each other about a job, a restart and what comes of them, each with the name of its decoder.
+#[cfg(test)]
+pub(crate) fn said() -> Vec<(&'static str, Vec<u8>)> {
+    let mut session = Session::begin();
+    let mut said = Vec::new();
+    for script in [
+        &[8, 0, 7, 1, 0, 0, 1, 1, 0][..],
+        &[10, 14],
+        &[13, 1],
+        &[10, 14],
+    ] {
+        session.step(&mut Script(script)).expect("a whole step");
+        while let Some(parcel) = session.wire.pop_front() {
+            let name = match parcel.what {
+                What::Push => "gossip_push",
+                What::Ask(_) => "gossip_request",
+                What::Answer(_) => "gossip_response",
+            };
+            said.push((name, parcel.bytes.clone()));
+            if parcel.to != LIAR {
+                session.deliver(parcel);
+            }
+        }
+    }
+    said
+}
+
 /// What is left of the bytes.
 struct Script<'a>(&'a [u8]);
 
