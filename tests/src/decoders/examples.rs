@@ -1,7 +1,7 @@
 //! What each decoder likes: where tests begin to damage it, and campaigns to look for more.
 //!
-//! `FAIRMESH_WRITE_SEEDS=FOLDER cargo test -p fairmesh-tests --lib examples` writes them, a folder for each decoder, and
-//! sessions beside them: `cargo +nightly fuzz run --features link TARGET FOLDER/TARGET`.
+//! `FAIRMESH_WRITE_SEEDS=FOLDER cargo test -p fairmesh-tests --lib examples` writes them, a folder for each decoder:
+//! `cargo +nightly fuzz run --features link TARGET FOLDER/TARGET`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
