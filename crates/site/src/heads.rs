@@ -441,17 +441,15 @@ impl Site {
             }
             counted
         });
-        self.vos
-            .get_mut(&vo)
-            .expect("its head was taken")
-            .recovered_until = until;
         if absorbed {
             self.notice(now.mono, Notice::Recovered { vo });
         }
         self.change_audit(vo, |audit| audit.join(audits));
         self.absorb_own_rights(vo, parts);
+        let held = self.vos.get_mut(&vo).expect("it was listed");
+        held.recovered_until = until;
         // It is covered soon, so that peers need not keep it.
-        self.vos.get_mut(&vo).expect("it was listed").published_at = None;
+        held.published_at = None;
     }
 
     /// The usage in heads of this site, by the heads' incarnations and by days.

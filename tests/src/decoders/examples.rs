@@ -11,10 +11,9 @@ use fairmesh_client::protocol::{
 };
 use fairmesh_gossip::wire::Response;
 use fairmesh_model::{
-    AccountPath, AllocationId, ContentHash, CoreMillis, Factor, Millis, PriceList, Signed, SiteId,
-    VoId, WallTime, Window, cbor,
+    AccountPath, ContentHash, Factor, Millis, PriceList, Signed, SiteId, WallTime, Window, cbor,
 };
-use fairmesh_quota::{Cell, Row, SliceId};
+use fairmesh_quota::{Cell, Row};
 use fairmesh_site::{Advert, Description, Errand, Message, Offer, Take, Told};
 use proptest::prelude::*;
 use serde_bytes::ByteBuf;
@@ -217,21 +216,14 @@ fn examples() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     row.add(Cell::Used, 7);
     row.add(Cell::Sent(SiteId::from_bytes([1; 32])), u64::MAX);
     add("rights_row", row.to_bytes());
-    let want = fairmesh_quota::Want {
-        slice: SliceId {
-            allocation: AllocationId::from_bytes([3; 32]),
-            index: 1,
-        },
-        amount: CoreMillis(u64::MAX),
-        taken: CoreMillis(70_000),
-    };
-    let framed = |first: u8, message: Vec<u8>| [&[first], &message[..]].concat();
-    let of = VoId::from_bytes([4; 32]);
-    add("rights_want", framed(2, cbor::to_vec(&(of, want))));
-    add("rights_given", framed(2, cbor::to_vec(&70_000_u64)));
+    let of_rights = super::rights::samples();
+    of_rights
+        .into_iter()
+        .for_each(|(name, bytes)| add(name, bytes));
 
+    let framed = |message: Vec<u8>| [&[4], &message[..]].concat();
     let job = Errand {
-        vo: of,
+        vo: vo.vo(),
         key: "j1".to_owned(),
         user: "ann".to_owned(),
         path: AccountPath::root(),
@@ -264,10 +256,10 @@ fn examples() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     };
     let ends = Message::Ends(vec![ContentHash::of(b"job")]);
     for message in [Message::Take(take), ends] {
-        add("forward_message", framed(4, cbor::to_vec(&message)));
+        add("forward_message", framed(cbor::to_vec(&message)));
     }
     for told in [Told::Taken, Told::Declined("full".to_owned())] {
-        add("forward_told", framed(4, cbor::to_vec(&told)));
+        add("forward_told", framed(cbor::to_vec(&told)));
     }
 
     let queues = [("long".to_owned(), Factor::ONE)];
@@ -339,12 +331,12 @@ fn every_decoder_likes_its_examples() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     /// Bytes are replaced, put in, taken out and cut off in what would be read.
     #[test]
     fn what_is_damaged_never_panics(
-        places in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 1..6),
+        places in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..5_u8), 1..6),
     ) {
         thread_local! {
             static EXAMPLES: BTreeMap<&'static str, Vec<Vec<u8>>> = examples();
@@ -358,6 +350,7 @@ proptest! {
                         0 => bytes[at] = *byte,
                         1 => bytes.insert(at, *byte),
                         2 => bytes.truncate(at + 1),
+                        3 => bytes.insert(at, b'0' + byte % 10),
                         _ => drop(bytes.remove(at)),
                     }
                     if bytes.is_empty() {

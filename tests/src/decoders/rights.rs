@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::decode;
 
 /// A request and an answer: frames of the byte that rights have to themselves.
-fn samples() -> [(&'static str, Vec<u8>); 2] {
+pub(super) fn samples() -> [(&'static str, Vec<u8>); 2] {
     let want = Want {
         slice: SliceId {
             allocation: AllocationId::from_bytes([3; 32]),
