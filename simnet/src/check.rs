@@ -413,7 +413,10 @@ impl Run {
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
         self.look_at = now.after(LOOK_EVERY.times(self.options.stretch));
         if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
-            (0..self.options.sites).for_each(|node| self.tell_the_rest(node));
+            for node in 0..self.options.sites {
+                self.tell_the_rest(node);
+                self.tell_all_again(node);
+            }
             self.facts.borrow_mut().is_still = true;
         }
         let vos = self.world.founded_vos();

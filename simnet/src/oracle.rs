@@ -121,6 +121,16 @@ impl Oracle {
         place.ledger.offered(record, terms);
     }
 
+    /// Until when counters of each VO reach that came back to a site.
+    pub fn recovered(&mut self, site: usize, until: BTreeMap<VoId, u64>) {
+        self.places[site].ledger.recovered = until;
+    }
+
+    /// Whether a site charged a job by these rules alone.
+    pub fn is_charged_by(&self, site: usize, job: &JobKey, now: &Terms) -> bool {
+        self.places[site].ledger.is_charged_by(job, now)
+    }
+
     /// The site has said that all of that is counted durably.
     pub fn acknowledged(&mut self, site: usize, record: &UsageRecord) {
         let place = &mut self.places[site];

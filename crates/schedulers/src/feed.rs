@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord};
 use fairmesh_records::{BatchRecord, ChargeRule, Format, Options};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -33,8 +33,8 @@ pub const BATCH_RECORDS: usize = 5_000;
 /// Accounts whose waiting jobs the node is told of, at most: as many as it takes.
 const WAITING_MAX: usize = 10_000;
 
-/// How long a feed without a cursor waits for the node to hear from another site of each VO: most of them answer within a
-/// second, and where none does nothing can have come back from it.
+/// How long a feed that has just been started waits for the node to hear from another site of each VO: most of them
+/// answer within a second, and where none does nothing can have come back from it.
 const PAST_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Pause between two questions for it.
@@ -57,26 +57,6 @@ pub struct Cursor {
     /// Jobs of the queue whose records could not be read: the queue has the last word on them.
     #[serde(default)]
     pub unread: BTreeSet<u64>,
-    /// What had ended by then, in seconds since 1970, is in counters that other sites gave back, and not reported again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted_until: Option<u64>,
-}
-
-impl Cursor {
-    /// Where to begin behind a loss.
-    fn behind(counted_until: Option<u64>) -> Self {
-        Self {
-            sacct_until: counted_until,
-            counted_until,
-            ..Self::default()
-        }
-    }
-
-    /// Leaves out what other sites have given back.
-    fn leave_out_counted(&self, records: &mut Vec<BatchRecord>) {
-        let until = self.counted_until.map(WallTime::from_unix_secs);
-        records.retain(|record| until.is_none_or(|until| record.end.is_none_or(|end| end > until)));
-    }
 }
 
 /// What a source gave.
@@ -159,24 +139,12 @@ struct Reported {
     skipped: BTreeMap<String, u64>,
 }
 
-/// What the node says of its VOs, as far as it matters here.
 #[derive(Debug, Deserialize)]
-#[serde(default)]
-struct Past {
-    past_known: bool,
-    recovered_until_ms: Option<u64>,
+struct Refusal {
+    reason: String,
 }
 
-impl Default for Past {
-    /// Of an earlier release, which does not say.
-    fn default() -> Self {
-        Self {
-            past_known: true,
-            recovered_until_ms: None,
-        }
-    }
-}
-
+/// What the node says of its VOs, as far as it matters here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -184,8 +152,14 @@ struct Status {
 }
 
 #[derive(Debug, Deserialize)]
-struct Refusal {
-    reason: String,
+struct Past {
+    /// A node of an earlier release does not say.
+    #[serde(default = "yes")]
+    past_known: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// What waits: the body of `POST /v1/occupancy`.
@@ -217,6 +191,8 @@ pub struct Feed<S> {
     lack: Option<String>,
     /// When the queue was last looked at, in seconds since 1970.
     looked_s: Option<u64>,
+    /// Whether the node has been waited for, that it may hear of its own past.
+    has_waited: bool,
 }
 
 impl<S: Scheduler> Feed<S> {
@@ -231,6 +207,7 @@ impl<S: Scheduler> Feed<S> {
             told: FeedReport::default(),
             lack: None,
             looked_s: None,
+            has_waited: false,
         }
     }
 
@@ -240,17 +217,12 @@ impl<S: Scheduler> Feed<S> {
     /// If the batch system is away.
     pub async fn look(&mut self) -> anyhow::Result<(Vec<BatchRecord>, Vec<RunningJob>)> {
         let about = self.about().await?;
-        let mut cursor = match self.cursor().await {
-            // Nothing is reported here.
-            Err(error) if error.is::<AskError>() => Cursor::default(),
-            known => known?,
-        };
+        let mut cursor = self.cursor()?;
         let taken = self.take(&about, &cursor).await?;
         let (jobs, _) = self.scheduler.queue(true).await?;
         self.note(&mut cursor, &jobs, &about);
         let (name, without) = (&about.cluster, about.lack.is_some());
-        let mut finished = finished(taken, &mut cursor, &jobs, name, without);
-        cursor.leave_out_counted(&mut finished);
+        let finished = finished(taken, &mut cursor, &jobs, name, without);
         let rule = &self.settings.charge_rule;
         Ok((finished, running(rule, &jobs, name, &cursor)))
     }
@@ -261,11 +233,11 @@ impl<S: Scheduler> Feed<S> {
     /// If the batch system or the node is away.
     pub async fn once(&mut self) -> anyhow::Result<Done> {
         let about = self.about().await?;
-        let (mut cursor, mut done) = (self.cursor().await?, Done::default());
-        let file = &self.settings.state_file;
-        if cursor.counted_until.is_some() && !file.exists() {
-            state::store(file, &cursor)?;
+        if !self.has_waited {
+            self.await_past().await?;
+            self.has_waited = true;
         }
+        let (mut cursor, mut done) = (self.cursor()?, Done::default());
         let mut queue = None;
         let unlogged = loop {
             let mut taken = self.take(&about, &cursor).await?;
@@ -284,8 +256,7 @@ impl<S: Scheduler> Feed<S> {
             let (sacct_until, file) = (taken.cursor.sacct_until, taken.cursor.file.take());
             let mut next = cursor.clone();
             let without = about.lack.is_some();
-            let mut records = finished(taken, &mut next, jobs, &about.cluster, without);
-            next.leave_out_counted(&mut records);
+            let records = finished(taken, &mut next, jobs, &about.cluster, without);
             let unlogged = self.report(records, again_from_s, &mut done).await?;
             if unlogged.is_some() {
                 break unlogged;
@@ -333,47 +304,32 @@ impl<S: Scheduler> Feed<S> {
         Ok(about)
     }
 
-    async fn cursor(&mut self) -> anyhow::Result<Cursor> {
+    fn cursor(&mut self) -> anyhow::Result<Cursor> {
         let file = &self.settings.state_file;
         let known = match self.cursor.take() {
             Some(cursor) => return Ok(cursor),
             None => state::load(file),
         };
-        match known.with_context(|| format!("cannot read {}", file.display()))? {
-            Some(known) => Ok(known),
-            None => Ok(Cursor::behind(self.recovered_until().await?)),
-        }
+        let known = known.with_context(|| format!("cannot read {}", file.display()))?;
+        Ok(known.unwrap_or_default())
     }
 
-    /// Until when counters reach that other sites gave back to a node whose data folder was lost, in seconds since 1970:
-    /// this feed's cursor was there, too, and what it would report again counted twice.
-    async fn recovered_until(&self) -> Result<Option<u64>, AskError> {
-        let began = tokio::time::Instant::now();
+    /// Waits until the node has heard what other sites hold of it: if it has lost its data folder, it knows then which
+    /// jobs its counters have.
+    async fn await_past(&self) -> Result<(), AskError> {
+        let until = tokio::time::Instant::now() + PAST_WAIT_MAX;
         loop {
             let (status, _): (Status, _) = self.control.get("/v1/status", &[]).await?;
-            let is_known = status.vos.iter().all(|vo| vo.past_known);
-            if is_known || began.elapsed() > PAST_WAIT_MAX {
-                let name = self.name();
-                if !is_known {
-                    tracing::warn!(
-                        "{name}: no other site has said what it holds of this one; if the data folder was lost, \
-                         what is reported now counts once more when one does"
-                    );
-                }
-                let until = status
-                    .vos
-                    .iter()
-                    .filter_map(|vo| vo.recovered_until_ms)
-                    .max();
-                let until = until.map(|until| until / 1_000);
-                if let Some(until) = until {
-                    let at = i64::try_from(until).map(jiff::Timestamp::from_second);
-                    let at = at.ok().and_then(Result::ok).unwrap_or_default();
-                    tracing::warn!(
-                        "{name}: other sites gave back what was counted until {at}; begins there"
-                    );
-                }
-                return Ok(until);
+            if status.vos.iter().all(|vo| vo.past_known) {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > until {
+                tracing::warn!(
+                    "{}: no other site has said what it holds of this one; if the data folder was lost, \
+                     what is reported before one does counts twice",
+                    self.name()
+                );
+                return Ok(());
             }
             tokio::time::sleep(PAST_PAUSE).await;
         }
@@ -533,12 +489,7 @@ fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str, cursor: &Cursor) -> V
             // Without a limit nothing is known, so nothing more is expected.
             let left = job.limit.unwrap_or(0).max(job.used);
             let limit = record.start.after(Millis::from_secs(left));
-            let mut record = parts::instalment(record, job, cursor)?;
-            // Up to there it was an instalment of before the loss.
-            let counted = cursor.counted_until.map(WallTime::from_unix_secs);
-            record.start = record
-                .start
-                .max(counted.unwrap_or_default().min(record.end));
+            let record = parts::instalment(record, job, cursor)?;
             Some(RunningJob {
                 expected_end: limit.max(record.end),
                 record,

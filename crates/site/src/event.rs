@@ -242,6 +242,8 @@ pub struct Reported {
     pub counted: u64,
     /// Records that said nothing new.
     pub known: u64,
+    /// Of these, jobs that are not known, and had ended before a loss whose counters peers gave back.
+    pub left_out: u64,
     /// Records whose origin maps nowhere; counted against the root.
     pub unmapped: u64,
     /// Records older than any history; counted nowhere.

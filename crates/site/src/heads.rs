@@ -424,30 +424,25 @@ impl Site {
             // Of all days, and but for what this start has said: it may have published what has a place.
             cells = self.published_in(vo, |head, _| head != self.own.incarnation());
         }
-        // They reach as far as the newest usage among them, and no further than what was signed before this start.
-        let current = self.own.incarnation();
-        let earlier = held.replica.heads_of(self.id).map(|head| head.body());
-        let earlier = earlier.filter(|head| head.incarnation != current);
-        let signed = earlier.map(|head| head.at).max().unwrap_or_default();
-        let mut until = held.recovered_until;
+        let (before, signed) = (self.recovered_until(vo), self.past_signed_at(vo));
+        let mut until = before;
         let absorbed = self.change_own(Some(vo), |own| {
             let mut counted = own.absorb(vo, cells, window);
             let newest = counted.spans().iter().map(|span| span.end(window)).max();
-            if let Some(newest) = newest {
-                let reach = newest.min(signed).min(now.wall);
-                let reach = until.map_or(reach, |until| until.max(reach));
-                counted.writes.push(recovered_row(vo, reach));
-                until = Some(reach);
-            }
+            until = newest.map(|newest| newest.min(signed)).max(before);
+            let has_moved = until.filter(|_| until != before);
+            counted
+                .writes
+                .extend(has_moved.map(|until| recovered_row(vo, until)));
             counted
         });
+        self.recovered.extend(until.map(|until| (vo, until)));
         if absorbed {
             self.notice(now.mono, Notice::Recovered { vo });
         }
         self.change_audit(vo, |audit| audit.join(audits));
         self.absorb_own_rights(vo, parts);
         let held = self.vos.get_mut(&vo).expect("it was listed");
-        held.recovered_until = until;
         // It is covered soon, so that peers need not keep it.
         held.published_at = None;
     }

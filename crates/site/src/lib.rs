@@ -45,6 +45,7 @@ mod heads;
 mod inbox;
 mod mounts;
 mod query;
+mod recovered;
 mod report;
 mod requests;
 mod restore;

@@ -164,7 +164,7 @@ impl Site {
                     .map(ToString::to_string)
                     .collect(),
                 past_known: vo.is_founded() && self.knows_own_past(*id),
-                recovered_until: vo.recovered_until,
+                recovered_until: self.recovered_until(*id),
             }
         };
         self.vos.iter().map(status).collect()
@@ -266,11 +266,12 @@ impl Site {
     }
 
     /// The rows of the store of all own counters that nobody but this site is known to hold, of its rights
-    /// of open holds and of forwarded jobs, as of the last event: what must survive the loss of the store. O(such rows).
+    /// of open holds, of forwarded jobs and of what came back from peers, as of the last event: what must survive the loss of the store. O(such rows).
     pub fn rows_held_alone(&self) -> Vec<Write> {
         let mut rows = self.own.rows_held_alone();
         rows.extend(self.quota_rows_held_alone());
         rows.extend(self.forwarded_rows());
+        rows.extend(self.recovered_rows());
         rows
     }
 

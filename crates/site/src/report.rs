@@ -105,8 +105,9 @@ impl Site {
         let key = job_key(&record.key);
         // Two reports of one job in one event: the second one sees what the first one did.
         let first = report.marks.get(&key).copied();
-        let mark = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
+        let told = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let vo = payer.account.vo;
+        let mark = self.mark_behind_loss(vo, &payer.rules, record, told);
         let charging = &self.config.charging;
         let charged = self
             .check(record)
@@ -117,6 +118,8 @@ impl Site {
             Ok(None) => {
                 self.stats.records_known += 1;
                 report.reported.known += 1;
+                let has_ended = |mark: Option<JobMark>| mark.is_some_and(|mark| mark.ended);
+                report.reported.left_out += u64::from(has_ended(mark) && !has_ended(told));
                 return true;
             }
             Ok(Some(charge)) => charge,

@@ -310,11 +310,8 @@ impl Site {
             let until = u64::from_be_bytes(value.try_into().ok()?);
             Some((vo_of(&key)?, WallTime(until)))
         };
-        for (vo, until) in self.read_rows(now, "reach of recovered counters", rows, parse) {
-            if let Some(held) = self.vos.get_mut(&vo) {
-                held.recovered_until = Some(until);
-            }
-        }
+        let rows = self.read_rows(now, "reach of recovered counters", rows, parse);
+        self.recovered = rows.into_iter().collect();
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {

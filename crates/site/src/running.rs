@@ -120,7 +120,9 @@ impl Site {
                 continue;
             }
             payer.expected = payer.expected.plus(self.expected_of(job, &payer.rules));
-            let mut run = self.run_of(job, *mark, payer);
+            let vo = payer.account.vo;
+            let mark = self.mark_behind_loss(vo, &payer.rules, &job.record, *mark);
+            let mut run = self.run_of(job, mark, payer);
             run.retain(|(_, charge)| *charge > 0);
             if !run.is_empty() {
                 running.insert(job_key(&job.record.key), run);

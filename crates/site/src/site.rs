@@ -95,6 +95,8 @@ pub struct Site {
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     /// Jobs that were taken back, by their marks' keys.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
+    /// Until when own counters of a VO reach that peers gave back: what was charged of each job until then is lost.
+    pub(crate) recovered: BTreeMap<VoId, WallTime>,
     /// Documents that came into force here.
     pub(crate) adoptions: Adoptions,
     /// What our own clock said last, right or wrong.
@@ -156,6 +158,7 @@ impl Site {
             inbox: Inbox::default(),
             unmapped: BTreeMap::new(),
             refunds: BTreeMap::new(),
+            recovered: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             own_clock: now,
             has_leapt: false,

@@ -52,9 +52,6 @@ pub(crate) struct Vo {
     pub(crate) bare: BTreeMap<SiteId, (ContentHash, PushToken)>,
     /// Whether a peer has sent all that it held at some moment since this start.
     pub(crate) caught_up: bool,
-    /// Until when own counters reach that peers gave back: jobs that had ended by then may be among them, and what was
-    /// charged of each is lost.
-    pub(crate) recovered_until: Option<WallTime>,
     /// Documents of other VOs whose policies this one's mount, as far as its members may have them; and a
     /// hash over them, where there are any.
     shown: Vec<(ContentHash, Arc<[u8]>)>,
@@ -78,7 +75,6 @@ impl Vo {
             published_at: None,
             bare: BTreeMap::new(),
             caught_up: false,
-            recovered_until: None,
             shown: Vec::new(),
             shown_digest: None,
         }

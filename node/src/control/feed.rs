@@ -100,6 +100,7 @@ impl<T> Feed<T> {
     pub(super) fn add(&mut self, reported: &Reported, numbers: &[u64]) {
         self.report.counted += reported.counted;
         self.report.known += reported.known;
+        self.report.left_out += reported.left_out;
         self.report.unmapped += reported.unmapped;
         self.report.late += reported.late;
         self.charge = self.charge.saturating_add(reported.charge);

@@ -158,6 +158,10 @@ impl Run {
             (record, terms.map(Rc::new))
         };
         let rules: Vec<_> = records.map(rules).collect();
+        let site = self.world.site(node);
+        let reach = |vo: &VoId| Some((*vo, site?.recovered_until(*vo)?.0));
+        let recovered = self.ids.iter().filter_map(reach).collect();
+        self.oracle.recovered(node, recovered);
         let (clocks_off, is_liar) = (clocks_were_wrong(&self.world), self.is_liar(node));
         let note = |(record, terms): (&UsageRecord, Option<Rc<Terms>>)| {
             if let Some(terms) = terms.as_ref().filter(|_| !is_liar) {
@@ -177,7 +181,7 @@ impl Run {
     }
 
     /// Counts what feeds and owners do beside what [`Action`] names.
-    fn note_odd(&mut self, word: &str) {
+    pub(super) fn note_odd(&mut self, word: &str) {
         *self.stats.faults.entry(word.to_owned()).or_default() += 1;
     }
 
@@ -205,7 +209,7 @@ impl Run {
         offer.vo.is_none_or(|vo| held.contains_key(&self.ids[vo]))
     }
 
-    fn in_force(&self, node: usize) -> HeldVos<'_> {
+    pub(super) fn in_force(&self, node: usize) -> HeldVos<'_> {
         let site = self.world.site(node).into_iter();
         let held = site.flat_map(|site| self.ids.iter().flat_map(|vo| site.documents(*vo)));
         self.oracle.documents.in_force(held)
@@ -379,7 +383,7 @@ impl Run {
             self.lost(node, true, keeps_journal, &Amounts::new());
         }
         if now.marks > before.marks {
-            self.feeds.lost(node);
+            self.feeds.lost(node, false);
         }
         if now.sides > before.sides {
             self.forgot(node, false);
@@ -407,7 +411,7 @@ impl Run {
                 survived.remove(&self.ids[*vo]);
             }
             self.oracle.lost(node, &survived, local);
-            self.feeds.lost(node);
+            self.feeds.lost(node, !keeps_side && !keeps_journal);
         } else {
             // The journal has what nobody else holds; the rest is with its peers alone from now on.
             let certain = |vo: &VoId| (*vo, self.oracle.certain(node, Some(*vo)));

@@ -1,7 +1,8 @@
 //! The heal, after which nothing changes.
 //!
 //! Invariant: when the Grid is healed every site runs, is listed by all charters of its VOs, mounts
-//! them, and has been told of everything that its feed had to tell.
+//! them, and has been told of everything that its feed had to tell; once more what it had counted before it
+//! lost its store, when its own past has come back.
 //!
 //! Deliberately not here: networks, disks and clocks (the world's own heal).
 
@@ -10,6 +11,8 @@ use fairmesh_site::Timing;
 
 use super::{LOOK_EVERY, Liveness, Phase, Run};
 use crate::invariants::Slowest;
+use crate::oracle::Documents;
+use crate::oracle::owner::Owner;
 use crate::swarm::VoOptions;
 use crate::world::{Action, StepKind};
 
@@ -77,5 +80,26 @@ impl Run {
             }
             self.report(node, &offers);
         }
+    }
+
+    /// A feed that was lost with its node's store tells again what is charged now as it was then.
+    pub(super) fn tell_all_again(&mut self, node: usize) {
+        let mut offers = self.feeds.before_loss(node, &self.mounted(node));
+        let (owner, held) = (
+            Owner::of(&self.world.node(node).config),
+            self.in_force(node),
+        );
+        offers.retain(|offer| {
+            let terms = Documents::terms(&owner, &held, &offer.record);
+            terms.is_some_and(|now| self.oracle.is_charged_by(node, &offer.record.key, &now))
+        });
+        if offers.is_empty() || self.is_liar(node) {
+            return;
+        }
+        self.note_odd("told_again_behind_a_loss");
+        for offers in offers.chunks(LAST_REPORTS_MAX) {
+            self.report(node, offers);
+        }
+        self.look(Some(node), StepKind::Report, true);
     }
 }

@@ -8,6 +8,9 @@
 //! A job that is taken back counts as refunds what it had been charged, in the same cells: exactly, where
 //! it was charged by one set of rules that is still in force; else at most all of it in each.
 //!
+//! Behind a lost store a site takes what lies before `recovered` to be in the counters that came back: of a job that
+//! it is told of then the least is what comes after that, and the most is all of it.
+//!
 //! Invariant: each moment of a job is charged once, under the rules of one report; a job ends once, and
 //! is taken back once. Deliberately not here: what a lost disk takes away (`super`).
 
@@ -68,6 +71,8 @@ struct Job {
     /// Until when it is acknowledged to be charged, Unix milliseconds.
     until: Option<u64>,
     ended: bool,
+    /// Until when counters came back of a lost store, when it was last told; 0 where nothing was lost.
+    recovered: u64,
     /// Told, and not known to be taken or not.
     open: Vec<Open>,
     /// The most that what is open may have added, as it was put into the sums.
@@ -96,6 +101,8 @@ pub(super) struct Ledger {
     pub least: Sums,
     /// What may be counted of all that was ever told.
     pub most: Sums,
+    /// Until when counters of a VO came back of a lost store.
+    pub recovered: BTreeMap<VoId, u64>,
     jobs: BTreeMap<JobKey, Job>,
 }
 
@@ -148,6 +155,8 @@ impl Ledger {
         if job.ended || (record.running && !terms.counts_running) {
             return;
         }
+        let recovered = terms.account.0.and_then(|vo| self.recovered.get(&vo));
+        job.recovered = recovered.copied().unwrap_or(0);
         job.open.push(Open {
             record: Rc::new(record.clone()),
             terms: Rc::clone(terms),
@@ -234,6 +243,13 @@ impl Ledger {
                 self.least.add(account, &of.collect());
             }
         }
+    }
+
+    /// Whether a job was charged by these rules alone.
+    pub(super) fn is_charged_by(&self, key: &JobKey, now: &Terms) -> bool {
+        let job = self.jobs.get(key).filter(|job| job.open.is_empty());
+        let rules = job.and_then(|job| job.rules.as_deref());
+        rules == Some(now)
     }
 
     /// What is known of a job that is said to run; nothing where it has ended.
@@ -327,11 +343,18 @@ fn bounds(job: &Job, record: &UsageRecord) -> (Windows, Windows) {
         }
     }
     let first = rules.first().map(|terms| &terms.account);
+    let is_left_out = !record.running && record.end.0 <= job.recovered;
     if let Some(account) = first.filter(|first| rules.iter().all(|terms| terms.account == **first))
+        && !is_left_out
     {
+        // Where jobs count when they end, one that ended later is in no counter that came back.
+        let until = |terms: &Terms| match terms.counts_running {
+            true => Some(job.until.unwrap_or(0).max(job.recovered)),
+            false => job.until,
+        };
         let all: Vec<_> = rules
             .iter()
-            .map(|terms| parts(job.until, record, terms))
+            .map(|terms| parts(until(terms), record, terms))
             .collect();
         let windows = least.entry(account.clone()).or_default();
         for window in all[0].keys() {

@@ -5,8 +5,8 @@
 //! wrong order, and sometimes is days late. Times are true times, a little in the past: batch systems
 //! whose clocks are wrong are a story of their own.
 //!
-//! Invariant: what is offered of a job only grows. A site whose store was lost is not told of old
-//! jobs again, as the README asks of its operator: the marks went with it.
+//! Invariant: what is offered of a job only grows. A site whose store was lost is told of old jobs again once it has
+//! heard what others hold of it: the marks went with the store.
 //! Deliberately not here: who pays for a job, and how much (the oracle says that).
 
 use fairmesh_cluster::{Seed, Stream};
@@ -52,6 +52,8 @@ struct Feed {
     jobs: u64,
     pending: Vec<Offer>,
     answered: Vec<Offer>,
+    /// What was answered before the site lost its store.
+    before: Vec<Offer>,
     running: Vec<Running>,
     corrections: Stream,
 }
@@ -74,6 +76,7 @@ impl Feeds {
             jobs: 0,
             pending: Vec::new(),
             answered: Vec::new(),
+            before: Vec::new(),
             running: Vec::new(),
             corrections: seed.stream(&format!("swarm corrections {site}")),
         };
@@ -203,12 +206,23 @@ impl Feeds {
         pending.len() < before
     }
 
-    /// The site's marks of jobs are gone: nothing of before is ever offered again.
-    pub(crate) fn lost(&mut self, site: usize) {
+    /// The site's marks of jobs are gone. What was answered is told once more at the heal, if the site knows
+    /// of the loss.
+    pub(crate) fn lost(&mut self, site: usize, is_known: bool) {
         let feed = &mut self.feeds[site];
         feed.pending.clear();
-        feed.answered.clear();
+        let answered = std::mem::take(&mut feed.answered);
+        if is_known {
+            feed.before.extend(answered);
+        }
         feed.running.clear();
+    }
+
+    /// What was answered before a loss, for a site that mounts these VOs.
+    pub(crate) fn before_loss(&self, site: usize, mounted: &[usize]) -> Vec<Offer> {
+        let mut offers = self.feeds[site].before.clone();
+        offers.retain(|offer| offer.vo.is_none_or(|vo| mounted.contains(&vo)));
+        offers
     }
 
     /// A job that has ended, as its feed tells of it: once, or in instalments and after a requeue.

@@ -74,6 +74,7 @@ impl Tally {
         self.priced = true;
         self.report.counted += told.report.counted;
         self.report.known += told.report.known;
+        self.report.left_out += told.report.left_out;
         self.report.unmapped += told.report.unmapped;
         self.report.late += told.report.late;
         self.charge += told.report.charge_core_ms.parse::<u128>().unwrap_or(0);
@@ -181,6 +182,13 @@ impl Tally {
         )?;
         for (why, count) in &self.skipped {
             writeln!(out, "not charged {count}: {why}")?;
+        }
+        if report.left_out > 0 {
+            writeln!(
+                out,
+                "of those known, left out {}: ended before the loss, and usage of that time came back from other sites",
+                report.left_out
+            )?;
         }
         if self.ignored > 0 {
             writeln!(

@@ -272,6 +272,10 @@ pub struct ReportBody {
     pub counted: u64,
     /// Records that said nothing new.
     pub known: u64,
+    /// Of these, jobs that had ended before a loss of this site's data folder: the usage of that time came back from
+    /// other sites.
+    #[serde(default)]
+    pub left_out: u64,
     /// Records that map nowhere: counted against the root.
     pub unmapped: u64,
     /// Records older than any history: counted nowhere.

@@ -1,6 +1,6 @@
 //! A store that is lost, or taken from an old backup, costs nothing that had been gossiped.
 
-use fairmesh_model::{Millis, WallTime, WindowLength};
+use fairmesh_model::{Millis, UsageRecord, WallTime, WindowLength};
 use fairmesh_site::{Notice, Table};
 
 use crate::ledger::{Ledger, assert_converged, assert_no_fork};
@@ -30,17 +30,19 @@ fn a_wiped_store_comes_back_with_all_that_was_gossiped() {
     });
 }
 
-/// A feed that has lost its place with the store goes on from there (docs/guides/backup.md).
 #[test]
-fn a_site_says_until_when_the_counters_reach_that_came_back() {
+fn behind_a_loss_all_may_be_reported_again_and_nothing_counts_twice() {
     with_seeds(|seed| {
         let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
         let past = |mesh: &Mesh| {
             let status = mesh.nodes[0].site.vo_status(mesh.now(0)).swap_remove(0);
             (status.past_known, status.recovered_until)
         };
-        let ends = (0..20).map(|_| ledger.report(&mut mesh, 0).end);
-        let last = ends.max().expect("twenty");
+        let told: Vec<UsageRecord> = (0..20).map(|_| ledger.report(&mut mesh, 0)).collect();
+        let last = told.iter().map(|record| record.end).max().expect("twenty");
+        let own = job("own", "local", "g0", "u0", (last.before(HOUR), last), 2);
+        let again: Vec<UsageRecord> = told.into_iter().chain([own]).collect();
+        mesh.report(0, &again[20..]).expect("acknowledged");
         mesh.run(SETTLE);
         mesh.restart(0);
         mesh.run(SETTLE);
@@ -57,8 +59,16 @@ fn a_site_says_until_when_the_counters_reach_that_came_back() {
             is_known && (last..=lost).contains(&reach),
             "{last:?} {reach:?} {lost:?}"
         );
+        let reported = mesh.report(0, &again).expect("acknowledged");
+        assert_eq!(
+            (reported.counted, reported.known, reported.left_out),
+            (1, 20, 20),
+            "what its own accounts had used it gets back from nobody"
+        );
+        // One that was never reported, and ran across the loss: from there on.
         ledger.report(&mut mesh, 0);
         mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
         mesh.restart(0);
         mesh.run(SETTLE);
         assert_eq!(
@@ -66,6 +76,8 @@ fn a_site_says_until_when_the_counters_reach_that_came_back() {
             (true, until),
             "it is kept, and does not grow with what is counted since"
         );
+        let reported = mesh.report(0, &again).expect("acknowledged");
+        assert_eq!((reported.counted, reported.known), (0, 21));
     });
 }
 
