@@ -25,5 +25,5 @@ mod wire;
 
 pub use http::{Answer, Call, request};
 pub use process::{Node, Site};
-pub use vo::{Vo, records};
+pub use vo::{Vo, records, records_of_now};
 pub use wire::Wire;

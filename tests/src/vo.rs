@@ -215,7 +215,15 @@ impl Vo {
 
 /// JSON lines of `count` ended jobs of one core and one second each, numbered from `first`.
 pub fn records(alias: &str, user: &str, first: u64, count: u64) -> Vec<u8> {
-    let end = now().0 - 60_000;
+    records_ending(now().0 - 60_000, alias, user, first, count)
+}
+
+/// The same of jobs that ran during the last second.
+pub fn records_of_now(alias: &str, user: &str, first: u64, count: u64) -> Vec<u8> {
+    records_ending(now().0, alias, user, first, count)
+}
+
+fn records_ending(end: u64, alias: &str, user: &str, first: u64, count: u64) -> Vec<u8> {
     let line = |job: u64| {
         format!(
             "{{\"cluster\":\"test\",\"job\":\"{job}\",\"user\":\"{user}\",\"account\":\"{alias}\",\"start_ms\":{},\"end_ms\":{end},\"cores\":1}}\n",
