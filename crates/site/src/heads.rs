@@ -424,7 +424,7 @@ impl Site {
             // Of all days, and but for what this start has said: it may have published what has a place.
             cells = self.published_in(vo, |head, _| head != self.own.incarnation());
         }
-        let (before, signed) = (self.recovered_until(vo), self.past_signed_at(vo));
+        let (before, signed) = (self.recovered_until(vo), self.past_signed_at(now, vo));
         let mut until = before;
         let absorbed = self.change_own(Some(vo), |own| {
             let mut counted = own.absorb(vo, cells, window);

@@ -1,14 +1,15 @@
 //! Behind a lost store: which jobs are in counters that peers gave back.
 //!
 //! What each job was charged is known at its site alone, and goes with the store; the counters come back. They reach
-//! up to a moment: the end of the newest usage among them, and no later than the last head that the site had signed.
+//! up to a moment: the end of the newest usage among them, and no later than the last head that the site had signed
+//! before this start.
 //! What lies before that may be in them, so a job of which nothing is known is taken to be counted up to there:
 //! better to leave a moment out than to count it twice. So feeds may tell everything again.
 //!
 //! Invariant: no moment of a job before `recovered_until` counts again, and every one after it counts once.
 //! Deliberately not here: the site's own accounts. Nobody gives these back, and feeds tell them again in full.
 
-use fairmesh_model::{UsageMode, UsageRecord, VoId, WallTime, mutated};
+use fairmesh_model::{Now, UsageMode, UsageRecord, VoId, WallTime, mutated};
 
 use crate::charge::Rules;
 use crate::site::Site;
@@ -20,14 +21,25 @@ impl Site {
         self.recovered.get(&vo).copied()
     }
 
-    /// When this site signed the last head of a VO that is held of its earlier starts.
-    pub(crate) fn past_signed_at(&self, vo: VoId) -> WallTime {
+    /// When this site signed the last head of a VO that is held of its earlier starts. What a second machine with
+    /// its key signs meanwhile is of now: what came before this start is older than that, by whichever clock is ahead, ours
+    /// or the members'.
+    pub(crate) fn past_signed_at(&self, now: Now, vo: VoId) -> WallTime {
         let heads = self.vos[&vo]
             .replica
             .heads_of(self.id)
             .map(|head| head.body());
         let past = heads.filter(|head| head.incarnation != self.own.incarnation());
-        past.map(|head| head.at).max().unwrap_or_default()
+        let signed = past.map(|head| head.at).max().unwrap_or_default();
+        if now.mono == self.began {
+            // It was in the store.
+            return signed;
+        }
+        let wall = self
+            .own_clock
+            .wall
+            .max(self.members_clock.unwrap_or_default());
+        signed.min(wall.before(now.mono.since(self.began)))
     }
 
     /// The rows of the store of all that.

@@ -99,6 +99,8 @@ pub struct Site {
     pub(crate) recovered: BTreeMap<VoId, WallTime>,
     /// Documents that came into force here.
     pub(crate) adoptions: Adoptions,
+    /// When this start was.
+    pub(crate) began: MonoTime,
     /// What our own clock said last, right or wrong.
     pub(crate) own_clock: Now,
     /// Whether it has leapt since a member last agreed with it.
@@ -160,6 +162,7 @@ impl Site {
             refunds: BTreeMap::new(),
             recovered: BTreeMap::new(),
             adoptions: BTreeMap::new(),
+            began: now.mono,
             own_clock: now,
             has_leapt: false,
             members_clock: None,
