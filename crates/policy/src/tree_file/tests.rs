@@ -279,6 +279,12 @@ fn any_entries() -> impl Strategy<Value = BTreeMap<AccountPath, ShareEntry>> {
     })
 }
 
+/// Found by a fuzz campaign: a library that reads TOML panicked where keys and values are all missing.
+#[test]
+fn keys_that_are_missing_twice_are_an_error() {
+    assert!(parse_tree("==\n.=", "any.toml").is_err());
+}
+
 proptest! {
     #[test]
     fn what_is_written_reads_back_the_same(entries in any_entries(), says in any::<bool>()) {
