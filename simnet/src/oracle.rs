@@ -28,6 +28,7 @@ pub mod weight;
 
 pub use documents::{Documents, HeldVos};
 use ledger::Ledger;
+pub use ledger::Recovered;
 pub use ledger::{Cells, Terms};
 pub use published::{Published, held_on_disk};
 
@@ -122,7 +123,7 @@ impl Oracle {
     }
 
     /// Until when counters of each VO reach that came back to a site.
-    pub fn recovered(&mut self, site: usize, until: BTreeMap<VoId, u64>) {
+    pub fn recovered(&mut self, site: usize, until: BTreeMap<VoId, Recovered>) {
         self.places[site].ledger.recovered = until;
     }
 

@@ -119,9 +119,9 @@ impl Journal {
 
 /// Whether nobody but this site may hold such a row.
 pub(crate) fn is_own(write: &&Write) -> bool {
-    use Table::{Audit, Forwarded, Holds, Jobs, Ledger, Recovered, Rights};
+    use Table::{Audit, Forwarded, Holds, Jobs, Ledger, Reach, Rights};
     matches!(
         write.table,
-        Ledger | Jobs | Audit | Rights | Holds | Forwarded | Recovered
+        Ledger | Jobs | Audit | Rights | Holds | Forwarded | Reach
     )
 }

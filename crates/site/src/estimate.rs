@@ -40,7 +40,7 @@ impl Site {
         if let Err(why) = self.check_capacity(vo, record) {
             return Estimate::Refused(why);
         }
-        let mark = self.mark_behind_loss(vo, &self.rules(vo, now.wall), record, mark);
+        let mark = self.mark_behind_loss(vo, record, mark);
         self.estimate_by(now, (record, account), mark, &self.config.charging)
     }
 

@@ -22,8 +22,9 @@ use crate::moved::moved;
 use crate::notice::Notice;
 use crate::own::{Counted, Own, is_placed};
 use crate::published::net;
+use crate::recovered::reach_row;
 use crate::site::Site;
-use crate::store::{Table, Write, head_row, recovered_row, vo_key};
+use crate::store::{Table, Write, head_row, vo_key};
 use crate::vo::Vo;
 
 /// When the next head of a VO is due.
@@ -77,6 +78,7 @@ impl Site {
             self.change_own(Some(vo), |own| own.settle_future(vo, latest, window, all));
         }
         self.bring_advert(now, vo);
+        self.bring_reach(vo, latest);
         let incarnation = self.own.incarnation();
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let is_first = !held
@@ -424,20 +426,18 @@ impl Site {
             // Of all days, and but for what this start has said: it may have published what has a place.
             cells = self.published_in(vo, |head, _| head != self.own.incarnation());
         }
-        let (before, signed) = (self.recovered_until(vo), self.past_signed_at(now, vo));
-        let mut until = before;
+        let past = self.past_reach(now, vo);
+        let mut reach = self.reach.get(&vo).copied().unwrap_or_default();
         let absorbed = self.change_own(Some(vo), |own| {
             let mut counted = own.absorb(vo, cells, window);
-            let newest = counted.spans().iter().map(|span| span.end(window)).max();
-            until = newest.map(|newest| newest.min(signed)).max(before);
-            let has_moved = until.filter(|_| until != before);
-            counted
-                .writes
-                .extend(has_moved.map(|until| recovered_row(vo, until)));
+            if !counted.spans().is_empty() {
+                reach = reach.given_back(past);
+                counted.writes.push(reach_row(vo, reach));
+            }
             counted
         });
-        self.recovered.extend(until.map(|until| (vo, until)));
         if absorbed {
+            self.reach.insert(vo, reach);
             self.notice(now.mono, Notice::Recovered { vo });
         }
         self.change_audit(vo, |audit| audit.join(audits));

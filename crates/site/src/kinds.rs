@@ -8,6 +8,7 @@
 //! | audit | day and position | a piece of CBOR: what was taken back, by whom and why | `correct` | `audit` |
 //! | rights | slice of an allocation | a row of counters of rights | `quota` | `quota` |
 //! | advert | 0 | a piece of CBOR: CPUs that are free, and what the VO may have of them | `advert` | `published` |
+//! | reach | | twice Unix milliseconds of 8 bytes: until when what it counts reaches | `recovered` | `recovered` |
 //!
 //! A kind that is not known here is kept and passed on as it is.
 //!
@@ -25,6 +26,8 @@ use fairmesh_model::{
 use fairmesh_usage::{Slice, check, cut};
 use serde::{Deserialize, Serialize};
 
+use crate::recovered::Reach;
+
 /// Counters of usage.
 pub(crate) const USAGE: u8 = 1;
 /// What running jobs are still expected to be charged.
@@ -39,6 +42,9 @@ pub(crate) const RIGHTS: u8 = 5;
 
 /// What the site says of its free CPUs.
 pub(crate) const ADVERT: u8 = 6;
+
+/// Until when the usage in a head reaches.
+pub(crate) const REACH: u8 = 7;
 
 /// How far behind its head's time of signing a span may begin: more than any tolerance of clocks.
 const AHEAD_MAX: Millis = Millis::from_secs(3_600);
@@ -75,6 +81,11 @@ impl Kinds for SiteKinds {
             AUDIT => crate::audit::check(key.key(), bytes),
             RIGHTS => crate::quota::check(key.key(), bytes),
             ADVERT => crate::advert::check(head, key.key(), bytes),
+            REACH if !key.key().is_empty() => Err("there is one reach, without a name".to_owned()),
+            REACH => match Reach::from_bytes(bytes) {
+                Some(reach) if reach.newest() <= head.at.after(AHEAD_MAX) => Ok(1),
+                _ => Err("it reaches into a time that has not come".to_owned()),
+            },
             // A later version's: kept and passed on, as bytes.
             _ => Ok(u32::try_from(bytes.len() / 64 + 1).unwrap_or(u32::MAX)),
         }
@@ -158,8 +169,8 @@ pub(crate) fn description_parts(description: &Description) -> BTreeMap<PartKey, 
 mod tests {
     use std::collections::BTreeSet;
 
-    use fairmesh_model::MachineClass;
     use fairmesh_model::documents::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, QUEUES_MAX};
+    use fairmesh_model::{ContentHash, MachineClass, Seq, SigningKey, VoId};
 
     use super::*;
 
@@ -173,6 +184,31 @@ mod tests {
         properties: BTreeSet::new(),
         queues: BTreeSet::new(),
     };
+
+    #[test]
+    fn no_head_reaches_into_a_time_that_has_not_come() {
+        let head = Head {
+            vo: VoId::from_bytes([7; 32]),
+            site: SigningKey::from_secret(&[1; 32]).site_id(),
+            incarnation: Incarnation(1),
+            seq: Seq(1),
+            at: WallTime(1_000),
+            root: ContentHash::of(b""),
+            covers: Vec::new(),
+        };
+        let length = WindowLength::HOUR;
+        let check = |key: &[u8], bytes: &[u8]| {
+            SiteKinds { length }.check(&head, &PartKey::new(REACH, key), bytes)
+        };
+        let latest = head.at.after(AHEAD_MAX);
+        let reach = |ended, running| Reach { ended, running }.to_bytes();
+        assert_eq!(check(&[], &reach(latest, latest)), Ok(1));
+        let later = latest.after(Millis(1));
+        assert!(check(&[], &reach(later, latest)).is_err());
+        assert!(check(&[], &reach(latest, later)).is_err());
+        assert!(check(&[], &[0; 15]).is_err(), "not two times");
+        assert!(check(&[0], &reach(latest, latest)).is_err(), "has a name");
+    }
 
     fn read(description: &Description) -> Option<Description> {
         let parts = description_parts(description);

@@ -15,6 +15,7 @@ use serde_bytes::ByteBuf;
 
 use crate::identity::Account;
 use crate::kinds::Description;
+use crate::recovered::Reach;
 use crate::site::Site;
 use crate::store::Write;
 use crate::view::Coverage;
@@ -164,7 +165,7 @@ impl Site {
                     .map(ToString::to_string)
                     .collect(),
                 past_known: vo.is_founded() && self.knows_own_past(*id),
-                recovered_until: self.recovered_until(*id),
+                recovered_until: self.recovered(*id).map(Reach::newest),
             }
         };
         self.vos.iter().map(status).collect()
@@ -271,7 +272,7 @@ impl Site {
         let mut rows = self.own.rows_held_alone();
         rows.extend(self.quota_rows_held_alone());
         rows.extend(self.forwarded_rows());
-        rows.extend(self.recovered_rows());
+        rows.extend(self.reach_rows());
         rows
     }
 

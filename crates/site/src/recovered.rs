@@ -1,86 +1,198 @@
 //! Behind a lost store: which jobs are in counters that peers gave back.
 //!
 //! What each job was charged is known at its site alone, and goes with the store; the counters come back. They reach
-//! up to a moment: the end of the newest usage among them, and no later than the last head that the site had signed
-//! before this start.
-//! What lies before that may be in them, so a job of which nothing is known is taken to be counted up to there:
-//! better to leave a moment out than to count it twice. So feeds may tell everything again.
+//! up to a moment, which the site says in each head. What lies before that may be in them, so a job of which nothing is
+//! known is taken to be counted up to there: better to leave a moment out than to count it twice. So feeds may tell
+//! everything again. Jobs that have ended and jobs that run reach to different moments: where no list of running jobs is
+//! ever told, or a VO does not count them before their end, a job that ended later is in no counter yet.
 //!
-//! Invariant: no moment of a job before `recovered_until` counts again, and every one after it counts once.
+//! Invariant: no moment of a job that counted before the loss counts again, and every one after [`Reach`] counts once.
 //! Deliberately not here: the site's own accounts. Nobody gives these back, and feeds tell them again in full.
 
-use fairmesh_model::{Now, UsageMode, UsageRecord, VoId, WallTime, mutated};
+use fairmesh_gossip::PartKey;
+use fairmesh_model::{Now, UsageRecord, VoId, WallTime, mutated};
 
-use crate::charge::Rules;
+use crate::kinds::REACH;
 use crate::site::Site;
-use crate::store::{JobMark, Write, recovered_row};
+use crate::store::{JobMark, Table, Write};
+
+/// Until when counters reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reach {
+    /// Every job in them that has ended had ended by then.
+    pub ended: WallTime,
+    /// They have no moment of a job that runs, or ran on, behind it.
+    pub running: WallTime,
+}
+
+impl Reach {
+    /// What a job that is counted as its mark says reaches to.
+    pub(crate) fn of(mark: JobMark) -> Self {
+        let (until, none) = (mark.charged_until, WallTime(0));
+        let (ended, running) = if mark.ended {
+            (until, none)
+        } else {
+            (none, until)
+        };
+        Self { ended, running }
+    }
+
+    /// The later of both.
+    pub fn newest(self) -> WallTime {
+        self.ended.max(self.running)
+    }
+
+    pub(crate) fn join(self, other: Self) -> Self {
+        Self {
+            ended: self.ended.max(other.ended),
+            running: self.running.max(other.running),
+        }
+    }
+
+    fn no_later_than(self, wall: WallTime) -> Self {
+        Self {
+            ended: self.ended.min(wall),
+            running: self.running.min(wall),
+        }
+    }
+
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        [self.ended, self.running]
+            .map(|at| at.0.to_be_bytes())
+            .concat()
+    }
+
+    /// As the part of a head has it.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (ended, running) = bytes.split_first_chunk()?;
+        let time = |bytes| WallTime(u64::from_be_bytes(bytes));
+        Some(Self {
+            ended: time(*ended),
+            running: time(running.try_into().ok()?),
+        })
+    }
+}
+
+/// Until when own counters of a VO reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Reaches {
+    /// All of them.
+    counted: Reach,
+    /// Those that peers gave back: what each job was charged until then is lost.
+    recovered: Reach,
+}
+
+impl Reaches {
+    /// Peers have given counters back that reach so far.
+    pub(crate) fn given_back(self, past: Reach) -> Self {
+        Self {
+            counted: self.counted.join(past),
+            recovered: self.recovered.join(past),
+        }
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (counted, recovered) = bytes.split_at_checked(16)?;
+        Some(Self {
+            counted: Reach::from_bytes(counted)?,
+            recovered: Reach::from_bytes(recovered)?,
+        })
+    }
+}
+
+/// The row of how far own counters of a VO reach.
+pub(crate) fn reach_row(vo: VoId, reach: Reaches) -> Write {
+    let value = [reach.counted, reach.recovered]
+        .map(Reach::to_bytes)
+        .concat();
+    Write::set(Table::Reach, vo.as_bytes().to_vec(), value)
+}
 
 impl Site {
     /// Until when counters of a VO reach that peers gave back; `None` where nothing was lost.
-    pub fn recovered_until(&self, vo: VoId) -> Option<WallTime> {
-        self.recovered.get(&vo).copied()
+    pub fn recovered(&self, vo: VoId) -> Option<Reach> {
+        let reach = self.reach.get(&vo)?.recovered;
+        (reach != Reach::default()).then_some(reach)
     }
 
-    /// When this site signed the last head of a VO that is held of its earlier starts. What a second machine with
-    /// its key signs meanwhile is of now: what came before this start is older than that, by whichever clock is ahead, ours
-    /// or the members'.
-    pub(crate) fn past_signed_at(&self, now: Now, vo: VoId) -> WallTime {
-        let heads = self.vos[&vo]
-            .replica
+    /// Own counters of a VO, if it is one, reach so far. Returns what is to be kept, if they did not before.
+    pub(crate) fn reaches(&mut self, vo: Option<VoId>, until: Reach) -> Option<Write> {
+        let vo = vo?;
+        let reach = self.reach.entry(vo).or_default();
+        let counted = reach.counted.join(until);
+        let has_moved = std::mem::replace(&mut reach.counted, counted) != counted;
+        has_moved.then(|| reach_row(vo, *reach))
+    }
+
+    /// Puts into the next head of a VO until when what it has reaches. What was counted while the clock was ahead
+    /// reaches no further than to `latest`.
+    pub(crate) fn bring_reach(&mut self, vo: VoId, latest: WallTime) {
+        let reach = self.reach.get(&vo).map(|reach| reach.counted);
+        let bytes = reach.map(|reach| reach.no_later_than(latest).to_bytes());
+        self.own.set_part(vo, PartKey::new(REACH, &[]), bytes);
+    }
+
+    /// Until when the counters reach in heads of this site's earlier starts that are held. What a second machine with
+    /// its key signs meanwhile reaches to now: what came before this start is older than that, by whichever clock is ahead,
+    /// ours or the members'.
+    pub(crate) fn past_reach(&self, now: Now, vo: VoId) -> Reach {
+        let replica = &self.vos[&vo].replica;
+        let heads = replica
             .heads_of(self.id)
-            .map(|head| head.body());
-        let past = heads.filter(|head| head.incarnation != self.own.incarnation());
-        let signed = past.map(|head| head.at).max().unwrap_or_default();
+            .map(|head| head.body().incarnation);
+        let past = heads.filter(|head| *head != self.own.incarnation());
+        let parts = past.flat_map(|head| replica.parts_of(self.id, head, REACH));
+        let reaches = parts.filter_map(|(_, bytes)| Reach::from_bytes(bytes));
+        let reach = reaches.fold(Reach::default(), Reach::join);
         if now.mono == self.began {
             // It was in the store.
-            return signed;
+            return reach;
         }
         let wall = self
             .own_clock
             .wall
             .max(self.members_clock.unwrap_or_default());
-        signed.min(wall.before(now.mono.since(self.began)))
+        let began = wall.before(now.mono.since(self.began));
+        // Jobs count that end as much later.
+        reach.no_later_than(began.after(self.config.timing.clock_tolerance))
     }
 
     /// The rows of the store of all that.
-    pub(crate) fn recovered_rows(&self) -> impl Iterator<Item = Write> {
-        let rows = self.recovered.iter();
-        rows.map(|(vo, until)| recovered_row(*vo, *until))
+    pub(crate) fn reach_rows(&self) -> impl Iterator<Item = Write> {
+        let rows = self.reach.iter();
+        rows.map(|(vo, reach)| reach_row(*vo, *reach))
     }
 
     /// How much of a job is charged, where its `mark` may have been lost.
     pub(crate) fn mark_behind_loss(
         &self,
         vo: Option<VoId>,
-        rules: &Rules,
         record: &UsageRecord,
         mark: Option<JobMark>,
     ) -> Option<JobMark> {
-        match vo.and_then(|vo| self.recovered_until(vo)) {
-            Some(until) if !mutated!(LossForgotten) => behind(until, rules.mode, record, mark),
+        match vo.and_then(|vo| self.recovered(vo)) {
+            Some(reach) if !mutated!(LossForgotten) => behind(reach, record, mark),
             _ => mark,
         }
     }
 }
 
 /// See [`Site::mark_behind_loss`].
-fn behind(
-    until: WallTime,
-    mode: UsageMode,
-    record: &UsageRecord,
-    mark: Option<JobMark>,
-) -> Option<JobMark> {
+fn behind(reach: Reach, record: &UsageRecord, mark: Option<JobMark>) -> Option<JobMark> {
     let known = mark.unwrap_or(JobMark::at(record.start));
-    if known.ended || known.charged_until >= until {
-        return mark;
-    }
-    let ended = !record.running && record.end <= until;
-    // Where jobs count when they end, one that ended later is in no counter yet.
-    if mode == UsageMode::Historical && !ended {
+    // One that ran then may be one that had ended by `reach.ended`.
+    let is_in = record.end <= reach.ended;
+    let until = if is_in {
+        record.end
+    } else {
+        reach.running.min(record.end)
+    };
+    let ended = is_in && !record.running;
+    if known.ended || (!ended && known.charged_until >= until) {
         return mark;
     }
     Some(JobMark {
-        charged_until: known.charged_until.max(until.min(record.end)),
+        charged_until: known.charged_until.max(until),
         ended,
         ..known
     })
@@ -92,8 +204,8 @@ mod tests {
 
     use super::*;
 
-    /// How much counts again of a job that ran, or runs, from 100 to 200.
-    fn left(until: u64, mode: UsageMode, running: bool, mark: Option<u64>) -> u64 {
+    /// How much counts again of a job that ran, or runs, from 100 to 200, where counters came back.
+    fn left(ended: u64, until: u64, running: bool, mark: Option<u64>) -> u64 {
         let record = UsageRecord {
             key: JobKey {
                 cluster: "alpha".to_owned(),
@@ -109,8 +221,12 @@ mod tests {
             placement: Placement::default(),
             running,
         };
+        let reach = Reach {
+            ended: WallTime(ended),
+            running: WallTime(until),
+        };
         let mark = mark.map(|until| JobMark::at(WallTime(until)));
-        match behind(WallTime(until), mode, &record, mark) {
+        match behind(reach, &record, mark) {
             None => 100,
             Some(mark) if mark.ended => 0,
             Some(mark) => record.end.since(mark.charged_until).0,
@@ -119,19 +235,19 @@ mod tests {
 
     #[test]
     fn of_a_job_that_is_not_known_what_lies_behind_the_loss_counts() {
-        let active = |until| left(until, UsageMode::Active, false, None);
+        let both = |until| left(until, until, false, None);
         assert_eq!(
-            [50, 100, 130, 199, 200, 300].map(active),
+            [50, 100, 130, 199, 200, 300].map(both),
             [100, 100, 70, 1, 0, 0]
         );
-        let runs = |until| left(until, UsageMode::Active, true, None);
+        let runs = |until| left(until, until, true, None);
         assert_eq!([50, 130, 200, 300].map(runs), [100, 70, 0, 0]);
-        let historical = |until| left(until, UsageMode::Historical, false, None);
-        assert_eq!(
-            [50, 130, 199, 200, 300].map(historical),
-            [100, 100, 100, 0, 0]
-        );
-        let known = |mark| left(150, UsageMode::Active, false, Some(mark));
+        let ran = |ended| left(ended, 0, true, None);
+        assert_eq!([199, 200].map(ran), [100, 0], "it may have ended by 200");
+        // Where jobs count when they end, one that ended later is in no counter.
+        let ended = |until| left(until, 0, false, None);
+        assert_eq!([50, 130, 199, 200, 300].map(ended), [100, 100, 100, 0, 0]);
+        let known = |mark| left(150, 150, false, Some(mark));
         assert_eq!([120, 150, 180].map(known), [50, 50, 20]);
     }
 }

@@ -20,6 +20,7 @@ use crate::moved::moved;
 use crate::own::{Bounds, Own};
 use crate::published::{Sums, net};
 use crate::quota::Ended;
+use crate::recovered::Reach;
 use crate::site::{Site, Unmapped};
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
 use crate::time::Standing;
@@ -88,6 +89,7 @@ impl Site {
                 digest: account.digest(),
                 account,
                 added: BTreeMap::new(),
+                reach: Reach::default(),
                 expected: CoreMillis(0),
             }
         })
@@ -107,7 +109,7 @@ impl Site {
         let first = report.marks.get(&key).copied();
         let told = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let vo = payer.account.vo;
-        let mark = self.mark_behind_loss(vo, &payer.rules, record, told);
+        let mark = self.mark_behind_loss(vo, record, told);
         let charging = &self.config.charging;
         let charged = self
             .check(record)
@@ -170,6 +172,9 @@ impl Site {
     /// Counts what a report adds: each cell once, however many jobs are in it.
     pub(crate) fn count(&mut self, payers: &Payers<'_>, report: &mut Reporting) {
         for payer in payers.values() {
+            report
+                .writes
+                .extend(self.reaches(payer.account.vo, payer.reach));
             for (span, counters) in &payer.added {
                 let place = self.place(payer.account.vo, *span);
                 let write = self.count_in(&payer.account, place, *counters);
@@ -378,6 +383,8 @@ pub(crate) struct Payer {
     is_mapped: bool,
     pub(crate) rules: Rules,
     added: BTreeMap<Span, Counters>,
+    /// Until when that reaches.
+    reach: Reach,
     /// What those that run count for in the VO.
     pub(crate) expected: CoreMillis,
 }
@@ -388,6 +395,7 @@ impl Payer {
     /// Adds a charge and returns its sum.
     fn add(&mut self, charge: &Charge) -> Counters {
         let mut total = Counters::default();
+        self.reach = self.reach.join(Reach::of(charge.mark));
         for (span, counters) in &charge.parts {
             let sum = self.added.entry(*span).or_default();
             *sum = sum.plus(*counters);

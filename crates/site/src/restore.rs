@@ -23,6 +23,7 @@ use crate::forward::{Forwarding, parse_forwarded};
 use crate::notice::Notice;
 use crate::own::{Own, counted_under};
 use crate::quota::{parse_hold, parse_rights, parse_transfer};
+use crate::recovered::Reaches;
 use crate::site::{Site, Unmapped};
 use crate::store::{HeadId, Table, Write, head_row, parse_ledger_row};
 use crate::vo::Vo;
@@ -84,7 +85,7 @@ impl Site {
         let cells = take(Table::Ledger);
         tell("takes in its own counters", 0, cells.len());
         site.restore_ledger(now, incarnation, seed, cells);
-        site.restore_recovered(now, take(Table::Recovered));
+        site.restore_reach(now, take(Table::Reach));
         site.restore_refunds(now, take(Table::Audit));
         site.restore_adoptions(now, take(Table::Adoptions));
         site.restore_rights(now, take(Table::Rights), take(Table::Holds));
@@ -305,13 +306,11 @@ impl Site {
         self.forward = Forwarding::restore(self.id, self.accepted(), rows);
     }
 
-    fn restore_recovered(&mut self, now: Now, rows: Vec<KeyValue>) {
-        let parse = |key: Vec<u8>, value: Vec<u8>| {
-            let until = u64::from_be_bytes(value.try_into().ok()?);
-            Some((vo_of(&key)?, WallTime(until)))
-        };
-        let rows = self.read_rows(now, "reach of recovered counters", rows, parse);
-        self.recovered = rows.into_iter().collect();
+    fn restore_reach(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let parse =
+            |key: Vec<u8>, value: Vec<u8>| Some((vo_of(&key)?, Reaches::from_bytes(&value)?));
+        let rows = self.read_rows(now, "reach of counters", rows, parse);
+        self.reach = rows.into_iter().collect();
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {

@@ -121,7 +121,7 @@ impl Site {
             }
             payer.expected = payer.expected.plus(self.expected_of(job, &payer.rules));
             let vo = payer.account.vo;
-            let mark = self.mark_behind_loss(vo, &payer.rules, &job.record, *mark);
+            let mark = self.mark_behind_loss(vo, &job.record, *mark);
             let mut run = self.run_of(job, mark, payer);
             run.retain(|(_, charge)| *charge > 0);
             if !run.is_empty() {

@@ -22,6 +22,7 @@ use crate::inbox::Inbox;
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
 use crate::quota::QuotaStats;
+use crate::recovered::Reaches;
 use crate::running::Running;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
@@ -95,8 +96,8 @@ pub struct Site {
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     /// Jobs that were taken back, by their marks' keys.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
-    /// Until when own counters of a VO reach that peers gave back: what was charged of each job until then is lost.
-    pub(crate) recovered: BTreeMap<VoId, WallTime>,
+    /// Until when own counters of a VO reach.
+    pub(crate) reach: BTreeMap<VoId, Reaches>,
     /// Documents that came into force here.
     pub(crate) adoptions: Adoptions,
     /// When this start was.
@@ -160,7 +161,7 @@ impl Site {
             inbox: Inbox::default(),
             unmapped: BTreeMap::new(),
             refunds: BTreeMap::new(),
-            recovered: BTreeMap::new(),
+            reach: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             began: now.mono,
             own_clock: now,

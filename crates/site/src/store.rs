@@ -48,8 +48,8 @@ pub enum Table {
     Forwarded = 20,
     /// Documents that came into force here, by VO and number: which, when, and who brought each.
     Adoptions = 21,
-    /// Until when counters reach that peers gave back, by VO.
-    Recovered = 22,
+    /// Until when own counters reach, and those that peers gave back, by VO.
+    Reach = 22,
 }
 
 impl Table {
@@ -70,7 +70,7 @@ impl Table {
         Self::Transfers,
         Self::Forwarded,
         Self::Adoptions,
-        Self::Recovered,
+        Self::Reach,
     ];
 }
 
@@ -229,15 +229,6 @@ pub fn job_key(job: &JobKey) -> Vec<u8> {
 /// Key of an origin that maps nowhere.
 pub(crate) fn origin_key(origin: &Origin) -> Vec<u8> {
     ContentHash::of(&cbor::to_vec(origin)).as_bytes().to_vec()
-}
-
-/// The row of how far counters of a VO reach that peers gave back.
-pub(crate) fn recovered_row(vo: VoId, until: WallTime) -> Write {
-    Write::set(
-        Table::Recovered,
-        vo.as_bytes().to_vec(),
-        until.0.to_be_bytes(),
-    )
 }
 
 /// Key of a row in a VO: of a document by its hash, of a site by its id.

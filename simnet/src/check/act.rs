@@ -12,7 +12,7 @@ use super::{Planned, Run};
 use crate::disk::Losses;
 use crate::invariants::clocks_were_wrong;
 use crate::oracle::owner::Owner;
-use crate::oracle::{Amounts, Documents, HeldVos, Terms, held_on_disk};
+use crate::oracle::{Amounts, Documents, HeldVos, Recovered, Terms, held_on_disk};
 use crate::swarm::Offer;
 use crate::vo::{OwnerSpec, Vo, mounting};
 use crate::world::{Action, StepKind};
@@ -159,7 +159,11 @@ impl Run {
         };
         let rules: Vec<_> = records.map(rules).collect();
         let site = self.world.site(node);
-        let reach = |vo: &VoId| Some((*vo, site?.recovered_until(*vo)?.0));
+        let reach = |vo: &VoId| {
+            let reach = site?.recovered(*vo)?;
+            let (ended, running) = (reach.ended.0, reach.running.0);
+            Some((*vo, Recovered { ended, running }))
+        };
         let recovered = self.ids.iter().filter_map(reach).collect();
         self.oracle.recovered(node, recovered);
         let (clocks_off, is_liar) = (clocks_were_wrong(&self.world), self.is_liar(node));

@@ -8,7 +8,7 @@
 //! A job that is taken back counts as refunds what it had been charged, in the same cells: exactly, where
 //! it was charged by one set of rules that is still in force; else at most all of it in each.
 //!
-//! Behind a lost store a site takes what lies before `recovered` to be in the counters that came back: of a job that
+//! Behind a lost store a site takes what its [`Recovered`] says to be in the counters that came back: of a job that
 //! it is told of then the least is what comes after that, and the most is all of it.
 //!
 //! Invariant: each moment of a job is charged once, under the rules of one report; a job ends once, and
@@ -65,14 +65,23 @@ impl Known {
     }
 }
 
+/// Until when counters came back of a lost store, Unix milliseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Recovered {
+    /// Of jobs that have ended.
+    pub ended: u64,
+    /// Of jobs that run.
+    pub running: u64,
+}
+
 /// One job.
 #[derive(Debug, Clone, Default)]
 struct Job {
     /// Until when it is acknowledged to be charged, Unix milliseconds.
     until: Option<u64>,
     ended: bool,
-    /// Until when counters came back of a lost store, when it was last told; 0 where nothing was lost.
-    recovered: u64,
+    /// Until when counters came back of a lost store, when it was last told.
+    recovered: Recovered,
     /// Told, and not known to be taken or not.
     open: Vec<Open>,
     /// The most that what is open may have added, as it was put into the sums.
@@ -102,7 +111,7 @@ pub(super) struct Ledger {
     /// What may be counted of all that was ever told.
     pub most: Sums,
     /// Until when counters of a VO came back of a lost store.
-    pub recovered: BTreeMap<VoId, u64>,
+    pub recovered: BTreeMap<VoId, Recovered>,
     jobs: BTreeMap<JobKey, Job>,
 }
 
@@ -156,7 +165,7 @@ impl Ledger {
             return;
         }
         let recovered = terms.account.0.and_then(|vo| self.recovered.get(&vo));
-        job.recovered = recovered.copied().unwrap_or(0);
+        job.recovered = recovered.copied().unwrap_or_default();
         job.open.push(Open {
             record: Rc::new(record.clone()),
             terms: Rc::clone(terms),
@@ -343,18 +352,15 @@ fn bounds(job: &Job, record: &UsageRecord) -> (Windows, Windows) {
         }
     }
     let first = rules.first().map(|terms| &terms.account);
-    let is_left_out = !record.running && record.end.0 <= job.recovered;
+    let is_left_out = record.end.0 <= job.recovered.ended;
     if let Some(account) = first.filter(|first| rules.iter().all(|terms| terms.account == **first))
         && !is_left_out
     {
-        // Where jobs count when they end, one that ended later is in no counter that came back.
-        let until = |terms: &Terms| match terms.counts_running {
-            true => Some(job.until.unwrap_or(0).max(job.recovered)),
-            false => job.until,
-        };
+        let recovered = job.recovered.running.min(record.end.0);
+        let until = Some(job.until.unwrap_or(0).max(recovered));
         let all: Vec<_> = rules
             .iter()
-            .map(|terms| parts(until(terms), record, terms))
+            .map(|terms| parts(until, record, terms))
             .collect();
         let windows = least.entry(account.clone()).or_default();
         for window in all[0].keys() {

@@ -52,16 +52,12 @@ impl Ledger {
         )
     }
 
-    /// A random job is reported at a node, and acknowledged. Behind a loss what it used since counts.
+    /// A random job is reported at a node, and acknowledged.
     pub(crate) fn report(&mut self, mesh: &mut Mesh, node: usize) -> UsageRecord {
         let record = self.draw(mesh, node);
         let reported = mesh.report(node, std::slice::from_ref(&record));
         assert_eq!(reported.expect("acknowledged").counted, 1);
-        let lost = mesh.nodes[node].site.recovered_until(mesh.vo);
-        self.count(&UsageRecord {
-            start: record.start.max(lost.unwrap_or_default()),
-            ..record.clone()
-        });
+        self.count(&record);
         record
     }
 }
