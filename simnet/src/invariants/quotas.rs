@@ -99,6 +99,10 @@ fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
     let mut used: BTreeMap<SliceId, (u128, u128)> = BTreeMap::new();
     for (_, ledger) in &ledgers {
         for (id, row) in ledger.own_rows() {
+            // Joined with what others hold of it: a backup brings back holds that were given back since.
+            let mut row = row.clone();
+            let held = ledgers.iter().filter_map(|(_, of)| of.row_of(id, ledger.me()));
+            held.for_each(|of| row.join(of.clone()));
             let (sum, to_liars) = used.entry(id).or_default();
             *sum += u128::from(row.used()) + u128::from(row.held()) + row.passed();
             let sent = row.cells().map(|(cell, amount)| match cell {
