@@ -101,7 +101,9 @@ fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
         for (id, row) in ledger.own_rows() {
             // Joined with what others hold of it: a backup brings back holds that were given back since.
             let mut row = row.clone();
-            let held = ledgers.iter().filter_map(|(_, of)| of.row_of(id, ledger.me()));
+            let held = ledgers
+                .iter()
+                .filter_map(|(_, of)| of.row_of(id, ledger.me()));
             held.for_each(|of| row.join(of.clone()));
             let (sum, to_liars) = used.entry(id).or_default();
             *sum += u128::from(row.used()) + u128::from(row.held()) + row.passed();
