@@ -13,8 +13,8 @@ use anyhow::{anyhow, bail, ensure};
 use fairmesh::driver::NodeHandle;
 use fairmesh::store::{Store, Table, Write};
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationSlice, ContentHash, CoreMillis, Factor, JobKey, Millis,
-    Origin, Placement, QuotaMode, Signed, UsageRecord, WallTime,
+    AccountPath, Allocation, AllocationSlice, ContentHash, CoreMillis, JobKey, Millis, Origin,
+    Placement, Signed, UsageRecord, WallTime,
 };
 use fairmesh_site::rights::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, Timing};
@@ -95,32 +95,17 @@ async fn rate(
 async fn grant(mesh: &Mesh) -> anyhow::Result<()> {
     let (vo, now) = (mesh.vo(), mesh.now());
     let end = now.after(Millis::from_secs(30 * 86_400));
-    let body = Allocation {
+    let body = Allocation::new(
         vo,
-        path: AccountPath::root(),
-        version: 1,
-        id: None,
-        issued: now,
-        expires: end,
-        slices: vec![AllocationSlice {
+        AccountPath::root(),
+        now..end,
+        vec![AllocationSlice {
             amount: CoreMillis(1 << 50),
             start: now,
             end,
         }],
-        split: mesh.sites().map(|site| (site, 1)).collect(),
-        members: Default::default(),
-        mode: Some(QuotaMode::Strict),
-        overdraft_max: CoreMillis(0),
-        settle: Default::default(),
-        hold_max: None,
-        hold_factor: Factor::ONE,
-        fee: Factor::from_millionths(0),
-        price_max: None,
-        idle_charge: Factor::ONE,
-        part_of: None,
-        leaders: None,
-        at_most: Default::default(),
-    };
+        mesh.sites().map(|site| (site, 1)).collect(),
+    );
     let signed = Signed::sign(body, &[&mesh::authority()])?;
     let published = mesh
         .node()

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use fairmesh_model::documents::VALID_MAX;
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, CoreMillis, Discounts,
-    Distance, DocumentError, Factor, HistoryRule, JobKey, MemberSite, Millis, Named, Origin,
-    PolicyMount, QuotaMode, Role, Scope, Settlement, Share, ShareEntry, SharePolicy, Signed,
-    SigningKey, SiteId, Snapshot, UsageMode, UsageRecord, VoId, WallTime, WindowLength,
+    AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance,
+    DocumentError, HistoryRule, JobKey, MemberSite, Millis, Named, Origin, PolicyMount, QuotaMode,
+    Role, Scope, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, Snapshot, UsageMode,
+    UsageRecord, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
@@ -57,27 +57,10 @@ pub fn allocation(
     slices: Vec<AllocationSlice>,
     sites: usize,
 ) -> Allocation {
+    let split = (0..sites).map(|site| (site_id(site), 1)).collect();
     Allocation {
-        vo,
-        path,
-        version: 1,
-        id: None,
-        issued: START,
-        expires: START.after(VALIDITY),
-        slices,
-        split: (0..sites).map(|site| (site_id(site), 1)).collect(),
-        members: BTreeSet::new(),
         mode: Some(QuotaMode::Strict),
-        overdraft_max: CoreMillis(0),
-        settle: Settlement::Next,
-        hold_max: None,
-        hold_factor: Factor::ONE,
-        fee: Factor::from_millionths(0),
-        price_max: None,
-        idle_charge: Factor::ONE,
-        part_of: None,
-        leaders: None,
-        at_most: Default::default(),
+        ..Allocation::new(vo, path, START..START.after(VALIDITY), slices, split)
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, CoreMillis, Distance, Factor,
-    HistoryRule, MemberSite, Millis, PolicyMount, Role, Settlement, Share, ShareEntry, SharePolicy,
-    Signed, SigningKey, SiteId, UsageMode, VoId, WallTime, WindowLength,
+    AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, CoreMillis, Distance,
+    HistoryRule, MemberSite, Millis, PolicyMount, Role, Share, ShareEntry, SharePolicy, Signed,
+    SigningKey, SiteId, UsageMode, VoId, WallTime, WindowLength,
 };
 
 use crate::process::Node;
@@ -155,28 +155,13 @@ impl Vo {
             start: WallTime(self.at.0 - 60_000),
             end: self.at.after(Millis::from_secs(86_400)),
         };
-        let mut allocation = Allocation {
-            vo: self.vo(),
-            path: AccountPath::parse(path)?,
-            version: 1,
-            id: None,
-            issued: self.at,
-            expires: self.at.after(Millis::from_secs(86_400 * 365)),
-            slices: vec![slice],
-            split: sites.iter().map(|site| (*site, 1)).collect(),
-            members: Default::default(),
-            mode: None,
-            overdraft_max: CoreMillis(0),
-            settle: Settlement::default(),
-            hold_max: None,
-            hold_factor: Factor::ONE,
-            fee: Factor::from_millionths(0),
-            price_max: None,
-            idle_charge: Factor::ONE,
-            part_of: None,
-            leaders: None,
-            at_most: Default::default(),
-        };
+        let mut allocation = Allocation::new(
+            self.vo(),
+            AccountPath::parse(path)?,
+            self.at..self.at.after(Millis::from_secs(86_400 * 365)),
+            vec![slice],
+            sites.iter().map(|site| (*site, 1)).collect(),
+        );
         change(&mut allocation);
         Ok(Signed::sign(allocation, &[&self.authority])?
             .bytes()

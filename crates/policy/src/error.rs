@@ -1,8 +1,7 @@
 //! Why a document was not adopted.
 //!
 //! Invariant: after any of these errors the state is what it was before. Some of them pass by
-//! themselves when another document arrives ([`PolicyError::may_pass_later`]); a caller that meets
-//! such a one drops the document and lets anti-entropy offer it again.
+//! themselves when another document arrives: a caller drops the document and lets anti-entropy offer it again.
 
 use std::fmt;
 
@@ -189,23 +188,4 @@ pub enum PolicyError {
         /// The limit.
         limit: usize,
     },
-}
-
-impl PolicyError {
-    /// Whether another document may make this one acceptable.
-    pub fn may_pass_later(&self) -> bool {
-        matches!(
-            self,
-            Self::Missing { .. }
-                | Self::NotYet { .. }
-                | Self::Widens { .. }
-                | Self::UnknownPredecessor { .. }
-                | Self::NoFirst { .. }
-                | Self::NoWhole { .. }
-                | Self::NoSnapshotRole
-                | Self::TooMany { .. }
-                | Self::Full { .. }
-                | Self::Document(DocumentError::Threshold { .. })
-        )
-    }
 }

@@ -154,12 +154,6 @@ impl Ledger {
         &self.grants
     }
 
-    /// The allocations, to adopt more.
-    pub fn grants_mut(&mut self) -> &mut Grants {
-        self.due_parts = None;
-        &mut self.grants
-    }
-
     /// The allocations that are in force from now on. What was received of slices that were not known is
     /// taken; counters of slices that are not known any more stay.
     pub fn set_grants(&mut self, grants: Grants) {

@@ -11,9 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use fairmesh_model::{
-    AccountPath, Allocation, CoreMillis, Factor, Millis, QuotaMode, Signed, UsageRecord,
-};
+use fairmesh_model::{AccountPath, Allocation, CoreMillis, Millis, Signed, UsageRecord};
 use fairmesh_site::rights::slices::{Period, windows};
 use fairmesh_site::rights::{Totals, Verdict};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaStats};
@@ -120,16 +118,14 @@ impl Quota {
         let ask = wall.0;
         let amount = CoreMillis((jobs * ask / 100 * RAN_PERCENT / 100 * GRANTED_PERCENT).max(1));
         let path = AccountPath::root().child(PROJECT)?;
-        let body = Allocation {
-            vo: grid.vos[0],
-            path: path.clone(),
-            version: 1,
-            id: None,
-            issued: start,
-            expires: start
-                .after(period)
-                .after(Millis::from_secs(10 * 365 * 86_400)),
-            slices: windows(
+        let body = Allocation::new(
+            grid.vos[0],
+            path.clone(),
+            start
+                ..start
+                    .after(period)
+                    .after(Millis::from_secs(10 * 365 * 86_400)),
+            windows(
                 amount,
                 Period {
                     from: start,
@@ -138,20 +134,8 @@ impl Quota {
                     grace: Millis(0),
                 },
             ),
-            split: grid.nodes.iter().map(|node| (node.id, 1)).collect(),
-            members: Default::default(),
-            mode: Some(QuotaMode::Strict),
-            overdraft_max: CoreMillis(0),
-            settle: Default::default(),
-            hold_max: None,
-            hold_factor: Factor::ONE,
-            fee: Factor::from_millionths(0),
-            price_max: None,
-            idle_charge: Factor::ONE,
-            part_of: None,
-            leaders: None,
-            at_most: Default::default(),
-        };
+            grid.nodes.iter().map(|node| (node.id, 1)).collect(),
+        );
         let bank = Bank::new(body.slices.clone());
         let signed = Signed::sign(body, &[&grid.authority])?;
         let published = grid.nodes[0]

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{
-    AccountPath, Allocation, Charter, CoreMillis, Factor, KeyId, Millis, QuotaMode, Role,
-    SharePolicy, VoId, WallTime, WindowLength,
+    AccountPath, Allocation, Charter, KeyId, Millis, QuotaMode, Role, SharePolicy, VoId, WallTime,
+    WindowLength,
 };
 use fairmesh_site::rights::slices::{Period, by_capacity, expiring, windows};
 
@@ -314,26 +314,15 @@ fn allocation(args: &NewAllocationArgs, now: WallTime) -> anyhow::Result<String>
         false => by_capacity(charter.claimed()),
     };
     let first = Allocation {
-        vo: charter.vo(),
-        path: path.clone(),
-        version: 1,
-        id: None,
-        issued: now,
-        expires: period.until.after(period.grace),
-        slices,
-        split,
-        members: Default::default(),
         mode: Some(QuotaMode::Strict),
-        overdraft_max: CoreMillis(0),
-        settle: Default::default(),
-        hold_max: None,
-        hold_factor: Factor::ONE,
-        fee: Factor::from_millionths(0),
-        price_max: None,
-        idle_charge: Factor::ONE,
-        part_of: None,
         leaders: any_of(&args.leaders),
-        at_most: Default::default(),
+        ..Allocation::new(
+            charter.vo(),
+            path.clone(),
+            now..period.until.after(period.grace),
+            slices,
+            split,
+        )
     };
     Ok(allocation_toml(&first))
 }

@@ -116,19 +116,17 @@ pub(super) struct Ledger {
 }
 
 impl Sums {
-    fn add(&mut self, (vo, path): &AccountKey, windows: &BTreeMap<u32, Counters>) {
-        let cells = self
-            .cells
-            .entry(*vo)
-            .or_default()
-            .entry(path.clone())
-            .or_default();
-        let charge = self
-            .charge
-            .entry(*vo)
-            .or_default()
-            .entry(path.clone())
-            .or_default();
+    fn of(&mut self, (vo, path): &AccountKey) -> (&mut BTreeMap<u32, Counters>, &mut u64) {
+        let cells = self.cells.entry(*vo).or_default();
+        let charge = self.charge.entry(*vo).or_default();
+        (
+            cells.entry(path.clone()).or_default(),
+            charge.entry(path.clone()).or_default(),
+        )
+    }
+
+    fn add(&mut self, account: &AccountKey, windows: &BTreeMap<u32, Counters>) {
+        let (cells, charge) = self.of(account);
         for (window, counters) in windows {
             let cell = cells.entry(*window).or_default();
             *cell = cell.plus(*counters);
@@ -136,19 +134,8 @@ impl Sums {
         }
     }
 
-    fn take(&mut self, (vo, path): &AccountKey, windows: &BTreeMap<u32, Counters>) {
-        let cells = self
-            .cells
-            .entry(*vo)
-            .or_default()
-            .entry(path.clone())
-            .or_default();
-        let charge = self
-            .charge
-            .entry(*vo)
-            .or_default()
-            .entry(path.clone())
-            .or_default();
+    fn take(&mut self, account: &AccountKey, windows: &BTreeMap<u32, Counters>) {
+        let (cells, charge) = self.of(account);
         for (window, counters) in windows {
             let cell = cells.entry(*window).or_default();
             *cell = cell.minus(*counters);

@@ -15,6 +15,7 @@
 //! Source: SGAS's allocations, in Gardfjäll's thesis (Umeå University), sections 3.2 and 3.4.3.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -183,6 +184,38 @@ impl Document for Allocation {
 }
 
 impl Allocation {
+    /// The first version of one that says nothing of its terms: valid from when it is issued until it expires.
+    pub fn new(
+        vo: VoId,
+        path: AccountPath,
+        valid: Range<WallTime>,
+        slices: Vec<AllocationSlice>,
+        split: BTreeMap<SiteId, u64>,
+    ) -> Self {
+        Self {
+            vo,
+            path,
+            version: 1,
+            id: None,
+            issued: valid.start,
+            expires: valid.end,
+            slices,
+            split,
+            members: BTreeSet::new(),
+            mode: None,
+            overdraft_max: CoreMillis(0),
+            settle: Settlement::default(),
+            hold_max: None,
+            hold_factor: Factor::ONE,
+            fee: no_fee(),
+            price_max: None,
+            idle_charge: Factor::ONE,
+            part_of: None,
+            leaders: None,
+            at_most: BTreeMap::new(),
+        }
+    }
+
     /// What `new`, another version of this allocation, says otherwise and may not: sites may have spent by
     /// this one already. `None` where it may take its place.
     pub fn forbidden_change(&self, new: &Self) -> Option<&'static str> {
@@ -321,32 +354,18 @@ mod tests {
     use crate::signed::{Signed, SigningKey};
 
     fn valid() -> Allocation {
-        Allocation {
-            vo: VoId::from_bytes([7; 32]),
-            path: AccountPath::parse("/P-A1").expect("valid"),
-            version: 1,
-            id: None,
-            issued: WallTime(1),
-            expires: WallTime(9),
-            slices: vec![AllocationSlice {
-                amount: CoreMillis(1_000),
-                start: WallTime(2),
-                end: WallTime(5),
-            }],
-            split: BTreeMap::from([(SiteId::from_bytes([1; 32]), 3)]),
-            members: BTreeSet::new(),
-            mode: None,
-            overdraft_max: CoreMillis(0),
-            settle: Settlement::Next,
-            hold_max: None,
-            hold_factor: Factor::ONE,
-            fee: no_fee(),
-            price_max: None,
-            idle_charge: Factor::ONE,
-            part_of: None,
-            leaders: None,
-            at_most: BTreeMap::new(),
-        }
+        let slice = AllocationSlice {
+            amount: CoreMillis(1_000),
+            start: WallTime(2),
+            end: WallTime(5),
+        };
+        Allocation::new(
+            VoId::from_bytes([7; 32]),
+            AccountPath::parse("/P-A1").expect("valid"),
+            WallTime(1)..WallTime(9),
+            vec![slice],
+            BTreeMap::from([(SiteId::from_bytes([1; 32]), 3)]),
+        )
     }
 
     fn part_of(slices: &[u32]) -> Option<PartOf> {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, Importance, Incarnation, JobKey,
-    PartOf, QuotaMode, Role, Settlement, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
+    PartOf, Role, Signed, SigningKey, SiteId, Verified, VoId, WallTime,
 };
 use fairmesh_quota::{GrantError, Grants, HoldRequest, Ledger, SliceId};
 
@@ -28,28 +28,13 @@ fn path(text: &str) -> AccountPath {
 
 /// Credit of `/P-A1` for everybody below it.
 fn allocation(slices: Vec<AllocationSlice>, split: &[u64]) -> Allocation {
-    Allocation {
-        vo: VoId::from_bytes([7; 32]),
-        path: path("/P-A1"),
-        version: 1,
-        id: None,
-        issued: WallTime(1),
-        expires: WallTime(u64::MAX),
+    Allocation::new(
+        VoId::from_bytes([7; 32]),
+        path("/P-A1"),
+        WallTime(1)..WallTime(u64::MAX),
         slices,
-        split: (0..).map(site).zip(split.iter().copied()).collect(),
-        members: BTreeSet::new(),
-        mode: Some(QuotaMode::Strict),
-        overdraft_max: CoreMillis(0),
-        settle: Settlement::Next,
-        hold_max: None,
-        hold_factor: Factor::ONE,
-        fee: Factor::from_millionths(0),
-        price_max: None,
-        idle_charge: Factor::ONE,
-        part_of: None,
-        leaders: None,
-        at_most: Default::default(),
-    }
+        (0..).map(site).zip(split.iter().copied()).collect(),
+    )
 }
 
 fn slice(amount: u64, start: u64, end: u64) -> AllocationSlice {

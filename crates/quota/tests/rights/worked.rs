@@ -1,7 +1,8 @@
 //! Rows of data: what the rules come to in small cases that can be worked out by hand.
 
 use fairmesh_model::{
-    AccountPath, CoreMillis, Factor, Importance, Incarnation, Millis, QuotaMode, Share, WallTime,
+    AccountPath, CoreMillis, Factor, Importance, Incarnation, Millis, QuotaMode, Settlement, Share,
+    WallTime,
 };
 use fairmesh_quota::decision::{Case, band, decide};
 use fairmesh_quota::price::{LoadPrice, charge, hold, with_fee};
@@ -848,7 +849,9 @@ fn a_job_from_before_the_first_allocation_is_asked_about_again() {
         Verdict::Exempt
     );
     let document = verified(allocation(vec![slice(100, 0, DAY)], &[1]));
-    assert_eq!(ledger.grants_mut().adopt(&document), Ok(true));
+    let mut grants = Grants::default();
+    assert_eq!(grants.adopt(&document), Ok(true));
+    ledger.set_grants(grants);
     let answer = ledger.hold(WallTime(1), &request(1, 50));
     assert_eq!(
         (answer.verdict, parts(&answer)),

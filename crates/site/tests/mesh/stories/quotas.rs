@@ -1,10 +1,7 @@
 //! Quotas in a mesh: rights move, nobody overspends, and what was granted survives.
 
-use std::collections::BTreeSet;
-
 use fairmesh_model::{
-    Allocation, AllocationSlice, CoreMillis, Factor, JobKey, Millis, QuotaMode, Settlement, Signed,
-    UsageRecord, WallTime,
+    Allocation, AllocationSlice, CoreMillis, JobKey, Millis, Signed, UsageRecord, WallTime,
 };
 use fairmesh_site::rights::{Answer, Cell, State, Totals, Verdict};
 use fairmesh_site::{Event, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, Reply, Table};
@@ -18,32 +15,17 @@ pub(super) const MINUTE: Millis = Millis::from_secs(60);
 /// Credit of `/g0` in core-hours, for ten hours, equally split.
 pub(super) fn allocation(mesh: &Mesh, core_hours: u64, sites: usize) -> Allocation {
     let start = mesh.now(0).wall;
-    Allocation {
-        vo: mesh.vo,
-        path: path("/g0"),
-        version: 1,
-        id: None,
-        issued: start,
-        expires: start.after(vo::DAY),
-        slices: vec![AllocationSlice {
+    Allocation::new(
+        mesh.vo,
+        path("/g0"),
+        start..start.after(vo::DAY),
+        vec![AllocationSlice {
             amount: CoreMillis(core_hours * HOUR.0),
             start,
             end: start.after(Millis(10 * HOUR.0)),
         }],
-        split: (0..sites).map(|site| (site_id(site), 1)).collect(),
-        members: BTreeSet::new(),
-        mode: Some(QuotaMode::Strict),
-        overdraft_max: CoreMillis(0),
-        settle: Settlement::Next,
-        hold_max: None,
-        hold_factor: Factor::ONE,
-        fee: Factor::from_millionths(0),
-        price_max: None,
-        idle_charge: Factor::ONE,
-        part_of: None,
-        leaders: None,
-        at_most: Default::default(),
-    }
+        (0..sites).map(|site| (site_id(site), 1)).collect(),
+    )
 }
 
 pub(super) fn grant(mesh: &mut Mesh, node: usize, body: Allocation) -> Signed<Allocation> {
