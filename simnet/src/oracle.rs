@@ -122,8 +122,8 @@ impl Oracle {
         place.ledger.offered(record, terms);
     }
 
-    /// Until when counters of each VO reach that came back to a site.
-    pub fn recovered(&mut self, site: usize, until: BTreeMap<VoId, Recovered>) {
+    /// Until when counters of each VO, and of its own accounts, reach whose jobs' marks a site has lost.
+    pub fn recovered(&mut self, site: usize, until: BTreeMap<Option<VoId>, Recovered>) {
         self.places[site].ledger.recovered = until;
     }
 

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::mutant;
-use fairmesh_site::{Table, Write};
+use fairmesh_model::{mutant, mutated};
+use fairmesh_site::{Table, Write, marks_lost};
 
 use crate::frame::{Content, End, HEAD_BYTES, Head, Logged, parse, parse_head};
 use crate::op::{FileName, JOURNAL, JOURNAL_OLD};
@@ -39,6 +39,8 @@ pub(crate) struct Found {
     pub(crate) end: Option<End>,
     /// Where its last good round before the first bad byte ends.
     pub(crate) good_bytes: u64,
+    /// What it began with, from when on no mark of a job is missing, and the number of the store's batch then.
+    began: Option<(u64, Vec<Write>)>,
     /// Whole rounds behind that, which nobody may rely upon who lacks what was between.
     behind: Vec<Logged>,
     /// What is wrong, in words.
@@ -76,6 +78,26 @@ impl Found {
             *damage += &format!(
                 ", behind what the store had followed: that and {lost} rounds behind it are not used"
             );
+        }
+    }
+
+    /// Says in rows that a store lacks which has come as far as the batch `number`, or that knows none of them, until when
+    /// the marks of jobs are lost: the log has none from before it began, and counters that reach to then.
+    pub(crate) fn say_which_marks_are_lost(&self, number: Option<u64>, lacking: &mut Rows) {
+        let Some((began, rows)) = &self.began else {
+            return;
+        };
+        let has_all = number.is_some_and(|number| number >= *began);
+        if has_all || mutated!(LostMarksUnsaid) {
+            return;
+        }
+        for row in rows {
+            let newest = lacking.get_mut(&(row.table, row.key.clone()));
+            if let (Some(Some(newest)), Some(began)) = (newest, &row.value)
+                && let Some(reach) = marks_lost(newest, began)
+            {
+                *newest = reach;
+            }
         }
     }
 
@@ -142,18 +164,29 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
         }
         found.lineage = Some(old.lineage);
         found.rounds = old.rounds;
+        found.began = began(&found.rounds).filter(|_| old.end == End::Whole);
     }
     if let Some(current) = current {
         if current.end == End::Damaged {
             found.damage = Some(damage_at(&JOURNAL, current.bad_at));
         }
         found.lineage = lineage_of(&current).or(found.lineage);
+        found.began = found.began.or_else(|| began(&current.rounds));
         found.rounds.extend(current.rounds);
         found.behind = current.behind;
         found.end = Some(current.end);
         found.good_bytes = current.good_bytes as u64;
     }
     found
+}
+
+/// What a file began with of how far counters reach, and the number of the store's batch then.
+fn began(rounds: &[Logged]) -> Option<(u64, Vec<Write>)> {
+    let number = rounds.first()?.number;
+    let first = rounds.iter().take_while(|round| round.number == number);
+    let rows = first.flat_map(|round| &round.writes);
+    let reach = rows.filter(|row| row.table == Table::Reach).cloned();
+    Some((number, reach.collect()))
 }
 
 /// Whether a row of the table is a counter, which moves on.

@@ -98,7 +98,9 @@ impl Journal {
     /// Writes and syncs a file that begins with `rows`, under its temporary name.
     fn write_new(&mut self, number: u64, rows: &[Write]) -> Vec<Op> {
         let mut bytes = head(self.lineage);
-        for rows in rows.chunks(ROWS_PER_FRAME) {
+        // There is a first frame whatever there is to begin with: its number says from when on the journal has all.
+        let (first, others) = rows.split_at(rows.len().min(ROWS_PER_FRAME));
+        for rows in std::iter::once(first).chain(others.chunks(ROWS_PER_FRAME)) {
             let at = bytes.len() as u64;
             bytes.extend(frame(rows, number, at));
         }

@@ -108,7 +108,7 @@ impl Disk {
         let own = self
             .said
             .iter()
-            .filter(|((table, _), _)| *table == Table::Ledger);
+            .filter(|((table, _), _)| matches!(table, Table::Ledger | Table::Reach));
         own.map(|((table, key), value)| Write::set(*table, key.clone(), value.clone()))
             .collect()
     }
@@ -372,6 +372,46 @@ fn a_store_that_is_brought_up_from_far_behind_is_not_taken_back_later() {
             "a row of an earlier day stands in its place"
         );
     }
+}
+
+/// Until when jobs had ended that counted, and those among them whose marks are lost.
+fn reach_of(disk: &Disk) -> (u64, u64) {
+    let row = &disk.rows[&(Table::Reach, Vec::new())];
+    let at = |from: usize| u64::from_be_bytes(row[from..from + 8].try_into().expect("eight"));
+    (at(0), at(16))
+}
+
+#[test]
+fn a_start_says_of_which_jobs_neither_store_nor_journal_has_marks() {
+    let mut disk = Disk::default();
+    let mut round = disk.start(7);
+    let mut stores = vec![Disk::default()];
+    let mut lost_most = vec![0; 2];
+    for number in 1..40 {
+        let reach = [u64::from(number), 0, 0, 0].map(u64::to_be_bytes).concat();
+        let reach = Write::set(Table::Reach, Vec::new(), reach);
+        let writes = vec![count(b"ann", number), mark(&[number]), reach];
+        write(&mut round, &mut disk, writes);
+        for (store, most) in stores.iter().chain([&disk]).zip(&mut lost_most) {
+            let mut left = disk.clone();
+            (left.rows, left.number) = (store.rows.clone(), store.number);
+            left.start(8);
+            let (counted, lost) = reach_of(&left);
+            let has = |job: &u8| left.rows.contains_key(&(Table::Jobs, vec![*job]));
+            let lacks = (1..=number).rfind(|job| !has(job)).unwrap_or(0);
+            assert_eq!((counted, lost), (number.into(), lacks.into()));
+            *most = lost;
+        }
+        if number == 15 {
+            stores.push(disk.clone());
+            lost_most.push(0);
+        }
+    }
+    assert!(
+        lost_most[0] > 20 && lost_most[1] == lost_most[0],
+        "both were lost"
+    );
+    assert_eq!(lost_most[2], 0, "its own store has all");
 }
 
 #[test]

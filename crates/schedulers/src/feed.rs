@@ -314,7 +314,7 @@ impl<S: Scheduler> Feed<S> {
         Ok(known.unwrap_or_default())
     }
 
-    /// Waits until the node has heard what other sites hold of it: if it has lost its data folder, it knows then which
+    /// Waits until the node has heard what the other sites hold of it: if it has lost its data folder, it knows then which
     /// jobs its counters have.
     async fn await_past(&self) -> Result<(), AskError> {
         let until = tokio::time::Instant::now() + PAST_WAIT_MAX;
@@ -325,8 +325,8 @@ impl<S: Scheduler> Feed<S> {
             }
             if tokio::time::Instant::now() > until {
                 tracing::warn!(
-                    "{}: no other site has said what it holds of this one; if the data folder was lost, \
-                     what is reported before one does counts twice",
+                    "{}: not every connected site has said what it holds of this one; if the data folder was \
+                     lost, what is reported before counts twice where one holds more",
                     self.name()
                 );
                 return Ok(());

@@ -107,7 +107,7 @@ impl Site {
     /// Whether a peer has told what it holds of this site's earlier incarnations, or there is nobody.
     pub(crate) fn knows_own_past(&self, vo: VoId) -> bool {
         let held = &self.vos[&vo];
-        held.is_alone() || (held.caught_up && !held.replica.is_fetching(self.id))
+        held.is_alone() || (!held.told_by.is_empty() && !held.replica.is_fetching(self.id))
     }
 
     /// Changes own usage of a VO, or of the site's own accounts, keeps that, and lets the share tree
@@ -427,17 +427,17 @@ impl Site {
             cells = self.published_in(vo, |head, _| head != self.own.incarnation());
         }
         let past = self.past_reach(now, vo);
-        let mut reach = self.reach.get(&vo).copied().unwrap_or_default();
+        let mut reach = self.reach.get(&Some(vo)).copied().unwrap_or_default();
         let absorbed = self.change_own(Some(vo), |own| {
             let mut counted = own.absorb(vo, cells, window);
             if !counted.spans().is_empty() {
                 reach = reach.given_back(past);
-                counted.writes.push(reach_row(vo, reach));
+                counted.writes.push(reach_row(Some(vo), reach));
             }
             counted
         });
         if absorbed {
-            self.reach.insert(vo, reach);
+            self.reach.insert(Some(vo), reach);
             self.notice(now.mono, Notice::Recovered { vo });
         }
         self.change_audit(vo, |audit| audit.join(audits));

@@ -108,7 +108,7 @@ impl Site {
             // later exchange brings all of it.
             (_, None) => return,
             (Arrival::Told, Some(held)) => {
-                held.caught_up = true;
+                held.told_by.insert(from);
                 return;
             }
             (Arrival::Proof(a, b), Some(held)) => vec![held.replica.take_proof(&a, &b)],

@@ -79,7 +79,7 @@ pub use quota::{
     Bands, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given,
     read_want,
 };
-pub use recovered::Reach;
+pub use recovered::{Reach, marks_lost};
 pub use restore::{Row, Tell};
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};

@@ -40,9 +40,10 @@ pub struct VoStatus {
     pub snapshot: Option<Vouched>,
     /// What is not as it should be with that.
     pub snapshot_warnings: Vec<String>,
-    /// Whether a peer has told what it holds of this site's earlier starts, or there is nobody.
+    /// Whether members have told what they hold of this site's earlier starts, all that are connected, or there is no
+    /// other.
     pub past_known: bool,
-    /// Until when own counters reach that peers gave back.
+    /// Until when own counters reach whose jobs' marks are lost.
     pub recovered_until: Option<WallTime>,
 }
 
@@ -145,6 +146,11 @@ impl Site {
 
     /// What is known of each VO.
     pub fn vo_status(&self, now: Now) -> Vec<VoStatus> {
+        let connected: Vec<SiteId> = self.gossip.peers().collect();
+        let has_told = |vo: &Vo, peer: SiteId| {
+            let is_member = vo.replica.is_member(peer);
+            !is_member || vo.told_by.contains(&peer) || self.gossip.agreed_at(peer).is_some()
+        };
         let status = |(id, vo): (&VoId, &Vo)| {
             let charter = vo.charter();
             let warnings = charter
@@ -164,8 +170,10 @@ impl Site {
                     .iter()
                     .map(ToString::to_string)
                     .collect(),
-                past_known: vo.is_founded() && self.knows_own_past(*id),
-                recovered_until: self.recovered(*id).map(Reach::newest),
+                past_known: vo.is_founded()
+                    && self.knows_own_past(*id)
+                    && connected.iter().all(|peer| has_told(vo, *peer)),
+                recovered_until: self.recovered(Some(*id)).map(Reach::newest),
             }
         };
         self.vos.iter().map(status).collect()

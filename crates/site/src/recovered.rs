@@ -7,7 +7,8 @@
 //! ever told, or a VO does not count them before their end, a job that ended later is in no counter yet.
 //!
 //! Invariant: no moment of a job that counted before the loss counts again, and every one after [`Reach`] counts once.
-//! Deliberately not here: the site's own accounts. Nobody gives these back, and feeds tell them again in full.
+//! The site's own accounts nobody gives back: feeds tell them again in full, unless a journal has their counters. It has
+//! no marks from before it began, so what the counters reached to then is lost of the marks as well ([`marks_lost`]).
 
 use fairmesh_gossip::PartKey;
 use fairmesh_model::{Now, UsageRecord, VoId, WallTime, mutated};
@@ -73,12 +74,12 @@ impl Reach {
     }
 }
 
-/// Until when own counters of a VO reach.
+/// Until when own counters reach, of a VO or of the site's own accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reaches {
     /// All of them.
     counted: Reach,
-    /// Those that peers gave back: what each job was charged until then is lost.
+    /// Those whose jobs' marks are lost: what each job was charged until then is not known.
     recovered: Reach,
 }
 
@@ -91,6 +92,17 @@ impl Reaches {
         }
     }
 
+    fn lost_until(self, began: Reach) -> Self {
+        Self {
+            recovered: self.recovered.join(began),
+            ..self
+        }
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        [self.counted, self.recovered].map(Reach::to_bytes).concat()
+    }
+
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (counted, recovered) = bytes.split_at_checked(16)?;
         Some(Self {
@@ -100,24 +112,27 @@ impl Reaches {
     }
 }
 
-/// The row of how far own counters of a VO reach.
-pub(crate) fn reach_row(vo: VoId, reach: Reaches) -> Write {
-    let value = [reach.counted, reach.recovered]
-        .map(Reach::to_bytes)
-        .concat();
-    Write::set(Table::Reach, vo.as_bytes().to_vec(), value)
+/// What is to stand in the row `reach` of a store that has lost the marks of jobs from before its row was `began`.
+pub fn marks_lost(reach: &[u8], began: &[u8]) -> Option<Vec<u8>> {
+    let (reach, began) = (Reaches::from_bytes(reach)?, Reaches::from_bytes(began)?);
+    Some(reach.lost_until(began.counted).to_bytes())
+}
+
+/// The row of how far own counters reach.
+pub(crate) fn reach_row(vo: Option<VoId>, reach: Reaches) -> Write {
+    let key = vo.map_or_else(Vec::new, |vo| vo.as_bytes().to_vec());
+    Write::set(Table::Reach, key, reach.to_bytes())
 }
 
 impl Site {
-    /// Until when counters of a VO reach that peers gave back; `None` where nothing was lost.
-    pub fn recovered(&self, vo: VoId) -> Option<Reach> {
+    /// Until when counters reach whose jobs' marks are lost; `None` where nothing was lost.
+    pub fn recovered(&self, vo: Option<VoId>) -> Option<Reach> {
         let reach = self.reach.get(&vo)?.recovered;
         (reach != Reach::default()).then_some(reach)
     }
 
-    /// Own counters of a VO, if it is one, reach so far. Returns what is to be kept, if they did not before.
+    /// Own counters reach so far. Returns what is to be kept, if they did not before.
     pub(crate) fn reaches(&mut self, vo: Option<VoId>, until: Reach) -> Option<Write> {
-        let vo = vo?;
         let reach = self.reach.entry(vo).or_default();
         let counted = reach.counted.join(until);
         let has_moved = std::mem::replace(&mut reach.counted, counted) != counted;
@@ -127,7 +142,7 @@ impl Site {
     /// Puts into the next head of a VO until when what it has reaches. What was counted while the clock was ahead
     /// reaches no further than to `latest`.
     pub(crate) fn bring_reach(&mut self, vo: VoId, latest: WallTime) {
-        let reach = self.reach.get(&vo).map(|reach| reach.counted);
+        let reach = self.reach.get(&Some(vo)).map(|reach| reach.counted);
         let bytes = reach.map(|reach| reach.no_later_than(latest).to_bytes());
         self.own.set_part(vo, PartKey::new(REACH, &[]), bytes);
     }
@@ -170,7 +185,7 @@ impl Site {
         record: &UsageRecord,
         mark: Option<JobMark>,
     ) -> Option<JobMark> {
-        match vo.and_then(|vo| self.recovered(vo)) {
+        match self.recovered(vo) {
             Some(reach) if !mutated!(LossForgotten) => behind(reach, record, mark),
             _ => mark,
         }

@@ -307,8 +307,11 @@ impl Site {
     }
 
     fn restore_reach(&mut self, now: Now, rows: Vec<KeyValue>) {
-        let parse =
-            |key: Vec<u8>, value: Vec<u8>| Some((vo_of(&key)?, Reaches::from_bytes(&value)?));
+        let parse = |key: Vec<u8>, value: Vec<u8>| {
+            let vo = vo_of(&key);
+            let is_key = vo.is_some() || key.is_empty();
+            is_key.then_some((vo, Reaches::from_bytes(&value)?))
+        };
         let rows = self.read_rows(now, "reach of counters", rows, parse);
         self.reach = rows.into_iter().collect();
     }

@@ -96,8 +96,8 @@ pub struct Site {
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     /// Jobs that were taken back, by their marks' keys.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
-    /// Until when own counters of a VO reach.
-    pub(crate) reach: BTreeMap<VoId, Reaches>,
+    /// Until when own counters of a VO, or of the site's own accounts, reach.
+    pub(crate) reach: BTreeMap<Option<VoId>, Reaches>,
     /// Documents that came into force here.
     pub(crate) adoptions: Adoptions,
     /// When this start was.

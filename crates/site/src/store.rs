@@ -48,7 +48,7 @@ pub enum Table {
     Forwarded = 20,
     /// Documents that came into force here, by VO and number: which, when, and who brought each.
     Adoptions = 21,
-    /// Until when own counters reach, and those that peers gave back, by VO.
+    /// Until when own counters reach, and those whose jobs' marks are lost, by VO; of the site's own accounts without a key.
     Reach = 22,
 }
 

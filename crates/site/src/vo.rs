@@ -50,8 +50,8 @@ pub(crate) struct Vo {
     pub(crate) published_at: Option<MonoTime>,
     /// Heads of members that were pushed without their content, and by which push.
     pub(crate) bare: BTreeMap<SiteId, (ContentHash, PushToken)>,
-    /// Whether a peer has sent all that it held at some moment since this start.
-    pub(crate) caught_up: bool,
+    /// Who has sent all that it held at some moment since this start.
+    pub(crate) told_by: BTreeSet<SiteId>,
     /// Documents of other VOs whose policies this one's mount, as far as its members may have them; and a
     /// hash over them, where there are any.
     shown: Vec<(ContentHash, Arc<[u8]>)>,
@@ -74,7 +74,7 @@ impl Vo {
             silence_weighed: None,
             published_at: None,
             bare: BTreeMap::new(),
-            caught_up: false,
+            told_by: BTreeSet::new(),
             shown: Vec::new(),
             shown_digest: None,
         }

@@ -159,12 +159,13 @@ impl Run {
         };
         let rules: Vec<_> = records.map(rules).collect();
         let site = self.world.site(node);
-        let reach = |vo: &VoId| {
-            let reach = site?.recovered(*vo)?;
+        let reach = |vo: Option<VoId>| {
+            let reach = site?.recovered(vo)?;
             let (ended, running) = (reach.ended.0, reach.running.0);
-            Some((*vo, Recovered { ended, running }))
+            Some((vo, Recovered { ended, running }))
         };
-        let recovered = self.ids.iter().filter_map(reach).collect();
+        let vos = self.ids.iter().copied().map(Some).chain([None]);
+        let recovered = vos.filter_map(reach).collect();
         self.oracle.recovered(node, recovered);
         let (clocks_off, is_liar) = (clocks_were_wrong(&self.world), self.is_liar(node));
         let note = |(record, terms): (&UsageRecord, Option<Rc<Terms>>)| {
@@ -387,7 +388,7 @@ impl Run {
             self.lost(node, true, keeps_journal, &Amounts::new());
         }
         if now.marks > before.marks {
-            self.feeds.lost(node, false);
+            self.feeds.lost(node);
         }
         if now.sides > before.sides {
             self.forgot(node, false);
@@ -415,7 +416,7 @@ impl Run {
                 survived.remove(&self.ids[*vo]);
             }
             self.oracle.lost(node, &survived, local);
-            self.feeds.lost(node, !keeps_side && !keeps_journal);
+            self.feeds.lost(node);
         } else {
             // The journal has what nobody else holds; the rest is with its peers alone from now on.
             let certain = |vo: &VoId| (*vo, self.oracle.certain(node, Some(*vo)));

@@ -7,7 +7,7 @@
 //! Deliberately not here: networks, disks and clocks (the world's own heal).
 
 use fairmesh_model::Millis;
-use fairmesh_site::Timing;
+use fairmesh_site::{Site, Timing};
 
 use super::{LOOK_EVERY, Liveness, Phase, Run};
 use crate::invariants::Slowest;
@@ -82,7 +82,8 @@ impl Run {
         }
     }
 
-    /// A feed that was lost with its node's store tells again what is charged now as it was then.
+    /// A feed that was lost with its node's store tells again what is charged now as it was then, unless a member has
+    /// still to say what it holds of the site.
     pub(super) fn tell_all_again(&mut self, node: usize) {
         let mut offers = self.feeds.before_loss(node, &self.mounted(node));
         let (owner, held) = (
@@ -95,6 +96,12 @@ impl Run {
         });
         if offers.is_empty() || self.is_liar(node) {
             return;
+        }
+        let now = self.world.now_at(node);
+        let site = self.world.site(node);
+        let knows = |site: &Site| site.vo_status(now).iter().all(|vo| vo.past_known);
+        if !site.is_some_and(knows) {
+            return self.note_odd("not_told_again_as_a_member_is_silent");
         }
         self.note_odd("told_again_behind_a_loss");
         for offers in offers.chunks(LAST_REPORTS_MAX) {

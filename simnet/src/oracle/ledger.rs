@@ -65,7 +65,7 @@ impl Known {
     }
 }
 
-/// Until when counters came back of a lost store, Unix milliseconds.
+/// Until when counters reach whose jobs' marks are lost, Unix milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recovered {
     /// Of jobs that have ended.
@@ -110,8 +110,8 @@ pub(super) struct Ledger {
     pub least: Sums,
     /// What may be counted of all that was ever told.
     pub most: Sums,
-    /// Until when counters of a VO came back of a lost store.
-    pub recovered: BTreeMap<VoId, Recovered>,
+    /// Until when counters of a VO, or of own accounts, reach whose jobs' marks are lost.
+    pub recovered: BTreeMap<Option<VoId>, Recovered>,
     jobs: BTreeMap<JobKey, Job>,
 }
 
@@ -151,7 +151,7 @@ impl Ledger {
         if job.ended || (record.running && !terms.counts_running) {
             return;
         }
-        let recovered = terms.account.0.and_then(|vo| self.recovered.get(&vo));
+        let recovered = self.recovered.get(&terms.account.0);
         job.recovered = recovered.copied().unwrap_or_default();
         job.open.push(Open {
             record: Rc::new(record.clone()),

@@ -206,15 +206,11 @@ impl Feeds {
         pending.len() < before
     }
 
-    /// The site's marks of jobs are gone. What was answered is told once more at the heal, if the site knows
-    /// of the loss.
-    pub(crate) fn lost(&mut self, site: usize, is_known: bool) {
+    /// The site's marks of jobs are gone. What was answered is told once more at the heal.
+    pub(crate) fn lost(&mut self, site: usize) {
         let feed = &mut self.feeds[site];
         feed.pending.clear();
-        let answered = std::mem::take(&mut feed.answered);
-        if is_known {
-            feed.before.extend(answered);
-        }
+        feed.before.append(&mut feed.answered);
         feed.running.clear();
     }
 

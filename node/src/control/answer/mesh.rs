@@ -86,11 +86,11 @@ pub struct VoBody {
     /// Why nobody vouches that the documents in force are the newest, and which ones are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshot_warnings: Vec<String>,
-    /// Whether a member has told what it holds of this site's earlier starts, or there is no other.
+    /// Whether members have told what they hold of this site's earlier starts, all that are connected, or there is no other.
     #[serde(default)]
     pub past_known: bool,
-    /// Where a data folder was lost: until when the counters reach that other sites gave back. Jobs that had ended by
-    /// then are among them, and what was charged of each is not known any more.
+    /// Where a data folder or a store was lost: until when counters reach that other sites gave back, or that the journal
+    /// has of before it began. Jobs that had ended by then are among them, and what was charged of each is not known any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovered_until_ms: Option<u64>,
 }

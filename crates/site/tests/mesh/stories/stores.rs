@@ -1,7 +1,7 @@
 //! A store that is lost, or taken from an old backup, costs nothing that had been gossiped.
 
 use fairmesh_model::{Millis, UsageRecord, WallTime, WindowLength};
-use fairmesh_site::{Notice, Reach, Table};
+use fairmesh_site::{Notice, Reach, Table, marks_lost};
 
 use crate::ledger::{Ledger, assert_converged, assert_no_fork};
 use crate::mesh::Mesh;
@@ -93,7 +93,7 @@ fn what_ended_while_nothing_was_reported_counts_behind_a_loss() {
             ended: last,
             running: WallTime(0),
         };
-        assert_eq!(mesh.nodes[0].site.recovered(mesh.vo), Some(reach));
+        assert_eq!(mesh.nodes[0].site.recovered(Some(mesh.vo)), Some(reach));
         let reported = mesh.report(0, std::slice::from_ref(&missed));
         assert_eq!(reported.expect("acknowledged").counted, 1);
         ledger.count(&missed);
@@ -245,6 +245,40 @@ fn what_nobody_else_holds_is_enough_to_lose_nothing_with_a_store() {
         let again = mesh.report(0, std::slice::from_ref(&last));
         assert_eq!(again.expect("acknowledged").known, 1);
         mesh.heal();
+        mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
+        assert_no_fork(&mesh);
+    });
+}
+
+/// Found by `simnet check --lies withstood --seed 220000091`.
+#[test]
+fn counters_whose_marks_are_lost_with_a_store_count_nothing_again() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        mesh.cut(1);
+        let mut told: Vec<_> = (0..20).map(|_| ledger.report(&mut mesh, 0)).collect();
+        let last = told.iter().map(|record| record.end).max().expect("twenty");
+        let own = job("own", "local", "g0", "u0", (last.before(HOUR), last), 2);
+        told.push(own);
+        mesh.report(0, &told[20..]).expect("acknowledged");
+        // The journal has just been begun, so it has counters and no marks.
+        let mut rows = journal_of(&mesh, 0);
+        rows.retain(|(table, _), _| *table != Table::Jobs);
+        for ((table, _), row) in &mut rows {
+            if *table == Table::Reach {
+                *row = marks_lost(row, row).expect("a reach");
+            }
+        }
+        mesh.restart_on(0, rows);
+        mesh.heal();
+        mesh.run(SETTLE);
+        let again = mesh.report(0, &told).expect("acknowledged");
+        assert_eq!((again.counted, again.left_out), (0, 21));
+        let since = mesh.now(0).wall;
+        let new = job("new", "local", "g0", "u0", (last, since), 2);
+        assert_eq!(mesh.report(0, &[new]).expect("acknowledged").counted, 1);
+        ledger.report(&mut mesh, 0);
         mesh.run(SETTLE);
         assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
