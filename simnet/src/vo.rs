@@ -12,8 +12,8 @@ use std::sync::Arc;
 use fairmesh_model::documents::VALID_MAX;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance,
-    DocumentError, HistoryRule, JobKey, MemberSite, Millis, Named, Origin, PolicyMount, QuotaMode,
-    Role, Scope, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, Snapshot, UsageMode,
+    DocumentError, HistoryRule, JobKey, MemberSite, Millis, Named, Origin, PolicyMount, Role,
+    Scope, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, Snapshot, UsageMode,
     UsageRecord, VoId, WallTime, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
@@ -58,10 +58,7 @@ pub fn allocation(
     sites: usize,
 ) -> Allocation {
     let split = (0..sites).map(|site| (site_id(site), 1)).collect();
-    Allocation {
-        mode: Some(QuotaMode::Strict),
-        ..Allocation::new(vo, path, START..START.after(VALIDITY), slices, split)
-    }
+    Allocation::new(vo, path, START..START.after(VALIDITY), slices, split)
 }
 
 /// The key of the authority of VO `index`.

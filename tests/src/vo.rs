@@ -162,6 +162,7 @@ impl Vo {
             vec![slice],
             sites.iter().map(|site| (*site, 1)).collect(),
         );
+        allocation.mode = None;
         change(&mut allocation);
         Ok(Signed::sign(allocation, &[&self.authority])?
             .bytes()

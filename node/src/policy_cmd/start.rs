@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{
-    AccountPath, Allocation, Charter, KeyId, Millis, QuotaMode, Role, SharePolicy, VoId, WallTime,
+    AccountPath, Allocation, Charter, KeyId, Millis, Role, SharePolicy, VoId, WallTime,
     WindowLength,
 };
 use fairmesh_site::rights::slices::{Period, by_capacity, expiring, windows};
@@ -314,7 +314,6 @@ fn allocation(args: &NewAllocationArgs, now: WallTime) -> anyhow::Result<String>
         false => by_capacity(charter.claimed()),
     };
     let first = Allocation {
-        mode: Some(QuotaMode::Strict),
         leaders: any_of(&args.leaders),
         ..Allocation::new(
             charter.vo(),

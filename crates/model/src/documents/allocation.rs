@@ -184,7 +184,7 @@ impl Document for Allocation {
 }
 
 impl Allocation {
-    /// The first version of one that says nothing of its terms: valid from when it is issued until it expires.
+    /// The first version of a strict one that says nothing else of its terms: valid from when it is issued until it expires.
     pub fn new(
         vo: VoId,
         path: AccountPath,
@@ -202,7 +202,7 @@ impl Allocation {
             slices,
             split,
             members: BTreeSet::new(),
-            mode: None,
+            mode: Some(QuotaMode::Strict),
             overdraft_max: CoreMillis(0),
             settle: Settlement::default(),
             hold_max: None,
