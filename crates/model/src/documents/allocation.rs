@@ -359,13 +359,13 @@ mod tests {
             start: WallTime(2),
             end: WallTime(5),
         };
-        Allocation::new(
-            VoId::from_bytes([7; 32]),
-            AccountPath::parse("/P-A1").expect("valid"),
-            WallTime(1)..WallTime(9),
-            vec![slice],
-            BTreeMap::from([(SiteId::from_bytes([1; 32]), 3)]),
-        )
+        let path = AccountPath::parse("/P-A1").expect("valid");
+        let split = BTreeMap::from([(SiteId::from_bytes([1; 32]), 3)]);
+        let valid = WallTime(1)..WallTime(9);
+        Allocation {
+            mode: None,
+            ..Allocation::new(VoId::from_bytes([7; 32]), path, valid, vec![slice], split)
+        }
     }
 
     fn part_of(slices: &[u32]) -> Option<PartOf> {
