@@ -4,7 +4,7 @@
 //! sets up what it may set up, runs every check in order, stops at the first that fails, and ends
 //! with a table of what each step cost and, where there is any, one of what could not be run.
 //!
-//! `cargo xtask bench` measures the product against its goals and writes the table of
+//! `cargo xtask fuzz` runs campaigns of the fuzz targets, and `cargo xtask bench` measures the product against its goals and writes the table of
 //! `docs/benchmarks.md`.
 //!
 //! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
@@ -12,6 +12,7 @@
 
 mod bench;
 mod beside;
+mod fuzz;
 mod lacking;
 mod package;
 mod schedulers;
@@ -31,12 +32,13 @@ fn main() -> ExitCode {
         ["test", "--schedulers", ref chosen @ ..] => schedulers::run(chosen),
         ["package", ref options @ ..] => package::run(options),
         ["bench"] => bench::run(),
+        ["fuzz", ref arguments @ ..] if !arguments.contains(&"--help") => fuzz::run(arguments),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
             Ok(code) => return code,
             Err(message) => Err(message),
         },
-        [] | ["help" | "--help" | "-h"] | ["test" | "bench", "--help" | "-h"] => {
+        [] | ["help" | "--help" | "-h"] | ["test" | "bench" | "fuzz", "--help" | "-h"] => {
             help();
             Ok(())
         }
@@ -91,6 +93,10 @@ fn help() {
     println!(
         "cargo xtask bench                 measures the product, and writes docs/benchmarks.md"
     );
+    println!(
+        "cargo xtask fuzz                  gives each fuzz target 20 minutes of CPU (hours; cargo-fuzz, nightly); --minutes N,"
+    );
+    println!("                                  and then targets, choose");
     println!("cargo xtask help                  prints this\n");
     println!(
         "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,book,prometheus,python,schemathesis,gridengine,condor,systemd,arc,axe names what may not be lacking: a test"

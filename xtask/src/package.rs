@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::steps::{cargo, root};
+use crate::steps::{cargo, go, root, target};
 
 /// The Debian that the package is tried in.
 const SUITE: &str = "bookworm";
@@ -50,9 +50,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
 
 /// Manual pages and completions, as the program writes them.
 fn make_files(folder: &Path) -> Result<(), String> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let program = target.join("release/fairmesh");
+    let program = target().join("release/fairmesh");
     let (man, completions) = (folder.join("man"), folder.join("completions"));
     for folder in [&man, &completions] {
         // There may be none.
@@ -125,13 +123,4 @@ fn check(debian: &Path, first: &Path, second: &Path) -> Result<(), String> {
         .args(["sh", "-euc", CHECK]));
     fs::remove_dir_all(debian).map_err(|error| format!("{}: {error}", debian.display()))?;
     checked
-}
-
-fn go(command: &mut Command) -> Result<(), String> {
-    let status = command.current_dir(root()).status();
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{command:?} failed ({status})")),
-        Err(error) => Err(format!("cannot start {command:?}: {error}")),
-    }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::steps::{cargo, root};
+use crate::steps::{cargo, go, root, target};
 
 /// The Debians.
 const SUITES: [&str; 2] = ["trixie", "sid"];
@@ -92,7 +92,7 @@ pub(crate) fn run(chosen: &[&str]) -> Result<(), String> {
     let mut table = String::new();
     let mut is_good = true;
     for suite in SUITES.iter().filter(|suite| is_chosen(suite, &SUITES)) {
-        let root = made(suite, project)?;
+        let root = made(suite)?;
         let source = source(&root, project)?;
         if source.is_none() {
             table += &format!(
@@ -160,11 +160,8 @@ fn command_of(
 }
 
 /// The root of a Debian, which is made where it is not there.
-fn made(suite: &str, project: &Path) -> Result<PathBuf, String> {
-    let roots = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let roots = roots
-        .unwrap_or_else(|| project.join("target"))
-        .join("roots");
+fn made(suite: &str) -> Result<PathBuf, String> {
+    let roots = target().join("roots");
     let root = roots.join(suite);
     let packages = SYSTEMS.map(|system| system.package).join(",") + "," + PACKAGES;
     let list = |root: &Path| root.join("packages-of-fairmesh");
@@ -227,12 +224,4 @@ fn version(package: &str, root: &Path) -> Result<String, String> {
         .output();
     let query = query.map_err(|error| format!("dpkg-query: {error}"))?;
     Ok(String::from_utf8_lossy(&query.stdout).into_owned())
-}
-
-fn go(command: &mut Command) -> Result<(), String> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{command:?} failed ({status})")),
-        Err(error) => Err(format!("cannot start {command:?}: {error}")),
-    }
 }

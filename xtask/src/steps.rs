@@ -314,10 +314,27 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
+/// Runs a command at the root of the repository, or where it says.
+pub(crate) fn go(command: &mut Command) -> Result<(), String> {
+    if command.get_current_dir().is_none() {
+        command.current_dir(root());
+    }
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?} failed ({status})")),
+        Err(error) => Err(format!("cannot start {command:?}: {error}")),
+    }
+}
+
 /// A program of the workspace: cargo puts them where this one is.
 fn program(name: &str) -> PathBuf {
     let this = std::env::current_exe().unwrap_or_default();
     this.with_file_name(name)
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// The tree in which `cargo xtask` was called. It is asked for when this runs: two clones with one target
