@@ -34,10 +34,9 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         ["--minutes", minutes, names @ ..] => (minutes.parse().ok(), names),
         names => (Some(MINUTES), names),
     };
-    let minutes: u64 = minutes.ok_or("--minutes takes a number of minutes")?;
     let campaign = Campaign {
         folder: target().join("fuzz"),
-        seconds: minutes * 60,
+        minutes: minutes.ok_or("--minutes takes a number of minutes")?,
         commit: output(Command::new("git").args(["describe", "--always", "--dirty"]))?,
     };
     let targets = campaign.choose(names)?;
@@ -48,8 +47,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
 struct Campaign {
     /// Where everything is.
     folder: PathBuf,
-    /// CPU time of each target, seconds.
-    seconds: u64,
+    /// CPU time of each target.
+    minutes: u64,
     commit: String,
 }
 
@@ -121,9 +120,9 @@ impl Campaign {
     fn run(&self, targets: Vec<String>) -> Result<(), String> {
         let lanes = std::thread::available_parallelism().map_or(1, usize::from);
         println!(
-            "fuzz: {} targets, {} s of CPU each, {lanes} at a time, in {}",
+            "fuzz: {} targets, {} minutes of CPU each, {lanes} at a time, in {}",
             targets.len(),
-            self.seconds,
+            self.minutes,
             self.folder.display()
         );
         let waiting = Mutex::new(targets.into_iter());
@@ -184,7 +183,7 @@ impl Campaign {
             if let Some(status) = fuzzer.try_wait().map_err(told)? {
                 break status;
             }
-            if !had_its_time && cpu_seconds(&process)? >= self.seconds {
+            if !had_its_time && cpu_seconds(&process)? >= self.minutes * 60 {
                 had_its_time = true;
                 go(Command::new("kill").args(["-INT", &process]))?;
             }
@@ -230,8 +229,10 @@ impl Campaign {
             .map_err(|error| format!("{}: {error}", rows.display()))
     }
 
+    /// The lines of the table so far, of campaigns that were as long.
     fn rows(&self) -> PathBuf {
-        self.folder.join("rows.md")
+        self.folder
+            .join(format!("rows-of-{}-minutes.md", self.minutes))
     }
 }
 

@@ -27,21 +27,21 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args[..] {
+        [] | ["help" | "--help" | "-h"] | ["test" | "bench" | "fuzz", "--help" | "-h"] => {
+            help();
+            Ok(())
+        }
         ["test"] => test(None),
         ["test", "--only", name] => test(Some(name)),
         ["test", "--schedulers", ref chosen @ ..] => schedulers::run(chosen),
         ["package", ref options @ ..] => package::run(options),
         ["bench"] => bench::run(),
-        ["fuzz", ref arguments @ ..] if !arguments.contains(&"--help") => fuzz::run(arguments),
+        ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
             Ok(code) => return code,
             Err(message) => Err(message),
         },
-        [] | ["help" | "--help" | "-h"] | ["test" | "bench" | "fuzz", "--help" | "-h"] => {
-            help();
-            Ok(())
-        }
         _ => Err(format!(
             "cannot understand `{}`: try `cargo xtask help`",
             args.join(" ")
