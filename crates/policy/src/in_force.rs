@@ -99,6 +99,14 @@ pub enum Alarm {
     },
 }
 
+impl Alarm {
+    /// Which of the forms is in force.
+    pub fn in_force(&self) -> ContentHash {
+        let Self::Equivocation { hashes, .. } = self;
+        hashes[0]
+    }
+}
+
 /// What an operator should know about the documents in force.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Warning {
@@ -141,6 +149,16 @@ pub enum Warning {
     NoPolicy {
         /// Which.
         path: AccountPath,
+    },
+    /// Whoever signed it may no longer: an older version is in force, and with it what this one took back.
+    #[error(
+        "{document} was signed by keys that sign for it no more, and {counting} is in force: sign it again with those that do"
+    )]
+    Lapsed {
+        /// The newest version here.
+        document: DocumentRef,
+        /// The version in force.
+        counting: DocumentRef,
     },
     /// The charter says who signs snapshots, and none has arrived.
     #[error("no snapshot has arrived: nobody vouches that what is in force here is the newest")]

@@ -102,18 +102,17 @@ impl Document {
         }
     }
 
-    /// Hands it to the policies of its VO. False where they held it already.
-    pub(crate) fn adopt(self, policies: &mut VoPolicies) -> Result<bool, DocumentRefused> {
+    /// Hands it to the policies of its VO.
+    pub(crate) fn adopt(self, policies: &mut VoPolicies) -> Result<Adopted, DocumentRefused> {
         if self.vo() != policies.vo() {
             return Err(DocumentRefused::Foreign);
         }
-        let adopted = match self {
+        Ok(match self {
             Self::Charter(signed) => policies.adopt_charter(signed)?,
             Self::Policy(signed) => policies.adopt_policy(signed)?,
             Self::Allocation(signed) => policies.adopt_allocation(signed)?,
             Self::Snapshot(signed) => policies.adopt_snapshot(signed)?,
-        };
-        Ok(adopted != Adopted::Known)
+        })
     }
 }
 

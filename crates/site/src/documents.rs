@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fairmesh_gossip::wire::{PUSH_BYTES_MAX, Push};
 use fairmesh_model::{ContentHash, Now, SiteId, Verified, VoId, cbor, mutant, mutated};
-use fairmesh_policy::VoPolicies;
+use fairmesh_policy::{Adopted, VoPolicies};
 
 use crate::adoptions::BroughtBy;
 use crate::document::{Document, DocumentRefused};
@@ -41,15 +41,20 @@ impl Site {
             if self.keeps_to_itself(&document) {
                 return Err(DocumentRefused::Unread);
             }
-            let is_new = self.adopt(now, &document, BroughtBy::user(by))?;
-            Ok((is_new, document))
+            let adopted = self.adopt(now, &document, BroughtBy::user(by))?;
+            if adopted != Adopted::Known {
+                // Of two forms of one version both: others prove by it what the keys' holders did.
+                self.push_document(&document);
+            }
+            Ok((adopted, document))
         });
         let result = match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
-            Ok((true, document)) => {
-                self.push_document(&document);
-                Ok(format!("{document} is adopted"))
+            Ok((Adopted::InForce, document)) => Ok(format!("{document} is adopted")),
+            Ok((Adopted::Known, _)) => Ok("it was known already".to_owned()),
+            Ok((Adopted::Concurrent(alarm), document)) if alarm.in_force() == document.hash() => {
+                Ok(format!("{document} is adopted; but {alarm}"))
             }
-            Ok((false, _)) => Ok("it was known already".to_owned()),
+            Ok((Adopted::Concurrent(alarm), _)) => Err(format!("another form is: {alarm}")),
             Err(refusal) => Err(refusal.to_string()),
         };
         self.effects.push(reply(result));
@@ -85,8 +90,8 @@ impl Site {
         let document = document.filter(|document| self.brings(vo, document.vo()));
         let adopted = document.map(|document| self.adopt(now, &document, BroughtBy::Peer(from)));
         match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
-            Ok(true) => return Verdict::Accept,
-            Ok(false) => {}
+            Ok(Adopted::Known) => {}
+            Ok(_) => return Verdict::Accept,
             Err(refusal) => self.refused(now.mono, vo, from, &refusal.to_string()),
         }
         Verdict::Ignore
@@ -97,21 +102,21 @@ impl Site {
         Some(held.hash())
     }
 
-    /// Keeps a document that is adopted, and with it the memory against rollback. False where it was held
-    /// already.
+    /// Keeps a document that is adopted, or that shows that its signers have signed two, and with it the memory against
+    /// rollback.
     fn adopt(
         &mut self,
         now: Now,
         document: &Document,
         by: BroughtBy,
-    ) -> Result<bool, DocumentRefused> {
+    ) -> Result<Adopted, DocumentRefused> {
         let vo = document.vo();
         let charter_of = |site: &Self| {
             let policies = site.policies_of(vo);
             policies.and_then(VoPolicies::charter).map(Verified::hash)
         };
         let (charter, snapshot) = (charter_of(self), self.snapshot_of(vo));
-        let is_new = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
+        let adopted = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
             (Some(held), _) => held.adopt(document.clone())?,
             // Whoever mounts a VO's policies is told nothing of its credit, which its snapshot names as well.
             (None, Some(_))
@@ -122,9 +127,11 @@ impl Site {
             (None, Some(read)) => document.clone().adopt(Arc::make_mut(read))?,
             (None, None) => return Err(DocumentRefused::Foreign),
         };
-        if !is_new {
-            return Ok(false);
-        }
+        let is_in_force = match &adopted {
+            Adopted::Known => return Ok(adopted),
+            Adopted::InForce => true,
+            Adopted::Concurrent(alarm) => alarm.in_force() == document.hash(),
+        };
         let is_charter = charter_of(self) != charter;
         let is_first = is_charter && charter.is_none();
         let policies = self.policies_of(vo).expect("it has just adopted");
@@ -136,23 +143,27 @@ impl Site {
         let replaced = snapshot.filter(|old| Some(*old) != self.snapshot_of(vo));
         let replaced =
             replaced.map(|old| Write::delete(Table::Documents, vo_key(vo, old.as_bytes())));
-        let noted = self.note_adoption(now, document, by);
+        let noted = is_in_force.then(|| self.note_adoption(now, document, by));
         let rows = [row, seen]
             .into_iter()
             .chain(replaced)
-            .chain(noted)
+            .chain(noted.into_iter().flatten())
             .collect();
         self.persist(mutant!(DocumentsUnwritten, rows, Vec::new()));
         if matches!(document, Document::Snapshot(_)) {
             // It changes no share, no right and no member.
             self.warn_of_documents(now);
-            return Ok(true);
+            return Ok(adopted);
+        }
+        if is_in_force {
+            let what = document.to_string();
+            self.notice(now.mono, Notice::Adopted { vo, what });
         }
         self.follow_adopted(now, document, is_charter, is_first);
-        Ok(true)
+        Ok(adopted)
     }
 
-    /// Does what follows from a document that came into force: of grants, mounts, members and the tree.
+    /// Does what follows from a document that came into force, or that shows that its signers have signed two: of grants, mounts, members and the tree.
     fn follow_adopted(&mut self, now: Now, document: &Document, is_charter: bool, is_first: bool) {
         let vo = document.vo();
         if self.vos.contains_key(&vo) {
@@ -166,8 +177,6 @@ impl Site {
         }
         self.follow_mounts();
         self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
-        let what = document.to_string();
-        self.notice(now.mono, Notice::Adopted { vo, what });
         if is_first && self.vos.contains_key(&vo) {
             let charter = self.policies_of(vo).and_then(VoPolicies::charter);
             let name = charter.map(|charter| charter.body().name.clone());

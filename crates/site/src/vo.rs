@@ -13,7 +13,7 @@ use fairmesh_model::{
     AccountPath, ChargingRule, Charter, ContentHash, Factor, HistoryRule, MemberSite, Millis,
     MonoTime, SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
 };
-use fairmesh_policy::{HighestSeen, VoPolicies};
+use fairmesh_policy::{Adopted, HighestSeen, VoPolicies};
 use fairmesh_usage::Capacity;
 
 use crate::advert::OwnAdvert;
@@ -194,14 +194,14 @@ impl Vo {
         WallTime(now.before(self.history).0 / DAY_MS * DAY_MS)
     }
 
-    /// Takes a document. False where it was held already.
-    pub(crate) fn adopt(&mut self, document: Document) -> Result<bool, DocumentRefused> {
+    /// Takes a document.
+    pub(crate) fn adopt(&mut self, document: Document) -> Result<Adopted, DocumentRefused> {
         let before = self.policies.charter().map(Verified::hash);
-        let is_new = document.adopt(Arc::make_mut(&mut self.policies))?;
+        let adopted = document.adopt(Arc::make_mut(&mut self.policies))?;
         if self.policies.charter().map(Verified::hash) != before {
             self.follow_charter(before.is_none());
         }
-        Ok(is_new)
+        Ok(adopted)
     }
 
     /// Shows its members these documents of other VOs, beside its own.

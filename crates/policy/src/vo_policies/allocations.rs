@@ -112,15 +112,16 @@ impl VoPolicies {
         counting.map(|kept| &kept.document)
     }
 
+    /// The newest version of each allocation that counts here, where in `after` an older one would, or none: without the later
+    /// version of a revoked one its credit is back.
     pub(super) fn credit_that_falls(&self, after: &Self) -> impl Iterator<Item = DocumentRef> {
-        let counts = |id| {
-            after
-                .allocations
-                .get(id)
-                .is_some_and(|of| of.counting().next().is_some())
-        };
-        let fallen = self.allocations.iter().filter(move |(id, _)| !counts(*id));
-        fallen.filter_map(|(_, of)| Some(of.counting().last()?.reference()))
+        let newest = |of: &Credit| of.counting().last().map(Kept::reference);
+        let version = |of: Option<DocumentRef>| of.map_or(0, |of| of.version);
+        let counted = self.allocations.iter();
+        counted.filter_map(move |(id, of)| {
+            let left = version(after.allocations.get(id).and_then(newest));
+            newest(of).filter(|of| left < of.version)
+        })
     }
 
     /// Who signs for what lies at `path`: the role of the deepest delegated path that it is or lies below.
@@ -295,7 +296,17 @@ impl VoPolicies {
             let body = kept.document.body();
             validity(&kept.reference(), body.issued, body.expires, now)
         });
-        warnings.collect()
+        let all = self.allocations.values();
+        let lapsed = all
+            .filter(|credit| lives(&&credit.first))
+            .filter_map(|credit| {
+                let later = credit.later.as_ref().filter(|later| !later.counts)?;
+                Some(Warning::Lapsed {
+                    document: later.reference(),
+                    counting: credit.counting().last()?.reference(),
+                })
+            });
+        warnings.chain(lapsed).collect()
     }
 
     pub(super) fn allocation_bytes(&self) -> usize {

@@ -137,6 +137,47 @@ fn of_two_forms_of_one_version_all_take_the_same() {
     assert_eq!(both([0, 1]), both([1, 0]));
 }
 
+/// Hands `/a` to another key, by version `version` of the root policy.
+fn delegate(vo: &mut VoPolicies, version: u64, seed: u8) {
+    let shares = [
+        ("/a", delegated(60, role(&[seed], 1))),
+        ("/b", delegated(40, role(&[30], 1))),
+    ];
+    let root = sign_policy(policy(vo.vo(), "/", version, &shares), &[10]);
+    vo.adopt_policy(root).expect("the root policy");
+}
+
+#[test]
+fn a_revocation_that_the_new_keys_have_not_signed_is_named_before_and_after() {
+    let (mut vo, _) = vo_with_delegates();
+    let first = signed(allocation(vo.vo(), "/a"), &[20]);
+    let revoked = later(&first, 2, 150);
+    let adopt = |vo: &mut VoPolicies, body: &Allocation, seed| {
+        let adopted = vo.adopt_allocation(signed(body.clone(), &[seed]));
+        assert_eq!(adopted, Ok(Adopted::InForce));
+    };
+    adopt(&mut vo, first.claimed(), 20);
+    adopt(&mut vo, &revoked, 20);
+    let before = vo.clone();
+    let falls = |after: &VoPolicies| -> Vec<u64> {
+        let falls = before.falls(after);
+        falls.iter().map(|of| of.version).collect()
+    };
+    let lapsed = |vo: &VoPolicies| {
+        let warnings = vo.warnings(NOW).into_iter();
+        let of =
+            |warning| matches!(warning, Warning::Lapsed { document, .. } if document.version == 2);
+        warnings.map(of).any(|is| is)
+    };
+    delegate(&mut vo, 2, 21);
+    adopt(&mut vo, first.claimed(), 21);
+    assert_eq!((in_force(&vo), falls(&vo)), (vec![1], vec![2]));
+    assert!(lapsed(&vo) && !lapsed(&before));
+    adopt(&mut vo, &revoked, 21);
+    assert_eq!((in_force(&vo), falls(&vo)), (vec![1, 2], vec![]));
+    assert!(!lapsed(&vo));
+}
+
 #[test]
 fn what_a_role_out_of_force_has_granted_does_not_count_until_it_is_back() {
     let (mut vo, _) = vo_with_delegates();
@@ -145,14 +186,6 @@ fn what_a_role_out_of_force_has_granted_does_not_count_until_it_is_back() {
     vo.adopt_allocation(credit.clone())
         .expect("signed by its role");
     let with_it = vo.digest();
-    let delegate = |vo: &mut VoPolicies, version, seed| {
-        let shares = [
-            ("/a", delegated(60, role(&[seed], 1))),
-            ("/b", delegated(40, role(&[30], 1))),
-        ];
-        let root = sign_policy(policy(id, "/", version, &shares), &[10]);
-        vo.adopt_policy(root).expect("the root policy");
-    };
     delegate(&mut vo, 2, 21);
     assert!(in_force(&vo).is_empty());
     assert!(

@@ -1,6 +1,6 @@
 //! Documents handed in at one site are in force at all of them.
 
-use fairmesh_model::{Millis, WallTime};
+use fairmesh_model::{Millis, SharePolicy, Signed, WallTime};
 use fairmesh_site::Notice;
 
 use crate::ledger::{Ledger, assert_converged};
@@ -44,6 +44,38 @@ fn a_new_policy_and_a_new_charter_reach_everybody_and_change_priorities() {
         }
         assert_converged(&mut mesh, &ledger);
     });
+}
+
+#[test]
+fn a_form_of_a_version_that_is_not_in_force_is_told_to_whoever_hands_it_in_and_to_nobody_as_adopted()
+ {
+    let mut mesh = Mesh::found(1, 2);
+    let mut forms = [70, 80].map(|share| sign_policy(policy(mesh.vo, 2, share)));
+    let hash = |bytes: &Vec<u8>| Signed::<SharePolicy>::parse(bytes).expect("signed").hash();
+    forms.sort_by_key(hash);
+    let [first, second] = forms;
+    assert!(mesh.publish(0, &first).is_ok());
+    let told = mesh.publish(0, &second).expect_err("another is in force");
+    assert!(told.contains("2 different forms"), "{told}");
+    assert_eq!(
+        mesh.publish(0, &second),
+        Ok("it was known already".to_owned())
+    );
+    mesh.run(Millis::from_secs(30));
+    let site = &mesh.nodes[0].site;
+    let of = |bytes| site.adoptions().filter(|(_, of)| of.hash == hash(bytes));
+    assert_eq!((of(&first).count(), of(&second).count()), (1, 0));
+    for node in 0..2 {
+        let site = &mesh.nodes[node].site;
+        let warnings = &site.vo_status(mesh.now(node))[0].warnings;
+        assert!(!warnings.is_empty(), "both know of both");
+    }
+
+    // The other way round the later one comes into force, and the first is no more.
+    let mut mesh = Mesh::found(1, 1);
+    assert!(mesh.publish(0, &second).is_ok());
+    let told = mesh.publish(0, &first).expect("in force");
+    assert!(told.contains("is adopted; but"), "{told}");
 }
 
 #[test]
