@@ -250,6 +250,8 @@ pub struct Reported {
     pub late: u64,
     /// Records that were refused: position in the report, and why.
     pub refused: Vec<(usize, String)>,
+    /// Of these, what is refused for now only: whoever reports them has to do so again.
+    pub for_now: u64,
     /// Charge that was counted, or taken back, core-milliseconds.
     pub charge: u64,
     /// Of a correction: positions of the jobs that were taken back, and how much of each.

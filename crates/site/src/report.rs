@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
+use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
     CoreMillis, Counters, HistoryRule, JobKey, Now, Origin, Span, UsageMode, UsageRecord, VoId,
     WallTime, WindowLength, cbor, mutated,
@@ -41,9 +42,10 @@ impl Site {
         let mut report = Reporting::default();
         let mut payers = Payers::new();
         if let Some(why) = self.refuses_all() {
-            (0..records.len()).for_each(|index| {
+            for index in 0..records.len() {
                 self.refuse(index, why.clone(), &mut report);
-            });
+                report.reported.for_now += 1;
+            }
             return self.finish_report(ticket, report);
         }
         for (index, (record, mark)) in records.iter().enumerate() {
@@ -116,7 +118,10 @@ impl Site {
             .and_then(|()| self.check_capacity(vo, record))
             .and_then(|()| self.charge_of(record, mark, (vo, &payer.rules), charging));
         let charge = match charged {
-            Err(why) => return self.refuse(index, why, report),
+            Err(why) => {
+                report.reported.for_now += u64::from(self.passes(vo, record));
+                return self.refuse(index, why, report);
+            }
             Ok(None) => {
                 self.stats.records_known += 1;
                 report.reported.known += 1;
@@ -282,6 +287,14 @@ impl Site {
             ));
         }
         Ok(())
+    }
+
+    /// Whether what a record is refused for passes: a charter is on its way, or two machines' clocks differ.
+    fn passes(&self, vo: Option<VoId>, record: &UsageRecord) -> bool {
+        let ahead = record.end.since(self.own_clock.wall);
+        let is_ahead = ahead > self.config.timing.clock_tolerance;
+        let is_unfounded = vo.is_some_and(|vo| !self.is_founded(vo));
+        record.validate().is_ok() && (is_ahead && ahead.0 <= DAY_MS || !is_ahead && is_unfounded)
     }
 
     /// Whether the site can have run it at all, by the capacity that the charter declares.

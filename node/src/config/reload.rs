@@ -20,6 +20,9 @@ impl Config {
         let (was, is) = (&old.sockets, &new.sockets);
         let kept = |config: &Self| config.records.is_some();
         let records_differ = kept(old) && kept(new) && old.records != new.records;
+        // Told in windows, so it goes with these.
+        let history =
+            |with_window| old.history != new.history && (old.window != new.window) == with_window;
         let applied = [
             ("network.peers", old.peers != new.peers),
             ("sockets.writers", was.writers != is.writers),
@@ -29,7 +32,7 @@ impl Config {
             ("shares", old.policy != new.policy),
             ("policy_file", old.policy_file != new.policy_file),
             ("identity", old.identity != new.identity),
-            ("history", old.history != new.history),
+            ("history", history(false)),
             ("charging", old.charging != new.charging),
             // The Slurm feed holds a copy for jobs that run, and is told of below.
             ("charging.states", old.charge_rule != new.charge_rule),
@@ -55,6 +58,7 @@ impl Config {
             ("page", old.page != new.page),
             // Local usage is stored by window: other windows need another ledger.
             ("history.window", old.window != new.window),
+            ("history", history(true)),
             ("records.enabled", kept(old) != kept(new)),
             ("slurm", old.slurm != new.slurm),
             ("gridengine", old.gridengine != new.gridengine),

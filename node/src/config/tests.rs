@@ -177,6 +177,22 @@ fn a_reload_says_what_it_does() {
     let reload = Config::diff(&old, &config(changed).expect("valid"));
     assert_eq!(reload.applied, ["shares", "timing"]);
     assert_eq!(reload.needs_restart, ["site.name", "network.listen"]);
+    // A history is told in windows, and these stay.
+    let reload_of = |history: &str| {
+        Config::diff(
+            &old,
+            &config(&format!("{MINIMAL}[history]\n{history}")).expect("valid"),
+        )
+    };
+    assert_eq!(reload_of("half_life = \"2d\"").applied, ["history"]);
+    let days = reload_of("window = \"1d\"");
+    assert_eq!(
+        (days.applied, days.needs_restart),
+        (
+            vec![],
+            vec!["history.window".to_owned(), "history".to_owned()]
+        )
+    );
 }
 
 #[test]

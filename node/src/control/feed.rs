@@ -103,6 +103,7 @@ impl<T> Feed<T> {
         self.report.left_out += reported.left_out;
         self.report.unmapped += reported.unmapped;
         self.report.late += reported.late;
+        self.report.for_now += reported.for_now;
         self.charge = self.charge.saturating_add(reported.charge);
         for (index, why) in &reported.refused {
             self.refuse(numbers.get(*index).copied().unwrap_or(0), why);

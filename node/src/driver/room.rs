@@ -162,6 +162,7 @@ pub(super) fn refuse(call: Call, reply: oneshot::Sender<Reply>, why: &str) {
         let refused = (0..records).map(|index| (index, why.to_owned()));
         Reply::Reported(Reported {
             refused: refused.collect(),
+            for_now: u64::try_from(records).unwrap_or(u64::MAX),
             ..Reported::default()
         })
     };

@@ -304,12 +304,13 @@ async fn start_servers(
 }
 
 /// Threads of the look-ups' own, for as long as the program runs: what else the node has to do, as handshakes of
-/// strangers, keeps an answer waiting no longer than the kernel lets it.
+/// strangers, keeps an answer waiting no longer than the kernel lets it. One more than users can keep busy with all that they
+/// may ask at once.
 fn lookup_threads() -> std::io::Result<&'static Runtime> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("look-ups")
-        .worker_threads(threads.min(LOOKUP_THREADS_MAX))
+        .worker_threads(threads.clamp(TURNS + 1, LOOKUP_THREADS_MAX))
         .enable_all()
         .build()?;
     Ok(Box::leak(Box::new(runtime)))
@@ -378,8 +379,9 @@ async fn reload(
     settings: &watch::Sender<ControlSettings>,
 ) -> anyhow::Result<Config> {
     let new = Config::load(&started.file)?;
-    let applied = Config::diff(current, &new).applied;
     let needs_restart = Config::diff(started, &new).needs_restart;
+    let mut applied = Config::diff(current, &new).applied;
+    applied.retain(|change| !needs_restart.contains(change));
     handle.reconfigure(new.to_site_config()).await?;
     handle.know_peers(new.peer_addresses()).await?;
     let known = {

@@ -282,6 +282,9 @@ pub struct ReportBody {
     pub late: u64,
     /// Lines that were refused.
     pub refused: u64,
+    /// Of these, what is refused for now only, as without room on the disk or before a VO's charter has come: report it again.
+    #[serde(default)]
+    pub for_now: u64,
     /// What was charged.
     pub charge_core_ms: String,
     /// The first refused lines.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use fairmesh_gossip::wire::{Probe, Request, Response, Summary};
 use fairmesh_gossip::{HEAD_BYTES_MAX, HEADS_MAX, PartKey};
-use fairmesh_model::{Incarnation, Millis, RunningJob, Span, UsageMode, WallTime, WindowLength};
+use fairmesh_model::{
+    HistoryRule, Incarnation, Millis, RunningJob, Span, UsageMode, WallTime, WindowLength,
+};
 use fairmesh_site::{Correction, Effect, Event, Notice, Severity, Table};
 
 use crate::ledger::{Ledger, assert_converged, assert_same, seen, sums};
@@ -552,6 +554,9 @@ fn fault_16_another_local_window_waits_for_the_restart_and_forgets_nothing() {
     let end = mesh.now(0).wall;
     let local = job("l", "local", "a", "b", (end.before(HOUR), end), 3);
     mesh.report(0, &[local]).expect("acknowledged");
+    let old = end.before(DAY.times(10));
+    let old = job("o", "local", "a", "b", (old.before(HOUR), old), 2);
+    mesh.report(0, &[old]).expect("acknowledged");
     let counted = |mesh: &Mesh| {
         mesh.nodes[0]
             .site
@@ -560,13 +565,17 @@ fn fault_16_another_local_window_waits_for_the_restart_and_forgets_nothing() {
             .map(|sum| sum.charge)
             .sum::<u64>()
     };
-    assert_eq!(counted(&mesh), 3 * HOUR.0);
-    let mut config = mesh.nodes[0].config.clone();
-    config.local_window = WindowLength::from_millis(60_000).expect("a minute");
-    mesh.handle(0, Event::Reconfigured(Box::new(config)));
+    assert_eq!(counted(&mesh), 5 * HOUR.0);
     mesh.tick_ms = 60_000;
-    mesh.run(DAY.times(2));
-    assert_eq!(counted(&mesh), 3 * HOUR.0);
+    // A history in days would be one of ninety hours, by the windows that stay.
+    for (window, horizon) in [(60_000, 90 * 1_440), (DAY.0, 90)] {
+        let mut config = mesh.nodes[0].config.clone();
+        config.local_window = WindowLength::from_millis(window).expect("a window");
+        config.local_history = HistoryRule::None { horizon };
+        mesh.handle(0, Event::Reconfigured(Box::new(config)));
+        mesh.run(DAY.times(2));
+        assert_eq!(counted(&mesh), 5 * HOUR.0);
+    }
 }
 
 #[test]

@@ -31,6 +31,35 @@ fn feeding_the_same_records_again_changes_nothing() {
     });
 }
 
+#[test]
+fn what_is_refused_for_now_is_told_apart_from_what_never_counts() {
+    let mut mesh = Mesh::found(1, 2);
+    let ends_in = |mesh: &Mesh, ahead: u64| {
+        let end = mesh.now(1).wall.after(Millis::from_secs(ahead));
+        job("j", "grid", "g1", "u1", (end.before(HOUR), end), 1)
+    };
+    let told = |mesh: &mut Mesh, record| {
+        let reported = mesh.report(1, &[record]).expect("answered");
+        (reported.refused.len(), reported.for_now)
+    };
+    // The batch system's clock is ahead of the node's: of a little one, and of one that nobody waits for.
+    for (ahead, for_now) in [(600, 1), (3 * 86_400, 0)] {
+        let record = ends_in(&mesh, ahead);
+        assert_eq!(told(&mut mesh, record), (1, for_now));
+    }
+    let mut nonsense = ends_in(&mesh, 600);
+    nonsense.start = nonsense.end.after(HOUR);
+    assert_eq!(told(&mut mesh, nonsense), (1, 0));
+    // A new node that the charter has not reached.
+    mesh.cut(1);
+    mesh.restart_on(1, Default::default());
+    let record = ends_in(&mesh, 0);
+    assert_eq!(told(&mut mesh, record.clone()), (1, 1));
+    mesh.heal();
+    mesh.run(Millis::from_secs(60));
+    assert_eq!(told(&mut mesh, record), (0, 0));
+}
+
 fn counted(reports: &[UsageRecord]) -> BTreeMap<AccountPath, Counters> {
     let mut mesh = Mesh::found(1, 1);
     for report in reports {

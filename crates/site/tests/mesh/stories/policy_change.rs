@@ -63,7 +63,10 @@ fn a_form_of_a_version_that_is_not_in_force_is_told_to_whoever_hands_it_in_and_t
     );
     mesh.run(Millis::from_secs(30));
     let site = &mesh.nodes[0].site;
-    let of = |bytes| site.adoptions().filter(|(_, of)| of.hash == hash(bytes));
+    let of = |bytes| {
+        site.adoptions()
+            .filter(move |(_, of)| of.hash == hash(bytes))
+    };
     assert_eq!((of(&first).count(), of(&second).count()), (1, 0));
     for node in 0..2 {
         let site = &mesh.nodes[node].site;
@@ -72,7 +75,7 @@ fn a_form_of_a_version_that_is_not_in_force_is_told_to_whoever_hands_it_in_and_t
     }
 
     // The other way round the later one comes into force, and the first is no more.
-    let mut mesh = Mesh::found(1, 1);
+    let mut mesh = Mesh::found(1, 2);
     assert!(mesh.publish(0, &second).is_ok());
     let told = mesh.publish(0, &first).expect("in force");
     assert!(told.contains("is adopted; but"), "{told}");
