@@ -119,16 +119,15 @@ pub struct RecordLog {
 
 impl RecordLog {
     /// Opens the log in the node's data folder, or begins one. A file that cannot be read is renamed
-    /// and said so. Blocks on the disk.
+    /// and said so; one that cannot be opened is tried again, and refuses records until then. Blocks on the disk.
     ///
     /// # Errors
-    /// If none can be made.
+    /// If there is no thread for it.
     pub fn open(data_dir: &Path, keep: Keep) -> Result<Self, LogError> {
         let path = data_dir.join(FILE);
-        let connection = schema::open_or_set_aside(&path)?;
         let (commands, received) = mpsc::channel();
         let (stats_out, stats) = watch::channel(LogStats::default());
-        let mut writer = writer::Writer::new(path.clone(), connection, keep, stats_out);
+        let mut writer = writer::Writer::new(path.clone(), keep, stats_out);
         let thread = std::thread::Builder::new()
             .name("record-log".to_owned())
             .spawn(move || writer.run(&received))

@@ -51,6 +51,21 @@ fn found(log: &RecordLog, filter: &Filter, most: u32) -> (Vec<String>, bool) {
 }
 
 #[tokio::test]
+async fn a_log_that_cannot_be_opened_refuses_records_until_it_can_be() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join(FILE);
+    std::fs::create_dir(&file).expect("a folder in its place");
+    let log = RecordLog::open(folder.path(), all()).expect("it begins");
+    let batch = || vec![entry(1, JobState::Failed, true)];
+    assert!(log.append(batch()).await.is_err());
+    assert!(log.reader().is_err());
+    std::fs::remove_dir(&file).expect("away");
+    log.append(batch()).await.expect("written");
+    assert_eq!(found(&log, &Filter::default(), 10).0, ["1 FAILED"]);
+    assert_eq!((log.stats().refused, log.stats().rows), (1, 1));
+}
+
+#[tokio::test]
 async fn the_fullest_word_on_a_job_is_kept_whatever_comes_when() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = RecordLog::open(folder.path(), all()).expect("opens");

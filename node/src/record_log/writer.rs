@@ -37,7 +37,8 @@ const STEP_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) struct Writer {
     path: PathBuf,
-    connection: Connection,
+    /// None where it could not be opened: it is tried again.
+    connection: Option<Connection>,
     keep: Keep,
     /// Whether the last step of pruning had more to do.
     more: bool,
@@ -49,25 +50,39 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(
-        path: PathBuf,
-        connection: Connection,
-        keep: Keep,
-        stats: watch::Sender<LogStats>,
-    ) -> Self {
-        Self {
+    pub(super) fn new(path: PathBuf, keep: Keep, stats: watch::Sender<LogStats>) -> Self {
+        let mut writer = Self {
             path,
-            connection,
+            connection: None,
             keep,
             more: true,
             rows_since_step: 0,
             unsynced: None,
             stats,
+        };
+        if let Err(error) = writer.open() {
+            tracing::error!(
+                %error,
+                "the record log cannot be opened: job records are refused until it can be; usage counts where it is \
+                 reported alone, as feeds do then"
+            );
         }
+        writer
+    }
+
+    fn open(&mut self) -> Result<&mut Connection, LogError> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => {
+                let opened = schema::open_or_set_aside(&self.path)?;
+                self.measure(&opened);
+                opened
+            }
+        };
+        Ok(self.connection.insert(connection))
     }
 
     pub(super) fn run(&mut self, commands: &Receiver<Command>) {
-        self.measure();
         loop {
             let mut pause = if self.more { STEP_EVERY } else { LOOK_EVERY };
             if let Some(since) = self.unsynced {
@@ -100,9 +115,10 @@ impl Writer {
     /// Brings what was written to the disk. Readers wait for nothing.
     fn sync(&mut self) {
         self.unsynced = None;
-        let synced = self
-            .connection
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let synced = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(error) = synced {
             tracing::warn!(%error, "the record log was not synced: a power cut may cost its last records");
         }
@@ -118,52 +134,57 @@ impl Writer {
             }
             Err(_) => stats.refused += entries.len() as u64,
         });
-        self.note_bytes();
+        if let Some(connection) = &self.connection {
+            self.note_bytes(connection);
+        }
         written.map(|_| ())
     }
 
     fn write(&mut self, entries: &[Entry]) -> Result<u64, LogError> {
-        match write(&mut self.connection, entries) {
+        match write(self.open()?, entries) {
             Err(error) if schema::is_damage(&error) => {
                 schema::set_aside(&self.path, &error.to_string())?;
-                self.connection = schema::open_or_set_aside(&self.path)?;
-                self.measure();
-                Ok(write(&mut self.connection, entries)?)
+                self.connection = None;
+                Ok(write(self.open()?, entries)?)
             }
             written => Ok(written?),
         }
     }
 
     fn prune(&mut self) {
-        match step(&mut self.connection, self.keep) {
-            Ok(done) => {
+        let keep = self.keep;
+        let stepped = self
+            .open()
+            .and_then(|connection| Ok(step(connection, keep)?));
+        match (stepped, &self.connection) {
+            (Ok(done), Some(connection)) => {
                 self.more = done.more;
                 self.stats.send_modify(|stats| {
                     stats.pruned += done.forgotten;
                     stats.rows = stats.rows.saturating_sub(done.forgotten);
                 });
-                self.note_bytes();
+                self.note_bytes(connection);
             }
-            Err(error) => {
+            (Err(error), Some(_)) => {
                 self.more = false;
                 tracing::warn!(%error, "the record log cannot forget old records");
             }
+            // It was said that it cannot be opened.
+            (_, None) => self.more = false,
         }
     }
 
     /// Counts what is there, once for each file.
-    fn measure(&mut self) {
+    fn measure(&self, connection: &Connection) {
         let rows = "SELECT count(*) FROM records";
-        let rows = self
-            .connection
-            .query_row(rows, [], |row| row.get::<_, i64>(0));
+        let rows = connection.query_row(rows, [], |row| row.get::<_, i64>(0));
         let rows = u64::try_from(rows.unwrap_or(0)).unwrap_or(0);
         self.stats.send_modify(|stats| stats.rows = rows);
-        self.note_bytes();
+        self.note_bytes(connection);
     }
 
-    fn note_bytes(&self) {
-        if let Ok(bytes) = bytes_in_use(&self.connection) {
+    fn note_bytes(&self, connection: &Connection) {
+        if let Ok(bytes) = bytes_in_use(connection) {
             self.stats.send_modify(|stats| stats.bytes = bytes);
         }
     }

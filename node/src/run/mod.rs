@@ -40,6 +40,7 @@ use crate::privacy::Eyes;
 use crate::record_log::RecordLog;
 use crate::schedulers;
 use crate::serve::Serving;
+use crate::sockets::TURNS;
 use crate::store::StoreError;
 
 /// A start that takes longer says so, and again each time it has taken so long.
