@@ -125,6 +125,8 @@ pub struct Done {
     pub running: u64,
     /// Records that the node refused.
     pub refused: u64,
+    /// Of these, what it refused for now only.
+    pub for_now: u64,
 }
 
 /// What the node answers to records, as far as it matters here.
@@ -135,6 +137,7 @@ struct Reported {
     counted: u64,
     known: u64,
     refused: u64,
+    for_now: u64,
     refusals: Vec<Refusal>,
     skipped: BTreeMap<String, u64>,
 }
@@ -266,10 +269,11 @@ impl<S: Scheduler> Feed<S> {
                 file,
                 ..next
             };
-            if cursor != before {
+            // What is refused for now is told again, with all that lies behind it in the source.
+            if cursor != before && done.for_now == 0 {
                 state::store(&self.settings.state_file, &cursor)?;
             }
-            for file in &files {
+            for file in files.iter().filter(|_| done.for_now == 0) {
                 let cannot = || format!("cannot remove {}", file.display());
                 std::fs::remove_file(file).with_context(cannot)?;
             }
@@ -289,6 +293,11 @@ impl<S: Scheduler> Feed<S> {
         if let Some(error) = unlogged {
             return Err(error.into());
         }
+        let (refused, name) = (done.for_now, self.name());
+        anyhow::ensure!(
+            refused == 0,
+            "{name}: the node refuses {refused} records for now; they are reported again"
+        );
         self.cursor = Some(cursor);
         Ok(done)
     }
@@ -374,26 +383,27 @@ impl<S: Scheduler> Feed<S> {
         let mut unlogged = None;
         for batch in fresh.chunks(BATCH_RECORDS) {
             let records: Vec<&BatchRecord> = batch.iter().map(|(record, _)| record).collect();
-            let answer = match self.control.post("/v1/accounting", lines(&records)?).await {
-                Ok(answer) => {
-                    let ends = batch
-                        .iter()
-                        .filter_map(|(record, hash)| Some((*hash, record.end?)));
-                    let ends = ends.map(|(hash, end)| (hash, end.0 / 1_000));
-                    self.acknowledged.extend(ends);
-                    answer
-                }
+            let answered = self.control.post("/v1/accounting", lines(&records)?);
+            let answer: Reported = match answered.await {
+                Ok(answer) => answer,
                 Err(error @ AskError::Refused { status: 503, .. }) => {
                     unlogged = Some(error);
                     self.report_usage(&records).await?
                 }
                 Err(error) => return Err(error.into()),
             };
+            // Which of them is refused for now need not be in the answer, and what has counted is known the next time.
+            if unlogged.is_none() && answer.for_now == 0 {
+                let ended =
+                    |(record, hash): &(BatchRecord, _)| Some((*hash, record.end?.0 / 1_000));
+                self.acknowledged.extend(batch.iter().filter_map(ended));
+            }
             done.finished += answer.read;
             done.counted += answer.counted;
             done.known += answer.known;
             done.skipped += answer.skipped.values().sum::<u64>();
             done.refused += answer.refused;
+            done.for_now += answer.for_now;
             self.complain_of(&answer);
             let odd = answer.skipped.iter();
             let odd = odd.filter(|(why, _)| INCOMPLETE.contains(&why.as_str()));

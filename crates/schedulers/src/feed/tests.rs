@@ -18,15 +18,24 @@ use crate::plan::Update;
 /// What the node heard: path and body of each request.
 type Heard = Arc<Mutex<Vec<(String, String)>>>;
 
-/// A node whose record log is full, or not.
-fn node(folder: &std::path::Path, is_full: bool) -> anyhow::Result<(Control, Heard)> {
-    node_with_past(folder, is_full, &["{}"])
+/// What the node says to job records.
+#[derive(Clone, Copy, PartialEq)]
+enum Says {
+    Counted,
+    /// Its record log is full.
+    Full,
+    /// The first request is refused for now.
+    NotYet,
+}
+
+fn node(folder: &std::path::Path, says: Says) -> anyhow::Result<(Control, Heard)> {
+    node_with_past(folder, says, &["{}"])
 }
 
 /// A node that says this of its VOs, one after the other, and goes on with the last.
 fn node_with_past(
     folder: &std::path::Path,
-    is_full: bool,
+    says: Says,
     past: &'static [&'static str],
 ) -> anyhow::Result<(Control, Heard)> {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -49,14 +58,21 @@ fn node_with_past(
                     let body = request.into_body().collect().await.expect("a body");
                     let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
                     let lines = body.lines().count();
-                    let refuses = is_full && path == "/v1/accounting";
-                    hears.lock().expect("whole").push((path, body));
-                    let (status, words) = match refuses {
-                        true => (
+                    let is_of_jobs = path == "/v1/accounting";
+                    let mut heard = hears.lock().expect("whole");
+                    let is_first = heard.is_empty();
+                    heard.push((path, body));
+                    drop(heard);
+                    let (status, words) = match says {
+                        Says::Full if is_of_jobs => (
                             503,
                             r#"{"error":"the record log failed: no room"}"#.to_owned(),
                         ),
-                        false => (200, format!(r#"{{"read":{lines},"counted":{lines}}}"#)),
+                        Says::NotYet if is_first => {
+                            let refused = format!(r#"{{"read":{lines},"refused":1,"for_now":1}}"#);
+                            (200, refused)
+                        }
+                        _ => (200, format!(r#"{{"read":{lines},"counted":{lines}}}"#)),
                     };
                     let words = Full::new(Bytes::from(words));
                     let response = Response::builder().status(status).body(words);
@@ -71,7 +87,7 @@ fn node_with_past(
 }
 
 /// A batch system that says of the same jobs, again and again, that they have ended.
-struct Ended(Vec<BatchRecord>);
+struct Ended(Vec<BatchRecord>, Vec<PathBuf>);
 
 impl Scheduler for Ended {
     const NAME: &'static str = "pretended";
@@ -104,6 +120,7 @@ impl Scheduler for Ended {
             records: self.0.clone(),
             again_from_s: Some(END - 3_600),
             cursor,
+            files: self.1.clone(),
             ..Portion::default()
         })
     }
@@ -127,7 +144,7 @@ fn job(id: u64) -> BatchRecord {
 
 fn feed(folder: &std::path::Path, jobs: Vec<BatchRecord>, control: Control) -> Feed<Ended> {
     let settings = LoopSettings::defaults(folder.join("cursor.json"));
-    Feed::new(Ended(jobs), settings, control)
+    Feed::new(Ended(jobs, Vec::new()), settings, control)
 }
 
 fn paths(heard: &Heard) -> Vec<String> {
@@ -139,7 +156,7 @@ fn paths(heard: &Heard) -> Vec<String> {
 async fn where_the_log_fails_usage_is_reported_all_the_same_and_the_cursor_stays()
 -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let (control, heard) = node(folder.path(), true)?;
+    let (control, heard) = node(folder.path(), Says::Full)?;
     let mut feed = feed(folder.path(), vec![job(1)], control);
     let why = feed.once().await.expect_err("not logged").to_string();
     assert!(why.contains("no room"), "{why}");
@@ -153,9 +170,34 @@ async fn where_the_log_fails_usage_is_reported_all_the_same_and_the_cursor_stays
 }
 
 #[tokio::test]
+async fn what_is_refused_for_now_is_told_again_and_its_file_and_the_cursor_stay()
+-> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (control, heard) = node(folder.path(), Says::NotYet)?;
+    let mut feed = feed(folder.path(), vec![job(1), job(2)], control);
+    let (spooled, cursor) = (
+        folder.path().join("job.1"),
+        folder.path().join("cursor.json"),
+    );
+    std::fs::write(&spooled, "1")?;
+    feed.scheduler.1 = vec![spooled.clone()];
+    let why = feed.once().await.expect_err("not counted").to_string();
+    assert!(why.contains("refuses 1 records for now"), "{why}");
+    assert!(spooled.exists() && !cursor.exists());
+    assert_eq!(feed.once().await?.counted, 2);
+    assert!(!spooled.exists() && cursor.exists());
+    let told = paths(&heard);
+    assert_eq!(
+        told.iter().filter(|path| *path == "/v1/accounting").count(),
+        2
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_was_acknowledged_is_not_sent_again_unless_it_changes() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let (control, heard) = node(folder.path(), false)?;
+    let (control, heard) = node(folder.path(), Says::Counted)?;
     let mut feed = feed(folder.path(), vec![job(1), job(2)], control);
     assert_eq!(feed.once().await?.finished, 2);
     assert_eq!(feed.once().await?.finished, 0);
@@ -177,7 +219,7 @@ async fn a_feed_that_starts_waits_until_its_node_has_heard_of_its_own_past() -> 
         r#"{"past_known":false},{"past_known":true}"#,
         r#"{"past_known":true},{"past_known":true}"#,
     ];
-    let (control, heard) = node_with_past(folder.path(), false, Box::leak(Box::new(past)))?;
+    let (control, heard) = node_with_past(folder.path(), Says::Counted, Box::leak(Box::new(past)))?;
     let mut feed = feed(folder.path(), vec![job(1)], control);
     let began = std::time::Instant::now();
     assert_eq!(feed.once().await?.finished, 1);
