@@ -87,6 +87,11 @@ fn report(node: &Node, user: &str, job: u64) -> anyhow::Result<Result<(), String
     if answer.body["counted"] == 1 || answer.body["known"] == 1 {
         return Ok(Ok(()));
     }
+    ensure!(
+        answer.body["for_now"] == 1,
+        "to be reported again: {}",
+        answer.body
+    );
     Ok(Err(answer.body.to_string()))
 }
 
