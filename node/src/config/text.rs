@@ -1,13 +1,17 @@
 //! The text of a file, and errors that point into it.
 //!
 //! Invariant: an error names file, line, column (both from 1) and key, says what to do, and shows
-//! the line with the place underlined. Deliberately not here: what keys mean.
+//! the line with the place underlined; of a file with a secret key it shows nothing. Deliberately not
+//! here: what keys mean.
 
 use std::fmt;
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
+
+/// Hexadecimal digits of a secret key in its file.
+const KEY_DIGITS: usize = 64;
 
 /// A file's name and text.
 #[derive(Debug, Clone, Copy)]
@@ -37,9 +41,20 @@ impl Source<'_> {
     /// Reads TOML.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         toml::from_str(self.text).map_err(|error| {
+            if self.is_key() {
+                let problem = "this is a file with a secret key";
+                let help = "name the file that was meant; this one is for --key and `key_file`";
+                return self.error(None, None, problem).with_help(help);
+            }
             let problem = error.message().trim().replace('\n', "; ");
             self.error(error.span(), None, problem)
         })
+    }
+
+    /// Whether the text begins as key files do, and TOML does not.
+    fn is_key(&self) -> bool {
+        let digits = self.text.trim_start().bytes();
+        digits.take_while(u8::is_ascii_hexdigit).count() >= KEY_DIGITS
     }
 
     /// An error at `span`, or about the whole file.
@@ -131,5 +146,23 @@ mod tests {
         let expected =
             "f.toml:3:10: `site.colour`: no number\n  | colour = 7\n  |          ^\n  = none";
         assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn a_secret_key_is_not_shown() {
+        let secret = "4f".repeat(32);
+        for text in [
+            secret.clone(),
+            format!(" {secret}\n"),
+            format!("{}\r\n", secret.to_uppercase()),
+            format!("{secret}\n{secret}\n"),
+        ] {
+            let file = "site.key";
+            let source = Source { file, text: &text };
+            let error = source.parse::<toml::Table>().expect_err("no TOML");
+            let told = format!("{error} {error:?}");
+            assert!(told.contains("a file with a secret key"), "{told}");
+            assert!(!told.to_lowercase().contains("4f4f"), "{told}");
+        }
     }
 }

@@ -252,6 +252,17 @@ mod tests {
         assert!(ran(&folder.path().join("x"), "a/b").is_err());
     }
 
+    #[test]
+    fn a_key_that_is_named_as_the_configuration_is_not_shown() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("site.key");
+        generate_key(&path).expect("makes a key");
+        let secret = std::fs::read_to_string(&path).expect("there");
+        let error = format!("{:?}", Config::load(&path).expect_err("a key"));
+        assert!(error.contains("site.key:1:1: this is a file"), "{error}");
+        assert!(!error.contains(&secret[..8]), "{error}");
+    }
+
     /// Every key that the comments mention exists, with the default that they say.
     #[test]
     fn the_commented_keys_are_the_defaults() {

@@ -578,3 +578,20 @@ fn text_that_hides_or_turns_is_shown_as_numbers_and_reads_back() {
         "{told:?}"
     );
 }
+
+#[test]
+fn a_key_that_is_named_as_the_draft_is_not_shown() {
+    let desk = founded();
+    let secret = desk.read("a");
+    for line in [
+        "sign @a --key @b",
+        "plan --old @a --new @a",
+        "show @a",
+        "verify @a",
+    ] {
+        let refused = desk.refused(line);
+        assert!(!refused.contains(&secret[..8]), "{line}: {refused}");
+    }
+    let refused = desk.refused("sign @a --key @b");
+    assert!(refused.contains("a file with a secret key"), "{refused}");
+}
