@@ -1,4 +1,6 @@
 //! Whether sites keep what was agreed, or what they say themselves that they grant.
+//!
+//! Invariant: that all is kept is said only where each VO was looked at, at one site at least.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -19,6 +21,13 @@ const SCHEMA: &str = "fairmesh.sla-check/1";
 
 const SILENT: &str = "nothing has been received from it lately, so nothing is found";
 
+const ABSENT: &str = "the VO has no SLA there, and one was agreed";
+
+const UNCHECKED: &str = "nothing is checked: no site says how the VO stands there (is this its name, and have its sites \
+                         [advert]?)";
+
+const NO_ENTRY: &str = "nothing is checked: no entry is of a VO";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -31,6 +40,10 @@ enum Kind {
     Differs,
     /// What is known of the site is too old.
     Silent,
+    /// The site grants nothing of what was agreed.
+    Absent,
+    /// No site was looked at, so this finding is of none.
+    Unchecked,
 }
 
 #[derive(Serialize)]
@@ -55,18 +68,26 @@ pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
         vos.extend(sla.entries.keys().filter_map(vo_of));
     }
     let mut findings = Vec::new();
+    if vos.is_empty() {
+        findings.push(unchecked("/".to_owned(), NO_ENTRY));
+    }
     let mut is_known = args.site.is_none();
     for vo in vos {
         let (grid, silence) = sites_of(args.grid.as_deref(), &args.node, vo)?;
         let mut entries = sla.iter().flat_map(|sla| &sla.entries);
         let entry = entries.find_map(|(path, entry)| (vo_of(path) == Some(vo)).then_some(entry));
         let is_asked = |site: &&SiteView| args.site.as_ref().is_none_or(|name| site.name == *name);
+        let mut is_checked = false;
         for site in grid.sites.iter().filter(is_asked) {
             is_known = true;
             let found = match site.vos.get(vo) {
                 _ if is_silent(site, silence) => vec![(Kind::Silent, SILENT.to_owned())],
-                Some(said) => of_entry(site, entry, said),
-                None => Vec::new(),
+                None if entry.is_none_or(|entry| *entry == SlaEntry::default()) => continue,
+                said => {
+                    is_checked = true;
+                    let absent = || vec![(Kind::Absent, ABSENT.to_owned())];
+                    said.map_or_else(absent, |said| of_entry(site, entry, said))
+                }
             };
             findings.extend(found.into_iter().map(|(kind, what)| Finding {
                 path: format!("/{vo}"),
@@ -76,16 +97,29 @@ pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
                 what,
             }));
         }
+        if !is_checked {
+            findings.push(unchecked(format!("/{vo}"), UNCHECKED));
+        }
     }
     if let Some(name) = args.site.as_ref().filter(|_| !is_known) {
         let of = args.grid.as_ref().map(|file| file.display().to_string());
         let of = of.unwrap_or_else(|| "the node".to_owned());
         anyhow::bail!("{of}: there is no site `{name}`");
     }
-    let is_bad = |finding: &Finding| matches!(finding.kind, Kind::Passed | Kind::Broken);
+    let is_bad = |finding: &Finding| !matches!(finding.kind, Kind::Differs | Kind::Silent);
     let bad = findings.iter().any(is_bad);
     write(&Answer { findings }, args, out)?;
     Ok(if bad { Exit::Failure } else { Exit::Success })
+}
+
+fn unchecked(path: String, what: &str) -> Finding {
+    Finding {
+        path,
+        site: String::new(),
+        kind: Kind::Unchecked,
+        age_s: None,
+        what: what.to_owned(),
+    }
 }
 
 /// The VO that an entry of an owner's document is of; entries below it are of its groups.

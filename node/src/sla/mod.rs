@@ -68,7 +68,8 @@ pub struct ShowArgs {
     pub output: OutputArgs,
 }
 
-/// Say which limits are passed and which guarantees are broken; it ends with 1 if any is
+/// Say which limits are passed and which guarantees are broken; it ends with 1 if any is, and where a site grants nothing
+/// of what was agreed or no site could be looked at
 #[derive(Debug, Clone, clap::Args)]
 pub struct CheckArgs {
     /// The SLAs of a site's owner: an entry `/NAME` is of the VO of that name; without them sites are held to what they

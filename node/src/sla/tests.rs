@@ -130,6 +130,49 @@ fn sites_are_held_to_what_they_say_where_nothing_was_agreed() {
     assert_eq!(String::from_utf8(out).expect("UTF-8"), expected);
 }
 
+#[test]
+fn nothing_is_kept_where_nothing_was_looked_at() {
+    let (_folder, sla, grid) = files();
+    let mut args = CheckArgs {
+        sla: Some(sla.clone()),
+        grid: Some(grid.clone()),
+        node: NodeArgs::default(),
+        vo: None,
+        site: None,
+        output: parsable(),
+    };
+    let checked = |args: &CheckArgs| {
+        let mut out = Vec::new();
+        let exit = check::check(args, &mut out).expect("valid");
+        (exit, String::from_utf8(out).expect("UTF-8"))
+    };
+    // What was agreed with /e the site does not grant; of what groups of /d get nothing was agreed with the whole.
+    std::fs::write(&sla, "[sla]\n\"/d\" = {}\n\"/e\" = { cpu = \"5%\" }\n").expect("writes");
+    let absent = "/e|s|absent|7|the VO has no SLA there, and one was agreed\n";
+    assert_eq!(checked(&args), (Exit::Failure, absent.to_owned()));
+    std::fs::write(&sla, "[sla]\n").expect("writes");
+    let none = "/||unchecked|?|nothing is checked: no entry is of a VO\n";
+    assert_eq!(checked(&args), (Exit::Failure, none.to_owned()));
+
+    // A VO that is misspelt, and one whose sites say nothing.
+    (args.sla, args.vo) = (None, Some("typo".to_owned()));
+    let (exit, typo) = checked(&args);
+    assert!(typo.starts_with("/typo||unchecked|?|nothing is checked: "));
+    assert_eq!(exit, Exit::Failure);
+    std::fs::write(&grid, "{\"sites\": []}").expect("writes");
+    assert_eq!(checked(&args), (Exit::Failure, typo));
+    args.output = OutputArgs::default();
+    let (_, text) = checked(&args);
+    assert!(!text.contains("is kept"), "{text}");
+    args.output.json = true;
+    let json: Value = serde_json::from_str(&checked(&args).1).expect("JSON");
+    let finding = &json["findings"][0];
+    assert_eq!(
+        (&finding["kind"], &finding["site"]),
+        (&"unchecked".into(), &"".into())
+    );
+}
+
 /// The room of a VO is what the broker would give it; and a site that is silent has none.
 #[test]
 fn a_vo_stands_at_each_site_with_its_room_and_the_age_of_what_is_known() {
