@@ -90,7 +90,7 @@ pub struct StatusArgs {
 /// Take back a job that was handed in here: exit 0 where it runs nowhere, 1 where a batch system keeps it
 #[derive(Debug, Clone, clap::Args)]
 pub struct WithdrawArgs {
-    /// Its name in the mesh or the beginning of it, or its key
+    /// Its name in the mesh or 8 digits of it or more, or its key
     #[arg(value_name = "JOB")]
     pub job: String,
     /// How long to wait for what comes of it

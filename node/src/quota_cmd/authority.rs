@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed};
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
-use crate::ask::{self, Control, NodeArgs, unless_refused};
+use crate::ask::{self, Control, ID_DIGITS_MIN, NodeArgs, is_id, unless_refused};
+use crate::control::clean;
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
 use crate::policy_cmd::{Draft, PolicyDocument, now, read_bytes, sign_draft};
@@ -34,7 +35,7 @@ pub struct GrantArgs {
 /// Options of `revoke`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RevokeArgs {
-    /// Its id or the beginning of it, or its account where that has one allocation
+    /// Its id or 8 digits of it or more, or its account where that has one allocation
     #[arg(value_name = "ALLOCATION|PATH")]
     pub which: String,
     /// A file with a secret key; repeat it for several
@@ -135,12 +136,8 @@ pub(super) async fn find(
         return Ok(None);
     };
     let id = |of: &Signed<Allocation>| of.claimed().id.unwrap_or_else(|| of.hash().into());
-    // As messages to users name it, too.
-    let path = format!("/{}", which.strip_prefix('/').unwrap_or(which));
-    let path = AccountPath::parse(&path).ok();
-    let is_meant = |of: &Signed<Allocation>| {
-        Some(&of.claimed().path) == path.as_ref() || id(of).to_string().starts_with(which)
-    };
+    let is_meant =
+        |of: &Signed<Allocation>| is_meant(which, &of.claimed().path, &id(of).to_string());
     let all = held.iter().filter_map(|bytes| Signed::parse(bytes).ok());
     let mut found: Vec<_> = all.filter(is_meant).collect();
     found.sort_by_key(|of| (id(of), of.claimed().version));
@@ -154,9 +151,20 @@ pub(super) async fn find(
     }
     let newest = found.pop();
     if newest.is_none() {
-        eprintln!("the node knows no allocation {which}");
+        eprintln!(
+            "the node knows no allocation `{}`: name its account, or {ID_DIGITS_MIN} digits of its id or more",
+            clean(which)
+        );
     }
     Ok(newest)
+}
+
+/// Whether `which` names the allocation of this account and id. What is empty names none.
+fn is_meant(which: &str, account: &AccountPath, id: &str) -> bool {
+    // As messages to users name it, too.
+    let path = format!("/{}", which.strip_prefix('/').unwrap_or(which));
+    let by_path = AccountPath::parse(&path).is_ok_and(|path| path == *account);
+    (by_path && !which.is_empty()) || is_id(id, which)
 }
 
 pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -235,6 +243,21 @@ fn decimal(millionths: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_allocation_is_named_by_its_account_or_by_eight_digits() {
+        let id = "c0ffee00".repeat(8);
+        let account = AccountPath::parse("/cms").expect("a path");
+        let is_meant = |which: &str| is_meant(which, &account, &id);
+        for which in ["cms", "/cms", &id[..8], &id] {
+            assert!(is_meant(which), "{which}");
+        }
+        for which in ["", "/", "c", "c0ffee0", "//cms", "cm", "c0ffee01"] {
+            assert!(!is_meant(which), "{which}");
+        }
+        assert!(!super::is_meant("", &AccountPath::root(), &id));
+        assert!(super::is_meant("/", &AccountPath::root(), &id));
+    }
 
     #[test]
     fn imbalances_are_rounded_up() {

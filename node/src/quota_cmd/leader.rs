@@ -22,7 +22,7 @@ use crate::policy_cmd::{allocation_toml, now, parse_core_hours};
 #[derive(Debug, Clone, clap::Args)]
 #[command(group = clap::ArgGroup::new("how_much").required(true))]
 pub struct PassArgs {
-    /// Of which allocation: its id or the beginning of it, or its account where that has one allocation
+    /// Of which allocation: its id or 8 digits of it or more, or its account where that has one allocation
     #[arg(value_name = "ALLOCATION|PATH")]
     pub which: String,
     /// To whom: an account below the allocation's
