@@ -94,7 +94,7 @@ pub async fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&told).unwrap_or_else(|error| error.exit());
     match dispatch(cli.command).await {
         Ok(exit) => exit.into(),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(READER_GONE),
         Err(error) => {
             // Files and peers have their words in it.
             eprintln!("fairmesh: {}", escaped(&format!("{error:#}")));
@@ -190,7 +190,10 @@ fn log_filter() -> tracing_subscriber::EnvFilter {
     })
 }
 
-/// A reader that has gone away (`fairmesh … | head`) is no error.
+/// How a command ends whose reader has gone away (`fairmesh … | head`), as a shell says it of what SIGPIPE has killed:
+/// not all was said, so it is no success, and nobody is left to be told why.
+const READER_GONE: u8 = 128 + 13;
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

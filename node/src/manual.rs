@@ -88,6 +88,7 @@ Exit status
 0: Done, or so it is.
 1: Understood, and it is not so: a signature is missing, a user is unknown, the node has something to complain of.
 2: The command line is wrong, a file cannot be read, or no node answers.
+141: Whoever read the output went away before its end, as head does. What a command of policy, quota or correct had begun is done.
 
 Environment
 FAIRMESH_SOCKET: The control socket of the node to ask, where --socket names none.

@@ -3,7 +3,7 @@
 //!
 //! Jobs are named by their ids, where the node keeps job records; or their records are handed in once
 //! more, in a file as `fairmesh report` takes it. Exit 0 where every job was taken back; 1 where one was
-//! refused: it says why, and the others are taken back all the same.
+//! refused: it says why, and the others are taken back all the same, whoever reads of it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::report::source::{Kind, Source};
 use super::{AskArgs, count, name_or_id, unless_refused};
 use crate::control::answer::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
 use crate::control::clean;
-use crate::output::{Align, Exit, Table, timestamp};
+use crate::output::{Align, Exit, Finishing, Table, timestamp};
 
 /// Jobs in one request.
 const BATCH_JOBS: usize = 5_000;
@@ -80,6 +80,12 @@ pub struct AuditArgs {
 /// # Errors
 /// If the file cannot be read, or the node cannot be asked.
 pub async fn run(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut out = Finishing::new(out);
+    let exit = correct(args, &mut out).await?;
+    out.finish(exit)
+}
+
+async fn correct(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let lines = match &args.file {
         None => named(args)?,
         Some(file) => of_file(args, file)?,

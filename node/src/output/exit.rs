@@ -2,7 +2,8 @@
 //!
 //! Invariant: 0 means that what was asked for holds or was done; 1 that it was understood and does
 //! not hold (a signature is missing, a site is stale); 2 that it could not be asked. Errors, and words that were
-//! not understood, are not here: they are `Err` and clap's 2.
+//! not understood, are not here: they are `Err`, which is 2 or, where the reader of the output went away, 141
+//! (`cli`), and clap's 2.
 
 use std::process::ExitCode;
 

@@ -9,6 +9,7 @@
 //! beyond a bold header (none with `NO_COLOR` or without a terminal) but on a `terminal` as a whole.
 
 mod exit;
+mod finishing;
 mod journal;
 mod progress;
 mod table;
@@ -20,6 +21,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 pub use exit::Exit;
+pub(crate) use finishing::Finishing;
 pub(crate) use journal::Lines;
 pub(crate) use progress::Progress;
 pub(crate) use table::unbroken;

@@ -5,7 +5,8 @@
 //! same draft gives the same payload everywhere.
 //!
 //! Invariant: nothing here trusts a document's own word; what is printed as valid was verified.
-//! Files that are there are not overwritten, except to add a signature to a document.
+//! Files that are there are not overwritten, except to add a signature to a document. Who reads the output may go
+//! away: all that was asked for is done.
 //! Deliberately not here: which documents a node has (`fairmesh status` and `peers`).
 
 mod allocation_draft;
@@ -38,7 +39,7 @@ pub use shares_draft::shares_toml;
 pub(crate) use sign::sign_draft;
 
 use crate::init::generate_key;
-use crate::output::Exit;
+use crate::output::{Exit, Finishing};
 
 /// Make, sign, check, compare and publish a VO's charters, share policies, allocations and snapshots
 #[derive(Debug, Clone, clap::Args)]
@@ -78,6 +79,12 @@ pub enum PolicyCommand {
 /// # Errors
 /// Files that cannot be read or are not what they should be, and a node that does not answer.
 pub async fn run(args: &PolicyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut out = Finishing::new(out);
+    let exit = done(args, &mut out).await?;
+    out.finish(exit)
+}
+
+async fn done(args: &PolicyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         PolicyCommand::Keygen { file } => keygen(file, out),
         PolicyCommand::New(args) => start::run(args, out),

@@ -18,7 +18,7 @@ use std::io::Write;
 pub(crate) use calls::seconds;
 
 use crate::ask::AskArgs;
-use crate::output::Exit;
+use crate::output::{Exit, Finishing};
 
 /// Ask for, hold, charge, grant and take back what projects may spend
 #[derive(Debug, Clone, clap::Args)]
@@ -62,6 +62,12 @@ pub enum QuotaCommand {
 /// # Errors
 /// If the node cannot be asked, or a file not be read.
 pub async fn run(args: &QuotaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut out = Finishing::new(out);
+    let exit = done(args, &mut out).await?;
+    out.finish(exit)
+}
+
+async fn done(args: &QuotaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         QuotaCommand::Show(args) => show::run(args, out).await,
         QuotaCommand::History(args) => history::history(args, out).await,

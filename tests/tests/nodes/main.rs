@@ -12,6 +12,7 @@ mod flips;
 mod forward;
 mod guides;
 mod hang_up;
+mod hindered;
 mod hostile;
 mod kill;
 mod large_policies;

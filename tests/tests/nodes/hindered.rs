@@ -1,0 +1,111 @@
+//! Commands that are hindered: whoever reads of them goes away.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Output, Stdio};
+
+use anyhow::{Context as _, ensure};
+use fairmesh_tests::{Node, Site, Vo};
+
+use crate::PROGRAM;
+
+/// The program with these words, in this folder.
+fn fairmesh(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(line.split_whitespace()).current_dir(folder);
+    command
+}
+
+/// Runs what must succeed; gives what it printed.
+fn run(folder: &Path, line: &str) -> anyhow::Result<String> {
+    let Output { status, stdout, .. } = fairmesh(folder, line).output()?;
+    ensure!(status.success(), "{line}: {status}");
+    Ok(String::from_utf8(stdout)?.trim_end().to_owned())
+}
+
+/// How the command ends whose reader is gone before it begins, and what it says to standard error.
+fn unread(mut command: Command) -> anyhow::Result<(ExitStatus, String)> {
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn()?;
+    let mut told = String::new();
+    let stderr = child.stderr.as_mut().context("piped")?;
+    stderr.read_to_string(&mut told)?;
+    Ok((child.wait()?, told))
+}
+
+/// A VO whose charter one officer signs and whose shares another does: `charter.cbor` and `shares.cbor`, and `bad.cbor`,
+/// shares that the wrong one has signed.
+fn founded(folder: &Path) -> anyhow::Result<()> {
+    let [a, b] = ["a.key", "b.key"].map(|name| run(folder, &format!("policy keygen {name}")));
+    let (a, b) = (a?, b?);
+    run(
+        folder,
+        &format!("policy new charter --name vo --authority {a} --policy {b} -o charter.toml"),
+    )?;
+    run(folder, "init hpc1 --name hpc1 --cores 1")?;
+    let [draft, member] =
+        ["charter.toml", "hpc1/member.toml"].map(|name| std::fs::read_to_string(folder.join(name)));
+    std::fs::write(folder.join("charter.toml"), draft? + &member?)?;
+    run(folder, "policy sign charter.toml --key a.key")?;
+    run(
+        folder,
+        "policy new shares --charter charter.cbor -o shares.toml",
+    )?;
+    let draft = std::fs::read_to_string(folder.join("shares.toml"))?;
+    std::fs::write(folder.join("shares.toml"), draft + "\"/x\" = 60\n")?;
+    run(folder, "policy sign shares.toml --key b.key")?;
+    run(folder, "policy sign shares.toml --key a.key -o bad.cbor")?;
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_goes_away_makes_no_success_of_a_failure() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    founded(folder.path())?;
+    for (line, code) in [
+        ("policy verify charter.cbor bad.cbor", 1),
+        ("policy verify charter.cbor shares.cbor", 141),
+        ("sla show nowhere.toml", 2),
+        ("check-config --config hpc1/fairmesh.toml", 141),
+    ] {
+        let (status, told) = unread(fairmesh(folder.path(), line))?;
+        ensure!(status.code() == Some(code), "{line}: {status}: {told}");
+        ensure!(told.is_empty() || code == 2, "{line}: {told}");
+    }
+    Ok(())
+}
+
+/// How many documents a node has.
+fn held(node: &Node) -> anyhow::Result<usize> {
+    let answer = node.http("GET", "/v1/documents", b"")?;
+    Ok(answer.body["documents"]
+        .as_array()
+        .context("documents")?
+        .len())
+}
+
+#[test]
+fn all_is_published_whoever_reads_of_it() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
+    let vo = Vo::found("physics", &[(site.id, "a")], &["ann"])?;
+    site.configure("a", &[], &[("physics", vo.id())])?;
+    let node = site.start()?;
+    let credit = vo.grant("/ann", 1_000, &[site.id], |_| {})?;
+    let [charter, shares] = vo.documents();
+    for (name, bytes) in [
+        ("charter", charter),
+        ("shares", shares),
+        ("credit", &credit),
+    ] {
+        std::fs::write(folder.path().join(name), bytes)?;
+    }
+    let mut publish = fairmesh(folder.path(), "policy publish charter shares credit");
+    publish.env("FAIRMESH_SOCKET", node.socket());
+    let (status, told) = unread(publish)?;
+    ensure!(status.code() == Some(141), "{status}: {told}");
+    ensure!(held(&node)? == 3, "{} are held", held(&node)?);
+    node.stop()?;
+    Ok(())
+}
