@@ -3,7 +3,7 @@
 //! It is for a timer, on a machine that is online, with a key that can do nothing else (docs/snapshot.md).
 //!
 //! Invariant: nothing is signed of a node that lacks what the last snapshot named. Else whoever cuts that node off
-//! would have his freeze vouched for. Deliberately not here: roles of several keys, whose snapshots are made with
+//! would have his freeze vouched for. What keeps one VO from its snapshot keeps no other. Deliberately not here: roles of several keys, whose snapshots are made with
 //! `new snapshot` and signed one after the other.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ use super::clock;
 use super::document::PolicyDocument;
 use crate::ask::{self, NodeArgs};
 use crate::config::quantity::parse_duration;
+use crate::control::clean;
 use crate::init::load_key;
 use crate::output::{Exit, until};
 
@@ -59,9 +60,16 @@ pub(super) async fn run(args: &SnapshotArgs, out: &mut dyn Write) -> anyhow::Res
     );
     let mut exit = Exit::Success;
     for policies in &mine {
-        let snapshot = signed(policies, &key, args.valid)?;
         let name = policies.charter().map(Verified::body);
-        let name = name.map_or("", |charter: &Charter| charter.name.as_str());
+        let name = name.map_or_else(String::new, |charter: &Charter| clean(&charter.name));
+        let snapshot = match signed(policies, &key, args.valid) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                eprintln!("fairmesh: VO {name}: {error:#}");
+                exit = Exit::Failure;
+                continue;
+            }
+        };
         let published = ask::documents::publish(&control, snapshot.bytes().to_vec()).await;
         let published = published.with_context(|| format!("VO {name}: the snapshot was not taken"));
         if ask::unless_refused(published)?.is_none() {

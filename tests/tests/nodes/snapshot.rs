@@ -6,7 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use fairmesh_model::Role;
+use fairmesh_model::{
+    AccountPath, Charter, Millis, Named, Role, Signed, SigningKey, Snapshot, WallTime,
+};
 use fairmesh_tests::{Node, Site, Vo};
 
 use crate::PROGRAM;
@@ -177,5 +179,70 @@ fn a_snapshot_shows_freezes_what_is_held_back_and_a_newcomer_that_is_shown_an_ol
     );
     at_a.stop()?;
     at_c.stop()?;
+    Ok(())
+}
+
+/// A snapshot that names a share policy which nobody has.
+fn beyond_what_is_there(vo: &Vo, key: &SigningKey) -> anyhow::Result<Vec<u8>> {
+    let charter = Signed::<Charter>::parse(vo.charter())?;
+    let issued = charter.claimed().issued;
+    let named = |version| Named {
+        version,
+        hash: charter.hash(),
+    };
+    let body = Snapshot {
+        vo: vo.vo(),
+        version: 1,
+        issued,
+        expires: WallTime(issued.0 + Millis::from_secs(3_600).0),
+        charter: named(1),
+        policies: [(AccountPath::root(), named(2))].into(),
+        allocations: Default::default(),
+    };
+    Ok(Signed::sign(body, &[key])?.bytes().to_vec())
+}
+
+/// The timer's command is one for all VOs of its key: what one of them lacks is no reason to leave the others.
+#[test]
+fn a_vo_that_lacks_a_document_keeps_no_other_from_its_snapshot() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("online.key");
+    let role = online_role(&file)?;
+    let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
+    let found = |name: &str| {
+        let role = role.clone();
+        Vo::found_with(name, &[(site.id, "a")], &["ann"], |charter| {
+            charter.snapshot = Some(role);
+        })
+    };
+    let vos = [
+        ("physics", found("physics")?),
+        ("biology", found("biology")?),
+    ];
+    let aliases = [("physics", vos[0].1.id()), ("biology", vos[1].1.id())];
+    site.configure("a", &[], &aliases)?;
+    let node = site.start()?;
+    for (_, vo) in &vos {
+        vo.publish(&node)?;
+    }
+    // The first in the order in which they are signed.
+    let (first, last) = match vos[0].1.vo() < vos[1].1.vo() {
+        true => (&vos[0], &vos[1]),
+        false => (&vos[1], &vos[0]),
+    };
+    let key = fairmesh::init::load_key(&file)?;
+    let snapshot = beyond_what_is_there(&first.1, &key)?;
+    let answer = node.http("POST", "/v1/documents", &snapshot)?;
+    ensure!(answer.status == 200, "{answer:?}");
+
+    let line = format!("policy snapshot --key {}", file.display());
+    let (said, all_signed) = says(&node, &line)?;
+    let lacking = format!("VO {}: nothing is signed: the last snapshot names", first.0);
+    let signed = format!("VO {}: snapshot 1 names charter 1", last.0);
+    ensure!(
+        !all_signed && said.contains(&lacking) && said.contains(&signed),
+        "{said}"
+    );
+    node.stop()?;
     Ok(())
 }
