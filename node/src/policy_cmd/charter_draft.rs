@@ -104,10 +104,7 @@ struct RawSite {
 pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
     let raw: RawDraft = source.parse()?;
     let charter = &raw.charter;
-    let window = charter.window.as_ref().or(raw.history.window.as_ref());
-    let window = window.map_or(Ok(WindowLength::HOUR), |raw| {
-        source.window("charter.window", raw)
-    })?;
+    let window = window(source, &raw)?;
     let id_help = "`fairmesh policy new charter --from OLD.cbor` fills it in";
     let vo_help = "it is printed by `fairmesh policy show --id` of the other VO's charter";
     Ok(Charter {
@@ -155,6 +152,19 @@ pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {
             .collect::<Result<_, _>>()?,
         snapshot: optional(&raw.snapshot, |role| role.role(source, "snapshot"))?,
     })
+}
+
+/// The length of windows, which either of two tables may say.
+fn window(source: Source<'_>, raw: &RawDraft) -> Result<WindowLength, FileError> {
+    let in_history = "history.window";
+    match (&raw.charter.window, &raw.history.window) {
+        (Some(_), Some(again)) => Err(source
+            .wrong(in_history, again, "[charter] has a `window`, too")
+            .with_help("keep one of the two")),
+        (Some(own), None) => source.window("charter.window", own),
+        (None, Some(own)) => source.window(in_history, own),
+        (None, None) => Ok(WindowLength::HOUR),
+    }
 }
 
 fn member(source: Source<'_>, raw: &RawSite) -> Result<MemberSite, FileError> {

@@ -595,3 +595,24 @@ fn a_key_that_is_named_as_the_draft_is_not_shown() {
     let refused = desk.refused("sign @a --key @b");
     assert!(refused.contains("a file with a secret key"), "{refused}");
 }
+
+#[test]
+fn windows_are_said_in_one_place_and_an_error_names_that() {
+    let desk = founded();
+    let draft = desk.read("1.toml");
+    let own = "window = \"1h\"\n";
+    assert_eq!(draft.matches(own).count(), 1, "{draft}");
+    let twice = draft.replace("[history]\n", "[history]\nwindow = \"6h\"\n");
+    desk.write("1.toml", &twice);
+    let refused = desk.refused("sign @1.toml --key @a");
+    let line = twice.lines().position(|line| line == "window = \"6h\"");
+    let place = format!("1.toml:{}:10: `history.window`: ", line.expect("there") + 1);
+    assert!(refused.contains(&place), "{refused}");
+
+    desk.write("1.toml", &twice.replace(own, ""));
+    desk.run("sign @1.toml --key @a");
+    assert!(desk.run("show @1.cbor").contains("window = \"6h\"\n"));
+    desk.write("2.toml", &twice.replace(own, "").replace("6h", "7h"));
+    let refused = desk.refused("sign @2.toml --key @a");
+    assert!(refused.contains("`history.window`: "), "{refused}");
+}
