@@ -6,7 +6,7 @@
 use fairmesh_model::ids::IdError;
 use fairmesh_model::path::PathError;
 use fairmesh_model::units::ShareError;
-use fairmesh_model::{AccountPath, Share};
+use fairmesh_model::{AccountPath, KeyId, Share};
 
 use crate::site_policy::SitePolicyError;
 
@@ -87,6 +87,9 @@ pub enum Problem {
     /// A key id of a delegate, or the id of a VO.
     #[error("{0}")]
     Key(#[source] IdError),
+    /// A key that a delegate has already.
+    #[error("{0} is listed twice: one key signs once")]
+    KeyTwice(KeyId),
     /// A role that nobody can fulfil.
     #[error("{0}: the threshold is at least 1 and at most the number of keys")]
     Role(String),

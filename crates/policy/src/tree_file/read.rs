@@ -217,7 +217,9 @@ impl Reader<'_> {
             let key = text
                 .parse()
                 .map_err(|error| self.error(value.span(), Some(name), Problem::Key(error)))?;
-            keys.insert(key);
+            if !keys.insert(key) {
+                return Err(self.error(value.span(), Some(name), Problem::KeyTwice(key)));
+            }
         }
         Ok(keys)
     }

@@ -167,6 +167,17 @@ fn errors_say_where_and_what_to_do() {
 }
 
 #[test]
+fn a_key_that_a_delegate_lists_twice_is_named() {
+    let (one, other) = (key(1).key_id(), key(2).key_id());
+    let text = format!(
+        "[shares]\n\"/a\" = {{ share = 3, delegate = {{ keys = [\"{one}\", \"{other}\",\n\"{one}\"] }} }}"
+    );
+    let error = shares(&text).expect_err("twice").to_string();
+    let expected = format!("vo.toml:3:1: `/a.delegate.keys`: {one} is listed twice");
+    assert!(error.starts_with(&expected), "{error}");
+}
+
+#[test]
 fn a_site_policy_that_contradicts_itself_is_refused_by_line() {
     let mount = "\"/m\" = { share = 3, mount = \"vo\" }";
     for (text, expected) in [
