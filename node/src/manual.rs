@@ -55,7 +55,7 @@ fairmesh place JOB.toml
 fairmesh place JOB.toml --submit
 fairmesh place --grid GRID.json --vo physics --cpus 64
 fairmesh queue run JOBS.jsonl --vo physics --submit ./submit.sh
-fairmesh queue status
+fairmesh queue status JOBS.jsonl
 fairmesh forward run --submit ./submit.sh --ask ./ask.sh --folder /var/lib/fairmesh-forward
 fairmesh forward status
 fairmesh forward withdraw JOB
@@ -275,6 +275,28 @@ mod tests {
             ".SH \"SEE ALSO\"",
         ] {
             assert!(format.contains(expected), "{expected} in {format}");
+        }
+    }
+
+    /// The words behind `fairmesh` in a line of shell, without what it is piped or redirected to.
+    fn words(example: &str) -> Vec<String> {
+        let (_, behind) = example.split_once("fairmesh ").expect("a command");
+        let ends = [" | ", " > "].iter().filter_map(|end| behind.find(end));
+        let command = &behind[..ends.min().unwrap_or(behind.len())];
+        let parts = command.split('\'').enumerate();
+        let words = parts.flat_map(|(at, part)| match at % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        words.collect()
+    }
+
+    #[test]
+    fn examples_are_command_lines() {
+        for example in EXAMPLES.lines() {
+            let words = std::iter::once("fairmesh".to_owned()).chain(words(example));
+            let read = crate::cli::command_line().try_get_matches_from(words);
+            assert!(read.is_ok(), "{example}: {}", read.expect_err("refused"));
         }
     }
 
