@@ -92,10 +92,12 @@ pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     let work = if args.usage.is_some() { 4 } else { 2 };
     let steps = Progress::of_count(u64::try_from(files + work)?, "steps");
     let read_tree = |files: &[PathBuf]| judged_tree(files, || steps.step());
-    let ((old, _), (new, left_out)) = (read_tree(&args.old)?, read_tree(&args.new)?);
-    for said in left_out {
-        // Not among what a program reads.
-        eprintln!("left out of the new: {said}");
+    let ((old, of_old), (new, of_new)) = (read_tree(&args.old)?, read_tree(&args.new)?);
+    for (tree, left_out) in [("old", of_old), ("new", of_new)] {
+        for said in left_out {
+            // Not among what a program reads.
+            eprintln!("left out of the {tree}: {said}");
+        }
     }
     let usage = args.usage.as_ref().map(|file| {
         let charges = read_as(file, Charges::parse)?;

@@ -109,3 +109,26 @@ fn all_is_published_whoever_reads_of_it() -> anyhow::Result<()> {
     node.stop()?;
     Ok(())
 }
+
+#[test]
+fn a_plan_names_what_it_leaves_out_of_either_side() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    founded(folder.path())?;
+    let planned = |old: &str, new: &str| -> anyhow::Result<String> {
+        let line = format!("policy plan --old charter.cbor {old} --new charter.cbor {new}");
+        let planned = fairmesh(folder.path(), &line).output()?;
+        ensure!(planned.status.success(), "{planned:?}");
+        Ok(String::from_utf8(planned.stderr)?)
+    };
+    let told = planned("bad.cbor", "shares.cbor")?;
+    ensure!(
+        told.starts_with("left out of the old: bad.cbor: share policy 1"),
+        "{told}"
+    );
+    let told = planned("shares.cbor", "bad.cbor")?;
+    ensure!(
+        told.starts_with("left out of the new: bad.cbor: share policy 1"),
+        "{told}"
+    );
+    Ok(())
+}
