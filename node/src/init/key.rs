@@ -5,13 +5,14 @@
 //! only, never from arguments or the environment.
 //! Deliberately not here: what a key signs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{KeyId, SigningKey};
+use tempfile::Builder;
 
 /// Longest key file that is read: the digits, a line end, and some slack.
 const KEY_FILE_BYTES_MAX: u64 = 128;
@@ -59,22 +60,25 @@ fn is_credential(path: &Path) -> bool {
         .is_some_and(|folder| !folder.is_empty() && path.starts_with(folder))
 }
 
-/// Writes a file that must not be there yet, durably.
+/// Writes a file that must not be there yet, durably: it is there as a whole or not at all.
 pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)
-        .map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => {
-                anyhow::anyhow!("{} is there already: it was not changed", path.display())
-            }
-            _ => anyhow::Error::new(error).context(format!("cannot make {}", path.display())),
-        })?;
-    file.write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .with_context(|| format!("cannot write {}", path.display()))
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let written = || -> std::io::Result<()> {
+        let mode = Permissions::from_mode(mode);
+        // Beside it, and gone where anything fails: what is half written would be in the way of the next try.
+        let mut fresh = Builder::new().permissions(mode).tempfile_in(folder)?;
+        fresh.write_all(bytes)?;
+        fresh.as_file().sync_all()?;
+        fresh.persist_noclobber(path)?;
+        File::open(folder)?.sync_all()
+    };
+    written().map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("{} is there already: it was not changed", path.display())
+        }
+        _ => anyhow::Error::new(error).context(format!("cannot make {}", path.display())),
+    })
 }
 
 #[cfg(test)]

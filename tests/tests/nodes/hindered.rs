@@ -1,7 +1,7 @@
-//! Commands that are hindered: whoever reads of them goes away.
+//! Commands that are hindered: whoever reads of them goes away, or the disk is full.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context as _, ensure};
@@ -107,6 +107,59 @@ fn all_is_published_whoever_reads_of_it() -> anyhow::Result<()> {
     ensure!(status.code() == Some(141), "{status}: {told}");
     ensure!(held(&node)? == 3, "{} are held", held(&node)?);
     node.stop()?;
+    Ok(())
+}
+
+/// What stands in a folder.
+fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder)?;
+    Ok(entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<_>>()?)
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_that_is_in_the_way_of_the_next_try() -> anyhow::Result<()> {
+    let (desk, disk) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    founded(desk.path())?;
+    let on_disk = |name: &str| disk.path().join(name).display().to_string();
+    for (name, line) in [
+        ("x.key", format!("policy keygen {}", on_disk("x.key"))),
+        (
+            "x.cbor",
+            format!(
+                "policy sign shares.toml --key b.key -o {}",
+                on_disk("x.cbor")
+            ),
+        ),
+    ] {
+        // A file may have no byte, as where no block is left.
+        let full = Command::new("sh")
+            .args([
+                "-c",
+                "trap '' XFSZ; ulimit -f 0; exec \"$@\"",
+                "sh",
+                PROGRAM,
+            ])
+            .args(line.split_whitespace())
+            .current_dir(desk.path())
+            .output()?;
+        let told = String::from_utf8(full.stderr)?;
+        ensure!(full.status.code() == Some(2), "{line}: {told}");
+        ensure!(
+            told.contains(&format!("cannot make {}", on_disk(name))),
+            "{told}"
+        );
+        ensure!(files(disk.path())?.is_empty(), "{:?}", files(disk.path())?);
+
+        run(desk.path(), &line)?;
+        let made = std::fs::read(disk.path().join(name))?;
+        let again = fairmesh(desk.path(), &line).output()?;
+        ensure!(!again.status.success(), "{again:?}");
+        ensure!(std::fs::read(disk.path().join(name))? == made, "{name}");
+        ensure!(files(disk.path())? == [disk.path().join(name)], "{name}");
+        std::fs::remove_file(disk.path().join(name))?;
+    }
     Ok(())
 }
 
