@@ -1,7 +1,7 @@
 //! `fairmesh init`: a key, a commented configuration and a share tree, ready to be edited.
 //!
 //! Invariant: nothing that is there is ever overwritten, and where one of the files is there, none
-//! is made: half a set-up with a new key would be another site. Deliberately not here: VOs, which
+//! is made: half a set-up with a new key would be another site. Where one cannot be made, none stays. Deliberately not here: VOs, which
 //! their authorities make (`policy_cmd`).
 
 pub mod key;
@@ -84,18 +84,37 @@ pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     }
     std::fs::create_dir_all(&args.dir)
         .with_context(|| format!("cannot make {}", args.dir.display()))?;
-    let [key_file, config_file, shares_file, member_file] = &files;
-    write_new(shares_file, SHARES.as_bytes(), 0o644)?;
-    write_new(config_file, config(&name, args).as_bytes(), 0o644)?;
-    let site = generate_key(key_file)?.site_id();
-    let member = member(args, &name, site);
-    write_new(member_file, member.as_bytes(), 0o644)?;
+    let mut made = Vec::new();
+    let (site, member) = make(&files, args, &name, &mut made).inspect_err(|_| {
+        // One that cannot be removed either is named by the next try.
+        made.iter()
+            .for_each(|file| drop(std::fs::remove_file(file)));
+    })?;
     if args.quiet {
         writeln!(out, "{}", site.checked())?;
     } else {
         write_next_steps(out, args, site, &member)?;
     }
     Ok(Exit::Success)
+}
+
+/// Makes the files, and says in `made` which; gives the site's id and its lines in a charter.
+fn make<'f>(
+    files: &'f [PathBuf; 4],
+    args: &InitArgs,
+    name: &str,
+    made: &mut Vec<&'f PathBuf>,
+) -> anyhow::Result<(SiteId, String)> {
+    let [key_file, config_file, shares_file, member_file] = files;
+    write_new(shares_file, SHARES.as_bytes(), 0o644)?;
+    made.push(shares_file);
+    write_new(config_file, config(name, args).as_bytes(), 0o644)?;
+    made.push(config_file);
+    let site = generate_key(key_file)?.site_id();
+    made.push(key_file);
+    let member = member(args, name, site);
+    write_new(member_file, member.as_bytes(), 0o644)?;
+    Ok((site, member))
 }
 
 fn config(name: &str, args: &InitArgs) -> String {

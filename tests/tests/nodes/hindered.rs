@@ -118,38 +118,34 @@ fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .collect::<std::io::Result<_>>()?)
 }
 
+/// What a command says that fails because no file may have more than so many blocks, as where the disk is full.
+fn fails_on_full_disk(folder: &Path, blocks: u8, line: &str) -> anyhow::Result<String> {
+    let limited = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+    let full = Command::new("sh")
+        .args(["-c", &limited, "sh", PROGRAM])
+        .args(line.split_whitespace())
+        .current_dir(folder)
+        .output()?;
+    ensure!(full.status.code() == Some(2), "{line}: {full:?}");
+    Ok(String::from_utf8(full.stderr)?)
+}
+
 #[test]
 fn a_full_disk_leaves_nothing_that_is_in_the_way_of_the_next_try() -> anyhow::Result<()> {
     let (desk, disk) = (tempfile::tempdir()?, tempfile::tempdir()?);
     founded(desk.path())?;
     let on_disk = |name: &str| disk.path().join(name).display().to_string();
+    let sign = format!(
+        "policy sign shares.toml --key b.key -o {}",
+        on_disk("x.cbor")
+    );
     for (name, line) in [
         ("x.key", format!("policy keygen {}", on_disk("x.key"))),
-        (
-            "x.cbor",
-            format!(
-                "policy sign shares.toml --key b.key -o {}",
-                on_disk("x.cbor")
-            ),
-        ),
+        ("x.cbor", sign),
     ] {
-        // A file may have no byte, as where no block is left.
-        let full = Command::new("sh")
-            .args([
-                "-c",
-                "trap '' XFSZ; ulimit -f 0; exec \"$@\"",
-                "sh",
-                PROGRAM,
-            ])
-            .args(line.split_whitespace())
-            .current_dir(desk.path())
-            .output()?;
-        let told = String::from_utf8(full.stderr)?;
-        ensure!(full.status.code() == Some(2), "{line}: {told}");
-        ensure!(
-            told.contains(&format!("cannot make {}", on_disk(name))),
-            "{told}"
-        );
+        let told = fails_on_full_disk(desk.path(), 0, &line)?;
+        let named = told.contains(&format!("cannot make {}", on_disk(name)));
+        ensure!(named, "{told}");
         ensure!(files(disk.path())?.is_empty(), "{:?}", files(disk.path())?);
 
         run(desk.path(), &line)?;
@@ -160,6 +156,13 @@ fn a_full_disk_leaves_nothing_that_is_in_the_way_of_the_next_try() -> anyhow::Re
         ensure!(files(disk.path())? == [disk.path().join(name)], "{name}");
         std::fs::remove_file(disk.path().join(name))?;
     }
+    // There is room for the share tree, and not for the configuration.
+    let init = format!("init {} --name hpc2 --cores 1", disk.path().display());
+    let told = fails_on_full_disk(desk.path(), 2, &init)?;
+    ensure!(told.contains("fairmesh.toml"), "{told}");
+    ensure!(files(disk.path())?.is_empty(), "{:?}", files(disk.path())?);
+    run(desk.path(), &init)?;
+    ensure!(files(disk.path())?.len() == 4, "{:?}", files(disk.path())?);
     Ok(())
 }
 
